@@ -216,8 +216,8 @@ class Cycle:
             view, queue, committer, nominations, self._holding, replacements, reporter, forget=self._forget
         )
         self._placing = Placing(
-            view, queue, decider, committer, nominations, self._holding, replacements, self._relief, reporter, config,
-            budget, base_of=self._intake.base_of,
+            view, queue, decider, committer, nominations, self._holding, replacements, self._relief, reporter, clock,
+            config, budget, base_of=self._intake.base_of,
         )  # fmt: skip
         self.ended = self._intake.ended
 

@@ -117,7 +117,7 @@ class Follower:
 
     def _mark_now(self, gang: str) -> None:
         self._soon.discard(gang)
-        self._view.changes.mark(gang, fresh=True)  # a replacement may have waited for the pod that left
+        self._view.changes.mark(gang)
 
     def _member_changed(self, gang: GangState, old: Pod | None, new: Pod, *, ours: bool, asks_else: bool) -> None:
         key = new.metadata.key

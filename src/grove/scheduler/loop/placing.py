@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 
 import msgspec
@@ -16,6 +17,8 @@ import structlog
 
 from grove.api.conditions import EventReason
 from grove.api.meta import Key
+from grove.kube.clock import Clock
+from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import POD
 from grove.scheduler.explain.explanation import closest_domain
 from grove.scheduler.filters.fit import allowed_mask, surplus_reason
@@ -23,7 +26,7 @@ from grove.scheduler.loop import metrics
 from grove.scheduler.loop.bind import Attempt, Committer
 from grove.scheduler.loop.decisions import Decider, Found, Sharing
 from grove.scheduler.loop.holding import Holding, kept_out_by
-from grove.scheduler.loop.nominate import Nomination, Nominations
+from grove.scheduler.loop.nominate import OVERDUE_S, Nomination, Nominations
 from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.trees import Unit, order_of, tree_of
@@ -67,13 +70,13 @@ class Placing:
 
     def __init__(
         self, view: View, queue: Queue, decider: Decider, committer: Committer, nominations: Nominations,
-        holding: Holding, replacements: Replacements, relief: Relief, reporter: Reporter,
+        holding: Holding, replacements: Replacements, relief: Relief, reporter: Reporter, clock: Clock,
         config: SchedulerConfiguration, budget: Budget, *, base_of: Callable[[str], Base],
     ) -> None:  # fmt: skip
         self._view, self._queue, self._decider, self._committer = view, queue, decider, committer
         self._nominations, self._holding, self._relief = nominations, holding, relief
         self._replacements = replacements
-        self._reporter, self._config = reporter, config
+        self._reporter, self._clock, self._config = reporter, clock, config
         self._budget, self._base_of = budget, base_of
         self._sharing = Sharing(view, decider, budget)
         self._said: dict[str, tuple[Reason, Collection[str], Verdict]] = {}
@@ -101,6 +104,11 @@ class Placing:
                 self._view.sources.give_back(pod.uid)
             self._queue.retry(name, asyncio.get_running_loop().time())
         elif isinstance(found.answer, Placement):
+            if (until_s := await self._better_from_s(unit, found.answer, closed)) is not None:
+                for pod in unit.to_bind(found.answer):
+                    self._view.sources.give_back(pod.uid)
+                self._queue.defer(name, asyncio.get_running_loop().time(), until_s)
+                return ()
             return self._accept(unit, found.answer, found.decision)
         else:
             await self._refuse(unit, found.answer, found.decision, closed)
@@ -121,6 +129,26 @@ class Placing:
             return found
         self._take_from_behind(closed, unit.to_bind(second.answer))
         return second
+
+    async def _better_from_s(self, unit: Unit, answer: Placement, closed: ClosedCapacity) -> float | None:
+        """Until when to wait for pods that the unit's pods replace; None if no better place becomes free with them.
+
+        A replaced pod still terminates. Its node may be the last one in the rack where the gang is.
+        """
+        now = self._clock.now()
+        ends = dict(self._replacements.due_to_leave(unit.gang)) if unit.gang is not None else {}
+        ends = {uid: at for uid, end in ends.items() if (at := end + timedelta(seconds=OVERDUE_S)) > now}
+        if not ends:
+            return None
+        open_uids = closed.own.union(ends)
+
+        def ask(snapshot: Snapshot) -> Placement | NoFit:
+            return place(snapshot.without(open_uids), unit.tree, self._budget, closed=tuple(sorted(closed.nodes)))
+
+        later = await self._decider.work(ask)
+        if isinstance(later, NoFit) or later.score <= answer.score or len(later.pods) < len(answer.pods):
+            return None
+        return asyncio.get_running_loop().time() + (max(ends.values()) - now).total_seconds()
 
     def _take_from_behind(self, closed: ClosedCapacity, pods: Sequence[PodFacts]) -> None:
         """Ends holds of units behind, the last in order first, until these pods fit."""

@@ -14,6 +14,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
+from grove.api.meta import Key
 from grove.kube.clock import Clock
 from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.loop.trees import gang_order
@@ -30,12 +31,18 @@ ABSENT_S = 30.0
 class Replacements:
     def __init__(self, view: View, clock: Clock) -> None:
         self._view, self._clock = view, clock
+        self._gangs: dict[str, GangState] = {}
+        """By the uid of each pod that is leaving, the gang that referred to it: by now it may refer to others."""
 
     def note_leaving(self, pod: PodFacts) -> None:
         """The pod begins to terminate, or is gone without that."""
-        gang = self._view.gangs.get(pod.gang)
+        gang = self._view.gangs.get(self._view.gang_of.get(Key(pod.namespace, pod.name), ""))
         if gang is not None and pod.node:
+            self._gangs[pod.uid] = gang
             gang.note_replaced(pod.group, self.replaced(pod))
+            if gang.returns:
+                hold = self._view.ledger.find(gang.name, HoldReason.REPLACEMENT) or self._empty(gang)
+                self._view.ledger.put(replace(hold, awaited=hold.awaited | {pod.uid}))
 
     def replaced(self, pod: PodFacts) -> ReplacedPod:
         loop = asyncio.get_running_loop()
@@ -43,13 +50,15 @@ class Replacements:
 
     def note_gone(self, pod: PodFacts) -> None:
         """The pod is off its node: what it used is held from this moment on."""
-        gang = self._view.gangs.get(pod.gang)
-        left = gang.replaced.get(pod.group, ()) if gang is not None else ()
-        replaced = next((one for one in left if one.uid == pod.uid), None)
-        if gang is None or replaced is None or not gang.returns or gang.podgang.metadata.is_deleting:
+        gang = self._gangs.pop(pod.uid, None)
+        if gang is None or not self._view.is_current(gang):
+            return
+        self._view.changes.mark(gang.name, fresh=True)  # its replacement may have waited for it to go
+        group, replaced = gang.find_replaced(pod.uid)
+        if replaced is None or not gang.returns or gang.podgang.metadata.is_deleting:
             return
         loop = asyncio.get_running_loop()
-        gang.renew_replaced(pod.group, pod.uid, until_s := loop.time() + ABSENT_S)
+        gang.renew_replaced(group, pod.uid, until_s := loop.time() + ABSENT_S)
         loop.call_at(until_s, self._look_again, gang)
         hold = self._view.ledger.find(gang.name, HoldReason.REPLACEMENT) or self._empty(gang)
         if (counted := self._count(replaced)) is not None:

@@ -170,6 +170,11 @@ class GangState(msgspec.Struct):
             left.append(pod)
             del left[:-MOST_REPLACED]
 
+    def find_replaced(self, uid: str) -> tuple[str, ReplacedPod | None]:
+        """A replaced pod by its uid, with its group."""
+        found = ((group, one) for group, left in self.replaced.items() for one in left if one.uid == uid)
+        return next(found, ("", None))
+
     def renew_replaced(self, group: str, uid: str, until_s: float) -> None:
         """The pod is gone now: from here on its replacement is waited for."""
         left = self.replaced.get(group, [])

@@ -1,0 +1,107 @@
+"""Pods that are replaced: those of a minimum first, and in the rack where the gang was."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+from tests.support.gangs import Bench, Gang, gang, gang_json, group, member_json, scheduling
+
+from grove.api.core import Node, Pod
+from grove.api.meta import Json
+from grove.api.podgang import PodGang
+from grove.api.topology import ClusterTopologyBinding
+from grove.plan.world import binding
+from grove.sim.topology import RACK, Topology
+
+TIMES = 10
+How = Literal["update", "kill", "drain"]
+HOW: list[How] = ["update", "kill", "drain"]
+
+
+class Owner:
+    """Plays the operator for the first group of a gang: pods get new names, and the PodGang refers to them."""
+
+    def __init__(self, bench: Bench, made: Gang) -> None:
+        self.bench, self.made, self._made = bench, made, 0
+        part = made.groups[0]
+        self.names = [f"{made.name}-{part.name}-{number}" for number in range(part.pods)]
+
+    def _next(self, number: int) -> Json:
+        self._made += 1
+        pod = member_json(self.made, self.made.groups[0], number, self.bench.namespace)
+        pod["metadata"]["name"] = f"{self.made.name}-{self._made}-again-{number}"
+        return pod
+
+    async def replace(self, number: int, how: How) -> None:
+        """Replaces one pod: before it is gone (update), or after it (kill); a drain closes its node for a while."""
+        bench, old = self.bench, self.names[number]
+        node = (await bench.client.get(Pod, old, bench.namespace)).spec.node_name
+        new = self._next(number)
+        if how == "drain":
+            await bench.client.patch(Node, node, {"spec": {"unschedulable": True}})
+            await bench.cluster.settle(0.5)
+        if how == "update":
+            await bench.client.delete(Pod, old, bench.namespace)
+            await bench.create_pod(new)
+        else:
+            await bench.client.delete(Pod, old, bench.namespace, grace_period_s=0 if how == "kill" else None)
+            await self._until_gone(old)
+            await bench.cluster.settle(0.5)
+            await bench.create_pod(new)
+        self.names[number] = new["metadata"]["name"]
+        body = gang_json(self.made, bench.namespace)["spec"]
+        body["podgroups"][0]["podReferences"] = [{"namespace": bench.namespace, "name": name} for name in self.names]
+        await bench.client.patch(PodGang, self.made.name, {"spec": {"podgroups": body["podgroups"]}}, bench.namespace)
+        if how == "drain":
+            await bench.cluster.settle(1)
+            await bench.client.patch(Node, node, {"spec": {"unschedulable": None}})
+
+    async def _until_gone(self, name: str) -> None:
+        async def gone() -> bool:
+            return all(pod.metadata.name != name for pod in await self.bench.pods())
+
+        await self.bench.cluster.eventually(gone)
+
+
+@pytest.mark.parametrize("how", HOW)
+async def test_a_pod_of_a_minimum_that_is_replaced_gets_a_node_before_a_waiting_surplus_gang(
+    cluster: Any, how: How
+) -> None:
+    """Three nodes: a base gang of two, and three scaled gangs of one pod, of which two wait."""
+    async with scheduling(cluster) as bench:
+        await bench.add_topology(Topology(nodes=3, gpus=1), stop_s=0.5)
+        owner = Owner(bench, gang("base", group("w", 2)))
+        await bench.apply(owner.made)
+        await bench.expect({"base/w": 2})
+        for number in range(3):
+            await bench.apply(gang(f"scaled-{number}", group("w", 1), base="base"))
+        await cluster.eventually(lambda: bench.nodes_of("scaled-0"))
+        for turn in range(TIMES):
+            await owner.replace(turn % 2, how)
+            await bench.expect({"base/w": 2, "scaled-0/w": 1}, quiet_s=0.5)
+
+
+@pytest.mark.parametrize("how", ["update", "kill"])
+@pytest.mark.parametrize("preferred", [RACK, ""], ids=["preferred", "nothing asked for"])
+async def test_a_gang_that_fills_its_rack_stays_in_it(cluster: Any, how: How, preferred: str) -> None:
+    async with scheduling(cluster) as bench:
+        name = f"{bench.namespace}-levels"
+        await bench.client.create(ClusterTopologyBinding, binding(name=name))
+        await bench.seen(ClusterTopologyBinding, name)
+        await bench.add_topology(Topology(racks=2, nodes=2, gpus=1), stop_s=1.0)
+        owner = Owner(bench, gang("work", group("w", 2), preferred=preferred))
+        await bench.apply(owner.made)
+        await bench.expect({"work/w": 2})
+        home = await bench.domains(RACK, "work")
+        assert len(home) == 1
+        for turn in range(TIMES):
+            await owner.replace(turn % 2, how)
+            await bench.expect({"work/w": 2}, quiet_s=0)
+            await cluster.eventually(lambda: _is_at(bench, owner.names))
+            assert await bench.domains(RACK, "work") == home
+        await bench.client.delete(ClusterTopologyBinding, name)
+
+
+async def _is_at(bench: Bench, names: list[str]) -> bool:
+    return set(await bench.nodes_of("work")) == set(names)
