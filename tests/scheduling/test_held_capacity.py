@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from tests.support.days import DAY_S, HOUR_S, NAMESPACE, Day
-from tests.support.fleet import QUOTA, elastic, install
+from tests.support.fleet import QUOTA, elastic, install, reservation
 from tests.support.gangs import gang, group, pod_json
 
 from grove.api.core import Node, Pod, PodDisruptionBudget
-from grove.api.koordinator import ElasticQuota
+from grove.api.koordinator import ElasticQuota, Reservation
 from grove.sim.loop import run
 from grove.sim.topology import HOST
 
@@ -236,6 +236,53 @@ def test_a_terminating_pod_of_another_queue_is_not_waited_for() -> None:
             return await day.waited_for("high", 1)
 
     assert run(story()) < 60
+
+
+# Reservations
+
+
+def test_a_pending_reservation_does_not_take_nodes_that_are_held_for_a_gang() -> None:
+    async def story() -> tuple[str, int]:
+        async with Day(nodes=2) as day:
+            await install(day, "Reservation")
+            await asyncio.sleep(60)
+            first, second = await day.nodes()
+            for name, node in (("a", first), ("b", second)):
+                await day.client.create(Pod, pod_json(name, NAMESPACE, **on(node)))
+            await asyncio.sleep(5)
+            await day.apply(gang("large", group("w", 2)))
+            await asyncio.sleep(300)
+            template = {"schedulerName": "grove-scheduler"}
+            await day.client.create(Reservation, reservation("later", gpus=1, template=template))
+            await asyncio.sleep(5)
+            await day.end("a")
+            await asyncio.sleep(600)
+            waits = (await day.client.get(Reservation, "later")).status.phase
+            await day.end("b")
+            await day.pass_a_day()
+            return waits, await day.bound("large")
+
+    assert run(story()) == ("Pending", 2)
+
+
+@pytest.mark.parametrize(("priority", "first"), [("urgent", "gang"), ("low", "reservation")])
+def test_a_pending_reservation_waits_in_the_order_of_its_priority(priority: str, first: str) -> None:
+    async def story() -> str:
+        async with Day(nodes=1) as day:
+            await install(day, "Reservation")
+            await asyncio.sleep(60)
+            await day.client.create(Pod, pod_json("busy", NAMESPACE, priorityClassName="urgent"))
+            await asyncio.sleep(5)
+            template = {"schedulerName": "grove-scheduler", "priorityClassName": "high"}
+            await day.client.create(Reservation, reservation("r", gpus=1, template=template, ttl="48h"))
+            await day.apply(gang("gang", group("w", 1), priority_class=priority))
+            await asyncio.sleep(60)
+            await day.end("busy")
+            await day.pass_a_day()
+            phase = (await day.client.get(Reservation, "r")).status.phase
+            return "reservation" if phase == "Available" else "gang" if await day.bound("gang") else "none"
+
+    assert run(story()) == first
 
 
 # The node of a pod that is being replaced

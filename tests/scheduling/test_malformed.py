@@ -112,7 +112,7 @@ async def test_one_object_that_cannot_be_read_stops_nobody(cluster: Any, make: M
     [
         pytest.param(Intake, "_consider_gang", id="a look at a gang"),
         pytest.param(holding, "tree_of", id="a gang for which nodes are to be held"),
-        pytest.param(Reserving, "_try", id="a place for a reservation"),
+        pytest.param(Reserving, "_offer", id="a reservation that waits"),
         pytest.param(Minors, "refresh", id="what a source counts on nodes"),
     ],
 )

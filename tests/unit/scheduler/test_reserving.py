@@ -16,9 +16,13 @@ from grove.api.meta import Json, Key, ObjectMeta, find_condition
 from grove.kube.clock import SYSTEM
 from grove.kube.errors import Unavailable
 from grove.scheduler.cluster.snapshot import cluster
-from grove.scheduler.loop.reserving import ReservationStatus, Reserving
+from grove.scheduler.loop.reserving import PendingReservation, ReservationStatus, Reserving
+from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.facts import PodFacts, Shape
+from grove.scheduler.policy.ledger import Ledger
+from grove.scheduler.policy.queue import Queue
 from grove.scheduler.reserve.status import Ref, reservation_of
+from grove.scheduler.solve.place import place
 from grove.show.reasons import sentence
 from grove.sim.loop import run
 
@@ -57,18 +61,27 @@ class View:
 
     def __init__(self, server: Server, gpus: int) -> None:
         self.cache, self.snapshot = server, cluster([node("n1", gpus)])
+        self.reservations: dict[str, PendingReservation] = {}
+        self.gangs = self.singles = self.priorities = {}  # type: ignore[var-annotated]
+        self.ledger = Ledger()
 
 
 async def after_turns(server: Server, view: View, turns: int, room_comes: int = 10**6) -> int:
     """Takes turns of a cluster in which something changes in each; how many requests that took."""
     status = ReservationStatus(server, server, None, SYSTEM)  # type: ignore[arg-type]
     writing = asyncio.get_running_loop().create_task(status.run())
-    reserving = Reserving(view, status, SYSTEM, say=sentence)  # type: ignore[arg-type]
+    reserving = Reserving(view, Queue(), status, SYSTEM, say=sentence)  # type: ignore[arg-type]
     for turn in range(turns):
         view.snapshot.add_pod(PodFacts(f"u{turn}", "ns", f"p{turn}", Shape(), node="n1"))
         if turn == room_comes:
             view.snapshot.add_node(node("n2", 4))
         reserving.turn()
+        for unit in list(view.reservations.values()):
+            answer = place(view.snapshot, unit.tree)
+            if isinstance(answer, Placement):
+                reserving.commit(unit, answer)
+            else:
+                reserving.refuse(unit, answer.why)
         await asyncio.sleep(0.1)
     await asyncio.sleep(60)
     writing.cancel()

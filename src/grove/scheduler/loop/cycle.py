@@ -26,6 +26,7 @@ from grove.scheduler.loop.placing import Placing
 from grove.scheduler.loop.quotas import Quotas
 from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.reserving import Reserving
 from grove.scheduler.loop.trees import domain_of, former_nodes, gang_order, order_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
@@ -199,7 +200,7 @@ class Cycle:
     def __init__(
         self, view: View, queue: Queue, decider: Decider, committer: Committer, nominations: Nominations,
         replacements: Replacements, reporter: Reporter, clock: Clock, config: SchedulerConfiguration,
-        wake_at: Callable[[float], None], quotas: Quotas,
+        wake_at: Callable[[float], None], quotas: Quotas, reserving: Reserving,
     ) -> None:  # fmt: skip
         self._view, self._queue, self._committer, self._nominations = view, queue, committer, nominations
         self._wake_at, self._quotas = wake_at, quotas
@@ -217,7 +218,7 @@ class Cycle:
         )
         self._placing = Placing(
             view, queue, decider, committer, nominations, self._holding, replacements, self._relief, reporter, clock,
-            config, budget, base_of=self._intake.base_of,
+            config, budget, reserving, base_of=self._intake.base_of,
         )  # fmt: skip
         self.ended = self._intake.ended
 

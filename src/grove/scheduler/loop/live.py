@@ -101,7 +101,7 @@ class Scheduler:
         status = ReservationStatus(self.cache, client, self._events, clock)
         self.reservations = Reservations(self.view, client, status, clock)
         self.view.sources.join(self.reservations)
-        reserving = Reserving(self.view, status, clock, say=say)
+        reserving = Reserving(self.view, self.queue, status, clock, say=say)
         minors = Minors(self.view, client, self._events)
 
         def follow_reservations() -> None:
@@ -134,7 +134,7 @@ class Scheduler:
         nominations = Nominations(self.view, decider, evictions, self.reporter, clock, fits=self._fits)
         self._cycle = Cycle(
             self.view, self.queue, decider, self._committer, nominations, replacements, self.reporter, clock, config,
-            self._wake_at, self.quotas,
+            self._wake_at, self.quotas, reserving,
         )  # fmt: skip
         self.in_step_since: float | None = None
         """Loop time since which the caches follow the cluster."""

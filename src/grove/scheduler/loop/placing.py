@@ -29,6 +29,7 @@ from grove.scheduler.loop.holding import Holding, kept_out_by
 from grove.scheduler.loop.nominate import OVERDUE_S, Nomination, Nominations
 from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.reserving import Reserving
 from grove.scheduler.loop.trees import Unit, order_of, tree_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
@@ -71,11 +72,11 @@ class Placing:
     def __init__(
         self, view: View, queue: Queue, decider: Decider, committer: Committer, nominations: Nominations,
         holding: Holding, replacements: Replacements, relief: Relief, reporter: Reporter, clock: Clock,
-        config: SchedulerConfiguration, budget: Budget, *, base_of: Callable[[str], Base],
+        config: SchedulerConfiguration, budget: Budget, reserving: Reserving, *, base_of: Callable[[str], Base],
     ) -> None:  # fmt: skip
         self._view, self._queue, self._decider, self._committer = view, queue, decider, committer
         self._nominations, self._holding, self._relief = nominations, holding, relief
-        self._replacements = replacements
+        self._replacements, self._reserving = replacements, reserving
         self._reporter, self._clock, self._config = reporter, clock, config
         self._budget, self._base_of = budget, base_of
         self._sharing = Sharing(view, decider, budget)
@@ -118,13 +119,14 @@ class Placing:
 
     async def _find_place(self, unit: Unit, closed: ClosedCapacity) -> Found:
         """A place in what is open to the unit; if there is none, in what is held for units behind it as well."""
-        found = await self._sharing.place(unit.name, unit.tree, closed.nodes, unit.to_bind, closed.own)
+        to_bind = unit.to_bind if unit.reservation is None else lambda _: ()  # what sources give it is its owners'
+        found = await self._sharing.place(unit.name, unit.tree, closed.nodes, to_bind, closed.own)
         if isinstance(found.answer, Placement) and (found.answer.pods or not found.answer.unplaced):
             return found
         open_uids = closed.own.union(pod.uid for hold in closed.behind for pod in hold.pods)
         if open_uids == closed.own:
             return found
-        second = await self._sharing.place(unit.name, unit.tree, closed.nodes, unit.to_bind, open_uids)
+        second = await self._sharing.place(unit.name, unit.tree, closed.nodes, to_bind, open_uids)
         if isinstance(second.answer, NoFit) or not second.answer.pods:
             return found
         self._take_from_behind(closed, unit.to_bind(second.answer))
@@ -193,6 +195,8 @@ class Placing:
         view, gang, waiting = self._view, unit.gang, self._queue.get(unit.name)
         if waiting is None or waiting.order != unit.order:
             return False
+        if unit.reservation is not None:
+            return view.reservations.get(unit.name) is unit.reservation
         if gang is not None and not (view.is_current(gang) and gang.life.is_open):
             return False
         pods = (facts for group in unit.tree.groups() for facts in group.pods)
@@ -204,6 +208,8 @@ class Placing:
 
     def _unit(self, name: str, order: Order) -> Unit | None:
         view = self._view
+        if (reservation := view.reservations.get(name)) is not None:
+            return Unit(name, reservation.tree, order, reservation=reservation)
         if name.startswith(POD):
             pod = view.singles.get(name)
             if pod is None or pod.is_gated or view.node_of(pod):
@@ -218,6 +224,10 @@ class Placing:
 
     def _accept(self, unit: Unit, placement: Placement, decision: str) -> Sequence[str]:
         """Reserves and launches; whoever comes next because of that."""
+        if unit.reservation is not None:
+            self._relief.forget(unit.name)
+            self._reserving.commit(unit.reservation, placement)
+            return ()
         now = asyncio.get_running_loop().time()
         is_floor = unit.order.stage is not Stage.SURPLUS
         pods = unit.to_bind(placement)
@@ -294,7 +304,9 @@ class Placing:
             return
         if is_kept_out:
             metrics.QUOTA_REJECTIONS.inc()
-        if gang is None:
+        if unit.reservation is not None:
+            self._reserving.refuse(unit.reservation, verdict.why)
+        elif gang is None:
             self._reporter.report_waiting(unit.name, verdict)
         elif is_floor:
             if is_kept_out:

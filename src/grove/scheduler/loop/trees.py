@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,6 +20,9 @@ from grove.scheduler.policy.gangs import GangState, floor_of
 from grove.scheduler.policy.queue import Order, Stage
 from grove.scheduler.policy.status import former_place
 
+if TYPE_CHECKING:
+    from grove.scheduler.loop.reserving import PendingReservation
+
 
 class Unit(msgspec.Struct, frozen=True):
     """What is decided about in one step: a gang (with its state) or a single pod."""
@@ -28,6 +32,8 @@ class Unit(msgspec.Struct, frozen=True):
     order: Order
     gang: GangState | None = None
     """The gang itself, if it is one: by the time something was done for it another may have its name."""
+    reservation: PendingReservation | None = None
+    """The Reservations that wait, if it stands for some."""
 
     def to_bind(self, placement: Placement) -> tuple[PodFacts, ...]:
         """Minima go alone, so that other gangs' minima come before this one's surplus."""
@@ -40,6 +46,9 @@ def order_of(view: View, name: str) -> Order:
     gang = view.gangs.get(name)
     if gang is not None:
         return gang_order(view, gang, floor_of(gang))
+    if (waiting := view.reservations.get(name)) is not None:
+        rank = view.snapshot.seams.rank(view.snapshot, Applicant(name, waiting.tree.priority, waiting.labels))
+        return Order(rank, Stage.FLOOR, waiting.created_s, name)
     pod = view.singles.get(name)
     created = pod.metadata.creation_timestamp if pod is not None else None
     priority = (pod.spec.priority or 0) if pod is not None else 0

@@ -32,6 +32,7 @@ from grove.scheduler.policy.ledger import Ledger
 
 if TYPE_CHECKING:
     from grove.scheduler.loop.claims import DeviceClaims
+    from grove.scheduler.loop.reserving import PendingReservation
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 MOST_PLACES = 4096
@@ -55,6 +56,8 @@ class View:
         self._bandwidth_label = config.network_bandwidth_label
         self.gangs: dict[str, GangState] = {}
         self.singles: dict[str, Pod] = {}
+        self.reservations: dict[str, PendingReservation] = {}
+        """Reservations that wait for a place, by the name of their unit."""
         self.scaled_of: dict[str, set[str]] = {}
         """Scaled gangs by the name of their base."""
         self.reserved: dict[str, str] = {}

@@ -34,6 +34,8 @@ class HoldReason(Enum):
     RESERVATION = "Reservation"
 
 
+COMMITTED = (HoldReason.BINDING, HoldReason.RESERVATION)
+"""The API server may have accepted these already: no unit can take them any more."""
 LONG_WAIT = (HoldReason.WAITED_LONG, HoldReason.OVERTAKEN)
 
 
@@ -103,7 +105,7 @@ class Ledger:
         awaited: set[str] = set()
         for hold in self:
             if hold.owner == unit:
-                if hold.reason is not HoldReason.BINDING:  # those pods are on their way to the node
+                if hold.reason not in COMMITTED:
                     own.update(pod.uid for pod in hold.pods)
             elif hold.order < order:
                 for node in hold.nodes:
@@ -111,7 +113,7 @@ class Ledger:
                     if known is None or hold.order < known.order:
                         nodes[node] = hold
                 awaited.update(hold.awaited)
-            elif hold.reason is not HoldReason.BINDING and hold.pods:
+            elif hold.reason not in COMMITTED and hold.pods:
                 behind.append(hold)
         behind.sort(key=lambda hold: hold.order, reverse=True)
         return ClosedCapacity(nodes, frozenset(own), tuple(behind), frozenset(awaited))
