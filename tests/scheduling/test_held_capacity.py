@@ -15,6 +15,7 @@ from tests.support.gangs import gang, group, pod_json
 
 from grove.api.core import Node, Pod, PodDisruptionBudget
 from grove.api.koordinator import ElasticQuota, Reservation
+from grove.api.podgang import PodGang
 from grove.sim.loop import run
 from grove.sim.topology import HOST
 
@@ -364,3 +365,98 @@ def test_a_unit_of_higher_priority_takes_the_node_of_a_replaced_pod() -> None:
     waited_s, first = run(story())
     assert waited_s < 60
     assert first == 0
+
+
+# Records of an earlier scheduler
+
+
+async def write_holds(day: Day, name: str, *holds: dict[str, Any]) -> None:
+    body = {"status": {"capacityHolds": list(holds)}}
+    await day.client.patch(PodGang, name, body, NAMESPACE, subresource="status")
+
+
+def long_wait(*nodes: str) -> dict[str, Any]:
+    return {"reason": "WaitedLong", "since": "2020-01-01T00:00:00Z", "nodes": list(nodes)}
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [
+        pytest.param({"reason": "Because"}, id="an unknown reason"),
+        pytest.param(long_wait("gone"), id="an unknown node"),
+        pytest.param({"reason": "Replacement", "amounts": [{"group": "x", "node": "n"}]}, id="an unknown group"),
+    ],
+)
+def test_a_record_that_cannot_be_used_is_an_event_and_holds_nothing(hold: dict[str, Any]) -> None:
+    async def story() -> tuple[int, int, list[str]]:
+        async with Day(nodes=2) as day:
+            await day.client.create(Pod, pod_json("busy", NAMESPACE))
+            await day.apply(gang("large", group("w", 2)))
+            await asyncio.sleep(10)
+            await day.stop()
+            await write_holds(day, "large", hold)
+            await day.start()
+            await day.apply(gang("small", group("w", 1)))
+            await asyncio.sleep(60)
+            small = await day.bound("small")
+            await day.client.delete(PodGang, "small", NAMESPACE)
+            await day.end("small-w-0")
+            await day.end("busy")
+            await day.pass_a_day()
+            return small, await day.bound("large"), [one.involved_object.name for one in await invalid(day)]
+
+    assert run(story()) == (1, 2, ["large"])
+
+
+async def invalid(day: Day) -> list[Any]:
+    return await day.events("InvalidCapacityHold")
+
+
+def test_of_two_records_for_one_node_the_first_in_order_counts() -> None:
+    async def story() -> tuple[list[str], int, int]:
+        async with Day(nodes=2) as day:
+            first, second = await day.nodes()
+            for name, node in (("a", first), ("b", second)):
+                await day.client.create(Pod, pod_json(name, NAMESPACE, **on(node)))
+            await asyncio.sleep(5)
+            await day.apply(gang("early", group("w", 2)))
+            await asyncio.sleep(5)
+            await day.apply(gang("late", group("w", 2)))
+            await asyncio.sleep(5)
+            await day.stop()
+            await write_holds(day, "early", long_wait(first, second))
+            await write_holds(day, "late", long_wait(first, second))
+            await day.start()
+            await asyncio.sleep(60)
+            told = [one.involved_object.name for one in await invalid(day)]
+            await day.end("a")
+            await asyncio.sleep(600)
+            await day.end("b")
+            await asyncio.sleep(600)
+            early = await day.bound("early")
+            await day.client.delete(PodGang, "early", NAMESPACE)
+            for number in range(2):
+                await day.end(f"early-w-{number}")
+            await day.pass_a_day()
+            return told, early, await day.bound("late")
+
+    assert run(story()) == (["late"], 2, 2)
+
+
+def test_a_restart_keeps_the_node_of_a_replaced_pod() -> None:
+    async def story() -> tuple[int, int]:
+        async with Day(nodes=2) as day:
+            base = gang("base", group("w", 2))
+            await day.apply(base)
+            await asyncio.sleep(5)
+            await day.apply(gang("new", group("w", 1)))
+            await day.end("base-w-0")
+            await asyncio.sleep(10)
+            await day.stop()
+            await day.start()
+            await asyncio.sleep(10)
+            await day.make_again(base, 0)
+            await day.pass_a_day()
+            return await day.bound("base"), await day.bound("new")
+
+    assert run(story()) == (2, 0)

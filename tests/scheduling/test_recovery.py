@@ -13,7 +13,7 @@ from tests.support.gangs import Bench, Gang, gang, gang_json, group, member_json
 from grove.api.core import Node, Pod, PodDisruptionBudget, PriorityClass
 from grove.api.labels import GANG_TIMEOUT, POD_GANG
 from grove.api.meta import Key, find_condition
-from grove.api.podgang import PodGang
+from grove.api.podgang import HeldCapacity, PodGang
 from grove.kube.client import WatchEvent
 from grove.kube.clock import Clock
 from grove.kube.errors import Forbidden
@@ -397,6 +397,7 @@ async def test_nodes_that_were_held_for_a_gang_are_held_after_a_restart_too(clus
         await bench.apply(gang("large", group("w", 2)))
         await cluster.settle(20)
         held = await bench.condition("large", "NodesHeld", status="True")
+        nodes = (await _hold(bench, "large", "WaitedLong")).nodes
         await bench.stop()
         await bench.apply(gang("small", group("w", 1)))
         await cluster.settle(5)
@@ -405,6 +406,7 @@ async def test_nodes_that_were_held_for_a_gang_are_held_after_a_restart_too(clus
         assert f"{bench.namespace}/large" in told.message
         again = await bench.condition("large", "NodesHeld", status="True")
         assert again.last_transition_time == held.last_transition_time, "it is the same hold"
+        assert (await _hold(bench, "large", "WaitedLong")).nodes == nodes
         await bench.expect({"there/w": 1})
         await bench.client.delete(PodGang, "there", bench.namespace)
         await bench.client.delete(Pod, "there-w-0", bench.namespace, grace_period_s=0)
@@ -424,15 +426,13 @@ async def test_a_place_that_a_gang_may_take_over_is_known_after_a_restart_too(cl
         body["spec"]["reuseReservationRef"] = {"namespace": bench.namespace, "name": "old"}
         await bench.client.create(PodGang, body)
         await bench.client.delete(Pod, "old-w-0", bench.namespace, grace_period_s=0)
-        noted = await bench.condition("new", "FormerPlace", status="True", reason="ReuseReservation")
-        assert noted.message == large
+        assert (await _hold(bench, "new", "FormerPlace")).nodes == (large,)
         await bench.stop()
         await bench.start()
         await bench.create_pods(new)
         await bench.expect({"new/w": 1})
         assert set((await bench.nodes_of("new")).values()) == {large}
-        found = (await bench.podgang("new")).status.conditions
-        assert "FormerPlace" not in {one.type for one in found}, "it has its place"
+        await cluster.eventually(lambda: _holds_nothing(bench, "new"))
 
 
 async def test_a_pod_that_was_lost_comes_back_to_its_node_after_a_restart_too(cluster: Any) -> None:
@@ -443,14 +443,14 @@ async def test_a_pod_that_was_lost_comes_back_to_its_node_after_a_restart_too(cl
         await bench.expect({"sys/w": 1})
         await bench.add_nodes(1)  # which a gang of one pod would take rather
         await bench.client.delete(Pod, "sys-w-0", bench.namespace, grace_period_s=0)
-        noted = await bench.condition("sys", "SeatsKept", status="True", reason="PodsLost")
-        assert noted.message == f"w: {large}"
+        (lost,) = (await _hold(bench, "sys", "Replacement")).amounts
+        assert (lost.group, lost.node, lost.requests) == ("w", large, {"nvidia.com/gpu": "1"})
         await bench.stop()
         await bench.start()
         await bench.create_pods(made)
         await bench.expect({"sys/w": 1})
         assert set((await bench.nodes_of("sys")).values()) == {large}
-        await cluster.eventually(lambda: _keeps_no_seats(bench, "sys"))
+        await cluster.eventually(lambda: _holds_nothing(bench, "sys"))
 
 
 @pytest.mark.parametrize("terminates", [False, True], ids=["gone at once", "terminating for long"])
@@ -472,7 +472,7 @@ async def test_a_pod_above_the_minimum_comes_back_to_its_node_after_a_restart_to
             await bench.client.patch(Pod, "sys-w-1", {"metadata": {"finalizers": ["grove.io/test"]}}, bench.namespace)
         await bench.client.delete(Pod, "sys-w-1", bench.namespace, grace_period_s=0)
         if not terminates:
-            assert (await bench.condition("sys", "SeatsKept", status="True")).message == f"w: {left}"
+            assert [one.node for one in (await _hold(bench, "sys", "Replacement")).amounts] == [left]
         await bench.stop()
         await bench.start()
         if terminates:
@@ -480,9 +480,19 @@ async def test_a_pod_above_the_minimum_comes_back_to_its_node_after_a_restart_to
         await bench.create_pods(made, only=["sys-w-1"])
         await bench.expect({"sys/w": 2})
         assert (await bench.nodes_of("sys"))["sys-w-1"] == left
-        await cluster.eventually(lambda: _keeps_no_seats(bench, "sys"))
+        await cluster.eventually(lambda: _holds_nothing(bench, "sys"))
 
 
-async def _keeps_no_seats(bench: Bench, gang: str) -> bool:
-    """It is whole."""
-    return "SeatsKept" not in {one.type for one in (await bench.podgang(gang)).status.conditions}
+async def _hold(bench: Bench, gang: str, reason: str) -> HeldCapacity:
+    """What the gang's status says is held for this reason, as soon as it does."""
+
+    async def find() -> HeldCapacity | None:
+        holds = (await bench.podgang(gang)).status.capacity_holds
+        return next((one for one in holds if one.reason == reason), None)
+
+    found: HeldCapacity = await bench.cluster.eventually(find)
+    return found
+
+
+async def _holds_nothing(bench: Bench, gang: str) -> bool:
+    return not (await bench.podgang(gang)).status.capacity_holds

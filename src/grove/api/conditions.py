@@ -130,6 +130,7 @@ class EventReason:
 
     GANG_SCHEDULED = "GangScheduled"
     GANG_UNSCHEDULABLE = "GangUnschedulable"
+    INVALID_CAPACITY_HOLD = "InvalidCapacityHold"
     GANG_TIMEOUT = "GangTimeout"
     GANG_PREEMPTING = "GangPreempting"
     GANG_PREEMPTED = "GangPreempted"

@@ -6,6 +6,7 @@ here, not domain names: a scheduler needs no ClusterTopologyBinding to read a Po
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, ClassVar
 
 from grove.api.meta import Condition, Object, Resource, Struct, doc
@@ -58,10 +59,26 @@ class PodGangSpec(Struct):
     reuse_reservation_ref: Annotated[NamespacedName | None, doc("PodGang whose place this one may take over.")] = None
 
 
+class HeldAmount(Struct):
+    group: Annotated[str, doc("Pod group whose pod it is held for.")] = ""
+    node: Annotated[str, doc("Node on which it is held.", required=True)] = ""
+    requests: Annotated[dict[str, str], doc("Amount of each resource that is held.")] = {}
+
+
+class HeldCapacity(Struct):
+    reason: Annotated[str, doc("WaitedLong, Overtaken, Nominated, Replacement or FormerPlace.", required=True)] = ""
+    since: Annotated[datetime | None, doc("Since when it is held.")] = None
+    nodes: Annotated[tuple[str, ...], doc("Nodes that are held whole.")] = ()
+    amounts: Annotated[tuple[HeldAmount, ...], doc("What is held on nodes for single pods.")] = ()
+
+
 class PodGangStatus(Struct):
     phase: Annotated[str, doc("Pending, Starting or Running.", required=True)] = ""
     conditions: Annotated[tuple[Condition, ...], doc("Whether the gang is complete, scheduled and ready.")] = ()
     placement_score: Annotated[float | None, doc("How good the placement is: 0 to 1, 1 is best.")] = None
+    capacity_holds: Annotated[
+        tuple[HeldCapacity, ...], doc("What the scheduler holds for the gang; it reads this back when it restarts.")
+    ] = ()
 
 
 class PodGang(Object):

@@ -29,7 +29,7 @@ from grove.kube.cache import Cache
 from grove.kube.client import Client, Page
 from grove.kube.clock import SYSTEM
 from grove.kube.errors import KubeError, NotFound
-from grove.show.kept import held_for
+from grove.show.held_capacity import held_for
 from grove.show.layout import layout_of
 from grove.show.processes import Processes, read_processes
 from grove.show.seen import Seen

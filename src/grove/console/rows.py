@@ -12,7 +12,7 @@ from grove.api import conditions as words
 from grove.api import labels
 from grove.api.meta import Key, find_condition, rfc3339
 from grove.api.podgang import PodGang
-from grove.show.kept import held_for
+from grove.show.held_capacity import held_for
 from grove.show.layout import Domain, Layout
 from grove.show.overview import rows_of
 from grove.show.processes import Processes
@@ -72,5 +72,5 @@ def gang_row(gang: PodGang) -> dict[str, Any]:
         "placed": said is not None and said.status == words.TRUE,
         "message": said.message if said is not None and said.status != words.TRUE else "",
         "created": rfc3339(created) if created else "",
-        "held": len(held[0]) + held[1],
+        "held": len(held),
     }

@@ -24,7 +24,7 @@ from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reading import NOT_READY, UNREACHABLE, UNSCHEDULABLE, read_node
 from grove.scheduler.model.reasons import Reason, named
 from grove.show.advice import Advice, advice_of
-from grove.show.kept import held_sentence
+from grove.show.held_capacity import held_sentence
 from grove.show.reasons import level_of, sentence
 from grove.show.seen import Seen
 from grove.show.tree import STARTING as SILENT

@@ -14,7 +14,7 @@ from grove.api import labels
 from grove.api.core import Node
 from grove.api.quantity import amount
 from grove.scheduler.model.reading import pod_requests
-from grove.show.kept import held_nodes, reserved_on
+from grove.show.held_capacity import held_nodes, reserved_on
 from grove.show.seen import Seen
 
 NO_DOMAIN = "(no label)"

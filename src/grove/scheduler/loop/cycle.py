@@ -27,6 +27,7 @@ from grove.scheduler.loop.quotas import Quotas
 from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.reserving import Reserving
+from grove.scheduler.loop.restoring import Restoring
 from grove.scheduler.loop.trees import domain_of, former_nodes, gang_order, order_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
@@ -211,7 +212,8 @@ class Cycle:
             self.referee = find_referee()
         budget = Budget(config.search_budget or Budget().steps, self.referee)
         self._relief = Relief(view.snapshot, queue, patience_s=config.patience)
-        self._holding = Holding(view, queue, reporter, clock, config, decider, budget)
+        self._restoring = Restoring(view, reporter)
+        self._holding = Holding(view, queue, reporter, clock, config, decider, budget, self._restoring)
         self._replacements = replacements
         self._intake = Intake(
             view, queue, committer, nominations, self._holding, replacements, reporter, forget=self._forget
@@ -233,6 +235,7 @@ class Cycle:
         loop = asyncio.get_running_loop()
         began = loop.time()
         await self._view.refresh_in_slices()
+        self._restoring.restore()
         self._take_in(began)
         await self._holding.resume()
         await self._decide_due(began)

@@ -17,8 +17,7 @@ from grove.scheduler.evict.running import POD
 from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.view import View
 from grove.scheduler.policy.changes import asks_of, fate_of, gang_fate_of, is_other_load, is_our_bind
-from grove.scheduler.policy.gangs import GangState, base_of, was_placed
-from grove.scheduler.policy.status import replaced_pods
+from grove.scheduler.policy.gangs import GangState, base_of
 
 SOON_S = 0.05
 
@@ -169,8 +168,7 @@ class Follower:
         gang = self._view.gangs.get(name)
         is_new = gang is None
         if gang is None:
-            gang = self._view.gangs[name] = GangState(name, new, replaced=replaced_pods(new))
-            gang.returns = bool(gang.replaced) and was_placed(new)
+            gang = self._view.gangs[name] = GangState(name, new)
             self._mark_scaled(name)
         before = gang.group_of
         gang.adopt(new)

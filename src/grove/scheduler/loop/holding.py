@@ -16,15 +16,16 @@ import msgspec
 import numpy as np
 import structlog
 
-from grove.api import conditions as words
 from grove.api import labels
 from grove.api.conditions import EventReason
-from grove.api.meta import find_condition, rfc3339
+from grove.api.meta import rfc3339
+from grove.api.podgang import HeldCapacity
 from grove.kube.clock import Clock
 from grove.scheduler.evict.holds import free_nodes, may_be_used, nodes_to_hold
 from grove.scheduler.filters.fit import allowed_mask, scarcest
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.restoring import Restoring
 from grove.scheduler.loop.trees import tree_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
@@ -58,10 +59,11 @@ class Want(msgspec.Struct, frozen=True):
 class Holding:
     def __init__(
         self, view: View, queue: Queue, reporter: Reporter, clock: Clock,
-        config: SchedulerConfiguration, decider: Decider, budget: Budget,
+        config: SchedulerConfiguration, decider: Decider, budget: Budget, restoring: Restoring,
     ) -> None:  # fmt: skip
         self._view, self._queue, self._reporter, self._clock = view, queue, reporter, clock
         self._config, self._decider, self._budget = config, decider, budget
+        self._restoring = restoring
         self._ledger = view.ledger
         self._shapes: dict[str, frozenset[Shape]] = {}
         """Shapes of the pods that nodes are held for, by gang."""
@@ -69,7 +71,6 @@ class Holding:
         """Gangs that no emptying would help, with the version of the nodes that was found at."""
         self._wants: dict[str, Want] = {}
         self._elders: list[Waiting] = []
-        self._resumed = False
         self._overtaken: list[Waiting] = []
         """Those for whom nodes are to be held at once."""
         self._looked_at: tuple[int, int] | None = None
@@ -123,15 +124,28 @@ class Holding:
 
     async def resume(self) -> None:
         """Holds nodes again for gangs that say an earlier scheduler did, before anything is decided; once."""
-        if self._resumed:
-            return
-        self._resumed = True
-        for waiting in sorted(self._queue.all(), key=lambda one: one.order):
+        written, self._restoring.waiting = self._restoring.waiting, {}
+        for waiting in sorted(self._queue.all(), key=lambda one: one.order) if self._config.hold_after else ():
             gang = self._view.gangs.get(waiting.order.name)
-            said = find_condition(gang.podgang.status.conditions, words.NODES_HELD) if gang is not None else None
-            if gang is not None and said is not None and self._config.hold_after:
-                reason = HoldReason.OVERTAKEN if said.reason == words.OVERTAKEN else HoldReason.WAITED_LONG
-                await self._hold_for(gang, waiting, reason, since=said.last_transition_time)
+            if gang is not None and (record := written.get(gang.name)) is not None:
+                await self._hold_again(gang, waiting, record)
+
+    async def _hold_again(self, gang: GangState, waiting: Waiting, record: HeldCapacity) -> None:
+        reason = HoldReason(record.reason)
+        if not record.nodes:  # an older scheduler did not write all of them down
+            await self._hold_for(gang, waiting, reason, since=record.since)
+            return
+        others = {node: hold.owner for hold in self._ledger for node in hold.nodes}
+        if taken := sorted(node for node in record.nodes if node in others):
+            self._restoring.report(gang, f"node {taken[0]} is held for {others[taken[0]]}")
+            return
+        try:
+            tree = tree_of(self._view, gang, self._config.node_policy)
+        except BadGang:
+            return
+        self._shapes[gang.name] = frozenset(pod.shape for group in tree.groups() for pod in group.pods)
+        since = record.since or self._clock.now()
+        self._put(gang, CapacityHold(gang.name, waiting.order, reason, since, frozenset(record.nodes)))
 
     async def hold_for_overtaken(self) -> None:
         """Holds nodes for those that were overtaken since, before anybody else is given room."""
@@ -222,13 +236,15 @@ class Holding:
                 self._view.changes.wake()
             self._ledger.end(name, *LONG_WAIT)
         since = before.since if before is not None else since or self._clock.now()
-        self._ledger.put(CapacityHold(name, order, reason, since, nodes))
-        because = {"because": reason.value}
-        some = " ".join(sorted(nodes)[:MOST_HELD_NAMED])
-        why = Reason(kinds.NODES_HELD, some, {"nodes": len(nodes)}, because)
+        self._put(gang, CapacityHold(name, order, reason, since, nodes))
+
+    def _put(self, gang: GangState, hold: CapacityHold) -> None:
+        self._ledger.put(hold)
+        some = " ".join(sorted(hold.nodes)[:MOST_HELD_NAMED])
+        why = Reason(kinds.NODES_HELD, some, {"nodes": len(hold.nodes)}, {"because": hold.reason.value})
         if gang.life.held != why:
             gang.tell(Held(why))
-            self._reporter.touch(name)
+        self._reporter.touch(gang.name)
 
     def _are_fewer_free(self, nodes: frozenset[str], before: CapacityHold, name: str, order: Order) -> bool:
         """Whether fewer of these nodes are free for the gang than of those held for it, all of which it may use."""

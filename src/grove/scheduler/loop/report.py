@@ -8,14 +8,14 @@ when the reason changed and a while has passed: a gang of hundreds must not be r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from grove.api import conditions as words
 from grove.api.conditions import EventReason, with_condition
 from grove.api.core import Pod
 from grove.api.meta import find_condition
-from grove.api.podgang import PENDING, PodGang, PodGangStatus
+from grove.api.podgang import PodGang, PodGangStatus
 from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.kube.controller import DONE, Controller, Result
@@ -30,9 +30,11 @@ from grove.scheduler.policy.gangs import (
     UNSCHEDULABLE,
     WAITING_FOR_PODS,
     GangState,
+    ReplacedPod,
     Verdict,
     missing_pods,
 )
+from grove.scheduler.policy.hold_records import records
 from grove.scheduler.policy.status import (
     LONGEST,
     condition_json,
@@ -41,7 +43,6 @@ from grove.scheduler.policy.status import (
     says_nothing,
     status_patch,
     wanted_status,
-    with_seats,
 )
 
 POD_SCHEDULED = "PodScheduled"
@@ -152,27 +153,24 @@ class Reporter:
         current = self._view.cache.get(PodGang, gang.podgang.metadata.key)  # our own last write, if it is newer
         if current is None:
             return DONE
-        wanted = wanted_status(
-            gang,
-            self._settled_verdict(gang),
-            current.status,
-            self._view.standing(gang),
-            self._ready(gang),
-            self._clock.now(),
-            self.say,
-        )
         self._note_lacking(gang)
         unsettled_s, lacking_s = self._unsettled_s(gang), self._lacking_s(gang)
-        stands = wanted.phase != PENDING
-        if stands:
-            wanted = with_seats(wanted, gang.replaced if lacking_s == 0 else {}, self._clock.now())
+        standing = self._view.standing(gang)
+        stands = gang.has_minimum(standing)
+        verdict, ready, now = self._settled_verdict(gang), self._ready(gang), self._clock.now()
+
+        def wanted_with(replaced: Mapping[str, Sequence[ReplacedPod]]) -> PodGangStatus:
+            held, former = self._view.ledger.of(name), frozenset() if stands else gang.former
+            holds = records(held, replaced, former, now, current.status.capacity_holds)
+            return wanted_status(gang, verdict, current.status, standing, ready, now, self.say, holds)
+
+        # A gang that stands mostly gets its pods at once. That another one lost pods is written anyway.
+        before = gang.replaced if current.status.capacity_holds else {}
+        wanted = wanted_with((gang.replaced if lacking_s == 0 else {}) if stands else before)
         again = Result(after_s=unsettled_s or lacking_s or None)
         if says_nothing(current.status, wanted) or (unsettled_s and is_just_starting(current.status, wanted)):
             return again
-        if stands:
-            wanted = dated_after(wanted, self._bound(gang), gang)
-        else:  # that it lost pods is written anyway
-            wanted = with_seats(wanted, gang.replaced, self._clock.now())
+        wanted = dated_after(wanted, self._bound(gang), gang) if stands else wanted_with(gang.replaced)
         try:
             answer = await self._client.patch(
                 PodGang, current.metadata.name, status_patch(current, wanted), current.metadata.namespace,

@@ -18,7 +18,6 @@ from grove.scheduler.model.network import ZONES, InvalidLinks, Neighbourhood, Wi
 from grove.scheduler.model.seams import Applicant
 from grove.scheduler.policy.gangs import GangState, floor_of
 from grove.scheduler.policy.queue import Order, Stage
-from grove.scheduler.policy.status import former_place
 
 if TYPE_CHECKING:
     from grove.scheduler.loop.reserving import PendingReservation
@@ -132,7 +131,7 @@ def former_nodes(view: View, gang: GangState) -> frozenset[str]:
     name = f"{named.namespace}/{named.name}"
     other = view.gangs.get(name)
     nodes = frozenset(node for pod, _ in view.members(other) if (node := view.node_of(pod))) if other else frozenset()
-    return nodes or view.places.get(name) or former_place(gang.podgang)
+    return nodes or view.places.get(name) or gang.recorded_former
 
 
 def _with_existing(podgang: PodGang, facts: dict[Key, PodFacts], *, lower: bool) -> PodGang:

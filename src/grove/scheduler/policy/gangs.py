@@ -104,6 +104,8 @@ class GangState(msgspec.Struct):
     priority: int = 0
     former: frozenset[str] = frozenset()
     """Nodes of the gang whose place it may take over."""
+    recorded_former: frozenset[str] = frozenset()
+    """The same as an earlier scheduler wrote it down."""
     replaced: dict[str, list[ReplacedPod]] = msgspec.field(default_factory=dict)
     """By group, pods that left or are about to, and whose nodes no other pod of the group took since."""
     returns: bool = False
@@ -161,6 +163,10 @@ class GangState(msgspec.Struct):
 
     def lost(self, pod: Key) -> None:
         self.missing.add(pod)
+
+    def recall(self, former: frozenset[str]) -> None:
+        """What an earlier scheduler wrote down."""
+        self.recorded_former = former
 
     def note_replaced(self, group: str, pod: ReplacedPod) -> None:
         """A pod is about to leave, or has left: its node is for the one that replaces it."""

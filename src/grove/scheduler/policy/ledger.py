@@ -82,6 +82,9 @@ class Ledger:
         known = self._holds.get(owner, {})
         return next((known[reason] for reason in reasons if reason in known), None)
 
+    def of(self, owner: str) -> list[CapacityHold]:
+        return list(self._holds.get(owner, {}).values())
+
     def put(self, hold: CapacityHold) -> None:
         """Enters a hold in place of the owner's hold for the same reason. A hold of nothing is no hold."""
         if hold.nodes or hold.pods or hold.awaited:

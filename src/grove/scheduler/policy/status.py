@@ -11,28 +11,25 @@ from grove.api import conditions as words
 from grove.api import labels
 from grove.api.conditions import with_condition, without_condition
 from grove.api.meta import Condition, Json, find_condition, rfc3339
-from grove.api.podgang import PENDING, RUNNING, STARTING, PodGang, PodGangStatus
+from grove.api.podgang import PENDING, RUNNING, STARTING, HeldCapacity, PodGang, PodGangStatus
 from grove.scheduler.model import reasons as kinds
-from grove.scheduler.model.facts import Shape
 from grove.scheduler.model.reasons import Reason
-from grove.scheduler.policy.gangs import NO_PLACE, PLACED, PODS_LOST, GangState, ReplacedPod, Verdict
+from grove.scheduler.policy.gangs import NO_PLACE, PLACED, PODS_LOST, GangState, Verdict
 from grove.scheduler.policy.life import Life
 
 PREEMPTED = "PreemptedByHigherPriority"
 MINIMUM_READY = "MinimumReady"
 MINIMUM_NOT_READY = "MinimumNotReady"
 LONGEST = 1024
-MOST_NAMES = 30_000
-"""Characters of node names that a condition holds."""
 
 
 def wanted_status(
     gang: GangState, verdict: Verdict | None, before: PodGangStatus, standing: Mapping[str, int],
-    ready: Mapping[str, int], now: datetime, say: Callable[[Reason], str],
+    ready: Mapping[str, int], now: datetime, say: Callable[[Reason], str], holds: tuple[HeldCapacity, ...] = (),
 ) -> PodGangStatus:  # fmt: skip
     """The PodGang's status as it should be; equal to what it has (`before`) when there is nothing new to say.
 
-    `say` has the words for reasons.
+    `say` has the words for reasons; `holds` are what it says of held capacity.
     """
     now = now.replace(microsecond=0)
     conditions, message = before.conditions, ""
@@ -78,9 +75,10 @@ def wanted_status(
     elif stands or gang.life.spared:
         conditions = without_condition(conditions, words.DISRUPTION_TARGET)
     conditions = _with_plans(conditions, gang.life, now, say)
-    conditions = _with_former_place(conditions, frozenset() if stands else gang.former, now)
+    for older in (words.FORMER_PLACE, words.SEATS_KEPT):
+        conditions = without_condition(conditions, older)
     score = gang.score if stands and gang.score is not None else before.placement_score
-    after = PodGangStatus(phase=phase, conditions=conditions, placement_score=score)
+    after = PodGangStatus(phase=phase, conditions=conditions, placement_score=score, capacity_holds=holds)
     return after if says_nothing(before, after) else _with_initialized(after, gang, now)
 
 
@@ -116,16 +114,6 @@ def _with_plans(
     return with_condition(conditions, words.NOMINATED, words.TRUE, reason, text, now)
 
 
-def _with_former_place(
-    conditions: tuple[Condition, ...], nodes: frozenset[str], now: datetime
-) -> tuple[Condition, ...]:
-    """Where the gang may go in another's stead: nobody could know it any more when that one is gone."""
-    text = " ".join(sorted(nodes))
-    if not nodes or len(text) > MOST_NAMES:
-        return without_condition(conditions, words.FORMER_PLACE)
-    return with_condition(conditions, words.FORMER_PLACE, words.TRUE, words.REUSE_RESERVATION, text, now)
-
-
 def dated_after(status: PodGangStatus, bound: Mapping[str, Sequence[datetime]], gang: GangState) -> PodGangStatus:
     """The status of a gang that stands, Scheduled no earlier than its minimum was bound, as the cluster wrote it down.
 
@@ -142,36 +130,6 @@ def dated_after(status: PodGangStatus, bound: Mapping[str, Sequence[datetime]], 
     )
 
 
-def former_place(podgang: PodGang) -> frozenset[str]:
-    """The same as it was written."""
-    said = find_condition(podgang.status.conditions, words.FORMER_PLACE)
-    return frozenset(said.message.split()) if said is not None else frozenset()
-
-
-def with_seats(status: PodGangStatus, replaced: Mapping[str, Sequence[ReplacedPod]], now: datetime) -> PodGangStatus:
-    """The status with the seats of a gang that lacks pods: without them a scheduler that starts would not know which
-    nodes to go back to."""
-    seats = {group: [one.node for one in pods] for group, pods in sorted(replaced.items())}
-    text = "; ".join(f"{group}: {' '.join(nodes)}" for group, nodes in seats.items() if nodes)
-    if not text or len(text) > MOST_NAMES:
-        conditions = without_condition(status.conditions, words.SEATS_KEPT)
-    else:
-        conditions = with_condition(
-            status.conditions, words.SEATS_KEPT, words.TRUE, PODS_LOST, text, now.replace(microsecond=0)
-        )
-    return msgspec.structs.replace(status, conditions=conditions)
-
-
-def replaced_pods(podgang: PodGang) -> dict[str, list[ReplacedPod]]:
-    """The same as it was written, by group."""
-    said = find_condition(podgang.status.conditions, words.SEATS_KEPT)
-    parts = (part.partition(": ") for part in said.message.split("; ")) if said is not None else ()
-    found: dict[str, list[ReplacedPod]] = {}
-    for group, _, nodes in parts:
-        found[group] = [ReplacedPod(f"{group}/{i}", node, Shape()) for i, node in enumerate(nodes.split())]
-    return found
-
-
 def says_nothing(before: PodGangStatus, after: PodGangStatus) -> bool:
     """Whether a write would say nothing; that a new gang is pending goes without saying."""
     return after == (before if before.phase else msgspec.structs.replace(before, phase=PENDING))
@@ -186,6 +144,8 @@ def status_patch(podgang: PodGang, wanted: PodGangStatus) -> Json:
     status: Json = {"phase": wanted.phase, "conditions": [condition_json(c) for c in wanted.conditions]}
     if wanted.placement_score is not None:
         status["placementScore"] = wanted.placement_score
+    if wanted.capacity_holds or podgang.status.capacity_holds:
+        status["capacityHolds"] = msgspec.to_builtins(wanted.capacity_holds) or None
     return {"metadata": {"resourceVersion": podgang.metadata.resource_version}, "status": status}
 
 

@@ -1,49 +1,42 @@
-"""Room that is free and yet not for everybody: nodes held for gangs that wait, and Koordinator's Reservations. Pure."""
+"""Capacity that is free but not for every unit: nodes held for gangs that wait, and Reservations. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 
 from grove.api import conditions as words
 from grove.api.koordinator import Reservation
-from grove.api.meta import find_condition
 from grove.api.podgang import PodGang
 from grove.api.quantity import InvalidQuantity, amount
+from grove.api.words import many
 
+WAITS = (words.WAITED_LONG, words.OVERTAKEN)
 AVAILABLE = "Available"
 FEW = 3
-_MORE = re.compile(r" and (\d+) more$")
 
 
 def held_nodes(gangs: Iterable[PodGang]) -> dict[str, str]:
-    """By node, the gang (namespace/name) that it is held for, as the scheduler says on it; the first where two are."""
+    """By node, the gang (namespace/name) that it is held for, as the scheduler wrote it; the first where two are."""
     found: dict[str, str] = {}
     for gang in sorted(gangs, key=lambda one: one.metadata.key):
-        for node in held_for(gang)[0]:
+        for node in held_for(gang):
             found.setdefault(node, str(gang.metadata.key))
     return found
 
 
-def held_for(gang: PodGang) -> tuple[list[str], int]:
-    """The nodes that are held for a gang, and how many more there are that its condition does not name."""
-    said = find_condition(gang.status.conditions, words.NODES_HELD)
-    if said is None or said.status != words.TRUE:
-        return [], 0
-    names = said.message.partition(": ")[2]
-    more = _MORE.search(names)
-    return [name for name in _MORE.sub("", names).split(", ") if name], int(more[1]) if more else 0
+def held_for(gang: PodGang) -> list[str]:
+    """The nodes that are held whole for a gang that waits."""
+    return [node for hold in gang.status.capacity_holds if hold.reason in WAITS for node in hold.nodes]
 
 
 def held_sentence(gang: PodGang) -> str:
     """That nodes are held for a gang, with the first few of their names; empty if none are."""
-    names, more = held_for(gang)
+    names = held_for(gang)
     if not names:
         return ""
-    count = len(names) + more
-    rest = f" and {count - FEW} more" if count > FEW else ""
-    return f"{count} node{'s are' if count != 1 else ' is'} held for it: {', '.join(names[:FEW])}{rest}"
+    rest = f" and {len(names) - FEW} more" if len(names) > FEW else ""
+    return f"{many(len(names), 'node is', 'nodes are')} held for it: {', '.join(names[:FEW])}{rest}"
 
 
 def reserved_on(reservations: Iterable[Reservation], resource: str) -> dict[str, Counter[str]]:

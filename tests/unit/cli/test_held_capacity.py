@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -12,25 +11,19 @@ from grove.api.core import Node, Pod
 from grove.api.koordinator import Reservation
 from grove.api.podgang import PodGang
 from grove.console.rows import node_rows
-from grove.scheduler.loop.holding import MOST_HELD_NAMED
-from grove.scheduler.model import reasons as kinds
-from grove.scheduler.model.reasons import Reason
-from grove.show.kept import held_for, held_nodes, held_sentence, reserved_on
+from grove.show.held_capacity import held_for, held_nodes, held_sentence, reserved_on
 from grove.show.layout import layout_of
 from grove.show.paint import domain_lines
-from grove.show.reasons import sentence
 from grove.show.seen import Seen
 
 GPU = "nvidia.com/gpu"
 
 
-def gang(name: str, held: list[str], *, status: str = "True") -> PodGang:
-    """A gang as the scheduler leaves it when it holds nodes: the message is the scheduler's own sentence."""
-    said = sentence(Reason(kinds.NODES_HELD, " ".join(held[:MOST_HELD_NAMED]), {"nodes": len(held)}))
-    at = datetime(2026, 1, 1, tzinfo=UTC).isoformat()
-    conditions = [{"type": "NodesHeld", "status": status, "message": said, "lastTransitionTime": at}] if held else []
+def gang(name: str, held: list[str]) -> PodGang:
+    """A gang as the scheduler leaves it when it holds nodes."""
+    holds = [{"reason": "WaitedLong", "since": "2026-01-01T00:00:00Z", "nodes": held}] if held else []
     raw = {
-        "metadata": {"name": name, "namespace": "a"}, "spec": {"podgroups": []}, "status": {"conditions": conditions}
+        "metadata": {"name": name, "namespace": "a"}, "spec": {"podgroups": []}, "status": {"capacityHolds": holds}
     }  # fmt: skip
     return msgspec.convert(raw, PodGang)
 
@@ -48,25 +41,11 @@ def reservation(node_name: str = "n0", gpus: int = 4, **more: Any) -> Reservatio
     return msgspec.convert({"metadata": {"name": "kept"}, "spec": more, "status": status}, Reservation)
 
 
-@pytest.mark.parametrize(
-    ("held", "want"),
-    [
-        pytest.param([], ([], 0), id="nothing is held"),
-        pytest.param(["n1"], (["n1"], 0), id="one node"),
-        pytest.param(["n1", "n2"], (["n1", "n2"], 0), id="two nodes"),
-        pytest.param(
-            [f"n{i}" for i in range(MOST_HELD_NAMED + 5)], ([f"n{i}" for i in range(MOST_HELD_NAMED)], 5),
-            id="more than the condition names",
-        ),
-    ],
-)  # fmt: skip
-def test_held_nodes_are_read_from_what_the_scheduler_wrote(held: list[str], want: tuple[list[str], int]) -> None:
-    assert held_for(gang("g", held)) == want
-    assert held_nodes([gang("g", held)]) == dict.fromkeys(want[0], "a/g")
-
-
-def test_a_hold_that_ended_holds_nothing() -> None:
-    assert held_for(gang("g", ["n1"], status="False")) == ([], 0)
+@pytest.mark.parametrize("count", [0, 1, 2, 200])
+def test_held_nodes_are_read_from_what_the_scheduler_wrote_all_of_them(count: int) -> None:
+    held = [f"n{number}" for number in range(count)]
+    assert held_for(gang("g", held)) == held
+    assert held_nodes([gang("g", held)]) == dict.fromkeys(held, "a/g")
 
 
 def test_a_sentence_names_the_first_few() -> None:

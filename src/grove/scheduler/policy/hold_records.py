@@ -1,0 +1,138 @@
+"""Holds as they are written on a PodGang, and read back by the next scheduler. Pure.
+
+`status.capacityHolds` has every hold with all its nodes and amounts. What cannot be read is a fault, which becomes an
+event on the PodGang, and nothing is held for it. An older scheduler wrote conditions instead: `of_conditions` is the
+one place that still understands them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from grove.api import conditions as words
+from grove.api.meta import find_condition
+from grove.api.podgang import HeldAmount, HeldCapacity, PodGang
+from grove.api.quantity import InvalidQuantity, amount, format_amount
+from grove.scheduler.model.facts import PODS, PodFacts, Requests
+from grove.scheduler.policy.gangs import ReplacedPod
+from grove.scheduler.policy.ledger import CapacityHold, HoldReason
+
+FORMER_PLACE = "FormerPlace"
+"""Nodes of the gang whose place this one may take over. Nothing is held there; the list survives the other gang."""
+LONG_WAIT = (HoldReason.WAITED_LONG.value, HoldReason.OVERTAKEN.value)
+REASONS = (*LONG_WAIT, HoldReason.NOMINATED.value, HoldReason.REPLACEMENT.value, FORMER_PLACE)
+MOST = 10_000
+"""Nodes or amounts that are read of one hold."""
+
+
+class ReadHolds(msgspec.Struct, frozen=True):
+    """What a PodGang's record says, as far as it can be used, and what is wrong with the rest."""
+
+    waiting: HeldCapacity | None = None
+    """Whole nodes that are held for a gang that waits."""
+    replaced: Mapping[str, Sequence[tuple[str, Requests]]] = {}
+    """By group, nodes and amounts of pods that are being replaced."""
+    former: frozenset[str] = frozenset()
+    faults: tuple[str, ...] = ()
+
+
+def records(
+    holds: Iterable[CapacityHold],
+    replaced: Mapping[str, Sequence[ReplacedPod]],
+    former: Collection[str],
+    since: datetime,
+    before: Sequence[HeldCapacity],
+) -> tuple[HeldCapacity, ...]:
+    """What a PodGang should say of its holds. `since` is for what is new compared with `before`."""
+    began = {one.reason: one.since for one in before}
+    found: list[HeldCapacity] = []
+    for hold in holds:
+        if hold.reason.value in LONG_WAIT:
+            at = hold.since.replace(microsecond=0)
+            found.append(HeldCapacity(reason=hold.reason.value, since=at, nodes=tuple(sorted(hold.nodes))))
+        elif hold.reason is HoldReason.NOMINATED:
+            amounts = tuple(_amount(pod.group, pod.node, pod.shape.requests) for pod in _sorted(hold.pods))
+            at = hold.since.replace(microsecond=0)
+            found.append(HeldCapacity(reason=hold.reason.value, since=at, amounts=amounts))
+    lost = tuple(
+        _amount(group, one.node, one.shape.requests) for group, left in sorted(replaced.items()) for one in left
+    )
+    since = since.replace(microsecond=0)
+    if lost:
+        reason = HoldReason.REPLACEMENT.value
+        found.append(HeldCapacity(reason=reason, since=began.get(reason) or since, amounts=lost))
+    if former:
+        at = began.get(FORMER_PLACE) or since
+        found.append(HeldCapacity(reason=FORMER_PLACE, since=at, nodes=tuple(sorted(former))))
+    return tuple(sorted(found, key=lambda one: one.reason))
+
+
+def _sorted(pods: Iterable[PodFacts]) -> list[PodFacts]:
+    return sorted(pods, key=lambda pod: (pod.group, pod.node, pod.name))
+
+
+def _amount(group: str, node: str, requests: Requests) -> HeldAmount:
+    shown = {name: format_amount(name, held) for name, held in requests if name != PODS and held}
+    return HeldAmount(group=group, node=node, requests=shown)
+
+
+def read(podgang: PodGang, nodes: Collection[str]) -> ReadHolds:
+    """What is held by the PodGang's own word, given the names of the nodes there are."""
+    holds = podgang.status.capacity_holds or tuple(of_conditions(podgang))
+    waiting: HeldCapacity | None = None
+    replaced: dict[str, list[tuple[str, Requests]]] = {}
+    former: frozenset[str] = frozenset()
+    faults: list[str] = []
+    groups = {group.name for group in podgang.spec.podgroups}
+    for hold in holds:
+        if hold.reason not in REASONS:
+            faults.append(f"unknown reason {hold.reason!r}")
+        elif len(hold.nodes) > MOST or len(hold.amounts) > MOST:
+            faults.append(f"{hold.reason}: more than {MOST} entries")
+        elif hold.reason == FORMER_PLACE:
+            former = frozenset(hold.nodes)
+        elif hold.reason in LONG_WAIT:
+            if unknown := sorted(set(hold.nodes) - set(nodes)):
+                faults.append(f"{hold.reason}: there is no node {unknown[0]}")
+            elif waiting is None:
+                waiting = hold
+        elif hold.reason == HoldReason.REPLACEMENT.value:
+            for one in hold.amounts:
+                try:
+                    replaced.setdefault(one.group, []).append(_read_amount(one, groups, nodes))
+                except ValueError as error:
+                    faults.append(f"{hold.reason}: {error}")
+    return ReadHolds(waiting, {group: left for group, left in replaced.items() if left}, former, tuple(faults))
+
+
+def _read_amount(one: HeldAmount, groups: Collection[str], nodes: Collection[str]) -> tuple[str, Requests]:
+    if one.group not in groups:
+        raise ValueError(f"there is no group {one.group!r}")
+    if one.node not in nodes:
+        raise ValueError(f"there is no node {one.node}")
+    found: dict[str, int] = {PODS: 1}
+    for name, text in one.requests.items():
+        try:
+            found[name] = amount(name, text)
+        except InvalidQuantity as error:
+            raise ValueError(f"{name}: {text!r} is not a quantity") from error
+        if found[name] < 0:
+            raise ValueError(f"{name}: {text!r} is negative")
+    return one.node, tuple(sorted(found.items()))
+
+
+def of_conditions(podgang: PodGang) -> Iterator[HeldCapacity]:
+    """Holds as schedulers before `capacityHolds` wrote them: names in the messages of conditions."""
+    conditions = podgang.status.conditions
+    if (said := find_condition(conditions, words.NODES_HELD)) is not None and said.status == words.TRUE:
+        yield HeldCapacity(reason=said.reason, since=said.last_transition_time)
+    if (said := find_condition(conditions, words.FORMER_PLACE)) is not None:
+        yield HeldCapacity(reason=FORMER_PLACE, since=said.last_transition_time, nodes=tuple(said.message.split()))
+    if (said := find_condition(conditions, words.SEATS_KEPT)) is not None:
+        parts = [part.partition(": ") for part in said.message.split("; ")]
+        amounts = tuple(HeldAmount(group=group, node=node) for group, _, nodes in parts for node in nodes.split())
+        reason = HoldReason.REPLACEMENT.value
+        yield HeldCapacity(reason=reason, since=said.last_transition_time, amounts=amounts)

@@ -1,0 +1,104 @@
+"""Held capacity as it is written on a PodGang: complete, read back as it was, and never trusted blindly."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.scheduler.kit import GPU, pod, shape
+
+from grove.api.meta import Json
+from grove.api.podgang import PodGang
+from grove.scheduler.model.facts import PODS
+from grove.scheduler.policy.gangs import ReplacedPod
+from grove.scheduler.policy.hold_records import read, records
+from grove.scheduler.policy.ledger import CapacityHold, HoldReason
+from grove.scheduler.policy.queue import Order, Stage
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+ORDER = Order((0,), Stage.FLOOR, 0.0, "ns/g")
+NODES = [f"n{number}" for number in range(100)]
+
+
+def podgang(holds: Any = (), conditions: Any = ()) -> PodGang:
+    groups = [{"name": "w", "minReplicas": 1, "podReferences": []}]
+    body: Json = {"metadata": {"name": "g", "namespace": "ns"}, "spec": {"podgroups": groups}}
+    body["status"] = {"capacityHolds": list(holds), "conditions": list(conditions)}
+    return msgspec.convert(body, PodGang)
+
+
+@given(
+    st.frozensets(st.sampled_from(NODES), min_size=1),
+    st.lists(st.tuples(st.sampled_from(NODES), st.integers(1, 8))),
+    st.frozensets(st.sampled_from(NODES)),
+)
+def test_what_is_written_is_read_back(
+    nodes: frozenset[str], lost: list[tuple[str, int]], former: frozenset[str]
+) -> None:
+    hold = CapacityHold("ns/g", ORDER, HoldReason.OVERTAKEN, NOON, nodes)
+    replaced = {"w": [ReplacedPod(f"u{i}", node, shape(gpus)) for i, (node, gpus) in enumerate(lost)]}
+    written = records([hold], replaced, former, NOON, ())
+    wire = msgspec.json.decode(msgspec.json.encode(written))
+    found = read(podgang(wire), NODES)
+    assert found.faults == ()
+    assert found.waiting is not None
+    assert (frozenset(found.waiting.nodes), found.waiting.since) == (nodes, NOON)
+    assert list(found.replaced.get("w", ())) == [(node, ((GPU, gpus), (PODS, 1))) for node, gpus in lost]
+    assert found.former == former
+
+
+def test_a_nomination_is_written_pod_by_pod() -> None:
+    pods = (pod("a", 2, on="n1", group="w"), pod("b", 2, on="n2", group="w"))
+    (written,) = records([CapacityHold("ns/g", ORDER, HoldReason.NOMINATED, NOON, pods=pods)], {}, (), NOON, ())
+    assert written.reason == "Nominated"
+    assert [(one.group, one.node, one.requests) for one in written.amounts] == [
+        ("w", "n1", {GPU: "2"}),
+        ("w", "n2", {GPU: "2"}),
+    ]
+
+
+def amounts(**changes: Any) -> Json:
+    return {"reason": "Replacement", "amounts": [{"group": "w", "node": "n1", "requests": {GPU: "1"}} | changes]}
+
+
+@pytest.mark.parametrize(
+    ("hold", "fault"),
+    [
+        pytest.param({"reason": "Because"}, "unknown reason 'Because'", id="an unknown reason"),
+        pytest.param({"reason": "WaitedLong", "nodes": ["gone"]}, "WaitedLong: there is no node gone", id="a node"),
+        pytest.param(amounts(node="gone"), "Replacement: there is no node gone", id="an amount on an unknown node"),
+        pytest.param(amounts(group="x"), "Replacement: there is no group 'x'", id="an unknown group"),
+        pytest.param(
+            amounts(requests={GPU: "lots"}), f"Replacement: {GPU}: 'lots' is not a quantity", id="no quantity"
+        ),
+        pytest.param(amounts(requests={GPU: "-1"}), f"Replacement: {GPU}: '-1' is negative", id="a negative amount"),
+        pytest.param(
+            {"reason": "Overtaken", "nodes": ["n1"] * 10_001}, "Overtaken: more than 10000 entries", id="endless"
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_a_fault_and_holds_nothing(hold: Json, fault: str) -> None:
+    found = read(podgang([hold, {"reason": "FormerPlace", "nodes": ["n2"]}]), NODES)
+    assert found.faults == (fault,)
+    assert found.waiting is None
+    assert not found.replaced
+    assert found.former == {"n2"}, "the other records are read"
+
+
+def test_conditions_of_an_older_scheduler_are_understood() -> None:
+    at = "2026-01-01T12:00:00Z"
+    conditions = [
+        {"type": "NodesHeld", "status": "True", "reason": "Overtaken", "message": "2 nodes are held for it: n1, n2"},
+        {"type": "FormerPlace", "status": "True", "reason": "ReuseReservation", "message": "n3 n4"},
+        {"type": "SeatsKept", "status": "True", "reason": "PodsLost", "message": "w: n5 n5"},
+    ]
+    found = read(podgang(conditions=[{**one, "lastTransitionTime": at} for one in conditions]), NODES)
+    assert found.faults == ()
+    assert found.waiting is not None
+    assert (found.waiting.reason, found.waiting.since, found.waiting.nodes) == ("Overtaken", NOON, ())
+    assert found.former == {"n3", "n4"}
+    assert [node for node, _ in found.replaced["w"]] == ["n5", "n5"]
