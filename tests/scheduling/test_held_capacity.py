@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.support.days import DAY_S, HOUR_S, NAMESPACE, Day
 from tests.support.fleet import QUOTA, elastic, install, reservation
-from tests.support.gangs import gang, group, pod_json
+from tests.support.gangs import gang, gang_json, group, member_json, pod_json
 
 from grove.api.core import Node, Pod, PodDisruptionBudget
 from grove.api.koordinator import ElasticQuota, Reservation
@@ -460,3 +460,48 @@ def test_a_restart_keeps_the_node_of_a_replaced_pod() -> None:
             return await day.bound("base"), await day.bound("new")
 
     assert run(story()) == (2, 0)
+
+
+# Moments
+
+
+def test_every_timeout_is_reported_whatever_moment_it_falls_on() -> None:
+    """A sum of two floats and a difference of two others may be the same moment and differ."""
+    offsets = [0.1, 0.2, 0.3, 0.7, 1 / 3, 1.1, 2.7, 9.9]
+
+    async def story() -> int:
+        async with Day(nodes=1) as day:
+            for number, offset in enumerate(offsets):
+                await asyncio.sleep(offset)
+                await day.apply(gang(f"large-{number}", group("w", 2)))
+            await day.pass_a_day()
+            return len({one.involved_object.name for one in await day.events("GangTimeout")})
+
+    assert run(story()) == len(offsets)
+
+
+# Queues
+
+
+def test_a_group_of_another_queue_does_not_pass_that_queues_maximum() -> None:
+    async def story() -> tuple[int, int]:
+        async with Day(nodes=6) as day:
+            await install(day, "ElasticQuota")
+            await asyncio.sleep(60)
+            for name, most in (("a", 4), ("b", 1)):
+                await day.client.create(ElasticQuota, elastic(name, NAMESPACE, most, most))
+            await asyncio.sleep(5)
+            mixed = gang("mixed", group("x", 2), group("y", 2))
+            await day.client.create(PodGang, gang_json(mixed, NAMESPACE))
+            for part, queue in zip(mixed.groups, ("a", "b"), strict=True):
+                for number in range(part.pods):
+                    pod = member_json(mixed, part, number, NAMESPACE)
+                    pod["metadata"]["labels"][QUOTA] = queue
+                    await day.client.create(Pod, pod)
+            await asyncio.sleep(HOUR_S)
+            before = await day.bound("mixed")
+            await day.client.patch(ElasticQuota, "b", {"spec": {"max": {"nvidia.com/gpu": 2}}}, NAMESPACE)
+            await day.pass_a_day()
+            return before, await day.bound("mixed")
+
+    assert run(story()) == (0, 4)

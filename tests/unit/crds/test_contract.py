@@ -47,7 +47,7 @@ ADDITIONS = {
         ".status.updateProgress.readyReplicaIndicesSelectedToUpdate.alsoCurrent",
     },
     "clustertopologybindings.grove.io": set(),
-    "podgangs.scheduler.grove.io": set(),
+    "podgangs.scheduler.grove.io": {".status.capacityHolds"},
 }
 """What we say beyond the contract, by the topmost path; all of it optional."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.support.scheduler.kit import RACK, gang, group, node, pod, racks, snap
+from tests.support.scheduler.kit import HOST, RACK, gang, group, node, pod, racks, snap
 
+from grove.api.labels import BASE_POD_GANG, POD_GANG
 from grove.api.selector import of_labels
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
 from grove.scheduler.evict.running import DisruptionBudget, Running, RunningIndex
@@ -266,3 +267,35 @@ def test_the_index_of_what_runs_keeps_nothing_of_namespaces_whose_pods_have_gone
         index.remove(one.uid)
     assert [len(one.uids) for one in index.budgets(budgets)] == [0, 0, 0]
     assert {name: kept for name, kept in vars(index).items() if kept} == {}
+
+
+def family(scaled_on: str = "b", *, priority: int = 0) -> list[Running]:
+    """A base gang on node a, and a gang that is scaled with it."""
+    base = unit(
+        "default/base", pod("base", 8, on="a", gang="default/base", labels={POD_GANG: "base"}), priority=priority
+    )
+    marks = {POD_GANG: "scaled", BASE_POD_GANG: "base"}
+    scaled = unit(
+        "default/scaled", pod("scaled", 8, on=scaled_on, gang="default/scaled", labels=marks), priority=priority
+    )
+    return [base, scaled]
+
+
+def test_a_scaled_gang_goes_before_its_base_gang():
+    running = family()
+    answer = preempt(cluster_of([node("a"), node("b")], running), gang(group("w", 1, 8), priority=5), running)
+    assert chosen(answer) == ["scaled"]
+
+
+def test_a_base_gang_that_has_to_go_takes_its_scaled_gangs_with_it():
+    running = family()
+    at_a = gang(group("w", 1, 8, node_selector=((HOST, "a"),)), priority=5)
+    answer = preempt(cluster_of([node("a"), node("b")], running), at_a, running)
+    assert chosen(answer) == ["base", "scaled"]
+
+
+def test_a_lower_priority_counts_more_than_being_a_base_gang():
+    running = [*family(), unit("default/other", pod("other", 8, on="c", gang="default/other", priority=3), priority=3)]
+    nodes = [node("a"), node("b"), node("c")]
+    answer = preempt(cluster_of(nodes, running), gang(group("w", 2, 8), priority=5), running)
+    assert chosen(answer) == ["base", "scaled"]

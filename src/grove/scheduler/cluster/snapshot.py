@@ -238,6 +238,7 @@ class Snapshot:
         """A copy for another thread: what copies derive from nodes, and share, is its own from the start."""
         twin = self.copy()
         twin._own_nodes()
+        twin.seams = self.seams.for_thread()
         return twin
 
     def amounts(self, requests: Requests) -> tuple[tuple[int, int], ...]:

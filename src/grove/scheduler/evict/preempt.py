@@ -23,6 +23,7 @@ from grove.scheduler.evict.running import (
     DisruptionBudget,
     Running,
     allowed_to_go,
+    base_of,
     beyond_allowance,
     broken_budgets,
     is_protected,
@@ -164,8 +165,19 @@ def _preempt(
         more = [u for u in units if u.name not in known and u.name != gang.name and u.preemptible]
         found = trial.sparing_budgets(sorted([*lower, *more], key=lambda u: (u.priority, u.name)))
         if isinstance(found, Victims):
-            return replace(found, reclaimed=True)
-    return found
+            return replace(_with_scaled(found, more, budgets), reclaimed=True)
+    return _with_scaled(found, lower, budgets) if isinstance(found, Victims) else found
+
+
+def _with_scaled(found: Victims, units: Sequence[Running], budgets: Sequence[DisruptionBudget]) -> Victims:
+    """The same victims, and the scaled gangs of every base gang among them: without their base they are of no use."""
+    bases, gone = set(found.gangs), {pod.uid for pod in found.pods}
+    scaled = [unit for unit in units if base_of(unit) in bases and not gone.issuperset(pod.uid for pod in unit.pods)]
+    if not scaled:
+        return found
+    pods = (*found.pods, *(pod for unit in scaled for pod in unit.pods if pod.uid not in gone))
+    gangs = tuple(sorted(bases | {unit.name for unit in scaled}))
+    return replace(found, pods=pods, gangs=gangs, budgets_broken=broken_budgets(pods, budgets))
 
 
 class _Trial:
@@ -251,6 +263,13 @@ class _Trial:
         if highest < tiers[-1]:
             units = [u for u in units if u.priority <= highest]
             empty = self.emptied(_pods(units))
+        # Scaled gangs go before their base gang: a serving system gets smaller before it goes away.
+        bases = {base_of(unit) for unit in units}
+        if any(unit.name in bases for unit in units):
+            others = [unit for unit in units if unit.name not in bases]
+            smaller = self.emptied(_pods(others))
+            if isinstance(place(smaller, self._gang, self._budget, closed=self._closed), Placement):
+                units, empty = others, smaller
         for _ in range(4):
             found = self._fewest(units, empty)
             if isinstance(found, NoVictims) or not found.budgets_broken:
@@ -360,6 +379,10 @@ class _Trial:
         if len(smaller) > MOST_SETS:
             return found
         room = RoomWithout(self._base, self._gang)
+        bases = {base_of(unit) for unit in among}
+        heads = {pod.uid for unit in among if unit.name in bases for pod in unit.pods}
+        if not any(pod.uid in heads for pod in found.pods):
+            smaller = [some for some in smaller if not any(pod.uid in heads for pod in some)]
         for some in smaller:
             breaks = len(broken_budgets(some, self._budgets))
             if breaks <= len(found.budgets_broken) and (self._vacancies or room.may_suffice(some)):

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
+from grove.api.labels import BASE_POD_GANG, POD_GANG
 from grove.api.selector import Selector
 from grove.scheduler.model.facts import PodFacts
 
@@ -36,6 +37,13 @@ class DisruptionBudget:
     name: str
     allowed: int
     uids: frozenset[str]
+
+
+def base_of(unit: Running) -> str:
+    """The name of the base gang of a scaled gang; empty for other units."""
+    labels = unit.pods[0].labels if unit.pods else {}
+    base = labels.get(BASE_POD_GANG, "")
+    return f"{unit.pods[0].namespace}/{base}" if base and base != labels.get(POD_GANG) else ""
 
 
 def surplus_of(unit: Running) -> dict[str, int]:

@@ -6,7 +6,8 @@ cycle                                   one turn: what changed, then every unit 
 placing                                 one unit: it gets its place, or is told why there is none
 decisions                               the core is asked, in place or in a thread
 bind, nominate, evictions               placements are bound, or taken back; victims are chosen; pods that have to go
-holding                                 room is kept for who waits
+holding, replacements                   capacity is held for gangs that wait long, and for pods that are being replaced
+restoring                               what an earlier scheduler held is read back
 report, metrics                         what became of gangs: status, conditions, events, numbers
 sources                                 the sources behind the seam together, what daemons keep, and the shape of those
   storage, claims, minors, reservations   that follow volumes, claimed devices, Koordinator's devices and reservations

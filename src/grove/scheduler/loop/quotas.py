@@ -48,7 +48,8 @@ class Quotas:
         self._quotas: Callable[[], Iterable[ElasticQuota]] = tuple
         self._queues: Callable[[], Iterable[kai.Queue]] = tuple
         self._stale = False
-        self._wanted: dict[str, tuple[str, dict[str, int]]] = {}
+        self._wanted: dict[str, dict[str, dict[str, int]]] = {}
+        """By unit and queue, what waits."""
         self._used_news = asyncio.Event()
         self._told: dict[str, str] = {}
 
@@ -117,8 +118,7 @@ class Quotas:
         for name in units:
             if name not in self._wanted:
                 self._wanted[name] = self._wants(name)
-            queue, amounts = self._wanted[name]
-            if queue:
+            for queue, amounts in self._wanted[name].items():
                 total = found.setdefault(queue, {})
                 for resource, amount in amounts.items():
                     total[resource] = total.get(resource, 0) + amount
@@ -126,22 +126,22 @@ class Quotas:
         self.policy.shares(self._view.snapshot)
         self._used_news.set()
 
-    def _wants(self, name: str) -> tuple[str, dict[str, int]]:
+    def _wants(self, name: str) -> dict[str, dict[str, int]]:
         view, policy = self._view, self.policy
         assert policy is not None
         gang = view.gangs.get(name)
         pods = [pod for pod, _ in view.members(gang)] if gang is not None else []
         if name.startswith(POD) and (single := view.singles.get(name)) is not None:
             pods = [single]
-        found: dict[str, int] = {}
-        queue = ""
+        found: dict[str, dict[str, int]] = {}
         for pod in pods:
             if not view.node_of(pod) and not pod.metadata.is_deleting:
                 facts = view.facts(pod)
-                queue = policy.account(facts) or ""
-                for resource, amount in facts.shape.used:
-                    found[resource] = found.get(resource, 0) + amount
-        return queue, found
+                if queue := policy.account(facts):
+                    total = found.setdefault(queue, {})
+                    for resource, amount in facts.shape.used:
+                        total[resource] = total.get(resource, 0) + amount
+        return found
 
     # Telling
 

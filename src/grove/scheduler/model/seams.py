@@ -203,6 +203,10 @@ class Policy(Protocol):
         """
         return ()
 
+    def for_thread(self) -> Policy:
+        """The policy as another thread may ask it meanwhile; itself if it keeps nothing between answers."""
+        return self
+
     def remembered(self, snapshot: Snapshot) -> Json | None:
         """What it goes by beside the snapshot, for the journal of a run; None if that is nothing."""
         return None
@@ -253,6 +257,10 @@ class Seams:
             policies=(*policies, *self.policies),
             weights={**self.weights, **weights},
         )
+
+    def for_thread(self) -> Seams:
+        """With policies that another thread may ask."""
+        return self.with_policies([policy.for_thread() for policy in self.policies])
 
     def with_policies(self, policies: Sequence[Policy]) -> Seams:
         """With these policies instead."""

@@ -7,6 +7,7 @@ its share while nobody else asks. Who is entitled to more and cannot have it cal
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -86,6 +87,12 @@ class Quota(Policy):
         fresh = {queue: counted(amounts.items(), card_memory) for queue, amounts in waiting.items()}
         self.waiting, self._shares, self._read = fresh, None, None
 
+    def for_thread(self) -> Quota:
+        """What was read of the use of queues is worked out anew there: it is changed by every answer."""
+        twin = copy(self)
+        twin._read = None
+        return twin
+
     # Numbers
 
     def used(self, snapshot: Snapshot, queue: str) -> dict[str, int]:
@@ -131,15 +138,29 @@ class Quota(Policy):
         return (self.objects.queue_of(pod.namespace, pod.labels) or None) if pod.namespace else None
 
     def refusal(self, snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> Reason | None:
-        name = self.account(pods[0])
-        if name is None:
-            return None
-        if (why := self._unusable(name)) is not None:
-            return why
+        by_queue: dict[str, list[PodFacts]] = {}
+        for pod in pods:
+            if (name := self.account(pod)) is not None:
+                by_queue.setdefault(name, []).append(pod)
+        for name in by_queue:
+            if (why := self._unusable(name)) is not None:
+                return why
+        for name, own in by_queue.items():
+            if (why := self._refusal_of(snapshot, name, own, by_queue)) is not None:
+                return why
+        return None
+
+    def _refusal_of(
+        self, snapshot: Snapshot, name: str, pods: Sequence[PodFacts], by_queue: Mapping[str, Sequence[PodFacts]]
+    ) -> Reason | None:
+        """Why pods of one queue may not run; a queue above it counts those of the gang's other queues too."""
         usage = self.reading(snapshot)
         wants = usage.counted(pods)
         path = self.tree.path(name)
         for queue in path:
+            if len(by_queue) > 1:
+                below = set(self.tree.leaves.get(queue.name, ())) | {queue.name}
+                wants = usage.counted([pod for other, own in by_queue.items() if other in below for pod in own])
             used = usage.below(queue.name)
             for resource, limit in sorted(queue.limit.items()):
                 if (wanted := wants.get(resource, 0)) and used.get(resource, 0) + wanted > limit:
@@ -147,6 +168,7 @@ class Quota(Policy):
                     numbers = {"used": used.get(resource, 0), "limit": limit, "wanted": wanted, "leaving": leaving}
                     names = {"resource": resource, "rule": "limit", "of": path[0].short}
                     return Reason(QUOTA_EXCEEDED, queue.short, numbers, names, self._holders(usage, queue, resource))
+        wants = usage.counted(pods)
         if needs_guarantee(pods[0].labels):
             fixed = counted(snapshot.usage.of(f"{name}{FIXED}").items(), usage.card_memory)
             for resource, most in sorted(path[0].guaranteed.items()):

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from grove.api.koordinator import DISABLE_PREEMPTIBLE, QUOTA_PREEMPTIBLE
-from grove.api.labels import BASE_POD_GANG, POD_GANG
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.policy.queues import NO_LIMIT, Amounts, Queue, QueueTree, QueueUsage
 
@@ -83,6 +82,7 @@ class Reclaim:
     ) -> list[list[Running]]:
         """Units to go, in rounds; a later one holds the earlier ones."""
         from grove.scheduler.evict.running import Running as Unit
+        from grove.scheduler.evict.running import base_of
 
         if not self.lenders:
             return []
@@ -97,7 +97,7 @@ class Reclaim:
                 continue
             order = (-self.lenders[theirs], unit.priority, -max(pod.created_s for pod in pods), unit.name)
             surplus += ((order, unit, pod) for pod in _above_minima(unit, pods))
-            whole[_is_scaled(pods)].append((order, unit))
+            whole[bool(base_of(unit))].append((order, unit))
         found: list[list[Running]] = []
         for rank in range(3):
             ledger = _Ledger(self, account)
@@ -160,9 +160,3 @@ def _above_minima(unit: Running, pods: Iterable[PodFacts]) -> list[PodFacts]:
         if left[pod.group] < 0:
             found.append(pod)
     return found
-
-
-def _is_scaled(pods: Sequence[PodFacts]) -> bool:
-    labels = pods[0].labels
-    base = labels.get(BASE_POD_GANG)
-    return bool(base) and base != labels.get(POD_GANG)
