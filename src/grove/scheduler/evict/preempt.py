@@ -268,7 +268,7 @@ class _Trial:
         if any(unit.name in bases for unit in units):
             others = [unit for unit in units if unit.name not in bases]
             smaller = self.emptied(_pods(others))
-            if isinstance(place(smaller, self._gang, self._budget, closed=self._closed), Placement):
+            if isinstance(self._place(smaller), Placement):
                 units, empty = others, smaller
         for _ in range(4):
             found = self._fewest(units, empty)
