@@ -15,7 +15,7 @@ import os
 import sys
 from pathlib import Path
 
-from tools.engines.assemble import LOCK, write_image
+from tools.engines.assemble import LOCK, inputs, write_image
 from tools.engines.recipe import SAMPLES, Recipe, with_image
 from tools.image.sources import Missing, locked, write_lock
 
@@ -40,7 +40,13 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"no recipe for {', '.join(unknown)}; there are {', '.join(with_image())}")
     try:
         for name in given.names or with_image():
-            archive, image = write_image(Recipe.of(SAMPLES / name), given.target, given.cache)
+            recipe = Recipe.of(SAMPLES / name)
+            made_of, mark = inputs(recipe), given.target / f"{name}.inputs"
+            if (given.target / f"{name}.tar").exists() and mark.exists() and mark.read_text() == made_of:
+                print(f"{name}  is up to date")
+                continue
+            archive, image = write_image(recipe, given.target, given.cache)
+            mark.write_text(made_of)
             print(f"{name}  {image.digest}  {image.compressed / 1e6:.1f} MB compressed  {archive}", flush=True)
     except Missing as error:
         print(f"error: {error}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 import tempfile
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.engines import llama, models
-from tools.engines.recipe import Recipe
+from tools.engines.recipe import NAME, Recipe
 from tools.image.__main__ import compiled, python_of
 from tools.image.sources import Missing, Package, add_package, add_wheel, locked, wheels
 
@@ -87,6 +88,16 @@ def layers(recipe: Recipe, cache: Path) -> list[Tree]:
         content = recipe.path(name).read_bytes()
         own.add(path, content, 0o755 if content.startswith(b"#!") else 0o644)
     return [tree for tree in (*found, built, own) if tree.files or tree.folders or tree.links]
+
+
+def inputs(recipe: Recipe) -> str:
+    """A hash over everything that an image is made of; equal inputs give an equal image."""
+    beside = [recipe.wheels] if recipe.wheels else []
+    texts = [recipe.path(name).read_bytes() for name in (NAME, *beside, *sorted(recipe.files.values()))]
+    texts += [repr(packages(recipe)).encode(), Path(__file__).read_bytes()]
+    texts += [llama.key().encode()] if recipe.programs else []
+    texts += [models.key().encode()] if recipe.models else []
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()
 
 
 def write_image(recipe: Recipe, target: Path, cache: Path) -> tuple[Path, Image]:

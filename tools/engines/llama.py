@@ -37,13 +37,14 @@ OPTIONS = {
 
 def programs(cache: Path) -> dict[str, bytes]:
     """Both programs by their path in the image; builds them if the cache does not have them."""
-    folder = cache / f"llama.cpp-{_key()}"
+    folder = cache / f"llama.cpp-{key()}"
     if not folder.is_dir():
         _build(cache, folder)
     return {path: (folder / name).read_bytes() for name, path in TARGETS.items()}
 
 
-def _key() -> str:
+def key() -> str:
+    """A hash over the source and the options of the build."""
     return hashlib.sha256(f"{SHA256} {sorted(OPTIONS.items())}".encode()).hexdigest()[:12]
 
 

@@ -36,20 +36,30 @@ def files(name: str, cache: Path) -> dict[str, bytes]:
 
 def _made(cache: Path) -> Path:
     """The folder with every model; makes them once."""
-    (package,) = (one for one in locked(LOCK) if one.name == "libpython3.11-stdlib")
-    seen = (PROGRAM.read_bytes(), REQUIREMENTS.read_bytes(), package.sha256.encode(), repr(SEEDS).encode())
-    folder = cache / f"models-{hashlib.sha256(b''.join(seen)).hexdigest()[:12]}"
+    folder = cache / f"models-{key()}"
     if not folder.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as work:
             made = Path(work) / "made"
             made.mkdir()
-            (made / "corpus.json").write_text(json.dumps(corpus(package, cache)))
+            (made / "corpus.json").write_text(json.dumps(corpus(_manual(), cache)))
             python = _environment(Path(work) / "venv")
             _run(python, str(PROGRAM), str(made), json.dumps(SEEDS))
             (made / "corpus.json").unlink()
             made.rename(folder)
     return folder
+
+
+def _manual() -> Package:
+    """The Debian package that has Python's manual."""
+    (found,) = (one for one in locked(LOCK) if one.name == "libpython3.11-stdlib")
+    return found
+
+
+def key() -> str:
+    """A hash over everything that the models are made of."""
+    seen = (PROGRAM.read_bytes(), REQUIREMENTS.read_bytes(), _manual().sha256.encode(), repr(SEEDS).encode())
+    return hashlib.sha256(b"".join(seen)).hexdigest()[:12]
 
 
 def corpus(package: Package, cache: Path) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from tools.engines import __main__ as command
 from tools.engines import llama, models
 from tools.engines.assemble import LOCK, accounts, packages, settings, write_image
 from tools.engines.recipe import SAMPLES, Recipe, with_image
@@ -93,6 +94,26 @@ def test_an_image_is_a_function_of_its_recipe(tmp_path: Path) -> None:
     assert write_image(made, tmp_path / "c", tmp_path / "cache")[1].digest != first.digest
 
 
+def test_an_image_is_made_again_only_when_its_inputs_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "samples" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "image.toml").write_text('reference = "a:1"\nentry = ["/a"]\nfiles = { "etc/a" = "a.txt" }\n')
+    (folder / "a.txt").write_text("one")
+    monkeypatch.setattr(command, "SAMPLES", tmp_path / "samples")
+    monkeypatch.setattr(command, "with_image", lambda: ["mine"])
+
+    def said() -> str:
+        assert command.main(["--target", str(tmp_path / "dist"), "--cache", str(tmp_path / "cache")]) == 0
+        return capsys.readouterr().out
+
+    assert "sha256:" in said()
+    assert said() == "mine  is up to date\n"
+    (folder / "a.txt").write_text("two")
+    assert "sha256:" in said()
+
+
 def test_python_of_wheels_is_found_only_where_there_are_wheels(tmp_path: Path) -> None:
     with_wheels = settings(recipe(tmp_path, wheels="requirements.txt"))["Env"]
     assert "PYTHONPATH=/opt/python" in with_wheels
@@ -105,7 +126,7 @@ def test_the_user_has_the_shell_that_the_recipe_names(tmp_path: Path) -> None:
 
 
 def test_built_programs_are_taken_from_the_cache(tmp_path: Path) -> None:
-    folder = tmp_path / f"llama.cpp-{llama._key()}"
+    folder = tmp_path / f"llama.cpp-{llama.key()}"
     folder.mkdir()
     for name in llama.TARGETS:
         (folder / name).write_text(name)

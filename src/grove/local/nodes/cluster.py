@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,9 @@ class RealCluster:
         """The beginning of a command that runs in the control plane's network, from where pods and Services answer."""
         return ["nsenter", f"--net=/proc/{self.first.pid}/ns/net", "--"]
 
-    @property
+    @cached_property
     def kubectl_program(self) -> Path:
+        # Looked for once: the search runs the API server for its version.
         return find_or_build(self.version) / "kubectl"
 
     def kubectl(self, *arguments: str, stdin: str = "", check: bool = True) -> str:
