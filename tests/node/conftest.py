@@ -18,7 +18,7 @@ from grove.local.nodes.cluster import RealCluster, real_nodes
 from grove.local.ports import free_ports
 from grove.local.process import Child, spawn
 from tests.node.images import SERVE, program_image
-from tests.node.seeing import eventually
+from tests.node.seeing import Terminal, eventually
 
 IMAGES = Path(os.environ.get("GROVE_IMAGES", "dist"))
 # A kubelet needs root and changes kernel settings, so these tests run only when they are asked for.
@@ -87,3 +87,8 @@ async def namespace(client: HttpClient, fresh_name: str) -> AsyncIterator[str]:
     await eventually(lambda: client.get(ServiceAccount, "default", fresh_name))
     yield fresh_name
     await client.delete(Namespace, fresh_name)
+
+
+@pytest.fixture
+def terminal(nodes: RealCluster, namespace: str) -> Terminal:
+    return Terminal(nodes, namespace)

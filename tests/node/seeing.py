@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -16,7 +19,10 @@ from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.kube.errors import KubeError
 from grove.kube.http import HttpClient
+from grove.local.nodes.cluster import RealCluster
 from tests.node.images import PORT, SERVE
+
+ROOT = Path(__file__).parents[2]
 
 
 async def eventually(look: Callable[[], Awaitable[Any]], timeout_s: float = 60.0) -> Any:
@@ -128,3 +134,26 @@ async def pods_of(client: HttpClient, namespace: str, clique: str) -> list[Seen]
     """The pods of a PodClique in the order of their host names."""
     page = await client.list(Pod.RESOURCE, namespace, labels=f"{key.POD_CLIQUE}={clique}")
     return [Seen(pod) for pod in sorted(page.items, key=lambda one: str(one["spec"]["hostname"]))]
+
+
+class Terminal:
+    """`kubectl grove` as a person calls it, in one namespace."""
+
+    def __init__(self, cluster: RealCluster, namespace: str) -> None:
+        self._where = ("-n", namespace, "--kubeconfig", str(cluster.kubeconfig))
+        self._environment = os.environ | {"PATH": f"{cluster.kubectl_program.parent}:{os.environ['PATH']}"}
+
+    async def start(self, command: str, *words: str) -> asyncio.subprocess.Process:
+        name, _, rest = command.partition(" ")
+        argv = [name, *self._where, *rest.split(), *words]
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "grove.cli.kubectl", *argv, cwd=ROOT, env=self._environment,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+
+    async def run(self, command: str, *words: str, said: str = "") -> tuple[int, str, str]:
+        """Exit code, output and errors."""
+        process = await self.start(command, *words)
+        out, err = await asyncio.wait_for(process.communicate(said.encode()), 60)
+        assert process.returncode is not None
+        return process.returncode, out.decode(), err.decode()

@@ -3,7 +3,8 @@
 // GET /ready is its readiness probe; POST /ready and POST /unready change the answer; GET /began is the time of its
 // start. READY_AFTER (such as 500ms) makes it ready by itself so long after its start. It writes what it is told to
 // its log. GET /fetch?url=… answers with what it gets from there, GET /lookup?name=… with the addresses of a name.
-// `serve echo WORDS` says the words and what it reads, and ends with 7.
+// `serve echo WORDS` says the words and what it reads, and ends with 7. `serve fail WORDS` says them as an error and ends
+// with 1. `serve need NAME` ends so if the name has no address, and serves otherwise.
 package main
 
 import (
@@ -25,6 +26,16 @@ func main() {
 		fmt.Println(strings.Join(os.Args[2:], " "))
 		io.Copy(os.Stdout, os.Stdin)
 		os.Exit(7)
+	}
+	if len(os.Args) > 1 && os.Args[1] == "fail" {
+		fmt.Fprintln(os.Stderr, strings.Join(os.Args[2:], " "))
+		os.Exit(1)
+	}
+	if len(os.Args) > 2 && os.Args[1] == "need" {
+		if _, err := net.LookupHost(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	}
 	name, _ := os.Hostname()
 	fmt.Println("serving as", name)

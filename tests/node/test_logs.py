@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,33 +11,8 @@ from grove.api import labels
 from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.http import HttpClient
 from grove.local.nodes.cluster import RealCluster
-from tests.node.seeing import Seen, eventually, pods_of, served
+from tests.node.seeing import Seen, Terminal, eventually, pods_of, served
 from tests.support.manifests import clique, group, pcs
-
-ROOT = Path(__file__).parents[2]
-
-
-class Terminal:
-    """`kubectl grove` as a person calls it, in one namespace."""
-
-    def __init__(self, cluster: RealCluster, namespace: str) -> None:
-        self._where = ("-n", namespace, "--kubeconfig", str(cluster.kubeconfig))
-        self._environment = os.environ | {"PATH": f"{cluster.kubectl_program.parent}:{os.environ['PATH']}"}
-
-    async def start(self, command: str, *words: str) -> asyncio.subprocess.Process:
-        name, _, rest = command.partition(" ")
-        argv = [name, *self._where, *rest.split(), *words]
-        return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "grove.cli.kubectl", *argv, cwd=ROOT, env=self._environment,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-
-    async def run(self, command: str, *words: str, said: str = "") -> tuple[int, str, str]:
-        """Exit code, output and errors."""
-        process = await self.start(command, *words)
-        out, err = await asyncio.wait_for(process.communicate(said.encode()), 60)
-        assert process.returncode is not None
-        return process.returncode, out.decode(), err.decode()
 
 
 @pytest.fixture
@@ -59,11 +31,6 @@ async def system(nodes: RealCluster, client: HttpClient, namespace: str) -> dict
 
         found[name] = await eventually(running)
     return found
-
-
-@pytest.fixture
-def terminal(nodes: RealCluster, namespace: str) -> Terminal:
-    return Terminal(nodes, namespace)
 
 
 async def test_logs_of_several_pods_say_whose_each_line_is(system: dict[str, list[Seen]], terminal: Terminal) -> None:

@@ -258,7 +258,7 @@ def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], leaves: 
     if worst.state is State.FAILED:
         node = seen.node_of.get(worst.node)
         lost = bool(seen.nodes) and bool(worst.node) and (node is None or not node.is_ready)
-        step = "recover the node, or kubectl delete node it" if lost else f"kubectl logs {worst.name} --previous"
+        step = "recover the node, or kubectl delete node it" if lost else _remedy(worst)
         return Verdict(name, FAILING, "node" if lost else "pod", worst.why, evidence, step)
     if worst.state is State.PENDING:
         return Verdict(name, WAITING, "node", worst.why, evidence, "the gang stands; these pods are above its minimum")
@@ -289,13 +289,24 @@ def _complaints(seen: Seen, gang: PodGang, pod: str, evidence: tuple[str, ...]) 
         return Verdict(name, STARTING, "pod", "its pods are starting", evidence, step)
     latest = said[0]
     warnings = dict.fromkeys(f"{one.involved_object.name}: {one.reason}: {one.message}" for one in said)
-    step = f"kubectl describe pod {latest.involved_object.name}"
-    if found := _ABSENT.search(latest.message):
-        step = f"create the {found[1].lower()} {found[2]} in its namespace, or mend the pod template"
+    step = _create_absent(latest.message) or f"kubectl describe pod {latest.involved_object.name}"
     reason = f"{latest.reason}: {latest.message}"
     return Verdict(name, STARTING, "pod", reason, tuple(warnings)[:MOST_NAMED], step)
 
 
+def _remedy(pod: Twig) -> str:
+    """What to do about a pod whose container ended or cannot be started."""
+    if _IMAGE.search(pod.why):
+        return "check the image's name, and that its node has it or can pull it (registry, imagePullSecrets)"
+    return _create_absent(pod.why) or f"kubectl logs {pod.name} --previous"
+
+
+def _create_absent(message: str) -> str:
+    found = _ABSENT.search(message)
+    return f"create the {found[1].lower()} {found[2]} in its namespace, or mend the pod template" if found else ""
+
+
+_IMAGE = re.compile(r": (ErrImage\w*|ImagePullBackOff|InvalidImageName)\b")
 _ABSENT = re.compile(r"\b(secret|configmap|persistentvolumeclaim) \"?([^\"\s]+)\"? not found", re.IGNORECASE)
 
 

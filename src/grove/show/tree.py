@@ -14,7 +14,7 @@ from grove.api import conditions as words
 from grove.api import labels
 from grove.api.core import Pod
 from grove.api.meta import Key, find_condition
-from grove.api.pod import PodHealth, container_health, pod_health
+from grove.api.pod import ContainerTermination, ContainerWaiting, PodHealth, container_health, pod_health
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -25,6 +25,8 @@ from grove.show.seen import Seen
 from grove.show.words import refusal
 
 ZERO = "scaled to zero"
+MOST_WORDS = 200
+"""Characters of a container's own message."""
 STARTING = "starting"
 """What is said of a pod that is bound and whose containers say nothing."""
 
@@ -298,11 +300,28 @@ def _trouble(pod: Pod) -> str:
     waiting, ended = status.state.waiting, status.state.terminated or status.last_state.terminated
     if waiting is not None and waiting.reason:
         said = waiting.reason
+        if waiting.reason == "CrashLoopBackOff" and ended is not None:
+            said += f", ended with exit code {ended.exit_code}"
     else:
         said = f"ended with exit code {ended.exit_code}" if ended is not None else health.value
         said += " and is not ready since" if status.state.running is not None else ""
     restarts = f", {many(status.restart_count, 'restart')}" if status.restart_count else ""
-    return f"{status.name}: {said}{restarts}"
+    return f"{status.name}: {said}{restarts}{_own_words(health, waiting, ended)}"
+
+
+def _own_words(health: PodHealth, waiting: ContainerWaiting | None, ended: ContainerTermination | None) -> str:
+    """What the kubelet says of a container that it cannot start, or what a container wrote before it ended.
+
+    A container's message is the end of its log where `terminationMessagePolicy` is FallbackToLogsOnError.
+    """
+    if health is PodHealth.STUCK and waiting is not None:
+        message = waiting.message
+    else:
+        message = ended.message if ended is not None else ""
+        if ended is not None and ended.reason not in ("", "Error", "Completed"):
+            message = f"{ended.reason}. {message}".rstrip(". ")
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return f": {lines[-1][:MOST_WORDS]}" if lines else ""
 
 
 def _number(text: str | None) -> int:

@@ -97,6 +97,22 @@ CRASHES = {
 }
 
 
+NO_MODEL = {
+    "containerStatuses": [{
+        "name": "c", "restartCount": 1, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": "loading\nno file /models/a.gguf\n"}},
+    }]
+}  # fmt: skip
+OUT_OF_MEMORY = {
+    "containerStatuses": [{"name": "c", "restartCount": 1, "state": {"running": {}},
+                           "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]
+}  # fmt: skip
+NO_IMAGE = {
+    "containerStatuses": [{"name": "c", "state": {"waiting": {
+        "reason": "ImagePullBackOff", "message": 'Back-off pulling image "nowhere/engine:1"'}}}]
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("pods", "gang", "want"),
     [
@@ -112,6 +128,21 @@ CRASHES = {
         pytest.param(
             [pod("p", node="z0-b0-r0-n0", status=CRASHES)], None, (State.FAILED, "c: CrashLoopBackOff, 3 restarts"),
             id="crashes",
+        ),
+        pytest.param(
+            [pod("p", node="z0-b0-r0-n0", status=NO_MODEL)], None,
+            (State.FAILED, "c: CrashLoopBackOff, ended with exit code 1, 1 restart: no file /models/a.gguf"),
+            id="it says why it ended",
+        ),
+        pytest.param(
+            [pod("p", node="z0-b0-r0-n0", status=OUT_OF_MEMORY)], None,
+            (State.FAILED, "c: ended with exit code 137 and is not ready since, 1 restart: OOMKilled"),
+            id="it had too little memory",
+        ),
+        pytest.param(
+            [pod("p", node="z0-b0-r0-n0", status=NO_IMAGE)], None,
+            (State.FAILED, 'c: ImagePullBackOff: Back-off pulling image "nowhere/engine:1"'),
+            id="its image is not there",
         ),
         pytest.param([pod("p", node="gone")], None, (State.FAILED, "node gone is gone"), id="its node is gone"),
         pytest.param(

@@ -1,0 +1,102 @@
+"""What goes wrong with engines, as `kubectl grove tree` and `explain` show it: a container's message, what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grove.api import names
+from grove.api.meta import Json
+from grove.api.podcliqueset import PodCliqueSet
+from grove.kube.http import HttpClient
+from grove.local.nodes.cluster import RealCluster
+from tests.node.seeing import Seen, Terminal, eventually, pods_of, served
+from tests.support.manifests import clique, pcs
+
+SEEN_S = 240.0
+
+
+def engine(*arguments: str, **fields: Any) -> Json:
+    """Fields of a pod spec: the tests' server with these arguments; an error that it ends with becomes its message."""
+    spec = served()
+    container = spec["containers"][0]
+    container |= {"args": list(arguments), "terminationMessagePolicy": "FallbackToLogsOnError"}
+    container["env"] = [{"name": "READY_AFTER", "value": "0s"}]
+    container |= fields
+    return spec
+
+
+async def shown(terminal: Terminal, command: str, *words: str) -> str:
+    """The output of a command, once all the words are in it."""
+
+    async def says() -> str:
+        _, out, _ = await terminal.run(command)
+        flat = " ".join(out.replace("\u2502", " ").split())
+        return flat if all(word in flat for word in words) else ""
+
+    found: str = await eventually(says, SEEN_S)
+    return found
+
+
+WRONG_PORT = {"httpGet": {"path": "/ready", "port": 9999}, "periodSeconds": 1, "failureThreshold": 1}
+
+
+@pytest.mark.parametrize(
+    ("spec", "tree", "explain"),
+    [
+        pytest.param(
+            engine("fail", "cannot open /models/tiny.gguf"),
+            ("exit code 1", "cannot open /models/tiny.gguf"),
+            ("failing", "cannot open /models/tiny.gguf", "--previous"),
+            id="the model file is missing",
+        ),
+        pytest.param(
+            engine(image="nowhere.invalid/engine:1", imagePullPolicy="IfNotPresent"),
+            ("nowhere.invalid/engine:1",),
+            ("failing", "nowhere.invalid/engine:1", "check the image"),
+            id="the image is not there",
+        ),
+        pytest.param(
+            engine(readinessProbe=WRONG_PORT),
+            ("starting",),
+            ("Readiness probe failed", ":9999", "connection refused"),
+            id="the probe has a wrong port",
+        ),
+    ],
+)
+async def test_a_fault_of_one_container_is_shown_with_its_own_message(
+    nodes: RealCluster, client: HttpClient, namespace: str, terminal: Terminal, spec: Json, tree: tuple[str, ...],
+    explain: tuple[str, ...],
+) -> None:  # fmt: skip
+    await client.create(PodCliqueSet, pcs("web", clique("engine", 1, **spec), namespace=namespace))
+    await shown(terminal, "tree web", *tree)
+    print("\n" + await shown(terminal, "explain web", *explain))
+
+
+async def test_a_worker_that_never_becomes_ready_is_named_by_who_waits_for_it(
+    nodes: RealCluster, client: HttpClient, namespace: str, terminal: Terminal
+) -> None:
+    parts = [clique("worker", 1, **engine(env=[])), clique("leader", 1, starts_after=["worker"], **engine())]
+    await client.create(PodCliqueSet, pcs("web", *parts, namespace=namespace, startup="CliqueStartupTypeExplicit"))
+    await shown(terminal, "tree web", "waits for web-0-worker 0/1")
+    await shown(terminal, "explain web", "web-0-leader starts after web-0-worker", "look at web-0-worker first")
+
+
+async def test_an_engine_that_needs_a_name_says_so_while_dns_is_down_and_comes_up_afterwards(
+    nodes: RealCluster, client: HttpClient, namespace: str, terminal: Terminal
+) -> None:
+    name = f"web-0-engine-0.{names.service_dns('web', 0, namespace)}"
+    nodes.hold("coredns")
+    try:
+        await client.create(PodCliqueSet, pcs("web", clique("engine", 1, **engine("need", name)), namespace=namespace))
+        await shown(terminal, "tree web", "exit code 1", f"lookup {name}")
+    finally:
+        nodes.unhold("coredns")
+
+    async def ready() -> list[Seen]:
+        return [one for one in await pods_of(client, namespace, "web-0-engine") if one.is_ready]
+
+    (pod,) = await eventually(ready, SEEN_S)
+    restarts = pod.pod["status"]["containerStatuses"][0]["restartCount"]
+    assert restarts > 0, "it failed while names were not resolved"
