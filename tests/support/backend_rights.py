@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from grove.api.core import CustomResourceDefinition
+from grove.api.core import ConfigMap, CustomResourceDefinition
 from grove.api.koordinator import ElasticQuota, Reservation
 from grove.api.meta import Json, Resource
 from grove.backends import grove, kai, koord, kube, kube_api, volcano
 from grove.backends.koord_topology import NETWORK_TOPOLOGY
+from grove.backends.volcano_config import CONFIG_MAP
 
 KEEP = ("get", "list", "watch", "create", "patch", "delete")
 
@@ -45,7 +46,8 @@ RULES: Mapping[str, tuple[Json, ...]] = {
     volcano.NAME: (
         keeps(volcano.POD_GROUP),
         rule(volcano.POD_GROUP.group, ("queues",), ("get",)),
-        lists(volcano.HYPER_NODE),
+        rule(volcano.HYPER_NODE.group, (volcano.HYPER_NODE.plural,), ("list", "watch")),
+        rule("", (ConfigMap.RESOURCE.plural,), ("get", "list", "watch"), CONFIG_MAP.rpartition("/")[2]),
         rule(CustomResourceDefinition.RESOURCE.group, (CustomResourceDefinition.RESOURCE.plural,), ("get",), _CRD),
     ),
 }

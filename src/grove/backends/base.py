@@ -59,6 +59,7 @@ class Question(NamedTuple):
     body: Json | None = None
     object_name: str = ""
     only_if: str = ""
+    namespace: str = ""
 
 
 Answers = Mapping[str, Any]
@@ -155,6 +156,11 @@ class Backend:
         """Hears what the cluster offers; called before the first pod is made, and again from time to time."""
         self.heard = True
 
+    @property
+    def awaited(self) -> Sequence[Question]:
+        """Questions whose answer keeps gangs waiting: their objects are watched, and a change asks everything again."""
+        return ()
+
     def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
         return ()
 
@@ -188,6 +194,10 @@ class Backend:
         `stands_on` are the labels of the nodes of the core pods that are placed already.
         """
         return {}
+
+    def late_pods(self, gang: PodGang, pods: Sequence[Pod]) -> Sequence[Pod]:
+        """Pods without a node, of a gang that has nodes, which the scheduler does not try again when room comes."""
+        return ()
 
     def doubt_s(self, gang: PodGang, pods: Sequence[Pod], now: datetime) -> float | None:
         """Seconds until it must be said that the scheduler does not do as it was told; None if nothing looks so."""

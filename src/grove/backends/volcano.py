@@ -20,13 +20,15 @@ from grove.backends.base import Answers, Backend, GangObjects, PodSite, Question
 from grove.backends.constraints import constraints_of, gang_constraints
 from grove.backends.kube_objects import object_meta
 from grove.backends.queues import QueueRule
-from grove.config import Section, Strings, read_section
+from grove.backends.volcano_config import CONFIG_MAP, PLUGIN, config_question, has_plugin, switch_on
+from grove.config import ConfigError, ConfigFault, Section, Strings, read_section
 
 NAME = labels.VOLCANO_SCHEDULER
 POD_GROUP = Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
 HYPER_NODE = Resource("topology.volcano.sh", "v1alpha1", "HyperNode", "hypernodes", namespaced=False)
 QUEUE = QueueRule(NAME, labels.VOLCANO_QUEUE, ("annotations",), default="default")
 _CRD = f"{POD_GROUP.plural}.{POD_GROUP.group}"
+_TIERS = Question("tiers", "list", HYPER_NODE, only_if="hypernodes")
 
 
 class VolcanoBackend(Backend):
@@ -42,6 +44,12 @@ class VolcanoBackend(Backend):
         self.capable, self.known_tiers, self.heard = capable, known, capable
         self.depths: dict[str, int] = {}
         """How far from the nodes a tier is, by its name."""
+        self.config = CONFIG_MAP
+        """Namespace and name of the ConfigMap with vc-scheduler's configuration."""
+        self.served = False
+        """Whether the cluster has HyperNodes."""
+        self.has_plugin: bool | None = None
+        """Whether vc-scheduler looks at topology; None if that cannot be known."""
 
     @property
     def gang_resources(self) -> Sequence[Resource]:
@@ -53,7 +61,15 @@ class VolcanoBackend(Backend):
         if not self.tiers:
             return (crd,)
         served = Question("hypernodes", "served", HYPER_NODE)
-        return (crd, served, Question("tiers", "list", HYPER_NODE, only_if="hypernodes"))
+        return (crd, served, _TIERS, config_question(self.config))
+
+    @property
+    def awaited(self) -> Sequence[Question]:
+        """HyperNodes while a tier of the profile has none, and vc-scheduler's configuration while its plugin is off."""
+        if not self.tiers or not self.heard:
+            return ()
+        missing = (_TIERS,) if self.served and not set(self.tiers.values()) <= self.known_tiers else ()
+        return missing if self.has_plugin is not False else (*missing, config_question(self.config))
 
     def learn(self, answers: Answers) -> None:
         self.heard = True
@@ -62,6 +78,8 @@ class VolcanoBackend(Backend):
         named = [one["spec"] for one in nodes if one["spec"].get("tierName")]
         self.depths = {str(one["tierName"]): int(one.get("tier") or 0) for one in named}
         self.known_tiers = frozenset(self.depths)
+        self.served = bool(answers.get("hypernodes"))
+        self.has_plugin = has_plugin(answers.get("config"))
 
     def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
         found: list[Refusal] = []
@@ -80,6 +98,8 @@ class VolcanoBackend(Backend):
                 found.append(Refusal(one.path, message))
             elif one.required and one.preferred:
                 found.append(Refusal(one.path, "Volcano takes a required or a preferred level, not both"))
+            elif one.required and self.has_plugin is False:
+                found.append(Refusal(one.path, self._ignored()))
         return tuple(found)
 
     def prepare_pod(self, pod: Json, site: PodSite) -> None:
@@ -94,15 +114,22 @@ class VolcanoBackend(Backend):
             message = f"Volcano cannot be told this: {', '.join(lost)}"
             return GangObjects(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
         objects = (pod_group(gang, QUEUE.queues(pcs)[0], self.tiers),)
+        asked = list(gang_constraints(gang))
+        if asked and self.has_plugin is False:
+            # It is told all the same: vc-scheduler heeds it from the moment the plugin is on.
+            required = [one for one in asked if one.required]
+            placed = is_true(gang.status.conditions, conditions.SCHEDULED)
+            message = f"{'; '.join(map(str, required or asked))}: {self._ignored()}"
+            reason = base.TOLD_IN_PART if placed or not required else base.NOT_REPRESENTABLE
+            return GangObjects(objects, placed or not required, reason, message)
         # One of the two can be said, and the binding one is.
-        dropped = [
-            f"preferred {one.preferred} of {one.name}"
-            for one in gang_constraints(gang)
-            if one.required and one.preferred
-        ]
+        dropped = [f"preferred {one.preferred} of {one.name}" for one in asked if one.required and one.preferred]
         if dropped:
             return GangObjects(objects, reason=base.TOLD_IN_PART, message=f"ignored: {', '.join(dropped)}")
         return GangObjects(objects)
+
+    def _ignored(self) -> str:
+        return f"Volcano ignores topology here, because its plugin {PLUGIN} is off; {switch_on(self.config)}"
 
     def may_ungate(self, pod: Pod, gang: PodGang) -> bool:
         return is_true(gang.status.conditions, conditions.SCHEDULER_OBJECTS_READY)
@@ -161,7 +188,10 @@ def pod_group(gang: PodGang, queue: str, tiers: Mapping[str, str]) -> Json:
             "subGroupSize": group.min_replicas,
             "minSubGroups": 1,
         }
-        if topology := _network(group.topology_constraint or alone.get(group.name), tiers):
+        # After a restart vc-scheduler finds the place of a gang only by subgroups that have a topology of their own:
+        # where a clique has none, its subgroup repeats the gang's.
+        own = group.topology_constraint or alone.get(group.name)
+        if topology := _network(own, tiers) or _network(gang.spec.topology_constraint, tiers):
             policy["networkTopology"] = topology
         policies.append(policy)
     spec["subGroupPolicy"] = policies
@@ -189,8 +219,14 @@ def _network(constraint: GangTopologyConstraint | None, tiers: Mapping[str, str]
 
 class _Options(Section):
     tiers: Strings = {}
+    scheduler_config: str = CONFIG_MAP
 
 
 def build(options: Json, path: str) -> VolcanoBackend:
-    tiers = read_section(_Options, options, path).tiers
-    return TieredVolcanoBackend(tiers) if tiers else VolcanoBackend(tiers)
+    section = read_section(_Options, options, path)
+    if not all(section.scheduler_config.partition("/")[::2]):
+        fault = ConfigFault(f"{path}.schedulerConfig", "must be the namespace and name of a ConfigMap: namespace/name")
+        raise ConfigError([fault])
+    made = TieredVolcanoBackend(section.tiers) if section.tiers else VolcanoBackend()
+    made.config = section.scheduler_config
+    return made

@@ -17,6 +17,7 @@ from grove.backends import volcano
 from grove.backends.base import PodSite, TopologyBackend
 from grove.backends.kai import KaiBackend, KaiFacts
 from grove.backends.volcano import VolcanoBackend
+from grove.config import ConfigError
 
 RACK_KEY = "topology.kubernetes.io/rack"
 RACK = {"pack": {"required": "rack"}}
@@ -171,13 +172,96 @@ def test_what_volcano_is_not_asked(tiers: dict[str, str], manifest: Json, want: 
 
 def test_volcano_is_asked_for_subgroups_and_tiers() -> None:
     backend = VolcanoBackend({RACK_KEY: "rack"})
-    assert [one.name for one in backend.questions] == ["crd", "hypernodes", "tiers"]
+    assert [one.name for one in backend.questions] == ["crd", "hypernodes", "tiers", "config"]
     crd = next(one for one in definitions("volcano") if one["spec"]["names"]["kind"] == "PodGroup")
     backend.learn({"crd": crd, "tiers": [{"spec": {"tierName": "rack"}}]})
     assert (backend.capable, backend.known_tiers) == (True, {"rack"})
     backend.learn({"crd": None})
     assert not backend.capable
     assert paths(backend, pcs("d", clique("a"))) == ["spec"]
+
+
+CONF = """
+actions: "allocate"
+tiers:
+- plugins:
+  - name: gang
+- plugins:
+  - name: predicates
+"""
+WITH_PLUGIN = f"{CONF}  - name: network-topology-aware\n    arguments: {{weight: 10}}\n"
+CRD = next(one for one in definitions("volcano") if one["spec"]["names"]["kind"] == "PodGroup")
+
+
+def config(text: str) -> Json:
+    return {"data": {"volcano-scheduler.conf": text}}
+
+
+@pytest.mark.parametrize(
+    ("found", "want"),
+    [
+        pytest.param(config(CONF), False, id="as the chart installs it"),
+        pytest.param(config(WITH_PLUGIN), True, id="switched on"),
+        pytest.param(config('actions: "allocate"'), False, id="no plugins at all"),
+        pytest.param(config(""), False, id="an empty file"),
+        pytest.param(None, None, id="it cannot be read"),
+        pytest.param({"data": {"other.conf": CONF}}, None, id="another file"),
+        pytest.param(config("tiers: [[["), None, id="no YAML"),
+        pytest.param(config("tiers: {a: b}"), None, id="another shape"),
+    ],
+)
+def test_whether_volcano_looks_at_topology(found: Json | None, want: bool | None) -> None:
+    backend = VolcanoBackend({RACK_KEY: "rack"})
+    backend.learn({"crd": CRD, "config": found})
+    assert backend.has_plugin is want
+
+
+def test_a_required_level_is_refused_while_volcano_is_known_to_ignore_it() -> None:
+    backend = volcano.build({"tiers": {RACK_KEY: "rack"}, "schedulerConfig": "batch/v-scheduler-configmap"}, "p")
+    asked = next(one for one in backend.questions if one.name == "config")
+    assert (asked.namespace, asked.object_name) == ("batch", "v-scheduler-configmap")
+    required = pcs("d", clique("a"), topologyConstraint=RACK)
+    for text, want in ((WITH_PLUGIN, []), (CONF, ["spec.template.topologyConstraint"])):
+        backend.learn({"crd": CRD, "config": config(text)})
+        assert paths(backend, required) == want
+    (refusal,) = backend.validate(set_of(required))
+    assert refusal.message == (
+        "Volcano ignores topology here, because its plugin network-topology-aware is off; add `- name: "
+        "network-topology-aware` to a list of plugins in volcano-scheduler.conf of the ConfigMap "
+        "batch/v-scheduler-configmap"
+    )
+    assert paths(backend, pcs("d", clique("a"), topologyConstraint={"pack": {"preferred": "rack"}})) == []
+    backend.learn({"crd": CRD})
+    assert paths(backend, required) == []  # nothing is known: the result is watched
+
+
+@pytest.mark.parametrize("place", ["", "name", "/name", "namespace/"])
+def test_where_volcanos_configuration_is_has_a_namespace_and_a_name(place: str) -> None:
+    with pytest.raises(ConfigError, match="namespace/name"):
+        volcano.build({"schedulerConfig": place}, "p")
+
+
+@pytest.mark.parametrize(
+    ("level", "scheduled", "want"),
+    [
+        pytest.param("required", False, (False, "NotRepresentable"), id="a gang without nodes waits"),
+        pytest.param("required", True, (True, "ToldInPart"), id="a gang that runs gets its replacements"),
+        pytest.param("preferred", False, (True, "ToldInPart"), id="a preference holds nobody up"),
+    ],
+)
+def test_what_a_gang_gets_while_volcano_ignores_topology(level: str, scheduled: bool, want: tuple[bool, str]) -> None:
+    backend = VolcanoBackend({RACK_KEY: "rack"}, capable=True, known=frozenset({"rack"}))
+    backend.has_plugin = False
+    status = {"conditions": [{"type": "Scheduled", "status": "True"}]} if scheduled else {}
+    spec = {
+        "podgroups": [{"name": "d-0-a", "minReplicas": 1, "podReferences": []}],
+        "topologyConstraint": {"packConstraint": {level: RACK_KEY}},
+    }
+    gang = msgspec.convert({"metadata": {"name": "d-0"}, "spec": spec, "status": status}, PodGang)
+    telling = backend.gang_objects(gang, set_of(pcs("d", clique("a"))), [])
+    assert (telling.ready, telling.reason) == want
+    assert len(telling.objects) == 1
+    assert "- name: network-topology-aware" in telling.message
 
 
 def test_an_unknown_tier_holds_the_gang_instead_of_being_ignored() -> None:

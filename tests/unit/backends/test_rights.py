@@ -22,7 +22,7 @@ def test_rights_are_those_of_the_enabled_profiles() -> None:
     groups = [rule["apiGroups"][0] for rule in rules_for(["volcano", "grove-scheduler"])]
     assert groups == [
         "scheduling.sigs.k8s.io", "scheduling.koordinator.sh",
-        "scheduling.volcano.sh", "scheduling.volcano.sh", "topology.volcano.sh", "apiextensions.k8s.io",
+        "scheduling.volcano.sh", "scheduling.volcano.sh", "topology.volcano.sh", "", "apiextensions.k8s.io",
     ]  # fmt: skip
 
 
@@ -62,6 +62,7 @@ def test_every_call_that_a_backend_has_made_for_it_is_in_its_rules(name: str) ->
     backend.learn(OFFERED.get(name, {}))
     allowed = granted({"rules": rules_for([name])})
     calls = {(one.resource, verb) for one in backend.questions for verb in ASKED[one.ask]}
+    calls |= {(one.resource, verb) for one in backend.awaited for verb in ("list", "watch")}
     calls |= {(one, verb) for one in backend.gang_resources for verb in CHANGED}
     if isinstance(backend, TopologyBackend) and backend.topology_resource is not None:
         never = "patch" if backend.topology_frozen else "delete"
@@ -78,5 +79,8 @@ OFFERED: dict[str, Json] = {
     },
     "kai-scheduler": {"served": True},
     "koord-scheduler": {"podgroups": True},
-    "volcano": {"crd": next(one for one in definitions("volcano") if one["spec"]["names"]["kind"] == "PodGroup")},
+    "volcano": {
+        "crd": next(one for one in definitions("volcano") if one["spec"]["names"]["kind"] == "PodGroup"),
+        "hypernodes": True, "config": {"data": {"volcano-scheduler.conf": "tiers: []"}},
+    },
 }  # fmt: skip

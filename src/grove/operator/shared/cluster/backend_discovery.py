@@ -1,5 +1,7 @@
 """Answers the questions of scheduler backends about the cluster: at the start, when something is missing, and now and
 then, because an API may be switched on or off under a running operator.
+
+While gangs wait for an answer to change, the objects that the question is about are watched.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ class BackendDiscovery:
         self._heard = heard if heard is not None else {}
         self._looked: set[str] = set()
         self._wanted = asyncio.Event()
+        self._watches: dict[Question, asyncio.Task[None]] = {}
 
     def again(self) -> None:
         """Asks for another look, soon."""
@@ -78,18 +81,55 @@ class BackendDiscovery:
 
     async def run(self) -> None:
         """Looks again from time to time until cancelled."""
-        while self._backends:
+        try:
+            while self._backends:
+                self._watch_awaited()
+                try:
+                    await asyncio.wait_for(self._wanted.wait(), AGAIN_S)
+                    self._wanted.clear()
+                    await asyncio.sleep(SOON_S)
+                except TimeoutError:
+                    pass
+                try:
+                    await self.look()
+                except KubeError as error:
+                    log.warning("the cluster could not be asked what its schedulers take", error=str(error))
+            await asyncio.Event().wait()
+        finally:
+            for watch in self._watches.values():
+                watch.cancel()
+            await asyncio.gather(*self._watches.values(), return_exceptions=True)
+
+    def _watch_awaited(self) -> None:
+        """Watches what backends wait for now, and ends the other watches."""
+        awaited = {question for backend in self._backends for question in backend.awaited}
+        for question in self._watches.keys() - awaited:
+            self._watches.pop(question).cancel()
+        for question in awaited - self._watches.keys():
+            self._watches[question] = asyncio.get_running_loop().create_task(self._watch(question), name="awaited")
+
+    async def _watch(self, question: Question) -> None:
+        """Asks for another look whenever an object that the question is about appears, changes or goes."""
+        resource, namespace = question.resource, question.namespace
+        fields = f"metadata.name={question.object_name}" if question.object_name else ""
+        while True:
             try:
-                await asyncio.wait_for(self._wanted.wait(), AGAIN_S)
-                self._wanted.clear()
-                await asyncio.sleep(SOON_S)
-            except TimeoutError:
-                pass
-            try:
-                await self.look()
+                page = await self._client.list(resource, namespace, fields=fields)
+                self.again()  # it may have changed before the watch begins
+                known = {one["metadata"]["name"]: _lasting(one) for one in page.items}
+                version = page.resource_version
+                async for event in self._client.watch(resource, namespace, fields=fields, resource_version=version):
+                    if event.object is None:
+                        continue
+                    name, now = event.object["metadata"]["name"], _lasting(event.object)
+                    if event.type == "DELETED" or known.get(name) != now:  # not for every change of a status
+                        self.again()
+                    known[name] = now
+            except Forbidden:
+                return  # then the look from time to time has to do
             except KubeError as error:
-                log.warning("the cluster could not be asked what its schedulers take", error=str(error))
-        await asyncio.Event().wait()
+                log.debug("a watch ended", question=question.name, error=str(error))
+            await asyncio.sleep(SOON_S)
 
     async def _patient_answers(self, backend: Backend) -> tuple[dict[str, Any], bool]:
         """The answers, and whether there is one to every question; asked more than once where nothing is known yet."""
@@ -130,7 +170,7 @@ class BackendDiscovery:
                 return await self._client.serves(question.resource)
             case "get":
                 try:
-                    return _lasting(await self._client.get(question.resource, question.object_name))
+                    return _lasting(await self._client.get(question.resource, question.object_name, question.namespace))
                 except NotFound:
                     return None
             case "list":
@@ -158,4 +198,5 @@ def _lasting(obj: dict[str, Any]) -> dict[str, Any]:
     """An object without what changes at every look, so that two answers can be compared."""
     meta = obj.get("metadata") or {}
     kept = {name: meta[name] for name in ("name", "labels") if name in meta}
-    return {"metadata": kept, "spec": obj.get("spec") or {}}
+    found = {"metadata": kept, "spec": obj.get("spec") or {}}
+    return found | ({"data": obj["data"]} if "data" in obj else {})
