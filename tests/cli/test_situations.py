@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from tests.support.asking import World, server, text_of
 
-from grove.api.core import Lease, Pod
-from grove.api.meta import Json, Resource, rfc3339
+from grove.api.conditions import TOPOLOGY_NOT_HONOURED
+from grove.api.core import Lease, Node, Pod
+from grove.api.meta import Json, Resource, is_true, rfc3339
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
@@ -20,6 +21,7 @@ from grove.cli.explain import explain_answer, queue_answer
 from grove.cli.rollout import pause_answer
 from grove.cli.rollout import status_answer as rollout_answer
 from grove.cli.tree import status_answer, tree_answer
+from grove.sim.topology import RACK
 
 pytestmark = pytest.mark.real_in("soak")
 
@@ -169,6 +171,19 @@ async def node_lost(world: World) -> None:
     await unready(world)
 
 
+async def in_two_racks(world: World) -> None:
+    """A node of a set that requires one rack gets the label of another rack."""
+    await healthy(world)
+    pod = next(p for p in (await world.client.list(Pod, world.namespace)).items if "worker" in p.metadata.name)
+    await world.client.patch(Node, pod.spec.node_name, {"metadata": {"labels": {RACK: f"{world.namespace}-elsewhere"}}})
+
+    async def said() -> bool:
+        pcs = await world.client.get(PodCliqueSet, "chat", world.namespace)
+        return is_true(pcs.status.conditions, TOPOLOGY_NOT_HONOURED)
+
+    await world.cluster.eventually(said)
+
+
 async def new_image(world: World) -> None:
     raw: Json = await world.client.get(PodCliqueSet.RESOURCE, "chat", world.namespace)
     cliques = raw["spec"]["template"]["cliques"]
@@ -236,6 +251,9 @@ SITUATIONS = {
     ),
     "pod failed": Situation(pod_failed, "failing", 3, r"c: CrashLoopBackOff"),
     "image missing": Situation(image_missing, "failing", 3, r"c: ImagePullBackOff"),
+    "in two racks": Situation(
+        in_two_racks, "running", 0, r"3 of 3 pods ready; chat-0: its pods span a required topology domain"
+    ),
     "node lost": Situation(node_lost, "failing", 3, r"node \S+ does not answer"),
 }  # fmt: skip
 
@@ -286,6 +304,18 @@ async def _agreed(world: World, situation: Situation) -> None:
         for answer in told if row.why.startswith("grove-scheduler") else [*told, rollout]:
             first = text_of(answer, 200, world).splitlines()[0]
             assert "does not run" in first, first
+
+
+async def test_explain_and_tree_name_the_pods_and_domains_of_a_topology_that_was_not_kept(world: World) -> None:
+    await in_two_racks(world)
+    explain = await explain_answer(world.client, world.namespace, "chat", now=world.now)
+    shown = " ".join(text_of(explain, 400, world).split())
+    for pod in (await world.client.list(Pod, world.namespace)).items:
+        assert pod.metadata.name in shown
+    assert "elsewhere (chat-0-worker-" in shown
+    assert "kubectl grove doctor says what grove-scheduler needs" in shown
+    tree = await tree_answer(world.client, world.namespace, "chat", now=world.now)
+    assert "its pods span a required topology domain" in text_of(tree, 200, world)
 
 
 @pytest.mark.real_in("test")

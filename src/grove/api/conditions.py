@@ -86,6 +86,9 @@ NODES_HELD_FOR_OTHERS = "NodesHeldForOthers"
 for whom and since when."""
 SCHEDULER_OBJECTS_READY = "SchedulerObjectsReady"
 """Whether another scheduler was told of the gang by objects of its own kind; absent where it reads PodGangs."""
+TOPOLOGY_NOT_HONOURED = "TopologyNotHonoured"
+"""True while bound pods of the gang span a domain that it requires for them; else absent. The message names the pods
+and their domains. A set has it while one of its gangs has it."""
 
 # Pod, while its clique waits for others to start
 POD_STARTUP_BLOCKED = "PodStartupBlocked"
@@ -118,6 +121,7 @@ class EventReason:
     POD_CREATE_FAILED = "PodCreateFailed"
     POD_DELETE_SUCCESSFUL = "PodDeleteSuccessful"
     POD_DELETE_FAILED = "PodDeleteFailed"
+    POD_TRIED_AGAIN = "PodTriedAgain"
     ALL_SCHEDULED_REPLICAS_LOST = "AllScheduledReplicasLost"
     COMPUTE_DOMAIN_CREATE_SUCCESSFUL = "ComputeDomainCreateSuccessful"
     COMPUTE_DOMAIN_CREATE_FAILED = "ComputeDomainCreateFailed"

@@ -88,3 +88,14 @@ class PodGang(Object):
 
     spec: Annotated[PodGangSpec, doc("Pods that belong together.", required=True)] = PodGangSpec()
     status: Annotated[PodGangStatus, doc("What the scheduler answered.")] = PodGangStatus()
+
+    @property
+    def requires_domain(self) -> bool:
+        """True if some of its pods must be placed in one topology domain."""
+        spec = self.spec
+        constraints = (
+            spec.topology_constraint,
+            *(one.topology_constraint for one in spec.topology_constraint_group_configs),
+            *(one.topology_constraint for one in spec.podgroups),
+        )
+        return any(one is not None and one.required for one in constraints)

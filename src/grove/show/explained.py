@@ -29,7 +29,7 @@ def explanation(head: Judgement | None, verdicts: Sequence[Verdict], note: str, 
         alone = not verdicts or all(one.state == RUNNING for one in verdicts)
         if alone or head.state == UNATTENDED:
             parts += [line for one in head.evidence for line in indented(one, width, style="dim")]
-            if head.next and head.state != RUNNING:
+            if head.next:
                 parts += indented(f"next: {head.next}", width)
     for together in troubles or (() if head is not None else _together(verdicts)):
         parts += _told(together, width)

@@ -6,6 +6,7 @@ diagnosis where there is one; a verdict comes out. Whether a set as a whole runs
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ if TYPE_CHECKING:  # it brings the solver along, which most questions do not nee
 RUNNING, STARTING, WAITING, FAILING, NO_FIT = "running", "starting", "waiting", "failing", "cannot fit"
 PREEMPTING = "Preempting"
 ROOM = "there is room for it; the scheduler has not placed it yet"
+NOT_HONOURED = "its pods span a required topology domain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +69,26 @@ def gang_verdict(seen: Seen, gang: PodGang, found: Diagnosis | None, leaves: Seq
         return not_created(name, refused[0][0], [error.description for _, error in refused])
     placed = found.placed if found is not None else is_true(gang.status.conditions, words.SCHEDULED)
     if placed:
-        return _not_ready(seen, gang, cliques, leaves)
+        return _as_placed(gang, _not_ready(seen, gang, cliques, leaves))
     kept = _kept_waiting(gang)
     if kept is not None:
         return kept
     if found is None:
         return _as_written(seen, gang)
     return _not_placed(seen, gang, found, levels)
+
+
+def _as_placed(gang: PodGang, verdict: Verdict) -> Verdict:
+    """The verdict on a gang with nodes, and that its scheduler ignored a required topology if it did."""
+    said = find_condition(gang.status.conditions, words.TOPOLOGY_NOT_HONOURED)
+    if said is None or said.status != words.TRUE:
+        return verdict
+    evidence = (*verdict.evidence, f"topology: {said.message}")
+    if verdict.state != RUNNING:
+        return dataclasses.replace(verdict, evidence=evidence)
+    scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
+    step = f"kubectl grove doctor says what {scheduler} needs; then delete the pods that stand apart"
+    return Verdict(verdict.gang, RUNNING, "topology", f"{verdict.reason}; {NOT_HONOURED}", evidence, step)
 
 
 def _kept_waiting(gang: PodGang) -> Verdict | None:

@@ -231,6 +231,8 @@ class _Growth:
         why = _worst(children).why if children and state is not State.READY else ""
         if not children:
             why = "not made yet"
+        if not why and gang is not None and _holds(gang, words.TOPOLOGY_NOT_HONOURED):
+            why = "its pods span a required topology domain"
         domains = _narrowest_common([pod for twig in children for pod in _pods(twig)], self._seen, self._levels)
         score = gang.status.placement_score if gang else None
         own = gang.metadata.name if gang else ""

@@ -20,6 +20,7 @@ from grove.api.words import many
 from grove.show.gangs import (
     FAILING,
     NO_FIT,
+    NOT_HONOURED,
     RUNNING,
     STARTING,
     WAITING,
@@ -104,7 +105,10 @@ def judge(
         if pcs.status.observed_generation not in (None, meta.generation):
             return said(WAITING, "the operator has not taken up its last change yet", "operator")
         rest = f"; {rollout.sentence}" if rollout.outdated else ""
-        return said(RUNNING, f"{tree.count.ready} of {many(tree.count.wanted, 'pod')} ready{rest}")
+        spread = next((one for one in verdicts if one.level == "topology"), None)
+        rest += f"; {spread.gang}: {NOT_HONOURED}" if spread is not None else ""
+        reason = f"{tree.count.ready} of {many(tree.count.wanted, 'pod')} ready{rest}"
+        return said(RUNNING, reason, *((spread.level, spread.next, spread.evidence) if spread is not None else ()))
     which = f"{worst.gang}: " if len(gangs) > 1 and not worst.reason.startswith(worst.gang) else ""
     return said(worst.state, f"{which}{worst.reason}", worst.level, worst.next, worst.evidence)
 

@@ -9,13 +9,15 @@ import pytest
 
 from grove.api.meta import Condition
 from grove.api.podgang import PodGang
-from grove.operator.podgang.status import with_scheduler_objects_condition
+from grove.operator.podgang.status import with_gang_conditions
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def gang(name: str, status: str = "", reason: str = "") -> PodGang:
+def gang(name: str, status: str = "", reason: str = "", spread: str = "") -> PodGang:
     said = [{"type": "SchedulerObjectsReady", "status": status, "reason": reason, "message": "why"}] if status else []
+    not_honoured = {"type": "TopologyNotHonoured", "status": "True", "reason": "TopologyNotHonoured", "message": spread}
+    said += [not_honoured] if spread else []
     return msgspec.convert({"metadata": {"name": name}, "status": {"conditions": said}}, PodGang)
 
 
@@ -48,10 +50,20 @@ def said(conditions: tuple[Condition, ...]) -> list[tuple[str, str, str, str]]:
     ],
 )
 def test_what_a_set_says(gangs: list[PodGang], want: tuple[str, str, str] | None) -> None:
-    found = with_scheduler_objects_condition((), gangs, 1, NOW)
+    found = with_gang_conditions((), gangs, 1, NOW)
     assert said(found) == ([("SchedulerObjectsReady", *want)] if want else [])
 
 
 def test_it_goes_when_the_trouble_is_over() -> None:
-    before = with_scheduler_objects_condition((), [gang("a", "False", "NameConflict")], 1, NOW)
-    assert with_scheduler_objects_condition(before, [gang("a", "True", "Told")], 1, NOW) == ()
+    before = with_gang_conditions((), [gang("a", "False", "NameConflict")], 1, NOW)
+    assert with_gang_conditions(before, [gang("a", "True", "Told")], 1, NOW) == ()
+
+
+def test_a_topology_that_was_not_kept_is_said_beside_it_and_goes_with_it() -> None:
+    gangs = [gang("b", "False", "NameConflict", "two racks"), gang("a", "True", "Told", "three racks")]
+    found = with_gang_conditions((), gangs, 1, NOW)
+    assert said(found) == [
+        ("SchedulerObjectsReady", "False", "NameConflict", "b: why"),
+        ("TopologyNotHonoured", "True", "TopologyNotHonoured", "a, b: three racks"),
+    ]
+    assert with_gang_conditions(found, [gang("a", "True", "Told"), gang("b")], 1, NOW) == ()

@@ -5,6 +5,8 @@ Woken by the clique, by its pods, by the nodes they stand on, and by the gangs, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from grove.api import conditions, labels
 from grove.api.conditions import ErrorCode, EventReason
 from grove.api.core import Node, Pod, ResourceClaim
@@ -18,7 +20,7 @@ from grove.kube.errors import Conflict, KubeError, NotLeader
 from grove.kube.writes import namespace_ends
 from grove.operator.pod.controller import PARENT
 from grove.operator.podclique.plan import CliquePlan, plan_clique
-from grove.operator.podclique.pod_facts import ON_NODE, ParentWaits, PodLoads, VanishedNodes, by_node
+from grove.operator.podclique.pod_facts import ParentWaits, PodLoads, VanishedNodes
 from grove.operator.podclique.pod_writer import PodWriter
 from grove.operator.podclique.pods import surplus
 from grove.operator.podclique.status import ObservedClique
@@ -27,7 +29,7 @@ from grove.operator.shared.claims import clique_claims
 from grove.operator.shared.cluster.claim_writer import edited_claim_owner
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_clique, release
-from grove.operator.shared.cluster.sets import SET, owner_keys, set_key
+from grove.operator.shared.cluster.sets import ON_NODE, SET, by_node, owner_keys, set_key
 from grove.operator.shared.layout import Unit, pod_index, replica_of, unit_of
 from grove.operator.shared.outcome import COMPLETE, Outcome
 from grove.operator.shared.rollout import concerned_replicas
@@ -134,13 +136,13 @@ class PodCliqueController:
             and pod.metadata.uid not in seen
         ]
 
-    def _core_nodes(self, gang: PodGang) -> list[dict[str, str]]:
-        found: list[dict[str, str]] = []
+    def _core_nodes(self, gang: PodGang) -> list[Mapping[str, str]]:
+        found: list[Mapping[str, str]] = []
         for group in gang.spec.podgroups:
             for pod in self._sets.pods_of(gang.metadata.namespace, group.name):
                 if pod.is_bound and pod.is_active and (pod_index(pod) or 0) < group.min_replicas:
-                    node = self._cache.get(Node, Key("", pod.spec.node_name))
-                    found += [node.metadata.labels] if node is not None else []
+                    node_labels = self._sets.node_labels(pod.spec.node_name)
+                    found += [node_labels] if node_labels is not None else []
         return found
 
     def _is_base_scheduled(self, namespace: str, unit: Unit) -> bool:

@@ -22,14 +22,8 @@ from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.kube.errors import KubeError, NotFound
 from grove.operator.podclique.status import VANISHED_NODE_GRACE_S
+from grove.operator.shared.cluster.sets import ON_NODE
 from grove.operator.shared.startup import is_waiting, waited_for
-
-ON_NODE = "node"
-"""Index: pods by the name of their node."""
-
-
-def by_node(pod: Pod) -> tuple[str, ...]:
-    return (pod.spec.node_name,) if pod.spec.node_name else ()
 
 
 class VanishedNodes:

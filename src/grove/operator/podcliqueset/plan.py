@@ -29,7 +29,7 @@ from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podcliqueset.rollout import next_replicas, with_progress_time
 from grove.operator.podcliqueset.status import ObservedSet, set_status, with_features_condition
-from grove.operator.podgang.status import with_scheduler_objects_condition
+from grove.operator.podgang.status import with_gang_conditions
 from grove.operator.shared.children import (
     wanted_access,
     wanted_autoscalers,
@@ -192,7 +192,7 @@ def plan_set(observed: ObservedSet, children: ObservedChildren | None, now: date
     """The plan for a set that stays; `children` were read if there is a reason to compare them."""
     pcs, cliques, groups, gangs = observed.pcs, observed.cliques, observed.groups, observed.gangs
     after = set_status(replace(observed, pcs=next_replicas(observed, now)), now)
-    conditions = with_scheduler_objects_condition(after.conditions, gangs, pcs.metadata.generation, now)
+    conditions = with_gang_conditions(after.conditions, gangs, pcs.metadata.generation, now)
     after, stalls_s = with_progress_time(structs.replace(after, conditions=conditions), observed, now)
     judged = structs.replace(pcs, status=after)
     terminated = set_replicas_to_restart(judged, cliques, groups, now, observed.moment)

@@ -12,7 +12,7 @@ from prometheus_client import Counter
 
 from grove.api import labels
 from grove.api.conditions import SCHEDULED, ErrorCode, EventReason
-from grove.api.core import Pod
+from grove.api.core import Node, Pod
 from grove.api.meta import Key, Object, find_condition
 from grove.api.pod import PodHealth, pod_health
 from grove.api.podclique import PodClique
@@ -29,7 +29,7 @@ from grove.operator.podgang.plan import GangPlan, plan_gang
 from grove.operator.podgang.scheduler_objects import SchedulerObjects
 from grove.operator.shared.cluster.children_writer import Taken, check_owner, get_own, taken
 from grove.operator.shared.cluster.deps import Deps, GangKey
-from grove.operator.shared.cluster.sets import SET, set_key
+from grove.operator.shared.cluster.sets import ON_NODE, SET, set_key
 from grove.operator.shared.diff import needed_patch
 from grove.operator.shared.layout import replica_layouts, replica_of
 from grove.operator.shared.status_batching import (
@@ -58,6 +58,7 @@ class PodGangController:
         self._cache.on_event(PodClique, self.on_clique)
         self._cache.on_event(PodCliqueScalingGroup, self.on_group)
         self._cache.on_event(PodGang, self.on_gang)
+        self._cache.on_event(Node, self.on_node)
 
     async def reconcile(self, key_: GangKey) -> Result:
         pcs = self._cache.get(PodCliqueSet, Key(key_.namespace, key_.pcs))
@@ -93,6 +94,7 @@ class PodGangController:
             lambda fqn: self._sets.pods_of(key_.namespace, fqn),
             self._sets.binding_of(pcs),
             self._sets.topology_enabled,
+            self._sets.node_labels,
         )
 
     async def _apply(self, key_: GangKey, plan: GangPlan, backend: Backend) -> Result:
@@ -143,10 +145,10 @@ class PodGangController:
         news = plan.is_news(gang.status, after, backend)
         limit_s = PROGRESS_S if gang.status.conditions else self._scheduler_first_s()
         wait_s = await self._deps.statuses.write(gang, after, news=news, wait_s=limit_s, conditional=True)
-        if wait_s is None and state is not None:
-            for notice in plan.events(gang, backend, state):
-                TROUBLES.labels(backend.name, state.reason).inc()
-                self._deps.tell([notice])
+        if wait_s is None:
+            for trouble in plan.troubles(gang, after):
+                TROUBLES.labels(backend.name, trouble.reason).inc()
+                self._deps.tell([plan.notice(gang, trouble, backend)])
         return wait_s
 
     def _scheduler_first_s(self) -> float:
@@ -207,11 +209,26 @@ class PodGangController:
         return all(self._sets.is_whole(Key(namespace, group.name)) for group in gang.spec.podgroups)
 
     def _matters(self, old: Pod, new: Pod) -> bool:
-        """Whether the gang may list other pods; or is further, where its scheduler does not say that itself."""
+        """Whether the gang may list other pods; or is further, where its scheduler does not say that itself; or a pod
+        got a node in a gang that requires a domain."""
+        if _is_listed_otherwise(old, new):
+            return True
         backend = self._deps.backends.find(new.spec.scheduler_name)
-        return _is_listed_otherwise(old, new) or (
-            (backend is None or not backend.reports_gang_status) and _is_further(old, new)
-        )
+        if backend is None or not backend.reports_gang_status:
+            return _is_further(old, new)
+        return new.is_bound and not old.is_bound and self._requires_domain(new)
+
+    def _requires_domain(self, pod: Pod) -> bool:
+        gang = self._cache.get(PodGang, Key(pod.metadata.namespace, _gang_of(pod)))
+        return gang is not None and gang.requires_domain
+
+    def on_node(self, old: Node | None, new: Node | None) -> None:
+        """A node that changes its labels may be in another domain than its gangs require."""
+        if old is None or new is None or old.metadata.labels == new.metadata.labels:
+            return
+        for pod in self._cache.by_index(Pod, ON_NODE, new.metadata.name):
+            if self._requires_domain(pod):
+                self._wake(pod)
 
     def on_clique(self, old: PodClique | None, new: PodClique | None) -> None:
         clique = new or old

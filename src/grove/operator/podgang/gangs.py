@@ -6,7 +6,7 @@ left out: nobody waits for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -64,6 +64,8 @@ class ObservedGang:
     pods_of: PodsOf
     binding: ClusterTopologyBinding | None = None
     topology_enabled: bool = False
+    labels_of: Callable[[str], Mapping[str, str] | None] = lambda node: None
+    """Labels of a node by its name; None for a node that is not there."""
 
 
 def wanted_gang(observed: ObservedGang) -> WantedGang | None:

@@ -12,15 +12,16 @@ from typing import Literal
 
 import msgspec
 
-from grove.api.conditions import SCHEDULER_OBJECTS_READY
+from grove.api.conditions import SCHEDULER_OBJECTS_READY, TOPOLOGY_NOT_HONOURED
 from grove.api.core import Pod
-from grove.api.meta import Json, find_condition
+from grove.api.meta import Condition, Json, find_condition
 from grove.api.patch import apply_merge_patch
 from grove.api.podgang import PodGang, PodGangStatus
 from grove.backends import base
 from grove.backends.base import Backend, GangObjectsState
 from grove.operator.podgang.gangs import ObservedGang, WantedGang, pods_in_gang, wanted_gang
-from grove.operator.podgang.status import gang_status, is_trouble
+from grove.operator.podgang.honoured import broken_requirements, spread_message
+from grove.operator.podgang.status import gang_status, is_trouble, with_topology_condition
 from grove.operator.shared.diff import adoption, is_controlled_by, is_left_behind, is_orphan, needed_patch
 from grove.operator.shared.outcome import Notice
 from grove.operator.shared.status_batching import ALL_PODS_S, FIRST_PODS_S, PROGRESS_S, gang_news
@@ -74,7 +75,10 @@ class GangPlan:
         """The status of a gang that is as wanted; `gang` is what is there now."""
         if self.wanted is None:
             return gang.status
-        return gang_status(gang, self.wanted, backend, self.observed.pods_of, self.now, state)
+        seen = self.observed
+        status = gang_status(gang, self.wanted, backend, seen.pods_of, self.now, state)
+        broken = broken_requirements(gang, seen.pods_of, seen.labels_of, seen.binding) if gang.requires_domain else ()
+        return with_topology_condition(status, spread_message(broken) if broken else "", self.now)
 
     def is_news(self, before: PodGangStatus, after: PodGangStatus, backend: Backend) -> bool:
         """Whether somebody waits for this status; else it may wait for more to report."""
@@ -82,16 +86,21 @@ class GangPlan:
             return False
         return backend.reports_gang_status or not self.wanted.incomplete
 
-    def events(self, gang: PodGang, backend: Backend, state: GangObjectsState | None) -> list[Notice]:
-        """Once for each time that a gang is not told to its scheduler; `gang` as it was before that was written."""
-        if state is None or not is_trouble(state.reason):
-            return []
-        before = find_condition(gang.status.conditions, SCHEDULER_OBJECTS_READY)
-        if before is not None and before.reason == state.reason:
-            return []
-        reason = backend.event_reasons.get(state.reason, state.reason)
-        message = f"PodGang {gang.metadata.name}: {state.message}"
-        return [Notice(self.observed.pcs, reason, message, warning=True)]
+    def troubles(self, gang: PodGang, after: PodGangStatus) -> list[Condition]:
+        """Conditions that are new and say that a gang is not told to its scheduler, or not placed as it requires.
+
+        `gang` is as it was before `after` was written.
+        """
+        found: list[Condition] = []
+        for type_ in (SCHEDULER_OBJECTS_READY, TOPOLOGY_NOT_HONOURED):
+            old, new = (find_condition(one.conditions, type_) for one in (gang.status, after))
+            if new is not None and is_trouble(new) and (old is None or old.reason != new.reason):
+                found.append(new)
+        return found
+
+    def notice(self, gang: PodGang, trouble: Condition, backend: Backend) -> Notice:
+        reason = backend.event_reasons.get(trouble.reason, trouble.reason)
+        return Notice(self.observed.pcs, reason, f"PodGang {gang.metadata.name}: {trouble.message}", warning=True)
 
 
 def plan_gang(observed: ObservedGang, now: datetime) -> GangPlan:

@@ -19,11 +19,12 @@ from grove.api.conditions import (
     READY,
     SCHEDULED,
     SCHEDULER_OBJECTS_READY,
+    TOPOLOGY_NOT_HONOURED,
     TRUE,
     with_condition,
     without_condition,
 )
-from grove.api.meta import Conditions, find_condition, is_true
+from grove.api.meta import Condition, Conditions, find_condition, is_true
 from grove.api.pod import PodHealth, pod_health
 from grove.api.podgang import PENDING, RUNNING, STARTING, PodGang, PodGangStatus
 from grove.backends import base
@@ -113,26 +114,40 @@ def _with_derived_progress(status: PodGangStatus, gang: PodGang, pods_of: PodsOf
 _ON_ITS_WAY = frozenset({base.TOLD, base.PODS_HELD, base.REPLACING})
 
 
-def is_trouble(reason: str) -> bool:
-    """Whether a reason of `SchedulerObjectsReady` is one that somebody should know of."""
-    return reason not in _ON_ITS_WAY
+def is_trouble(said: Condition) -> bool:
+    """Whether a condition of a gang is one that the owner of the set has to act on."""
+    if said.type == TOPOLOGY_NOT_HONOURED:
+        return said.status == TRUE
+    return said.reason not in _ON_ITS_WAY
 
 
-def with_scheduler_objects_condition(
+def with_topology_condition(status: PodGangStatus, spread: str, now: datetime) -> PodGangStatus:
+    """`TopologyNotHonoured` while bound pods span a required domain; `spread` says which, and is empty otherwise."""
+    conditions = status.conditions
+    if spread:
+        conditions = with_condition(conditions, TOPOLOGY_NOT_HONOURED, TRUE, TOPOLOGY_NOT_HONOURED, spread, now)
+    else:
+        conditions = without_condition(conditions, TOPOLOGY_NOT_HONOURED)
+    return status if conditions is status.conditions else msgspec.structs.replace(status, conditions=conditions)
+
+
+def with_gang_conditions(
     conditions: Conditions, gangs: Iterable[PodGang], generation: int, now: datetime
 ) -> Conditions:
-    """The set's conditions with the worst of its gangs' `SchedulerObjectsReady`, and how many have the same trouble."""
-    found = [
-        (one.status != FALSE, gang.metadata.name, one)
-        for gang in gangs
-        if (one := find_condition(gang.status.conditions, SCHEDULER_OBJECTS_READY)) is not None
-        and is_trouble(one.reason)
-        and not gang.metadata.is_deleting
-    ]
-    if not found:
-        return without_condition(conditions, SCHEDULER_OBJECTS_READY)
-    _, _, worst = min(found, key=lambda one: one[:2])
-    alike = sorted(name for _, name, one in found if one.reason == worst.reason)
-    more = f" and {len(alike) - SHOWN} more" if len(alike) > SHOWN else ""
-    message = f"{', '.join(alike[:SHOWN])}{more}: {worst.message}"
-    return with_condition(conditions, SCHEDULER_OBJECTS_READY, worst.status, worst.reason, message, now, generation)
+    """The set's conditions with what its gangs say of their scheduler: the worst, and how many gangs have the same."""
+    there = [gang for gang in gangs if not gang.metadata.is_deleting]
+    for type_ in (SCHEDULER_OBJECTS_READY, TOPOLOGY_NOT_HONOURED):
+        found = [
+            (one.status != FALSE, gang.metadata.name, one)
+            for gang in there
+            if (one := find_condition(gang.status.conditions, type_)) is not None and is_trouble(one)
+        ]
+        if not found:
+            conditions = without_condition(conditions, type_)
+            continue
+        _, _, worst = min(found, key=lambda one: one[:2])
+        alike = sorted(name for _, name, one in found if one.reason == worst.reason)
+        more = f" and {len(alike) - SHOWN} more" if len(alike) > SHOWN else ""
+        message = f"{', '.join(alike[:SHOWN])}{more}: {worst.message}"
+        conditions = with_condition(conditions, type_, worst.status, worst.reason, message, now, generation)
+    return conditions

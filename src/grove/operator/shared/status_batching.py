@@ -196,7 +196,7 @@ def gang_news(before: PodGangStatus, after: PodGangStatus, *, scheduler_reports:
 
     if scheduler_reports and not said(before, conditions.INITIALIZED):
         return not is_true(after.conditions, conditions.INITIALIZED)
-    gates = (conditions.INITIALIZED, conditions.SCHEDULER_OBJECTS_READY)
+    gates = (conditions.INITIALIZED, conditions.SCHEDULER_OBJECTS_READY, conditions.TOPOLOGY_NOT_HONOURED)
     return (
         any(said(before, type_) != said(after, type_) for type_ in gates)
         or (before.phase == RUNNING) != (after.phase == RUNNING)

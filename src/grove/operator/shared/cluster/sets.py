@@ -5,11 +5,11 @@ Reads come from the cache alone, so between two awaits they describe one state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from grove.api import labels
-from grove.api.core import Pod
+from grove.api.core import Node, Pod
 from grove.api.meta import Key, Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import AdoptedHash, PodCliqueSet, ScalingGroupConfig
@@ -30,6 +30,8 @@ from grove.operator.shared.layout import group_names, member_units, replica_of, 
 
 SET = "set"
 """Index: objects by the key of the set they are part of."""
+ON_NODE = "node"
+"""Index: pods by the name of their node."""
 COUNTED_OFTEN = 16
 """The largest clique whose pods are counted at every event of one: beyond it counting costs more than a short wait."""
 
@@ -55,6 +57,10 @@ def owner_keys(kind: type[Object], old: Object | None, new: Object | None) -> se
 def differ(old: Object, new: Object, *fields: str) -> bool:
     """Whether one of these fields of the metadata is another."""
     return any(getattr(old.metadata, name) != getattr(new.metadata, name) for name in fields)
+
+
+def by_node(pod: Pod) -> tuple[str, ...]:
+    return (pod.spec.node_name,) if pod.spec.node_name else ()
 
 
 def by_set(obj: Object) -> tuple[Key, ...]:
@@ -177,3 +183,8 @@ class Sets:
             return False
         pods = self._cache.owned(Pod, by=clique.metadata.uid)
         return sum(pod.is_active and (pod.is_ready or not ready) for pod in pods) >= clique.spec.replicas
+
+    def node_labels(self, name: str) -> Mapping[str, str] | None:
+        """The labels of a node; None if it is not there."""
+        node = self._cache.get(Node, Key("", name))
+        return node.metadata.labels if node is not None else None
