@@ -132,6 +132,8 @@ class Backend:
     """Whether pods are told apart by index into core and surplus; scale-in then takes surplus first."""
     sets_pod_priority = True
     """Whether pods get the set's priorityClassName; False if the scheduler reads it from the gang's own object."""
+    tries_once = False
+    """Whether it has pods that it does not try again when a node has room: see `late_pods`."""
     heard = False
     """Whether `learn` was called: until then nobody is refused for what a cluster may well have."""
     frozen: frozenset[str] = frozenset()

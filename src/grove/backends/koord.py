@@ -66,6 +66,7 @@ class KoordBackend(Backend):
     queue = QueueRule(NAME, QUOTA, ("labels",))
     aliases = ALIASES
     core_by_index = True
+    tries_once = True
     fixed = (("metadata", "annotations", GROUPS),)
 
     def __init__(self, options: KoordOptions | None = None, *, installed: bool = False) -> None:
@@ -148,6 +149,13 @@ class KoordBackend(Backend):
         if not level or level not in self.options.layers or not found:
             return {}
         return {level: min(found, key=lambda domain: (-found[domain], domain))}
+
+    def late_pods(self, gang: PodGang, pods: Sequence[Pod]) -> Sequence[Pod]:
+        """Members of a gang with topology that joined it later: its plugin Coscheduling registers no events."""
+        core = [pod for pod in pods if is_core(pod, gang)]
+        if _gang_key(gang) not in self.options.layers or not any(pod.is_bound for pod in core):
+            return ()
+        return [pod for pod in core if not pod.is_bound and not pod.is_gated]
 
     # Gangs
 

@@ -26,6 +26,7 @@ from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, NotL
 from grove.kube.writes import namespace_ends
 from grove.operator.podgang.gangs import ObservedGang, find_gang_layout
 from grove.operator.podgang.plan import GangPlan, plan_gang
+from grove.operator.podgang.retry_writer import Retries
 from grove.operator.podgang.scheduler_objects import SchedulerObjects
 from grove.operator.shared.cluster.children_writer import Taken, check_owner, get_own, taken
 from grove.operator.shared.cluster.deps import Deps, GangKey
@@ -53,6 +54,7 @@ class PodGangController:
     def __init__(self, deps: Deps, objects: SchedulerObjects) -> None:
         self._deps, self._objects = deps, objects
         self._cache, self._sets, self._queue = deps.cache, deps.sets, deps.queues.gangs
+        self._retries = Retries(deps) if any(one.tries_once for one in deps.backends.all) else None
         self._scheduler_spoke_s = -math.inf
         self._cache.on_event(Pod, self.on_pod)
         self._cache.on_event(PodClique, self.on_clique)
@@ -119,6 +121,9 @@ class PodGangController:
             state = await self._objects.sync(gang, pcs, backend, plan.pods_of(gang))
         state, look_s = plan.doubted(gang, backend, state)
         wait_s = await self._write_status(plan, gang, backend, state)
+        if self._retries is not None:
+            again_s = await self._retries.carry_out(key_, gang, plan.observed, plan.pods_of(gang))
+            look_s = earliest(look_s, again_s)
         error = Taken(state.message) if state is not None and state.retry else None
         return Result(earliest(wait_s, look_s), error)
 
@@ -268,6 +273,8 @@ class PodGangController:
         if new is None:
             self._deps.statuses.forget(gang.metadata.uid)
             self._objects.forget(gang.metadata.uid)
+            if self._retries is not None and (gone := _key_of(gang)) is not None:
+                self._retries.forget(gone)
         elif old is not None and _has_verdict(new) and not _has_verdict(old):
             self._scheduler_spoke_s = loop_time()
         # By its old labels too: somebody may have taken off the one that says whose it is.
