@@ -73,7 +73,7 @@ class VolcanoBackend(Backend):
 
     def learn(self, answers: Answers) -> None:
         self.heard = True
-        self.capable = "subGroupPolicy" in _spec_fields(answers.get("crd"))
+        self.capable = "subGroupPolicy" in spec_fields(answers.get("crd"), POD_GROUP.version)
         nodes = answers.get("tiers") or ()
         named = [one["spec"] for one in nodes if one["spec"].get("tierName")]
         self.depths = {str(one["tierName"]): int(one.get("tier") or 0) for one in named}
@@ -200,10 +200,10 @@ def pod_group(gang: PodGang, queue: str, tiers: Mapping[str, str]) -> Json:
     return POD_GROUP.manifest(meta, spec=spec)
 
 
-def _spec_fields(crd: Any) -> Json:
-    """The fields of `spec` that a definition has in our version; none if it is not served."""
+def spec_fields(crd: Any, version: str) -> Json:
+    """The fields of `spec` that a definition has in a version; none if it is not served."""
     for one in ((crd or {}).get("spec") or {}).get("versions") or ():
-        if one.get("name") == POD_GROUP.version and one.get("served", True):
+        if one.get("name") == version and one.get("served", True):
             schema = (one.get("schema") or {}).get("openAPIV3Schema") or {}
             return dict(((schema.get("properties") or {}).get("spec") or {}).get("properties") or {})
     return {}

@@ -32,7 +32,7 @@ FAILED = 1
 )
 @cluster_command()
 def doctor(options: Options, takeover: bool) -> int:
-    """Check the server, CRDs, admission, operator, scheduler, node labels and your rights; say how to mend faults.
+    """Check the server, CRDs, admission, operator, schedulers, node labels and your rights; say how to mend faults.
 
     Nothing is written: whether admission answers is asked by a dry run. Exit codes: 0 no fault, 1 something failed or
     you may look at nothing.
@@ -58,7 +58,7 @@ async def takeover_answer(client: Client, namespace: str, now: datetime) -> Answ
 
 
 async def doctor_answer(client: Client, namespace: str, now: datetime) -> Answer:
-    from grove.cli import checks_installed, checks_running
+    from grove.cli import checks_installed, checks_running, checks_schedulers
 
     return await _answer(
         [
@@ -68,6 +68,7 @@ async def doctor_answer(client: Client, namespace: str, now: datetime) -> Answer
             ("admission", lambda: checks_installed.admission(client, namespace, now)),
             ("operator", lambda: checks_running.operator(client, now)),
             ("scheduler", lambda: checks_running.scheduler(client, now)),
+            ("schedulers", lambda: checks_schedulers.schedulers(client)),
             ("topology", lambda: checks_running.topology(client)),
             ("rights", lambda: checks_installed.rights(client, namespace)),
         ]

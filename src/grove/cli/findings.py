@@ -36,6 +36,8 @@ def painted(found: Iterable[Finding], width: int) -> RenderableType:
         lines[0].stylize(style, 0, len(mark))
         lines[0].stylize("bold", len(mark) + 1, len(mark) + 2 + len(one.check))
         parts += lines
-        if one.fix:
-            parts += indented(f"→ {one.fix}", width)
+        first, *lines = one.fix.split("\n")
+        if first:
+            parts += indented(f"→ {first}", width)
+        parts += (Text(f"    {line}") for line in lines)  # to be pasted: neither wrapped nor indented anew
     return Group(*parts) if parts else Text("")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import base64
+import io
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
+from tests.support.backend_schemas import definitions
 from tests.support.dialects import gang_set
 
 from grove import crds
 from grove.admission.certs.authority import Lifetimes, renewed
 from grove.admission.serving.registration import ServiceAddress, configurations
-from grove.api.core import CustomResourceDefinition, Lease, Namespace, Node, Pod, Secret
+from grove.api.core import ConfigMap, CustomResourceDefinition, Lease, Namespace, Node, Pod, Secret
 from grove.api.dynamo import PodGangSet
 from grove.api.topology import ClusterTopologyBinding
 from grove.cli.access import Answer
@@ -293,3 +296,58 @@ def test_pods_that_are_not_ready_count_when_there_is_no_lease() -> None:
 def test_on_a_cluster_of_this_machine_the_remedy_is_grove_up(server: str, want: str) -> None:
     client: Any = SimpleNamespace(config=ClusterConfig(server=server))
     assert want in _remedy(client, "operator")
+
+
+def _scheduler_profiles(text: str, conf: str | None) -> Callable[[Patient], Awaitable[None]]:
+    """The operator runs with these profiles, and vc-scheduler with that configuration."""
+
+    async def ill(patient: Patient) -> None:
+        meta = {
+            "name": "grove-operator-cm-1",
+            "namespace": SYSTEM,
+            "labels": {"app.kubernetes.io/name": "grove-operator"},
+        }
+        await patient.create(
+            ConfigMap, {"metadata": meta, "data": {"config.yaml": f"scheduler: {{profiles: [{text}]}}"}}
+        )
+        for crd in definitions("volcano"):
+            await patient.create(CustomResourceDefinition.RESOURCE, crd)
+        if conf is not None:
+            await patient.create(Namespace, {"metadata": {"name": "volcano-system"}})
+            meta = {"name": "volcano-scheduler-configmap", "namespace": "volcano-system"}
+            await patient.create(ConfigMap, {"metadata": meta, "data": {"volcano-scheduler.conf": conf}})
+
+    return ill
+
+
+VOLCANO = "{name: volcano, config: {tiers: {topology.kubernetes.io/rack: rack}}}"
+
+
+def test_other_schedulers_are_asked_for_what_the_profiles_need() -> None:
+    conf = "tiers:\n- plugins:\n  - name: gang\n"
+    found = {one.text: one for one in findings(_scheduler_profiles(VOLCANO, conf)) if one.check == "volcano"}
+    assert found["plugin gang"].state == "ok"
+    lost = "it ignores topology, and admission refuses sets that require a domain"
+    plugin = found[f"plugin network-topology-aware is missing: {lost}"]
+    assert (plugin.state, plugin.fix.split("\n")[-1]) == ("warning", "- name: network-topology-aware")
+    assert any(text.startswith("HyperNodes of the tier rack is missing") for text in found)
+
+
+def test_a_configuration_that_cannot_be_read_is_skipped_with_the_lines_it_must_have() -> None:
+    found = [one for one in findings(_scheduler_profiles(VOLCANO, None)) if one.check == "volcano"]
+    unknown = {one.text.partition(":")[0]: one for one in found if one.state == "skipped"}
+    assert unknown["plugin network-topology-aware"].fix.endswith("\n- name: network-topology-aware")
+
+
+def test_profiles_that_nobody_needs_anything_of_are_left_out() -> None:
+    profiles = "{name: default-scheduler}, {name: grove-scheduler}"
+    checks = {one.check for one in findings(_scheduler_profiles(profiles, None))}
+    assert not checks & {"volcano", "default-scheduler", "kai-scheduler", "koord-scheduler"}
+
+
+def test_lines_to_paste_keep_their_shape() -> None:
+    found = examined(_scheduler_profiles(VOLCANO, "tiers:\n- plugins:\n  - name: gang\n"))
+    out = io.StringIO()
+    Console(file=out, width=60, color_system=None).print(found.paint(60))
+    assert "    - name: network-topology-aware\n" in out.getvalue()
+    assert "      tierName: rack\n" in out.getvalue()
