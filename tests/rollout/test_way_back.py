@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.support.contract import contract_schema, missing, pruned
-from tests.support.go_operator import left_behind, put
+from tests.support.go_operator import GoOperator, left_behind, put
+from tests.support.manifests import clique, group, pcs
 from tests.support.operating import KUBE, World, operating
 from tests.support.workloads import change, updated, watching
 
@@ -21,6 +22,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.cli.takeover import back_answer
 
 KINDS: tuple[type[Object], ...] = (PodCliqueSet, PodClique, PodCliqueScalingGroup, PodGang)
 FINALIZERS = {
@@ -211,3 +213,94 @@ async def test_coming_again_after_the_other_operators_crds_took_our_fields_away_
     assert witness.deleted == []
     assert (await world.get(PodCliqueSet, "simple1")).status.adopted_hashes
     assert open_work(await theirs(world)) == []
+
+
+# Sets that the other operator never saw
+
+
+async def made_by_ours(world: World) -> set[str]:
+    """A set with a scaling group that our operator alone made, and its pods by name; nobody looks after it now."""
+    await world.start()
+    lead, work = clique("lead"), clique("work", 2)
+    made = pcs(
+        "demo", clique("router", 2), lead, work, groups=[group("grp", "lead", "work", replicas=3)], replicas=1,
+        scheduler="default-scheduler",
+    )  # fmt: skip
+    made["spec"]["updateStrategy"] = {"type": "RollingRecreate", "rollingRecreate": {"maxUnavailable": 1}}
+    await world.apply(made)
+    await world.available("demo")
+    await world.ready(11)
+    await world.quiet()
+    return {pod.metadata.uid for pod in await world.pods()}
+
+
+async def test_without_a_preparation_the_other_operator_replaces_every_pod_that_ours_made(world: World) -> None:
+    await made_by_ours(world)
+    told = await back_answer(world.client, world.namespace, dry_run=True)
+    assert told.data[0].text.startswith("the other operator would replace 11 of 11 pods")
+    await world.stop()
+    other = GoOperator(world.client, world.namespace)
+    await other.look()
+    assert len(other.replaced) == 11
+
+
+async def test_the_way_back_in_two_steps_replaces_no_pod(world: World) -> None:
+    pods = await made_by_ours(world)
+    assert (await back_answer(world.client, world.namespace)).code == 3
+    await world.quiet()
+    assert (await back_answer(world.client, world.namespace)).data[0].text.startswith("is ready for the other operator")
+    await world.stop()
+
+    other = GoOperator(world.client, world.namespace)
+    await other.look()
+    await other.look()
+    assert other.replaced == []
+    told = await back_answer(world.client, world.namespace)
+    assert (told.code, told.data[0].text) == (
+        0, "11 pods get the hash of the other operator, and the set its own strategy again",
+    )  # fmt: skip
+    for _ in range(3):
+        await other.look()
+
+    assert other.replaced == []
+    assert {pod.metadata.uid for pod in await world.pods()} == pods
+    after = await theirs(world)
+    assert open_work(after) == []
+    (set_,) = of_kind(after, "PodCliqueSet").values()
+    assert set_["spec"]["updateStrategy"]["type"] == "RollingRecreate"
+    assert "grove.io/way-back" not in set_["metadata"].get("annotations", {})
+    assert not any(
+        "updateProgress" in one["status"] for name, one in of_kind(after, "PodClique").items() if "grp" in name
+    )
+    told = await back_answer(world.client, world.namespace)
+    assert (told.code, told.data[0].state) == (0, "ok")
+
+    await world.start()  # and here again: nothing is restarted either
+    await world.quiet()
+    assert {pod.metadata.uid for pod in await world.pods()} == pods
+
+
+@pytest.mark.simulated
+async def test_a_set_in_the_middle_of_an_update_is_not_prepared(world: World) -> None:
+    await made_by_ours(world)
+    world.nodes.hold = lambda pod: True
+    await change(world, "demo", "router")
+
+    async def begun() -> bool:
+        return (await world.get(PodCliqueSet, "demo")).status.update_progress is not None
+
+    await world.eventually(begun)
+    told = await back_answer(world.client, world.namespace)
+    assert told.code == 3
+    assert told.data[0].text.startswith("an update is under way")
+    found: PodCliqueSet = await world.get(PodCliqueSet, "demo")
+    assert found.spec.update_strategy is not None
+    assert found.spec.update_strategy.type == "RollingRecreate"
+
+
+@pytest.mark.simulated
+async def test_a_set_with_the_other_operators_hashes_needs_no_preparation(world: World) -> None:
+    await moved_in(world, "scaled")
+    told = await back_answer(world.client, world.namespace)
+    assert told.code == 0
+    assert "with the hashes of the other operator, which replaces none of them" in told.data[0].text

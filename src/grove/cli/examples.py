@@ -15,6 +15,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "kubectl grove events pod/chat-0-worker-x2k4p",
         "kubectl grove events chat -w",
     ),
+    "takeover": ("kubectl grove takeover", "kubectl grove takeover --back --dry-run", "kubectl grove takeover --back"),
     "explain": ("kubectl grove explain chat", "kubectl grove explain pg/chat-0", "kubectl grove explain chat -o json"),
     "exec": ("kubectl grove exec chat/decode/0 leader -- nvidia-smi", "kubectl grove exec chat/front -it -- sh"),
     "fleet": (

@@ -36,8 +36,8 @@ def painted(found: Iterable[Finding], width: int) -> RenderableType:
         lines[0].stylize(style, 0, len(mark))
         lines[0].stylize("bold", len(mark) + 1, len(mark) + 2 + len(one.check))
         parts += lines
-        first, *lines = one.fix.split("\n")
-        if first:
-            parts += indented(f"→ {first}", width)
-        parts += (Text(f"    {line}") for line in lines)  # to be pasted: neither wrapped nor indented anew
+        step, *to_paste = one.fix.split("\n")
+        if step:
+            parts += indented(f"→ {step}", width)
+        parts += (Text(f"    {line}") for line in to_paste)  # neither wrapped nor indented anew
     return Group(*parts) if parts else Text("")

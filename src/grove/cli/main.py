@@ -55,6 +55,7 @@ ASKING: dict[str, tuple[str, str]] = {
     "scale": ("grove.cli.scale:scale", "Scale a set, a group or a clique by the names people know (writes)."),
     "scaleref": ("grove.cli.scale:scaleref", "The scaleTargetRef for an HPA or a KEDA ScaledObject."),
     "status": ("grove.cli.tree:status", "One line a set, worst first."),
+    "takeover": ("grove.cli.takeover:takeover", "Sets of the Go operator, and the way back to it."),
     "top": ("grove.cli.top:top", "A live screen of sets, gangs and the fleet."),
     "topology": ("grove.cli.topology:topology", "Zones, blocks, racks and nodes: how full, and with whom."),
     "tree": ("grove.cli.tree:tree", "A set as a tree, with what is wrong and where."),
