@@ -59,6 +59,9 @@ from grove.operator.topology.controller import TopologyController
 
 COMPONENT = "grove-operator"
 SYNC_TIMEOUT_S = 60.0
+RESYNC_S, RESYNC_SPREAD_S = 4 * 3600.0, 600.0
+"""How often everything is looked at again without an event, give or take a quarter, and over how long the looks are
+spread. It finds what a handler that failed has lost; a look that finds nothing to do writes nothing."""
 
 log = structlog.get_logger(__name__)
 
@@ -81,7 +84,7 @@ class Operator:
         tune_gc: bool = False,
     ) -> None:  # fmt: skip
         config = config or load_configuration("")
-        rng = rng or random.Random()
+        self._rng = rng = rng or random.Random()
         self.backends = build_backends(config.scheduler)
         self.cache = Cache(client, tune_gc=tune_gc, rng=rng)
         self.events = Recorder(client, COMPONENT, clock=clock, rng=rng)
@@ -93,7 +96,7 @@ class Operator:
             client, self.cache, deps.queues.gangs, namespace=namespace, on_missing=self._discovery.again
         )
         gangs = PodGangController(deps, self._objects)
-        sets = PodCliqueSetController(deps, gangs)
+        self._sets = sets = PodCliqueSetController(deps, gangs)
         blocked, groups = StartupBlockedController(deps), ScalingGroupController(deps)
         cliques = PodCliqueController(deps)
         self._bindings = TopologyController(deps, sets, gangs)
@@ -170,6 +173,7 @@ class Operator:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self.events.run(), name="events")
                     group.create_task(self._discovery.run(), name="backend-discovery")
+                    group.create_task(self._resync(), name="resync")
                     if self._dialects is not None:
                         group.create_task(self._dialects.run(), name="dialects")
                     for controller in self.controllers:
@@ -193,13 +197,32 @@ class Operator:
         async with beside(lambda ready: self.run(on_ready=ready.set), COMPONENT):
             yield self
 
+    async def _resync(self) -> None:
+        """Looks at everything again, slowly and at irregular times."""
+        while True:
+            await asyncio.sleep(RESYNC_S * self._rng.uniform(0.75, 1.25))
+            log.info("everything is looked at again", sets=len(self.cache.store(PodCliqueSet)))
+            queues = self.deps.queues
+            for pcs in self.cache.list(PodCliqueSet):
+                self._sets.wake_children(pcs.key, after_s=self._soon())
+            for group in self.cache.list(PodCliqueScalingGroup):
+                queues.groups.add(group.key, after_s=self._soon())
+            for clique in self.cache.list(PodClique):
+                queues.cliques.add(clique.key, after_s=self._soon())
+            for gang in self.cache.list(PodGang):
+                queues.gangs.add(gang_key(gang), after_s=self._soon())
+            for binding in self.cache.list(ClusterTopologyBinding):
+                queues.bindings.add(binding.key, after_s=self._soon())
+
+    def _soon(self) -> float:
+        return self._rng.uniform(0.0, RESYNC_SPREAD_S)
+
     def _offer_changed(self) -> None:
         """A scheduler's API came or went: gangs and pods that waited for it are looked at again."""
         self._follow()
         self._bindings.wake_all()
         for gang in self.cache.list(PodGang):
-            part_of = gang.metadata.labels.get(labels.PART_OF, "")
-            self.deps.queues.gangs.add(GangKey(gang.metadata.namespace, part_of, gang.metadata.name))
+            self.deps.queues.gangs.add(gang_key(gang))
         for clique in self.cache.list(PodClique):
             self.deps.queues.cliques.add(clique.key)
 
@@ -217,6 +240,10 @@ class Operator:
             self.cache.add(kind)
         for kind in (Pod, Service, PodClique, PodCliqueScalingGroup, PodGang):
             self.cache.add_index(kind, SET, by_set)
+
+
+def gang_key(gang: PodGang) -> GangKey:
+    return GangKey(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, ""), gang.metadata.name)
 
 
 K = TypeVar("K", bound=Hashable)

@@ -77,7 +77,7 @@ class PodCliqueSetController:
         self._cache.on_event(PodCliqueScalingGroup, self.on_part)
         self._cache.on_event(PodGang, self.on_part)
         deps.optional.on_event(ComputeDomain, self.on_child)
-        deps.optional.on_event(ResourceClaim, edited_claim_owner(PodCliqueSet, self._wake_children))
+        deps.optional.on_event(ResourceClaim, edited_claim_owner(PodCliqueSet, self.wake_children))
         self._cache.on_event(Pod, self.on_pod)
 
     async def reconcile(self, key_: Key) -> Result:
@@ -246,7 +246,8 @@ class PodCliqueSetController:
             cost_s = UPDATE_LOOK_S if is_open(pcs.status.update_progress) else LOOK_S
             self._queue.add(key_, after_s=min(SETTLE_S + cost_s * pcs.spec.replicas, LONGEST_WAIT_S))
 
-    def _wake_children(self, key_: Key, after_s: float = SETTLE_S) -> None:
+    def wake_children(self, key_: Key, after_s: float = SETTLE_S) -> None:
+        """Has the children of a set compared with what is wanted."""
         self._children_due.add(key_)
         self._queue.add(key_, after_s=after_s)
 
@@ -256,7 +257,7 @@ class PodCliqueSetController:
                 self.forget(old.metadata.uid)
                 self._deps.statuses.forget(old.metadata.uid)
         elif old is None or _is_changed(old, new):
-            self._wake_children(new.key, after_s=0.0)
+            self.wake_children(new.key, after_s=0.0)
         elif old.status != new.status and not self._cache.is_echo(new):
             self.wake(new.key)
 
@@ -267,7 +268,7 @@ class PodCliqueSetController:
         if labels.SCALING_GROUP in old.metadata.labels:
             return  # a member; its group sees to it
         if (found := set_key(old)) is not None and not self._is_on_its_way_out(found, old, new):
-            self._wake_children(found)
+            self.wake_children(found)
 
     def _is_on_its_way_out(self, found: Key, old: Object, new: Object | None) -> bool:
         """Whether a child goes as it should: it is of a replica that the set does not want any more."""
@@ -329,7 +330,7 @@ class PodCliqueSetController:
         if new is not None or old is None or (found := set_key(old)) is None:
             return
         if self._children.waits_for_pods(found):
-            self._wake_children(found)
+            self.wake_children(found)
         elif labels.CLIQUE_NAME not in old.metadata.labels:
             # The last pod of an older operator may be gone: the selector can be that of units now.
             self.wake(found)
