@@ -1,8 +1,9 @@
 """`make image`: builds both images of Grove on a plain Linux machine, without Docker, a daemon or a base image.
 
     python tools/image            dist/grove.tar and dist/grove-initc.tar, each with its SBOM (SPDX) beside it
+    python tools/image --arch arm64            the same for Arm, in dist/arm64, from Debian's arm64 packages and wheels
     python tools/image roots      the same files unpacked, in dist/grove and dist/grove-initc: what the Dockerfile takes
-    python tools/image lock       moves debian.lock to the newest packages that apt knows of
+    python tools/image lock       moves debian.lock (or debian-arm64.lock) to the newest packages that apt lists
 
 The same commit gives the same digests. Needs apt-get (for packages, as any user), pip and Python 3.11.
 """
@@ -12,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import marshal
-import os
 import re
 import subprocess
 import sys
@@ -25,7 +25,19 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from tools.image.sources import Missing, add_package, add_wheel, locked, wheels, write_lock  # noqa: E402
+from tools.image.sources import (  # noqa: E402
+    MACHINES,
+    Machine,
+    Missing,
+    add_package,
+    add_wheel,
+    default_cache,
+    foreign_programs,
+    locked,
+    this_machine,
+    wheels,
+    write_lock,
+)
 
 from grove import __version__  # noqa: E402
 from grove.local.oci import Tree, write_archive  # noqa: E402
@@ -38,14 +50,14 @@ _UNUSED = re.compile(
     r"^usr/(share/(doc|man|lintian|locale|bug|menu|pixmaps|applications|binfmts|perl5|debconf|python)|sbin|games)(/|$)"
     r"|^usr/lib/python3.11/(test|idlelib|tkinter|turtledemo|lib2to3|ensurepip|distutils|pydoc_data|config-.*|unittest"
     r"|venv|xmlrpc|curses|dbm|sqlite3|msilib|turtle.py|doctest.py|pydoc.py|this.py|antigravity.py)(/|$)"
-    r"|^usr/lib/x86_64-linux-gnu/(gconv|audit|engines-3|ossl-modules)(/|$)|^usr/lib/(valgrind|python3)(/|$)"
+    r"|^usr/lib/[a-z0-9_]+-linux-gnu/(gconv|audit|engines-3|ossl-modules)(/|$)|^usr/lib/(valgrind|python3)(/|$)"
     r"|^(etc/(init|default|python3.11|ld.so.conf.d)|var)(/|$)|/__pycache__/|^usr/bin/(pydoc|pdb|pygettext)"
 )
 """Documentation, character sets, and parts of the standard library that nothing here imports."""
 _MAIN_ONLY = re.compile(r"^usr/lib/python3.11/(multiprocessing|xml|zoneinfo|tomllib)(/|$)")
 
 
-def base_layer(cache: Path, where: Sequence[str]) -> tuple[Tree, list[str]]:
+def base_layer(cache: Path, where: Sequence[str], machine: Machine) -> tuple[Tree, list[str]]:
     """Python and what it needs, as Debian has it, and nothing to install more with."""
     tree = Tree()
     main = "main" in where
@@ -53,8 +65,11 @@ def base_layer(cache: Path, where: Sequence[str]) -> tuple[Tree, list[str]]:
     def is_unused(path: str) -> object:
         return _UNUSED.search(path) or (not main and _MAIN_ONLY.search(path))
 
-    parts = [add_package(tree, package, cache, is_unused) for package in locked() if package.where in where]
-    tree.links |= {"lib": "usr/lib", "lib64": "usr/lib64", "bin": "usr/bin", "usr/bin/python3": "python3.11"}
+    packages = [one for one in locked(machine.lock, machine) if one.where in where]
+    parts = [add_package(tree, package, cache, is_unused) for package in packages]
+    tree.links |= {"lib": "usr/lib", "bin": "usr/bin", "usr/bin/python3": "python3.11"}
+    if machine.loader.startswith("lib64/"):
+        tree.links["lib64"] = "usr/lib64"
     authorities = sorted(path for path in tree.files if path.startswith("usr/share/ca-certificates/"))
     if authorities:
         tree.add("etc/ssl/certs/ca-certificates.crt", b"".join(tree.files.pop(path)[0] for path in authorities))
@@ -66,11 +81,11 @@ def base_layer(cache: Path, where: Sequence[str]) -> tuple[Tree, list[str]]:
 
 
 @contextmanager
-def python_of(base: Tree) -> Iterator[list[str]]:
+def python_of(base: Tree, machine: Machine) -> Iterator[list[str]]:
     """The command that runs the Python of a base layer, as it is unpacked, with its own loader and libraries."""
     with tempfile.TemporaryDirectory() as folder:
         base.unpack(Path(folder))
-        loader = [f"{folder}/lib64/ld-linux-x86-64.so.2", "--library-path", f"{folder}/usr/lib/x86_64-linux-gnu"]
+        loader = [f"{folder}/{machine.loader}", "--library-path", f"{folder}/usr/lib/{machine.libraries}"]
         yield ["/usr/bin/env", "-i", f"PYTHONHOME={folder}/usr", "PYTHONHASHSEED=0", *loader, f"{folder}{PYTHON}"]
 
 
@@ -137,6 +152,7 @@ class Contents:
     layers: list[Tree]
     settings: dict[str, object]
     parts: list[str]
+    machine: Machine
 
     @property
     def reference(self) -> str:
@@ -144,8 +160,11 @@ class Contents:
 
     def write(self, target: Path) -> None:
         """The image as an archive, with its SBOM beside it."""
+        for tree in self.layers:
+            if wrong := foreign_programs(tree, self.machine):
+                raise Missing(f"{wrong[0]} and {len(wrong) - 1} others are not for {self.machine.name}")
         archive, layers = target / f"{self.name}.tar", [tree.layer() for tree in self.layers]
-        image = write_archive(archive, self.reference, layers, self.settings, "amd64")
+        image = write_archive(archive, self.reference, layers, self.settings, self.machine.name)
         (target / f"{self.name}.spdx.json").write_text(sbom(self.reference, image.digest, self.parts))
         print(f"{self.reference}  {image.digest}  {image.compressed / 1e6:.1f} MB compressed  {archive}")
 
@@ -159,46 +178,53 @@ MAIN = config([PYTHON, "-m", "grove"], ["--help"])
 STARTUP = config([PYTHON, "-m", "grove.startup"], [])
 
 
-def contents(cache: Path) -> Iterator[Contents]:
-    """Both images."""
+def contents(cache: Path, machine: Machine) -> Iterator[Contents]:
+    """Both images. Bytecode is the same on every machine, so this machine's own Python makes it."""
+    here = this_machine()
     cache.mkdir(parents=True, exist_ok=True)
     own = [f"grove {__version__}"]
 
-    base, parts = base_layer(cache, ("both", "main"))
+    base, parts = base_layer(cache, ("both", "main"), machine)
+    builder = base if machine == here else base_layer(cache, ("both", "main"), here)[0]
     libraries, grove = Tree(), Tree()
-    inside = [add_wheel(libraries, wheel, HOME) for wheel in wheels(ROOT / "requirements" / "runtime.txt", cache)]
+    inside = [
+        add_wheel(libraries, wheel, HOME) for wheel in wheels(ROOT / "requirements" / "runtime.txt", cache, machine)
+    ]
     sources(grove)
-    with python_of(base) as python:
+    with python_of(builder, here) as python:
         for tree in (base, libraries, grove):
             compiled(tree, python)
-    yield Contents("grove", [base, libraries, grove], MAIN, parts + inside + own)
+    yield Contents("grove", [base, libraries, grove], MAIN, parts + inside + own, machine)
 
-    small, parts = base_layer(cache, ("both",))
+    small, parts = base_layer(cache, ("both",), machine)
+    builder = small if machine == here else base_layer(cache, ("both",), here)[0]
     startup = Tree()
     sources(startup, "startup")
-    with python_of(small) as python:
+    with python_of(builder, here) as python:
         for tree in (small, startup):
             compiled(tree, python)
-    yield Contents("grove-initc", [small, startup], STARTUP, parts + own)
+    yield Contents("grove-initc", [small, startup], STARTUP, parts + own, machine)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", nargs="?", choices=["build", "roots", "lock"], default="build")
-    parser.add_argument("--target", type=Path, default=ROOT / "dist")
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grove" / "image"
-    parser.add_argument("--cache", type=Path, default=default)
+    parser.add_argument("--arch", choices=sorted(MACHINES), default="amd64")
+    parser.add_argument("--target", type=Path, help="dist, or dist/arm64 for arm64")
+    parser.add_argument("--cache", type=Path, default=default_cache())
     given = parser.parse_args()
+    machine = MACHINES[given.arch]
+    target = given.target or ROOT / "dist" / ("" if machine.name == "amd64" else machine.name)
     if sys.version_info[:2] != (3, 11):
         print("the images run Python 3.11, and bytecode for it is made by one: use a python3.11", file=sys.stderr)
         return 2
     try:
         if given.action == "lock":
-            write_lock(locked())
+            write_lock(locked(machine.lock, machine), machine.lock)
             return 0
-        given.target.mkdir(parents=True, exist_ok=True)
-        for image in contents(given.cache):
-            image.unpack(given.target) if given.action == "roots" else image.write(given.target)
+        target.mkdir(parents=True, exist_ok=True)
+        for image in contents(given.cache, machine):
+            image.unpack(target) if given.action == "roots" else image.write(target)
     except Missing as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import io
 import lzma
+import os
+import platform
 import re
 import subprocess
 import sys
@@ -22,7 +24,33 @@ from grove.local.oci import Tree
 
 HERE = Path(__file__).parent
 LOCK = HERE / "debian.lock"
-PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64", "manylinux_2_5_x86_64", "any")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine that images run on, as Debian, wheels and ELF files name it."""
+
+    name: str
+    libraries: str
+    """Folder of its libraries below usr/lib."""
+    loader: str
+    wheel: str
+    elf: int
+    lock: Path
+
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        tags = ("manylinux_2_28", "manylinux_2_17", "manylinux2014", *(("manylinux_2_5",) if self == AMD64 else ()))
+        return (*(f"{tag}_{self.wheel}" for tag in tags), "any")
+
+
+AMD64 = Machine("amd64", "x86_64-linux-gnu", "lib64/ld-linux-x86-64.so.2", "x86_64", 62, LOCK)
+ARM64 = Machine("arm64", "aarch64-linux-gnu", "lib/ld-linux-aarch64.so.1", "aarch64", 183, HERE / "debian-arm64.lock")
+MACHINES = {one.name: one for one in (AMD64, ARM64)}
+
+
+def this_machine() -> Machine:
+    return next((one for one in MACHINES.values() if one.wheel == platform.machine()), AMD64)
 
 
 class Missing(Exception):
@@ -36,28 +64,51 @@ class Package:
     name: str
     version: str
     sha256: str
+    machine: Machine = AMD64
 
 
-def locked(lock: Path = LOCK) -> list[Package]:
+def locked(lock: Path = LOCK, machine: Machine = AMD64) -> list[Package]:
     lines = [line.split() for line in lock.read_text().splitlines() if line and not line.startswith("#")]
-    return [Package(*line) for line in lines]
+    return [Package(*line, machine=machine) for line in lines]
 
 
 def write_lock(packages: Iterable[Package], lock: Path = LOCK) -> None:
     """Writes the newest version of each package that apt lists."""
     head = [line for line in lock.read_text().splitlines() if line.startswith("#")]
-    found = [Package(one.where, one.name, *_newest(one.name)) for one in packages]
+    found = [Package(one.where, one.name, *_newest(one), machine=one.machine) for one in packages]
     lock.write_text("\n".join([*head, *(f"{p.where} {p.name} {p.version} {p.sha256}" for p in found)]) + "\n")
 
 
-def _newest(name: str) -> tuple[str, str]:
+def default_cache() -> Path:
+    """The folder that keeps downloads between builds."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grove" / "image"
+
+
+def _newest(package: Package) -> tuple[str, str]:
+    options = _apt_options(package.machine, default_cache())
     shown = subprocess.run(
-        ["apt-cache", "show", "--no-all-versions", name], capture_output=True, text=True, check=False
+        ["apt-cache", *options, "show", "--no-all-versions", package.name], capture_output=True, text=True, check=False
     )
     version, digest = (re.search(rf"^{key}: (.*)$", shown.stdout, re.MULTILINE) for key in ("Version", "SHA256"))
     if version is None or digest is None:
-        raise Missing(f"apt knows no package {name}; run apt-get update first")
+        raise Missing(f"apt lists no package {package.name}; run apt-get update first")
     return version[1], digest[1]
+
+
+def _apt_options(machine: Machine, cache: Path) -> list[str]:
+    """Options by which apt reads packages of another machine; its own lists and settings stay as they are."""
+    if machine == this_machine():
+        return []
+    state = cache / f"apt-{machine.name}"
+    (state / "lists" / "partial").mkdir(parents=True, exist_ok=True)
+    options = [f"APT::Architecture={machine.name}", f"APT::Architectures={machine.name}", "Acquire::Languages=none",
+               f"Dir::State::Lists={state / 'lists'}", f"Dir::Cache={state}", "APT::Sandbox::User=root"]  # fmt: skip
+    words = [word for one in options for word in ("-o", one)]
+    if not any((state / "lists").glob("*_Packages*")):
+        done = subprocess.run(["apt-get", *words, "update", "-qq"], capture_output=True, text=True, check=False)
+        if not any((state / "lists").glob("*_Packages*")):
+            raise Missing(f"apt-get has no lists for {machine.name}: {done.stderr.strip().splitlines()[-1:]}")
+    return words
 
 
 def debian_files(package: Package, cache: Path) -> Iterator[tuple[str, tarfile.TarInfo, bytes]]:
@@ -95,8 +146,9 @@ def _fetched(package: Package, cache: Path) -> Path:
     if not target.exists():
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             done = subprocess.run(
-                ["apt-get", "download", "-qq", f"{package.name}={package.version}"], cwd=folder, capture_output=True,
-                text=True, check=False,
+                ["apt-get", *_apt_options(package.machine, cache), "download", "-qq",
+                 f"{package.name}={package.version}"],
+                cwd=folder, capture_output=True, text=True, check=False,
             )  # fmt: skip
             got = list(Path(folder).glob("*.deb"))
             if not got:
@@ -111,6 +163,12 @@ def _fetched(package: Package, cache: Path) -> Path:
     return target
 
 
+def foreign_programs(tree: Tree, machine: Machine) -> list[str]:
+    """Programs and libraries of a tree that another machine than this one runs."""
+    programs = ((path, content) for path, (content, _) in tree.files.items() if content[:4] == b"\x7fELF")
+    return sorted(path for path, content in programs if int.from_bytes(content[18:20], "little") != machine.elf)
+
+
 def _ar(content: bytes) -> Iterator[tuple[str, bytes]]:
     """The members of an ar archive, which is what a .deb is."""
     at = 8
@@ -120,12 +178,13 @@ def _ar(content: bytes) -> Iterator[tuple[str, bytes]]:
         at += 60 + size + size % 2
 
 
-def wheels(requirements: Path, cache: Path) -> list[Path]:
+def wheels(requirements: Path, cache: Path, machine: Machine = AMD64) -> list[Path]:
     """The wheels of a requirements file for the images' Python, each by its hash; fetched once."""
-    folder = cache / hashlib.sha256(requirements.read_bytes()).hexdigest()[:16]
+    suffix = "" if machine == AMD64 else f"-{machine.name}"
+    folder = cache / f"{hashlib.sha256(requirements.read_bytes()).hexdigest()[:16]}{suffix}"
     if not folder.is_dir():
         with tempfile.TemporaryDirectory(dir=cache) as fresh:
-            words = [word for one in PLATFORMS for word in ("--platform", one)]
+            words = [word for one in machine.platforms for word in ("--platform", one)]
             done = subprocess.run(
                 [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--require-hashes",
                  "--no-deps", "--only-binary", ":all:", "--python-version", "3.11", "--implementation", "cp", *words,
