@@ -93,7 +93,7 @@ chaos: $(VENV)/dev ## break everything on a real control plane for MINUTES (5) a
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-test-node: $(VENV)/dev image ## installed for real, with and without Helm, on a kubelet with containerd: up, down, out; needs root
+test-node: $(VENV)/dev image engines ## installed for real, with and without Helm, on a kubelet with containerd: up, down, out; needs root
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
 	GROVE_IMAGES=$(CURDIR)/dist $(BIN)/python -m tests.node -v -s
 
@@ -113,9 +113,9 @@ test-browser: $(VENV)/browser ## every page of the console in Chromium (apt-get 
 	@mkdir -p $(VENV)/axe && cd $(VENV)/axe && (test -f package/axe.min.js || (npm pack --silent axe-core@4.14.0 > /dev/null && tar -xzf axe-core-*.tgz))
 	GROVE_AXE=$(CURDIR)/$(VENV)/axe/package/axe.min.js $(PYTEST) tests/browser -v -s
 
-image: $(VENV)/runtime ## both container images as OCI archives in dist/, without Docker: Debian packages and pinned wheels
+image: $(VENV)/runtime ## both container images as OCI archives in dist/, without Docker; ARCH=arm64: for Arm, in dist/arm64
 	@echo "both images into dist/; takes a minute, fetches pinned Debian packages and wheels once, installs nothing"
-	@$(BIN)/python tools/image
+	@$(BIN)/python tools/image $(if $(ARCH),--arch $(ARCH))
 
 engines: $(VENV)/runtime ## images of samples/engines that run without GPUs, as OCI archives in dist/engines; builds llama.cpp once, 12 CPU minutes
 	@echo "three images into dist/engines; takes 5 minutes and 12 more the first time, installs nothing; needs cmake, ninja and a C++ compiler"

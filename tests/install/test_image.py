@@ -156,6 +156,27 @@ def test_built_again_elsewhere_it_is_the_same_to_the_byte(tmp_path: Path) -> Non
         assert digest(again / name) == digest(Path(IMAGES) / name), name
 
 
+@pytest.mark.parametrize("name", ["grove", "grove-initc"])
+def test_an_image_for_arm_has_only_programs_for_arm(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    target = tmp_path_factory.getbasetemp() / "arm64"
+    if not target.exists():
+        build = [sys.executable, str(ROOT / "tools/image"), "--arch", "arm64", "--target", str(target)]
+        subprocess.run(build, check=True)
+    machines = []
+    with tarfile.open(target / f"{name}.tar") as archive:
+        blobs = [found.read() for entry in archive if (found := archive.extractfile(entry)) is not None]
+    for blob in blobs:
+        if blob[:2] == b"\x1f\x8b":
+            with tarfile.open(fileobj=io.BytesIO(gzip.decompress(blob))) as layer:
+                files = (layer.extractfile(entry) for entry in layer if entry.isfile())
+                heads = [file.read(20) for file in files if file is not None]
+            machines += [int.from_bytes(head[18:20], "little") for head in heads if head[:4] == b"\x7fELF"]
+    assert len(machines) > 10
+    assert set(machines) == {183}, "AArch64 is machine 183 of the ELF format"
+    (config,) = (json.loads(blob) for blob in blobs if b'"architecture"' in blob[:200])
+    assert config["architecture"] == "arm64"
+
+
 def digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 

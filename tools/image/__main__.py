@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from tools.image.sources import (  # noqa: E402
+    AMD64,
     MACHINES,
     Machine,
     Missing,
@@ -152,7 +153,7 @@ class Contents:
     layers: list[Tree]
     settings: dict[str, object]
     parts: list[str]
-    machine: Machine
+    machine: Machine = AMD64
 
     @property
     def reference(self) -> str:
@@ -209,12 +210,12 @@ def contents(cache: Path, machine: Machine) -> Iterator[Contents]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", nargs="?", choices=["build", "roots", "lock"], default="build")
-    parser.add_argument("--arch", choices=sorted(MACHINES), default="amd64")
-    parser.add_argument("--target", type=Path, help="dist, or dist/arm64 for arm64")
+    parser.add_argument("--arch", choices=sorted(MACHINES), default=this_machine().name)
+    parser.add_argument("--target", type=Path, help="dist; dist/ARCH for another machine than this")
     parser.add_argument("--cache", type=Path, default=default_cache())
     given = parser.parse_args()
     machine = MACHINES[given.arch]
-    target = given.target or ROOT / "dist" / ("" if machine.name == "amd64" else machine.name)
+    target = given.target or ROOT / "dist" / ("" if machine == this_machine() else machine.name)
     if sys.version_info[:2] != (3, 11):
         print("the images run Python 3.11, and bytecode for it is made by one: use a python3.11", file=sys.stderr)
         return 2
