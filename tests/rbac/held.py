@@ -68,8 +68,12 @@ HELD: tuple[Held, ...] = (
         "asked once the number of running requests has been answered, which takes engines and an aggregated API",
     ),
     Held(
-        "operator", "list", "hypernodes.topology.volcano.sh",
+        "operator", "list watch", "hypernodes.topology.volcano.sh",
         "asked only where the profile of Volcano tells which tiers of HyperNodes the levels are",
+    ),
+    Held(
+        "operator", "get list watch", "configmaps",
+        "vc-scheduler's own configuration, asked only where the profile of Volcano tells which tiers the levels are",
     ),
     Held(
         "metrics", "create patch", "events",

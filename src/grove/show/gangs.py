@@ -243,7 +243,16 @@ def _as_written(seen: Seen, gang: PodGang) -> Verdict:
         return Verdict(name, WAITING, "gang", reason, refusals[1:], step)
     state = NO_FIT if said.reason == "Unschedulable" else WAITING
     reason = said.message or said.reason
-    return Verdict(name, state, "gang", reason, (f"{scheduler}: {said.reason}", *refusals, *_held_for(gang)))
+    evidence = (f"{scheduler}: {said.reason}", *refusals, *_held_for(gang))
+    return Verdict(name, state, "gang", reason, evidence, _tried_once(seen, gang, scheduler))
+
+
+def _tried_once(seen: Seen, gang: PodGang, scheduler: str) -> str:
+    """What to do about a pod that joins a gang with topology: koord-scheduler does not look at it again by itself."""
+    stands = any(pod.is_bound for pod in seen.pods_of_gang.get(gang.metadata.key, ()))
+    if scheduler != labels.KOORDINATOR_SCHEDULER or not gang.requires_domain or not stands:
+        return ""
+    return f"{scheduler} tries it again after five minutes; when there is room, delete the pod to have it tried at once"
 
 
 def _refusals(seen: Seen, gang: PodGang) -> Iterator[str]:

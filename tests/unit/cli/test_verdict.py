@@ -76,6 +76,26 @@ def test_a_gang_of_another_scheduler(found: Verdict, want: tuple[object, ...]) -
     assert (found.state, found.level, found.reason, found.evidence, found.next) == want
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "required", "node", "want"),
+    [
+        pytest.param("koord-scheduler", "rack", "n1", True, id="a replacement in a gang with topology"),
+        pytest.param("koord-scheduler", "", "n1", False, id="a replacement without topology is tried again"),
+        pytest.param("koord-scheduler", "rack", "", False, id="a whole gang is tried all the time"),
+        pytest.param("volcano", "rack", "n1", False, id="another scheduler"),
+    ],
+)
+def test_a_replacement_that_koordinator_tried_once(scheduler: str, required: str, node: str, want: bool) -> None:
+    meta = {"name": "x-0", "namespace": "ns", "labels": {labels.SCHEDULER_NAME: scheduler, labels.PART_OF: "x"}}
+    spec = {"topologyConstraint": {"packConstraint": {"required": required}}} if required else {}
+    said = [COMPLETE, {"type": "Scheduled", "status": "False", "reason": "MinimumNotPlaced", "message": "x-0-a"}]
+    gang = msgspec.convert({"metadata": meta, "spec": spec, "status": {"conditions": said}}, PodGang)
+    own = {"name": "x-0-a-1", "namespace": "ns", "labels": {labels.POD_GANG: "x-0"}}
+    pod = msgspec.convert({"metadata": own, "spec": {"nodeName": node}}, Pod)
+    found = gang_verdict(Seen(gangs=[gang], pods=[pod]), gang, None)
+    assert ("delete the pod to have it tried at once" in found.next) is want
+
+
 def judged(refusal: str = "", clumsy: str = "", **meta: object) -> Judgement:
     """A set that has no gangs: the API server refuses pods of its clique, or the operator stumbles."""
     own = {"name": "x", "namespace": "ns", "generation": 2, **meta}
