@@ -13,7 +13,7 @@ from typing import Any
 from tools.engines import llama, models
 from tools.engines.recipe import NAME, Recipe
 from tools.image.__main__ import compiled, python_of
-from tools.image.sources import Missing, Package, add_package, add_wheel, locked, wheels
+from tools.image.sources import AMD64, Missing, Package, add_package, add_wheel, locked, wheels
 
 from grove.local.oci import Image, Tree, write_archive
 
@@ -72,7 +72,7 @@ def layers(recipe: Recipe, cache: Path) -> list[Tree]:
         modules = Tree()
         for wheel in wheels(recipe.path(recipe.wheels), cache):
             add_wheel(modules, wheel, PYTHON_PATH, data="usr/local")
-        with python_of(base) as python:
+        with python_of(base, AMD64) as python:
             for tree in (base, modules):
                 compiled(tree, python)
         _strip(modules)
@@ -105,7 +105,7 @@ def write_image(recipe: Recipe, target: Path, cache: Path) -> tuple[Path, Image]
     target.mkdir(parents=True, exist_ok=True)
     archive = target / f"{recipe.folder.name}.tar"
     contents = [tree.layer() for tree in layers(recipe, cache)]
-    return archive, write_archive(archive, recipe.reference, contents, settings(recipe), "amd64")
+    return archive, write_archive(archive, recipe.reference, contents, settings(recipe), AMD64.name)
 
 
 def _strip(tree: Tree) -> None:

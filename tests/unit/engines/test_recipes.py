@@ -6,6 +6,7 @@ import io
 import json
 import re
 import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import msgspec
 import pytest
 import yaml
 from tools.engines import __main__ as command
-from tools.engines import llama, models
+from tools.engines import assemble, llama, models
 from tools.engines.assemble import LOCK, accounts, packages, settings, write_image
 from tools.engines.recipe import SAMPLES, Recipe, with_image
 from tools.image.sources import Missing, locked
@@ -118,6 +119,23 @@ def test_python_of_wheels_is_found_only_where_there_are_wheels(tmp_path: Path) -
     with_wheels = settings(recipe(tmp_path, wheels="requirements.txt"))["Env"]
     assert "PYTHONPATH=/opt/python" in with_wheels
     assert not any("PYTHONPATH" in one for one in settings(recipe(tmp_path))["Env"])
+
+
+def test_modules_and_data_of_wheels_are_in_a_layer_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = tmp_path / "zoo-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name in ("zoo/__init__.py", "zoo/cage.so", "zoo-1.data/data/bin/zoo"):
+            archive.writestr(name, "")
+    monkeypatch.setattr(assemble, "wheels", lambda requirements, cache: [wheel])
+    monkeypatch.setattr(assemble, "compiled", lambda tree, python: None)
+    _, modules = assemble.layers(recipe(tmp_path, wheels="requirements.txt"), tmp_path / "cache")
+    assert {path: mode for path, (_, mode) in modules.files.items()} == {
+        "opt/python/zoo/__init__.py": 0o644,
+        "opt/python/zoo/cage.so": 0o755,
+        "usr/local/bin/zoo": 0o755,
+    }
 
 
 def test_the_user_has_the_shell_that_the_recipe_names(tmp_path: Path) -> None:
