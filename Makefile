@@ -10,7 +10,7 @@ PARALLEL := -n $(WORKERS)
 
 .DEFAULT_GOAL := help
 MINUTES ?= 5
-.PHONY: help demo test unit lint audit audit-rbac bench soak chaos coverage scale test-node test-failover test-keda test-browser image engines test-image crds charts docs kube-bin clean
+.PHONY: help demo test unit lint audit audit-rbac bench soak chaos coverage scale test-node answer test-failover test-keda test-browser image engines test-image crds charts docs kube-bin clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -93,9 +93,13 @@ chaos: $(VENV)/dev ## break everything on a real control plane for MINUTES (5) a
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-test-node: $(VENV)/dev image engines ## installed for real, with and without Helm, on a kubelet with containerd: up, down, out; needs root
+test-node: $(VENV)/dev image engines ## two real nodes with containerd, Services, DNS and engines; Grove installed with and without Helm; needs root
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
 	GROVE_IMAGES=$(CURDIR)/dist $(BIN)/python -m tests.node -v -s
+
+answer: $(VENV)/runtime image engines ## real engines on two real nodes answer, lose a worker, scale, update; ends with a table; needs root
+	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
+	$(BIN)/python -m tools.answer
 
 test-failover: $(VENV)/dev ## leaders killed, stopped, cut off, their leases edited: how long nobody decides, and who writes; 6 minutes
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from grove.api import names
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.http import HttpClient
@@ -86,11 +85,12 @@ async def test_a_worker_that_never_becomes_ready_is_named_by_who_waits_for_it(
 async def test_an_engine_that_needs_a_name_says_so_while_dns_is_down_and_comes_up_afterwards(
     nodes: RealCluster, client: HttpClient, namespace: str, terminal: Terminal
 ) -> None:
-    name = f"web-0-engine-0.{names.service_dns('web', 0, namespace)}"
+    name = "kubernetes.default.svc.cluster.local"  # not its own name: the kubelet writes that into /etc/hosts
     nodes.hold("coredns")
     try:
         await client.create(PodCliqueSet, pcs("web", clique("engine", 1, **engine("need", name)), namespace=namespace))
-        await shown(terminal, "tree web", "exit code 1", f"lookup {name}")
+        await shown(terminal, "tree web", "exit code 1")
+        await shown(terminal, "explain web", "failing", f"lookup {name}")
     finally:
         nodes.unhold("coredns")
 
