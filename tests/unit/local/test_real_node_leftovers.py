@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,14 @@ def test_a_cluster_that_runs_is_not_touched_and_not_started_twice(settings: Path
     with pytest.raises(preflight.CannotRun, match=f"runs in {directory}"):
         leftovers.claim(directory)
     claim.release()
+
+
+def test_a_clean_up_waits_for_the_last_process_of_a_cluster_that_was_stopped(settings: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "cluster"
+    last = begun(directory, settings)
+    threading.Timer(0.3, last.release).start()
+    with leftovers.claimed(directory, wait_s=60) as claim:
+        assert claim.clean(print)
 
 
 def test_of_two_clusters_the_last_to_end_restores_the_kernel_settings(settings: Path, tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ from grove.local.ports import LOOPBACK, free_ports
 from grove.local.process import Child, birth_mark, spawn
 from grove.local.state import GRACE_S, REAL_NODES
 
+STOP_S = 30.0
+"""From the end of the first process to that of the last one."""
 NODE_MONITOR_GRACE_S = 40
 """Kubernetes' default: a node that does not report for this long is NotReady."""
 
@@ -220,7 +222,7 @@ def _begin(
 
 def clean(directory: Path, say: Say) -> bool:
     """Removes what a cluster in that directory left; False if there is nothing. Raises CannotRun while it runs."""
-    with leftovers.claimed(directory) as claim:
+    with leftovers.claimed(directory, wait_s=STOP_S) as claim:
         return claim.clean(say)
 
 

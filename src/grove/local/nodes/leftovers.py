@@ -70,17 +70,22 @@ class Claim:
         os.close(self.descriptor)
 
 
-def claim(directory: Path) -> Claim:
-    """The claim to run, or to clean up after, a cluster in that directory. Raises CannotRun while one runs there."""
-    found = _claim(_record_file(directory))
-    if found is None:
-        raise CannotRun(f"a cluster of real nodes runs in {directory}")
+def claim(directory: Path, *, wait_s: float = 0.0) -> Claim:
+    """The claim to run, or to clean up after, a cluster in that directory. Raises CannotRun while one runs there.
+
+    `wait_s`: the last process of a cluster that was stopped may hold the lock for a moment.
+    """
+    end = time.monotonic() + wait_s
+    while (found := _claim(_record_file(directory))) is None:
+        if time.monotonic() > end:
+            raise CannotRun(f"a cluster of real nodes runs in {directory}")
+        time.sleep(0.1)
     return found
 
 
 @contextmanager
-def claimed(directory: Path) -> Iterator[Claim]:
-    found = claim(directory)
+def claimed(directory: Path, *, wait_s: float = 0.0) -> Iterator[Claim]:
+    found = claim(directory, wait_s=wait_s)
     try:
         yield found
     finally:
