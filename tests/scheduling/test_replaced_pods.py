@@ -14,9 +14,10 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.plan.world import binding
 from grove.sim.topology import RACK, Topology
 
+pytestmark = pytest.mark.real_in("soak")
+
 TIMES = 10
 How = Literal["update", "kill", "drain"]
-HOW: list[How] = ["update", "kill", "drain"]
 
 
 class Owner:
@@ -64,7 +65,7 @@ class Owner:
         await self.bench.cluster.eventually(gone)
 
 
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("how", ["update", "kill", "drain"])
 async def test_a_pod_of_a_minimum_that_is_replaced_gets_a_node_before_a_waiting_surplus_gang(
     cluster: Any, how: How
 ) -> None:

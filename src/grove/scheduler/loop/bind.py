@@ -43,7 +43,9 @@ from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import BIND_FAILED, GANG_TIMEOUT, GangState, Verdict
+from grove.scheduler.policy.ledger import CapacityHold, HoldReason
 from grove.scheduler.policy.life import AttemptBegan, AttemptEnded, HalfBound, Phase
+from grove.scheduler.policy.queue import Order
 
 BIND_RETRY_S, MAX_BIND_RETRY_S = 0.05, 2.0
 PASSING = (ConnectionLost, Unavailable, TooManyRequests)
@@ -84,6 +86,8 @@ class Attempt(msgspec.Struct):
     """Whether it is for the gang's minimum."""
     decision: str = ""
     after: Attempt | None = None
+    order: Order | None = None
+    """Where its unit comes in the queue."""
     given_up: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set to stop asking: a pod was refused and the rest would have to be taken back, or the gang is gone."""
     done: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
@@ -227,7 +231,23 @@ class Committer:
         if attempt.gang is not None:
             attempt.gang.tell(AttemptBegan(attempt.is_floor))
             self._under_way.setdefault(attempt.gang.uid, []).append(attempt)
+        self._enter(attempt)
         self._spawn(self._run(attempt))
+
+    def _enter(self, attempt: Attempt) -> None:
+        """Enters the attempt in the ledger, beside others of its unit."""
+        if attempt.order is not None:
+            known = self._view.ledger.find(attempt.unit, HoldReason.BINDING)
+            pods = (*(known.pods if known is not None else ()), *attempt.pods)
+            since = known.since if known is not None else self._clock.now()
+            self._view.ledger.put(CapacityHold(attempt.unit, attempt.order, HoldReason.BINDING, since, pods=pods))
+
+    def _leave(self, attempt: Attempt) -> None:
+        known = self._view.ledger.find(attempt.unit, HoldReason.BINDING)
+        if known is not None:
+            over = {pod.uid for pod in attempt.pods}
+            left = tuple(pod for pod in known.pods if pod.uid not in over)
+            self._view.ledger.put(msgspec.structs.replace(known, pods=left))
 
     def give_up(self, gang: GangState) -> None:
         """The gang is gone: what is not bound yet is not bound any more, and its room is free."""
@@ -268,6 +288,7 @@ class Committer:
             attempt.succeeded = all_bound
         else:
             self._settle_gang(attempt, attempt.gang, results)
+        self._leave(attempt)
         attempt.done.set()
         self._ended(attempt, all_bound)
 

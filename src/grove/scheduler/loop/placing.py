@@ -265,7 +265,7 @@ class Placing:
                     metrics.RESERVATION_USED.inc()
             elif gang.verdict is not None:
                 gang.judge(gang.verdict, round(placement.score, 4))
-        self._committer.launch(Attempt(unit.name, gang, pods, deadline, is_floor, decision, after))
+        self._committer.launch(Attempt(unit.name, gang, pods, deadline, is_floor, decision, after, unit.order))
         log.info("placed", unit=unit.name, decision=decision, version=placement.version, pods=len(pods),
                  domain=placement.domain, score=round(placement.score, 3), steps=placement.steps)  # fmt: skip
 
