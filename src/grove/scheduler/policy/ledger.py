@@ -68,36 +68,46 @@ class ClosedCapacity(msgspec.Struct, frozen=True):
 
 
 class Ledger:
-    """All holds, by owner and reason. An owner has at most one hold for each reason."""
+    """All holds, by owner and reason. An owner has at most one hold for each reason.
+
+    Committed holds are kept apart: there are thousands when a large fleet starts, and no answer depends on them.
+    """
 
     def __init__(self) -> None:
-        self._holds: dict[str, dict[HoldReason, CapacityHold]] = {}
+        self._open: dict[str, dict[HoldReason, CapacityHold]] = {}
+        self._committed: dict[str, dict[HoldReason, CapacityHold]] = {}
 
     def __iter__(self) -> Iterator[CapacityHold]:
-        for of_owner in list(self._holds.values()):
+        for of_owner in (*self._open.values(), *self._committed.values()):
             yield from list(of_owner.values())
 
     def find(self, owner: str, *reasons: HoldReason) -> CapacityHold | None:
         """The owner's hold for the first of these reasons that it has one for."""
-        known = self._holds.get(owner, {})
-        return next((known[reason] for reason in reasons if reason in known), None)
+        found = (self._of(reason).get(owner, {}).get(reason) for reason in reasons)
+        return next((one for one in found if one is not None), None)
 
     def of(self, owner: str) -> list[CapacityHold]:
-        return list(self._holds.get(owner, {}).values())
+        """All holds of an owner that are not committed."""
+        return list(self._open.get(owner, {}).values())
+
+    def _of(self, reason: HoldReason) -> dict[str, dict[HoldReason, CapacityHold]]:
+        return self._committed if reason in COMMITTED else self._open
 
     def put(self, hold: CapacityHold) -> None:
         """Enters a hold in place of the owner's hold for the same reason. A hold of nothing is no hold."""
         if hold.nodes or hold.pods or hold.awaited:
-            self._holds.setdefault(hold.owner, {})[hold.reason] = hold
+            self._of(hold.reason).setdefault(hold.owner, {})[hold.reason] = hold
         else:
             self.end(hold.owner, hold.reason)
 
     def end(self, owner: str, *reasons: HoldReason) -> list[CapacityHold]:
         """Ends the owner's holds for these reasons, or all of them if none is given; what there was."""
-        known = self._holds.get(owner, {})
-        ended = [known.pop(reason) for reason in (reasons or tuple(known)) if reason in known]
-        if not known:
-            self._holds.pop(owner, None)
+        ended: list[CapacityHold] = []
+        for holds in (self._open, self._committed):
+            known = holds.get(owner, {})
+            ended += [known.pop(reason) for reason in (reasons or tuple(known)) if reason in known]
+            if not known:
+                holds.pop(owner, None)
         return ended
 
     def closed_to(self, unit: str, order: Order) -> ClosedCapacity:
@@ -106,17 +116,16 @@ class Ledger:
         own: set[str] = set()
         behind: list[CapacityHold] = []
         awaited: set[str] = set()
-        for hold in self:
+        for hold in (one for of_owner in self._open.values() for one in of_owner.values()):
             if hold.owner == unit:
-                if hold.reason not in COMMITTED:
-                    own.update(pod.uid for pod in hold.pods)
+                own.update(pod.uid for pod in hold.pods)
             elif hold.order < order:
                 for node in hold.nodes:
                     known = nodes.get(node)
                     if known is None or hold.order < known.order:
                         nodes[node] = hold
                 awaited.update(hold.awaited)
-            elif hold.reason not in COMMITTED and hold.pods:
+            elif hold.pods:
                 behind.append(hold)
         behind.sort(key=lambda hold: hold.order, reverse=True)
         return ClosedCapacity(nodes, frozenset(own), tuple(behind), frozenset(awaited))
