@@ -161,6 +161,20 @@ async def test_a_paused_update_takes_nothing_down_and_goes_on_when_resumed(world
 
 
 @pytest.mark.real_in("test")
+@pytest.mark.simulated
+async def test_a_pause_is_shown_also_while_no_update_is_under_way(world: World) -> None:
+    await chat(world)
+    await change(world, "two:1")
+    await updated(world, "two:1")
+    await kept(world, 2)
+    await pause_answer(world.client, world.namespace, "chat", paused=True)
+
+    answer = await status_answer(world.client, world.namespace, "chat", world.now)
+    assert "updates are paused" in text_of(answer, 120, world)
+    told = text_of(await undo_answer(world.client, world.namespace, "chat"), 200, world)
+    assert "are paused: kubectl grove rollout resume chat" in told
+
+
 async def test_a_restart_replaces_every_pod(world: World) -> None:
     await chat(world)
     before = {pod.metadata.uid for pod in (await world.client.list(Pod, world.namespace)).items}

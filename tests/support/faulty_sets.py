@@ -53,7 +53,10 @@ def with_templates(**fields) -> dict:
 SHAPES = [
     pytest.param(
         changed(plain(), ("spec.updateStrategy", {"type": "Sometimes"})),
-        ['spec.updateStrategy.type: Unsupported value: "Sometimes": supported values: "RollingRecreate", "OnDelete"'],
+        [
+            'spec.updateStrategy.type: Unsupported value: "Sometimes": '
+            'supported values: "RollingRecreate", "OnDelete", "Coherent"'
+        ],
         id="an unknown update strategy",
     ),
     pytest.param(

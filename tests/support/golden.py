@@ -24,6 +24,9 @@ DATA = Path(__file__).parents[1] / "data" / "golden"
 NAMES = tuple(sorted(path.stem for path in DATA.glob("*.json")))
 
 
+REVISION_LABEL, REVISION_VARIABLE = "grove.io/revision", "GROVE_REVISION"
+
+
 class Golden(NamedTuple):
     name: str
     set: Json
@@ -147,6 +150,8 @@ def _normal(obj: Json, renamed: dict[str, str]) -> Json:
         owner.pop("uid", None)
     for field in [key for key in metadata.get("annotations") or () if key.startswith("kubectl.kubernetes.io/")]:
         del metadata["annotations"][field]
+    # An addition, and it says which update last changed a part: sets with the same templates may differ in it.
+    metadata.get("labels", {}).pop(REVISION_LABEL, None)
     kind = obj["kind"]
     if kind == "Pod":
         _normalise_pod(obj, renamed)
@@ -189,6 +194,8 @@ def _normalise_pod(pod: Json, renamed: dict[str, str]) -> None:
     spec["tolerations"] = [one for one in spec.get("tolerations") or () if one.get("key") not in _NODE_TOLERATIONS]
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         container.pop("imagePullPolicy", None)
+        if "env" in container:
+            container["env"] = [one for one in container["env"] if one["name"] != REVISION_VARIABLE]
         container["volumeMounts"] = [one for one in container.get("volumeMounts") or () if one["name"] not in token]
 
 

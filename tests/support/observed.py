@@ -14,6 +14,7 @@ import msgspec
 
 from grove.api import labels as key
 from grove.api.core import Pod
+from grove.api.hashes import set_generation_hash
 from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -24,7 +25,6 @@ from grove.operator.podclique.status import ObservedClique
 from grove.operator.podcliqueset.status import ObservedSet
 from grove.operator.scalinggroup.status import ObservedGroup
 from grove.operator.shared.children import (
-    set_generation_hash,
     template_hashes,
     wanted_cliques,
     wanted_groups,

@@ -59,6 +59,10 @@ class Binder:
     def __init__(self, client: Client, namespace: str, prefix: str, *, plays_kube: bool) -> None:
         self._client, self._namespace, self._prefix, self._plays_kube = client, namespace, prefix, plays_kube
         self.room: int | None = None
+        self.refuses: Callable[[Pod], bool] = lambda pod: False
+        """Pods that never get a node."""
+        self._capacity: int | None = None
+        self._bound: set[str] = set()
         self._cache = Cache(client)
         for kind in (Pod, PodGang):
             self._cache.add(kind, namespace=namespace)
@@ -73,11 +77,22 @@ class Binder:
         self.room = pods
         self._changed.set()
 
+    def has_places(self, pods: int | None) -> None:
+        """At most so many pods have a node at a time; a pod that goes frees its place when it is gone."""
+        self._capacity = pods
+        self._changed.set()
+
+    def _count_places(self) -> None:
+        if self._capacity is not None:
+            there = sum(pod.is_bound or pod.metadata.uid in self._bound for pod in self._cache.list(Pod))
+            self.room = max(0, self._capacity - there)
+
     async def run(self) -> None:
         async with self._cache:
             await self._cache.wait_synced()
             while True:
                 self._changed.clear()
+                self._count_places()
                 await self._place_all()
                 await self._changed.wait()
 
@@ -97,7 +112,7 @@ class Binder:
                 return
         every = [pod for members in pods.values() for pod in members]
         waiting = [pod for pod in every if _is_placeable(pod) and pod.spec.scheduler_name == key.GROVE_SCHEDULER]
-        if not waiting or not self._base_is_placed(every):
+        if not waiting or not self._base_is_placed(every) or any(map(self.refuses, every)):
             return
         missing = [
             pod
@@ -136,6 +151,7 @@ class Binder:
                 await self._client.bind(pod.metadata.namespace, pod.metadata.name, nodes[self._next % len(nodes)])
             except (Conflict, NotFound):
                 continue
+            self._bound.add(pod.metadata.uid)  # the cache may show that later
             if self.room is not None:
                 self.room -= 1
 

@@ -30,6 +30,7 @@ from grove.api.core import (
     Service,
     ServiceAccount,
 )
+from grove.api.hashes import set_generation_hash
 from grove.api.meta import Json, Object
 from grove.api.patch import apply_merge_patch
 from grove.api.podclique import PodClique
@@ -200,7 +201,7 @@ class PureGraph:
             self.all(PodClique),
             self.all(PodCliqueScalingGroup),
             self.all(PodGang),
-            children.set_generation_hash(pcs),
+            set_generation_hash(pcs),
             hashes,
             self.binding,
             self.topology_enabled,

@@ -17,6 +17,7 @@ PCS_INDEX = "GROVE_PCS_INDEX"
 PCLQ_NAME = "GROVE_PCLQ_NAME"
 HEADLESS_SERVICE = "GROVE_HEADLESS_SERVICE"
 PCLQ_POD_INDEX = "GROVE_PCLQ_POD_INDEX"
+REVISION = "GROVE_REVISION"
 PCSG_NAME = "GROVE_PCSG_NAME"
 PCSG_TEMPLATE_NUM_PODS = "GROVE_PCSG_TEMPLATE_NUM_PODS"
 PCSG_INDEX = "GROVE_PCSG_INDEX"
@@ -33,6 +34,7 @@ def pod_variables(pcs: str, replica: int, clique_fqn: str, namespace: str) -> li
         _literal(PCLQ_NAME, clique_fqn),
         _literal(HEADLESS_SERVICE, names.service_dns(pcs, replica, namespace)),
         _from_label(PCLQ_POD_INDEX, labels.POD_INDEX),
+        _from_label(REVISION, labels.REVISION),
     ]
 
 

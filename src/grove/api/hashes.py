@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from grove.api.meta import Json
-from grove.api.podcliqueset import AdoptedHash, CliqueTemplate, PodCliqueSetTemplate
+from grove.api.podcliqueset import AdoptedHash, CliqueTemplate, PodCliqueSet, PodCliqueSetTemplate
 from grove.api.quantity import InvalidQuantity, exact
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -50,6 +50,23 @@ def hash_in_use(adopted: Iterable[AdoptedHash], clique_name: str, own: str) -> s
     """The name by which a template goes: the one another operator gave it (`status.adoptedHashes`), or our own."""
     same = (one.used_hash for one in adopted if one.clique_name == clique_name and one.own_hash == own)
     return next(same, own)
+
+
+def set_generation_hash(pcs: PodCliqueSet) -> str:
+    """The hash of all templates of a set; under its adopted name if it has one."""
+    return hash_in_use(pcs.status.adopted_hashes, "", generation_hash(pcs.spec.template))
+
+
+def is_taken_up(pcs: PodCliqueSet) -> bool:
+    """Whether the operator has seen a set as it is written now.
+
+    While an update is open `status.observedGeneration` is that of before. Then the recorded hash says it.
+    """
+    status, progress = pcs.status, pcs.status.update_progress
+    if status.observed_generation == pcs.metadata.generation:
+        return True
+    is_open = progress is not None and progress.update_ended_at is None
+    return is_open and status.current_generation_hash == set_generation_hash(pcs)
 
 
 def is_own(name: str) -> bool:

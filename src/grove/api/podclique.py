@@ -64,6 +64,7 @@ class PodCliqueUpdateProgress(Struct):
     ready_pods_selected_to_update: Annotated[
         PodsSelectedToUpdate | None, doc("Ready pods taken so far, one at a time.")
     ] = None
+    unplaced: Annotated[tuple[int, ...], doc("Indexes whose pod had no node when the update replaced it.")] = ()
 
 
 class PodCliqueStatus(Struct):

@@ -18,7 +18,8 @@ from grove.api.status import LastError, LastOperation, ReplicaRestart
 from grove.api.topology import TopologyConstraint
 
 ANY_ORDER, IN_ORDER, EXPLICIT = "CliqueStartupTypeAnyOrder", "CliqueStartupTypeInOrder", "CliqueStartupTypeExplicit"
-ROLLING_RECREATE, ON_DELETE = "RollingRecreate", "OnDelete"
+ROLLING_RECREATE, ON_DELETE, COHERENT = "RollingRecreate", "OnDelete", "Coherent"
+IF_POSSIBLE = "IfPossible"
 ALL_REPLICAS, PER_REPLICA = "AllReplicas", "PerReplica"
 
 _SCOPE = doc("One claim for all replicas, or one for each.", required=True, enum=[ALL_REPLICAS, PER_REPLICA])
@@ -60,6 +61,17 @@ class HeadlessServiceConfig(Struct):
     publish_not_ready_addresses: Annotated[
         bool, doc("Whether pods can be found by name before they are ready.", required=True, default=True)
     ] = True
+    per_revision: Annotated[
+        bool | None, doc("Whether each replica also has one Service for each revision of its pods.")
+    ] = None
+
+
+class RollingUpdate(Struct):
+    """How many units of one part an update may have down or in addition at a time."""
+
+    max_unavailable: Annotated[int | None, doc("Units that an update may have down at a time.", minimum=1)] = None
+    max_surge: Annotated[int | None, doc("Units that an update may have beyond `replicas`.", minimum=0)] = None
+    partition: Annotated[int | None, doc("Units with a lower index keep the old revision.", minimum=0)] = None
 
 
 class CliqueTemplate(Struct):
@@ -68,6 +80,7 @@ class CliqueTemplate(Struct):
     annotations: Annotated[dict[str, str], doc("Annotations for the PodClique and its pods.")] = {}
     topology_constraint: Annotated[TopologyConstraint | None, doc("Where the pods of each PodClique go.")] = None
     resource_sharing: Annotated[tuple[ResourceSharing, ...], doc("Claims the pods of this clique share.")] = ()
+    rolling_update: Annotated[RollingUpdate | None, doc("Budget of an update; only for a standalone clique.")] = None
     spec: Annotated[PodCliqueSpec, doc("What the PodClique is made from.", required=True)] = PodCliqueSpec()
 
 
@@ -80,6 +93,7 @@ class ScalingGroupConfig(Struct):
     scale_config: Annotated[AutoScalingConfig | None, doc("How to scale the group.")] = None
     resource_sharing: Annotated[tuple[GroupResourceSharing, ...], doc("Claims the members of a group share.")] = ()
     topology_constraint: Annotated[TopologyConstraint | None, doc("Where each replica of the group goes.")] = None
+    rolling_update: Annotated[RollingUpdate | None, doc("Budget of an update of the group's replicas.")] = None
 
 
 class PodCliqueSetTemplate(Struct):
@@ -162,9 +176,20 @@ class RollingRecreate(Struct):
 class UpdateStrategy(Struct):
     type: Annotated[
         str,
-        doc("Who replaces pods after a change.", default=ROLLING_RECREATE, enum=[ROLLING_RECREATE, ON_DELETE]),
+        doc(
+            "Who replaces pods after a change, and how.",
+            default=ROLLING_RECREATE,
+            enum=[ROLLING_RECREATE, ON_DELETE, COHERENT],
+        ),
     ] = ROLLING_RECREATE
     rolling_recreate: Annotated[RollingRecreate | None, doc("How RollingRecreate proceeds.")] = None
+    rolling_update: Annotated[
+        RollingUpdate | None, doc("Replicas of the set that an update may have down, and those that keep the old one.")
+    ] = None
+    in_place: Annotated[
+        str | None,
+        doc("Whether pods are patched instead of recreated where the change allows it.", enum=["Never", IF_POSSIBLE]),
+    ] = None
     progress_deadline: Annotated[
         str | None, doc("How long an update may make no progress before the set says so, such as 30m.")
     ] = None
@@ -184,10 +209,28 @@ class PodGangStatusEntry(Struct):
     conditions: Annotated[tuple[Condition, ...], doc("Conditions of the PodGang.")] = ()
 
 
+class SlicePart(Struct):
+    name: Annotated[str, doc("Standalone clique or scaling group.", required=True)] = ""
+    units: Annotated[int, doc("Units that the slice takes.", required=True)] = 0
+    keep: Annotated[int, doc("Outdated units that stay until the next slice.", required=True)] = 0
+
+
+class UpdateSlice(Struct):
+    """Units of all changed parts that a coherent update replaces together."""
+
+    number: Annotated[int, doc("Slices of this replica so far, with this one.", required=True)] = 0
+    started_at: Annotated[datetime | None, doc("When the slice began.")] = None
+    parts: Annotated[tuple[SlicePart, ...], doc("What it takes of each changed part.")] = ()
+
+
 class ReplicaUpdate(Struct):
     replica_index: Annotated[int, doc("Replica that is being updated.", required=True)] = 0
     update_started_at: Annotated[datetime | None, doc("When its update started.")] = None
     update_ended_at: Annotated[datetime | None, doc("When it ended.")] = None
+    was_available: Annotated[
+        bool | None, doc("False for a replica that was not available; it uses nothing of maxUnavailable.")
+    ] = None
+    slice: Annotated[UpdateSlice | None, doc("The slice that is under way, in a coherent update.")] = None
 
 
 class PodCliqueSetUpdateProgress(Struct):
@@ -202,6 +245,9 @@ class PodCliqueSetUpdateProgress(Struct):
         int, doc("Pods of standalone cliques and member cliques that are up to date; kept if there is a deadline.")
     ] = 0
     last_progress_time: Annotated[datetime | None, doc("When that number last changed.")] = None
+    updated_standalone_pod_cliques: Annotated[tuple[str, ...], doc("Standalone cliques that this update changes.")] = ()
+    updated_pod_clique_scaling_groups: Annotated[tuple[str, ...], doc("Scaling groups that this update changes.")] = ()
+    from_generation_hash: Annotated[str, doc("Generation of the units that this update has not reached.")] = ""
 
 
 class AdoptedHash(Struct):
@@ -227,6 +273,9 @@ class PodCliqueSetStatus(Struct):
     adopted_hashes: Annotated[
         tuple[AdoptedHash, ...], doc("Names another operator gave to templates of this set, used while they stay.")
     ] = ()
+    revisions: Annotated[
+        dict[str, str], doc("The revision of each standalone clique and scaling group; pods have it as a label.")
+    ] = {}
     gang_restarts: Annotated[int, doc("Times a replica of the set was terminated as a gang.")] = 0
     replica_restarts: Annotated[tuple[ReplicaRestart, ...], doc("Replicas that were ever restarted whole.")] = ()
 

@@ -27,9 +27,15 @@ class PodCliqueScalingGroupUpdateProgress(Struct):
     pod_clique_set_generation_hash: Annotated[str, doc("Generation of the set it leads to.", required=True)] = ""
     updated_pod_cliques_count: Annotated[int, doc("Member cliques that are up to date.", default=0)] = 0
     total_pod_cliques_count: Annotated[int, doc("Member cliques in all.", default=0)] = 0
+    outdated_replicas_count: Annotated[int | None, doc("Replicas that a coherent update has not recreated yet.")] = None
+    in_flight_replicas_count: Annotated[
+        int | None, doc("Replicas that a coherent update has recreated and that are not back.")
+    ] = None
+    partition: Annotated[int | None, doc("Replicas with a lower index kept their revision when it ended.")] = None
     ready_replica_indices_selected_to_update: Annotated[
         ReplicasSelectedToUpdate | None, doc("Ready replicas taken so far, one at a time.")
     ] = None
+    unplaced: Annotated[tuple[int, ...], doc("Replicas that had no nodes when the update recreated them.")] = ()
 
 
 class PodCliqueScalingGroupStatus(Struct):

@@ -17,6 +17,7 @@ STALE = timedelta(minutes=1)
 
 async def operator(client: Client, now: datetime) -> list[Finding]:
     """The operator: somebody holds its lease or runs as its pod, and sets are being looked at."""
+    from grove.api.hashes import is_taken_up
     from grove.api.podcliqueset import PodCliqueSet
     from grove.config import LeaderElection
     from grove.show.seen import every
@@ -24,7 +25,7 @@ async def operator(client: Client, now: datetime) -> list[Finding]:
     sets = await every(client, PodCliqueSet)
     behind = [
         one for one in sets
-        if one.status.observed_generation != one.metadata.generation and _is_old(one.metadata.creation_timestamp, now)
+        if not is_taken_up(one) and _is_old(one.metadata.creation_timestamp, now)
     ]  # fmt: skip
     state, sign = await sign_of_life(client, "grove-operator", LeaderElection().resource_name, now)
     fix = _remedy(client, "operator")

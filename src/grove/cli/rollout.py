@@ -247,6 +247,7 @@ async def undo_answer(
 ) -> Answer:
     from grove.api import labels
     from grove.api.hashes import generation_hash
+    from grove.show.rollouts import is_paused
 
     pcs, kept = await _kept(client, namespace, name)
     _refuse_translated(pcs)
@@ -260,6 +261,8 @@ async def undo_answer(
         said = f"{name} is at revision {target.revision} already"
     else:
         await _changed(client, namespace, name, lambda raw: restored(raw, target.kept), dry_run=dry_run)
+        if is_paused(pcs):
+            said += f". Updates of {name} are paused: kubectl grove rollout resume {name} lets it go on"
     return _said({"name": name, "revision": target.revision, "dryRun": dry_run}, said, dry_run)
 
 

@@ -14,6 +14,7 @@ from grove.api import conditions as words
 from grove.api import labels
 from grove.api.core import Node, Pod
 from grove.api.duration import parse as parse_duration
+from grove.api.hashes import is_taken_up
 from grove.api.koordinator import QUOTA_PARENT, ElasticQuota
 from grove.api.meta import Json, find_condition
 from grove.api.podclique import PodClique
@@ -259,7 +260,7 @@ class Story:
     def _noticed(self, set: str, old: int) -> bool:
         """Whether the operator has taken a new generation up; until then the set looks as if nothing were to do."""
         pcs = self.world.find(PodCliqueSet, set)
-        return pcs is None or pcs.metadata.generation == old or (pcs.status.observed_generation or 0) > old
+        return pcs is None or pcs.metadata.generation == old or is_taken_up(pcs)
 
     async def _delete(self, set: str) -> None:
         self._say("deleting", set, f"PodCliqueSet {set} is deleted")

@@ -22,6 +22,7 @@ from grove.api.core import CustomResourceDefinition
 from grove.api.dynamo import PodGangSet
 from grove.api.faults import Fault
 from grove.api.fields import mapping
+from grove.api.hashes import is_taken_up
 from grove.api.koordset import KoordPodCliqueSet
 from grove.api.labels import DIALECT_FINALIZER
 from grove.api.meta import Json, Key, Object, find_condition
@@ -207,7 +208,7 @@ class DialectReconciler:
                 except KubeError as error:
                     errors.append(error)
             scaling.append(one._replace(told=tuple(sorted(told))))
-        if not errors and pcs.status.observed_generation == pcs.metadata.generation:
+        if not errors and is_taken_up(pcs):
             scaling = []  # until then the operator may make parts from the old template; the next look scales those
         if scaling != record.scaling:
             noted = with_record({"metadata": {"annotations": {}}}, replace(record, scaling=scaling))

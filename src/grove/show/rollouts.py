@@ -6,7 +6,7 @@ Pure: from what was read to values; `rollout status` prints them, `status` and `
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from rich.console import Group, RenderableType
@@ -15,7 +15,7 @@ from rich.text import Text
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.core import Pod
-from grove.api.hashes import hash_in_use, pod_template_hash
+from grove.api.hashes import hash_in_use, is_taken_up, pod_template_hash
 from grove.api.meta import Json, is_true
 from grove.api.podcliqueset import ON_DELETE, CliqueTemplate, PodCliqueSet
 from grove.api.words import many
@@ -63,6 +63,8 @@ class Rollout:
     on_delete: bool = False
     stalled: bool = False
     sentence: str = ""
+    paused: bool = False
+    """The set is paused, also while no update is under way."""
 
     @property
     def updated(self) -> int:
@@ -100,12 +102,14 @@ def rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:
         progress.update_ended_at if progress else None, roles, down, on_delete, stalled,
     )  # fmt: skip
     said = _sentence(found, now) if is_open or state != UPDATING else f"{NOT_TAKEN_UP}: {_count(found)}"
-    return Rollout(found.state, found.hash, found.started, found.ended, roles, down, on_delete, stalled, said)
+    if is_paused(pcs) and state != PAUSED:
+        said = f"{said}; updates are paused"
+    return replace(found, sentence=said, paused=is_paused(pcs))
 
 
 def _taken_up(pcs: PodCliqueSet) -> bool:
     """Whether the operator has seen the set as it is written now; until then nothing says that an update is on."""
-    return pcs.status.observed_generation in (None, pcs.metadata.generation)
+    return pcs.status.observed_generation is None or is_taken_up(pcs)
 
 
 def _count(one: Rollout) -> str:

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from grove.api import labels
+from grove.api.hashes import is_taken_up
 from grove.api.meta import Key
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -102,9 +103,9 @@ def judge(
         )  # fmt: skip
         return said(rollout.state, rollout.sentence, "update", step)
     if worst.state == RUNNING:
-        if pcs.status.observed_generation not in (None, meta.generation):
+        if pcs.status.observed_generation is not None and not is_taken_up(pcs):
             return said(WAITING, "the operator has not taken up its last change yet", "operator")
-        rest = f"; {rollout.sentence}" if rollout.outdated else ""
+        rest = f"; {rollout.sentence}" if rollout.outdated else ("; updates are paused" if rollout.paused else "")
         spread = next((one for one in verdicts if one.level == "topology"), None)
         rest += f"; {spread.gang}: {NOT_HONOURED}" if spread is not None else ""
         reason = f"{tree.count.ready} of {many(tree.count.wanted, 'pod')} ready{rest}"
@@ -133,6 +134,6 @@ def _without_gangs(seen: Seen, pcs: PodCliqueSet) -> Verdict:
     if pcs.status.last_errors:
         errors = tuple(f"{one.code}: {one.description}" for one in pcs.status.last_errors)
         return Verdict(name, WAITING, "operator", errors[0], errors, "mend what the operator stumbles over")
-    behind = pcs.status.observed_generation != pcs.metadata.generation
+    behind = not is_taken_up(pcs)
     why = "the operator has not seen it yet" if behind else "it has no PodGangs yet"
     return Verdict(name, WAITING, "operator", why, next="kubectl grove doctor: is the operator running?")

@@ -15,6 +15,10 @@ def test_every_pod_is_told_who_it_is() -> None:
             "name": "GROVE_PCLQ_POD_INDEX",
             "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['grove.io/podclique-pod-index']"}},
         },
+        {
+            "name": "GROVE_REVISION",
+            "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['grove.io/revision']"}},
+        },
     ]
 
 
@@ -61,5 +65,6 @@ def test_clique_and_pod_variables_end_in_the_documented_order() -> None:
     pod_spec = env.with_variables(clique_spec, env.pod_variables("demo", 0, "demo-0-pf-0-wk", "ns"))
     assert [v["name"] for v in pod_spec["containers"][0]["env"]] == [
         "GROVE_PCS_NAME", "GROVE_PCS_INDEX", "GROVE_PCLQ_NAME", "GROVE_HEADLESS_SERVICE", "GROVE_PCLQ_POD_INDEX",
+        "GROVE_REVISION",
         "GROVE_PCSG_NAME", "GROVE_PCSG_TEMPLATE_NUM_PODS", "GROVE_PCSG_INDEX", "MINE",
     ]  # fmt: skip

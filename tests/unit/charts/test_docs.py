@@ -27,7 +27,7 @@ def test_naming_has_every_label_and_variable_of_pods():
     clique = labelsets.member_clique({}, "chat", 0, "chat-0-engine", 1, "x", "chat-0-engine-0", "chat-0", "hash")
     own = {*labelsets.pod(clique, "chat", 0, "x", "x", "chat-0-engine-0", 0), *labelsets.pod_gang({}, {}, "chat", "s")}
     own |= {one["name"] for one in (*env.pod_variables("chat", 0, "x", "default"), *env.group_variables(4))}
-    assert len(own) == 14 + 8
+    assert len(own) == 14 + 9
     assert {one for one in own if f"`{one}`" not in page("naming")} == set()
 
 

@@ -21,7 +21,8 @@ def test_every_type_is_told_once_and_every_link_has_its_heading() -> None:
 def test_a_field_is_told_with_its_type_its_meaning_and_its_facts() -> None:
     lines = rendered().splitlines()
     want = (
-        "| `type` | string | Who replaces pods after a change. One of `RollingRecreate`, `OnDelete`. "
+        "| `type` | string | Who replaces pods after a change, and how. "
+        "One of `RollingRecreate`, `OnDelete`, `Coherent`. "
         "Default `RollingRecreate`. |"
     )
     assert want in lines

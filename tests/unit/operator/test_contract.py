@@ -262,8 +262,10 @@ def seen(world: PureGraph) -> dict[tuple[str, str], Json]:
         fact: Json = {"owner": owner["name"]}
         name, labels = meta["name"], dict(meta["labels"])
         has_hash = bool(labels.pop("grove.io/pod-template-hash", ""))
+        has_revision = bool(labels.pop("grove.io/revision", ""))
         if kind in ("PodClique", "Pod"):
             assert has_hash
+            assert has_revision
             fact |= {"labels": labels, "annotations": meta.get("annotations", {})}
         if kind == "Service":
             fact["selector"] = spec["selector"]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.support.manifests import worked_example
 from tests.support.observed import set_of
 
+from grove.api import labels as key
 from grove.api.core import Service
 from grove.api.meta import Json, ObjectMeta
 from grove.api.patch import apply_merge_patch
@@ -19,7 +20,14 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGangStatus
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.shared.children import wanted_cliques, wanted_groups
-from grove.operator.shared.diff import Ownership, finalizer_patch, needed_patch, plan_children, status_patch
+from grove.operator.shared.diff import (
+    Ownership,
+    child_patch,
+    finalizer_patch,
+    needed_patch,
+    plan_children,
+    status_patch,
+)
 
 WHEN = "2026-01-01T00:00:00Z"
 OWNER = PodCliqueSet(metadata=ObjectMeta(name="demo", uid="owner-uid"))
@@ -288,9 +296,27 @@ def test_strangers_and_leaving_children_are_not_deleted() -> None:
     assert plan_children([], observed, OWNER).delete == []
 
 
-def test_frozen_children_are_left_as_they_are() -> None:
-    plan = plan_children([child("a")], seen(child("a", labels={"a": "2"})), OWNER, frozen=["a"])
+def test_children_that_have_not_changed_are_not_compared_again() -> None:
+    plan = plan_children([child("a")], seen(child("a", labels={"a": "2"})), OWNER, unchanged=["a"])
     assert plan.is_settled
+
+
+def test_a_clique_with_another_template_keeps_it_and_is_put_right_in_all_else() -> None:
+    def made(hash_: str, gang: str, role: str, image: str, **template: str) -> Json:
+        own = {key.POD_TEMPLATE_HASH: hash_, key.POD_GANG: gang, **template}
+        spec = {"roleName": role, "podSpec": {"containers": [{"name": "c", "image": image}]}, "replicas": 1}
+        return {
+            "kind": "PodClique",
+            "metadata": {"name": "c", "uid": "u", "labels": own, "annotations": template},
+            "spec": spec,
+        }
+
+    live = msgspec.convert(made("old", "lost", "r", "one", version="one"), PodClique)
+    assert child_patch(made("new", "gang", "role", "two", version="two"), live) == {
+        "metadata": {"labels": {key.POD_GANG: "gang"}},
+        "spec": {"roleName": "role"},
+    }
+    assert child_patch(made("new", "lost", "r", "two", version="two"), live) is None
 
 
 @pytest.mark.parametrize(

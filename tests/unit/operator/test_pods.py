@@ -375,6 +375,7 @@ def test_a_new_pod() -> None:
             "GROVE_PCLQ_NAME",
             "GROVE_HEADLESS_SERVICE",
             "GROVE_PCLQ_POD_INDEX",
+            "GROVE_REVISION",
             "GROVE_PCSG_NAME",
             "GROVE_PCSG_TEMPLATE_NUM_PODS",
             "GROVE_PCSG_INDEX",

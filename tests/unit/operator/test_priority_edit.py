@@ -9,11 +9,11 @@ import pytest
 from tests.support.manifests import clique, pcs
 from tests.support.observed import set_of
 
-from grove.api.hashes import generation_hash
+from grove.api.hashes import generation_hash, set_generation_hash
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.operator.podcliqueset.takeover import takeover
-from grove.operator.shared.children import earlier_priority, set_generation_hash, template_hashes
+from grove.operator.shared.children import earlier_priority, template_hashes
 
 
 def ours(priority: str, image: str = "a:1", **status: Any) -> PodCliqueSet:

@@ -20,6 +20,7 @@ from grove.operator.podclique.rollout import (
     CliqueUpdateFacts,
     PodState,
     clique_update_facts,
+    is_due,
     next_clique_step,
     next_rollout_step,
 )
@@ -277,3 +278,47 @@ def test_a_choice_is_written_before_anyone_goes() -> None:
     one = next_clique_step(clique_seen(observed, found, seen), NOW)
     assert one.replace
     assert one.must_be_recorded(found.status)
+
+
+UPDATED = pcs(
+    "d",
+    clique("a", 2, labels={"version": "two"}),
+    clique("b", labels={"version": "two"}),
+    groups=[group("g", "b", replicas=2)],
+    replicas=2,
+)
+OPEN: Json = {"updateStartedAt": NOW.isoformat(), "currentlyUpdating": [{"replicaIndex": 0}]}
+TAKEN = [{"replicaIndex": 1, "incarnation": 1, "generationHash": "gen"}]
+
+
+@pytest.mark.parametrize(
+    ("fqn", "facts", "want"),
+    [
+        pytest.param("d-0-a", {}, True, id="its replica was chosen"),
+        pytest.param("d-1-a", {}, False, id="its replica was not chosen"),
+        pytest.param("d-0-a", {"recorded": False}, False, id="not before the set has recorded the change"),
+        pytest.param("d-1-a", {"strategy": {"type": "OnDelete"}}, True, id="OnDelete hands it out at once"),
+        pytest.param("d-0-a", {"label": "now"}, False, id="it has the template"),
+        pytest.param("d-1-a", {"pods": "now"}, True, id="all its pods are from the template of now"),
+        pytest.param("d-0-g-1-b", {}, False, id="a member whose replica of the group was not taken"),
+        pytest.param("d-0-g-1-b", {"restarts": TAKEN}, True, id="a member whose replica was taken"),
+        pytest.param("d-0-g-0-b", {"restarts": TAKEN}, False, id="a member of another replica"),
+        pytest.param("d-1-a", {"progress": None}, True, id="no update is open: somebody edited it"),
+    ],
+)
+def test_when_a_clique_gets_the_template_of_now(fqn: str, facts: dict[str, Any], want: bool) -> None:
+    manifest = {**UPDATED, "spec": {**UPDATED["spec"], "updateStrategy": facts.get("strategy")}}
+    observed = set_of(manifest, currentGenerationHash="gen", updateProgress=facts.get("progress", OPEN))
+    now_hash = template_hashes(observed)["b" if fqn.endswith("b") else "a"]
+    pods_hash = now_hash if facts.get("pods") == "now" else "before"
+    found = clique_of(observed, fqn, currentPodTemplateHash=pods_hash)
+    found.metadata.labels[key.POD_TEMPLATE_HASH] = now_hash if facts.get("label") == "now" else "before"
+    whole = group_of(observed, "d-0-g", replicaRestarts=facts.get("restarts", []))
+    seen = clique_seen(
+        observed,
+        found,
+        [pod(fqn, 0, ready=True, template_hash=pods_hash)],
+        recorded=facts.get("recorded", True),
+        group=whole,
+    )
+    assert is_due(seen) == want

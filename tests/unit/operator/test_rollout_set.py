@@ -33,9 +33,16 @@ OLD, NEW, NEWER = "hash-a", "hash-b", "hash-c"
 
 
 def states(text: str) -> list[ReplicaState]:
-    """Replicas by a letter each: `o` old, `.` done, `p` old and nothing of it scheduled, `x` old and in breach."""
+    """Replicas by a letter each: `o` old, `.` done, `x` old and in breach, `p` old and `P` new with nothing of it
+    scheduled."""
     return [
-        ReplicaState(index, done=letter == ".", scheduled_pods=0 if letter == "p" else 1, in_breach=letter == "x")
+        ReplicaState(
+            index,
+            done=letter == ".",
+            scheduled_pods=0 if letter in "pP" else 1,
+            in_breach=letter == "x",
+            is_new=letter in ".P",
+        )
         for index, letter in enumerate(text)
     ]
 
@@ -60,8 +67,13 @@ Row = tuple[str, str] | tuple[str, str, dict[str, Any]]
         pytest.param([("...", "-", {"wanted": OLD})], id="nothing changed"),
         pytest.param([("ooo", "0"), ("ooo", "0"), (".oo", "1"), ("..o", "2"), ("...", "end"), ("...", "end")],
                      id="one replica after the other, by index"),
-        pytest.param([("oxop", "3"), ("oxo.", "1"), ("o.o.", "0"), ("..o.", "2"), ("....", "end")],
-                     id="first what does not run, then what does not work, then by index"),
+        pytest.param([("oxop", "3 1 0"), ("oxo.", "1 0"), (".xo.", "1 2"), (".x..", "1"), ("....", "end")],
+                     id="what does not run and what does not work is chosen at once, and one that works"),
+        pytest.param([("op", "1 0"), (".p", "1"), (".P", "end"), (".P", "end")],
+                     id="a replica that never fits has the new templates and is not waited for"),
+        pytest.param([("oP", "0"), (".P", "end")], id="a replica that is new and never fits is not chosen"),
+        pytest.param([("oxo", "", {"paused": True}), ("oxo", "1 0", {"paused": False})],
+                     id="a paused update chooses nothing, broken or not"),
         pytest.param([("oooo", "0 1", {"max_unavailable": 2}), (".ooo", "1 2"), (".o.o", "1 3"), ("....", "end")],
                      id="two at a time, the next as soon as one is done"),
         pytest.param([("oo", "0"), (".o", "1"), (".", "end")], id="the replica being updated is scaled away"),
@@ -119,7 +131,8 @@ def test_never_more_than_allowed_and_always_an_end(text: list[str], budget: int,
         progress = next_rollout_step(observed, NOW)
         if progress is not None:
             taken = [entry.replica_index for entry in progress.currently_updating]
-            assert len(set(taken)) == len(taken) <= budget
+            assert len(set(taken)) == len(taken)
+            assert sum(entry.was_available is not False for entry in progress.currently_updating) <= budget
             assert all(not observed.replicas[index].done for index in taken)
         observed = replace(observed, recorded=observed.wanted, progress=progress)
         again = next_rollout_step(observed, NOW + timedelta(hours=1))

@@ -169,7 +169,7 @@ def test_a_finished_update_hands_its_hashes_over() -> None:
         "podCliqueSetGenerationHash": "gen2",
         "podTemplateHash": "new",
     }
-    status = status_of([pod(FQN, 0, template_hash="new")], updateProgress=progress)
+    status = status_of([pod(FQN, 0, template_hash="new")], hash_="new", updateProgress=progress)
     assert (status.current_pod_template_hash, status.current_pod_clique_set_generation_hash) == ("new", "gen2")
 
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from tests.support.go_operator import left_behind
 
 from grove.api import labels as key
-from grove.api.hashes import generation_hash, is_own
+from grove.api.hashes import generation_hash, is_own, set_generation_hash
 from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podcliqueset.takeover import Takeover, takeover
-from grove.operator.shared.children import awaits_takeover, set_generation_hash, template_hashes
+from grove.operator.shared.children import awaits_takeover, template_hashes
 
 SCALED = {"pca": "5699866cccf6d454dcb8", "pcb": "5d7547d4d948c9647d9f", "pcc": "f8fd4fc4cdffbd5bc74"}
 PCD = {"pcd": "7d4dd5f98d44d875f49"}

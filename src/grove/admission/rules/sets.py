@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from grove.admission.rules.collisions import collision_faults
 from grove.admission.rules.names import clique_name_faults, group_name_faults, metadata_faults
+from grove.admission.rules.rollout import rollout_faults
 from grove.admission.rules.sharing import sharing_faults
 from grove.admission.rules.startorder import start_order_notes, startup_faults
 from grove.admission.rules.syntax import annotation_faults, label_faults
@@ -38,6 +39,7 @@ def general_faults(new: SetView, old: SetView | None = None) -> Iterator[Fault]:
     strategy = mapping(new.spec.get("updateStrategy"))
     if strategy.get("progressDeadline") is not None:
         yield from _duration_faults("spec.updateStrategy.progressDeadline", text(strategy.get("progressDeadline")))
+    yield from rollout_faults(new)
     yield from _account_faults(new, creating=old is None)
     if new.template and not new.startup_type:
         yield required(f"{TEMPLATE}.cliqueStartupType", "one of the start orders is required")

@@ -6,6 +6,7 @@ Woken by the clique, by its pods, by the nodes they stand on, and by the gangs, 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from grove.api import conditions, labels
 from grove.api.conditions import ErrorCode, EventReason
@@ -16,20 +17,23 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result, earliest
-from grove.kube.errors import Conflict, KubeError, NotLeader
+from grove.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from grove.kube.writes import namespace_ends
 from grove.operator.pod.controller import PARENT
 from grove.operator.podclique.plan import CliquePlan, plan_clique
 from grove.operator.podclique.pod_facts import ParentWaits, PodLoads, VanishedNodes
 from grove.operator.podclique.pod_writer import PodWriter
 from grove.operator.podclique.pods import surplus
+from grove.operator.podclique.rollout import CliqueStep, is_due
 from grove.operator.podclique.status import ObservedClique
 from grove.operator.podgang.gangs import is_scheduled
+from grove.operator.shared.children import wanted_clique
 from grove.operator.shared.claims import clique_claims
 from grove.operator.shared.cluster.claim_writer import edited_claim_owner
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_clique, release
 from grove.operator.shared.cluster.sets import ON_NODE, SET, by_node, owner_keys, set_key
+from grove.operator.shared.diff import needed_patch
 from grove.operator.shared.layout import Unit, pod_index, replica_of, unit_of
 from grove.operator.shared.outcome import COMPLETE, Outcome
 from grove.operator.shared.rollout import concerned_replicas
@@ -77,6 +81,8 @@ class PodCliqueController:
         if pcs is None or unit is None:
             return DONE  # nobody wants it any more; whoever owns it removes it
         observed = await self._observe(clique, pcs, unit)
+        if is_due(observed):
+            observed = await self._hand_over(observed)
         plan = plan_clique(observed, self._deps.clock.now(), self._writer.names_for(clique))
         return await self._apply(plan)
 
@@ -153,6 +159,28 @@ class PodCliqueController:
         return base is not None and is_scheduled(base, lambda fqn: self._sets.pods_of(namespace, fqn))
 
     # Writing
+
+    async def _hand_over(self, observed: ObservedClique) -> ObservedClique:
+        """Gives the clique the template of now; its pods are made from that from now on."""
+        clique, pcs = observed.clique, observed.pcs
+        patch = needed_patch(wanted_clique(pcs, observed.unit), clique)
+        if patch is None:
+            return observed
+        try:
+            answer = await self._deps.client.patch(PodClique, clique.metadata.name, patch, clique.metadata.namespace)
+        except (Conflict, NotFound, NotLeader):
+            raise
+        except KubeError as error:
+            self._deps.events.warn(clique, EventReason.POD_CLIQUE_CREATE_OR_UPDATE_FAILED, str(error))
+            outcome = Outcome(errors=((ErrorCode.CREATE_OR_UPDATE_POD_CLIQUE, str(error)),))
+            plan = CliquePlan(
+                observed,
+                self._deps.clock.now(),
+                CliqueStep(clique.status.update_progress, incarnation=clique.status.incarnation),
+            )
+            await self._write_status(plan, plan.status(outcome))
+            raise
+        return replace(observed, clique=self._cache.wrote(answer))
 
     async def _apply(self, plan: CliquePlan) -> Result:
         if (first := plan.recorded_first) is not None:

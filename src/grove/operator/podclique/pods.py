@@ -106,7 +106,8 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
         staying = [pod for pod in staying if pod.metadata.uid not in gone]
 
     used = {index for pod in staying if (index := pod_index(pod)) is not None}
-    fresh = free_indexes(used, max(0, wanted - len(staying)))
+    # A change that the set has not recorded is about to reach this clique, or not: until then no pod is made.
+    fresh = free_indexes(used, max(0, wanted - len(staying))) if observed.recorded else []
     names_taken = {pod.metadata.name for pod in pods}
     create = [
         build_pod(observed, backend, step.incarnation, index, _unused_name(clique.metadata.name, names_taken, rng))

@@ -1,14 +1,8 @@
-"""An update as a standalone clique sees it: which pods are replaced now.
+"""An update as a standalone clique sees it: which pods are replaced now, and when a clique gets a new template.
 
-    old        = pods from another template than the target
-    broken     = old pods that are not ready: all of them are replaced at once, there is nothing to lose
-    in flight  = indexes whose ready pod was taken and that have no ready pod now
-    taken      = broken + the oldest of old while in flight < maxUnavailable and ready >= minAvailable
-    ended      = nothing is old, nothing in flight
-
-`ready` falls by one with each ready pod taken. A replacement is known by its index, which also keeps the host name; an
-index that scaling took away is not waited for. Members of a scaling group have no update of their own: their replica is
-recreated whole (`scalinggroup.rollout`).
+The units of `shared.stepper` are its pods, by their index, the oldest first. A pod that is not ready is broken. A
+replacement is known by its index, which also keeps the host name; an index that scaling took away is not waited for.
+Members of a scaling group have no update of their own: their replica is recreated whole (`scalinggroup.rollout`).
 """
 
 from __future__ import annotations
@@ -19,21 +13,22 @@ from datetime import datetime
 
 import msgspec
 
-from grove.api import labels
 from grove.api.core import Pod
 from grove.api.podclique import PodCliqueStatus, PodCliqueUpdateProgress, PodsSelectedToUpdate
-from grove.operator.podclique.status import ObservedClique
+from grove.operator.podclique.status import ObservedClique, is_outdated_pod
 from grove.operator.shared.layout import floor, pod_index
 from grove.operator.shared.rollout import (
-    first_to_take,
     has_template,
     incarnation_in_effect,
     is_chosen,
+    is_made_from,
     is_open,
     is_rolling,
-    max_unavailable,
+    part_budget,
     pods_of_earlier_incarnations,
+    was_taken,
 )
+from grove.operator.shared.stepper import Budget, Step, Unit, next_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +41,7 @@ class PodState:
     ready: bool = True
     created: float = 0.0
     uid: str = ""
+    has_node: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +57,18 @@ class CliqueUpdateFacts:
     progress: PodCliqueUpdateProgress | None
     pods: Sequence[PodState]
     wanted: int = 0
-    min_available: int = 1
     chosen: bool = True
     rolling: bool = True
     is_member: bool = False
     has_template: bool = True
+    min_available: int = 1
     max_unavailable: int = 1
+    keep: int = 0
+    paused: bool = False
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.max_unavailable, self.min_available, self.keep, self.paused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,77 +104,116 @@ def next_rollout_step(observed: CliqueUpdateFacts, now: datetime) -> CliqueStep:
     if not observed.chosen or is_done:
         return CliqueStep(closed)
     if not observed.has_template:
-        return CliqueStep(progress)  # new pods would be old ones: the clique itself is about to be told
+        return CliqueStep(progress)  # new pods would be old ones: the clique is about to get its template
     down = progress.ready_pods_selected_to_update if is_open(progress) else None
     if progress is None or is_overtaken:
-        progress = _begun(observed.target, now)
+        unplaced = progress.unplaced if is_open(progress) else ()
+        progress = msgspec.structs.replace(_begun(observed.target, now), unplaced=unplaced)
         if down is not None:  # what an overtaken update has in flight still counts
             selection = PodsSelectedToUpdate(current=down.current, indexes=down.indexes)
             progress = msgspec.structs.replace(progress, ready_pods_selected_to_update=selection)
     elif not is_open(progress):
         progress = msgspec.structs.replace(progress, update_ended_at=None)
 
-    flying = [index for index in _selected(progress) if _is_flying(observed, index)]
-    broken = [pod for pod in old if not pod.ready]
-    chosen = _selected(progress)  # one that was chosen and has not gone yet comes before any other
-    waiting = sorted((pod for pod in old if pod.ready), key=lambda pod: (pod.index not in chosen, _age(pod)))
-    ready = sum(pod.ready for pod in observed.pods)
-    taken = first_to_take(waiting, len(flying), ready, observed.max_unavailable, observed.min_available)
-    if not old and not flying:
+    units, pods_of = _units(observed, progress)
+    step = next_step(units, _selection(progress).indexes, observed.budget, progress.unplaced)
+    if step.is_over:
         return CliqueStep(_ended(progress, now))
-    progress = _with_selection(progress, flying, taken)
-    return CliqueStep(progress, frozenset(pod.uid for pod in (*broken, *taken)))
+    taken = [pod for index in step.taken for pod in pods_of[index] if pod.old]
+    broken = [pod for index in step.broken for pod in pods_of[index] if pod.old]
+    return CliqueStep(_with_selection(progress, step, taken), frozenset(pod.uid for pod in (*broken, *taken)))
+
+
+def _units(
+    observed: CliqueUpdateFacts, progress: PodCliqueUpdateProgress
+) -> tuple[list[Unit], dict[int, list[PodState]]]:
+    """The units of a clique, and the pods of each by its index. A pod without an index is a unit of its own."""
+    pods_of: dict[int, list[PodState]] = {}
+    for number, pod in enumerate(observed.pods):
+        pods_of.setdefault(-1 - number if pod.index is None else pod.index, []).append(pod)
+    units = []
+    for index, pods in pods_of.items():
+        ready = any(pod.ready for pod in pods)
+        old, has_node = any(pod.old for pod in pods), any(pod.has_node for pod in pods)
+        units.append(Unit(index, old, up=ready, is_back=ready, has_place=has_node, order=min(map(_age, pods))))
+    if len(observed.pods) < observed.wanted:  # the pod of such an index is gone, and its replacement is not there yet
+        missing = (index for index in _selection(progress).indexes if index not in pods_of)
+        units += (Unit(index, up=False, is_back=False, order=(0.0, index, "")) for index in missing)
+    return units, pods_of
 
 
 def clique_update_facts(observed: ObservedClique) -> CliqueUpdateFacts:
     """The facts of a clique, from its pods."""
     pcs, clique, template_hash = observed.pcs, observed.clique, observed.template_hash
     status, target = clique.status, (pcs.status.current_generation_hash, template_hash)
+    template, replica = observed.unit.template, observed.unit.replica
+    budget = part_budget(pcs, replica, template.name, template.rolling_update, floor(clique.spec))
     return CliqueUpdateFacts(
         target=target,
         realised=(status.current_pod_clique_set_generation_hash, status.current_pod_template_hash),
         progress=status.update_progress,
-        pods=[_pod_state(pod, template_hash) for pod in observed.pods if not pod.metadata.is_deleting],
+        pods=[_pod_state(observed, pod) for pod in observed.pods if not pod.metadata.is_deleting],
         wanted=clique.spec.replicas,
-        min_available=floor(clique.spec),
         chosen=is_chosen(pcs, observed.unit.replica),
         has_template=has_template(clique, template_hash),
         rolling=is_rolling(pcs),
         is_member=observed.unit.group is not None,
-        max_unavailable=max_unavailable(pcs),
+        min_available=budget.min_available,
+        max_unavailable=budget.max_unavailable,
+        keep=budget.keep,
+        paused=budget.paused,
+    )
+
+
+def is_due(observed: ObservedClique) -> bool:
+    """Whether the clique gets the template of now: it has another one, and its unit was chosen.
+
+    OnDelete hands the template out at once. A clique whose pods are all from the template of now has it back at once:
+    a change was taken back before any pod was replaced.
+    """
+    pcs, clique, unit, group = observed.pcs, observed.clique, observed.unit, observed.group
+    if not observed.recorded or is_made_from(clique, observed.template_hash, observed.revision):
+        return False
+    if not is_rolling(pcs) or not is_open(pcs.status.update_progress):
+        return True
+    if unit.group is None:
+        is_taken = is_chosen(pcs, unit.replica)
+    else:
+        is_taken = group is not None and was_taken(group, unit.group.replica, pcs.status.current_generation_hash)
+    living = (pod for pod in observed.pods if not pod.metadata.is_deleting)
+    return is_taken or (
+        clique.status.current_pod_template_hash == observed.template_hash
+        and not any(is_outdated_pod(observed, pod) for pod in living)
     )
 
 
 def next_clique_step(observed: ObservedClique, now: datetime) -> CliqueStep:
     """The next step of a clique. Until the set's status names its templates as they are now, no update moves."""
     incarnation = incarnation_in_effect(observed.pcs, observed.clique, observed.group, observed.template_hash)
-    step = CliqueStep(observed.clique.status.update_progress)
-    if observed.recorded:
+    pcs, progress = observed.pcs, observed.clique.status.update_progress
+    step = CliqueStep(progress)
+    has_part = progress is not None or not is_rolling(pcs) or is_chosen(pcs, observed.unit.replica)
+    if observed.recorded and has_part:
         step = next_rollout_step(clique_update_facts(observed), now)
     return replace(step, incarnation=incarnation, restart=pods_of_earlier_incarnations(observed.pods, incarnation))
 
 
-def _pod_state(pod: Pod, template_hash: str) -> PodState:
+def _pod_state(observed: ObservedClique, pod: Pod) -> PodState:
     created = pod.metadata.creation_timestamp
     return PodState(
         pod.metadata.name,
         pod_index(pod),
-        old=pod.metadata.labels.get(labels.POD_TEMPLATE_HASH) != template_hash,
+        old=is_outdated_pod(observed, pod),
         ready=pod.is_ready and not pod.is_finished,
         created=created.timestamp() if created is not None else 0.0,
         uid=pod.metadata.uid,
+        has_node=pod.is_bound,
     )
 
 
 def _age(pod: PodState) -> tuple[float, int, str]:
     """The oldest first; pods made within a second of each other by index."""
     return pod.created, -1 if pod.index is None else pod.index, pod.name
-
-
-def _is_flying(observed: CliqueUpdateFacts, index: int) -> bool:
-    """Whether the place still waits for a pod; not if it has one that is ready, or is not wanted any more."""
-    holders = [pod for pod in observed.pods if pod.index == index]
-    return not any(pod.ready for pod in holders) if holders else len(observed.pods) < observed.wanted
 
 
 def _target(progress: PodCliqueUpdateProgress) -> tuple[str, str]:
@@ -189,28 +230,25 @@ def _begun(target: tuple[str, str], now: datetime, ended: datetime | None = None
 
 
 def _ended(progress: PodCliqueUpdateProgress, now: datetime) -> PodCliqueUpdateProgress:
-    return msgspec.structs.replace(progress, update_ended_at=now, ready_pods_selected_to_update=None)
+    return msgspec.structs.replace(progress, update_ended_at=now, ready_pods_selected_to_update=None, unplaced=())
 
 
-def _selected(progress: PodCliqueUpdateProgress) -> tuple[int, ...]:
-    found = progress.ready_pods_selected_to_update
-    return found.indexes if found is not None else ()
+def _selection(progress: PodCliqueUpdateProgress) -> PodsSelectedToUpdate:
+    return progress.ready_pods_selected_to_update or PodsSelectedToUpdate()
 
 
 def _with_selection(
-    progress: PodCliqueUpdateProgress, flying: list[int], taken: Sequence[PodState]
+    progress: PodCliqueUpdateProgress, step: Step, taken: Sequence[PodState]
 ) -> PodCliqueUpdateProgress:
-    before = progress.ready_pods_selected_to_update
-    if before is None and not taken:
-        return progress
-    before = before or PodsSelectedToUpdate()
+    before = _selection(progress)
     gone = [pod.name for pod in taken]
     current = before.current if before.current in gone or not gone else gone[-1]
     names = (*before.completed, before.current, *gone)
-    indexes = (*flying, *(pod.index for pod in taken if pod.index is not None))
     selection = PodsSelectedToUpdate(
         current=current,
         completed=tuple(name for name in dict.fromkeys(names) if name not in ("", current)),
-        indexes=tuple(sorted(indexes)),
+        indexes=tuple(sorted(index for index in step.in_flight if index >= 0)),
     )
-    return msgspec.structs.replace(progress, ready_pods_selected_to_update=selection)
+    kept = None if selection == PodsSelectedToUpdate() else selection
+    unplaced = tuple(index for index in step.unplaced if index >= 0)
+    return msgspec.structs.replace(progress, ready_pods_selected_to_update=kept, unplaced=unplaced)

@@ -41,7 +41,7 @@ from grove.api.words import many
 from grove.backends.base import Backend
 from grove.operator.shared.layout import Unit, floor
 from grove.operator.shared.outcome import Outcome, with_outcome
-from grove.operator.shared.rollout import has_template, is_open
+from grove.operator.shared.rollout import has_template, is_coherent, is_open, wanted_revision
 
 VANISHED_NODE_GRACE_S = 10.0
 """How long a node may be missing before its pods are given up: a node that registers anew, or one our cache has not
@@ -74,6 +74,11 @@ class ObservedClique:
     core_nodes: Sequence[Mapping[str, str]] = ()
     gone_since: Mapping[str, datetime] = field(default_factory=dict)
     startup_image: str = ""
+
+    @property
+    def revision(self) -> str:
+        """The revision that its part of the set has now."""
+        return wanted_revision(self.pcs, self.unit.part)
 
     def nodes_gone(self, now: datetime) -> frozenset[str]:
         """The nodes that have been missing so long that their pods are given up."""
@@ -114,7 +119,7 @@ def clique_status(observed: ObservedClique, outcome: Outcome, now: datetime) -> 
     pods = [pod for pod in observed.pods if not pod.metadata.is_deleting]
     counts = count_pods(pods, observed.nodes_gone(now))
     before = clique.status
-    updated = _updated_pods(clique, pods)
+    updated = _updated_pods(observed, pods)
     is_member = labels.SCALING_GROUP in clique.metadata.labels
     after = msgspec.structs.replace(
         before,
@@ -193,17 +198,30 @@ def _breach(clique: PodClique, counts: PodCounts, need: int) -> tuple[str, str, 
     return FALSE, SUFFICIENT_READY_PODS, f"at least {many(need, 'pod is', 'pods are')} ready or still starting"
 
 
-def _updated_pods(clique: PodClique, pods: Iterable[Pod]) -> int | None:
-    """Pods from the template that counts now; None if none is known."""
-    progress = clique.status.update_progress
-    target = (
-        progress.pod_template_hash
-        if progress is not None
-        else clique.metadata.labels.get(labels.POD_TEMPLATE_HASH) or clique.status.current_pod_template_hash
-    )
+def _updated_pods(observed: ObservedClique, pods: Iterable[Pod]) -> int | None:
+    """Pods from the template that counts now, whether or not the clique has it yet; None if none is known.
+
+    Before the set has recorded a change, that is the template of before.
+    """
+    clique, target = observed.clique, observed.template_hash
+    if not observed.recorded:
+        target = clique.metadata.labels.get(labels.POD_TEMPLATE_HASH) or clique.status.current_pod_template_hash
     if not target:
         return None
+    if observed.recorded:
+        return sum(not is_outdated_pod(observed, pod) for pod in pods)
     return sum(pod.metadata.labels.get(labels.POD_TEMPLATE_HASH) == target for pod in pods)
+
+
+def is_outdated_pod(observed: ObservedClique, pod: Pod) -> bool:
+    """Whether a pod is from another template than the set has now.
+
+    In a coherent update also one of another revision: what it may be paired with has changed.
+    """
+    own = pod.metadata.labels
+    if own.get(labels.POD_TEMPLATE_HASH) != observed.template_hash:
+        return True
+    return is_coherent(observed.pcs) and own.get(labels.REVISION, observed.revision) != observed.revision
 
 
 def _with_realised_hashes(status: PodCliqueStatus, observed: ObservedClique) -> PodCliqueStatus:

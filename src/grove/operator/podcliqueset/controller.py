@@ -106,6 +106,11 @@ class PodCliqueSetController:
             self._sets.topology_enabled,
             self._deps.statuses.moment,
             lambda fqn: self._sets.pods_of(pcs.metadata.namespace, fqn),
+            lambda: [
+                one
+                for one in self._cache.by_index(PodClique, SET, pcs.key)
+                if labels.SCALING_GROUP in one.metadata.labels
+            ],
         )
 
     def _observe_children(self, pcs: PodCliqueSet) -> ObservedChildren | None:
@@ -170,7 +175,7 @@ class PodCliqueSetController:
                 await self._deps.statuses.write(pcs, plan.status(Outcome()), news=True)
                 self._pass_on(pcs)
                 children = plan_set_children(pcs, self._children.observe(pcs))  # pods may have gone meanwhile
-            error = await self._write_children(pcs, children)
+            error = await self._write_children(structs.replace(pcs, status=plan.of_parts), children)
         outcome = self._deps.set_errors.find(uid, generation) or Outcome()
         after, now = plan.status(outcome), self._cache.get(PodCliqueSet, pcs.key)
         if now is not None and now.metadata.uid == uid:

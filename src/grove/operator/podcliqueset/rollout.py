@@ -1,13 +1,10 @@
 """An update as the set sees it: which replicas are being updated now.
 
-    open      = chosen replicas that still exist and are not done
-    waiting   = replicas that are not done and not chosen, in the order: nothing of it scheduled, in breach, by index
-    chosen'   = open + the first (maxUnavailable - |open|) of waiting
-    ended     = nothing is open and nothing waits
-
-A replica is done when every clique and group of it has become what the templates say now, and is whole again. A changed
-hash starts over, with the replicas that are open already. Under OnDelete an update is over the moment it begins; what
-was open when the strategy changed is closed.
+The units of `shared.stepper` are its replicas, the lowest index first. A replica of which nothing has a node, or that
+is in breach, is broken: it is chosen at once, uses no budget, and is waited for only until it has the new templates.
+Every other chosen replica stays chosen until every clique and group of it has become what the templates say now, and is
+whole again. A changed hash starts over, with the replicas that are open already. Under OnDelete an update is over the
+moment it begins; what was open when the strategy changed is closed.
 
 Earlier templates are kept as ControllerRevisions, as StatefulSets do: what `rollout undo` goes back to. One is written
 when a set is first seen and whenever what its pods are made from changes; the last few are kept. A template that comes
@@ -39,17 +36,21 @@ from grove.api.meta import Json, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus, PodCliqueSetUpdateProgress, ReplicaUpdate
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.operator.podcliqueset.coherent import in_scope, next_revisions_of_parts, next_scope, with_slices
 from grove.operator.podcliqueset.status import ObservedSet, SetReplica, set_replicas
 from grove.operator.shared.diff import child_metadata
 from grove.operator.shared.layout import min_pods, standalone_names
 from grove.operator.shared.rollout import (
+    is_coherent,
     is_open,
     is_paused,
     is_rolling,
     max_unavailable,
+    partition_of,
     replica_incarnation,
     restarts_within,
 )
+from grove.operator.shared.stepper import Budget, Unit, next_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,14 @@ class ReplicaState:
     done: bool = False
     scheduled_pods: int = 1
     in_breach: bool = False
+    is_new: bool = False
+    """Nothing of it is outdated, whole or not."""
+    is_held: bool = False
+    """The update has done all it may: what is still old is below the partition of a group."""
+
+    @property
+    def is_up(self) -> bool:
+        return self.scheduled_pods > 0 and not self.in_breach
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +81,8 @@ class SetUpdateFacts:
     replicas: Sequence[ReplicaState]
     rolling: bool = True
     max_unavailable: int = 1
+    paused: bool = False
+    partition: int = 0
 
 
 def next_rollout_step(observed: SetUpdateFacts, now: datetime) -> PodCliqueSetUpdateProgress | None:
@@ -87,16 +98,34 @@ def next_rollout_step(observed: SetUpdateFacts, now: datetime) -> PodCliqueSetUp
         return _ended(progress, now)
     states = {state.index: state for state in observed.replicas}
     open_ = [one for one in progress.currently_updating if one.replica_index in states]
-    open_ = [one for one in open_ if not states[one.replica_index].done]
-    taken = {one.replica_index for one in open_}
-    waiting = sorted(
-        (state for state in observed.replicas if not state.done and state.index not in taken), key=_urgency
-    )
-    chosen = waiting[: max(0, observed.max_unavailable - len(open_))]
-    if not open_ and not waiting:
+    open_ = [one for one in open_ if not _is_over(one, states[one.replica_index])]
+    free = {one.replica_index for one in open_ if one.was_available is False}
+    in_flight = [one.replica_index for one in open_ if one.was_available is not False]
+    units = [
+        _unit(state, state.index in in_flight)
+        for state in observed.replicas
+        if state.index not in free and (state.index >= observed.partition or state.index in in_flight)
+    ]
+    budget = Budget(observed.max_unavailable, min_available=0, paused=observed.paused)
+    step = next_step(units, in_flight, budget)
+    held = any(one.is_held or (one.index < observed.partition and not one.is_new) for one in observed.replicas)
+    if step.is_over and not open_ and not held:
         return _ended(progress, now)
-    fresh = (ReplicaUpdate(replica_index=state.index, update_started_at=now) for state in chosen)
+    chosen = {**dict.fromkeys(step.broken, False), **dict.fromkeys(step.taken)}
+    fresh = (
+        ReplicaUpdate(replica_index=index, update_started_at=now, was_available=chosen[index])
+        for index in sorted(chosen, key=lambda index: _urgency(states[index]))
+    )
     return msgspec.structs.replace(progress, currently_updating=(*open_, *fresh))
+
+
+def _is_over(one: ReplicaUpdate, state: ReplicaState) -> bool:
+    return state.done or (one.was_available is False and (state.is_new or state.is_held))
+
+
+def _unit(state: ReplicaState, is_open: bool) -> Unit:
+    outdated = not state.done and (is_open or not (state.is_new or state.is_held))
+    return Unit(state.index, outdated, is_open or state.is_up, is_back=not is_open, order=state.index)
 
 
 def set_update_facts(observed: ObservedSet) -> SetUpdateFacts:
@@ -109,6 +138,8 @@ def set_update_facts(observed: ObservedSet) -> SetUpdateFacts:
         replicas=[_state(pcs, replica) for replica in set_replicas(observed, wanted)],
         rolling=is_rolling(pcs),
         max_unavailable=max_unavailable(pcs),
+        paused=is_paused(pcs),
+        partition=partition_of(pcs.spec.update_strategy.rolling_update if pcs.spec.update_strategy else None),
     )
 
 
@@ -127,7 +158,7 @@ def is_step_over(
     chosen = [one.replica_index for one in progress.currently_updating] if is_open(progress) else []
     names_of = standalone_names(pcs)
     replicas = (SetReplica(pcs, at, names_of(at), find_clique, find_group, hashes, wanted) for at in chosen)
-    return bool(chosen) and all(_is_done(pcs, replica) for replica in replicas)
+    return bool(chosen) and all(_state(pcs, replica).done for replica in replicas)
 
 
 def next_replicas(observed: ObservedSet, now: datetime) -> PodCliqueSet:
@@ -141,7 +172,18 @@ def next_replicas(observed: ObservedSet, now: datetime) -> PodCliqueSet:
     )
     if before.current_generation_hash != wanted or is_open(before.update_progress):
         progress = next_rollout_step(set_update_facts(observed), now)
-        status = msgspec.structs.replace(status, current_generation_hash=wanted, update_progress=progress)
+        revisions = before.revisions
+        if progress is not None and before.current_generation_hash != wanted:
+            scope, overtaken = next_scope(observed), before.update_progress
+            origin = overtaken.from_generation_hash if is_open(overtaken) else before.current_generation_hash
+            progress = in_scope(progress, scope, origin)
+            revisions = next_revisions_of_parts(pcs, scope, wanted)
+        status = msgspec.structs.replace(
+            status, current_generation_hash=wanted, update_progress=progress, revisions=revisions
+        )
+    progress = status.update_progress
+    if is_coherent(pcs) and progress is not None and progress is not before.update_progress:
+        status = msgspec.structs.replace(status, update_progress=with_slices(observed, progress, now))
     return msgspec.structs.replace(pcs, status=status)
 
 
@@ -155,7 +197,9 @@ def with_progress_time(
     deadline, progress = _deadline(observed.pcs), status.update_progress
     conditions = without_condition(status.conditions, UPDATE_STALLED)
     if deadline is None or not is_open(progress) or is_paused(observed.pcs):
-        return msgspec.structs.replace(status, conditions=conditions), None
+        if is_open(progress) and progress.last_progress_time is not None:
+            progress = msgspec.structs.replace(progress, last_progress_time=None)  # it counts anew when it goes on
+        return msgspec.structs.replace(status, conditions=conditions, update_progress=progress), None
     units = sum(clique.status.updated_replicas for clique in observed.cliques)
     of_groups = (group.status.update_progress for group in observed.groups)
     units += sum(one.updated_pod_cliques_count for one in of_groups if one is not None)
@@ -177,8 +221,12 @@ def _urgency(state: ReplicaState) -> tuple[bool, bool, int]:
 
 
 def _begun(overtaken: PodCliqueSetUpdateProgress | None, now: datetime) -> PodCliqueSetUpdateProgress:
-    """A fresh update. Replicas that an overtaken one has open stay chosen: they may be down, so no other may go."""
+    """A fresh update. Replicas that an overtaken one has open stay chosen: they may be down, so no other may go.
+
+    Those that were not available are judged anew: one that came up meanwhile waits for its turn.
+    """
     chosen = overtaken.currently_updating if is_open(overtaken) else ()
+    chosen = tuple(one for one in chosen if one.was_available is not False)
     again = (ReplicaUpdate(replica_index=one.replica_index, update_started_at=now) for one in chosen)
     return PodCliqueSetUpdateProgress(update_started_at=now, currently_updating=tuple(again))
 
@@ -194,15 +242,19 @@ def _state(pcs: PodCliqueSet, replica: SetReplica) -> ReplicaState:
         scheduled += group.status.scheduled_replicas * sum(min_pods(member) for member in members)
     said = (*(one.status.conditions for one in replica.cliques), *(one.status.conditions for one in replica.groups))
     in_breach = any(is_true(conditions, MIN_AVAILABLE_BREACHED) for conditions in said)
-    return ReplicaState(replica.index, _is_done(pcs, replica), scheduled, in_breach)
-
-
-def _is_done(pcs: PodCliqueSet, replica: SetReplica) -> bool:
-    """As its cliques say when they have seen what they are told now; before, they may speak of an earlier change."""
+    # As its cliques say when they have seen what they are told now; before, they may speak of an earlier change.
     incarnation = replica_incarnation(pcs, replica.index)
-    return replica.is_updated and all(
+    is_settled = all(
         one.status.incarnation >= incarnation and one.status.observed_generation == one.metadata.generation
         for one in replica.cliques
+    )
+    return ReplicaState(
+        replica.index,
+        is_settled and replica.is_carried_out,
+        scheduled,
+        in_breach,
+        is_settled and replica.is_new,
+        is_settled and replica.is_reached and bool(replica.groups_held),
     )
 
 

@@ -104,7 +104,7 @@ class SetChildren:
         self, pcs: PodCliqueSet, kind: type[Object], child: ChildKind, without: tuple[str, ...] = (),
         *, is_foreign: bool = False,
     ) -> Changes:  # fmt: skip
-        version = (pcs.metadata.generation, pcs.metadata.annotations, is_foreign)
+        version = (pcs.metadata.generation, pcs.metadata.annotations, pcs.status.revisions, is_foreign)
         return await self._deps.children.sync(
             kind, pcs, lambda: child.wanted(pcs), version=version, code=child.code, without=without
         )

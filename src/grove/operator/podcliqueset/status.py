@@ -20,11 +20,17 @@ from grove.api.conditions import (
 )
 from grove.api.meta import Conditions, Resource
 from grove.api.podclique import PodClique
-from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus, PodCliqueSetUpdateProgress, PodGangStatusEntry
+from grove.api.podcliqueset import (
+    PodCliqueSet,
+    PodCliqueSetStatus,
+    PodCliqueSetUpdateProgress,
+    PodGangStatusEntry,
+    ScalingGroupConfig,
+)
 from grove.api.podgang import PENDING, PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
-from grove.operator.podclique.status import is_available, is_updated
+from grove.operator.podclique.status import has_hashes, is_available, is_updated
 from grove.operator.shared.layout import (
     PodsOf,
     group_names,
@@ -34,6 +40,7 @@ from grove.operator.shared.layout import (
     set_scale_selector,
     standalone_names,
 )
+from grove.operator.shared.rollout import is_open, partition_of
 from grove.operator.shared.termination import Moment, as_written
 from grove.operator.topology.levels import with_levels_condition
 
@@ -56,6 +63,11 @@ class ObservedSet:
     topology_enabled: bool = False
     moment: Moment = as_written
     pods_of: PodsOf = no_pods
+    members: Callable[[], Sequence[PodClique]] = tuple
+    """The cliques in its groups, which may be thousands."""
+
+    def every_clique(self) -> Iterable[PodClique]:
+        return (*self.cliques, *self.members())
 
 
 class SetReplica:
@@ -81,6 +93,10 @@ class SetReplica:
         self.groups_updated = sum(
             group.status.current_pod_clique_set_generation_hash == generation for group in self.groups
         )
+        self.groups_held = sum(
+            _is_held(group, config, generation) for fqn, config in groups if (group := find_group(fqn)) is not None
+        )
+        self._is_new = all(has_hashes(clique, hash_, generation) for clique, hash_ in found)
         self.is_available = (
             len(self.cliques) == self.cliques_total
             and len(self.groups) == self.groups_total
@@ -89,10 +105,39 @@ class SetReplica:
         )
 
     @property
+    def is_new(self) -> bool:
+        """Whether all of it has become what the templates say, whole or not."""
+        return not self.groups_held and self.is_reached
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether an update has done all it may, whole or not: what is still old is below a partition."""
+        is_complete = len(self.cliques) == self.cliques_total
+        return is_complete and self._is_new and self.groups_updated + self.groups_held == self.groups_total
+
+    @property
+    def is_carried_out(self) -> bool:
+        """Whether an update has done all it may, and the replica is whole again."""
+        groups = self.groups_updated + self.groups_held
+        return self.cliques_updated == self.cliques_total and groups == self.groups_total and self.is_available
+
+    @property
     def is_updated(self) -> bool:
         """Whether all of it has become what the templates say, and is whole again."""
-        is_new = self.cliques_updated == self.cliques_total and self.groups_updated == self.groups_total
-        return is_new and self.is_available
+        return self.is_carried_out and not self.groups_held
+
+
+def _is_held(group: PodCliqueScalingGroup, config: ScalingGroupConfig, generation: str) -> bool:
+    """Whether an update of a group has ended but for the replicas below its partition."""
+    progress, partition = group.status.update_progress, partition_of(config.rolling_update)
+    return (
+        progress is not None
+        and not is_open(progress)
+        and progress.pod_clique_set_generation_hash == generation
+        and group.status.current_pod_clique_set_generation_hash != generation
+        and bool(partition)
+        and progress.partition == partition
+    )
 
 
 def set_replicas(observed: ObservedSet, generation: str) -> Iterator[SetReplica]:
@@ -113,7 +158,7 @@ def set_status(observed: ObservedSet, now: datetime) -> PodCliqueSetStatus:
     replicas = list(set_replicas(observed, current))
     return msgspec.structs.replace(
         before,
-        observed_generation=pcs.metadata.generation,
+        observed_generation=_observed_generation(pcs),
         conditions=with_levels_condition(
             before.conditions, pcs, observed.binding, enabled=observed.topology_enabled, now=now
         ),
@@ -125,6 +170,15 @@ def set_status(observed: ObservedSet, now: datetime) -> PodCliqueSetStatus:
         current_generation_hash=current,
         update_progress=_with_counts(before.update_progress, replicas),
     )
+
+
+def _observed_generation(pcs: PodCliqueSet) -> int | None:
+    """The generation that was carried out. While an update is open that is the one before.
+
+    Clients read "observedGeneration equals generation, and the parts are ready" as done.
+    """
+    before = pcs.status.observed_generation
+    return before if before is not None and is_open(pcs.status.update_progress) else pcs.metadata.generation
 
 
 def _gang_entries(gangs: Iterable[PodGang]) -> tuple[PodGangStatusEntry, ...]:

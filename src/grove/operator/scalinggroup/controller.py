@@ -77,9 +77,14 @@ class ScalingGroupController:
             PodClique,
             group,
             plan.members,
-            version=(pcs.metadata.generation, pcs.metadata.annotations, group.metadata.generation),
+            version=(
+                pcs.metadata.generation,
+                pcs.metadata.annotations,
+                group.metadata.generation,
+                plan.observed.recorded,
+                pcs.status.revisions,
+            ),
             code=ErrorCode.CREATE_POD_CLIQUE,
-            frozen=plan.frozen,
         )
         self._tell_members(plan, members)
         outcome = outcome_of((*claims.errors, *members.errors)[:5], (*claims.blocked, *members.blocked))

@@ -14,7 +14,7 @@ from msgspec import structs
 from grove.api.conditions import BELOW_MINIMUM, GANG_RESTARTS_EXHAUSTED, EventReason
 from grove.api.meta import Json
 from grove.api.scalinggroup import PodCliqueScalingGroupStatus
-from grove.operator.scalinggroup.rollout import frozen_members, next_group_replicas
+from grove.operator.scalinggroup.rollout import next_group_replicas
 from grove.operator.scalinggroup.status import ObservedGroup, group_status
 from grove.operator.shared.children import wanted_members
 from grove.operator.shared.outcome import Notice, Outcome, appeared, with_outcome
@@ -31,25 +31,28 @@ from grove.operator.shared.termination import (
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """What to do about a group, in this order: claims, members but for the `frozen`, the status.
+    """What to do about a group, in this order: claims, members, the status.
 
     `terminated` are the replicas that have been in breach too long.
     """
 
     observed: ObservedGroup
     now: datetime
-    frozen: frozenset[str]
     terminated: Terminations
     of_parts: PodCliqueScalingGroupStatus
     """The status but for how the writes go."""
 
     def members(self) -> list[Json]:
-        return wanted_members(self.observed.pcs, self.observed.group)
+        """The members that are wanted; no new one before the set has recorded which templates an update leads to."""
+        wanted = wanted_members(self.observed.pcs, self.observed.group)
+        if self.observed.recorded:
+            return wanted
+        there = {clique.metadata.name for clique in self.observed.members}
+        return [one for one in wanted if one["metadata"]["name"] in there]
 
     @property
     def next_look_s(self) -> float | None:
-        """At once after a restart: cliques whose turn came are to get their new template."""
-        return 0.0 if self.restarts else self.terminated.wait_s
+        return self.terminated.wait_s
 
     @property
     def restarts(self) -> bool:
@@ -97,4 +100,4 @@ def plan_group(observed: ObservedGroup, now: datetime) -> GroupPlan:
     judged = structs.replace(group, status=after)
     terminated = group_replicas_to_restart(pcs, judged, members, now, observed.moment)
     after = with_group_restarts(pcs, judged, replica, terminated, now)
-    return GroupPlan(observed, now, frozen_members(observed), terminated, after)
+    return GroupPlan(observed, now, terminated, after)

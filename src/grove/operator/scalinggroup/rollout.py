@@ -1,14 +1,9 @@
 """An update as a scaling group sees it: which replicas are recreated now.
 
-    outdated   = replicas that are not from the new templates and were not taken yet
-    broken     = outdated replicas that are not whole: all of them are taken at once, there is nothing to lose
-    in flight  = replicas taken while whole that are not whole and new again
-    taken      = broken + the lowest of outdated while in flight < maxUnavailable and available >= minAvailable
-    ended      = nothing is outdated, nothing in flight, and every replica has become new
-
-`available` falls by one with each whole replica taken. A replica is taken by raising its incarnation: all
-its cliques change at once, also those whose template stayed, because a replica works as one. Replicas added by scaling
-are made from the new templates and never taken; replicas removed by scaling are forgotten.
+The units of `shared.stepper` are its replicas, the lowest index first. A replica that is not whole is broken. A replica
+is taken by raising its incarnation: all its cliques change at once, also those whose template stayed, because a replica
+works as one. The update ends when every replica has become new. Replicas added by scaling are made from the templates
+that the update has reached; replicas removed by scaling are forgotten.
 """
 
 from __future__ import annotations
@@ -22,19 +17,20 @@ import msgspec
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupUpdateProgress, ReplicasSelectedToUpdate
 from grove.operator.podclique.status import has_hashes
 from grove.operator.scalinggroup.status import GroupReplica, ObservedGroup, group_replicas, is_outdated
-from grove.operator.shared.layout import group_floor, unit_of
+from grove.operator.shared.layout import group_floor
 from grove.operator.shared.rollout import (
-    find_restart,
-    first_to_take,
     group_replica_incarnation,
-    has_template,
     is_chosen,
+    is_coherent,
     is_open,
     is_rolling,
-    max_unavailable,
+    part_budget,
+    partition_of,
     restarts_within,
+    was_taken,
     with_restart,
 )
+from grove.operator.shared.stepper import Budget, Step, Unit, next_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +41,13 @@ class GroupReplicaState:
     outdated: bool = False
     whole: bool = True
     new: bool = True
+    scheduled: bool = True
 
-    @property
-    def is_down(self) -> bool:
-        """Once taken: neither back as a new one, nor still (or again) whole as an old one."""
-        return not (self.whole and (self.new or self.outdated))
+    def unit_above(self, partition: int) -> Unit:
+        """Once taken it is back as a new one, or it is still, or again, whole as an old one."""
+        is_back = self.whole and (self.new or self.outdated)
+        outdated = self.outdated and self.index >= partition
+        return Unit(self.index, outdated, self.whole, is_back, has_place=self.scheduled, order=self.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +62,15 @@ class GroupUpdateFacts:
     rolling: bool = True
     min_available: int = 1
     max_unavailable: int = 1
+    keep: int = 0
+    paused: bool = False
+    partition: int = 0
+    counted: bool = False
+    """The set plans slices by what the group says is left."""
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.max_unavailable, self.min_available, self.keep, self.paused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,28 +95,44 @@ def next_rollout_step(observed: GroupUpdateFacts, now: datetime) -> GroupStep:
         return GroupStep(closed)
     if progress is None or progress.pod_clique_set_generation_hash != observed.target:
         # Replicas an overtaken update has in flight are still down: they count, or two would be.
-        down = _selected(progress) if is_open(progress) else ()
-        progress = _with_selection(_begun(observed.target, now), list(down), [])
+        overtaken = progress if is_open(progress) else None
+        progress = _begun(observed.target, now)
+        if overtaken is not None:
+            before = _selection(overtaken)
+            selection = msgspec.structs.replace(before, completed=()) if before is not None else None
+            progress = msgspec.structs.replace(
+                progress, ready_replica_indices_selected_to_update=selection, unplaced=overtaken.unplaced
+            )
     elif not is_open(progress):
+        if progress.partition == observed.partition and all(
+            replica.new or replica.index < observed.partition for replica in observed.replicas
+        ):
+            return GroupStep(progress)  # the others keep the old revision until the partition is lowered
         # Closed by a change of strategy that has been taken back since: there is work left.
         progress = msgspec.structs.replace(progress, update_ended_at=None)
 
-    replicas = {replica.index: replica for replica in observed.replicas}
-    selected = _selected(progress)
-    flying = [index for index in selected if index in replicas and replicas[index].is_down]
-    landed = [index for index in selected if index in replicas and index not in flying]
-    broken = [replica.index for replica in observed.replicas if replica.outdated and not replica.whole]
-    ready = [replica.index for replica in observed.replicas if replica.outdated and replica.whole]
-    available = sum(replica.whole for replica in observed.replicas)
-    taken = first_to_take(ready, len(flying), available, observed.max_unavailable, observed.min_available)
-    if not flying and not broken and not ready and all(replica.new for replica in observed.replicas):
-        return GroupStep(_ended(progress, now))
-    return GroupStep(_with_selection(progress, [*flying, *taken], landed), (*broken, *taken))
+    selected = _selection(progress)
+    units = [replica.unit_above(observed.partition) for replica in observed.replicas]
+    in_flight = (selected.current, *selected.also_current) if selected is not None else ()
+    step = next_step(units, in_flight, observed.budget, progress.unplaced)
+    held = [replica.index for replica in observed.replicas if replica.index < observed.partition and not replica.new]
+    if step.is_over and all(replica.new or replica.index in held for replica in observed.replicas):
+        return GroupStep(_ended(progress, now, observed.partition if held else None))
+    if observed.counted:
+        left = step.outdated - len({*step.broken, *step.taken})
+        progress = msgspec.structs.replace(
+            progress, outdated_replicas_count=left, in_flight_replicas_count=len(step.in_flight)
+        )
+    landed = [index for index in in_flight if index not in step.flying and index < len(units)]
+    return GroupStep(_with_selection(progress, step, landed), (*step.broken, *step.taken))
 
 
 def group_update_facts(observed: ObservedGroup) -> GroupUpdateFacts:
     """The facts of a group, from its member cliques."""
     pcs, group, target = observed.pcs, observed.group, observed.pcs.status.current_generation_hash
+    config = observed.config
+    minimum = group_floor(group.spec.replicas, config.min_available)
+    budget = part_budget(pcs, observed.replica, config.name, config.rolling_update, minimum)
     return GroupUpdateFacts(
         target=target,
         realised=group.status.current_pod_clique_set_generation_hash,
@@ -117,24 +140,24 @@ def group_update_facts(observed: ObservedGroup) -> GroupUpdateFacts:
         replicas=[_state(observed, one, target) for one in group_replicas(observed)],
         chosen=is_chosen(pcs, observed.replica),
         rolling=is_rolling(pcs),
-        min_available=group_floor(group.spec.replicas, observed.config.min_available),
-        max_unavailable=max_unavailable(pcs),
+        min_available=budget.min_available,
+        max_unavailable=budget.max_unavailable,
+        keep=budget.keep,
+        paused=budget.paused,
+        partition=partition_of(config.rolling_update),
+        counted=is_coherent(pcs),
     )
 
 
 def _state(observed: ObservedGroup, replica: GroupReplica, target: str) -> GroupReplicaState:
     return GroupReplicaState(
         replica.index,
-        outdated=not _was_taken(observed.group, replica.index, target)
+        outdated=not was_taken(observed.group, replica.index, target)
         and any(is_outdated(observed, *pair) for pair in replica.cliques),
         whole=replica.is_settled and replica.is_available,
         new=replica.is_settled and all(has_hashes(*pair, target) for pair in replica.cliques),
+        scheduled=replica.is_scheduled,
     )
-
-
-def _was_taken(group: PodCliqueScalingGroup, index: int, target: str) -> bool:
-    """Whether an update to this generation has had a replica recreated."""
-    return find_restart(group.status.replica_restarts, index).generation_hash == target
 
 
 def next_group_replicas(observed: ObservedGroup, now: datetime) -> PodCliqueScalingGroup:
@@ -149,50 +172,37 @@ def next_group_replicas(observed: ObservedGroup, now: datetime) -> PodCliqueScal
     return msgspec.structs.replace(group, status=status)
 
 
-def frozen_members(observed: ObservedGroup) -> frozenset[str]:
-    """Member cliques that keep their old template because their replica's turn has not come.
-
-    Nobody's turn has come before the set has recorded the change. Under OnDelete nobody waits for a turn.
-    """
-    pcs, group, target = observed.pcs, observed.group, observed.pcs.status.current_generation_hash
-    if not is_rolling(pcs):
-        return frozenset()
-    pairs = ((clique, unit_of(pcs, clique)) for clique in observed.members)
-    return frozenset(
-        unit.fqn
-        for clique, unit in pairs
-        if unit is not None
-        and unit.group is not None
-        and not (observed.recorded and _was_taken(group, unit.group.replica, target))
-        and not has_template(clique, observed.hashes[unit.template.name])
-        and is_outdated(observed, clique, observed.hashes[unit.template.name])
-    )
-
-
 def _begun(target: str, now: datetime, ended: datetime | None = None) -> PodCliqueScalingGroupUpdateProgress:
     return PodCliqueScalingGroupUpdateProgress(
         update_started_at=now, update_ended_at=ended, pod_clique_set_generation_hash=target
     )
 
 
-def _ended(progress: PodCliqueScalingGroupUpdateProgress, now: datetime) -> PodCliqueScalingGroupUpdateProgress:
-    return msgspec.structs.replace(progress, update_ended_at=now, ready_replica_indices_selected_to_update=None)
+def _ended(
+    progress: PodCliqueScalingGroupUpdateProgress, now: datetime, partition: int | None = None
+) -> PodCliqueScalingGroupUpdateProgress:
+    return msgspec.structs.replace(
+        progress,
+        update_ended_at=now,
+        ready_replica_indices_selected_to_update=None,
+        unplaced=(),
+        outdated_replicas_count=None,
+        in_flight_replicas_count=None,
+        partition=partition,
+    )
 
 
-def _selected(progress: PodCliqueScalingGroupUpdateProgress) -> tuple[int, ...]:
-    found = progress.ready_replica_indices_selected_to_update
-    return (found.current, *found.also_current) if found is not None else ()
+def _selection(progress: PodCliqueScalingGroupUpdateProgress | None) -> ReplicasSelectedToUpdate | None:
+    return progress.ready_replica_indices_selected_to_update if progress is not None else None
 
 
 def _with_selection(
-    progress: PodCliqueScalingGroupUpdateProgress, flying: list[int], landed: list[int]
+    progress: PodCliqueScalingGroupUpdateProgress, step: Step, landed: list[int]
 ) -> PodCliqueScalingGroupUpdateProgress:
-    before = progress.ready_replica_indices_selected_to_update
-    completed = before.completed if before is not None else ()
-    if not flying:
-        # `current` is a required field: the last one taken stays in it until the next is.
-        return progress
-    selection = ReplicasSelectedToUpdate(
-        current=flying[0], also_current=tuple(flying[1:]), completed=tuple(dict.fromkeys((*completed, *landed)))
-    )
-    return msgspec.structs.replace(progress, ready_replica_indices_selected_to_update=selection)
+    selection = _selection(progress)
+    if step.in_flight:  # else the last one taken stays in `current`, which is a required field, until the next is
+        completed = (*(selection.completed if selection is not None else ()), *landed)
+        selection = ReplicasSelectedToUpdate(
+            current=step.in_flight[0], also_current=step.in_flight[1:], completed=tuple(dict.fromkeys(completed))
+        )
+    return msgspec.structs.replace(progress, ready_replica_indices_selected_to_update=selection, unplaced=step.unplaced)

@@ -33,7 +33,13 @@ from grove.api.scalinggroup import (
 from grove.api.words import many
 from grove.operator.podclique.status import has_hashes, is_available, is_updated, with_below_minimum
 from grove.operator.shared.layout import PodsOf, group_floor, group_scale_selector, living, member_units, no_pods
-from grove.operator.shared.rollout import group_replica_incarnation, has_template, is_open
+from grove.operator.shared.rollout import (
+    group_replica_incarnation,
+    has_template,
+    is_coherent,
+    is_open,
+    wanted_revision,
+)
 from grove.operator.shared.termination import Moment, as_written
 
 
@@ -71,6 +77,10 @@ class GroupReplica:
     def is_available(self) -> bool:
         return all(is_available(clique) for clique, _ in self.cliques)
 
+    @property
+    def is_scheduled(self) -> bool:
+        return all(is_true(clique.status.conditions, POD_CLIQUE_SCHEDULED) for clique, _ in self.cliques)
+
 
 def group_replicas(observed: ObservedGroup) -> list[GroupReplica]:
     """The replicas that the group is to have."""
@@ -91,7 +101,7 @@ def group_status(observed: ObservedGroup, now: datetime) -> PodCliqueScalingGrou
     generation = pcs.status.current_generation_hash
     every = group_replicas(observed)
     replicas = [one for one in every if one.is_settled]
-    scheduled = [one for one in replicas if all(_is_scheduled(clique) for clique, _ in one.cliques)]
+    scheduled = [one for one in replicas if one.is_scheduled]
     available = [one for one in scheduled if one.is_available]
     updated = [one for one in available if all(is_updated(*pair, generation) for pair in one.cliques)]
     after = msgspec.structs.replace(
@@ -123,6 +133,10 @@ def is_outdated(observed: ObservedGroup, clique: PodClique, template_hash: str) 
     only to be told back.
     """
     status = clique.status
+    if is_coherent(observed.pcs):
+        revision = wanted_revision(observed.pcs, observed.config.name)
+        if clique.metadata.labels.get(labels.REVISION, revision) != revision:
+            return True
     if has_template(clique, template_hash) and status.updated_replicas >= status.replicas:
         return False
     if status.current_pod_template_hash != template_hash:
@@ -147,10 +161,6 @@ def _conditions(observed: ObservedGroup, replicas: Sequence[GroupReplica], now: 
     if status == FALSE:
         conditions = without_condition(conditions, GANG_TERMINATION_IN_PROGRESS)
     return with_below_minimum(conditions, group.spec.replicas, config.min_available, now)
-
-
-def _is_scheduled(clique: PodClique) -> bool:
-    return is_true(clique.status.conditions, POD_CLIQUE_SCHEDULED)
 
 
 def _is_breached(clique: PodClique) -> bool:

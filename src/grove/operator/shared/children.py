@@ -24,6 +24,7 @@ from grove.api.startorder import READY
 from grove.operator.shared.claims import find_mnnvl_group, with_mnnvl_claim
 from grove.operator.shared.diff import child_metadata
 from grove.operator.shared.layout import Unit, group_config_of, group_names, member_units, replica_of, standalone_units
+from grove.operator.shared.rollout import wanted_revision
 from grove.operator.shared.startup import has_start_order, parents
 
 
@@ -50,11 +51,6 @@ def template_hashes(pcs: PodCliqueSet) -> dict[str, str]:
     priority, adopted = pcs.spec.template.priority_class_name, pcs.status.adopted_hashes
     own = {clique.name: pod_template_hash(clique, priority) for clique in pcs.spec.template.cliques}
     return {name: hash_in_use(adopted, name, hash_) for name, hash_ in own.items()} if adopted else own
-
-
-def set_generation_hash(pcs: PodCliqueSet) -> str:
-    """The hash of all templates; under its adopted name if it has one."""
-    return hash_in_use(pcs.status.adopted_hashes, "", generation_hash(pcs.spec.template))
 
 
 def awaits_takeover(pcs: PodCliqueSet) -> bool:
@@ -147,6 +143,11 @@ def _autoscalers(pcs: PodCliqueSet, replica: int) -> Iterator[Json]:
             yield _autoscaler(pcs, PodCliqueScalingGroup, fqn, config.scale_config, config.replicas)
 
 
+def wanted_clique(pcs: PodCliqueSet, unit: Unit) -> Json:
+    """The PodClique of a unit, with the template of now; not for one that is to be created."""
+    return _clique(pcs, unit, pcs, template_hashes(pcs))
+
+
 def _clique(pcs: PodCliqueSet, unit: Unit, owner: Object, hashes: Mapping[str, str]) -> Json:
     template, pcs_name = unit.template, pcs.metadata.name
     template_hash = hashes[template.name]
@@ -168,6 +169,7 @@ def _clique(pcs: PodCliqueSet, unit: Unit, owner: Object, hashes: Mapping[str, s
         members = filter(None, map(pcs.spec.template.find_clique, unit.group.config.clique_names))
         pods = sum(member.spec.replicas for member in members)
         pod_spec = env.with_variables(pod_spec, env.group_variables(pods))
+    own[labels.REVISION] = wanted_revision(pcs, unit.part)
     pod_spec = with_mnnvl_claim(pod_spec, pcs_name, unit.replica, find_mnnvl_group(pcs, template))
     spec: Json = {
         "roleName": template.spec.role_name,

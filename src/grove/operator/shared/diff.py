@@ -16,9 +16,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from grove.api import labels
+from grove.api import labels, labelsets
 from grove.api.meta import Json, Object, Struct, rfc3339
 from grove.api.patch import struct_patch, to_json
+from grove.api.podclique import PodClique
 from grove.api.quantity import InvalidQuantity, exact
 
 Path: TypeAlias = tuple[str, ...]
@@ -80,6 +81,31 @@ def needed_patch(wanted: Json, observed: Json | Object, ownership: Ownership | N
     return _patch_map(wanted, _plain(observed, wanted), rules, (), "named") or None
 
 
+def child_patch(wanted: Json, live: Object) -> Json | None:
+    """The patch that its owner makes to a child.
+
+    A PodClique that has another template keeps it: its own controller gives it the new one when its turn has come.
+    """
+    patch = needed_patch(wanted, live)
+    own = wanted["metadata"].get("labels") or {}
+    if patch is None or not isinstance(live, PodClique) or _template_of(own) == _template_of(live.metadata.labels):
+        return patch
+    metadata, spec = dict(patch.get("metadata") or {}), dict(patch.get("spec") or {})
+    spec.pop("podSpec", None)
+    metadata.pop("annotations", None)
+    place = {key: value for key, value in (metadata.pop("labels", None) or {}).items() if key in _PLACE_LABELS}
+    metadata |= {"labels": place} if place else {}
+    return {**({"metadata": metadata} if metadata else {}), **({"spec": spec} if spec else {})} or None
+
+
+def _template_of(own: Mapping[str, str]) -> tuple[str | None, str | None]:
+    return own.get(labels.POD_TEMPLATE_HASH), own.get(labels.REVISION)
+
+
+_PLACE_LABELS = frozenset(labelsets.member_clique({}, "", 0, "", 0, "", "", "-", "")) - {labels.POD_TEMPLATE_HASH}
+"""Labels that say where a PodClique belongs; the others come from its template."""
+
+
 def status_patch(before: Struct, after: Struct, *, resource_version: str = "") -> Json | None:
     """The merge patch for the status subresource, or None when the status already says so.
 
@@ -118,18 +144,18 @@ class ChildPlan:
 
 
 def plan_children(
-    wanted: Iterable[Json], observed: Iterable[Object], owner: Object, *, frozen: Iterable[str] = ()
+    wanted: Iterable[Json], observed: Iterable[Object], owner: Object, *, unchanged: Iterable[str] = ()
 ) -> ChildPlan:
     """Plan for all children of one kind of one owner, told apart by their controller.
 
     `observed` may hold strangers (a label selector finds them too): they are never patched or deleted, except that
     orphans are adopted. What an earlier object of the owner's name left behind is on its way out too, though the
     garbage collector has not come to it yet.
-    Existing children named in `frozen` are left as they are (members whose turn in a rolling update has not come).
+    Existing children named in `unchanged` were compared before and have not changed since.
     """
     plan = ChildPlan()
     seen = {obj.metadata.name: obj for obj in observed}
-    still = set(frozen)
+    same = set(unchanged)
     names = set()
     for child in wanted:
         name = child["metadata"]["name"]
@@ -143,7 +169,7 @@ def plan_children(
             plan.blocked.append(name)
             if not live.metadata.is_deleting and not is_left_behind(live, owner):
                 plan.foreign.append(name)
-        elif name not in still and (patch := needed_patch(child, live)):
+        elif name not in same and (patch := child_patch(child, live)):
             plan.patch.append((name, patch))
     for name in sorted(seen.keys() - names):
         if is_controlled_by(seen[name], owner) and not seen[name].metadata.is_deleting:
@@ -322,7 +348,7 @@ def is_orphan(live: Object, wanted: Json) -> bool:
 def adoption(wanted: Json, live: Object) -> Json:
     """The patch that gives an orphan the owner that `wanted` names, and makes it as wanted; conditional, because the
     list of owners has several writers."""
-    patch = needed_patch(wanted, live) or {}
+    patch = child_patch(wanted, live) or {}
     owners = [*map(to_json, live.metadata.owner_references), *wanted["metadata"]["ownerReferences"]]
     metadata = {"resourceVersion": live.metadata.resource_version, "ownerReferences": owners}
     return {**patch, "metadata": {**patch.get("metadata", {}), **metadata}}

@@ -41,6 +41,11 @@ class Unit(Struct, frozen=True):
     group: GroupPlace | None = None
 
     @property
+    def part(self) -> str:
+        """The part of the set it belongs to: its scaling group, or itself."""
+        return self.template.name if self.group is None else self.group.config.name
+
+    @property
     def is_scaled(self) -> bool:
         """Whether its gang waits for the base gang."""
         return self.gang != self.base_gang

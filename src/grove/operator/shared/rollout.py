@@ -2,8 +2,12 @@
 
 A change of templates is recorded on the set (`podcliqueset.rollout`), which chooses replicas; within a chosen replica
 each scaling group chooses replicas (`scalinggroup.rollout`) and each standalone clique chooses pods
-(`podclique.rollout`). Every level writes its choice into its status before anything is replaced, and does nothing
-unless the level above chose it: a new change in the middle takes the choice away and so stops what it overtakes.
+(`podclique.rollout`). All of them ask `shared.stepper`. Every level writes its choice into its status before anything
+is replaced, and does nothing unless the level above chose it: a new change in the middle takes the choice away and so
+stops what it overtakes.
+
+Pods are made from the template of their own PodClique. A PodClique gets a new template when its unit is chosen
+(`podclique.rollout.is_due`), from its own controller and from nobody else.
 
 A replica is restarted by raising one number in its owner's status, its incarnation. Every clique below reads it and
 replaces, at once, the pods that were made for a lower one: one write decides for the whole gang, so no crash leaves
@@ -13,7 +17,7 @@ deletes the PodCliques, which puts the template's replicas back.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, TypeGuard, TypeVar
 
@@ -22,8 +26,16 @@ import msgspec
 from grove.api import labels
 from grove.api.core import Pod
 from grove.api.fields import natural
+from grove.api.hashes import set_generation_hash
 from grove.api.podclique import PodClique, PodCliqueStatus, PodCliqueUpdateProgress
-from grove.api.podcliqueset import ON_DELETE, PodCliqueSet, PodCliqueSetUpdateProgress
+from grove.api.podcliqueset import (
+    COHERENT,
+    ON_DELETE,
+    PodCliqueSet,
+    PodCliqueSetUpdateProgress,
+    RollingUpdate,
+    UpdateSlice,
+)
 from grove.api.scalinggroup import (
     PodCliqueScalingGroup,
     PodCliqueScalingGroupStatus,
@@ -31,6 +43,7 @@ from grove.api.scalinggroup import (
 )
 from grove.api.status import ReplicaRestart
 from grove.operator.shared.layout import group_replica_of, replica_of
+from grove.operator.shared.stepper import Budget
 
 
 def is_rolling(pcs: PodCliqueSet) -> bool:
@@ -40,7 +53,6 @@ def is_rolling(pcs: PodCliqueSet) -> bool:
 
 
 P = TypeVar("P", PodCliqueUpdateProgress, PodCliqueScalingGroupUpdateProgress, PodCliqueSetUpdateProgress)
-T = TypeVar("T")
 
 
 def is_open(progress: P | None) -> TypeGuard[P]:
@@ -54,22 +66,50 @@ def is_paused(pcs: PodCliqueSet) -> bool:
 
 
 def max_unavailable(pcs: PodCliqueSet) -> int:
-    """Units of one level that an update may have down at a time; none while it is paused."""
-    if is_paused(pcs):
-        return 0
+    """Units of one level that an update may have down at a time."""
     strategy = pcs.spec.update_strategy
-    rolling = strategy.rolling_recreate if strategy is not None else None
-    return max(1, rolling.max_unavailable) if rolling is not None and rolling.max_unavailable is not None else 1
+    said = (strategy.rolling_update, strategy.rolling_recreate) if strategy is not None else ()
+    return next((max(1, one.max_unavailable) for one in said if one is not None and one.max_unavailable), 1)
 
 
-def first_to_take(
-    waiting: Sequence[T], in_flight: int, up: int, max_unavailable: int, min_available: int
-) -> Sequence[T]:
-    """The first of those that wait for their turn, as many as an update may take down now, of `up` that are up.
+def is_coherent(pcs: PodCliqueSet) -> bool:
+    """Whether all parts that changed in one edit move together, in slices."""
+    strategy = pcs.spec.update_strategy
+    return strategy is not None and strategy.type == COHERENT
 
-    No more than `max_unavailable` are down at a time, and the last one is taken from no less than `min_available`.
+
+def part_budget(pcs: PodCliqueSet, replica: int, part: str, own: RollingUpdate | None, minimum: int) -> Budget:
+    """What an update may do now to one part of a replica of the set; `own` is what its template says.
+
+    A coherent update takes whole slices, so `minimum` bounds only what is down at a time.
     """
-    return waiting[: max(0, min(max_unavailable - in_flight, up - min_available + 1))]
+    most = own.max_unavailable if own is not None else None
+    if is_coherent(pcs):
+        return Budget(most or max(1, minimum), 0, _kept(pcs, replica, part), is_paused(pcs))
+    return Budget(most or max_unavailable(pcs), minimum, 0, is_paused(pcs))
+
+
+ALL = 1_000_000
+"""More units than any part has."""
+
+
+def _kept(pcs: PodCliqueSet, replica: int, part: str) -> int:
+    """Outdated units of a part that stay: all of them before the first slice."""
+    progress = pcs.status.update_progress
+    entries = progress.currently_updating if progress is not None else ()
+    entry = next((one for one in entries if one.replica_index == replica), None)
+    if entry is None or entry.slice is None:
+        return ALL
+    return next((one.keep for one in entry.slice.parts if one.name == part), 0)
+
+
+def partition_of(own: RollingUpdate | None) -> int:
+    return own.partition or 0 if own is not None else 0
+
+
+def wanted_revision(pcs: PodCliqueSet, part: str) -> str:
+    """The revision of a standalone clique or of a scaling group, by its name in the set."""
+    return pcs.status.revisions.get(part) or pcs.status.current_generation_hash or set_generation_hash(pcs)
 
 
 def is_chosen(pcs: PodCliqueSet, replica: int) -> bool:
@@ -86,11 +126,11 @@ def concerned_replicas(old: PodCliqueSet, new: PodCliqueSet) -> frozenset[int] |
     before, after = old.status, new.status
     if before.current_generation_hash != after.current_generation_hash or before.adopted_hashes != after.adopted_hashes:
         return None
-    if _span(before.update_progress) != _span(after.update_progress) or max_unavailable(old) != max_unavailable(new):
+    if _span(before.update_progress) != _span(after.update_progress) or _pace(old) != _pace(new):
         return None
     restarts = set(before.replica_restarts) ^ set(after.replica_restarts)
-    turns = _chosen(before.update_progress) ^ _chosen(after.update_progress)
-    return turns | {one.replica_index for one in restarts} | set(range(old.spec.replicas, new.spec.replicas))
+    turns = {index for index, _ in _turns(before.update_progress) ^ _turns(after.update_progress)}
+    return frozenset(turns) | {one.replica_index for one in restarts} | set(range(old.spec.replicas, new.spec.replicas))
 
 
 def _chosen(progress: PodCliqueSetUpdateProgress | None) -> frozenset[int]:
@@ -99,8 +139,21 @@ def _chosen(progress: PodCliqueSetUpdateProgress | None) -> frozenset[int]:
     return frozenset(one.replica_index for one in progress.currently_updating if one.update_ended_at is None)
 
 
+def _turns(progress: PodCliqueSetUpdateProgress | None) -> set[tuple[int, UpdateSlice | None]]:
+    chosen = _chosen(progress)
+    entries = progress.currently_updating if progress is not None else ()
+    return {(one.replica_index, one.slice) for one in entries if one.replica_index in chosen}
+
+
 def _span(progress: PodCliqueSetUpdateProgress | None) -> tuple[datetime | None, datetime | None]:
     return (progress.update_started_at, progress.update_ended_at) if progress is not None else (None, None)
+
+
+def _pace(pcs: PodCliqueSet) -> tuple[object, ...]:
+    template = pcs.spec.template
+    of_cliques = [one.rolling_update for one in template.cliques]
+    of_groups = [one.rolling_update for one in template.pod_clique_scaling_groups]
+    return pcs.spec.update_strategy, of_cliques, of_groups, is_paused(pcs)
 
 
 Restarts = tuple[ReplicaRestart, ...]
@@ -170,8 +223,18 @@ def incarnation_in_effect(
     return wanted_incarnation(pcs, clique, group)
 
 
+def was_taken(group: PodCliqueScalingGroup, index: int, target: str) -> bool:
+    """Whether an update to this generation has had a replica of a group recreated."""
+    return find_restart(group.status.replica_restarts, index).generation_hash == target
+
+
 def has_template(clique: PodClique, template_hash: str) -> bool:
     return clique.metadata.labels.get(labels.POD_TEMPLATE_HASH) == template_hash
+
+
+def is_made_from(clique: PodClique, template_hash: str, revision: str) -> bool:
+    """Whether a clique has this template under this revision."""
+    return has_template(clique, template_hash) and clique.metadata.labels.get(labels.REVISION, "") == revision
 
 
 def pod_incarnation(pod: Pod) -> int:

@@ -19,10 +19,10 @@ from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, NotL
 from grove.kube.writes import Act, Refusals, namespace_ends
 from grove.operator.shared.diff import (
     ChildPlan,
+    child_patch,
     is_controlled_by,
     is_left_behind,
     is_orphan,
-    needed_patch,
     plan_children,
 )
 
@@ -96,31 +96,30 @@ class ChildrenWriter:
         *,
         version: object,
         code: str,
-        frozen: Collection[str] = (),
         without: Collection[str] = (),
     ) -> Changes:
         """Brings all children of one kind to what is wanted.
 
         `version` stands for everything `wanted` is made from: while it and the children stay the same there is nothing
-        to do. `frozen` children are left as they are, those named in `without` are not looked at.
+        to do. Children named in `without` are not looked at.
         """
         uid = owner.metadata.uid
         observed = [one for one in self._cache.owned(kind, by=uid) if one.metadata.name not in without]
-        made_from, found = (version, frozenset(frozen)), {one.metadata.name: _fingerprint(one) for one in observed}
+        found = {one.metadata.name: _fingerprint(one) for one in observed}
         last = self._right.get(uid, {}).get(kind)
-        if last == _Right(made_from, found, settled=True):
+        if last == _Right(version, found, settled=True):
             return Changes()
         children = wanted()
         observed += self._strangers(kind, owner, children, observed)
-        known = last.children if last is not None and last.made_from == made_from else {}
+        known = last.children if last is not None and last.made_from == version else {}
         same = {name for name, print_ in found.items() if known.get(name) == print_}
-        plan = plan_children(children, observed, owner, frozen=same.union(frozen))
+        plan = plan_children(children, observed, owner, unchanged=same)
         changes = Changes(blocked=[name for name in plan.blocked if name not in plan.foreign])
         for name in plan.foreign:
             changes.failed(code, f"create {kind.RESOURCE.kind} {name}", taken(kind, name, owner))
         wrong = {*plan.blocked, *plan.delete, *(name for name, _ in plan.patch)}
         right = {name: print_ for name, print_ in found.items() if name not in wrong}
-        self._right.setdefault(uid, {})[kind] = _Right(made_from, right, plan.is_settled)
+        self._right.setdefault(uid, {})[kind] = _Right(version, right, plan.is_settled)
         await self._write(kind, owner, plan, {one.metadata.name: one for one in observed}, changes, code)
         return changes
 
@@ -178,7 +177,7 @@ class ChildrenWriter:
                 self._cache.wrote(await self._client.create(kind, child))
             except AlreadyExists:
                 live = await get_own(self._client, owner, kind, child)
-                if patch := needed_patch(child, live):
+                if patch := child_patch(child, live):
                     live = await self._client.patch(kind, live.metadata.name, patch, namespace)
                 self._cache.wrote(live)
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from grove.api import labels
 from grove.api.core import Node, Pod
+from grove.api.hashes import set_generation_hash
 from grove.api.meta import Key, Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import AdoptedHash, PodCliqueSet, ScalingGroupConfig
@@ -23,7 +24,6 @@ from grove.operator.shared.children import (
     awaits_takeover,
     earlier_priority,
     has_earlier_hash,
-    set_generation_hash,
     template_hashes,
 )
 from grove.operator.shared.layout import group_names, member_units, replica_of, topology_name

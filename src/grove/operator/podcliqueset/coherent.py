@@ -1,0 +1,195 @@
+"""What an update changes, and the slices of a coherent one.
+
+The parts of a set are its standalone cliques and its scaling groups. The parts that an update changes are its scope:
+fixed when the update begins, and merged with those of a change in the middle. All parts in scope get one revision, the
+hash of the set's templates at that change. Parts that did not change keep theirs.
+
+Under `Coherent` a chosen replica of the set is updated slice by slice (`shared.stepper.next_slice`). A slice is written
+into the set's status as the number of outdated units that each part keeps. The parts then replace their own units,
+within their own budgets. The next slice begins when every part has replaced its share, all of them are back, and no
+part has more units down than its budget allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import (
+    PodCliqueSet,
+    PodCliqueSetUpdateProgress,
+    RollingUpdate,
+    SlicePart,
+    UpdateSlice,
+)
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.operator.podcliqueset.status import ObservedSet
+from grove.operator.shared.layout import floor, group_floor, group_names, living, standalone_names, unit_of
+from grove.operator.shared.rollout import has_template, is_open, is_paused, part_budget, wanted_revision
+from grove.operator.shared.stepper import Part, next_slice
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The parts that an update changes, by name and in template order."""
+
+    cliques: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.cliques, *self.groups)
+
+
+def next_scope(observed: ObservedSet) -> Scope:
+    """The scope of an update that begins now. A part without any PodClique takes part: it has nothing to keep."""
+    pcs, hashes = observed.pcs, observed.hashes
+    there: set[str] = set()
+    outdated: set[str] = set()
+    for clique in observed.every_clique():
+        unit = unit_of(pcs, clique)
+        if unit is None or clique.metadata.is_deleting:
+            continue
+        there.add(unit.part)
+        status = clique.status
+        if not has_template(clique, hashes[unit.template.name]) or status.updated_replicas < status.replicas:
+            outdated.add(unit.part)
+    overtaken = pcs.status.update_progress
+    if is_open(overtaken):
+        outdated.update(overtaken.updated_standalone_pod_cliques, overtaken.updated_pod_clique_scaling_groups)
+    template = pcs.spec.template
+
+    def changed(name: str) -> bool:
+        return name in outdated or name not in there
+
+    return Scope(
+        tuple(one.name for one in template.standalone_cliques if changed(one.name)),
+        tuple(one.name for one in template.pod_clique_scaling_groups if changed(one.name)),
+    )
+
+
+def next_revisions_of_parts(pcs: PodCliqueSet, scope: Scope, target: str) -> dict[str, str]:
+    """The revision of each part while the set is updated to the generation `target`."""
+    template = pcs.spec.template
+    parts = [one.name for one in template.standalone_cliques] + [one.name for one in template.pod_clique_scaling_groups]
+    return {name: target if name in scope.names else wanted_revision(pcs, name) for name in parts}
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPart:
+    """One part of a replica in a coherent update, as its own status says.
+
+    `in_flight` were taken and are not back; `down` have a node and are not up.
+    """
+
+    part: Part
+    in_flight: int = 0
+    down: int = 0
+    max_unavailable: int = 1
+
+
+def with_slices(
+    observed: ObservedSet, progress: PodCliqueSetUpdateProgress, now: datetime
+) -> PodCliqueSetUpdateProgress:
+    """The progress with the next slice of every replica whose last one is over."""
+    if is_paused(observed.pcs) or not is_open(progress):
+        return progress
+    find_clique, find_group = living(observed.cliques).get, living(observed.groups).get
+    entries = []
+    for entry in progress.currently_updating:
+        parts = seen_parts(observed, progress, entry.replica_index, find_clique, find_group)
+        taken = next_slice_of(entry.slice, parts, now) if parts is not None else None
+        entries.append(msgspec.structs.replace(entry, slice=taken) if taken is not None else entry)
+    return msgspec.structs.replace(progress, currently_updating=tuple(entries))
+
+
+def next_slice_of(current: UpdateSlice | None, parts: Mapping[str, SeenPart], now: datetime) -> UpdateSlice | None:
+    """The slice that begins now; None if the current one is not over, or nothing is outdated."""
+    kept = {one.name: one.keep for one in current.parts} if current is not None else {}
+    for name, seen in parts.items():
+        is_taken = seen.part.outdated <= kept.get(name, seen.part.outdated)
+        if not is_taken or seen.in_flight or seen.down > seen.max_unavailable:
+            return None
+    taken = next_slice({name: seen.part for name, seen in parts.items()})
+    if not taken:
+        return None
+    return UpdateSlice(
+        number=(current.number if current is not None else 0) + 1,
+        started_at=now,
+        parts=tuple(
+            SlicePart(name=name, units=units, keep=parts[name].part.outdated - units) for name, units in taken.items()
+        ),
+    )
+
+
+def seen_parts(
+    observed: ObservedSet,
+    progress: PodCliqueSetUpdateProgress,
+    replica: int,
+    find_clique: Callable[[str], PodClique | None],
+    find_group: Callable[[str], PodCliqueScalingGroup | None],
+) -> dict[str, SeenPart] | None:
+    """The parts in scope of one replica; None while one of them speaks of another generation."""
+    pcs, generation = observed.pcs, observed.generation_hash
+    found: dict[str, SeenPart | None] = {}
+    for fqn, name in standalone_names(pcs)(replica):
+        if name in progress.updated_standalone_pod_cliques:
+            clique = find_clique(fqn)
+            own = pcs.spec.template.find_clique(name)
+            found[name] = _clique_part(pcs, replica, name, clique, own.rolling_update if own else None, generation)
+    for fqn, config in group_names(pcs, replica):
+        if config.name in progress.updated_pod_clique_scaling_groups:
+            group = find_group(fqn)
+            found[config.name] = _group_part(pcs, replica, group, config.rolling_update, config.name, generation)
+    parts = {name: part for name, part in found.items() if part is not None}
+    return parts if len(parts) == len(found) else None
+
+
+def _clique_part(
+    pcs: PodCliqueSet, replica: int, name: str, clique: PodClique | None, own: RollingUpdate | None, generation: str
+) -> SeenPart | None:
+    progress = clique.status.update_progress if clique is not None else None
+    if clique is None or progress is None or progress.pod_clique_set_generation_hash != generation:
+        return None
+    status, minimum = clique.status, floor(clique.spec)
+    selected = progress.ready_pods_selected_to_update
+    return SeenPart(
+        Part(clique.spec.replicas, minimum, status.replicas - status.updated_replicas),
+        len(selected.indexes) if selected is not None else 0,
+        status.scheduled_replicas - status.ready_replicas,
+        part_budget(pcs, replica, name, own, minimum).max_unavailable,
+    )
+
+
+def _group_part(
+    pcs: PodCliqueSet,
+    replica: int,
+    group: PodCliqueScalingGroup | None,
+    own: RollingUpdate | None,
+    name: str,
+    generation: str,
+) -> SeenPart | None:
+    progress = group.status.update_progress if group is not None else None
+    if group is None or progress is None or progress.pod_clique_set_generation_hash != generation:
+        return None
+    status, minimum = group.status, group_floor(group.spec.replicas, group.spec.min_available)
+    return SeenPart(
+        Part(group.spec.replicas, minimum, progress.outdated_replicas_count or 0),
+        progress.in_flight_replicas_count or 0,
+        status.scheduled_replicas - status.available_replicas,
+        part_budget(pcs, replica, name, own, minimum).max_unavailable,
+    )
+
+
+def in_scope(progress: PodCliqueSetUpdateProgress, scope: Scope, before: str) -> PodCliqueSetUpdateProgress:
+    """The progress of an update of this scope, from the generation `before`."""
+    return msgspec.structs.replace(
+        progress,
+        updated_standalone_pod_cliques=scope.cliques,
+        updated_pod_clique_scaling_groups=scope.groups,
+        from_generation_hash=before,
+    )

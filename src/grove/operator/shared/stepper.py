@@ -1,0 +1,135 @@
+"""The one step of every update: which units are replaced now.
+
+A unit is a replica of a set, a replica of a scaling group or a pod of a standalone clique. The caller describes its
+units and what it recorded at the last step, and records the answer before it acts on it.
+
+    in flight  = units that were taken while they were up, and that are not back
+    broken     = outdated units that are not up: all of them are taken at once and use no budget
+    taken      = the first of the other outdated units that are not in flight, while
+                   in flight < maxUnavailable, up >= minAvailable, and more than `keep` outdated units are left
+
+`up` falls by one with each unit taken. A unit in flight that lost its place to a unit that never had one uses no
+budget: as many units are up as before the update. A paused update takes nothing.
+
+`next_slice` plans a coherent update: how many units of each changed part are taken together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One unit, by its index.
+
+    `up`: it counts as available. `is_back`: once taken, it needs no further wait. `has_place`: it has a node. `order`:
+    a waiting unit with a lower value is taken earlier.
+    """
+
+    id: int
+    outdated: bool = False
+    up: bool = True
+    is_back: bool = True
+    has_place: bool = True
+    order: Any = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What an update may do at one level now. `keep`: outdated units that stay."""
+
+    max_unavailable: int = 1
+    min_available: int = 1
+    keep: int = 0
+    paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The answer: units to replace now, and what to record.
+
+    `broken` and `taken` are replaced now. `flying` were taken before and are waited for. `unplaced` had no place when
+    an update replaced them. `outdated` counts all outdated units, before this step.
+    """
+
+    flying: tuple[int, ...] = ()
+    broken: tuple[int, ...] = ()
+    taken: tuple[int, ...] = ()
+    unplaced: tuple[int, ...] = ()
+    outdated: int = 0
+
+    @property
+    def in_flight(self) -> tuple[int, ...]:
+        """What is waited for after this step."""
+        return (*self.flying, *self.taken)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is outdated, and nothing is waited for."""
+        return not self.outdated and not self.flying
+
+
+def next_step(
+    units: Sequence[Unit], in_flight: Collection[int], budget: Budget, unplaced: Collection[int] = ()
+) -> Step:
+    """The next step of one level; `in_flight` and `unplaced` are what the last step recorded."""
+    known = {unit.id: unit for unit in units}
+    flying = [one for one in in_flight if one in known and not known[one].is_back]
+    kept = [one for one in unplaced if one in known and one not in flying]
+    # A unit that never had a place is up, and one in flight has none: they changed places.
+    for gained in [one for one in kept if known[one].up]:
+        if (lost := next((one for one in flying if not known[one].has_place), None)) is not None:
+            flying.remove(lost)
+            kept = [*(one for one in kept if one != gained), lost]
+    old = [unit for unit in units if unit.outdated]
+    if budget.paused:
+        return Step(tuple(flying), unplaced=tuple(sorted(kept)), outdated=len(old))
+    # Also one in flight, if a change in the middle made it outdated again.
+    broken = sorted((unit for unit in old if not unit.up), key=lambda unit: unit.order)
+    # A unit that was chosen and has not gone yet comes before any other.
+    ready = [unit for unit in old if unit.up and unit.id not in flying]
+    ready.sort(key=lambda unit: (unit.id not in in_flight, unit.order))
+    up = sum(unit.up for unit in units)
+    allowed = len(old) - len(broken) - budget.keep
+    count = min(budget.max_unavailable - len(flying), up - budget.min_available + 1, allowed)
+    taken = tuple(unit.id for unit in ready[: max(0, count)])
+    had_none = {unit.id for unit in broken if not unit.has_place}
+    return Step(
+        tuple(flying),
+        tuple(unit.id for unit in broken),
+        taken,
+        tuple(sorted({*kept, *had_none}.difference(taken, flying))),
+        len(old),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a coherent update: a standalone clique with its pods, or a scaling group with its replicas."""
+
+    replicas: int
+    min_available: int
+    outdated: int
+
+
+def next_slice(parts: Mapping[str, Part]) -> dict[str, int]:
+    """Units of each part that the next slice takes; only parts with outdated units are named.
+
+    With `r` replicas and `m` minAvailable of each part, an update has the least of `r // m` slices, at least one. Each
+    slice takes `r` divided by that number of every part, which is `m` and an even share of the rest. What is left over
+    goes last. The sizes depend only on `r` and `m`, so scaling in the middle changes the slices that are still to come.
+    """
+    in_use = {name: part for name, part in parts.items() if part.replicas > 0}
+    slices = slice_count(in_use)
+    return {
+        name: min(part.outdated, max(1, part.replicas // slices)) for name, part in in_use.items() if part.outdated > 0
+    }
+
+
+def slice_count(parts: Mapping[str, Part]) -> int:
+    """Slices of a whole update, without the last one that takes what is left over."""
+    sizes = ((part.replicas, max(1, min(part.min_available, part.replicas))) for part in parts.values())
+    return max(1, min((replicas // minimum for replicas, minimum in sizes if replicas), default=1))

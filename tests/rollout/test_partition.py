@@ -1,0 +1,84 @@
+"""A partition keeps the old revision in replicas below it until it is lowered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.support.manifests import clique, group, pcs
+from tests.support.operating import World, operating
+from tests.support.workloads import change, updated, versions
+
+from grove.api.core import Pod
+from grove.api.podcliqueset import PodCliqueSet
+
+pytestmark = pytest.mark.simulated
+
+
+@pytest.fixture
+async def world(cluster: object) -> AsyncIterator[World]:
+    async with operating(cluster) as world:
+        world.nodes.start_s = 0.2
+        yield world
+
+
+async def lose(world: World, hostname: str) -> None:
+    for pod in await world.pods():
+        if pod.spec.hostname == hostname:
+            await world.delete(Pod, pod.metadata.name, grace_period_s=0)
+    await world.quiet()
+
+
+@pytest.mark.parametrize("kind", ["RollingRecreate", "Coherent"])
+async def test_replicas_of_a_set_below_the_partition_keep_their_revision(world: World, kind: str) -> None:
+    strategy = {"type": kind, "rollingUpdate": {"partition": 2}}
+    await world.apply(pcs("wl", clique("a", 2, min_available=1), replicas=4, strategy=strategy))
+    await world.available("wl")
+    await world.ready(8)
+
+    await change(world, "wl", "a")
+    await world.quiet()
+
+    def new(found: dict[str, str]) -> set[str]:
+        return {host for host, version in found.items() if version == "two"}
+
+    reached = {f"wl-{replica}-a-{index}" for replica in (2, 3) for index in (0, 1)}
+    assert new(await versions(world)) == reached
+    status = (await world.get(PodCliqueSet, "wl")).status
+    assert (status.updated_replicas, status.available_replicas) == (2, 4)
+    assert status.update_progress is not None
+    assert status.update_progress.update_ended_at is None
+    await lose(world, "wl-0-a-0")
+    assert new(await versions(world)) == reached, "a lost pod comes back as it was"
+
+    lower = {"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}}
+    await world.client.patch(PodCliqueSet, "wl", lower, world.namespace)
+    await updated(world, "wl")
+    assert set((await versions(world)).values()) == {"two"}
+
+
+@pytest.mark.parametrize("kind", ["RollingRecreate", "Coherent"])
+async def test_replicas_of_a_group_below_its_partition_keep_their_revision(world: World, kind: str) -> None:
+    config = group("g", "a", replicas=4, min_available=1, rollingUpdate={"partition": 3})
+    await world.apply(pcs("wl", clique("a"), groups=[config], replicas=2, strategy={"type": kind}))
+    await world.available("wl")
+    await world.ready(8)
+
+    await change(world, "wl", "a")
+    await world.quiet()
+
+    found = await versions(world)
+    assert {host for host, version in found.items() if version == "two"} == {"wl-0-g-3-a-0", "wl-1-g-3-a-0"}
+    status = (await world.get(PodCliqueSet, "wl")).status
+    assert (status.updated_replicas, status.available_replicas) == (0, 2)
+    assert status.update_progress is not None
+    assert status.update_progress.update_ended_at is None
+    before = world.writes()
+    await world.quiet(for_s=20)
+    assert world.writes() == before, "a partition that holds costs no writes"
+
+    config = {**config, "rollingUpdate": {"partition": 0}}
+    lower = {"spec": {"template": {"podCliqueScalingGroups": [config]}}}
+    await world.client.patch(PodCliqueSet, "wl", lower, world.namespace)
+    await updated(world, "wl")
+    assert set((await versions(world)).values()) == {"two"}
