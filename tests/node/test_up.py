@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from grove.local.nodes.leftovers import RECORDS, cgroup, cgroup_roots
+from grove.local.nodes.leftovers import cgroup, cgroup_roots, is_recorded
 from grove.local.nodes.preflight import KERNEL_SETTINGS
 from grove.local.state import REAL_NODES, State
 
@@ -95,7 +95,7 @@ def test_up_gives_a_cluster_with_grove_and_down_leaves_nothing(directory: Path) 
     assert during.links == before.links, "links are too"
     grove("down", "--dir", str(directory))
     assert traces(directory) == before
-    assert not list(RECORDS.glob("*.json")), "no record is left"
+    assert not is_recorded(directory), "no record is left"
     assert not list(directory.glob("node-*")), "images and volumes are gone"
 
 
@@ -116,7 +116,7 @@ def test_a_kill_leaves_nothing_that_down_does_not_remove(directory: Path, killed
             process.kill()
     grove("down", "--dir", str(directory), check=False)
     assert traces(directory) == before
-    assert not list(RECORDS.glob("*.json")), "no record is left"
+    assert not is_recorded(directory), "no record is left"
 
 
 def test_the_next_up_finds_what_a_kill_left(directory: Path, tmp_path: Path) -> None:
