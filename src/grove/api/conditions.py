@@ -92,6 +92,9 @@ and their domains. A set has it while one of its gangs has it."""
 
 # Pod, while its clique waits for others to start
 POD_STARTUP_BLOCKED = "PodStartupBlocked"
+IN_PLACE = "grove.io/in-place"
+"""Readiness gate of pods that may be updated in place, and the condition that opens it."""
+IN_PLACE_UPDATE, READY_FOR_TRAFFIC = "InPlaceUpdate", "NoUpdate"
 STARTUP_ORDER = "grove.io/startup-order"
 """The same truth the other way round, as a readiness gate: True once the pod may be ready."""
 PREREQUISITES_NOT_READY = "PrerequisitesNotReady"
@@ -119,6 +122,7 @@ class EventReason:
     POD_GANG_DELETE_SUCCESSFUL = "PodGangDeleteSuccessful"
     POD_CREATE_SUCCESSFUL = "PodCreateSuccessful"
     POD_CREATE_FAILED = "PodCreateFailed"
+    POD_UPDATED_IN_PLACE = "PodUpdatedInPlace"
     POD_DELETE_SUCCESSFUL = "PodDeleteSuccessful"
     POD_DELETE_FAILED = "PodDeleteFailed"
     POD_TRIED_AGAIN = "PodTriedAgain"

@@ -12,6 +12,7 @@ from typing import ClassVar, TypeAlias
 
 from msgspec import field
 
+from grove.api.conditions import FALSE, IN_PLACE
 from grove.api.meta import Condition, Json, Object, Resource, Struct, find_condition, is_true
 
 ResourceList: TypeAlias = dict[str, str | int | float]
@@ -183,6 +184,8 @@ class ContainerStatus(Struct):
     ready: bool = False
     started: bool | None = None
     restart_count: int = 0
+    container_id: str = field(name="containerID", default="")
+    image: str = ""
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
     resources: ResourceRequirements | None = None
@@ -291,6 +294,9 @@ _ON_ITS_WAY = ("", "PodInitializing", "ContainerCreating", "CrashLoopBackOff")
 def container_health(pod: Pod, status: ContainerStatus) -> PodHealth:
     """What one container says of a pod that is not ready. A container that recovered says nothing against it."""
     policy, state, before = pod.spec.restart_policy or "Always", status.state, status.last_state.terminated
+    if (gate := find_condition(pod.status.conditions, IN_PLACE)) is not None and gate.status == FALSE:
+        # An update in place has the kubelet stop the container: that it ended says nothing against the pod.
+        state, before = ContainerState(running=state.running, waiting=state.waiting), None
     init = next((one for one in pod.spec.init_containers if one.name == status.name), None)
     is_init = init is not None and not init.is_sidecar
     if init is not None and init.is_sidecar:

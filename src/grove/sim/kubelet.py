@@ -129,6 +129,33 @@ def running(pod: RunPod, now: datetime, *, ready: bool = True, restarts: int | N
     return _patch(pod, status)
 
 
+def has_other_images(pod: RunPod) -> bool:
+    """Whether the image of a container was changed since it was started."""
+    images = {one.name: one.image for one in pod.spec.containers}
+    return pod.status.phase == "Running" and any(
+        one.image and one.image != images.get(one.name) for one in pod.status.container_statuses
+    )
+
+
+def replacing(pod: RunPod, now: datetime) -> Json:
+    """The containers with another image are stopped, and started again with it, whatever the restart policy."""
+    stamp = rfc3339(now)
+    known = {one.name: one for one in pod.status.container_statuses}
+    ended = {"terminated": {"exitCode": 137, "reason": "Error", "finishedAt": stamp}}
+    statuses: list[Json] = []
+    for one in pod.spec.containers:
+        before = known[one.name]
+        if before.image == one.image:
+            statuses.append(to_json(before))
+            continue
+        waiting = _container(
+            one, {"waiting": {"reason": "ContainerCreating"}}, ready=False, restarts=before.restart_count + 1
+        )
+        statuses.append({**waiting, "containerID": "", "lastState": ended})
+    conditions = _conditions(pod, stamp, initialized=True, ready=False)
+    return _patch(pod, {"conditions": conditions, "containerStatuses": statuses})
+
+
 def heeding_gates(pod: RunPod, now: datetime) -> Json:
     """As it was, with Ready as the containers and the readiness gates have it."""
     ready = is_true(pod.status.conditions, "ContainersReady")
@@ -222,6 +249,7 @@ def _container(container: RunContainer, state: Json, *, ready: bool, restarts: i
     return {
         "name": container.name, "image": container.image, "imageID": "", "ready": ready, "started": ready,
         "restartCount": restarts, "state": state, "lastState": {},
+        "containerID": f"sim://{container.name}-{zlib.crc32(container.image.encode()):08x}-{restarts}",
     }  # fmt: skip
 
 

@@ -42,6 +42,8 @@ class FakeNodes:
         self.start_s, self.stop_s = start_s, stop_s
         self.hold: Callable[[RunPod], bool] = lambda _pod: False
         """Pods that are to start but never become Ready, as long as this says so."""
+        self.keeps_images: Callable[[RunPod], bool] = lambda _pod: False
+        """Pods whose kubelet does not act on a changed image."""
         self._report_init, self._heartbeat_s, self._worker_count = report_init, heartbeat_s, workers
         self._nodes: dict[str, bool] = {}
         """Name to whether its kubelet is alive."""
@@ -219,6 +221,8 @@ class FakeNodes:
             elif f"{uid}/init" not in self._planned:  # else two reports would race, and the older one could win
                 self._stop_waiting(pod)
                 self._plan(f"{uid}/start", _seconds(self.start_s, pod), partial(self._start, uid))
+        elif kubelet.has_other_images(pod) and not self.keeps_images(pod):
+            self._plan(f"{uid}/again", 0.0, partial(self._replace_containers, uid))
         elif kubelet.awaits_report(pod):
             self._plan(f"{uid}/again", 0.0, partial(self._heed_gates, uid))
 
@@ -293,6 +297,13 @@ class FakeNodes:
         await self._patch(pod, kubelet.running(pod, self._clock.now(), ready=not self.hold(pod)))
         return True
 
+    async def _replace_containers(self, uid: str) -> None:
+        pod = self._pods.get(uid)
+        if pod is None or not kubelet.has_other_images(pod):
+            return
+        self._pods[uid] = await self._patch(pod, kubelet.replacing(pod, self._clock.now()))
+        self._plan(f"{uid}/images/again", _seconds(self.start_s, pod), partial(self._start, uid))
+
     async def _heed_gates(self, uid: str) -> None:
         pod = self._pods.get(uid)
         if pod is not None and kubelet.awaits_report(pod):
@@ -305,8 +316,8 @@ class FakeNodes:
         await self._client.delete(RunPod, key.name, key.namespace, uid=uid, grace_period_s=0)
         return True
 
-    async def _patch(self, pod: RunPod, patch: Json) -> None:
-        await self._client.patch(RunPod, pod.metadata.name, patch, pod.metadata.namespace, subresource="status")
+    async def _patch(self, pod: RunPod, patch: Json) -> RunPod:
+        return await self._client.patch(RunPod, pod.metadata.name, patch, pod.metadata.namespace, subresource="status")
 
     async def _report(self, namespace: str, name: str, report: Callable[..., Json]) -> RunPod:
         pod = await self._client.get(RunPod, name, namespace)

@@ -21,8 +21,9 @@ from grove.api.conditions import (
     TRUE,
 )
 from grove.api.core import Pod
-from grove.api.meta import Condition, Json, find_condition, is_true, rfc3339
+from grove.api.meta import Condition, Json, find_condition, is_true
 from grove.api.startorder import READY
+from grove.operator.shared.diff import condition_steps
 from grove.operator.shared.startup import has_start_order_container, has_started, start_conditions
 
 
@@ -56,30 +57,11 @@ def reached_in_gang(pods: Iterable[Pod], gang: str, condition: str) -> int:
 
 def condition_patch(change: BlockedChange, now: datetime) -> list[Json]:
     """The JSON patch of a pod's status that writes this condition, and its readiness gate's, and touches no other."""
-    steps = _condition_steps(change, POD_STARTUP_BLOCKED, change.status, now)
+    steps = condition_steps(change.pod, POD_STARTUP_BLOCKED, change.status, change.reason, change.message, now)
     if _is_gated(change.pod):
-        steps += _condition_steps(change, STARTUP_ORDER, FALSE if change.status == TRUE else TRUE, now)
+        status = FALSE if change.status == TRUE else TRUE
+        steps += condition_steps(change.pod, STARTUP_ORDER, status, change.reason, change.message, now)
     return steps
-
-
-def _condition_steps(change: BlockedChange, type_: str, status: str, now: datetime) -> list[Json]:
-    conditions = change.pod.status.conditions
-    old = find_condition(conditions, type_)
-    since = old.last_transition_time if old is not None and old.status == status and old.last_transition_time else now
-    condition: Json = {
-        "type": type_,
-        "status": status,
-        "reason": change.reason,
-        "message": change.message,
-        "lastTransitionTime": rfc3339(since),
-    }
-    if old is None:
-        return [{"op": "add", "path": "/status/conditions/-", "value": condition}]
-    at = f"/status/conditions/{conditions.index(old)}"
-    return [
-        {"op": "test", "path": f"{at}/type", "value": type_},
-        {"op": "replace", "path": at, "value": condition},
-    ]
 
 
 def _change(pod: Pod, blocked: bool, message: str) -> BlockedChange | None:

@@ -58,7 +58,7 @@ class PodCliqueController:
     def __init__(self, deps: Deps) -> None:
         self._deps, self._cache, self._sets, self._queue = deps, deps.cache, deps.sets, deps.queues.cliques
         self._nodes = VanishedNodes(deps.cache, deps.client, deps.clock)
-        self._writer = PodWriter(deps.cache, deps.client, salt=deps.pod_name_salt)
+        self._writer = PodWriter(deps.cache, deps.client, deps.clock, salt=deps.pod_name_salt)
         self._waits, self._loads = ParentWaits(deps.client), PodLoads(deps.client)
         self._cache.add_index(Pod, ON_NODE, by_node)
         self._cache.add_index(PodClique, BASE_GANG, by_base_gang)

@@ -57,6 +57,10 @@ class CliquePlan:
         if count and clique.status.observed_generation is not None:  # that a new clique has pods is no news
             message = f"created {many(count, 'pod')}"
             said.append(Notice(clique, EventReason.POD_CREATE_SUCCESSFUL, message))
+        patched = [pod.metadata.name for pod, one in self.pods.in_place if one.patch]
+        if patched:
+            message = f"updated {many(len(patched), 'pod')} in place: {', '.join(sorted(patched)[:5])}"
+            said.append(Notice(clique, EventReason.POD_UPDATED_IN_PLACE, message))
         for removal in self.pods.delete:
             message = f"deleted pod {removal.pod.metadata.name}: {removal.reason}"
             said.append(Notice(clique, EventReason.POD_DELETE_SUCCESSFUL, message))

@@ -12,10 +12,12 @@ from grove.api.meta import Json
 from grove.api.startorder import READY
 from grove.backends.base import Backend, PodSite
 from grove.backends.uniform import CARRIED
+from grove.operator.podclique import in_place
 from grove.operator.podclique.status import ObservedClique
 from grove.operator.shared.claims import claims_of_pod, with_claims
 from grove.operator.shared.diff import owned_by
 from grove.operator.shared.layout import min_pods
+from grove.operator.shared.rollout import is_in_place
 from grove.operator.shared.startup import parent_minimums, with_startup_container
 
 
@@ -73,4 +75,6 @@ def build_pod(observed: ObservedClique, backend: Backend, incarnation: int, inde
     pod = Pod.RESOURCE.manifest(metadata, spec=spec)
     site = PodSite(pcs, unit.gang, clique.metadata.name, index, min_pods(unit.template), observed.gang)
     backend.prepare_pod(pod, site)
+    if is_in_place(pcs):
+        in_place.prepare(pod, unit.template)
     return pod

@@ -10,24 +10,31 @@ from collections.abc import Mapping
 from functools import partial
 from random import Random
 
-from grove.api.conditions import ErrorCode
+import structlog
+
+from grove.api.conditions import IN_PLACE, ErrorCode
 from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.kube.cache import Cache
 from grove.kube.client import Client, Patch
-from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from grove.kube.clock import Clock
+from grove.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound
 from grove.kube.writes import Refusals
+from grove.operator.podclique.in_place import InPlaceStep, gate_words
 from grove.operator.podclique.pods import PodPlan, Removal
 from grove.operator.podgang.gangs import gate_removal
 from grove.operator.shared.cluster.children_writer import delete
+from grove.operator.shared.diff import condition_steps
+
+log = structlog.get_logger(__name__)
 
 
 class PodWriter:
     """Writes pods; what it remembers of a clique goes with `forget`. `salt` makes the names of this process its own."""
 
-    def __init__(self, cache: Cache, client: Client, *, salt: str) -> None:
-        self._cache, self._client, self._salt = cache, client, salt
+    def __init__(self, cache: Cache, client: Client, clock: Clock, *, salt: str) -> None:
+        self._cache, self._client, self._clock, self._salt = cache, client, clock, salt
         self._rounds: dict[str, int] = {}
         self._refusals = Refusals()
 
@@ -59,11 +66,15 @@ class PodWriter:
         lost = await do(
             "relabel", {one.metadata.name: partial(self._relabel, one, changes) for one, changes in plan.relabel}
         )
+        patched = await do(
+            "in place", {one.metadata.name: partial(self._in_place, one, step) for one, step in plan.in_place}
+        )
         by_code = (
             (ErrorCode.CREATE_POD, refused),
             (ErrorCode.DELETE_POD, kept),
             (ErrorCode.REMOVE_GATE, held),
             (ErrorCode.BUILD_POD, lost),
+            (ErrorCode.BUILD_POD, patched),
         )
         return [(code, error) for code, found in by_code for error in found]
 
@@ -93,12 +104,25 @@ class PodWriter:
     async def _ungate(self, pod: Pod, node_labels: Mapping[str, str]) -> None:
         await self._patch(pod, gate_removal(pod, node_labels))
 
+    async def _in_place(self, pod: Pod, step: InPlaceStep) -> None:
+        """Turns the readiness gate of a pod, or patches it. A pod that the API server lets nobody change is deleted."""
+        if step.gate:
+            reason, message = gate_words(step.gate)
+            steps = condition_steps(pod, IN_PLACE, step.gate, reason, message, self._clock.now())
+            return await self._patch(pod, steps, subresource="status")
+        try:
+            await self._patch(pod, list(step.patch))
+        except (Invalid, Forbidden) as refused:
+            log.info("a pod cannot be updated in place, so it is recreated", pod=str(pod.key), error=str(refused))
+            await delete(self._client, self._cache, pod)
+
     async def _relabel(self, pod: Pod, changes: Json) -> None:
         await self._patch(pod, {"metadata": {"labels": changes}})
 
-    async def _patch(self, pod: Pod, patch: Patch) -> None:
+    async def _patch(self, pod: Pod, patch: Patch, *, subresource: str = "") -> None:
+        name, namespace = pod.metadata.name, pod.metadata.namespace
         try:
-            self._cache.wrote(await self._client.patch(Pod, pod.metadata.name, patch, pod.metadata.namespace))
+            self._cache.wrote(await self._client.patch(Pod, name, patch, namespace, subresource=subresource))
         except NotFound:
             self._cache.removed(pod)
 

@@ -20,11 +20,13 @@ from grove.api.meta import Json
 from grove.api.pod import PodHealth, pod_health
 from grove.api.podclique import PodClique
 from grove.backends.base import Backend
+from grove.operator.podclique.in_place import InPlaceStep, can_be_patched, step_of_chosen, step_of_staying
 from grove.operator.podclique.pod import build_pod
 from grove.operator.podclique.rollout import CliqueStep
-from grove.operator.podclique.status import VANISHED_NODE_GRACE_S, ObservedClique
+from grove.operator.podclique.status import VANISHED_NODE_GRACE_S, ObservedClique, is_outdated_pod
 from grove.operator.podgang.gangs import may_be_ungated
 from grove.operator.shared.layout import min_pods, pod_index
+from grove.operator.shared.rollout import is_in_place
 from grove.operator.shared.startup import waits_for_another_condition
 
 FAILED_POD_PAUSE_S = 10.0
@@ -51,7 +53,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """What to do about the pods of one clique, in this order: delete, create, ungate, relabel.
+    """What to do about the pods of one clique, in this order: delete, create, ungate, relabel, then those in place.
 
     `indexes` are those of the pods that stay or come, for their claims; `next_look_s` is the exact time until something
     is due, None if only an event can help.
@@ -63,6 +65,8 @@ class PodPlan:
     node_labels: Mapping[str, str] = field(default_factory=dict)
     """What the nodes of those that are let go must have."""
     relabel: list[tuple[Pod, Json]] = field(default_factory=list)
+    in_place: list[tuple[Pod, InPlaceStep]] = field(default_factory=list)
+    """Pods whose readiness gate turns, or that get a new template while they run."""
     indexes: frozenset[int] = frozenset()
     next_look_s: float | None = None
 
@@ -70,7 +74,7 @@ class PodPlan:
     def is_settled(self) -> bool:
         """Whether nothing is to come of it. A pod that is being deleted already may have a finalizer and stay."""
         leaving = any(not one.pod.metadata.is_deleting for one in self.delete)
-        return not (leaving or self.create or self.ungate or self.relabel)
+        return not (leaving or self.create or self.ungate or self.relabel or self.in_place)
 
 
 def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now: datetime, rng: Random) -> PodPlan:
@@ -79,6 +83,7 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
     staying: list[Pod] = []
     removals: list[Removal] = []
     due: list[float] = []
+    in_place: list[tuple[Pod, InPlaceStep]] = []
     # Of two reasons the later one counts.
     rewaiting = [pod.metadata.uid for pod in pods if waits_for_another_condition(pod, clique.spec.start_condition)]
     reasons = (
@@ -93,7 +98,14 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
         if pod.metadata.is_deleting:
             if reason == NODE_GONE:
                 removals.append(Removal(pod, NODE_GONE, force=True))
-        elif reason := reason or taken.get(pod.metadata.uid, ""):
+        elif (
+            (why := taken.get(pod.metadata.uid))
+            and not reason
+            and (patched := _in_place(observed, backend, step, pod, why, now))
+        ):
+            staying.append(pod)
+            in_place.append((pod, patched))
+        elif reason := reason or why or _unpatched(pod, now, due):
             removals.append(Removal(pod, reason, force=reason == NODE_GONE))
         else:
             staying.append(pod)
@@ -114,6 +126,11 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
         for index in fresh
     ]
     ungate = _ungated(observed, backend, staying)
+    chosen, left = {pod.metadata.uid for pod, _ in in_place}, {pod.metadata.uid for pod in staying}
+    in_place = [(pod, one) for pod, one in in_place if pod.metadata.uid in left and (one.gate or one.patch)]
+    for pod in (pod for pod in staying if pod.metadata.uid not in chosen):
+        if pod.spec.readiness_gates and (opened := step_of_staying(pod, now)).gate:
+            in_place.append((pod, opened))
     gang = observed.gang
     return PodPlan(
         delete=removals,
@@ -121,9 +138,36 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
         ungate=ungate,
         node_labels=backend.node_labels_to_keep(gang, observed.core_nodes) if ungate and gang is not None else {},
         relabel=[(pod, changes) for pod in staying if (changes := _wrong_labels(observed, pod))],
+        in_place=in_place,
         indexes=frozenset(used | set(fresh)),
         next_look_s=min(due) if due else None,
     )
+
+
+def _in_place(
+    observed: ObservedClique, backend: Backend, step: CliqueStep, pod: Pod, why: str, now: datetime
+) -> InPlaceStep | None:
+    """The step of a pod that is taken, if it can stay; None if it is recreated.
+
+    A restart takes only pods in place that an update changes: what is broken is made anew.
+    """
+    index = pod_index(pod)
+    if not is_in_place(observed.pcs) or index is None or why not in (OUTDATED, RESTARTED):
+        return None
+    if why == RESTARTED and not (is_outdated_pod(observed, pod) and pod_health(pod).is_up):
+        return None
+    wanted = build_pod(observed, backend, step.incarnation, index, pod.metadata.name)
+    return step_of_chosen(pod, wanted, now) if can_be_patched(pod, wanted) else None
+
+
+def _unpatched(pod: Pod, now: datetime, due: list[float]) -> str:
+    """Why a pod that was patched is recreated after all: its kubelet did not act on it."""
+    if not pod.spec.readiness_gates:
+        return ""
+    step = step_of_staying(pod, now)
+    if step.wait_s is not None:
+        due.append(step.wait_s)
+    return OUTDATED if step.recreate else ""
 
 
 def free_indexes(used: Collection[int], count: int) -> list[int]:

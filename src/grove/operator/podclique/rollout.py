@@ -14,6 +14,7 @@ from datetime import datetime
 import msgspec
 
 from grove.api.core import Pod
+from grove.api.pod import PodHealth, pod_health
 from grove.api.podclique import PodCliqueStatus, PodCliqueUpdateProgress, PodsSelectedToUpdate
 from grove.operator.podclique.status import ObservedClique, is_outdated_pod
 from grove.operator.shared.layout import floor, pod_index
@@ -204,7 +205,7 @@ def _pod_state(observed: ObservedClique, pod: Pod) -> PodState:
         pod.metadata.name,
         pod_index(pod),
         old=is_outdated_pod(observed, pod),
-        ready=pod.is_ready and not pod.is_finished,
+        ready=pod_health(pod) is PodHealth.READY,
         created=created.timestamp() if created is not None else 0.0,
         uid=pod.metadata.uid,
         has_node=pod.is_bound,

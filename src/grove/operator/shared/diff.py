@@ -17,8 +17,9 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from grove.api import labels, labelsets
-from grove.api.meta import Json, Object, Struct, rfc3339
+from grove.api.meta import Json, Object, Struct, find_condition, rfc3339
 from grove.api.patch import struct_patch, to_json
+from grove.api.pod import Pod
 from grove.api.podclique import PodClique
 from grove.api.quantity import InvalidQuantity, exact
 
@@ -362,3 +363,24 @@ def is_left_behind(live: Object, owner: Object) -> bool:
         and (controller.kind, controller.name) == (owner.RESOURCE.kind, owner.metadata.name)
         and controller.uid != owner.metadata.uid
     )
+
+
+def condition_steps(pod: Pod, type_: str, status: str, reason: str, message: str, now: datetime) -> list[Json]:
+    """The JSON patch of a pod's status that writes this condition and touches no other."""
+    conditions = pod.status.conditions
+    old = find_condition(conditions, type_)
+    since = old.last_transition_time if old is not None and old.status == status and old.last_transition_time else now
+    condition: Json = {
+        "type": type_,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": rfc3339(since),
+    }
+    if old is None:
+        return [{"op": "add", "path": "/status/conditions/-", "value": condition}]
+    at = f"/status/conditions/{conditions.index(old)}"
+    return [
+        {"op": "test", "path": f"{at}/type", "value": type_},
+        {"op": "replace", "path": at, "value": condition},
+    ]

@@ -30,6 +30,7 @@ from grove.api.hashes import set_generation_hash
 from grove.api.podclique import PodClique, PodCliqueStatus, PodCliqueUpdateProgress
 from grove.api.podcliqueset import (
     COHERENT,
+    IF_POSSIBLE,
     ON_DELETE,
     PodCliqueSet,
     PodCliqueSetUpdateProgress,
@@ -50,6 +51,12 @@ def is_rolling(pcs: PodCliqueSet) -> bool:
     """Whether Grove replaces outdated pods by itself; a set that says nothing means yes."""
     strategy = pcs.spec.update_strategy
     return strategy is None or strategy.type != ON_DELETE
+
+
+def is_in_place(pcs: PodCliqueSet) -> bool:
+    """Whether pods are patched instead of recreated where a change allows it."""
+    strategy = pcs.spec.update_strategy
+    return strategy is not None and strategy.in_place == IF_POSSIBLE
 
 
 P = TypeVar("P", PodCliqueUpdateProgress, PodCliqueScalingGroupUpdateProgress, PodCliqueSetUpdateProgress)

@@ -1,0 +1,193 @@
+"""`updateStrategy.inPlace: IfPossible`: pods get new images, labels and annotations, and keep their place."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.support.manifests import clique, group, pcs
+from tests.support.operating import World, operating
+from tests.support.workloads import uids, updated
+
+from grove.api import labels as key
+from grove.api.conditions import IN_PLACE, EventReason
+from grove.api.core import Pod
+from grove.api.meta import Json, is_true
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+
+NEW = "registry.k8s.io/pause:3.11"
+
+
+@pytest.fixture
+async def world(cluster: object) -> AsyncIterator[World]:
+    async with operating(cluster) as world:
+        yield world
+
+
+def served(*cliques: Json, **more: Any) -> Json:
+    manifest = pcs("wl", *cliques, **more)
+    manifest["spec"]["updateStrategy"] = {**manifest["spec"].get("updateStrategy", {}), "inPlace": "IfPossible"}
+    return manifest
+
+
+def with_image(manifest: Json, name: str, image: str = NEW, **fields: Json) -> Json:
+    """The template with another image for one clique; `fields` go into its pod spec."""
+    template = manifest["spec"]["template"]
+    cliques = [dict(one) for one in template["cliques"]]
+    for one in cliques:
+        if one["name"] == name:
+            spec = one["spec"]["podSpec"]
+            containers = [{**container, "image": image} for container in spec["containers"]]
+            one["spec"] = {**one["spec"], "podSpec": {**spec, **fields, "containers": containers}}
+    return {"spec": {"template": {"cliques": cliques}}}
+
+
+async def edit(world: World, patch: Json) -> None:
+    await world.client.patch(PodCliqueSet, "wl", patch, world.namespace)
+
+
+async def images(world: World, clique_fqn: str = "") -> set[str]:
+    return {one.image for pod in await world.pods(clique_fqn) for one in pod.spec.containers}
+
+
+async def test_a_changed_image_reaches_the_same_pods_on_the_same_nodes(world: World) -> None:
+    manifest = served(clique("engine", 3, min_available=2))
+    await world.apply(manifest)
+    await world.available("wl")
+    before = {pod.metadata.uid: pod.spec.node_name for pod in await world.pods()}
+
+    await edit(world, with_image(manifest, "engine"))
+    await updated(world, "wl")
+
+    pods = await world.pods()
+    assert {pod.metadata.uid: pod.spec.node_name for pod in pods} == before
+    assert await images(world) == {NEW}
+    assert [(pod.is_ready, is_true(pod.status.conditions, IN_PLACE)) for pod in pods] == [(True, True)] * 3
+    assert [one.restart_count for pod in pods for one in pod.status.container_statuses] == [1, 1, 1]
+    revision = (await world.get(PodClique, "wl-0-engine")).metadata.labels[key.REVISION]
+    assert {pod.metadata.labels[key.REVISION] for pod in pods} == {revision}
+    await world.event("wl-0-engine", EventReason.POD_UPDATED_IN_PLACE)
+    await world.quiet()
+
+
+@pytest.mark.simulated
+async def test_no_more_pods_are_unready_than_the_budget_allows(world: World) -> None:
+    manifest = served(clique("engine", 6, min_available=2))
+    await world.apply(manifest)
+    await world.available("wl")
+    fewest = 6
+
+    def count(old: Pod | None, new: Pod | None) -> None:
+        nonlocal fewest
+        pods = world.operator.cache.list(Pod)
+        fewest = min(fewest, sum(pod.is_ready for pod in pods))
+
+    world.operator.cache.on_event(Pod, count)
+    await edit(world, with_image(manifest, "engine"))
+    await updated(world, "wl")
+    assert fewest == 5
+    assert await images(world) == {NEW}
+
+
+@pytest.mark.simulated
+async def test_labels_and_annotations_change_without_a_restart(world: World) -> None:
+    manifest = served(clique("engine", 2, labels={"tier": "a", "old": "x"}, annotations={"note": "one"}))
+    await world.apply(manifest)
+    await world.available("wl")
+    before = await uids(world)
+
+    (template,) = manifest["spec"]["template"]["cliques"]
+    changed = {**template, "labels": {"tier": "b"}, "annotations": {"note": "two"}}
+    await edit(world, {"spec": {"template": {"cliques": [changed]}}})
+    await updated(world, "wl")
+
+    assert await uids(world) == before
+    for pod in await world.pods():
+        assert (pod.metadata.labels["tier"], pod.metadata.annotations["note"]) == ("b", "two")
+        assert "old" not in pod.metadata.labels
+        assert [one.restart_count for one in pod.status.container_statuses] == [0]
+        assert pod.is_ready
+
+
+@pytest.mark.simulated
+async def test_a_change_of_more_than_images_recreates_the_pods(world: World) -> None:
+    manifest = served(clique("engine", 2))
+    await world.apply(manifest)
+    await world.available("wl")
+    before = await uids(world)
+
+    await edit(world, with_image(manifest, "engine", terminationGracePeriodSeconds=7))
+    await updated(world, "wl")
+
+    assert not set(before.values()) & set((await uids(world)).values())
+    assert await images(world) == {NEW}
+
+
+@pytest.mark.simulated
+async def test_a_replica_of_a_group_is_patched_whole_where_all_of_it_changed(world: World) -> None:
+    manifest = served(clique("lead"), clique("work", 2), groups=[group("g", "lead", "work", replicas=2)])
+    await world.apply(manifest)
+    await world.available("wl")
+    before = await uids(world)
+
+    both = with_image({"spec": {"template": with_image(manifest, "lead")["spec"]["template"]}}, "work")
+    await edit(world, both)
+    await updated(world, "wl")
+
+    assert await uids(world) == before
+    assert await images(world) == {NEW}
+    await world.quiet()
+
+
+@pytest.mark.simulated
+async def test_a_kubelet_that_does_not_act_on_it_has_its_pod_recreated(world: World) -> None:
+    manifest = served(clique("engine", 2))
+    await world.apply(manifest)
+    await world.available("wl")
+    (first, second) = await world.pods()
+    world.nodes.keeps_images = lambda pod: pod.metadata.uid == first.metadata.uid
+
+    await edit(world, with_image(manifest, "engine"))
+    await updated(world, "wl", timeout_s=600)
+
+    after = set((await uids(world)).values())
+    assert first.metadata.uid not in after
+    assert second.metadata.uid in after
+    assert await images(world) == {NEW}
+
+
+@pytest.mark.simulated
+async def test_an_undone_change_and_a_restarted_operator_leave_every_pod_ready(world: World) -> None:
+    manifest = served(clique("engine", 4, min_available=1))
+    await world.apply(manifest)
+    await world.available("wl")
+    before = await uids(world)
+
+    await edit(world, with_image(manifest, "engine"))
+    await world.cluster.settle(1.0)
+    await world.restart()
+    await edit(world, {"spec": {"template": {"cliques": manifest["spec"]["template"]["cliques"]}}})
+    await updated(world, "wl")
+
+    assert await uids(world) == before
+    assert NEW not in await images(world)
+    await world.available("wl")
+
+
+@pytest.mark.simulated
+async def test_a_pod_from_before_the_strategy_is_recreated_once(world: World) -> None:
+    manifest = pcs("wl", clique("engine", 2))
+    await world.apply(manifest)
+    await world.available("wl")
+    first = set((await uids(world)).values())
+
+    await edit(world, {"spec": {**with_image(manifest, "engine")["spec"], "updateStrategy": {"inPlace": "IfPossible"}}})
+    await updated(world, "wl")
+    second = set((await uids(world)).values())
+    assert not first & second
+
+    await edit(world, with_image(manifest, "engine", "registry.k8s.io/pause:3.12"))
+    await updated(world, "wl")
+    assert set((await uids(world)).values()) == second
