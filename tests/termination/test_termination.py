@@ -362,10 +362,9 @@ async def test_an_engine_that_loads_for_long_and_crashes_is_restarted_no_more_th
 
 
 def containers(pod: Pod, *states: Json) -> Json:
-    names = [one.name for one in pod.spec.containers]
-    return {
-        "containerStatuses": [{**_UNSTARTED, "name": name, **state} for name, state in zip(names, states, strict=True)]
-    }
+    """A status for each container of the pod, with the image it has: a kubelet acts on another one."""
+    named = [{**_UNSTARTED, "name": one.name, "image": one.image} for one in pod.spec.containers]
+    return {"containerStatuses": [{**one, **state} for one, state in zip(named, states, strict=True)]}
 
 
 _UNSTARTED: Json = {"image": "i", "imageID": "", "ready": False, "started": False, "restartCount": 0}
