@@ -97,7 +97,9 @@ test-node: $(VENV)/dev image engines ## two real nodes with containerd, Services
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
 	GROVE_IMAGES=$(CURDIR)/dist $(BIN)/python -m tests.node -v -s
 
-answer: $(VENV)/runtime image engines ## real engines on two real nodes answer, lose a worker, scale, update; ends with a table; needs root
+answer: $(VENV)/runtime ## real engines on two real nodes answer, lose a worker, scale, update; ends with a table; needs root
+	@echo "real engines on two real nodes of this machine; takes about 15 minutes and 20 more the first time; needs root, Go, cmake, ninja, a C++ compiler and 6 GB of disk; installs nothing"
+	@$(MAKE) --no-print-directory image engines
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
 	$(BIN)/python -m tools.answer
 

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 HEAVY = (
-    "audit-rbac", "bench", "chaos", "coverage", "engines", "image", "scale", "soak", "test-browser", "test-failover",
+    "answer", "audit-rbac", "bench", "chaos", "coverage", "engines", "image", "scale", "soak", "test-browser", "test-failover",
     "test-image", "test-keda", "test-node",
 )  # fmt: skip
 
