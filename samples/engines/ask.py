@@ -57,7 +57,7 @@ def main() -> int:
     parser.add_argument("--prompt", default=PROMPT)
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--chat", action="store_true", help="ask /v1/chat/completions")
-    parser.add_argument("--repeat", type=int, default=1, help="ask so many times; the answers must be equal")
+    parser.add_argument("--repeat", type=int, default=1, help="how often to ask; the answers must be equal")
     given = parser.parse_args()
     texts = []
     for _ in range(given.repeat):

@@ -116,7 +116,7 @@ class VolcanoBackend(Backend):
         objects = (pod_group(gang, QUEUE.queues(pcs)[0], self.tiers),)
         asked = list(gang_constraints(gang))
         if asked and self.has_plugin is False:
-            # It is told all the same: vc-scheduler heeds it from the moment the plugin is on.
+            # The constraint is written all the same: vc-scheduler applies it as soon as the plugin is on.
             required = [one for one in asked if one.required]
             placed = is_true(gang.status.conditions, conditions.SCHEDULED)
             message = f"{'; '.join(map(str, required or asked))}: {self._ignored()}"

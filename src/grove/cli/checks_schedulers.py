@@ -46,7 +46,7 @@ def _scheduler_label() -> str:
 
 
 def _is_plain(name: str, options: dict[str, Any]) -> bool:
-    """Whether a profile is there by default and asks for nothing: nobody uses gangs of kube-scheduler then."""
+    """Whether a profile is there by default and asks for nothing: no set uses gangs of kube-scheduler then."""
     from grove.api.labels import DEFAULT_SCHEDULER
 
     return name == DEFAULT_SCHEDULER and not options.get("gangScheduling") and not options.get("gang")

@@ -199,7 +199,7 @@ class DialectReconciler:
             told = set(one.told)
             for part in self._parts(pcs, one):
                 if part.metadata.uid in told:
-                    continue  # whoever scales it from now on is heard
+                    continue  # a later change of the scale counts from now on
                 try:
                     if part.spec.replicas != one.replicas:  # type: ignore[attr-defined]
                         patch = {"spec": {"replicas": one.replicas}}

@@ -9,9 +9,21 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 HEAVY = (
-    "answer", "audit-rbac", "bench", "chaos", "coverage", "engines", "image", "scale", "soak", "test-browser", "test-failover",
-    "test-image", "test-keda", "test-node",
-)  # fmt: skip
+    "answer",
+    "audit-rbac",
+    "bench",
+    "chaos",
+    "coverage",
+    "engines",
+    "image",
+    "scale",
+    "soak",
+    "test-browser",
+    "test-failover",
+    "test-image",
+    "test-keda",
+    "test-node",
+)
 
 
 def recipe(target: str) -> str:

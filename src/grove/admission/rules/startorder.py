@@ -43,7 +43,7 @@ def startup_faults(new: SetView) -> Iterator[Fault]:
 
 
 def circles(parents: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """At least one circle of every knot of the graph, closed: `[a, b, a]`; no clique is told twice.
+    """At least one circle of every knot of the graph, closed: `[a, b, a]`; no clique is named twice.
 
     Linear in edges, and no recursion: users write the graph.
     """

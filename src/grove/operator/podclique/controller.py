@@ -124,7 +124,7 @@ class PodCliqueController:
         )
 
     async def _hidden_pods(self, clique: PodClique) -> list[Pod]:
-        """Pods of a clique that the cache does not show because somebody changed the label that it follows pods by.
+        """Pods of a clique that the cache does not show, because another client changed their label.
 
         The API server is asked only where fewer pods are seen than the status last counted. Without this a second pod
         with the same host name would be made.

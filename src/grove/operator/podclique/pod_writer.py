@@ -105,7 +105,7 @@ class PodWriter:
         await self._patch(pod, gate_removal(pod, node_labels))
 
     async def _in_place(self, pod: Pod, step: InPlaceStep) -> None:
-        """Turns the readiness gate of a pod, or patches it. A pod that the API server lets nobody change is deleted."""
+        """Turns the readiness gate of a pod, or patches it. If the API server refuses the patch, the pod is deleted."""
         if step.gate:
             reason, message = gate_words(step.gate)
             steps = condition_steps(pod, IN_PLACE, step.gate, reason, message, self._clock.now())

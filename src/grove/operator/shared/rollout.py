@@ -7,7 +7,7 @@ is replaced, and does nothing unless the level above chose it: a new change in t
 stops what it overtakes.
 
 Pods are made from the template of their own PodClique. A PodClique gets a new template when its unit is chosen
-(`podclique.rollout.is_due`), from its own controller and from nobody else.
+(`podclique.rollout.is_due`), only from its own controller.
 
 A replica is restarted by raising one number in its owner's status, its incarnation. Every clique below reads it and
 replaces, at once, the pods that were made for a lower one: one write decides for the whole gang, so no crash leaves

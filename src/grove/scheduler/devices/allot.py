@@ -38,7 +38,7 @@ def allot(
 ) -> list[Chosen] | None:
     """Devices for each of the claims, none twice and none that is taken; None if that cannot be.
 
-    None also where no way is found within so many failures.
+    None also if no way is found within the limit of failures.
     """
     search = _Search(wants, devices, taken, failures)
     try:

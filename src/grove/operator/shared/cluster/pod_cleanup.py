@@ -94,7 +94,7 @@ async def delete_replicas(
 async def delete_ahead_of_clique(cache: Cache, client: Client, clique: PodClique) -> None:
     """The pods of a clique that goes."""
     name, part_of = clique.metadata.name, clique.metadata.labels.get(labels.PART_OF, "")
-    # By all labels that the cache follows pods by: a pod of somebody else that carries one of them is not seen there.
+    # By all labels that the cache follows pods by: a pod of another owner that carries one of them is not seen there.
     selector = f"{labelsets.set_selector(part_of)},{labels.POD_CLIQUE}={name}"
     pods = (pod for key in by_set(clique) for pod in cache.by_index(Pod, SET, key))
     if any(
