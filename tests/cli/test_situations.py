@@ -159,8 +159,9 @@ async def image_missing(world: World) -> None:
     await bound(world, 1)
     [pod] = (await world.client.list(Pod, world.namespace)).items
     waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
-    status = {"containerStatuses": [{"name": "c", "image": "x", "imageID": "", "ready": False, "restartCount": 0,
-                                     "state": {"waiting": waiting}}]}  # fmt: skip
+    image = pod.spec.containers[0].image  # a kubelet acts on a status that names another image
+    container = {"name": "c", "image": image, "imageID": "", "ready": False, "restartCount": 0}
+    status = {"containerStatuses": [{**container, "state": {"waiting": waiting}}]}
     await world.client.patch(Pod, pod.metadata.name, {"status": status}, world.namespace, subresource="status")
 
 

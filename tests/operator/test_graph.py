@@ -121,7 +121,7 @@ async def test_a_pod_knows_its_place(world: World) -> None:
     names = [variable["name"] for variable in raw["spec"]["containers"][0]["env"]]
     assert names == [
         "GROVE_PCS_NAME", "GROVE_PCS_INDEX", "GROVE_PCLQ_NAME", "GROVE_HEADLESS_SERVICE", "GROVE_PCLQ_POD_INDEX",
-        "GROVE_PCSG_NAME", "GROVE_PCSG_TEMPLATE_NUM_PODS", "GROVE_PCSG_INDEX",
+        "GROVE_REVISION", "GROVE_PCSG_NAME", "GROVE_PCSG_TEMPLATE_NUM_PODS", "GROVE_PCSG_INDEX",
     ]  # fmt: skip
 
 
