@@ -1,4 +1,4 @@
-"""The pod condition `PodStartupBlocked`: which pods wait for others, and for whom, in words.
+"""The pod condition `PodStartupBlocked`: which pods wait, and for which pods, in words.
 
 The waiting itself is done by the start-order container (`startup`); here it is only told. A pod that never had to wait
 is told nothing, so a set whose parents are quick costs no write; unless it carries the readiness gate

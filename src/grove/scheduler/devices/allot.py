@@ -283,7 +283,7 @@ class _Search:
         return [sorted(chosen, key=lambda pair: (pair[0].name, pair[1].id)) for chosen in found]
 
     def _failed(self, length: int) -> None:
-        """A choice is given up: only so many units are asked for again."""
+        """Gives up a choice and asks again for fewer units."""
         del self._units[length:]
         self._failures_left -= 1
         if self._failures_left < 0:
