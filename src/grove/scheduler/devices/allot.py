@@ -283,7 +283,7 @@ class _Search:
         return [sorted(chosen, key=lambda pair: (pair[0].name, pair[1].id)) for chosen in found]
 
     def _failed(self, length: int) -> None:
-        """Gives up a choice and asks again for fewer units."""
+        """Drops the units after the first `length` and counts a failure; raises if there were too many."""
         del self._units[length:]
         self._failures_left -= 1
         if self._failures_left < 0:
