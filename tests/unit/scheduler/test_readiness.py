@@ -33,9 +33,10 @@ def state(minimum: int = 2, *, initialized: str = "True", base: str = "", **fiel
 
 
 def seen(bound: int = 0, reserved: int = 0, pending: int = 3, **fields: Any) -> Look:
-    pods = [pod(gated=fields.pop("gated", False)) for _ in range(1)] * pending
+    gated = fields.pop("gated", False)
+    usable = {"w": bound + reserved + (0 if gated else pending)}
     rest = {"is_leaving": False, "has_stood": False, **fields}
-    return Look({"w": bound}, {"w": bound + reserved}, pods, **rest)
+    return Look({"w": bound}, {"w": bound + reserved}, [pod(gated=gated)] * pending, usable, **rest)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,20 @@ def seen(bound: int = 0, reserved: int = 0, pending: int = 3, **fields: Any) -> 
         pytest.param(state(initialized="False"), seen(), Phase.WAITING_FOR_PODS, None, id="pods are being created"),
         pytest.param(
             state(missing={Key("ns", "p0")}), seen(pending=2), Phase.WAITING_FOR_PODS, None, id="a pod is missing"
+        ),
+        pytest.param(
+            state(missing={Key("ns", "p0")}, returns=True),
+            seen(pending=2),
+            Phase.QUEUED,
+            Stage.FLOOR,
+            id="it lost every pod, and those that wait fill its minimum",
+        ),
+        pytest.param(
+            state(missing={Key("ns", "p0")}, returns=True),
+            seen(pending=1),
+            Phase.WAITING_FOR_PODS,
+            None,
+            id="it lost every pod, and those that wait are too few",
         ),
         pytest.param(state(), seen(gated=True), Phase.WAITING_FOR_GATES, None, id="its pods are gated"),
         pytest.param(state(), seen(pending=2, is_leaving=True), Phase.WAITING_FOR_PODS, None, id="a pod is leaving"),

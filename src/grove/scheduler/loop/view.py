@@ -135,7 +135,7 @@ class View:
     def look(self, gang: GangState) -> Look:
         """What there is of a gang's pods, in one pass over them."""
         bound = dict.fromkeys(gang.minima, 0)
-        reserved = dict(bound)
+        reserved, usable = dict(bound), dict(bound)
         pending: list[Pod] = []
         since: list[datetime] = []
         is_leaving = False
@@ -144,13 +144,15 @@ class View:
                 is_leaving = True
             elif self.node_of(pod):
                 reserved[group] += 1
+                usable[group] += 1
                 bound[group] += bool(self.bound_node(pod))
             elif self.is_ours(pod):
                 pending.append(pod)
+                usable[group] += not pod.is_gated
             if not gang.stood and pod.spec.node_name and (moment := self.bound_since(pod)) is not None:
                 since.append(moment)
         has_stood = any(reserved.values()) and (gang.stood or says_placed(gang.podgang, since))
-        return Look(bound, reserved, pending, is_leaving, has_stood)
+        return Look(bound, reserved, pending, usable, is_leaving, has_stood)
 
     def standing(self, gang: GangState) -> dict[str, int]:
         """Pods on nodes by group; those on their way out do not count."""

@@ -293,6 +293,8 @@ class Look(msgspec.Struct, frozen=True):
     """The same with those that have a place and no binding yet."""
     pending: Sequence[Pod]
     """Pods of ours without a place that are there to stay."""
+    usable: Mapping[str, int]
+    """Pods by group that have a place or may get one now."""
     is_leaving: bool
     """Whether any is being deleted."""
     has_stood: bool
@@ -336,7 +338,7 @@ def readiness(gang: GangState, look: Look, base: Callable[[str], Base]) -> Readi
         return _waits(WAITING_FOR_PODS, Reason(kinds.NO_PODS), brief=not is_initialized(gang.podgang))
     if not is_initialized(gang.podgang):
         return _waits(WAITING_FOR_PODS, Reason(kinds.PODS_COMING), brief=True)
-    if gang.missing:
+    if gang.missing and not (gang.returns and gang.has_minimum(look.usable)):
         return Readiness(Phase.WAITING_FOR_PODS, None, missing_pods(gang))
     if look.is_leaving:
         return _waits(WAITING_FOR_PODS, Reason(kinds.PODS_LEAVING), brief=True)
