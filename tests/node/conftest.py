@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
 from grove.api.core import Namespace, ServiceAccount
-from grove.crds.install import install
+from grove.cli import local_ready
+from grove.cli.local import operator_config
 from grove.kube.config import load_config
 from grove.kube.http import HttpClient
 from grove.local.nodes.cluster import RealCluster, real_nodes
 from grove.local.ports import free_ports
 from grove.local.process import Child, spawn
 from tests.node.images import SERVE, program_image
-from tests.node.seeing import Terminal, eventually
+from tests.node.seeing import Page, Terminal, eventually
 
 IMAGES = Path(os.environ.get("GROVE_IMAGES", "dist"))
 # A kubelet needs root and changes kernel settings, so these tests run only when they are asked for.
@@ -40,22 +43,20 @@ def bare_nodes(serve_image: Path, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture(scope="module")
 def nodes(bare_nodes: RealCluster) -> Iterator[RealCluster]:
-    """The two nodes, with `grove operator` and `grove scheduler` as processes of their own."""
+    """The two nodes with `grove operator` and `grove scheduler`, started as `grove up` starts them: with admission."""
     access = ("--kubeconfig", str(bare_nodes.kubeconfig))
-    asyncio.run(_install(bare_nodes.kubeconfig))
+    asyncio.run(local_ready.prepare(bare_nodes.kubeconfig, False, lambda line: None))
     bare_nodes.import_image(IMAGES / "grove-initc.tar")
-    health, metrics = free_ports(2)
-    config = bare_nodes.directory / "operator.yaml"
-    config.write_text(
-        "apiVersion: operator.config.grove.io/v1alpha1\nkind: OperatorConfiguration\n"
-        "leaderElection: {enabled: false}\n"
-        f"server: {{healthProbes: {{port: {health}}}, metrics: {{port: {metrics}}}}}\n"
-    )
+    config = operator_config(bare_nodes.directory, dialects=False)
+    served = ("--config", str(config.path), "--webhook-url", f"https://127.0.0.1:{config.webhooks}")
     ours = []
     try:
-        operator = ("operator", *access, "--config", str(config))
-        ours.append(grove(bare_nodes, *operator, GROVE_INIT_CONTAINER_IMAGE="grove-initc"))
-        ours.append(grove(bare_nodes, "scheduler", *access, "--port", "0"))
+        operator = grove(bare_nodes, "operator", *access, *served, GROVE_INIT_CONTAINER_IMAGE="grove-initc")
+        ours.append(operator)
+        ours.append(grove(bare_nodes, "scheduler", *access, "--port", "0", "--leader-elect"))
+        local_ready.await_probe(operator, config.probe)
+        for child in ours:
+            asyncio.run(local_ready.await_leader(bare_nodes.kubeconfig, child))
         yield bare_nodes
     finally:
         for child in ours:
@@ -67,11 +68,6 @@ def grove(cluster: RealCluster, name: str, *arguments: str, **variables: str) ->
     environment = ["env", *(f"{key}={value}" for key, value in variables.items())]
     command = [*cluster.inside, *environment, sys.executable, "-m", "grove", name, *arguments]
     return spawn(f"grove-{name}", command, cluster.directory / "logs" / f"grove-{name}.log")
-
-
-async def _install(kubeconfig: Path) -> None:
-    async with HttpClient(load_config(kubeconfig)) as client:
-        await install(client, lambda line: None)
 
 
 @pytest.fixture
@@ -92,3 +88,28 @@ async def namespace(client: HttpClient, fresh_name: str) -> AsyncIterator[str]:
 @pytest.fixture
 def terminal(nodes: RealCluster, namespace: str) -> Terminal:
     return Terminal(nodes, namespace)
+
+
+@pytest.fixture(scope="module")
+def console(nodes: RealCluster) -> Iterator[tuple[str, str]]:
+    """The address of `grove console`, and the session of a person who opened its link."""
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    child = grove(nodes, "console", "--no-open", "--port", str(port), "--kubeconfig", str(nodes.kubeconfig))
+    try:
+        link = asyncio.run(eventually(lambda: _link(child), 120.0))
+        request = Request(f"{url}/api/session", json.dumps({"link": link}).encode())
+        with urlopen(request, timeout=30) as answer:
+            yield url, json.load(answer)["session"]
+    finally:
+        child.stop(10)
+
+
+async def _link(console: Child) -> str:
+    assert console.alive(), console.log_tail()
+    return console.log.read_text().partition("/#link=")[2].strip()
+
+
+@pytest.fixture
+def page(console: tuple[str, str], namespace: str) -> Page:
+    return Page(*console, namespace)

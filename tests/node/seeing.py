@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -157,3 +158,20 @@ class Terminal:
         out, err = await asyncio.wait_for(process.communicate(said.encode()), 60)
         assert process.returncode is not None
         return process.returncode, out.decode(), err.decode()
+
+
+class Page:
+    """The console of a cluster as its page asks it, for one namespace."""
+
+    def __init__(self, url: str, session: str, namespace: str) -> None:
+        self._url, self._namespace = url, namespace
+        self._headers = {"Authorization": f"Bearer {session}"}
+
+    async def ask(self, question: str, name: str) -> str:
+        """The console's answer about a set, as text; empty if it has none."""
+        asked = json.dumps({"namespace": self._namespace, "name": name})
+        async with (
+            aiohttp.ClientSession() as http,
+            http.post(f"{self._url}/api/ask/{question}", data=asked, headers=self._headers) as answer,
+        ):
+            return await answer.text() if answer.status == 200 else ""
