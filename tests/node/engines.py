@@ -63,7 +63,8 @@ class Stage:
         return self.cluster.kubectl("-n", self.namespace, *arguments, stdin=stdin, check=check)
 
     def apply(self, objects: Objects) -> None:
-        self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+        listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+        self.until("the objects are applied", lambda: self.kubectl("apply", "-f", "-", stdin=listed))
 
     def pods(self, role: str = "") -> Objects:
         """Pods that are not being deleted, of one clique by its name in the template, or all."""
@@ -75,13 +76,17 @@ class Stage:
         return [pod for pod in self.pods(role) if is_ready(pod)]
 
     def until(self, what: str, look: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
-        """The first truthy answer of `look`."""
-        end = time.monotonic() + patience_s
-        while not (seen := look()):
+        """The first truthy answer of `look`. An error of kubectl counts as not yet: a busy machine is slow."""
+        end, last = time.monotonic() + patience_s, ""
+        while True:
+            try:
+                if seen := look():
+                    return seen
+            except RuntimeError as problem:
+                last = str(problem)
             if time.monotonic() > end:
-                raise AssertionError(f"not in {patience_s:.0f} s: {what}\n{self.picture()}")
+                raise AssertionError(f"not in {patience_s:.0f} s: {what}\n{last}\n{self.picture()}")
             time.sleep(0.5)
-        return seen
 
     def picture(self) -> str:
         """What a person would look at first."""

@@ -204,7 +204,9 @@ def replicas(stage: Stage, group: str) -> int:
     return count
 
 
-def test_dynamo_answers_and_decode_grows_with_its_kv_cache(nodes: RealCluster, metrics: None, stage: Stage) -> None:
+def test_dynamo_grows_prefill_on_its_queue_and_decode_on_its_cache_and_prefill_goes_to_zero_and_back(
+    nodes: RealCluster, metrics: None, stage: Stage
+) -> None:
     nodes.import_image(ARCHIVES / "dynamo.tar")
     nodes.kubectl("apply", "-f", str(SAMPLES / "dynamo" / "crd.yaml"))
     stage.apply(manifest("dynamo"))
@@ -214,7 +216,15 @@ def test_dynamo_answers_and_decode_grows_with_its_kv_cache(nodes: RealCluster, m
 
     load = ("--model", "tiny", "--chat", "--clients", "24", "--words", "80", "--tokens", "96")
     with stage.load(url, *load) as counts:
-        stage.until("decode grows", lambda: replicas(stage, "decode") > 1)
-        stage.until("the new decode worker is ready", lambda: len(stage.ready("decode")) > 1)
-    print(f"decode under load: {counts}")
+        for part in ("prefill", "decode"):
+            stage.until(f"{part} grows", lambda part=part: replicas(stage, part) > 1)
+            stage.until(f"a new {part} worker is ready", lambda part=part: len(stage.ready(part)) > 1)
+    print(f"under load: {counts}; prefill {replicas(stage, 'prefill')}, decode {replicas(stage, 'decode')}")
     assert counts.answered > 0
+
+    stage.kubectl("scale", "podcliquescalinggroup/dynamo-0-prefill", "--replicas=0")
+    stage.until("no prefill worker is left", lambda: not stage.pods("prefill"))
+    assert replicas(stage, "prefill") == 0, "an HPA leaves a group at 0 alone"
+    stage.kubectl("scale", "podcliquescalinggroup/dynamo-0-prefill", "--replicas=1")
+    stage.until("a prefill worker is ready", lambda: stage.ready("prefill"))
+    print(f"after zero the mock engine wrote: {stage.answers(url, 'tiny', '--chat')}")

@@ -31,9 +31,9 @@ class Story:
         self._load: Any = importlib.import_module("load")
 
     def apply(self, manifest: str) -> float:
-        """Applies YAML; the moment before."""
+        """Applies YAML, again if the API server is too busy to answer; the moment before."""
         began = time.monotonic()
-        self.cluster.kubectl("apply", "-f", "-", stdin=manifest)
+        self.until("the manifest is applied", lambda: self.cluster.kubectl("apply", "-f", "-", stdin=manifest))
         return began
 
     def manifest(self, sample: str, file: str = "manifest.yaml") -> str:
@@ -71,11 +71,17 @@ class Story:
         return [pod for pod in self.pods(selector) if _is_ready(pod)]
 
     def until(self, what: str, look: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
-        end = time.monotonic() + patience_s
-        while not look():
+        """Returns when `look` finds something. An error of kubectl counts as not yet: a busy machine is slow."""
+        end, last = time.monotonic() + patience_s, ""
+        while True:
+            try:
+                if look():
+                    return
+            except (RuntimeError, KeyError, IndexError) as problem:
+                last = f"{type(problem).__name__}: {problem}"
             if time.monotonic() > end:
                 pods = self.cluster.kubectl("get", "pods", "-o", "wide", check=False)
-                raise RuntimeError(f"not within {patience_s:.0f} s: {what}\n{pods}")
+                raise RuntimeError(f"not within {patience_s:.0f} s: {what}\n{last}\n{pods}")
             time.sleep(0.5)
 
     def kill(self, pod: dict[str, Any]) -> None:
@@ -214,7 +220,11 @@ def dynamo_scales(story: Story) -> None:
     try:
         story.until("a part grows", lambda: replicas("prefill") + replicas("decode") > 2)
         first_s = time.monotonic() - began
-        story.until("a new worker is ready", lambda: len(story.ready("app=dynamo,part in (prefill, decode)")) > 2)
+        for part in ("prefill", "decode"):
+            story.until(f"{part} grows", lambda part=part: replicas(part) > 1)
+            story.until(
+                f"a new {part} worker is ready", lambda part=part: len(story.ready(f"app=dynamo,part={part}")) > 1
+            )
     finally:
         counts = load.stop()
     seen = f"prefill {replicas('prefill')}, decode {replicas('decode')} workers"
