@@ -16,8 +16,8 @@ import msgspec
 
 from grove.api.koordinator import QUOTA, Device
 from grove.scheduler.cluster.snapshot import Snapshot, cluster
-from grove.scheduler.devices.device_objects import CORE, read_devices
-from grove.scheduler.devices.minors import FREE_CORE, PREFIX, Allotment, MinorsVacancy, Used, Want
+from grove.scheduler.devices.gpu_cards import FREE_CORE, PREFIX, Allotment, CardRequest, CardVacancy, UsedCards
+from grove.scheduler.devices.koordinator_objects import CORE, read_devices
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
 from grove.scheduler.evict.running import Running
 from grove.scheduler.evict.victims import Vacancies
@@ -25,9 +25,9 @@ from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.facts import HOSTNAME, PODS, NodeFacts, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup
 from grove.scheduler.model.seams import Applicant
-from grove.scheduler.policy.queues import Queue, QueueTree
-from grove.scheduler.policy.quota import FixedUse, Quota
+from grove.scheduler.policy.queue_tree import QueueTree, QuotaQueue
 from grove.scheduler.policy.quota_objects import ELASTIC, QueueObjects
+from grove.scheduler.policy.quota_policy import FixedUse, Quota
 from grove.scheduler.solve.place import place
 from tests.bench.figures import Figure
 from tests.bench.scheduler_bench import GPU, TOPOLOGY, nodes, shape
@@ -39,12 +39,13 @@ ROUNDS = 15
 
 def queues() -> QueueObjects:
     """One root, 19 departments, 180 teams."""
-    found = [Queue(f"{ELASTIC}/root", "", {GPU: 80_000}, {GPU: 80_000})]
+    found = [QuotaQueue(f"{ELASTIC}/root", "", {GPU: 80_000}, {GPU: 80_000})]
     found += (
-        Queue(f"{ELASTIC}/d{n}", f"{ELASTIC}/root", {GPU: 4_000}, {GPU: 80_000}, {GPU: 1}) for n in range(DEPARTMENTS)
+        QuotaQueue(f"{ELASTIC}/d{n}", f"{ELASTIC}/root", {GPU: 4_000}, {GPU: 80_000}, {GPU: 1})
+        for n in range(DEPARTMENTS)
     )
     found += (
-        Queue(f"{ELASTIC}/t{n}", f"{ELASTIC}/d{n % DEPARTMENTS}", {GPU: 400}, {GPU: 8_000}, {GPU: 1})
+        QuotaQueue(f"{ELASTIC}/t{n}", f"{ELASTIC}/d{n % DEPARTMENTS}", {GPU: 400}, {GPU: 8_000}, {GPU: 1})
         for n in range(TEAMS)
     )
     return QueueObjects(QueueTree(found), kinds=frozenset({ELASTIC}))
@@ -149,14 +150,14 @@ def _preempted() -> float:
 
 def _halves() -> float:
     """Two halves of a card have to go for a whole one: what comes free is worked out card by card."""
-    whole_card = Want(1)
+    whole_card = CardRequest(1)
     name = f"{PREFIX}{whole_card.words}"
     devices = read_devices(msgspec.convert(device("any", 8), Device))
     half, card = Shape(((CORE, 50), (PODS, 1))), Shape(((CORE, 100), (FREE_CORE, 100), (name, 1), (PODS, 1)))
     names = [f"node-{number:04}" for number in range(1_000)]
     has = {CORE: 800, PODS: 64, name: 0, FREE_CORE: 0}
     fleet = cluster(NodeFacts(node, has, {HOSTNAME: node}) for node in names)
-    used: dict[str, Used] = {}
+    used: dict[str, UsedCards] = {}
     running = []
     for node in names:
         pods = [PodFacts(f"{node}-{i}", "bench", f"{node}-{i}", half, node=node) for i in range(16)]
@@ -165,12 +166,12 @@ def _halves() -> float:
             running.append(Running(one.name, 0, (one,), {}))
         memory = devices.cards[0].size // 2
         given = {one.uid: Allotment(((i // 2, 50, memory),)) for i, one in enumerate(pods)}
-        used[node] = Used(devices, devices.kind, given)
+        used[node] = UsedCards(devices, devices.kind, given)
     members = tuple(PodFacts(f"whole-{i}", "bench", f"whole-{i}", card, group="w") for i in range(100))
     gang = Gang("bench/whole", Branch("whole", (PodGroup("w", 100, members),)), 1000)
 
     def victims() -> Victims | NoVictims:
-        return preempt(fleet, gang, running, vacancies=Vacancies([MinorsVacancy(used, {name: whole_card})]))
+        return preempt(fleet, gang, running, vacancies=Vacancies([CardVacancy(used, {name: whole_card})]))
 
     found = victims()
     assert isinstance(found, Victims), found

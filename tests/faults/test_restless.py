@@ -38,7 +38,7 @@ from grove.api.podgang import PodGang
 from grove.kube.errors import KubeError
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration, Seconds
-from grove.scheduler.volumes.claims import SELECTED_NODE
+from grove.scheduler.volumes.volume_claims import SELECTED_NODE
 from grove.show.reasons import sentence
 from grove.sim.cluster import SimCluster, own_crds
 from grove.sim.loop import run

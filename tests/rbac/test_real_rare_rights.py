@@ -17,7 +17,7 @@ from grove.kube.clock import SYSTEM
 from grove.kube.config import load_config
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
-from grove.scheduler.volumes.claims import SELECTED_NODE
+from grove.scheduler.volumes.volume_claims import SELECTED_NODE
 from grove.sim.nodes import FakeNodes
 from grove.sim.topology import Topology
 from tests.rbac.rights import accounts, documents

@@ -13,9 +13,9 @@ from tests.support.gangs import Bench, pod_json, scheduling
 from grove.api.core import Pod
 from grove.api.koordinator import Device
 from grove.api.meta import Json
-from grove.scheduler.devices.minors import PREFIX, NodeDevices
+from grove.scheduler.devices.gpu_cards import PREFIX, NodeDevices
 from grove.scheduler.loop import view as view_module
-from grove.scheduler.loop.sources import MOST_UNUSED
+from grove.scheduler.sources.node_sources import MOST_UNUSED
 
 K = "koordinator.sh/"
 

@@ -21,8 +21,8 @@ from grove.api.core import (
 from grove.api.labels import GANG_TIMEOUT
 from grove.api.meta import Json, find_condition
 from grove.api.podgang import PodGang
-from grove.scheduler.policy.gangs import GangState
-from grove.scheduler.policy.life import AttemptBegan, Looked, Phase
+from grove.scheduler.policy.gang_life import AttemptBegan, Looked, Phase
+from grove.scheduler.policy.gang_state import GangState
 
 
 @pytest.fixture

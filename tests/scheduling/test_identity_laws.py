@@ -41,7 +41,7 @@ from grove.api.podgang import PodGang
 from grove.kube.errors import KubeError, NotFound, NotLeader
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration
-from grove.scheduler.policy.life import ENGAGED, Phase
+from grove.scheduler.policy.gang_life import ENGAGED, Phase
 from grove.show.reasons import sentence
 from grove.sim.client import SimClient
 from grove.sim.cluster import SimCluster

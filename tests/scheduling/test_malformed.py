@@ -14,11 +14,11 @@ from grove.api.koordinator import Device, Reservation
 from grove.api.labels import GANG_TIMEOUT
 from grove.api.meta import Json
 from grove.api.podgang import PodGang
-from grove.scheduler.loop import holding
-from grove.scheduler.loop.cycle import Intake
-from grove.scheduler.loop.minors import Minors
-from grove.scheduler.loop.reserving import Reserving
+from grove.scheduler.loop import long_wait_holds as holding
+from grove.scheduler.loop.cycle import QueueUpdater
+from grove.scheduler.loop.pending_reservations import PendingReservations
 from grove.scheduler.model.config import Seconds
+from grove.scheduler.sources.koordinator_devices import KoordinatorDevices
 
 pytestmark = pytest.mark.simulated
 
@@ -110,10 +110,10 @@ async def test_one_object_that_cannot_be_read_stops_nobody(cluster: Any, make: M
 @pytest.mark.parametrize(
     ("house", "step"),
     [
-        pytest.param(Intake, "_consider_gang", id="a look at a gang"),
+        pytest.param(QueueUpdater, "_consider_gang", id="a look at a gang"),
         pytest.param(holding, "tree_of", id="a gang for which nodes are to be held"),
-        pytest.param(Reserving, "_offer", id="a reservation that waits"),
-        pytest.param(Minors, "refresh", id="what a source counts on nodes"),
+        pytest.param(PendingReservations, "_offer", id="a reservation that waits"),
+        pytest.param(KoordinatorDevices, "refresh", id="what a source counts on nodes"),
     ],
 )
 async def test_a_step_that_fails_for_one_stops_nobody(

@@ -15,7 +15,7 @@ from tests.support.late import Late
 from grove.api.core import Event, Pod, PriorityClass
 from grove.api.koordinator import Device
 from grove.api.podgang import PodGang
-from grove.scheduler.loop.asked import Answers
+from grove.scheduler.loop.diagnosis import LiveDiagnosis
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.replay.journal import Journal
 from grove.scheduler.replay.replay import replay
@@ -201,7 +201,7 @@ async def test_one_that_only_follows_explains_shares_that_are_asked_for_after_it
             await apply_wanting(bench, "late", HALF, "low")
             await cluster.settle(0.5)
             state = onlooker.view.gangs[f"{bench.namespace}/late"]
-            found = Answers(onlooker.view).diagnose(state).explanation
+            found = LiveDiagnosis(onlooker.view).diagnose(state).explanation
             assert found is not None
             assert found.fits, found.why
 

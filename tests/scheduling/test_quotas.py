@@ -19,11 +19,11 @@ from grove.api.koordinator import Device, ElasticQuota
 from grove.api.meta import Object, Resource
 from grove.api.podgang import PodGang
 from grove.scheduler.loop import live
-from grove.scheduler.loop.asked import Answers
-from grove.scheduler.loop.placing import Placing
-from grove.scheduler.loop.quotas import watch_queues
+from grove.scheduler.loop.diagnosis import LiveDiagnosis
+from grove.scheduler.loop.placing import UnitPlacer
+from grove.scheduler.loop.quota_follower import watch_queues
 from grove.scheduler.model.reasons import MAY_CALL_BACK
-from grove.scheduler.policy.queue import Order
+from grove.scheduler.policy.waiting_queue import Order
 from grove.show.reasons import sentence
 from grove.sim.loop import run
 from grove.sim.topology import HOST, Topology
@@ -156,13 +156,13 @@ async def test_who_waits_for_room_is_not_tried_again_because_somebody_asks_for_l
 ) -> None:
     """Shares change with every gang that stops waiting; that helps those whom a quota kept out."""
     tried: Counter[str] = Counter()
-    decide = Placing.decide
+    decide = UnitPlacer.decide
 
-    async def noted(self: Placing, name: str, order: Order) -> Any:
+    async def noted(self: UnitPlacer, name: str, order: Order) -> Any:
         tried[name.rpartition("/")[2]] += 1
         return await decide(self, name, order)
 
-    monkeypatch.setattr(Placing, "decide", noted)
+    monkeypatch.setattr(UnitPlacer, "decide", noted)
     async with scheduling(cluster) as bench:
         await bench.add_nodes(2)
         await quotas(elastic(own(bench, "a"), bench.namespace, 2, 3))
@@ -229,7 +229,7 @@ async def test_explain_says_whether_calling_back_would_help(
         await bench.apply(gang("b2", group("w", wanted), labels=team(bench, "b")))
         await bench.condition("b2", status="False")
         view = bench.scheduler.view
-        found = Answers(view).diagnose(view.gangs[f"{bench.namespace}/b2"], most=0).explanation
+        found = LiveDiagnosis(view).diagnose(view.gangs[f"{bench.namespace}/b2"], most=0).explanation
         assert found is not None
         (said,) = [sentence(one) for one in found.findings if one.kind == MAY_CALL_BACK]
         assert said.startswith(f"queue {own(bench, 'b')} uses {2 if running else 0} of its share of ")

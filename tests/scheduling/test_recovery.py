@@ -17,8 +17,8 @@ from grove.api.podgang import HeldCapacity, PodGang
 from grove.kube.client import WatchEvent
 from grove.kube.clock import Clock
 from grove.kube.errors import Forbidden
-from grove.scheduler.loop.holding import Holding
 from grove.scheduler.loop.live import Scheduler
+from grove.scheduler.loop.long_wait_holds import LongWaitHolds
 from grove.scheduler.model.config import SchedulerConfiguration, Seconds
 from grove.show.reasons import sentence
 from grove.sim.client import SimClient
@@ -224,9 +224,9 @@ def test_who_gets_the_lease_knows_what_the_last_leader_bound(watches: str) -> No
 
 def test_a_back_off_that_ends_in_the_middle_of_a_turn_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     """When the turn began the gang was not to be tried yet, and when it ended no moment lay ahead."""
-    quick = Holding.resume
+    quick = LongWaitHolds.resume
 
-    async def slow(self: Holding) -> None:
+    async def slow(self: LongWaitHolds) -> None:
         await asyncio.sleep(0.02)
         await quick(self)
 
@@ -240,7 +240,7 @@ def test_a_back_off_that_ends_in_the_middle_of_a_turn_is_not_missed(monkeypatch:
             assert waiting is not None
             before = waiting.failures
             waiting.not_before_s = asyncio.get_running_loop().time() + 0.01
-            monkeypatch.setattr(Holding, "resume", slow)
+            monkeypatch.setattr(LongWaitHolds, "resume", slow)
             scheduler.view.help_anybody()
             await asyncio.sleep(5)
             after = waiting.failures

@@ -14,11 +14,11 @@ from tests.support.gangs import Gang, gang, gang_json, group, member_json, pod_j
 from grove.api.core import Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from grove.api.meta import Json, find_condition
 from grove.api.podgang import PodGang
-from grove.scheduler.loop import holding
-from grove.scheduler.loop.holding import Holding
+from grove.scheduler.loop import long_wait_holds as holding
 from grove.scheduler.loop.live import Scheduler
+from grove.scheduler.loop.long_wait_holds import LongWaitHolds
 from grove.scheduler.model.config import SchedulerConfiguration, Seconds
-from grove.scheduler.policy.changes import Changes
+from grove.scheduler.policy.cluster_changes import Changes
 from grove.show.reasons import sentence
 from grove.sim.client import SimClient
 from grove.sim.cluster import SimCluster
@@ -128,9 +128,9 @@ def test_when_a_held_node_is_lost_another_one_is_held_in_its_place(cordoned: boo
 
 def test_a_gang_that_nothing_can_be_held_for_costs_no_turns_either(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn takes time: what is due at its end must not be due again at the end of the next one, and so on."""
-    quick = Holding.resume
+    quick = LongWaitHolds.resume
 
-    async def slow(self: Holding) -> None:
+    async def slow(self: LongWaitHolds) -> None:
         await asyncio.sleep(0.001)
         await quick(self)
 
@@ -142,7 +142,7 @@ def test_a_gang_that_nothing_can_be_held_for_costs_no_turns_either(monkeypatch: 
             await asyncio.sleep(1)
             return scheduler.cycles - before
 
-    monkeypatch.setattr(Holding, "resume", slow)
+    monkeypatch.setattr(LongWaitHolds, "resume", slow)
     assert run(story()) <= 1
 
 

@@ -30,8 +30,8 @@ from grove.api.podgang import PodGang
 from grove.kube.client import WatchEvent
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.loop.decisions import Decider
-from grove.scheduler.loop.placing import Placing
-from grove.scheduler.policy.queue import Order
+from grove.scheduler.loop.placing import UnitPlacer
+from grove.scheduler.policy.waiting_queue import Order
 from grove.sim.client import SimClient
 from grove.sim.topology import ZONE
 
@@ -474,13 +474,13 @@ async def test_a_claim_is_no_reason_to_try_again_for_who_has_none(
 ) -> None:
     """Claims come and go all the time in a large cluster, and many wait there."""
     tried: list[str] = []
-    decide = Placing.decide
+    decide = UnitPlacer.decide
 
-    async def noted(self: Placing, name: str, order: Order) -> Any:
+    async def noted(self: UnitPlacer, name: str, order: Order) -> Any:
         tried.append(name.rpartition("/")[2])
         return await decide(self, name, order)
 
-    monkeypatch.setattr(Placing, "decide", noted)
+    monkeypatch.setattr(UnitPlacer, "decide", noted)
     async with scheduling(cluster) as bench:
         await zone(bench, "a", 1)
         await bench.apply(gang("large", group("w", 1, gpus=2)))

@@ -79,7 +79,7 @@ async def scores_answer(
     """Where the gangs are or would go, by score, beside the next best place."""
     from grove.cli.judged import looking
     from grove.cli.subjects import subject
-    from grove.scheduler.loop.asked import scored_places
+    from grove.scheduler.loop.diagnosis import scored_places
 
     asked = await subject(client, namespace, name)
     async with looking(client, settings) as scheduler:
@@ -165,10 +165,10 @@ async def tree_answer(client: Client) -> Answer:
     """The tree of queues as rows."""
     from grove.cli.judged import looking
     from grove.scheduler.explain.explanation import queue_rows
-    from grove.scheduler.loop.asked import Answers
+    from grove.scheduler.loop.diagnosis import LiveDiagnosis
 
     async with looking(client) as scheduler:
-        Answers(scheduler.view).tell_queues()
+        LiveDiagnosis(scheduler.view).tell_queues()
         rows = queue_rows(scheduler.quotas.policy, scheduler.view.snapshot)
 
     def paint(width: int) -> RenderableType:
@@ -216,13 +216,13 @@ async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, names
     from grove.api.meta import Key
     from grove.cli.judged import diagnosed, judged_with
     from grove.scheduler.explain.explanation import queue_rows
-    from grove.scheduler.loop.asked import Answers
+    from grove.scheduler.loop.diagnosis import LiveDiagnosis
     from grove.show.gangs import gang_verdict
     from grove.show.queue import line_of
     from grove.show.verdict import code_of
 
     view = scheduler.view
-    answers = Answers(view)
+    answers = LiveDiagnosis(view)
     answers.tell_queues()
     waiting = [(one, view.gangs[f"{one.namespace}/{one.name}"].podgang) for one in answers.waiting_line()]
     waiting = [(one, gang) for one, gang in waiting if namespace in ("", one.namespace)]

@@ -96,10 +96,10 @@ def _unready(seen: Seen) -> bool:
 
 def diagnosed(scheduler: Scheduler, gangs: Sequence[PodGang], most: int) -> dict[Key, Diagnosis]:
     """What the scheduler would say of these gangs now."""
-    from grove.scheduler.loop.asked import Answers
+    from grove.scheduler.loop.diagnosis import LiveDiagnosis
 
     view = scheduler.view
-    answers = Answers(view, scheduler.config.node_policy)
+    answers = LiveDiagnosis(view, scheduler.config.node_policy)
     answers.tell_queues()
     states = ((gang.metadata.key, view.gangs.get(str(gang.metadata.key))) for gang in gangs)
     return {

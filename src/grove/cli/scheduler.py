@@ -61,7 +61,7 @@ async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Pat
     from grove.kube.run import probes
     from grove.scheduler.loop.live import Scheduler
     from grove.scheduler.loop.metrics import watch_headroom
-    from grove.scheduler.loop.quotas import watch_queues
+    from grove.scheduler.loop.quota_follower import watch_queues
     from grove.scheduler.replay.journal import Journal, RecordedSnapshot
     from grove.show.reasons import sentence
 

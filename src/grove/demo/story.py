@@ -29,7 +29,7 @@ from grove.kube.errors import ApiError
 from grove.plan.strict import faults_of
 from grove.plan.world import PATIENCE_S, World, shaped
 from grove.scheduler.explain.explanation import queue_rows
-from grove.scheduler.loop.asked import Answers
+from grove.scheduler.loop.diagnosis import LiveDiagnosis
 from grove.show.gangs import Verdict, gang_verdict
 from grove.show.tree import tree_of
 from grove.sim.load import Engine
@@ -148,7 +148,7 @@ class Story:
         view = self.world.scheduler.view
         for gang in self._refused(set):
             state = view.gangs.get(str(gang.metadata.key))
-            found = Answers(view).diagnose(state) if state is not None else None
+            found = LiveDiagnosis(view).diagnose(state) if state is not None else None
             if found is None or found.explanation is None:
                 continue
             self._explained[set] = gang_verdict(self.world.seen(), gang, found)

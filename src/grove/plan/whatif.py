@@ -21,8 +21,8 @@ from grove.api.podgang import PodGang
 from grove.api.words import many
 from grove.plan.displaced import Displaced, bystanders, displaced
 from grove.plan.world import World
-from grove.scheduler.loop.asked import Answers
-from grove.scheduler.loop.trees import tree_of
+from grove.scheduler.loop.diagnosis import LiveDiagnosis
+from grove.scheduler.loop.gang_trees import tree_of
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.gang import BadGang
 from grove.scheduler.model.reasons import named
@@ -107,7 +107,7 @@ async def planned(
     seen = world.seen()
     here = {pod.metadata.uid for pod in seen.pods if not pod.metadata.is_deleting}
     seen = replace(seen, pods=[pod for pod in seen.pods if _set_of(pod) in concerned])
-    answers = Answers(world.scheduler.view, world.scheduler.config.node_policy)
+    answers = LiveDiagnosis(world.scheduler.view, world.scheduler.config.node_policy)
     gangs = tuple(
         _gang_plan(world, seen, answers, gang, before.keys(), lived, frozenset(drained))
         for gang in sorted(
@@ -191,7 +191,7 @@ def _is_answered(world: World, gang: PodGang, stand: set[str]) -> bool:
 
 
 def _gang_plan(
-    world: World, seen: Seen, answers: Answers, gang: PodGang, before: Container[str], lived: Container[Key],
+    world: World, seen: Seen, answers: LiveDiagnosis, gang: PodGang, before: Container[str], lived: Container[Key],
     drained: frozenset[str],
 ) -> GangPlan:  # fmt: skip
     key = gang.metadata.key

@@ -10,7 +10,7 @@ randomness; budgets are counted in steps. So the live loop, plans, explanations,
     feasible_nodes(snapshot, pod)         -> [names]                  kube-scheduler's filters, for one pod
 
 From the outside in: `model` is what is asked and answered, `cluster` the state, `filters`, `devices` and `volumes` say
-which nodes are open to a pod, `solve` finds a placement, `evict` makes room, `explain` talks about it, `policy`
-says who is next. `loop` is the only part with I/O; `replay` plays its journal again. Something new joins behind one of
-four seams (`model.seams`); `standard` has the scheduler's own members.
+which nodes are open to a pod, `solve` finds a placement, `evict` chooses victims, `explain` gives reasons, `policy`
+orders waiting units. Only `loop` and `sources` do I/O; `replay` plays the journal of the loop again. Something new
+joins behind one of four seams (`model.seams`); `standard` has the scheduler's own members.
 """

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from grove.scheduler.filters.nodes import Blocked, HostPorts, NodeSelectors, SoftTaints, Taints, Volumes
-from grove.scheduler.filters.scores import (
+from grove.scheduler.filters.node_filters import Blocked, HostPorts, NodeSelectors, SoftTaints, Taints, Volumes
+from grove.scheduler.filters.node_scores import (
     GpuCapability,
     NetworkAffinity,
     NetworkBandwidth,

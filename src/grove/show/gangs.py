@@ -151,7 +151,7 @@ def _nobody_selected(seen: Seen, gang: PodGang) -> str:
 
 def _shut_nodes(seen: Seen, gang: PodGang) -> dict[str, list[str]]:
     """Nodes that are closed to the gang's pods, by what closes them."""
-    from grove.scheduler.filters.nodes import hard_taints_tolerated  # here, as above
+    from grove.scheduler.filters.node_filters import hard_taints_tolerated  # here, as above
 
     pods = seen.pods_of_gang.get(gang.metadata.key, [])
     found: dict[str, list[str]] = {}

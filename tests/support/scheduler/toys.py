@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Collection, Hashable, Mapping, Sequence
 import numpy as np
 
 from grove.api.core import Pod
-from grove.scheduler.cluster.nodes import Ints, Mask
+from grove.scheduler.cluster.node_table import Ints, Mask
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import Running
 from grove.scheduler.model.facts import PodFacts, Shape

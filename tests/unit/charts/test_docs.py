@@ -13,7 +13,7 @@ from grove.api import env, labelsets
 from grove.cli.main import LazyGroup
 from grove.config import load_configuration
 from grove.scheduler.model.config import load_configuration as load_scheduler_configuration
-from grove.scheduler.policy import gangs
+from grove.scheduler.policy import gang_state as gangs
 
 ROOT = Path(__file__).parents[3]
 PAGES = ("concepts", "install", "naming", "troubleshooting")

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grove.api.core import DeviceClass, ResourceSlice
-from grove.scheduler.devices.allot import MOST_DEVICES, allot, copies, device_signature
-from grove.scheduler.devices.devices import ANY, SHARED, Asked, Device, Inventory, is_shorthand
-from grove.scheduler.devices.wants import MatchAttribute, Wants, counted, read_wants, set_name
+from grove.scheduler.devices.claim_requests import ClaimRequests, MatchAttribute, counted, read_wants, set_name
+from grove.scheduler.devices.device_allocation import MOST_DEVICES, allot, copies, device_signature
+from grove.scheduler.devices.device_inventory import ANY, SHARED, Device, DeviceInventory, DeviceRequest, is_shorthand
 
 DRIVER = "gpu.example.com"
 NUMA = f"{DRIVER}/numa"
@@ -24,15 +24,15 @@ def device(name: str, node: str = "n1", **attributes: object) -> Device:
     return Device((DRIVER, node, name), node, None, {f"{DRIVER}/{key}": value for key, value in attributes.items()})
 
 
-def ask(name: str, count: int, *texts: str) -> Asked:
-    return Asked(name, "gpu", count, texts)
+def ask(name: str, count: int, *texts: str) -> DeviceRequest:
+    return DeviceRequest(name, "gpu", count, texts)
 
 
-def plain(*asked: Asked) -> Wants:
-    return Wants(tuple((one,) for one in asked))
+def plain(*asked: DeviceRequest) -> ClaimRequests:
+    return ClaimRequests(tuple((one,) for one in asked))
 
 
-def names(wants: list[Wants], devices: list[Device], taken: tuple[str, ...] = ()) -> list[list[str]] | None:
+def names(wants: list[ClaimRequests], devices: list[Device], taken: tuple[str, ...] = ()) -> list[list[str]] | None:
     """`request=device` of each claim."""
     found = allot(wants, devices, {(DRIVER, "n1", name) for name in taken})
     return None if found is None else [[f"{asked.name}={d.id[2]}" for asked, d in chosen] for chosen in found]
@@ -57,7 +57,7 @@ def names(wants: list[Wants], devices: list[Device], taken: tuple[str, ...] = ()
         pytest.param([ask("all", 0), ask("again", 0)], (), None, id="all cannot be had twice"),
     ],
 )
-def test_one_claim(asked: list[Asked], taken: tuple[str, ...], want: list[str] | None) -> None:
+def test_one_claim(asked: list[DeviceRequest], taken: tuple[str, ...], want: list[str] | None) -> None:
     devices = [device("small", size="small"), device("large", size="large")]
     found = names([plain(*asked)], devices, taken)
     assert (None if found is None else found[0]) == want
@@ -73,14 +73,14 @@ def test_one_claim(asked: list[Asked], taken: tuple[str, ...], want: list[str] |
 )
 def test_alternatives_in_order(taken: tuple[str, ...], want: list[str] | None) -> None:
     devices = [device("l0", size="large"), device("s0", size="small"), device("s1", size="small")]
-    wants = Wants(((ask("r/big", 1, LARGE), ask("r/pair", 2, SMALL)),))
+    wants = ClaimRequests(((ask("r/big", 1, LARGE), ask("r/pair", 2, SMALL)),))
     found = names([wants], devices, taken)
     assert (None if found is None else found[0]) == want
 
 
 def test_an_alternative_gives_way_when_another_request_needs_its_device() -> None:
     devices = [device("l0", size="large"), device("s0", size="small")]
-    wants = Wants(((ask("r/big", 1, LARGE), ask("r/small", 1, SMALL)), (ask("big", 1, LARGE),)))
+    wants = ClaimRequests(((ask("r/big", 1, LARGE), ask("r/small", 1, SMALL)), (ask("big", 1, LARGE),)))
     assert names([wants], devices) == [["big=l0", "r/small=s0"]]
 
 
@@ -96,31 +96,35 @@ def test_an_alternative_gives_way_when_another_request_needs_its_device() -> Non
 def test_devices_that_must_share_an_attribute(same: MatchAttribute, want: list[str] | None) -> None:
     """d0 is alone; d1 and d3 are together; d2 does not say where it is."""
     devices = [device("d0", numa=0), device("d1", numa=1), device("d2"), device("d3", numa=1)]
-    wants = Wants(((ask("a", 1),), (ask("b", 1),)), (same,))
+    wants = ClaimRequests(((ask("a", 1),), (ask("b", 1),)), (same,))
     found = names([wants], devices)
     assert (None if found is None else found[0]) == want
 
 
 def test_a_number_and_a_truth_value_are_not_the_same() -> None:
     assert (
-        names([Wants(((ask("a", 2),),), (MatchAttribute(NUMA),))], [device("x", numa=1), device("y", numa=True)])
+        names(
+            [ClaimRequests(((ask("a", 2),),), (MatchAttribute(NUMA),))], [device("x", numa=1), device("y", numa=True)]
+        )
         is None
     )
 
 
 def test_all_devices_must_share_it_too() -> None:
-    alike = Wants(((ask("all", 0),),), (MatchAttribute(NUMA),))
+    alike = ClaimRequests(((ask("all", 0),),), (MatchAttribute(NUMA),))
     assert names([alike], [device("x", numa=1), device("y", numa=1)]) == [["all=x", "all=y"]]
     assert names([alike], [device("x", numa=1), device("y", numa=2)]) is None
 
 
 def test_a_constraint_on_a_request_covers_its_alternatives() -> None:
-    wants = Wants(((ask("r/one", 1), ask("r/two", 2)), (ask("s", 1),)), (MatchAttribute(NUMA, frozenset(("r", "s"))),))
+    wants = ClaimRequests(
+        ((ask("r/one", 1), ask("r/two", 2)), (ask("s", 1),)), (MatchAttribute(NUMA, frozenset(("r", "s"))),)
+    )
     assert names([wants], [device("x", numa=1), device("y", numa=2), device("z", numa=2)]) == [["r/one=y", "s=z"]]
 
 
 def test_claims_do_not_share_each_others_constraints() -> None:
-    pair = Wants(((ask("p", 2),),), (MatchAttribute(NUMA),))
+    pair = ClaimRequests(((ask("p", 2),),), (MatchAttribute(NUMA),))
     devices = [device(f"d{i}", numa=i // 2) for i in range(4)]
     assert names([pair, pair], devices) == [["p=d0", "p=d1"], ["p=d2", "p=d3"]]
 
@@ -138,12 +142,12 @@ def test_a_claim_has_no_more_devices_than_the_api_allows() -> None:
         pytest.param(plain(ask("any", 2)), 2, id="two each"),
         pytest.param(plain(ask("all", 0)), 1, id="all of them, once"),
         pytest.param(plain(ask("any", 1), ask("big", 1, LARGE)), 2, id="two large ones"),
-        pytest.param(Wants(((ask("r/b", 1, LARGE), ask("r/s", 1, SMALL)),)), 5, id="either"),
-        pytest.param(Wants(((ask("p", 2),),), (MatchAttribute(NUMA),)), 2, id="pairs of one kind"),
+        pytest.param(ClaimRequests(((ask("r/b", 1, LARGE), ask("r/s", 1, SMALL)),)), 5, id="either"),
+        pytest.param(ClaimRequests(((ask("p", 2),),), (MatchAttribute(NUMA),)), 2, id="pairs of one kind"),
         pytest.param(plain(ask("any", 6)), 0, id="too many"),
     ],
 )
-def test_copies(wants: Wants, want: int) -> None:
+def test_copies(wants: ClaimRequests, want: int) -> None:
     """Two large devices beside one small one, and two small ones elsewhere."""
     kinds = [("large", 0), ("large", 0), ("small", 0), ("small", 1), ("small", 1)]
     devices = [device(f"d{i}", size=size, numa=numa) for i, (size, numa) in enumerate(kinds)]
@@ -176,7 +180,7 @@ def on_roots(roots: int, gpus: int, nics: int) -> list[Device]:
     ],
 )
 def test_pairs_on_one_pcie_root_are_all_counted_and_all_given(roots: int, gpus: int, nics: int, want: int) -> None:
-    pair = Wants(((ask("g", 1, GPU),), (ask("n", 1, NIC),)), (MatchAttribute(PCIE),))
+    pair = ClaimRequests(((ask("g", 1, GPU),), (ask("n", 1, NIC),)), (MatchAttribute(PCIE),))
     devices = on_roots(roots, gpus, nics)
     assert copies([pair], devices, ()) == want
     found = allot([pair] * want, devices, ())
@@ -187,7 +191,7 @@ def test_pairs_on_one_pcie_root_are_all_counted_and_all_given(roots: int, gpus: 
 
 def test_a_pod_with_a_pair_and_one_more_device_is_counted_exactly() -> None:
     """The constraint covers two of three requests; the third takes a GPU of any root, so that a root is left over."""
-    three = Wants(
+    three = ClaimRequests(
         ((ask("g", 1, GPU),), (ask("n", 1, NIC),), (ask("m", 1, GPU),)), (MatchAttribute(PCIE, frozenset("gn")),)
     )
     assert copies([three], on_roots(8, 1, 1), ()) == 4
@@ -198,7 +202,7 @@ def test_what_is_counted_and_when_sets_are_counted_too() -> None:
     one = plain(ask("r", 2))
     assert counted([one, one]) == {"deviceclass/gpu": 4, ANY: 4}
     assert set_name([one, one]) == ""
-    either = Wants(((ask("r/b", 1, LARGE), ask("r/s", 2, SMALL)),))
+    either = ClaimRequests(((ask("r/b", 1, LARGE), ask("r/s", 2, SMALL)),))
     assert counted([either]) == {ANY: 1}
     assert set_name([either]).startswith("deviceclass/gpu?set=")
     assert set_name([plain(ask("r", 1), ask("s", 1, LARGE))]) != ""
@@ -215,7 +219,7 @@ def test_reading_a_claim() -> None:
         {"name": "rest", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}},
     ]
     constraints = [{"requests": ["r"], "matchAttribute": NUMA}, {"matchAttribute": "other.io/x"}]
-    assert read_wants({"devices": {"requests": requests, "constraints": constraints}}, classes) == Wants(
+    assert read_wants({"devices": {"requests": requests, "constraints": constraints}}, classes) == ClaimRequests(
         ((ask("r/big", 1, LARGE), ask("r/two", 2)), (ask("rest", 0),)),
         (MatchAttribute(NUMA, frozenset(("r",))), MatchAttribute("other.io/x")),
     )
@@ -228,7 +232,7 @@ def slice_of(name: str, node: str, *devices: str, generation: int = 1) -> Resour
 
 
 def test_an_inventory_follows_its_slices() -> None:
-    stock = Inventory()
+    stock = DeviceInventory()
     first, second = slice_of("s1", "n1", "a", "b"), slice_of("s2", "n2", "c")
     assert stock.change(None, first) == {"n1"}
     assert stock.change(None, second) == {"n2"}
@@ -254,9 +258,9 @@ REQUEST = st.lists(st.tuples(st.integers(0, 2), TEXTS), min_size=1, max_size=2)
 CLAIM = st.tuples(st.lists(REQUEST, min_size=1, max_size=2), st.booleans())
 
 
-def built(claims: list[tuple[list[list[tuple[int, tuple[str, ...]]]], bool]]) -> list[Wants]:
+def built(claims: list[tuple[list[list[tuple[int, tuple[str, ...]]]], bool]]) -> list[ClaimRequests]:
     return [
-        Wants(
+        ClaimRequests(
             tuple(
                 tuple(ask(f"r{r}/{a}", count, *texts) for a, (count, texts) in enumerate(either))
                 for r, either in enumerate(requests)
@@ -267,11 +271,13 @@ def built(claims: list[tuple[list[list[tuple[int, tuple[str, ...]]]], bool]]) ->
     ]
 
 
-def brute_force(wants: list[Wants], devices: list[Device], taken: set[tuple[str, str, str]]) -> tuple[int, ...] | None:
+def brute_force(
+    wants: list[ClaimRequests], devices: list[Device], taken: set[tuple[str, str, str]]
+) -> tuple[int, ...] | None:
     """The first choice of alternatives for which some way of handing out devices works, tried one by one."""
     spots = [(c, either) for c, one in enumerate(wants) for either in one.requests]
     for pick in product(*(range(len(either)) for _, either in spots)):
-        needed: list[tuple[int, Asked]] = []
+        needed: list[tuple[int, DeviceRequest]] = []
         forced: list[tuple[int, Device]] = []
         ok = True
         for (claim, either), at in zip(spots, pick, strict=True):

@@ -19,7 +19,7 @@ from grove.kube.errors import (
     TooManyRequests,
     Unavailable,
 )
-from grove.scheduler.loop.bind import Attempt, Binder, Bound, Fate
+from grove.scheduler.loop.bind import BindAttempt, Binder, BindFate, BindResult
 from grove.scheduler.model.facts import PodFacts, Shape
 from grove.sim.loop import run
 
@@ -58,11 +58,11 @@ def _raise(script: list[Any]) -> Any:
 
 async def outcome(
     binds: list[Any], gets: list[Any], fits: bool = True, deadline_s: float = 30.0
-) -> tuple[Bound, int, float]:
+) -> tuple[BindResult, int, float]:
     client = Scripted(binds, gets)
     binder = Binder(client, turns=asyncio.Semaphore(4), fits=lambda _: fits, prepare=lambda *_: ())  # type: ignore[arg-type]
-    attempt = Attempt("ns/g", None, (WANTED,), deadline_s)
-    seen: list[Bound] = []
+    attempt = BindAttempt("ns/g", None, (WANTED,), deadline_s)
+    seen: list[BindResult] = []
     [bound] = await binder.bind(attempt, seen.append)
     assert seen == [bound]
     return bound, client.sent, asyncio.get_running_loop().time()
@@ -71,38 +71,38 @@ async def outcome(
 @pytest.mark.parametrize(
     ("binds", "gets", "fate", "sent"),
     [
-        pytest.param([None], [], Fate.BOUND, 1, id="done"),
-        pytest.param([NotFound("")], [], Fate.GONE, 1, id="the pod is gone"),
-        pytest.param([Conflict("")], [stored("n1")], Fate.BOUND, 1, id="a conflict with our own lost success"),
-        pytest.param([Conflict("")], [stored("n2")], Fate.ELSEWHERE, 1, id="somebody else bound it"),
-        pytest.param([Conflict("")], [stored(uid="u2")], Fate.GONE, 1, id="another pod of its name"),
-        pytest.param([Conflict("")], [NotFound("")], Fate.GONE, 1, id="gone when we looked"),
-        pytest.param([Conflict(""), None], [stored()], Fate.BOUND, 2, id="a conflict about nothing is tried again"),
-        pytest.param([Conflict("")], [stored(gates=("g",))], Fate.REFUSED, 1, id="gated again"),
-        pytest.param([ConnectionLost("")], [stored("n1")], Fate.BOUND, 1, id="the answer was lost, the bind was not"),
-        pytest.param([ConnectionLost(""), None], [stored()], Fate.BOUND, 2, id="the request was lost"),
+        pytest.param([None], [], BindFate.BOUND, 1, id="done"),
+        pytest.param([NotFound("")], [], BindFate.GONE, 1, id="the pod is gone"),
+        pytest.param([Conflict("")], [stored("n1")], BindFate.BOUND, 1, id="a conflict with our own lost success"),
+        pytest.param([Conflict("")], [stored("n2")], BindFate.ELSEWHERE, 1, id="somebody else bound it"),
+        pytest.param([Conflict("")], [stored(uid="u2")], BindFate.GONE, 1, id="another pod of its name"),
+        pytest.param([Conflict("")], [NotFound("")], BindFate.GONE, 1, id="gone when we looked"),
+        pytest.param([Conflict(""), None], [stored()], BindFate.BOUND, 2, id="a conflict about nothing is tried again"),
+        pytest.param([Conflict("")], [stored(gates=("g",))], BindFate.REFUSED, 1, id="gated again"),
+        pytest.param([ConnectionLost("")], [stored("n1")], BindFate.BOUND, 1, id="answer lost, bind done"),
+        pytest.param([ConnectionLost(""), None], [stored()], BindFate.BOUND, 2, id="the request was lost"),
         pytest.param(
-            [ConnectionLost(""), Conflict("")], [ConnectionLost(""), stored("n1")], Fate.BOUND, 2,
+            [ConnectionLost(""), Conflict("")], [ConnectionLost(""), stored("n1")], BindFate.BOUND, 2,
             id="the truth could not be read at first",
         ),
         pytest.param(
-            [ConnectionLost(""), None], [Forbidden("no")], Fate.BOUND, 2, id="the truth may not be read: asked again",
+            [ConnectionLost(""), None], [Forbidden("no")], BindFate.BOUND, 2, id="the pod may not be read: asked again",
         ),
-        pytest.param([TooManyRequests("", retry_after_s=1), None], [], Fate.BOUND, 2, id="a busy server"),
-        pytest.param([Unavailable(""), Unavailable(""), None], [stored()], Fate.BOUND, 3, id="a server in trouble"),
-        pytest.param([Forbidden("no")], [], Fate.REFUSED, 1, id="forbidden"),
-        pytest.param([Invalid("no")], [], Fate.REFUSED, 1, id="invalid"),
-        pytest.param([BadRequest("no")], [], Fate.REFUSED, 1, id="a bad request"),
+        pytest.param([TooManyRequests("", retry_after_s=1), None], [], BindFate.BOUND, 2, id="a busy server"),
+        pytest.param([Unavailable(""), Unavailable(""), None], [stored()], BindFate.BOUND, 3, id="a server in trouble"),
+        pytest.param([Forbidden("no")], [], BindFate.REFUSED, 1, id="forbidden"),
+        pytest.param([Invalid("no")], [], BindFate.REFUSED, 1, id="invalid"),
+        pytest.param([BadRequest("no")], [], BindFate.REFUSED, 1, id="a bad request"),
     ],
 )  # fmt: skip
-def test_fates(binds: list[Any], gets: list[Any], fate: Fate, sent: int) -> None:
+def test_fates(binds: list[Any], gets: list[Any], fate: BindFate, sent: int) -> None:
     bound, count, _ = run(outcome(list(binds), list(gets)))
     assert (bound.fate, count) == (fate, sent)
 
 
 def test_trouble_is_waited_out_until_the_deadline_and_no_longer() -> None:
     bound, sent, took = run(outcome([Unavailable("down")], [stored()], deadline_s=10.0))
-    assert bound.fate is Fate.LATE
+    assert bound.fate is BindFate.LATE
     assert bound.message == "down"
     assert sent > 5
     assert 7 < took <= 10
@@ -111,12 +111,12 @@ def test_trouble_is_waited_out_until_the_deadline_and_no_longer() -> None:
 @pytest.mark.parametrize(
     ("truth", "fate"),
     [
-        pytest.param(stored("n1"), Fate.BOUND, id="it happened"),
-        pytest.param(stored(), Fate.LATE, id="it did not"),
-        pytest.param(Forbidden("no"), Fate.LATE, id="nobody may know"),
+        pytest.param(stored("n1"), BindFate.BOUND, id="it happened"),
+        pytest.param(stored(), BindFate.LATE, id="it did not"),
+        pytest.param(Forbidden("no"), BindFate.LATE, id="nobody may know"),
     ],
 )
-def test_what_may_have_happened_at_the_deadline_is_found_out(truth: Any, fate: Fate) -> None:
+def test_what_may_have_happened_at_the_deadline_is_found_out(truth: Any, fate: BindFate) -> None:
     """Its room would be given away otherwise, and the pod be there all the same when the cluster can be seen again."""
     silence = [ConnectionLost("") for _ in range(20)]
     bound, _, took = run(outcome([ConnectionLost("")], [*silence, truth], deadline_s=10.0))
@@ -126,19 +126,19 @@ def test_what_may_have_happened_at_the_deadline_is_found_out(truth: Any, fate: F
 
 def test_a_node_that_was_filled_meanwhile_is_not_asked_for() -> None:
     bound, sent, _ = run(outcome([None], [], fits=False))
-    assert (bound.fate, sent) == (Fate.STALE, 0)
+    assert (bound.fate, sent) == (BindFate.STALE, 0)
 
 
 def test_after_a_refusal_the_rest_of_the_gang_is_not_sent() -> None:
-    async def story() -> list[Fate]:
+    async def story() -> list[BindFate]:
         client = Scripted([Forbidden("no")], [])
         binder = Binder(client, turns=asyncio.Semaphore(1), fits=lambda _: True, prepare=lambda *_: ())  # type: ignore[arg-type]
-        attempt = Attempt("ns/g", None, (WANTED,) * 3, 30.0)
+        attempt = BindAttempt("ns/g", None, (WANTED,) * 3, 30.0)
 
-        def seen(bound: Bound) -> None:
-            if bound.fate is Fate.REFUSED:
+        def seen(bound: BindResult) -> None:
+            if bound.fate is BindFate.REFUSED:
                 attempt.given_up.set()
 
         return [bound.fate for bound in await binder.bind(attempt, seen)]
 
-    assert run(story()) == [Fate.REFUSED, Fate.LATE, Fate.LATE]
+    assert run(story()) == [BindFate.REFUSED, BindFate.LATE, BindFate.LATE]

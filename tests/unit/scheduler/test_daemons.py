@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from grove.api.core import Pod
-from grove.scheduler.loop.sources import DaemonPods
-from grove.scheduler.policy.changes import Changes
+from grove.scheduler.policy.cluster_changes import Changes
+from grove.scheduler.sources.node_sources import DaemonPods
 
 
 class OnePodCache:

@@ -18,7 +18,7 @@ from grove.scheduler.model.gang import Gang
 from grove.scheduler.replay.journal import Journal, RecordedSnapshot
 from grove.scheduler.replay.replay import replay
 from grove.scheduler.solve.place import place
-from grove.scheduler.solve.state import TakesLong, limited_steps
+from grove.scheduler.solve.search_state import TakesLong, limited_steps
 
 HARD = 378
 

@@ -9,8 +9,8 @@ import pytest
 
 from grove.api.core import DeviceClass, ResourceSlice
 from grove.scheduler.devices.cel import NotUnderstood, selector
-from grove.scheduler.devices.devices import Asked, Device, allocated, allocation, read_devices
-from grove.scheduler.devices.wants import read_wants
+from grove.scheduler.devices.claim_requests import read_wants
+from grove.scheduler.devices.device_inventory import Device, DeviceRequest, allocated, allocation, read_devices
 
 DRIVER = "gpu.example.com"
 
@@ -84,7 +84,7 @@ def claim(**exactly) -> dict:
 def test_a_request_has_the_selectors_of_its_class_and_its_own():
     own = 'device.attributes["a"].b == 1'
     found = read_wants(claim(count=2, selectors=[{"cel": {"expression": own}}]), classes('device.driver == "x"'))
-    assert found.requests == ((Asked("r", "gpu", 2, ('device.driver == "x"', own)),),)
+    assert found.requests == ((DeviceRequest("r", "gpu", 2, ('device.driver == "x"', own)),),)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_device_that_is_given_by_other_rules_is_marked(odd):
 def test_an_allocation_names_devices_node_and_configuration():
     spec = {"devices": {"config": [{"opaque": {"driver": DRIVER, "parameters": {"a": 1}}}]}}
     kinds = classes(config=[{"opaque": {"driver": DRIVER, "parameters": {"b": 2}}}])
-    found = allocation([(Asked("r", "gpu", 1), device("d0", "n1"))], spec, kinds)
+    found = allocation([(DeviceRequest("r", "gpu", 1), device("d0", "n1"))], spec, kinds)
     assert found["devices"]["results"] == [{"request": "r", "driver": DRIVER, "pool": "n1", "device": "d0"}]
     assert [(c["source"], c.get("requests")) for c in found["devices"]["config"]] == [
         ("FromClass", ["r"]), ("FromClaim", None),
@@ -148,4 +148,4 @@ def test_an_allocation_names_devices_node_and_configuration():
 
 def test_a_device_that_all_nodes_reach_binds_the_claim_to_none():
     wide = Device((DRIVER, "p", "d0"))
-    assert "nodeSelector" not in allocation([(Asked("r", "gpu", 1), wide)], {}, classes())
+    assert "nodeSelector" not in allocation([(DeviceRequest("r", "gpu", 1), wide)], {}, classes())

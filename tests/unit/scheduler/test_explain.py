@@ -8,7 +8,7 @@ from tests.support.scheduler.kit import RACK, ZONE, gang, group, node, pod, rack
 
 from grove.api.core import Taint
 from grove.api.podgang import PodGang
-from grove.scheduler.devices.devices import ANY
+from grove.scheduler.devices.device_inventory import ANY
 from grove.scheduler.evict.running import Running
 from grove.scheduler.explain.explanation import explain
 from grove.scheduler.model.answers import Change, NoFit, Placement

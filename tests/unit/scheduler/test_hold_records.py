@@ -14,10 +14,10 @@ from tests.support.scheduler.kit import GPU, pod, shape
 from grove.api.meta import Json
 from grove.api.podgang import PodGang
 from grove.scheduler.model.facts import PODS
-from grove.scheduler.policy.gangs import ReplacedPod
+from grove.scheduler.policy.gang_state import ReplacedPod
+from grove.scheduler.policy.hold_ledger import CapacityHold, HoldReason
 from grove.scheduler.policy.hold_records import read, records
-from grove.scheduler.policy.ledger import CapacityHold, HoldReason
-from grove.scheduler.policy.queue import Order, Stage
+from grove.scheduler.policy.waiting_queue import Order, Stage
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ORDER = Order((0,), Stage.FLOOR, 0.0, "ns/g")

@@ -20,9 +20,9 @@ from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.model.answers import Budget, Placement
 from grove.scheduler.model.facts import HostPort, NodeFacts, NodeTerm, PodFacts, PodScope, PodTerm, Shape, Spread
 from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup
-from grove.scheduler.policy.queues import Queue, QueueTree
-from grove.scheduler.policy.quota import FixedUse, Quota
+from grove.scheduler.policy.queue_tree import QueueTree, QuotaQueue
 from grove.scheduler.policy.quota_objects import ELASTIC, QueueObjects
+from grove.scheduler.policy.quota_policy import FixedUse, Quota
 from grove.scheduler.replay.journal import JOURNAL, Journal, RecordedSnapshot
 from grove.scheduler.replay.replay import BadJournal, _apply, replay
 from grove.scheduler.standard import STANDARD
@@ -160,7 +160,7 @@ async def day_of_queues(directory: Path) -> list[bool]:
 
     def queues(red: int, blue: int) -> None:
         tree = QueueTree([
-            Queue(f"{ELASTIC}/{name}", guaranteed={CARD: gpus}, limit={CARD: gpus * 2}, weight={CARD: 1}, tree="t")
+            QuotaQueue(f"{ELASTIC}/{name}", guaranteed={CARD: gpus}, limit={CARD: gpus * 2}, weight={CARD: 1}, tree="t")
             for name, gpus in (("red", red), ("blue", blue))
         ])  # fmt: skip
         quota = Quota(QueueObjects(tree, kinds=frozenset((ELASTIC,))))

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.scheduler.kit import pod
 
-from grove.scheduler.policy.ledger import COMMITTED, CapacityHold, HoldReason, Ledger
-from grove.scheduler.policy.queue import Order, Stage
+from grove.scheduler.policy.hold_ledger import COMMITTED, CapacityHold, HoldReason, Ledger
+from grove.scheduler.policy.waiting_queue import Order, Stage
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 OWNERS = [f"default/{name}" for name in "abcd"]

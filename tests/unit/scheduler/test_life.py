@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import grove.scheduler
 from grove.scheduler.model.reasons import Reason
-from grove.scheduler.policy.gangs import GangState
-from grove.scheduler.policy.life import (
+from grove.scheduler.policy.gang_life import (
     ENGAGED,
     AttemptBegan,
     AttemptEnded,
@@ -20,9 +19,9 @@ from grove.scheduler.policy.life import (
     Evicting,
     EvictionEnded,
     HalfBound,
-    Held,
+    HoldEnded,
+    HoldTaken,
     Impossible,
-    LetGo,
     Life,
     Looked,
     Nominated,
@@ -33,6 +32,7 @@ from grove.scheduler.policy.life import (
     TakingBack,
     after,
 )
+from grove.scheduler.policy.gang_state import GangState
 
 READY = Looked(Phase.QUEUED, on_nodes=False, stood=False)
 FLOOR = AttemptBegan(is_floor=True)
@@ -129,10 +129,19 @@ EVENTS = st.one_of(
     ),
     st.builds(AttemptBegan, st.booleans()),
     st.builds(AttemptEnded, st.booleans()),
-    st.just(Held(Reason("NodesHeld"))),
+    st.just(HoldTaken(Reason("NodesHeld"))),
     st.builds(HalfBound, st.none() | st.floats(0, 100)),
     st.sampled_from(
-        [NOMINATED, NominationDropped(), Stands(), TakingBack(), TakenBack(), Evicting("x"), EvictionEnded(), LetGo()]
+        [
+            NOMINATED,
+            NominationDropped(),
+            Stands(),
+            TakingBack(),
+            TakenBack(),
+            Evicting("x"),
+            EvictionEnded(),
+            HoldEnded(),
+        ]
     ),
 )
 

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from tests.support.fleet import device
 
 from grove.api.koordinator import Device
-from grove.scheduler.devices.device_objects import (
+from grove.scheduler.devices.gpu_cards import FULL, Allotment, Card, CardRequest, NodeDevices
+from grove.scheduler.devices.koordinator_objects import (
     HINT,
     JOINT,
     PARTITION_SPEC,
     PARTITIONS,
-    InvalidWant,
+    InvalidCardRequest,
     read_devices,
     want_of,
 )
-from grove.scheduler.devices.minors import FULL, Allotment, Card, NodeDevices, Want
 
 K = "koordinator.sh/"
 GI = 2**30
@@ -29,31 +29,31 @@ GI = 2**30
 @pytest.mark.parametrize(
     ("asked", "want"),
     [
-        pytest.param({"nvidia.com/gpu": 2}, Want(2), id="two cards"),
-        pytest.param({"amd.com/gpu": 1}, Want(1), id="of another vendor"),
-        pytest.param({f"{K}gpu": 200}, Want(2, 100, 0, 100), id="two cards in parts"),
-        pytest.param({f"{K}gpu": 50}, Want(1, 50, 0, 50), id="half a card"),
+        pytest.param({"nvidia.com/gpu": 2}, CardRequest(2), id="two cards"),
+        pytest.param({"amd.com/gpu": 1}, CardRequest(1), id="of another vendor"),
+        pytest.param({f"{K}gpu": 200}, CardRequest(2, 100, 0, 100), id="two cards in parts"),
+        pytest.param({f"{K}gpu": 50}, CardRequest(1, 50, 0, 50), id="half a card"),
         pytest.param({f"{K}gpu": 150}, None, id="a card and a half means nothing"),
-        pytest.param({f"{K}gpu-core": 50, f"{K}gpu-memory": 8 * GI}, Want(1, 50, 8 * GI), id="core and memory"),
-        pytest.param({f"{K}gpu-core": 30, f"{K}gpu-memory-ratio": 40}, Want(1, 30, 0, 40), id="core and a ratio"),
-        pytest.param({f"{K}gpu-core": 200, f"{K}gpu-memory-ratio": 200}, Want(2, 100, 0, 100), id="two whole cards"),
+        pytest.param({f"{K}gpu-core": 50, f"{K}gpu-memory": 8 * GI}, CardRequest(1, 50, 8 * GI), id="core and memory"),
+        pytest.param({f"{K}gpu-core": 30, f"{K}gpu-memory-ratio": 40}, CardRequest(1, 30, 0, 40), id="core and ratio"),
+        pytest.param({f"{K}gpu-core": 200, f"{K}gpu-memory-ratio": 200}, CardRequest(2, 100, 0, 100), id="whole cards"),
         pytest.param(
-            {f"{K}gpu.shared": 2, f"{K}gpu-core": 100, f"{K}gpu-memory": 16 * GI}, Want(2, 50, 8 * GI),
+            {f"{K}gpu.shared": 2, f"{K}gpu-core": 100, f"{K}gpu-memory": 16 * GI}, CardRequest(2, 50, 8 * GI),
             id="shared over two cards",
         ),
-        pytest.param({f"{K}gpu.shared": 2, f"{K}gpu-memory-ratio": 100}, Want(2, 0, 0, 50), id="shared memory alone"),
+        pytest.param({f"{K}gpu.shared": 2, f"{K}gpu-memory-ratio": 100}, CardRequest(2, 0, 0, 50), id="shared memory"),
         pytest.param({f"{K}gpu-core": 50}, None, id="core alone"),
         pytest.param({f"{K}gpu-memory": GI}, None, id="memory alone"),
         pytest.param({"nvidia.com/gpu": 1, f"{K}gpu-core": 50}, None, id="two spellings at once"),
-        pytest.param({f"{K}rdma": 100}, Want(0, rdma=100), id="RDMA alone"),
+        pytest.param({f"{K}rdma": 100}, CardRequest(0, rdma=100), id="RDMA alone"),
         pytest.param({"cpu": 1}, "nothing", id="no devices"),
         pytest.param({"nvidia.com/gpu": -1}, None, id="a negative amount"),
     ],
 )  # fmt: skip
-def test_every_spelling(asked: dict[str, int], want: Want | str | None) -> None:
+def test_every_spelling(asked: dict[str, int], want: CardRequest | str | None) -> None:
     requests = tuple(sorted(asked.items()))
     if want is None:
-        with pytest.raises(InvalidWant):
+        with pytest.raises(InvalidCardRequest):
             want_of(requests, {})
     else:
         assert want_of(requests, {}) == (None if want == "nothing" else want)
@@ -71,14 +71,14 @@ def got(found: Allotment | None) -> list[int] | None:
 def test_cards_come_from_one_place_and_the_fullest_that_suffices() -> None:
     here = node(cards=8, pcie=4)
     here.take(Allotment(((0, FULL, 80 * GI),)))
-    assert got(here.allot(Want(3))) == [1, 2, 3]
-    assert got(here.allot(Want(4))) == [4, 5, 6, 7]
-    assert got(here.allot(Want(5))) is not None
-    assert got(here.allot(Want(5, scope="PCIe"))) is None
+    assert got(here.allot(CardRequest(3))) == [1, 2, 3]
+    assert got(here.allot(CardRequest(4))) == [4, 5, 6, 7]
+    assert got(here.allot(CardRequest(5))) is not None
+    assert got(here.allot(CardRequest(5, scope="PCIe"))) is None
 
 
 def test_shares_fill_one_card_before_the_next_and_never_pass_its_memory() -> None:
-    here, half = node(), Want(1, 50, 30 * GI)
+    here, half = node(), CardRequest(1, 50, 30 * GI)
     chosen = []
     while (one := here.allot(half)) is not None:
         here.take(one)
@@ -110,12 +110,12 @@ def test_partition_tables_and_joint_rdma_are_kept() -> None:
 
 cards_ = st.lists(st.tuples(st.sampled_from([0, 30, 50, 100]), st.sampled_from([0, 40, 80])), min_size=1, max_size=6)
 wants = st.builds(
-    Want, st.integers(1, 4), st.sampled_from([30, 50, 100]), st.sampled_from([0, 40, 80]), st.just(0),
+    CardRequest, st.integers(1, 4), st.sampled_from([30, 50, 100]), st.sampled_from([0, 40, 80]), st.just(0),
     scope=st.sampled_from(["", "PCIe", "NUMANode"]),
 )  # fmt: skip
 
 
-def brute_force(here: NodeDevices, want: Want) -> bool:
+def brute_force(here: NodeDevices, want: CardRequest) -> bool:
     """The referee: whether any set of cards at all will do."""
 
     def fits(card: Card) -> bool:
@@ -130,7 +130,9 @@ def brute_force(here: NodeDevices, want: Want) -> bool:
 
 
 @given(cards_, wants)
-def test_a_pod_gets_cards_exactly_when_some_set_of_them_will_do(state: list[tuple[int, int]], want: Want) -> None:
+def test_a_pod_gets_cards_exactly_when_some_set_of_them_will_do(
+    state: list[tuple[int, int]], want: CardRequest
+) -> None:
     here = NodeDevices({
         minor: Card(minor, "", str(minor // 2), minor // 4, 80, core, memory)
         for minor, (core, memory) in enumerate(state)
@@ -144,7 +146,7 @@ def test_a_pod_gets_cards_exactly_when_some_set_of_them_will_do(state: list[tupl
 
 
 @given(cards_, wants)
-def test_what_is_counted_as_room_can_be_given_and_comes_back(state: list[tuple[int, int]], want: Want) -> None:
+def test_what_is_counted_as_room_can_be_given_and_comes_back(state: list[tuple[int, int]], want: CardRequest) -> None:
     here = NodeDevices({
         minor: Card(minor, "", str(minor // 2), minor // 4, 80, core, memory)
         for minor, (core, memory) in enumerate(state)
@@ -161,12 +163,12 @@ def test_what_is_counted_as_room_can_be_given_and_comes_back(state: list[tuple[i
 
 few_cards = st.lists(st.tuples(st.sampled_from([30, 50, 100]), st.sampled_from([40, 80])), min_size=1, max_size=4)
 small_wants = st.builds(
-    Want, st.integers(1, 3), st.sampled_from([30, 50, 100]), st.sampled_from([0, 40]), st.just(0),
+    CardRequest, st.integers(1, 3), st.sampled_from([30, 50, 100]), st.sampled_from([0, 40]), st.just(0),
     scope=st.sampled_from(["", "PCIe", "NUMANode"]),
 )  # fmt: skip
 
 
-def most_pods(here: NodeDevices, want: Want) -> int:
+def most_pods(here: NodeDevices, want: CardRequest) -> int:
     """The referee: the most pods that any way of giving cards away serves, one after the other."""
     best = 0
     for chosen in combinations(sorted(here.cards), want.cards):
@@ -182,7 +184,7 @@ def most_pods(here: NodeDevices, want: Want) -> int:
 
 @given(few_cards, small_wants)
 def test_as_many_pods_of_a_kind_get_cards_as_any_way_of_giving_them_away_serves(
-    state: list[tuple[int, int]], want: Want
+    state: list[tuple[int, int]], want: CardRequest
 ) -> None:
     here = NodeDevices({
         minor: Card(minor, "", str(minor // 2), minor // 4, 80, core, memory)
@@ -196,7 +198,7 @@ def test_a_device_with_two_equal_minors_gives_nothing() -> None:
     body["spec"]["devices"][1]["minor"] = 0
     here = read_devices(msgspec.convert(body, Device))
     assert here.fault == "it lists gpu minor 0 twice"
-    assert here.allot(Want(1)) is None
+    assert here.allot(CardRequest(1)) is None
 
 
 @pytest.mark.parametrize(
@@ -211,4 +213,4 @@ def test_a_device_with_an_amount_that_is_none_gives_nothing(memory: str, fault: 
     body["spec"]["devices"][1]["resources"]["koordinator.sh/gpu-memory"] = memory
     here = read_devices(msgspec.convert(body, Device))
     assert fault in here.fault
-    assert here.allot(Want(1)) is None
+    assert here.allot(CardRequest(1)) is None

@@ -9,14 +9,14 @@ import pytest
 from tests.support.scheduler.kit import pod
 
 from grove.scheduler.evict.preempt import Victims
-from grove.scheduler.loop import nominate
-from grove.scheduler.loop.nominate import Nominations
-from grove.scheduler.loop.trees import Unit
+from grove.scheduler.loop import nominations as nominate
+from grove.scheduler.loop.gang_trees import Unit
+from grove.scheduler.loop.nominations import Nominations
 from grove.scheduler.model.answers import Budget, Placement
 from grove.scheduler.model.gang import PodGroup, gang_of
 from grove.scheduler.model.seams import Refusal
-from grove.scheduler.policy.ledger import Ledger
-from grove.scheduler.policy.queue import Order, Stage
+from grove.scheduler.policy.hold_ledger import Ledger
+from grove.scheduler.policy.waiting_queue import Order, Stage
 from grove.sim.loop import LoopClock, run
 
 

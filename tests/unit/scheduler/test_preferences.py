@@ -16,7 +16,7 @@ from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import NodeTerm, PodScope, PodTerm
 from grove.scheduler.model.gang import Gang, Pin
 from grove.scheduler.solve.place import place
-from grove.scheduler.solve.score import fragmentation, slots_by_domain
+from grove.scheduler.solve.placement_score import fragmentation, slots_by_domain
 from grove.show.reasons import sentence
 
 

@@ -11,8 +11,8 @@ import pytest
 from grove.api.core import Pod, PodSpec, ResourceClaim
 from grove.api.meta import Json, Key, ObjectMeta
 from grove.kube.errors import Conflict, Invalid, NotLeader, TooManyRequests
-from grove.scheduler.loop.claims import Promise
-from grove.scheduler.loop.preparing import ClaimWriter
+from grove.scheduler.sources.claim_writer import ClaimWriter
+from grove.scheduler.sources.device_claims import ClaimPromise
 from grove.sim.loop import run
 
 
@@ -51,9 +51,9 @@ class Server:
 
 class Claims:
     classes: dict[str, Any] = {}
-    promise: Promise | None = None
+    promise: ClaimPromise | None = None
 
-    def find_promise(self, key: Key) -> Promise | None:
+    def find_promise(self, key: Key) -> ClaimPromise | None:
         return self.promise
 
     async def until_free(self, key: Key, deadline_s: float) -> None:
@@ -143,7 +143,7 @@ def test_writes_of_claims_take_turns_like_binds(turns: int) -> None:
 def test_a_claim_that_was_made_anew_does_not_get_what_the_old_one_was_promised() -> None:
     """It may ask for something else, and the cache may not know it yet."""
     server, claims = Server(), Claims()
-    server.allocation, claims.promise = None, Promise([], "an older claim")
+    server.allocation, claims.promise = None, ClaimPromise([], "an older claim")
 
     async def written() -> str:
         writer = ClaimWriter(server, asyncio.Semaphore(48))  # type: ignore[arg-type]

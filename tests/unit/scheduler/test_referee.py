@@ -17,7 +17,7 @@ from grove.scheduler.model.reasons import BUDGET_ENDED, NO_PACKING
 from grove.scheduler.solve.place import place
 from grove.scheduler.solve.problem import Problem
 from grove.scheduler.solve.referee import Opinion, Referee, find_referee, opinion, question_of
-from grove.scheduler.solve.state import TakesLong, limited_steps
+from grove.scheduler.solve.search_state import TakesLong, limited_steps
 
 
 @pytest.fixture(scope="module")

@@ -16,13 +16,14 @@ from grove.api.meta import Json, Key, ObjectMeta, find_condition
 from grove.kube.clock import SYSTEM
 from grove.kube.errors import Unavailable
 from grove.scheduler.cluster.snapshot import cluster
-from grove.scheduler.loop.reserving import PendingReservation, ReservationStatus, Reserving
+from grove.scheduler.loop.pending_reservations import PendingReservation, PendingReservations
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.facts import PodFacts, Shape
-from grove.scheduler.policy.ledger import Ledger
-from grove.scheduler.policy.queue import Queue
-from grove.scheduler.reserve.status import Ref, reservation_of
+from grove.scheduler.policy.hold_ledger import Ledger
+from grove.scheduler.policy.waiting_queue import WaitingQueue
+from grove.scheduler.reserve.reservation_status import ReservationRef, reservation_of
 from grove.scheduler.solve.place import place
+from grove.scheduler.sources.reservation_writer import ReservationWriter
 from grove.show.reasons import sentence
 from grove.sim.loop import run
 
@@ -68,9 +69,9 @@ class View:
 
 async def after_turns(server: Server, view: View, turns: int, room_comes: int = 10**6) -> int:
     """Takes turns of a cluster in which something changes in each; how many requests that took."""
-    status = ReservationStatus(server, server, None, SYSTEM)  # type: ignore[arg-type]
+    status = ReservationWriter(server, server, None, SYSTEM)  # type: ignore[arg-type]
     writing = asyncio.get_running_loop().create_task(status.run())
-    reserving = Reserving(view, Queue(), status, SYSTEM, say=sentence)  # type: ignore[arg-type]
+    reserving = PendingReservations(view, WaitingQueue(), status, SYSTEM, say=sentence)  # type: ignore[arg-type]
     for turn in range(turns):
         view.snapshot.add_pod(PodFacts(f"u{turn}", "ns", f"p{turn}", Shape(), node="n1"))
         if turn == room_comes:
@@ -120,4 +121,4 @@ def test_the_place_it_finds_meanwhile_is_what_is_written_in_the_end() -> None:
     ],
 )
 def test_a_pod_with_an_unreadable_reservation_has_none(text: str) -> None:
-    assert reservation_of(Pod(metadata=ObjectMeta(annotations={RESERVATION_ALLOCATED: text}))) == Ref()
+    assert reservation_of(Pod(metadata=ObjectMeta(annotations={RESERVATION_ALLOCATED: text}))) == ReservationRef()

@@ -11,7 +11,7 @@ from tests.support.scheduler.kit import RACK, ZONE, racks, shape, snap, used
 
 from grove.api.selector import Requirement
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.filters.scores import NVLINK_LABEL, NetworkAffinity, NetworkBandwidth
+from grove.scheduler.filters.node_scores import NVLINK_LABEL, NetworkAffinity, NetworkBandwidth
 from grove.scheduler.model.facts import Network, NodeTerm
 from grove.scheduler.model.reading import BANDWIDTH
 from grove.scheduler.model.seams import NETWORK_AFFINITY

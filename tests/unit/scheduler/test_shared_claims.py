@@ -8,17 +8,17 @@ from tests.support.scheduler.kit import node, pod
 
 from grove.api.meta import Key
 from grove.scheduler.cluster.snapshot import cluster
-from grove.scheduler.devices.devices import ANY, Asked, Device
+from grove.scheduler.devices.claim_requests import ClaimRequests
+from grove.scheduler.devices.device_inventory import ANY, Device, DeviceRequest
 from grove.scheduler.devices.shared_claims import DeviceNodes, SharedClaims, tied_claims
-from grove.scheduler.devices.wants import Wants
 from grove.scheduler.model.facts import PodFacts
 
 DRIVER = "gpu.example.com"
-GPU = Asked("gpu", DRIVER, 1)
+GPU = DeviceRequest("gpu", DRIVER, 1)
 
 
-def keys(*names: str) -> dict[Key, Wants]:
-    return {Key("default", name): Wants(((GPU,),)) for name in names}
+def keys(*names: str) -> dict[Key, ClaimRequests]:
+    return {Key("default", name): ClaimRequests(((GPU,),)) for name in names}
 
 
 def sites(devices: dict[str, int], gpus: dict[str, int] | None = None, near: str = "") -> DeviceNodes:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.model.facts import NodeFacts
-from grove.scheduler.policy.queues import NO_LIMIT, Queue, QueueTree
-from grove.scheduler.policy.quota import Quota
+from grove.scheduler.policy.fair_shares import ShareClaim, fair_shares, poured
+from grove.scheduler.policy.queue_tree import NO_LIMIT, QueueTree, QuotaQueue
 from grove.scheduler.policy.quota_objects import QueueObjects
-from grove.scheduler.policy.shares import Claim, fair_shares, poured
+from grove.scheduler.policy.quota_policy import Quota
 
 
 def exact_level(amount: int, rooms: list[int], weights: list[int]) -> list[Fraction]:
@@ -48,13 +48,13 @@ def test_what_is_poured_is_within_one_of_the_exact_level_and_nothing_is_lost(
 
 
 claims = st.builds(
-    lambda own, wants, limit, weight, lends: Claim(min(own, limit), wants, limit, weight, lends),
+    lambda own, wants, limit, weight, lends: ShareClaim(min(own, limit), wants, limit, weight, lends),
     st.integers(0, 20), st.integers(0, 40), st.integers(0, 40), st.integers(1, 5), st.booleans(),
 )  # fmt: skip
 
 
 @given(st.integers(0, 120), st.lists(claims, min_size=1, max_size=6))
-def test_guarantees_come_first_and_no_share_passes_a_limit(total: int, found: list[Claim]) -> None:
+def test_guarantees_come_first_and_no_share_passes_a_limit(total: int, found: list[ShareClaim]) -> None:
     got = fair_shares(total, found)
     assert sum(got) <= total
     for one, claim in zip(got, found, strict=True):
@@ -69,22 +69,26 @@ def test_guarantees_come_first_and_no_share_passes_a_limit(total: int, found: li
 @pytest.mark.parametrize(
     ("total", "found", "want"),
     [
-        pytest.param(12, [Claim(4, 10, 20), Claim(4, 10, 20)], [6, 6], id="the rest is shared alike"),
-        pytest.param(12, [Claim(4, 10, 20, 3), Claim(4, 10, 20, 1)], [7, 5], id="by weight"),
-        pytest.param(12, [Claim(4, 1, 20), Claim(4, 20, 20)], [1, 11], id="who asks for less lends"),
-        pytest.param(12, [Claim(4, 1, 20, 1, False), Claim(4, 20, 20)], [4, 8], id="unless it does not lend"),
-        pytest.param(12, [Claim(4, 20, 5), Claim(4, 20, 20)], [5, 7], id="a limit is a limit"),
-        pytest.param(6, [Claim(8, 8, 8), Claim(4, 4, 4)], [4, 2], id="too much is guaranteed: cut in proportion"),
-        pytest.param(10, [Claim(0, 9, 9), Claim(0, 9, 9), Claim(0, 9, 9)], [4, 3, 3], id="largest remainder first"),
+        pytest.param(12, [ShareClaim(4, 10, 20), ShareClaim(4, 10, 20)], [6, 6], id="the rest is shared alike"),
+        pytest.param(12, [ShareClaim(4, 10, 20, 3), ShareClaim(4, 10, 20, 1)], [7, 5], id="by weight"),
+        pytest.param(12, [ShareClaim(4, 1, 20), ShareClaim(4, 20, 20)], [1, 11], id="who asks for less lends"),
+        pytest.param(12, [ShareClaim(4, 1, 20, 1, False), ShareClaim(4, 20, 20)], [4, 8], id="unless it does not lend"),
+        pytest.param(12, [ShareClaim(4, 20, 5), ShareClaim(4, 20, 20)], [5, 7], id="a limit is a limit"),
+        pytest.param(
+            6, [ShareClaim(8, 8, 8), ShareClaim(4, 4, 4)], [4, 2], id="too much is guaranteed: cut in proportion"
+        ),
+        pytest.param(
+            10, [ShareClaim(0, 9, 9), ShareClaim(0, 9, 9), ShareClaim(0, 9, 9)], [4, 3, 3], id="largest remainder first"
+        ),
     ],
 )
-def test_fair_shares(total: int, found: list[Claim], want: list[int]) -> None:
+def test_fair_shares(total: int, found: list[ShareClaim], want: list[int]) -> None:
     assert fair_shares(total, found) == want
 
 
-def queue(name: str, parent: str = "", own: int = 0, limit: int = NO_LIMIT, **more: int) -> Queue:
+def queue(name: str, parent: str = "", own: int = 0, limit: int = NO_LIMIT, **more: int) -> QuotaQueue:
     limits = {"gpu": limit} if limit != NO_LIMIT else {}
-    return Queue(f"Q/{name}", f"Q/{parent}" if parent else "", {"gpu": own}, limits, **more)  # type: ignore[arg-type]
+    return QuotaQueue(f"Q/{name}", f"Q/{parent}" if parent else "", {"gpu": own}, limits, **more)  # type: ignore[arg-type]
 
 
 def test_a_tree_shares_level_by_level() -> None:
@@ -107,7 +111,7 @@ def test_a_tree_shares_level_by_level() -> None:
         pytest.param([queue("a"), queue("b", "a")], {}, id="nothing wrong"),
     ],
 )
-def test_a_queue_that_is_wrong_is_told_and_the_others_go_on(queues: list[Queue], want: dict[str, str]) -> None:
+def test_a_queue_that_is_wrong_is_told_and_the_others_go_on(queues: list[QuotaQueue], want: dict[str, str]) -> None:
     tree = QueueTree([*queues, queue("fine")])
     assert tree.faults.keys() == {f"Q/{name}" for name in want}
     assert all(words in tree.faults[f"Q/{name}"] for name, words in want.items())

@@ -12,19 +12,21 @@ from hypothesis import strategies as st
 from grove.api.core import Pod
 from grove.api.koordinator import Reservation
 from grove.api.meta import Json
-from grove.scheduler.reserve.slots import Held, may_use, slots_for
+from grove.scheduler.reserve.reservation_slots import PlacedReservation, may_use, slots_for
 
 GPU = "nvidia.com/gpu"
 
 
-def held(name: str, gpus: int, *, once: bool = True, policy: str = "", used: int = 0, order: str = "") -> Held:
+def held(
+    name: str, gpus: int, *, once: bool = True, policy: str = "", used: int = 0, order: str = ""
+) -> PlacedReservation:
     labels = {"scheduling.koordinator.sh/reservation-order": order} if order else {}
     body: Json = {
         "metadata": {"name": name, "labels": labels},
         "spec": {"allocateOnce": once, "allocatePolicy": policy},
     }
     users = {"somebody": {GPU: used}} if used else {}
-    return Held(msgspec.convert(body, Reservation), "n", {GPU: gpus}, users)
+    return PlacedReservation(msgspec.convert(body, Reservation), "n", {GPU: gpus}, users)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +41,7 @@ def held(name: str, gpus: int, *, once: bool = True, policy: str = "", used: int
         pytest.param(held("r", 4, once=False, used=4), 2, None, id="for many, with nothing left"),
     ],
 )
-def test_what_a_pod_needs_besides(one: Held, wants: int, rest: tuple | None) -> None:
+def test_what_a_pod_needs_besides(one: PlacedReservation, wants: int, rest: tuple | None) -> None:
     assert one.rest_for(((GPU, wants),)) == rest
 
 
@@ -52,7 +54,7 @@ reservations = st.lists(
 )  # fmt: skip
 
 
-def brute_force(found: list[Held], wants: int) -> Counter[int]:
+def brute_force(found: list[PlacedReservation], wants: int) -> Counter[int]:
     """The referee: how many pods need so much of the node, put in one by one until none is given anything."""
     count: Counter[int] = Counter()
     for one in found:
@@ -128,4 +130,4 @@ def pod(**labels: str) -> Pod:
 )
 def test_owners(owners: list[Json], want: bool) -> None:
     one = msgspec.convert({"metadata": {"name": "r"}, "spec": {"owners": owners}}, Reservation)
-    assert may_use(Held(one, "n", {GPU: 1}), pod(team="red"), None, ()) is want
+    assert may_use(PlacedReservation(one, "n", {GPU: 1}), pod(team="red"), None, ()) is want

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from grove.scheduler.filters.nodes import Taint, Toleration, tolerates
+from grove.scheduler.filters.node_filters import Taint, Toleration, tolerates
 
 SLA = Taint(key="sla", value="95", effect="NoSchedule")
 

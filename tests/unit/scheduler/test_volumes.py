@@ -10,11 +10,11 @@ from grove.api.core import Node, PersistentVolume, PersistentVolumeClaim, Pod, S
 from grove.api.selector import Requirement
 from grove.scheduler.cluster.snapshot import Snapshot, cluster
 from grove.scheduler.filters.fit import feasible_nodes
-from grove.scheduler.filters.nodes import meets, terms_mask
+from grove.scheduler.filters.node_filters import meets, terms_mask
 from grove.scheduler.model.facts import NodeFacts, NodeTerm
 from grove.scheduler.model.reading import read_pod
-from grove.scheduler.volumes.claims import Claims, claim_names, pod_volumes
-from grove.scheduler.volumes.shares import share_out
+from grove.scheduler.volumes.volume_claims import VolumeClaims, claim_names, pod_volumes
+from grove.scheduler.volumes.volume_matching import share_out
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -68,7 +68,7 @@ def feasible(claims: list[dict], volumes: list[dict]) -> tuple[str, str]:
     known = {c["metadata"]["name"]: msgspec.convert(c, PersistentVolumeClaim) for c in claims}
     disks = {v["metadata"]["name"]: msgspec.convert(v, PersistentVolume) for v in volumes}
     kinds = {c["metadata"]["name"]: msgspec.convert(c, StorageClass) for c in CLASSES}
-    look_up = Claims(lambda _, name: known.get(name), disks.get, kinds.get, disks.values)
+    look_up = VolumeClaims(lambda _, name: known.get(name), disks.get, kinds.get, disks.values)
     mounts = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     pod = msgspec.convert({"metadata": {"name": "p", "namespace": "default"}, "spec": {"volumes": mounts}}, Pod)
     needs, blocked = pod_volumes(pod, look_up)

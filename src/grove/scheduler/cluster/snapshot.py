@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import FIRST_ROWS, Ints, NodeTable
-from grove.scheduler.cluster.podcounts import PodCounts, Shards, Usage
+from grove.scheduler.cluster.node_table import FIRST_ROWS, Ints, NodeTable
+from grove.scheduler.cluster.pod_counts import PodCounts, Shards, Usage
 from grove.scheduler.cluster.topology import Tree, levels_for, path_name
 from grove.scheduler.model.facts import HOSTNAME, PODS, HostPort, NodeFacts, PodFacts, Requests
 from grove.scheduler.model.seams import Seams

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from grove.scheduler.devices.allot import copies, device_signature
-from grove.scheduler.devices.devices import ANY, Asked, Device, DeviceId
-from grove.scheduler.devices.wants import Wants
+from grove.scheduler.devices.claim_requests import ClaimRequests
+from grove.scheduler.devices.device_allocation import copies, device_signature
+from grove.scheduler.devices.device_inventory import ANY, Device, DeviceId, DeviceRequest
 
 MOST_PATTERNS = 16_384
 """Patterns of free devices that are remembered; then they are counted anew."""
@@ -28,8 +28,8 @@ class _Layout:
 
 class DeviceCounts:
     def __init__(self) -> None:
-        self.asked: dict[str, Asked] = {}
-        self.sets: dict[str, tuple[Wants, ...]] = {}
+        self.asked: dict[str, DeviceRequest] = {}
+        self.sets: dict[str, tuple[ClaimRequests, ...]] = {}
         self._layouts: dict[str, _Layout] = {}
         self._patterns: dict[tuple[object, ...], int] = {}
         self._copies: dict[tuple[str, int, int], int] = {}
@@ -41,11 +41,11 @@ class DeviceCounts:
         twin._patterns = dict(self._patterns)
         return twin
 
-    def learn(self, kinds: Mapping[str, Asked | tuple[Wants, ...]]) -> bool:
+    def learn(self, kinds: Mapping[str, DeviceRequest | tuple[ClaimRequests, ...]]) -> bool:
         """Counts by these kinds from now on; whether one of them is new."""
         new = kinds.keys() - self.asked.keys() - self.sets.keys()
         for name in new:
-            if isinstance(kind := kinds[name], Asked):
+            if isinstance(kind := kinds[name], DeviceRequest):
                 self.asked[name] = kind
             else:
                 self.sets[name] = kind

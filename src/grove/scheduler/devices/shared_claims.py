@@ -15,16 +15,16 @@ import numpy as np
 
 from grove.api.meta import Key
 from grove.api.selector import Requirement
-from grove.scheduler.cluster.nodes import Ints, Mask
+from grove.scheduler.cluster.node_table import Ints, Mask
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.devices.allot import allot
-from grove.scheduler.devices.devices import Device, DeviceId
-from grove.scheduler.devices.wants import Wants, counted
+from grove.scheduler.devices.claim_requests import ClaimRequests, counted
+from grove.scheduler.devices.device_allocation import allot
+from grove.scheduler.devices.device_inventory import Device, DeviceId
 from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.model.facts import NodeTerm, PodFacts, Requests
 from grove.scheduler.model.gang import Gang
 
-OpenClaims = Mapping[Key, Wants]
+OpenClaims = Mapping[Key, ClaimRequests]
 """What claims ask of one node, by claim."""
 
 
@@ -45,7 +45,7 @@ def tied_claims(users: Iterable[tuple[PodFacts, OpenClaims]]) -> list[SharedClai
     found: list[SharedClaims] = []
     for pod, claims in users:
         tied = [one for one in found if one.claims.keys() & claims.keys()]
-        joined: dict[Key, Wants] = {}
+        joined: dict[Key, ClaimRequests] = {}
         for one in tied:
             joined |= one.claims
         merged = SharedClaims({**joined, **claims}, (*(user for one in tied for user in one.users), pod))

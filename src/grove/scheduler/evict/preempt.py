@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 
-from grove.scheduler.cluster.nodes import Ints
+from grove.scheduler.cluster.node_table import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import (
     MOST_SETS,
@@ -144,11 +144,11 @@ def _preempt(
         return NoVictims(gang.name, Reason(NEVER_PREEMPTS), True, version)
     if leaving is None:
         leaving = snapshot.terminating()
-    trial = _Trial(snapshot, gang, budgets, steps, closed, vacancies)
+    trial = _PreemptionTrial(snapshot, gang, budgets, steps, closed, vacancies)
     if isinstance(trial.without(leaving), Placement):
         return NoVictims(gang.name, Reason(LEAVING if leaving else FITS), True, version)
     if leaving:
-        trial = _Trial(trial.emptied(leaving), gang, budgets, steps, closed, vacancies.after(leaving))
+        trial = _PreemptionTrial(trial.emptied(leaving), gang, budgets, steps, closed, vacancies.after(leaving))
     gone = {pod.uid for pod in leaving} | {pod.uid for pod in snapshot.terminating()}
     may_put_out = snapshot.seams.may_put_out
     lower = [u for u in running if u.preemptible and u.name != gang.name and may_put_out(snapshot, gang, u)]
@@ -180,7 +180,7 @@ def _with_scaled(found: Victims, units: Sequence[Running], budgets: Sequence[Dis
     return replace(found, pods=pods, gangs=gangs, budgets_broken=broken_budgets(pods, budgets))
 
 
-class _Trial:
+class _PreemptionTrial:
     """One gang against a snapshot, and who might leave it."""
 
     def __init__(

@@ -17,7 +17,7 @@ from operator import sub
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints
+from grove.scheduler.cluster.node_table import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import Running, surplus_of, surplus_sets
 from grove.scheduler.model.answers import Placement

@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints
+from grove.scheduler.cluster.node_table import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import Running
-from grove.scheduler.explain.changes import smallest_changes
+from grove.scheduler.explain.helpful_changes import smallest_changes
 from grove.scheduler.filters.fit import nodes_for_groups, scarcest
 from grove.scheduler.model.answers import Budget, Change, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import CLOSEST, FITS, GROUP_ROOM, SCORED, TOGETHER, Reason
-from grove.scheduler.policy.queues import NO_LIMIT
+from grove.scheduler.policy.queue_tree import NO_LIMIT
 from grove.scheduler.solve.bounds import PartCapacity, bounds_for
 from grove.scheduler.solve.place import place
 from grove.scheduler.solve.problem import Part, Problem, state_problem
-from grove.scheduler.solve.state import State
+from grove.scheduler.solve.search_state import SearchState
 
 if TYPE_CHECKING:
-    from grove.scheduler.policy.quota import Quota
+    from grove.scheduler.policy.quota_policy import Quota
 
 TRIAL = Budget(4_000)
 
@@ -93,7 +93,7 @@ def closest_domain(snapshot: Snapshot, gang: Gang) -> Reason | None:
     segments = problem.segments(part.required_level)
     if segments.size == 0:
         return None
-    capacity = PartCapacity(State(problem, 1), bounds, 0, problem.size)
+    capacity = PartCapacity(SearchState(problem, 1), bounds, 0, problem.size)
     held, need = capacity.held(segments), capacity.need
     share = np.minimum(held / need[:, None], 1.0)
     best = int(np.lexsort((np.arange(share.shape[1]), -share.sum(axis=0), -share.min(axis=0)))[0])

@@ -13,9 +13,9 @@ from functools import cache
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints, Mask
+from grove.scheduler.cluster.node_table import Ints, Mask
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.filters.pods import affinity_mask, anti_affinity_mask, spread_mask
+from grove.scheduler.filters.pod_relations import affinity_mask, anti_affinity_mask, spread_mask
 from grove.scheduler.model.facts import PodFacts, Requests, Shape
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import FILTERED, HELD, INSUFFICIENT, NODES_FOR, ONE_MORE, OUTSIDE_BASE, WANTS, Reason

@@ -42,10 +42,10 @@ from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.reasons import Reason
-from grove.scheduler.policy.gangs import BIND_FAILED, GANG_TIMEOUT, GangState, Verdict
-from grove.scheduler.policy.ledger import CapacityHold, HoldReason
-from grove.scheduler.policy.life import AttemptBegan, AttemptEnded, HalfBound, Phase
-from grove.scheduler.policy.queue import Order
+from grove.scheduler.policy.gang_life import AttemptBegan, AttemptEnded, HalfBound, Phase
+from grove.scheduler.policy.gang_state import BIND_FAILED, GANG_TIMEOUT, GangState, Verdict
+from grove.scheduler.policy.hold_ledger import CapacityHold, HoldReason
+from grove.scheduler.policy.waiting_queue import Order
 
 BIND_RETRY_S, MAX_BIND_RETRY_S = 0.05, 2.0
 PASSING = (ConnectionLost, Unavailable, TooManyRequests)
@@ -54,7 +54,7 @@ GIVEN_UP = "another pod of the gang was refused, or the gang is gone"
 log = structlog.get_logger(__name__)
 
 
-class Fate(Enum):
+class BindFate(Enum):
     """What became of one pod of an attempt."""
 
     BOUND = "bound where we wanted it"
@@ -65,16 +65,16 @@ class Fate(Enum):
     LATE = "the deadline came first"
 
 
-COUNTED = {fate: metrics.BINDS.labels(fate.name.lower()) for fate in Fate}
+COUNTED = {fate: metrics.BINDS.labels(fate.name.lower()) for fate in BindFate}
 
 
-class Bound(msgspec.Struct, frozen=True):
+class BindResult(msgspec.Struct, frozen=True):
     pod: PodFacts
-    fate: Fate
+    fate: BindFate
     message: str = ""
 
 
-class Attempt(msgspec.Struct):
+class BindAttempt(msgspec.Struct):
     """One placement on its way to the cluster. `after` must succeed first: a scaled gang waits for its base."""
 
     unit: str
@@ -85,7 +85,7 @@ class Attempt(msgspec.Struct):
     is_floor: bool = False
     """Whether it is for the gang's minimum."""
     decision: str = ""
-    after: Attempt | None = None
+    after: BindAttempt | None = None
     order: Order | None = None
     """Where its unit comes in the queue."""
     given_up: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
@@ -108,9 +108,9 @@ class Binder:
     ) -> None:  # fmt: skip
         self._client, self._turns, self._fits, self._prepare = client, turns, fits, prepare
 
-    async def bind(self, attempt: Attempt, seen: Callable[[Bound], None]) -> list[Bound]:
+    async def bind(self, attempt: BindAttempt, seen: Callable[[BindResult], None]) -> list[BindResult]:
         """Binds all pods of the attempt; `seen` hears of each as it is known, the list has them all."""
-        found: list[Bound] = []
+        found: list[BindResult] = []
 
         async def one(pod: PodFacts) -> None:
             result = await self._bind(pod, attempt)
@@ -122,27 +122,27 @@ class Binder:
                 group.create_task(one(pod))
         return found
 
-    async def _bind(self, pod: PodFacts, attempt: Attempt) -> Bound:
+    async def _bind(self, pod: PodFacts, attempt: BindAttempt) -> BindResult:
         loop, deadline_s = asyncio.get_running_loop(), attempt.deadline_s
         pause_s = BIND_RETRY_S
         for preparing in self._prepare(pod, deadline_s):
             if trouble := await _unless(attempt.given_up, preparing):
-                return Bound(pod, Fate.STALE, trouble)
+                return BindResult(pod, BindFate.STALE, trouble)
         may_be_bound = False
-        end: Bound | None = None
+        end: BindResult | None = None
         while end is None:
             async with self._turns:
                 if attempt.given_up.is_set():
-                    end = Bound(pod, Fate.LATE, GIVEN_UP)
+                    end = BindResult(pod, BindFate.LATE, GIVEN_UP)
                     break
                 if not self._fits(pod):
-                    end = Bound(pod, Fate.STALE, f"node {pod.node} is gone or was filled by others")
+                    end = BindResult(pod, BindFate.STALE, f"node {pod.node} is gone or was filled by others")
                     break
                 try:
                     await self._client.bind(pod.namespace, pod.name, pod.node, uid=pod.uid)
-                    return Bound(pod, Fate.BOUND)
+                    return BindResult(pod, BindFate.BOUND)
                 except NotFound:
-                    return Bound(pod, Fate.GONE)
+                    return BindResult(pod, BindFate.GONE)
                 except (Conflict, *PASSING) as err:
                     trouble = str(err)
                     pause_s = max(pause_s, getattr(err, "retry_after_s", None) or 0.0)
@@ -155,15 +155,15 @@ class Binder:
                         if known is not None:
                             return known
                 except ApiError as err:
-                    return Bound(pod, Fate.REFUSED, str(err))
+                    return BindResult(pod, BindFate.REFUSED, str(err))
             if loop.time() + pause_s > deadline_s:
-                end = Bound(pod, Fate.LATE, trouble)
+                end = BindResult(pod, BindFate.LATE, trouble)
             else:
                 await asyncio.sleep(pause_s)
                 pause_s = min(MAX_BIND_RETRY_S, pause_s * 2)
         return (await self._found_out(pod) if may_be_bound else None) or end
 
-    async def _found_out(self, pod: PodFacts) -> Bound | None:
+    async def _found_out(self, pod: PodFacts) -> BindResult | None:
         """The truth about a pod that may be bound, however long nobody answers: until then its room is not free."""
         while True:
             try:
@@ -171,7 +171,7 @@ class Binder:
             except PASSING:
                 await asyncio.sleep(MAX_BIND_RETRY_S)
 
-    async def _look(self, pod: PodFacts) -> Bound | None:
+    async def _look(self, pod: PodFacts) -> BindResult | None:
         """The truth about a pod whose bind was not simply answered; None when it is still to be bound.
 
         Trouble that passes rises.
@@ -179,19 +179,19 @@ class Binder:
         try:
             now = await self._client.get(Pod, pod.name, pod.namespace)
         except NotFound:
-            return Bound(pod, Fate.GONE)
+            return BindResult(pod, BindFate.GONE)
         except PASSING:
             raise
         except KubeError:
             return None  # it is not for us to know, and must not end the binding of the others
         if now.metadata.uid != pod.uid:
-            return Bound(pod, Fate.GONE)
+            return BindResult(pod, BindFate.GONE)
         if now.spec.node_name:
-            return Bound(pod, Fate.BOUND if now.spec.node_name == pod.node else Fate.ELSEWHERE)
+            return BindResult(pod, BindFate.BOUND if now.spec.node_name == pod.node else BindFate.ELSEWHERE)
         if now.metadata.is_deleting:
-            return Bound(pod, Fate.GONE)
+            return BindResult(pod, BindFate.GONE)
         if now.is_gated:
-            return Bound(pod, Fate.REFUSED, "it is held by a scheduling gate")
+            return BindResult(pod, BindFate.REFUSED, "it is held by a scheduling gate")
         return None
 
 
@@ -212,21 +212,21 @@ class Committer:
 
     def __init__(
         self, view: View, binder: Binder, evictions: Evictions, reporter: Reporter, clock: Clock, *,
-        spawn: Spawn, ended: Callable[[Attempt, bool], None],
+        spawn: Spawn, ended: Callable[[BindAttempt, bool], None],
     ) -> None:  # fmt: skip
         self._view, self._binder, self._evictions = view, binder, evictions
         self._reporter, self._clock = reporter, clock
         self._spawn, self._ended = spawn, ended
-        self._under_way: dict[str, list[Attempt]] = {}
+        self._under_way: dict[str, list[BindAttempt]] = {}
         """Attempts by the uid of their gang."""
         self._half_bound: dict[str, GangState] = {}
 
-    def floor_of(self, gang: GangState | None) -> Attempt | None:
+    def floor_of(self, gang: GangState | None) -> BindAttempt | None:
         """The attempt for a gang's minimum that is on its way, if there is one."""
         mine = self._under_way.get(gang.uid, ()) if gang is not None else ()
         return next((attempt for attempt in mine if attempt.is_floor), None)
 
-    def launch(self, attempt: Attempt) -> None:
+    def launch(self, attempt: BindAttempt) -> None:
         """Starts binding; the pods are reserved already."""
         if attempt.gang is not None:
             attempt.gang.tell(AttemptBegan(attempt.is_floor))
@@ -234,7 +234,7 @@ class Committer:
         self._enter(attempt)
         self._spawn(self._run(attempt))
 
-    def _enter(self, attempt: Attempt) -> None:
+    def _enter(self, attempt: BindAttempt) -> None:
         """Enters the attempt in the ledger, beside others of its unit."""
         if attempt.order is not None:
             known = self._view.ledger.find(attempt.unit, HoldReason.BINDING)
@@ -242,7 +242,7 @@ class Committer:
             since = known.since if known is not None else self._clock.now()
             self._view.ledger.put(CapacityHold(attempt.unit, attempt.order, HoldReason.BINDING, since, pods=pods))
 
-    def _leave(self, attempt: Attempt) -> None:
+    def _leave(self, attempt: BindAttempt) -> None:
         known = self._view.ledger.find(attempt.unit, HoldReason.BINDING)
         if known is not None:
             over = {pod.uid for pod in attempt.pods}
@@ -254,8 +254,8 @@ class Committer:
         for attempt in self._under_way.get(gang.uid, ()):
             attempt.given_up.set()
 
-    async def _run(self, attempt: Attempt) -> None:
-        results: list[Bound] = []
+    async def _run(self, attempt: BindAttempt) -> None:
+        results: list[BindResult] = []
         try:
             if attempt.after is not None:
                 await attempt.after.done.wait()
@@ -270,20 +270,20 @@ class Committer:
                     self._view.release(pod.uid)
             self._settle(attempt, results)
 
-    def _note_fate(self, attempt: Attempt, bound: Bound) -> None:
+    def _note_fate(self, attempt: BindAttempt, bound: BindResult) -> None:
         pod = bound.pod
         COUNTED[bound.fate].inc()
-        if bound.fate is Fate.BOUND:
+        if bound.fate is BindFate.BOUND:
             self._view.confirm(Key(pod.namespace, pod.name), pod.uid, pod.node)
             return
         self._view.release(pod.uid)
         log.warning("pod not bound", unit=attempt.unit, pod=pod.name, node=pod.node, why=bound.fate.value,
                     error=bound.message, decision=attempt.decision)  # fmt: skip
-        if bound.fate is Fate.REFUSED and attempt.gang is not None and not attempt.gang.stood:
+        if bound.fate is BindFate.REFUSED and attempt.gang is not None and not attempt.gang.stood:
             attempt.given_up.set()
 
-    def _settle(self, attempt: Attempt, results: list[Bound]) -> None:
-        all_bound = len(results) == len(attempt.pods) and all(bound.fate is Fate.BOUND for bound in results)
+    def _settle(self, attempt: BindAttempt, results: list[BindResult]) -> None:
+        all_bound = len(results) == len(attempt.pods) and all(bound.fate is BindFate.BOUND for bound in results)
         if attempt.gang is None:
             attempt.succeeded = all_bound
         else:
@@ -292,7 +292,7 @@ class Committer:
         attempt.done.set()
         self._ended(attempt, all_bound)
 
-    def _settle_gang(self, attempt: Attempt, gang: GangState, results: list[Bound]) -> None:
+    def _settle_gang(self, attempt: BindAttempt, gang: GangState, results: list[BindResult]) -> None:
         mine = self._under_way[gang.uid]
         mine.remove(attempt)
         if not mine:
@@ -305,8 +305,8 @@ class Committer:
             gang.tell(HalfBound(None))
             return
         count = Counter(bound.fate for bound in results)
-        if not gang.stood and (count[Fate.REFUSED] or count[Fate.LATE]):
-            said = next(b.message for b in results if b.fate in (Fate.REFUSED, Fate.LATE))
+        if not gang.stood and (count[BindFate.REFUSED] or count[BindFate.LATE]):
+            said = next(b.message for b in results if b.fate in (BindFate.REFUSED, BindFate.LATE))
             self.roll_back(gang, Verdict(False, BIND_FAILED, Reason(kinds.BIND_FAILED, said)))
 
     # Taking back

@@ -18,23 +18,24 @@ from grove.api.conditions import EventReason
 from grove.kube.clock import Clock
 from grove.scheduler.evict.running import POD
 from grove.scheduler.loop import metrics
-from grove.scheduler.loop.bind import Attempt, Committer
+from grove.scheduler.loop.bind import BindAttempt, Committer
 from grove.scheduler.loop.decisions import Decider
-from grove.scheduler.loop.holding import Holding
-from grove.scheduler.loop.nominate import Nominations
-from grove.scheduler.loop.placing import Placing
-from grove.scheduler.loop.quotas import Quotas
+from grove.scheduler.loop.gang_trees import domain_of, former_nodes, gang_order, order_of
+from grove.scheduler.loop.hold_restorer import HoldRestorer
+from grove.scheduler.loop.long_wait_holds import LongWaitHolds
+from grove.scheduler.loop.nominations import Nominations
+from grove.scheduler.loop.pending_reservations import PendingReservations
+from grove.scheduler.loop.placing import UnitPlacer
+from grove.scheduler.loop.quota_follower import QuotaFollower
 from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.report import Reporter
-from grove.scheduler.loop.reserving import Reserving
-from grove.scheduler.loop.restoring import Restoring
-from grove.scheduler.loop.trees import domain_of, former_nodes, gang_order, order_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.answers import Budget
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.reasons import Reason
-from grove.scheduler.policy.gangs import (
+from grove.scheduler.policy.gang_life import Looked, Phase, Stands
+from grove.scheduler.policy.gang_state import (
     GANG_SCHEDULED,
     GANG_TIMEOUT,
     INVALID,
@@ -44,8 +45,7 @@ from grove.scheduler.policy.gangs import (
     Verdict,
     readiness,
 )
-from grove.scheduler.policy.life import Looked, Phase, Stands
-from grove.scheduler.policy.queue import Queue, Relief, Stage
+from grove.scheduler.policy.waiting_queue import Relief, Stage, WaitingQueue
 
 if TYPE_CHECKING:
     from grove.scheduler.solve.referee import Referee
@@ -62,12 +62,12 @@ MOST_LOOKS = 8
 log = structlog.get_logger(__name__)
 
 
-class Intake:
+class QueueUpdater:
     """Puts units that changed into the queue or takes them out, tells gangs that they stand, and hears of attempts that
     are over. Places nothing. `forget` is told of units of which nothing is to be kept."""
 
     def __init__(
-        self, view: View, queue: Queue, committer: Committer, nominations: Nominations, holding: Holding,
+        self, view: View, queue: WaitingQueue, committer: Committer, nominations: Nominations, holding: LongWaitHolds,
         replacements: Replacements, reporter: Reporter, *, forget: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._view, self._queue, self._committer, self._nominations = view, queue, committer, nominations
@@ -75,7 +75,7 @@ class Intake:
         self._reporter, self._forget = reporter, forget
         self._ready_since: dict[str, float] = {}
 
-    def ended(self, attempt: Attempt, all_bound: bool) -> None:
+    def ended(self, attempt: BindAttempt, all_bound: bool) -> None:
         """An attempt is over: whoever depends on it gets another look, and what is missing is tried again."""
         name, gang = attempt.unit, attempt.gang
         now = asyncio.get_running_loop().time()
@@ -90,7 +90,7 @@ class Intake:
             self._view.changes.mark(scaled)
         self._view.changes.mark(name)
 
-    def _is_current(self, attempt: Attempt) -> bool:
+    def _is_current(self, attempt: BindAttempt) -> bool:
         """Whether what an attempt was for still exists: not another unit of its name."""
         if attempt.gang is not None:
             return self._view.is_current(attempt.gang)
@@ -199,9 +199,9 @@ class Intake:
 
 class Cycle:
     def __init__(
-        self, view: View, queue: Queue, decider: Decider, committer: Committer, nominations: Nominations,
+        self, view: View, queue: WaitingQueue, decider: Decider, committer: Committer, nominations: Nominations,
         replacements: Replacements, reporter: Reporter, clock: Clock, config: SchedulerConfiguration,
-        wake_at: Callable[[float], None], quotas: Quotas, reserving: Reserving,
+        wake_at: Callable[[float], None], quotas: QuotaFollower, reserving: PendingReservations,
     ) -> None:  # fmt: skip
         self._view, self._queue, self._committer, self._nominations = view, queue, committer, nominations
         self._wake_at, self._quotas = wake_at, quotas
@@ -212,13 +212,13 @@ class Cycle:
             self.referee = find_referee()
         budget = Budget(config.search_budget or Budget().steps, self.referee)
         self._relief = Relief(view.snapshot, queue, patience_s=config.patience)
-        self._restoring = Restoring(view, reporter)
-        self._holding = Holding(view, queue, reporter, clock, config, decider, budget, self._restoring)
+        self._restoring = HoldRestorer(view, reporter)
+        self._holding = LongWaitHolds(view, queue, reporter, clock, config, decider, budget, self._restoring)
         self._replacements = replacements
-        self._intake = Intake(
+        self._intake = QueueUpdater(
             view, queue, committer, nominations, self._holding, replacements, reporter, forget=self._forget
         )
-        self._placing = Placing(
+        self._placing = UnitPlacer(
             view, queue, decider, committer, nominations, self._holding, replacements, self._relief, reporter, clock,
             config, budget, reserving, base_of=self._intake.base_of,
         )  # fmt: skip

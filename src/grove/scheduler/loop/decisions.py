@@ -4,9 +4,9 @@ Nearly all decisions take a millisecond and are made in place. One that takes lo
 of the snapshot, so that the event loop keeps its lease, watches and binds; the cluster moves on meanwhile, and whoever
 asked has to see whether the answer still holds. Where a decision is made changes nothing about it.
 
-`Sharing` places gangs whose pods claim devices: without regard to claims that pods share first, then with nodes for
-those, near that place first. A decision tries a few choices; what is left is tried in the next ones, and only when all
-of them failed does the gang wait for a change of the cluster.
+`SharedClaimPlacer` places gangs whose pods claim devices. It first ignores claims that pods share. Then it tries nodes
+that can serve those claims, nodes near the first placement first. A decision tries a few choices, and the next
+decisions try the rest. The gang waits for a change of the cluster only when all choices failed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import numpy as np
 import structlog
 
 from grove.api.meta import Key
-from grove.scheduler.cluster.nodes import Mask
+from grove.scheduler.cluster.node_table import Mask
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.devices.cel import NotUnderstood
-from grove.scheduler.devices.devices import SHARED
+from grove.scheduler.devices.device_inventory import SHARED
 from grove.scheduler.devices.shared_claims import OpenClaims, SharedClaims, confined_to, on_nodes, tied_claims
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
 from grove.scheduler.evict.running import DisruptionBudget, Running
@@ -39,9 +39,9 @@ from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import NO_DEVICES, SHARED_HOME, Reason
-from grove.scheduler.reserve.apart import ways_apart
+from grove.scheduler.reserve.keeping_apart import ways_apart
 from grove.scheduler.solve.place import place
-from grove.scheduler.solve.state import TakesLong, limited_steps
+from grove.scheduler.solve.search_state import TakesLong, limited_steps
 
 if TYPE_CHECKING:
     from grove.scheduler.replay.journal import Journal
@@ -168,14 +168,14 @@ MOST_APART = 64
 NO_HOME = "no node can hold all pods that share a resourceclaim"
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundPlacement(msgspec.Struct, frozen=True):
     decision: str
     answer: Placement | NoFit
     has_more: bool = False
     """Whether there are choices of nodes that were not tried."""
 
 
-class Sharing:
+class SharedClaimPlacer:
     def __init__(self, view: View, decider: Decider, budget: Budget) -> None:
         self._view, self._decider, self._budget = view, decider, budget
         self._tried: dict[str, tuple[int, int]] = {}
@@ -184,7 +184,7 @@ class Sharing:
     async def place(
         self, unit: str, gang: Gang, closed: Collection[str], to_bind: Callable[[Placement], Sequence[PodFacts]],
         open_uids: Collection[str] = (),
-    ) -> Found:  # fmt: skip
+    ) -> FoundPlacement:  # fmt: skip
         """`Decider.place`, with what sources give set aside for the pods that will be bound."""
         shut = tuple(closed)
         found = await self._place(unit, gang, shut, open_uids)
@@ -201,14 +201,16 @@ class Sharing:
                     return found
                 why = refused.why
                 attempts.note_refused(refused)
-        return Found(found.decision, NoFit(gang.name, _no_devices(why), False, version=found.answer.version))
+        return FoundPlacement(found.decision, NoFit(gang.name, _no_devices(why), False, version=found.answer.version))
 
-    async def _place(self, unit: str, gang: Gang, closed: tuple[str, ...], open_uids: Collection[str]) -> Found:
+    async def _place(
+        self, unit: str, gang: Gang, closed: tuple[str, ...], open_uids: Collection[str]
+    ) -> FoundPlacement:
         """With the users of each shared claim on one node that can serve it."""
         gang, found = shared_claims_of(self._view, gang)
         decision, answer = await self._decider.place(gang, self._budget, closed, open_uids)
         if isinstance(answer, NoFit) or not found:
-            return Found(decision, answer)
+            return FoundPlacement(decision, answer)
         return await self._place_at_homes(unit, gang, found, answer, decision, closed, open_uids)
 
     def forget(self, unit: str) -> None:
@@ -217,21 +219,21 @@ class Sharing:
     async def _place_at_homes(
         self, unit: str, gang: Gang, found: list[SharedClaims], loose: Placement, decision: str,
         closed: tuple[str, ...], open_uids: Collection[str],
-    ) -> Found:  # fmt: skip
+    ) -> FoundPlacement:  # fmt: skip
         sites = self._view.claims.sites(self._view.snapshot, self._near(loose))
         done, began = self._tried.pop(unit, (0, loose.version))
         choices = islice(sites.choices(found), done, MOST_TRIES)
         users = {pod.uid for shared in found for pod in shared.users}
-        partial: Found | None = None
+        partial: FoundPlacement | None = None
         most = 0
         refusals: list[tuple[str, NoFit]] = []
         for nodes in islice(choices, TRIES):
             decision, answer = await self._decider.place(on_nodes(gang, found, nodes), self._budget, closed, open_uids)
             if isinstance(answer, Placement):
                 if users.isdisjoint(pod.uid for pod in answer.unplaced):
-                    return Found(decision, answer)
+                    return FoundPlacement(decision, answer)
                 if partial is None or len(answer.pods) > most:
-                    partial, most = Found(decision, answer), len(answer.pods)
+                    partial, most = FoundPlacement(decision, answer), len(answer.pods)
                 continue
             why = answer.why.with_parts(Reason(SHARED_HOME, found[0].name, names={"node": nodes[0]}))
             refusals.append((decision, replace(answer, proven=False, why=why)))
@@ -239,13 +241,13 @@ class Sharing:
             return partial
         if not refusals and not done:
             text = devices_lacking(sites.lacking(found) or found[0])
-            return Found(decision, NoFit(gang.name, _no_devices(text), False, version=loose.version))
+            return FoundPlacement(decision, NoFit(gang.name, _no_devices(text), False, version=loose.version))
         has_more = next(choices, None) is not None
         if has_more:
             self._tried[unit] = (done + TRIES, began)
         decision, first = refusals[0] if refusals else (decision, NoFit(gang.name, _no_devices(NO_HOME), False))
         # What came while the choices were tried may have helped one that had failed by then.
-        return Found(decision, first, has_more or (done > 0 and began != loose.version))
+        return FoundPlacement(decision, first, has_more or (done > 0 and began != loose.version))
 
     def _near(self, loose: Placement) -> Mask:
         """Nodes of the domain where the gang would go if it shared nothing."""

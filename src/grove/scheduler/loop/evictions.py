@@ -18,8 +18,8 @@ from grove.kube.errors import Conflict, KubeError, NotFound, NotLeader, TooManyR
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PodFacts
-from grove.scheduler.policy.gangs import GangState
-from grove.scheduler.policy.life import Evicting, EvictionEnded, TakenBack, TakingBack
+from grove.scheduler.policy.gang_life import Evicting, EvictionEnded, TakenBack, TakingBack
+from grove.scheduler.policy.gang_state import GangState
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 

@@ -10,44 +10,44 @@ are tasks beside it. Cancelling `run` stops everything; what was half done is fo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from grove.api import kai
-from grove.api.core import CustomResourceDefinition, ResourceSlice
+from grove.api.core import ResourceSlice
 from grove.api.koordinator import Device, ElasticQuota, Reservation
-from grove.api.meta import Object
 from grove.kube.cache import Cache
-from grove.kube.client import Client, WatchEvent
+from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock
-from grove.kube.errors import ConnectionLost, KubeError, TooManyRequests, Unavailable
 from grove.kube.events import Recorder
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import allowed_mask
-from grove.scheduler.loop.bind import Attempt, Binder, Committer
-from grove.scheduler.loop.claims import DeviceClaims
+from grove.scheduler.loop.bind import BindAttempt, Binder, Committer
 from grove.scheduler.loop.cycle import Cycle
 from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Aside, Decider
 from grove.scheduler.loop.evictions import Evictions
-from grove.scheduler.loop.follow import Follower
-from grove.scheduler.loop.minors import Minors
-from grove.scheduler.loop.nominate import Nominations
-from grove.scheduler.loop.preparing import ClaimWriter
-from grove.scheduler.loop.quotas import Quotas
+from grove.scheduler.loop.follower import ClusterFollower
+from grove.scheduler.loop.nominations import Nominations
+from grove.scheduler.loop.optional_kinds import OptionalKinds
+from grove.scheduler.loop.pending_reservations import PendingReservations
+from grove.scheduler.loop.quota_follower import QuotaFollower
 from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.report import Reporter
-from grove.scheduler.loop.reservations import Reservations
-from grove.scheduler.loop.reserving import ReservationStatus, Reserving
-from grove.scheduler.loop.sources import DaemonPods
-from grove.scheduler.loop.storage import Storage
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.reasons import Reason
-from grove.scheduler.policy.queue import Backoff, Queue
+from grove.scheduler.policy.waiting_queue import Backoff, WaitingQueue
+from grove.scheduler.sources.claim_writer import ClaimWriter
+from grove.scheduler.sources.device_claims import DeviceClaims
+from grove.scheduler.sources.koordinator_devices import KoordinatorDevices
+from grove.scheduler.sources.node_sources import DaemonPods
+from grove.scheduler.sources.reservation_source import ReservationSource
+from grove.scheduler.sources.reservation_writer import ReservationWriter
+from grove.scheduler.sources.volume_source import VolumeSource
 
 if TYPE_CHECKING:
     from grove.scheduler.replay.journal import Journal
@@ -86,7 +86,7 @@ class Scheduler:
         self._news = asyncio.Event()
         turns = asyncio.Semaphore(config.bind_concurrency)
         self.view = View(self.cache, snapshot, config, wake=self._news.set)
-        storage, daemons = Storage(self.view, client, turns), DaemonPods(self.view)
+        storage, daemons = VolumeSource(self.view, client, turns), DaemonPods(self.view)
         self.view.claims = DeviceClaims(self.view, ClaimWriter(client, turns).write)
         self.view.sources.join(storage, self.view.claims, daemons)
         self._events = Recorder(client, config.scheduler_name, clock=clock)
@@ -94,15 +94,15 @@ class Scheduler:
         storage.follow()
         daemons.follow()
         replacements = Replacements(self.view, clock)
-        Follower(self.view, replacements, self._readiness_changed).follow()
-        self.queue = Queue(Backoff(config.backoff.initial, config.backoff.max))
-        self.quotas = Quotas(client, self.view, self._events, clock)
+        ClusterFollower(self.view, replacements, self._readiness_changed).follow()
+        self.queue = WaitingQueue(Backoff(config.backoff.initial, config.backoff.max))
+        self.quotas = QuotaFollower(client, self.view, self._events, clock)
         self.view.tell_queues = self.quotas.tell
-        status = ReservationStatus(self.cache, client, self._events, clock)
-        self.reservations = Reservations(self.view, client, status, clock)
+        status = ReservationWriter(self.cache, client, self._events, clock)
+        self.reservations = ReservationSource(self.view, client, status, clock)
         self.view.sources.join(self.reservations)
-        reserving = Reserving(self.view, self.queue, status, clock, say=say)
-        minors = Minors(self.view, client, self._events)
+        reserving = PendingReservations(self.view, self.queue, status, clock, say=say)
+        minors = KoordinatorDevices(self.view, client, self._events)
 
         def follow_reservations() -> None:
             self.reservations.follow()
@@ -227,7 +227,7 @@ class Scheduler:
         if self._tasks is not None:  # who stands by writes nothing, and looks at all gangs when it leads
             self.reporter.readiness_changed(gang)
 
-    def _ended(self, attempt: Attempt, all_bound: bool) -> None:
+    def _ended(self, attempt: BindAttempt, all_bound: bool) -> None:
         self._cycle.ended(attempt, all_bound)
 
     def _wake_at(self, when_s: float) -> None:
@@ -260,76 +260,3 @@ class Scheduler:
         """Writes the events that are still unsaid, as far as the cluster lets us."""
         with suppress(Exception):
             await self._events.flush()
-
-
-class OptionalKinds:
-    """Kinds that a cluster may lack: quotas, queues, reservations, devices. What lacks is off, and the rest works.
-
-    What is served when the scheduler starts is in step before anything is decided. What is installed later is told by
-    the events of its definition, and where those may not be seen found by asking now and then; no restart is needed.
-    `kinds` says what to do when a kind is there: have a cache follow it and listen. What is `built_in` comes with a
-    version of Kubernetes and is not waited for.
-    """
-
-    def __init__(
-        self, client: Client, kinds: Mapping[type[Object], Callable[[], None]],
-        built_in: Mapping[type[Object], Callable[[], None]] = {},
-    ) -> None:  # fmt: skip
-        self._client, self._built_in = client, built_in
-        self._missing = {**built_in, **kinds}
-
-    async def follow_served(self) -> None:
-        """Follows what is served now; asks until the server answers."""
-        kinds = list(self._missing)
-        for kind, is_served in zip(kinds, await asyncio.gather(*map(self._is_served, kinds)), strict=True):
-            if is_served:
-                self._follow(kind)
-
-    async def _is_served(self, kind: type[Object]) -> bool:
-        while True:
-            try:
-                return await self._client.serves(kind)
-            except (ConnectionLost, TooManyRequests, Unavailable):
-                await asyncio.sleep(RETRY_S)  # nothing can be followed before the server answers
-
-    async def follow_installed(self) -> None:
-        """Follows what is installed later; ends when nothing is missing."""
-        async with asyncio.TaskGroup() as tasks:
-            for kind in [kind for kind in self._missing if kind not in self._built_in]:
-                tasks.create_task(self._wait_for(kind))
-
-    async def _wait_for(self, kind: type[Object]) -> None:
-        while kind in self._missing:
-            try:
-                await self._watch_for(kind)
-            except KubeError as error:
-                log.debug("cannot watch for a kind", kind=kind.RESOURCE.kind, error=str(error))
-                await asyncio.sleep(LOOK_S)
-                with suppress(KubeError):
-                    await self._follow_if_served(kind)
-
-    async def _watch_for(self, kind: type[Object]) -> None:
-        """Returns when a kind is followed, or the server has ended the watch on its definition."""
-        stream = self._client.watch(
-            CustomResourceDefinition, fields=f"metadata.name={kind.RESOURCE}", initial_events=True, timeout_s=WATCH_S
-        )
-        heard = False
-        async with aclosing(cast(AsyncGenerator[WatchEvent[CustomResourceDefinition], None], stream)) as events:
-            async for event in events:
-                heard = True
-                if event.object is not None and event.type != "DELETED" and event.object.is_established:
-                    for _ in range(SERVED_SOON):
-                        await self._follow_if_served(kind)
-                        if kind not in self._missing:
-                            return
-                        await asyncio.sleep(RETRY_S)  # it is accepted a moment before it is served
-        if not heard:
-            raise ConnectionLost("the watch ended without a word")
-
-    async def _follow_if_served(self, kind: type[Object]) -> None:
-        if await self._client.serves(kind):
-            self._follow(kind)
-
-    def _follow(self, kind: type[Object]) -> None:
-        log.info("following", kind=str(kind.RESOURCE))
-        self._missing.pop(kind)()

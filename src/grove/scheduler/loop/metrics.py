@@ -13,9 +13,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.devices.devices import is_shorthand
+from grove.scheduler.devices.device_inventory import is_shorthand
 from grove.scheduler.model.facts import PODS, Shape
-from grove.scheduler.solve.score import fragmentation, slots_by_domain
+from grove.scheduler.solve.placement_score import fragmentation, slots_by_domain
 
 ATTEMPTS = Counter("grove_gang_attempts", "Decisions about gangs, by result and reason.", ["result", "reason"])
 SCHEDULE_SECONDS = Histogram(
@@ -44,7 +44,7 @@ ROLLBACKS = Counter("grove_gang_rollbacks", "Gangs taken back because they could
 BINDS = Counter("grove_pod_binds", "Bind requests by what became of the pod.", ["result"])
 
 
-class Headroom(Collector):
+class HeadroomCollector(Collector):
     """How much of each device or resource is left in one piece, by level of every known topology."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -87,6 +87,6 @@ def headroom(snapshot: Snapshot) -> Iterable[tuple[str, str, float, float]]:
 
 def watch_headroom(snapshot: Snapshot, registry: CollectorRegistry = REGISTRY) -> Collector:
     """Adds the capacity figures of a snapshot to a registry; unregister the returned collector when it ends."""
-    collector = Headroom(snapshot)
+    collector = HeadroomCollector(snapshot)
     registry.register(collector)
     return collector

@@ -23,14 +23,14 @@ from grove.scheduler.evict.running import POD
 from grove.scheduler.explain.explanation import closest_domain
 from grove.scheduler.filters.fit import allowed_mask, surplus_reason
 from grove.scheduler.loop import metrics
-from grove.scheduler.loop.bind import Attempt, Committer
-from grove.scheduler.loop.decisions import Decider, Found, Sharing
-from grove.scheduler.loop.holding import Holding, kept_out_by
-from grove.scheduler.loop.nominate import OVERDUE_S, Nomination, Nominations
+from grove.scheduler.loop.bind import BindAttempt, Committer
+from grove.scheduler.loop.decisions import Decider, FoundPlacement, SharedClaimPlacer
+from grove.scheduler.loop.gang_trees import Unit, order_of, tree_of
+from grove.scheduler.loop.long_wait_holds import LongWaitHolds, kept_out_by
+from grove.scheduler.loop.nominations import OVERDUE_S, Nomination, Nominations
+from grove.scheduler.loop.pending_reservations import PendingReservations
 from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.report import Reporter
-from grove.scheduler.loop.reserving import Reserving
-from grove.scheduler.loop.trees import Unit, order_of, tree_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.answers import Budget, NoFit, Placement
@@ -38,7 +38,8 @@ from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import BadGang, Gang, single
 from grove.scheduler.model.reasons import Reason, named
-from grove.scheduler.policy.gangs import (
+from grove.scheduler.policy.gang_life import Phase
+from grove.scheduler.policy.gang_state import (
     BINDING,
     GANG_SCHEDULED,
     HELD_FOR_OTHERS,
@@ -49,9 +50,8 @@ from grove.scheduler.policy.gangs import (
     GangState,
     Verdict,
 )
-from grove.scheduler.policy.ledger import ClosedCapacity, HoldReason
-from grove.scheduler.policy.life import Phase
-from grove.scheduler.policy.queue import Order, Queue, Relief, Stage
+from grove.scheduler.policy.hold_ledger import ClosedCapacity, HoldReason
+from grove.scheduler.policy.waiting_queue import Order, Relief, Stage, WaitingQueue
 from grove.scheduler.solve.place import place
 
 QUOTA_REASONS = {
@@ -66,20 +66,21 @@ TWO_EVENTS = 4
 log = structlog.get_logger(__name__)
 
 
-class Placing:
+class UnitPlacer:
     """`base_of` says what a scaled gang finds of its base."""
 
     def __init__(
-        self, view: View, queue: Queue, decider: Decider, committer: Committer, nominations: Nominations,
-        holding: Holding, replacements: Replacements, relief: Relief, reporter: Reporter, clock: Clock,
-        config: SchedulerConfiguration, budget: Budget, reserving: Reserving, *, base_of: Callable[[str], Base],
+        self, view: View, queue: WaitingQueue, decider: Decider, committer: Committer, nominations: Nominations,
+        holding: LongWaitHolds, replacements: Replacements, relief: Relief, reporter: Reporter, clock: Clock,
+        config: SchedulerConfiguration, budget: Budget, reserving: PendingReservations, *,
+        base_of: Callable[[str], Base],
     ) -> None:  # fmt: skip
         self._view, self._queue, self._decider, self._committer = view, queue, decider, committer
         self._nominations, self._holding, self._relief = nominations, holding, relief
         self._replacements, self._reserving = replacements, reserving
         self._reporter, self._clock, self._config = reporter, clock, config
         self._budget, self._base_of = budget, base_of
-        self._sharing = Sharing(view, decider, budget)
+        self._sharing = SharedClaimPlacer(view, decider, budget)
         self._said: dict[str, tuple[Reason, Collection[str], Verdict]] = {}
 
     async def decide(self, name: str, order: Order) -> Sequence[str]:
@@ -117,7 +118,7 @@ class Placing:
                 self._queue.retry(name, asyncio.get_running_loop().time())
         return ()
 
-    async def _find_place(self, unit: Unit, closed: ClosedCapacity) -> Found:
+    async def _find_place(self, unit: Unit, closed: ClosedCapacity) -> FoundPlacement:
         """A place in what is open to the unit; if there is none, in what is held for units behind it as well."""
         to_bind = unit.to_bind if unit.reservation is None else lambda _: ()  # what sources give it is its owners'
         found = await self._sharing.place(unit.name, unit.tree, closed.nodes, to_bind, closed.own)
@@ -265,7 +266,7 @@ class Placing:
                     metrics.RESERVATION_USED.inc()
             elif gang.verdict is not None:
                 gang.judge(gang.verdict, round(placement.score, 4))
-        self._committer.launch(Attempt(unit.name, gang, pods, deadline, is_floor, decision, after, unit.order))
+        self._committer.launch(BindAttempt(unit.name, gang, pods, deadline, is_floor, decision, after, unit.order))
         log.info("placed", unit=unit.name, decision=decision, version=placement.version, pods=len(pods),
                  domain=placement.domain, score=round(placement.score, 3), steps=placement.steps)  # fmt: skip
 

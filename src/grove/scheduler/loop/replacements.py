@@ -17,12 +17,12 @@ from msgspec.structs import replace
 from grove.api.meta import Key
 from grove.kube.clock import Clock
 from grove.scheduler.filters.fit import allowed_mask
-from grove.scheduler.loop.trees import gang_order
+from grove.scheduler.loop.gang_trees import gang_order
 from grove.scheduler.loop.view import HELD, View
 from grove.scheduler.model.facts import PodFacts, Shape
-from grove.scheduler.policy.gangs import GangState, ReplacedPod, repair_of
-from grove.scheduler.policy.ledger import CapacityHold, HoldReason
-from grove.scheduler.policy.queue import Stage
+from grove.scheduler.policy.gang_state import GangState, ReplacedPod, repair_of
+from grove.scheduler.policy.hold_ledger import CapacityHold, HoldReason
+from grove.scheduler.policy.waiting_queue import Stage
 
 ABSENT_S = 30.0
 """A gang without any pod gets new ones within this time, or it is not made again."""

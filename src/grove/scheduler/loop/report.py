@@ -24,7 +24,7 @@ from grove.kube.events import Recorder
 from grove.scheduler.evict.running import POD
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.reasons import Reason
-from grove.scheduler.policy.gangs import (
+from grove.scheduler.policy.gang_state import (
     INVALID,
     NO_PLACE,
     UNSCHEDULABLE,
@@ -35,7 +35,7 @@ from grove.scheduler.policy.gangs import (
     missing_pods,
 )
 from grove.scheduler.policy.hold_records import records
-from grove.scheduler.policy.status import (
+from grove.scheduler.policy.podgang_status import (
     LONGEST,
     condition_json,
     dated_after,

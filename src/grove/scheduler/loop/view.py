@@ -20,19 +20,19 @@ from grove.api.meta import Key, find_condition
 from grove.kube.cache import Cache
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import POD, RunningIndex
-from grove.scheduler.filters.nodes import meets
-from grove.scheduler.loop.sources import Sources, depends_on_objects
+from grove.scheduler.filters.node_filters import meets
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import NodeFacts, NodeTerms, PodFacts
 from grove.scheduler.model.reading import read_node
 from grove.scheduler.model.seams import Refusal
-from grove.scheduler.policy.changes import Changes
-from grove.scheduler.policy.gangs import GangState, Look, says_placed
-from grove.scheduler.policy.ledger import Ledger
+from grove.scheduler.policy.cluster_changes import Changes
+from grove.scheduler.policy.gang_state import GangState, Look, says_placed
+from grove.scheduler.policy.hold_ledger import Ledger
+from grove.scheduler.sources.node_sources import NodeSources, depends_on_objects
 
 if TYPE_CHECKING:
-    from grove.scheduler.loop.claims import DeviceClaims
-    from grove.scheduler.loop.reserving import PendingReservation
+    from grove.scheduler.loop.pending_reservations import PendingReservation
+    from grove.scheduler.sources.device_claims import DeviceClaims
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 MOST_PLACES = 4096
@@ -74,7 +74,7 @@ class View:
         self.nodes = cache.add(Node)
         self.budgets = cache.add(PodDisruptionBudget)
         self.priorities = cache.add(PriorityClass)
-        self.sources = Sources(snapshot)
+        self.sources = NodeSources(snapshot)
         self.before_turn: list[Callable[[], None]] = []
         """Called before anything is decided, when everything is up to date."""
         self.tell_queues: Callable[[Iterable[str]], None] = lambda units: None

@@ -10,7 +10,7 @@ from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.reasons import Reason
 
 
-class Referee(Protocol):
+class SecondOpinion(Protocol):
     """A second opinion on a problem that the search did not decide."""
 
     def ask(self, problem: Any) -> Any: ...
@@ -25,7 +25,7 @@ class Budget:
     """
 
     steps: int = 20_000
-    referee: Referee | None = None
+    referee: SecondOpinion | None = None
     """Asked when the steps have ended and nothing is known; may take seconds."""
 
 

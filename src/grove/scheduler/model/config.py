@@ -57,7 +57,7 @@ class Server(_Section):
     """Metrics and probes share it; 0 takes a free port, -1 serves nothing."""
 
 
-class Backoff(_Section):
+class BackoffSettings(_Section):
     """Between two attempts for one gang; doubles with each failure."""
 
     initial: Seconds = Seconds(0.05)
@@ -83,7 +83,7 @@ class SchedulerConfiguration(_Section):
     """How long room must have been still before scaled gangs and surplus may take what a waiting minimum could need."""
     settle: Seconds = Seconds(0.5)
     """How long a refusal must stand before it is written: most gangs are placed before anybody could read it."""
-    backoff: Backoff = Backoff()
+    backoff: BackoffSettings = BackoffSettings()
     preemption: Preemption = Preemption()
     node_policy: Literal["pack", "spread"] = "pack"
     scores: dict[str, int] = {}

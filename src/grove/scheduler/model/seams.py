@@ -18,7 +18,7 @@ from grove.scheduler.model.reasons import NOT_ADMITTED, Reason
 
 if TYPE_CHECKING:
     from grove.api.core import Pod
-    from grove.scheduler.cluster.nodes import Ints, Mask
+    from grove.scheduler.cluster.node_table import Ints, Mask
     from grove.scheduler.cluster.snapshot import Snapshot
     from grove.scheduler.evict.running import Running
 

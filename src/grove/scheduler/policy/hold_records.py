@@ -17,8 +17,8 @@ from grove.api.meta import find_condition
 from grove.api.podgang import HeldAmount, HeldCapacity, PodGang
 from grove.api.quantity import InvalidQuantity, amount, format_amount
 from grove.scheduler.model.facts import PODS, PodFacts, Requests
-from grove.scheduler.policy.gangs import ReplacedPod
-from grove.scheduler.policy.ledger import CapacityHold, HoldReason
+from grove.scheduler.policy.gang_state import ReplacedPod
+from grove.scheduler.policy.hold_ledger import CapacityHold, HoldReason
 
 FORMER_PLACE = "FormerPlace"
 """Nodes of the gang whose place this one may take over. Nothing is held there; the list survives the other gang."""

@@ -26,7 +26,7 @@ from grove.api.koordinator import (
 )
 from grove.api.labels import KAI_QUEUE
 from grove.api.quantity import CPU, InvalidQuantity, amount
-from grove.scheduler.policy.queues import CARDS, NO_LIMIT, Amounts, Queue, QueueTree
+from grove.scheduler.policy.queue_tree import CARDS, NO_LIMIT, Amounts, QueueTree, QuotaQueue
 
 ELASTIC, KAI = ElasticQuota.RESOURCE.kind, kai.Queue.RESOURCE.kind
 MEGABYTE = 10**6
@@ -55,7 +55,7 @@ class QueueObjects(msgspec.Struct):
 
 def read_queues(quotas: Iterable[ElasticQuota], queues: Iterable[kai.Queue]) -> QueueObjects:
     """Both dialects together; the elder of two quotas of one name is taken, as there is no telling which is meant."""
-    found: list[Queue] = []
+    found: list[QuotaQueue] = []
     faults: dict[str, str] = {}
     totals: dict[str, Amounts] = {}
     of_namespace: dict[str, str] = {}
@@ -118,12 +118,12 @@ class _Reading:
         return found
 
 
-def _elastic(quota: ElasticQuota, read: _Reading) -> Queue:
+def _elastic(quota: ElasticQuota, read: _Reading) -> QuotaQueue:
     meta = quota.metadata
     parent = meta.labels.get(QUOTA_PARENT, "")
     limit = read.amounts(quota.spec.max, "max")
     weight = read.amounts(_json(meta.annotations.get(QUOTA_WEIGHT, ""), read), "shared-weight")
-    return Queue(
+    return QuotaQueue(
         read.name,
         "" if parent in ("", ROOT_QUOTA) else f"{ELASTIC}/{parent}",
         read.amounts(quota.spec.min, "min"),
@@ -135,7 +135,7 @@ def _elastic(quota: ElasticQuota, read: _Reading) -> Queue:
     )
 
 
-def _kai(queue: kai.Queue, read: _Reading) -> Queue:
+def _kai(queue: kai.Queue, read: _Reading) -> QuotaQueue:
     spec = queue.spec
     given = spec.resources or kai.QueueResources()
     guaranteed: dict[str, int] = {}
@@ -163,7 +163,7 @@ def _kai(queue: kai.Queue, read: _Reading) -> Queue:
         except duration.InvalidDuration:
             read.wrong(f"preemptMinRuntime: {spec.preempt_min_runtime!r} is not a duration")
     parent = f"{KAI}/{spec.parent_queue}" if spec.parent_queue else ""
-    return Queue(read.name, parent, guaranteed, limit, weight, True, KAI, spec.priority or 0, runtime_s)
+    return QuotaQueue(read.name, parent, guaranteed, limit, weight, True, KAI, spec.priority or 0, runtime_s)
 
 
 def _age(obj: ElasticQuota | kai.Queue) -> tuple[float, str, str]:

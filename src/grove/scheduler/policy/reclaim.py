@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from grove.api.koordinator import DISABLE_PREEMPTIBLE, QUOTA_PREEMPTIBLE
 from grove.scheduler.model.facts import PodFacts
-from grove.scheduler.policy.queues import NO_LIMIT, Amounts, Queue, QueueTree, QueueUsage
+from grove.scheduler.policy.queue_tree import NO_LIMIT, Amounts, QueueTree, QueueUsage, QuotaQueue
 
 if TYPE_CHECKING:
     from grove.scheduler.evict.running import Running
@@ -68,7 +68,7 @@ class Reclaim:
         """The queues above a leaf, itself included, that are not above ours."""
         return [name for name in self.tree.paths.get(leaf, ()) if name not in self._mine]
 
-    def is_above(self, queue: Queue, used: Amounts, given: Amounts) -> bool:
+    def is_above(self, queue: QuotaQueue, used: Amounts, given: Amounts) -> bool:
         """Whether a queue has more than its share, and than what it is guaranteed, of something wanted and given."""
         share = self._shares[queue.name]
         return any(
@@ -100,7 +100,7 @@ class Reclaim:
             whole[bool(base_of(unit))].append((order, unit))
         found: list[list[Running]] = []
         for rank in range(3):
-            ledger = _Ledger(self, account)
+            ledger = _ReclaimedAmounts(self, account)
             single = [(unit, pod) for order, unit, pod in sorted(surplus, key=lambda one: one[0]) if ledger.take([pod])]
             taken: list[Running] = []
             for stage in (True, False)[:rank]:
@@ -124,7 +124,7 @@ class Reclaim:
         return least > 0 and now_s - min(pod.created_s for pod in pods) < least
 
 
-class _Ledger:
+class _ReclaimedAmounts:
     """What would be left in the queues if the units taken so far went: takes no more than what is above shares."""
 
     def __init__(self, reclaim: Reclaim, account: Callable[[PodFacts], str | None]) -> None:

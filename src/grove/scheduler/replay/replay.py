@@ -18,7 +18,7 @@ from grove.scheduler.model.answers import Budget
 from grove.scheduler.model.facts import NodeFacts, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup
 from grove.scheduler.model.seams import Policy
-from grove.scheduler.policy.quota import FixedUse, Quota
+from grove.scheduler.policy.quota_policy import FixedUse, Quota
 from grove.scheduler.replay.journal import FORMAT, JOURNAL, encode, placement_digest, victims_digest
 from grove.scheduler.solve.place import place
 from grove.scheduler.solve.referee import find_referee

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
+from grove.scheduler.cluster.node_table import Ints, Mask, running_sum
 from grove.scheduler.solve.problem import Problem, Segments
 
 if TYPE_CHECKING:
-    from grove.scheduler.solve.state import State
+    from grove.scheduler.solve.search_state import SearchState
 
 MOST_MASKS = 6
 
@@ -135,7 +135,7 @@ MOST_LIKINGS = 32
 
 
 class PartCapacity:
-    def __init__(self, state: State, bounds: list[Bound], low: int, high: int) -> None:
+    def __init__(self, state: SearchState, bounds: list[Bound], low: int, high: int) -> None:
         self._problem, self._low, self._high = state.problem, low, high
         self.bounds = bounds
         self.need = np.array([bound.need for bound in bounds], dtype=np.int64)
@@ -198,7 +198,7 @@ class PartCapacity:
         return found
 
 
-def liking(state: State, groups: Iterable[int], low: int, high: int, domains: Segments) -> Ints:
+def liking(state: SearchState, groups: Iterable[int], low: int, high: int, domains: Segments) -> Ints:
     """How well the groups' pods would like each of these domains of a run: their node preferences met, summed up."""
     found = np.zeros(domains.size, dtype=np.int64)
     for g in groups:

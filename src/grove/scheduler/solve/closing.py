@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints, Mask
+from grove.scheduler.cluster.node_table import Ints, Mask
 from grove.scheduler.filters.fit import PLENTY
 from grove.scheduler.solve.problem import Problem
 from grove.scheduler.solve.rules import Even, Rules
 
 
 @dataclass(slots=True)
-class Tally:
+class PodTally:
     """How many pods go where, as far as it is known."""
 
     most: Ints
@@ -28,17 +28,17 @@ class Tally:
     homes: list[Mask]
     """By rule of pods together: domains they may still be in."""
 
-    def copy(self) -> Tally:
-        return Tally(self.most.copy(), self.put.copy(), [home.copy() for home in self.homes])
+    def copy(self) -> PodTally:
+        return PodTally(self.most.copy(), self.put.copy(), [home.copy() for home in self.homes])
 
 
-def close_in_once(problem: Problem, rules: Rules, tally: Tally) -> bool:
+def close_in_once(problem: Problem, rules: Rules, tally: PodTally) -> bool:
     """Lowers `most` by one pass of all rules; False if no placement is left."""
     return _Round(problem, rules, tally).is_possible()
 
 
 class _Round:
-    def __init__(self, problem: Problem, rules: Rules, tally: Tally) -> None:
+    def __init__(self, problem: Problem, rules: Rules, tally: PodTally) -> None:
         self._problem, self._rules, self._tally = problem, rules, tally
         self._labels = rules.labels
         self._held: list[Ints] = [np.zeros(0, dtype=np.int64)] * len(self._labels)

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints, Mask
-from grove.scheduler.filters.pods import (
+from grove.scheduler.cluster.node_table import Ints, Mask
+from grove.scheduler.filters.pod_relations import (
     affinity_mask,
     anti_affinity_mask,
     pods_by_domain,
@@ -22,10 +22,10 @@ from grove.scheduler.filters.pods import (
     sums_by_domain,
 )
 from grove.scheduler.model.facts import PodFacts, PodScope
-from grove.scheduler.solve.order import Ordering
+from grove.scheduler.solve.bind_order import BindOrdering
 from grove.scheduler.solve.preferred import PreferredLevel
 from grove.scheduler.solve.problem import Part
-from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State
+from grove.scheduler.solve.search_state import ROWS_A_STEP, OutOfSteps, SearchState
 from grove.scheduler.solve.tally import Counter
 
 LOOK_STEPS = 5
@@ -41,7 +41,7 @@ CLOSER_STEPS, CLOSER_STEPS_A_POD = 200, 40
 class Coupled:
     """`most` limits how many domains of its level each preference may use, by its place among `preferences`."""
 
-    def __init__(self, state: State, most: Mapping[int, int] = {}) -> None:
+    def __init__(self, state: SearchState, most: Mapping[int, int] = {}) -> None:
         problem = state.problem
         self._problem, self.state, self._most = problem, state, most
         self._scratch = problem.snapshot.copy()
@@ -262,7 +262,7 @@ class Coupled:
         self._order.pop()
 
 
-def placed_in_some_order(state: State) -> Coupled | None:
+def placed_in_some_order(state: SearchState) -> Coupled | None:
     """The core placed; None if no order and no choice of nodes works. May raise OutOfSteps.
 
     Pod by pod first, which keeps them close together. A gang that is hard to place is counted before it is ordered.
@@ -277,7 +277,7 @@ def placed_in_some_order(state: State) -> Coupled | None:
     except OutOfSteps:
         state.take_back(0)
     for tally in counter.tallies():
-        ordering = Ordering(state, counter.rules, tally.put)
+        ordering = BindOrdering(state, counter.rules, tally.put)
         if ordering.solve():
             counted = Coupled(state)
             counted.put_all(ordering.order)
@@ -290,7 +290,9 @@ def closer(found: Coupled, steps: int) -> Coupled:
     most: dict[int, int] = {}
     for i, preference in enumerate(found.preferences):
         while found.crossed(i) > preference.fewest and steps > 0:
-            state = State(found.state.problem, min(steps, CLOSER_STEPS + CLOSER_STEPS_A_POD * len(found.state.placed)))
+            state = SearchState(
+                found.state.problem, min(steps, CLOSER_STEPS + CLOSER_STEPS_A_POD * len(found.state.placed))
+            )
             fewer = Coupled(state, {**most, i: found.crossed(i) - 1})
             try:
                 is_solved = fewer.solve()

@@ -14,7 +14,7 @@ import numpy as np
 from grove.scheduler.solve.bounds import BoundsOf, PartCapacity
 from grove.scheduler.solve.packing import Packing, Slice
 from grove.scheduler.solve.problem import Part
-from grove.scheduler.solve.state import OutOfSteps, State
+from grove.scheduler.solve.search_state import OutOfSteps, SearchState
 
 MOST_ROWS, PACK_STEPS = 256, 400
 """Domains up to this size are packed when a part is sent there, with so much work; beyond it, counting must do."""
@@ -26,7 +26,7 @@ Found = list[tuple[int, int, int]]
 
 
 def exact_placement(
-    state: State, part: Part, run: Slice, level: int, preferring: Collection[Part] = ()
+    state: SearchState, part: Part, run: Slice, level: int, preferring: Collection[Part] = ()
 ) -> Found | None:
     """A placement of the part's core in the run, beside what the state holds already; None if there is none.
 
@@ -36,7 +36,7 @@ def exact_placement(
     return _Exact(state, part, run, level, preferring).solve()
 
 
-def preferences_granted(state: State, preferring: Iterable[Part]) -> Found | None:
+def preferences_granted(state: SearchState, preferring: Iterable[Part]) -> Found | None:
     """A placement that grants as many of the preferences for one domain as can be, in their order; None if none can."""
     problem = state.problem
     granted: list[Part] = []
@@ -63,7 +63,7 @@ def preferences_granted(state: State, preferring: Iterable[Part]) -> Found | Non
 
 
 class _Exact:
-    def __init__(self, state: State, root: Part, run: Slice, level: int, preferring: Collection[Part]) -> None:
+    def __init__(self, state: SearchState, root: Part, run: Slice, level: int, preferring: Collection[Part]) -> None:
         problem = state.problem
         self._problem, self._state, self._run, self._level = problem, state, run, level
         self._preferring = {id(part) for part in preferring}
@@ -194,7 +194,7 @@ class _Exact:
 class _Packs(dict[tuple[tuple[int, Slice], ...], bool]):
     """Whether groups can be packed, each into its slice, tried when it is first asked for; unknown counts as yes."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: SearchState) -> None:
         super().__init__()
         self._state = state
 

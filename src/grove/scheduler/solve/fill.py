@@ -13,15 +13,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
+from grove.scheduler.cluster.node_table import Ints, Mask, running_sum
 from grove.scheduler.solve.problem import Part, Problem, Segments
-from grove.scheduler.solve.state import ROWS_A_STEP, State
+from grove.scheduler.solve.search_state import ROWS_A_STEP, SearchState
 
 FILL_STEPS = 3
 """What a fill costs in steps beside its pass over the rows: it makes some thirty small array calls."""
 
 
-def fill_group(state: State, group: int, count: int, low: int, high: int, level: int) -> int:
+def fill_group(state: SearchState, group: int, count: int, low: int, high: int, level: int) -> int:
     """Puts up to `count` pods of the group into the run; gives how many it could put. `level` is the run's own."""
     problem = state.problem
     entry = problem.groups[group]
@@ -36,7 +36,7 @@ def fill_group(state: State, group: int, count: int, low: int, high: int, level:
     return count - left
 
 
-def fill_option(state: State, option: int, count: int, low: int, high: int, level: int) -> int:
+def fill_option(state: SearchState, option: int, count: int, low: int, high: int, level: int) -> int:
     """Puts up to `count` pods of one option into the run, as many as there is room for."""
     state.spend(high - low + FILL_STEPS * ROWS_A_STEP)
     slots = state.room(option, low, high)
@@ -51,7 +51,7 @@ def fill_option(state: State, option: int, count: int, low: int, high: int, leve
     return count
 
 
-def take_seats(state: State, option: int, slots: Ints, count: int, low: int) -> int:
+def take_seats(state: SearchState, option: int, slots: Ints, count: int, low: int) -> int:
     """Puts pods back on the nodes that pods of their group left, as far as `slots` (from row `low` on) go; how many."""
     problem = state.problem
     group = problem.options[option].group
@@ -65,7 +65,7 @@ def take_seats(state: State, option: int, slots: Ints, count: int, low: int) -> 
     return int(back.sum())
 
 
-def _fill(state: State, option: int, slots: Ints, count: int, low: int, high: int, level: int) -> None:
+def _fill(state: SearchState, option: int, slots: Ints, count: int, low: int, high: int, level: int) -> None:
     problem = state.problem
     if problem.gang.strategy == "spread":
         _put(state, option, low, _level_out(slots, count))
@@ -86,7 +86,7 @@ def _fill(state: State, option: int, slots: Ints, count: int, low: int, high: in
                 break
 
 
-def _nearest_first(state: State, option: int, slots: Ints, low: int, high: int, level: int) -> Iterator[Ints]:
+def _nearest_first(state: SearchState, option: int, slots: Ints, low: int, high: int, level: int) -> Iterator[Ints]:
     """The slots, split by how near the rows are to where pods of the group run."""
     problem = state.problem
     pods_at = problem.groups[problem.options[option].group].pods_at
@@ -100,7 +100,7 @@ def _nearest_first(state: State, option: int, slots: Ints, low: int, high: int, 
     yield slots
 
 
-def _pack(state: State, option: int, slots: Ints, count: int, low: int, high: int, level: int) -> None:
+def _pack(state: SearchState, option: int, slots: Ints, count: int, low: int, high: int, level: int) -> None:
     problem = state.problem
     at, end = low, high
     for inner in range(level + 1, problem.tree.host_level):
@@ -131,7 +131,7 @@ def _pack(state: State, option: int, slots: Ints, count: int, low: int, high: in
     )
 
 
-def _tightest(state: State, option: int, sums: Ints, count: int, level: int, domains: Segments) -> int:
+def _tightest(state: SearchState, option: int, sums: Ints, count: int, level: int, domains: Segments) -> int:
     """The domain with the least room that holds all, broken ones before whole ones; -1 if none does."""
     fits = (sums >= count).nonzero()[0]
     if fits.size == 0:
@@ -194,13 +194,13 @@ def _level_out(slots: Ints, count: int) -> Ints:
     return pods
 
 
-def _put(state: State, option: int, start: int, pods: Ints) -> None:
+def _put(state: SearchState, option: int, start: int, pods: Ints) -> None:
     at = pods.nonzero()[0]
     if at.size:
         state.put(option, at + start, pods[at])
 
 
-def place_surplus(state: State) -> None:
+def place_surplus(state: SearchState) -> None:
     """Puts what fits of every group's remaining pods. Requirements hold for surplus as for the core."""
     problem = state.problem
     if all(sum(state.taken[g]) >= group.pending for g, group in enumerate(problem.groups)):
@@ -208,7 +208,7 @@ def place_surplus(state: State) -> None:
     _visit(state, problem.root, np.ones(problem.size, dtype=np.bool_))
 
 
-def _visit(state: State, part: Part, open_rows: Mask) -> None:
+def _visit(state: SearchState, part: Part, open_rows: Mask) -> None:
     if part.required_level >= 0:
         open_rows = open_rows & _domain_rows(state, part, open_rows)
     if part.is_leaf and part.groups:
@@ -217,7 +217,7 @@ def _visit(state: State, part: Part, open_rows: Mask) -> None:
         _visit(state, child, open_rows)
 
 
-def _domain_rows(state: State, part: Part, open_rows: Mask) -> Mask:
+def _domain_rows(state: SearchState, part: Part, open_rows: Mask) -> Mask:
     """Rows of the one domain the part is in, or may still go to: of several, the one with the most room for it."""
     problem = state.problem
     segments = problem.segments(part.required_level)
@@ -240,7 +240,7 @@ def _domain_rows(state: State, part: Part, open_rows: Mask) -> Mask:
     return mask
 
 
-def _fill_near(state: State, group: int, open_rows: Mask) -> None:
+def _fill_near(state: SearchState, group: int, open_rows: Mask) -> None:
     problem = state.problem
     entry = problem.groups[group]
     near: Ints | None = None

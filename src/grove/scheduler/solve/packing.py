@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints
+from grove.scheduler.cluster.node_table import Ints
 from grove.scheduler.filters.fit import PLENTY, room
-from grove.scheduler.solve.state import ROWS_A_STEP, State
+from grove.scheduler.solve.search_state import ROWS_A_STEP, SearchState
 
 Slice = tuple[int, int]
 Pattern = tuple[tuple[int, int], ...]
@@ -25,7 +25,7 @@ LOOKS_A_STEP = 16
 class Packing:
     """One question. Setting it up goes over its rows one by one, in Python, and may raise OutOfSteps already."""
 
-    def __init__(self, state: State, slices: dict[int, Slice]) -> None:
+    def __init__(self, state: SearchState, slices: dict[int, Slice]) -> None:
         problem = state.problem
         self._problem, self._state = problem, state
         rows_seen = max((high - low for low, high in slices.values()), default=0)

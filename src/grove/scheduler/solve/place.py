@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints
+from grove.scheduler.cluster.node_table import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import room_reason
 from grove.scheduler.model.answers import Budget, NoFit, Placement
@@ -27,10 +27,10 @@ from grove.scheduler.solve.bounds import PartCapacity, bounds_for
 from grove.scheduler.solve.coupled import Coupled, closer, placed_in_some_order
 from grove.scheduler.solve.exact import exact_placement, preferences_granted
 from grove.scheduler.solve.fill import place_surplus
+from grove.scheduler.solve.placement_score import placement_score
 from grove.scheduler.solve.problem import Problem, state_problem
-from grove.scheduler.solve.score import placement_score
-from grove.scheduler.solve.search import Order, Run, Search
-from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State, raise_if_limited
+from grove.scheduler.solve.search import DomainRun, Order, Search
+from grove.scheduler.solve.search_state import ROWS_A_STEP, OutOfSteps, SearchState, raise_if_limited
 from grove.scheduler.solve.tighten import tightened
 
 QUICK_STEPS, LONG_STEPS = 440, 800
@@ -116,7 +116,7 @@ def _place_on(
     return _answer(state, state.pods(), core)
 
 
-def _whole(problem: Problem, budget: Budget) -> State | None:
+def _whole(problem: Problem, budget: Budget) -> SearchState | None:
     """All pods placed as if all of them were core; None if there are none above the minimum, or no quick way is found.
 
     The domains that suit the core best may have no room for the rest. A gang that runs gets its surplus one by one.
@@ -126,7 +126,7 @@ def _whole(problem: Problem, budget: Budget) -> State | None:
         return None
     with problem.surplus_needed():
         bounds = bounds_for(problem, tuple(problem.root.groups))
-        if not PartCapacity(State(problem, 1), bounds, 0, problem.size).is_enough:
+        if not PartCapacity(SearchState(problem, 1), bounds, 0, problem.size).is_enough:
             return None
         if not problem.is_new:
             _leave_scattered_seats(problem)
@@ -148,10 +148,10 @@ def _quick_steps(problem: Problem, budget: Budget) -> int:
     return min(QUICK_STEPS * (1 + problem.size // ROWS_A_STEP), budget.steps // 2)
 
 
-def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded: bool) -> State | NoFit:
+def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded: bool) -> SearchState | NoFit:
     """The core placed, close together if possible: a quick search for that, else the exact one, else a long one."""
     if problem.root.need == 0:
-        return State(problem, 0)
+        return SearchState(problem, 0)
     if not problem.is_new:
         _leave_scattered_seats(problem)
     state = close_placement(problem, _quick_steps(problem, budget), budget.steps // 2)
@@ -162,7 +162,7 @@ def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded:
         return refusal
     left = budget.steps - problem.steps_used
     long = min(LONG_STEPS, left // 2)
-    exact = State(problem, left - long)
+    exact = SearchState(problem, left - long)
     found: list[tuple[int, int, int]] | None = None
     try:
         found = exact_placement(exact, problem.root, (0, problem.size), -1)
@@ -198,7 +198,7 @@ def _leave_scattered_seats(problem: Problem) -> None:
         if part.pods_at is None or part.has_running_pods or level < 0:
             continue
         bounds = bounds_for(problem, tuple(part.groups))
-        if PartCapacity(State(problem, 1), bounds, 0, problem.size).is_scattered(part.pods_at, level):
+        if PartCapacity(SearchState(problem, 1), bounds, 0, problem.size).is_scattered(part.pods_at, level):
             for g in part.groups:
                 problem.groups[g].seats = {}
 
@@ -206,7 +206,7 @@ def _leave_scattered_seats(problem: Problem) -> None:
 def _refusal(problem: Problem, closed: Collection[str]) -> NoFit | None:
     """The counting bounds, for the whole and for every part under a requirement; a failure is a proof."""
     snapshot, gang = problem.snapshot, problem.gang
-    state = State(problem, 1)
+    state = SearchState(problem, 1)
     parts = [problem.root]
     while parts:
         part = parts.pop()
@@ -232,7 +232,7 @@ def _ended(problem: Problem) -> Reason:
 
 
 def _place_coupled(problem: Problem, budget: Budget) -> Placement | NoFit:
-    state = State(problem, budget.steps)
+    state = SearchState(problem, budget.steps)
     gang, version = problem.gang.name, problem.snapshot.version
     try:
         coupled = placed_in_some_order(state) if problem.root.need > 0 else Coupled(state)
@@ -254,7 +254,7 @@ def _place_coupled(problem: Problem, budget: Budget) -> Placement | NoFit:
     return _answer(state, coupled.pods(), core)
 
 
-def _answer(state: State, pods: list[PodFacts], core: int) -> Placement:
+def _answer(state: SearchState, pods: list[PodFacts], core: int) -> Placement:
     problem = state.problem
     snapshot, tree, root = problem.snapshot, problem.tree, problem.root
     domain, key = "", ""
@@ -281,7 +281,7 @@ ORDERS: tuple[Order, ...] = (
 _END = object()
 
 
-def close_placement(problem: Problem, steps: int, most: int, *, is_known_to_fit: bool = False) -> State | None:
+def close_placement(problem: Problem, steps: int, most: int, *, is_known_to_fit: bool = False) -> SearchState | None:
     """A state with the core placed, or None if none of the greedy ways works.
 
     `steps` is the work allowed for one order, `most` for all of them.
@@ -289,13 +289,13 @@ def close_placement(problem: Problem, steps: int, most: int, *, is_known_to_fit:
     """
     preferring = problem.root.preferring()
     turns = ORDERS if preferring and len(problem.root.groups) > 1 else ORDERS[:1]
-    everything = Run(0, problem.size, -1)
-    best: State | None = None
+    everything = DomainRun(0, problem.size, -1)
+    best: SearchState | None = None
     fewest = bound = 0
     allowed = steps // len(turns) if is_known_to_fit else steps
     until = problem.steps_used + most
     for order in turns:
-        state = State(problem, min(allowed, until - problem.steps_used))
+        state = SearchState(problem, min(allowed, until - problem.steps_used))
         search = Search(state, order)
         try:
             placed = next(search.ways(problem.root, everything), _END) is not _END
@@ -310,7 +310,7 @@ def close_placement(problem: Problem, steps: int, most: int, *, is_known_to_fit:
             crossed = sum(problem.tree.crossed(p.preferred_level, state.positions_of(p.groups)) for p in preferring)
             if best is None:
                 # Measured on the free amounts before anything was placed: no order can do better.
-                fresh = Search(State(problem, steps), order)
+                fresh = Search(SearchState(problem, steps), order)
                 bound = sum(
                     fresh.capacity(part, everything).fewest_anywhere(part.preferred_level) for part in preferring
                 )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints, Mask
+from grove.scheduler.cluster.node_table import Ints, Mask
 from grove.scheduler.filters.fit import PLENTY
-from grove.scheduler.filters.pods import sums_by_domain
+from grove.scheduler.filters.pod_relations import sums_by_domain
 from grove.scheduler.solve.bounds import PartCapacity, bounds_for
 from grove.scheduler.solve.problem import Part
-from grove.scheduler.solve.state import State
+from grove.scheduler.solve.search_state import SearchState
 
 
 class PreferredLevel:
-    def __init__(self, state: State, part: Part, level: int) -> None:
+    def __init__(self, state: SearchState, part: Part, level: int) -> None:
         problem, self.part = state.problem, part
         self._tree, self._level = problem.tree, level
         self._domains = problem.tree.domains[level]

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
+from grove.scheduler.cluster.node_table import Ints, Mask, running_sum
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.cluster.topology import Tree
 from grove.scheduler.filters.fit import PLENTY, allowed_mask, liking, open_mask, open_rows, room
-from grove.scheduler.filters.pods import Relations
+from grove.scheduler.filters.pod_relations import PodRelations
 from grove.scheduler.model.answers import NoFit
 from grove.scheduler.model.facts import HOSTNAME, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup, leaves_of
@@ -252,7 +252,7 @@ def _add_groups(problem: Problem, closed: Collection[str], free: Ints | None, co
     """Groups and their options, on the rows where any of them has room."""
     snapshot, gang = problem.snapshot, problem.gang
     scope = open_rows(snapshot, gang, closed)
-    relations = Relations(snapshot, [pod for group in gang.groups() for pod in group.pods])
+    relations = PodRelations(snapshot, [pod for group in gang.groups() for pod in group.pods])
     problem.coupled = relations.coupled
     masks: list[Mask] = []
     amounts: list[tuple[tuple[int, int], ...]] = []

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints
+from grove.scheduler.cluster.node_table import Ints
 from grove.scheduler.filters.fit import room
 from grove.scheduler.solve.problem import Problem
 

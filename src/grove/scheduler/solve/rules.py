@@ -13,8 +13,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from grove.scheduler.cluster.nodes import Ids, Ints, Mask
-from grove.scheduler.filters.pods import counted_rows, pods_matching_all, spread_counts
+from grove.scheduler.cluster.node_table import Ids, Ints, Mask
+from grove.scheduler.filters.pod_relations import counted_rows, pods_matching_all, spread_counts
 from grove.scheduler.model.facts import PodFacts, PodScope, Spread
 from grove.scheduler.solve.problem import Problem
 

@@ -14,12 +14,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
+from grove.scheduler.cluster.node_table import Ints, Mask, running_sum
 from grove.scheduler.solve.bounds import BoundsOf, PartCapacity, domain_sets, headroom_sums, liking
 from grove.scheduler.solve.exact import exact_placement
 from grove.scheduler.solve.fill import fill_group
 from grove.scheduler.solve.problem import Part, Segments
-from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State
+from grove.scheduler.solve.search_state import ROWS_A_STEP, OutOfSteps, SearchState
 
 MOST_SCOPES = 8
 """How many ways to honour a preference are tried before it is given up."""
@@ -33,7 +33,7 @@ Order: TypeAlias = Callable[[Part, float], tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class DomainRun:
     """A contiguous stretch of candidate rows, and the level it is one domain of (-1: the whole cluster)."""
 
     low: int
@@ -42,7 +42,7 @@ class Run:
 
 
 class Search:
-    def __init__(self, state: State, order: Order) -> None:
+    def __init__(self, state: SearchState, order: Order) -> None:
         problem = state.problem
         self._problem, self._state, self._order = problem, state, order
         self._bounds_of = BoundsOf(problem)
@@ -52,7 +52,7 @@ class Search:
         self._headroom = headroom_sums(problem)
         self._has_scores = any(option.liking is not None for option in problem.options)
 
-    def ways(self, part: Part, run: Run) -> Iterator[None]:
+    def ways(self, part: Part, run: DomainRun) -> Iterator[None]:
         """Each yield leaves the part placed inside the run; the next step undoes it."""
         if part.need == 0:
             yield
@@ -62,16 +62,16 @@ class Search:
         elif part.required_level < 0 or self._is_inside(part, run):
             yield from self._inside(part, run)
 
-    def capacity(self, part: Part, run: Run) -> PartCapacity:
+    def capacity(self, part: Part, run: DomainRun) -> PartCapacity:
         self._state.spend(run.high - run.low)
         return PartCapacity(self._state, self._bounds_of[tuple(part.groups)], run.low, run.high)
 
-    def _is_inside(self, part: Part, run: Run) -> bool:
+    def _is_inside(self, part: Part, run: DomainRun) -> bool:
         """Whether a run narrower than the part's level lies in a domain of that level, and in the right one."""
         domain = int(self._problem.tree.domains[part.required_level][self._problem.positions[run.low]])
         return domain >= 0 and (part.pinned_domains is None or domain in part.pinned_domains)
 
-    def _domains(self, part: Part, run: Run) -> Iterator[Run]:
+    def _domains(self, part: Part, run: DomainRun) -> Iterator[DomainRun]:
         """Domains at the part's required level that could hold it, best first."""
         domains = self._problem.segments(part.required_level).inside(run.low, run.high)
         if domains.size == 0:
@@ -90,9 +90,9 @@ class Search:
                 if signature in tried:
                     continue
                 tried.add(signature)
-            yield Run(low, high, part.required_level)
+            yield DomainRun(low, high, part.required_level)
 
-    def _ranking(self, part: Part, run: Run, capacity: PartCapacity, held: Ints, domains: Segments) -> Ints:
+    def _ranking(self, part: Part, run: DomainRun, capacity: PartCapacity, held: Ints, domains: Segments) -> Ints:
         """Cheapest to empty (preemption), where it was before, fewest preferred domains, room for what will join, best
         liked, tightest."""
         scarce = capacity.scarce(held)
@@ -116,11 +116,11 @@ class Search:
             keys.append(capacity.costs(scarce, domains))
         return np.lexsort(keys)
 
-    def _liking(self, part: Part, run: Run, domains: Segments) -> Ints:
+    def _liking(self, part: Part, run: DomainRun, domains: Segments) -> Ints:
         self._state.spend(len(part.groups) * (run.high - run.low))
         return liking(self._state, part.groups, run.low, run.high, domains)
 
-    def _surplus_missing(self, part: Part, run: Run, domains: Segments) -> Ints | None:
+    def _surplus_missing(self, part: Part, run: DomainRun, domains: Segments) -> Ints | None:
         """How many of the part's pods above the minimum each of these domains has no room for; None if it has none."""
         problem, missing = self._problem, None
         for g in part.groups:
@@ -141,7 +141,7 @@ class Search:
             lacks |= held[domains.ends] - held[domains.starts] < need
         return lacks
 
-    def _inside(self, part: Part, run: Run) -> Iterator[None]:
+    def _inside(self, part: Part, run: DomainRun) -> Iterator[None]:
         """Ways to place the part in the run, first those that honour its preferred level."""
         if self._problem.gang.strategy == "pack" and self._problem.cost is None:
             if part.pods_at is not None:
@@ -152,7 +152,7 @@ class Search:
                 yield from self._together(part, run)
         yield from self._settled(part, run)
 
-    def _near_own_pods(self, part: Part, run: Run, pods_at: Ints) -> Iterator[None]:
+    def _near_own_pods(self, part: Part, run: DomainRun, pods_at: Ints) -> Iterator[None]:
         """Ways beside the part's own pods: in the domains they are in, else with few others, as near as can be.
 
         Measured at the level it prefers or, without a preference, at the narrowest above the host.
@@ -186,24 +186,24 @@ class Search:
             elif outer > run.level and (tree.domains[level][here][around[run.low : run.high]] < 0).any():
                 yield from self._opened(part, run, around)  # with nodes that are near and in no such domain
 
-    def _in_domains(self, part: Part, run: Run, domains: Segments) -> Iterator[None]:
+    def _in_domains(self, part: Part, run: DomainRun, domains: Segments) -> Iterator[None]:
         """Ways that use these domains inside the run only."""
         rows = np.zeros(self._problem.size, dtype=np.bool_)
         for low, high in zip(domains.starts.tolist(), domains.ends.tolist(), strict=True):
             rows[low:high] = True
         return self._opened(part, run, rows)
 
-    def _around(self, run: Run, level: int, domains: Segments) -> Run:
+    def _around(self, run: DomainRun, level: int, domains: Segments) -> DomainRun:
         """The narrowest domain, of this level or a broader one, that has all of these; the run itself if none has."""
         low, high = int(domains.starts.min()), int(domains.ends.max())
         for outer in range(level, run.level, -1):
             segments = self._problem.segments(outer)
             at = int(segments.starts.searchsorted(low, side="right")) - 1
             if at >= 0 and segments.ends[at] >= high:
-                return Run(int(segments.starts[at]), int(segments.ends[at]), outer)
+                return DomainRun(int(segments.starts[at]), int(segments.ends[at]), outer)
         return run
 
-    def _settled(self, part: Part, run: Run) -> Iterator[None]:
+    def _settled(self, part: Part, run: DomainRun) -> Iterator[None]:
         """Ways to put the pods on nodes of the run: one greedy way for a group, the children's ways for a branch."""
         if part.children:
             yield from self._children(self._ordered(part), 0, run)
@@ -213,7 +213,7 @@ class Search:
             yield
         self._state.take_back(mark)
 
-    def _children(self, children: list[Part], at: int, run: Run) -> Iterator[None]:
+    def _children(self, children: list[Part], at: int, run: DomainRun) -> Iterator[None]:
         if at == len(children):
             yield
             return
@@ -233,13 +233,13 @@ class Search:
         options = [problem.options[o].request for g in part.groups for o in problem.groups[g].options]
         return max((float((request / most).max()) for request in options), default=0.0)
 
-    def _together(self, part: Part, run: Run) -> Iterator[None]:
+    def _together(self, part: Part, run: DomainRun) -> Iterator[None]:
         """Without a stated preference: in one domain, as narrow as can be, one that is broken already if possible."""
         for level in range(self._problem.tree.host_level - 1, run.level, -1):
             for inner in islice(self._single_domains(part, run, level), 2):
                 yield from self._settled(part, inner)
 
-    def _single_domains(self, part: Part, run: Run, level: int) -> Iterator[Run]:
+    def _single_domains(self, part: Part, run: DomainRun, level: int) -> Iterator[DomainRun]:
         domains = self._problem.segments(level).inside(run.low, run.high)
         if domains.size == 0:
             return
@@ -256,9 +256,9 @@ class Search:
         if self._has_scores:
             keys.append(-self._liking(part, run, domains))
         for i in np.lexsort(keys):
-            yield Run(int(domains.starts[i]), int(domains.ends[i]), level)
+            yield DomainRun(int(domains.starts[i]), int(domains.ends[i]), level)
 
-    def _preferring(self, part: Part, run: Run) -> Iterator[None]:
+    def _preferring(self, part: Part, run: DomainRun) -> Iterator[None]:
         """Ways that cross few domains of the preferred level: in one if possible, else in a small set of them."""
         capacity = self.capacity(part, run)
         for scope in self._scopes(part, run, capacity):
@@ -270,7 +270,7 @@ class Search:
             for chosen in domain_sets(capacity.held(domains), capacity.need):
                 yield from self._in_domains(part, scope, domains.only(chosen))
 
-    def _scopes(self, part: Part, run: Run, capacity: PartCapacity) -> list[Run]:
+    def _scopes(self, part: Part, run: DomainRun, capacity: PartCapacity) -> list[DomainRun]:
         """Domains of all levels down to the preferred one, those first in which fewest preferred domains are needed.
 
         Among equals the narrower level goes first, then the one that is liked better, then the tighter domain.
@@ -291,9 +291,9 @@ class Search:
                 (int(fewest[i]), -level, int(disliked[i]), int(room[i]), int(domains.starts[i]), int(domains.ends[i]))
                 for i in np.lexsort((room, disliked, fewest))[:MOST_SCOPES]
             ]
-        return [Run(low, high, -level) for _, level, _, _, low, high in sorted(found)[:MOST_SCOPES]]
+        return [DomainRun(low, high, -level) for _, level, _, _, low, high in sorted(found)[:MOST_SCOPES]]
 
-    def _opened(self, part: Part, run: Run, rows: Mask) -> Iterator[None]:
+    def _opened(self, part: Part, run: DomainRun, rows: Mask) -> Iterator[None]:
         """Ways inside the run that use these rows only; the limit does not outlive the part's own turn."""
         state = self._state
         outer = state.open
@@ -305,7 +305,7 @@ class Search:
             state.open = inner
         state.open = outer
 
-    def _packed(self, part: Part, run: Run) -> Iterator[None]:
+    def _packed(self, part: Part, run: DomainRun) -> Iterator[None]:
         """Ways to settle in a run that has room by every count; exactly, if the greedy ways find none."""
         found = False
         for _ in self._settled(part, run):

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints, Mask
+from grove.scheduler.cluster.node_table import Ints, Mask
 from grove.scheduler.filters.fit import room
-from grove.scheduler.solve.closing import Tally, close_in_once
+from grove.scheduler.solve.closing import PodTally, close_in_once
 from grove.scheduler.solve.rules import Rules
-from grove.scheduler.solve.state import ROWS_A_STEP, State
+from grove.scheduler.solve.search_state import ROWS_A_STEP, SearchState
 
 CLOSE_STEPS = 8
 """What one round over all rules costs in steps, the passes over rows aside."""
@@ -26,11 +26,11 @@ MOST_ROUNDS = 12
 class Counter:
     """The rules of one problem, applied to tallies of it."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: SearchState) -> None:
         problem = self._problem = state.problem
         self._state, self.rules = state, Rules(problem)
 
-    def start(self) -> Tally:
+    def start(self) -> PodTally:
         problem = self._problem
         fits = [self._state.room(o, 0, problem.size) for o in range(len(problem.options))]
         most = np.minimum(np.array(fits, dtype=np.int64), self.rules.need[:, None])
@@ -38,9 +38,9 @@ class Counter:
             most[near.holders] *= self.rules.labels[near.label].present
         for even in self.rules.even:
             most[even.holder] *= self.rules.labels[even.label].present
-        return Tally(most, np.zeros_like(most), [rule.may_be for rule in self.rules.together])
+        return PodTally(most, np.zeros_like(most), [rule.may_be for rule in self.rules.together])
 
-    def close_in(self, tally: Tally) -> bool:
+    def close_in(self, tally: PodTally) -> bool:
         """Lowers `most` as far as the rules see; False if no placement is left."""
         self._leave_room(tally)
         for _ in range(MOST_ROUNDS):
@@ -52,7 +52,7 @@ class Counter:
                 return True
         return True
 
-    def _leave_room(self, tally: Tally) -> None:
+    def _leave_room(self, tally: PodTally) -> None:
         """What was put takes room, is not needed again, and keeps out those that may not share a node with it."""
         problem = self._problem
         for lacks, (_, options) in zip(self.lacking(tally), self.rules.groups, strict=True):
@@ -63,11 +63,11 @@ class Counter:
             for other in problem.conflicts[o]:
                 tally.most[o] *= tally.put[other] == 0
 
-    def lacking(self, tally: Tally) -> list[int]:
+    def lacking(self, tally: PodTally) -> list[int]:
         """By group that needs pods: how many are not put yet."""
         return [need - int(tally.put[options].sum()) for need, options in self.rules.groups]
 
-    def tallies(self) -> Iterator[Tally]:
+    def tallies(self) -> Iterator[PodTally]:
         """Every tally that passes the rules, rows that look alike counted once. May raise OutOfSteps."""
         stack = [self.start()]
         while stack:
@@ -80,7 +80,7 @@ class Counter:
                 continue
             stack += reversed(list(self._home_branches(tally) or self._pod_branches(tally, lacking)))
 
-    def _home_branches(self, tally: Tally) -> list[Tally]:
+    def _home_branches(self, tally: PodTally) -> list[PodTally]:
         """One for each domain of the pods together that have the fewest to choose from; empty if all have chosen."""
         open_ = [(int(home.sum()), i) for i, home in enumerate(tally.homes) if home.sum() > 1]
         if not open_:
@@ -95,7 +95,7 @@ class Counter:
             found.append(branch)
         return found
 
-    def _pod_branches(self, tally: Tally, lacking: list[int]) -> list[Tally]:
+    def _pod_branches(self, tally: PodTally, lacking: list[int]) -> list[PodTally]:
         """One more pod of the group with the least to spare, on its best row; and no more of them there."""
         spare = [
             (int(tally.most[options].sum()) / need, -need, at)
@@ -110,7 +110,7 @@ class Counter:
         without.most[o, self._alike(tally, row)] = tally.put[o, row]
         return [with_it, without]
 
-    def _best_row(self, tally: Tally, o: int) -> int:
+    def _best_row(self, tally: PodTally, o: int) -> int:
         """Where a spread that it obeys has fewest, then one that counts it; then beside what was put, then fullest."""
         rows, labels = np.flatnonzero(tally.most[o] > tally.put[o]), self.rules.labels
         keys: list[Ints] = [(tally.most - tally.put).sum(axis=0)[rows], -tally.put.sum(axis=0)[rows]]
@@ -122,7 +122,7 @@ class Counter:
                 keys.append(number[label.of_row[rows]])
         return int(rows[np.lexsort(keys)[0]])
 
-    def _alike(self, tally: Tally, row: int) -> Mask:
+    def _alike(self, tally: PodTally, row: int) -> Mask:
         """Rows that can stand for this one: same bounds, same room, same domains but for those of one row alone."""
         free = self._problem.free
         alike: Mask = (tally.most == tally.most[:, row : row + 1]).all(axis=0)

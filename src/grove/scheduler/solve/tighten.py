@@ -13,11 +13,11 @@ from itertools import chain, islice
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints, Mask
+from grove.scheduler.cluster.node_table import Ints, Mask
 from grove.scheduler.solve.bounds import PartCapacity, bounds_for, domain_sets
 from grove.scheduler.solve.exact import Found, exact_placement
 from grove.scheduler.solve.problem import Part, Problem
-from grove.scheduler.solve.state import OutOfSteps, State
+from grove.scheduler.solve.search_state import OutOfSteps, SearchState
 
 TRY_STEPS, ALL_STEPS = 200, 600
 """Work allowed for one domain less, and for all of them."""
@@ -25,7 +25,7 @@ MOST_SETS = 3
 """Sets of other domains that are tried after those in use without one of them."""
 
 
-def tightened(state: State, steps: int) -> State:
+def tightened(state: SearchState, steps: int) -> SearchState:
     """The placement in the state, or one that uses fewer of the domains that parts prefer to be few, more of none.
 
     Left as it is where pods of the gang run or ran: to be near those counts as well, and not only how few domains.
@@ -45,8 +45,13 @@ def tightened(state: State, steps: int) -> State:
 
 
 def _with_one_less(
-    problem: Problem, state: State, preferences: list[_Preference], preference: _Preference, used: Ints, until: int
-) -> State | None:
+    problem: Problem,
+    state: SearchState,
+    preferences: list[_Preference],
+    preference: _Preference,
+    used: Ints,
+    until: int,
+) -> SearchState | None:
     others = [(other, other.used(state)) for other in preferences if other is not preference]
     alone = [other.part for other, ids in others if ids.size == 1]
     held = [(other.part, other.rows_in(ids)) for other, ids in others if ids.size > 1]
@@ -63,7 +68,7 @@ def _with_one_less(
 
 def _asked(problem: Problem, held: list[tuple[Part, Mask]], alone: list[Part], until: int) -> Found | None:
     """A placement with these parts held to these rows, and these to one domain; None if none is found in time."""
-    state = State(problem, max(0, min(TRY_STEPS, until - problem.steps_used)))
+    state = SearchState(problem, max(0, min(TRY_STEPS, until - problem.steps_used)))
     with _held(problem, held):
         try:
             return exact_placement(state, problem.root, (0, problem.size), -1, alone)
@@ -84,8 +89,8 @@ def _held(problem: Problem, held: list[tuple[Part, Mask]]) -> Iterator[None]:
             option.mask = mask
 
 
-def _placed(problem: Problem, found: Found) -> State:
-    state = State(problem, 0)
+def _placed(problem: Problem, found: Found) -> SearchState:
+    state = SearchState(problem, 0)
     state.put_all(found)
     return state
 
@@ -96,11 +101,11 @@ class _Preference:
         domains = problem.tree.domains[part.preferred_level][problem.positions]
         self._ids = np.where(domains >= 0, domains, -1 - np.arange(problem.size))
         """By row; a node outside every domain is one by itself."""
-        self._capacity = PartCapacity(State(problem, 1), bounds_for(problem, tuple(part.groups)), 0, problem.size)
+        self._capacity = PartCapacity(SearchState(problem, 1), bounds_for(problem, tuple(part.groups)), 0, problem.size)
         self.fewest = self._capacity.fewest_anywhere(part.preferred_level)
         """No placement uses fewer domains, by counting alone."""
 
-    def used(self, state: State) -> Ints:
+    def used(self, state: SearchState) -> Ints:
         """Domains that the part uses, those with the fewest pods first."""
         mine = [(at, pods) for o, at, pods in state.placed if self._problem.options[o].group in self.part.groups]
         rows, pods = (np.concatenate([one[i] for one in mine]) for i in (0, 1))

@@ -1,0 +1,114 @@
+"""What resource claims ask for, read from their spec, and as counts on nodes.
+
+`counted` is what the search counts. Where counting one request at a time could be too hopeful (requests that compete
+for the same devices, alternatives, all devices of a node, shared attributes), `set_name` names one more resource: whole
+sets of what a pod claims.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+from grove.api.core import DeviceClass
+from grove.api.meta import Json
+from grove.scheduler.devices.cel import NotUnderstood, selector
+from grove.scheduler.devices.device_inventory import ANY, DEVICES, SET, DeviceRequest
+
+
+@dataclass(frozen=True, slots=True)
+class MatchAttribute:
+    """Devices of the named requests, or of all if none is named, must have one value of the attribute."""
+
+    attribute: str
+    requests: frozenset[str] = frozenset()
+
+    def covers(self, asked: DeviceRequest) -> bool:
+        return not self.requests or asked.name in self.requests or asked.name.partition("/")[0] in self.requests
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequests:
+    requests: tuple[tuple[DeviceRequest, ...], ...]
+    """The alternatives of each request, best first."""
+    same: tuple[MatchAttribute, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each request asks for a number of devices, whatever the others get."""
+        return not self.same and all(len(either) == 1 and either[0].count for either in self.requests)
+
+    def asked(self) -> list[DeviceRequest]:
+        return [one for either in self.requests for one in either]
+
+    def only(self, kept: Iterable[tuple[DeviceRequest, ...]]) -> ClaimRequests:
+        return replace(self, requests=tuple(kept))
+
+
+def counted(wants: Iterable[ClaimRequests]) -> Counter[str]:
+    """Devices that must be free on a node whatever else is true, by what is asked of them."""
+    count: Counter[str] = Counter()
+    for one in wants:
+        for either in one.requests:
+            if len(either) == 1 and either[0].count:
+                count[either[0].resource] += either[0].count
+            count[ANY] += min(max(1, asked.count) for asked in either)
+    return count
+
+
+def set_name(wants: Sequence[ClaimRequests]) -> str:
+    """The resource that stands for one whole set of what these claims ask for; empty where counting is exact."""
+    if all(one.is_plain for one in wants) and len(counted(wants).keys() - {ANY}) <= 1:
+        return ""
+    kinds = sorted({asked.kind for one in wants for asked in one.asked()})
+    mark = sha256(repr(sorted(map(repr, wants))).encode()).hexdigest()[:8]
+    return f"{DEVICES}{'+'.join(kinds)}{SET}{mark}"
+
+
+def read_wants(spec: Json, classes: Mapping[str, DeviceClass]) -> ClaimRequests:
+    """What a claim asks for. Raises NotUnderstood for what we cannot meet, and for unknown classes."""
+    devices = spec.get("devices") or {}
+    requests: list[tuple[DeviceRequest, ...]] = []
+    for request in devices.get("requests") or ():
+        name = request.get("name", "")
+        if exactly := request.get("exactly"):
+            requests.append((_asked(name, exactly, classes),))
+        elif either := request.get("firstAvailable"):
+            requests.append(tuple(_asked(f"{name}/{one.get('name', '')}", one, classes) for one in either))
+        else:
+            raise NotUnderstood(f"request {name!r}: neither `exactly` nor `firstAvailable` is given")
+    return ClaimRequests(tuple(requests), tuple(_same(one) for one in devices.get("constraints") or ()))
+
+
+def _asked(name: str, request: Json, classes: Mapping[str, DeviceClass]) -> DeviceRequest:
+    odd = [key for key in ("adminAccess", "capacity") if request.get(key)]
+    mode = request.get("allocationMode", "ExactCount")
+    if mode not in ("ExactCount", "All"):
+        odd.append(f"allocationMode {mode}")
+    if odd:
+        raise NotUnderstood(f"request {name!r}: {odd[0]} is not understood")
+    kind = classes.get(request.get("deviceClassName", ""))
+    if kind is None:
+        raise NotUnderstood(f"device class {request.get('deviceClassName', '')!r} does not exist")
+    texts = tuple(_expressions(kind.spec) + _expressions(request))
+    for text in texts:
+        selector(text)
+    return DeviceRequest(name, kind.metadata.name, 0 if mode == "All" else max(1, request.get("count", 1)), texts)
+
+
+def _same(constraint: Json) -> MatchAttribute:
+    attribute = constraint.get("matchAttribute")
+    if not attribute:
+        raise NotUnderstood("constraints other than matchAttribute are not understood")
+    return MatchAttribute(attribute, frozenset(constraint.get("requests") or ()))
+
+
+def _expressions(spec: Json) -> list[str]:
+    found = []
+    for one in spec.get("selectors") or ():
+        if "cel" not in one:
+            raise NotUnderstood(f"selector {sorted(one)} is not understood")
+        found.append(str(one["cel"].get("expression", "")))
+    return found

@@ -1,0 +1,186 @@
+"""What Koordinator's objects say: a node's devices, what a pod asks of them, and what it has as written on the pod.
+
+Requests come in several spellings, and hints as annotations. Both are read into one `CardRequest`. All amounts are
+whole numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+
+from grove.api.core import Pod
+from grove.api.fields import parsed
+from grove.api.koordinator import Device, DeviceInfo
+from grove.api.quantity import InvalidQuantity, format_bytes, whole
+from grove.scheduler.devices.gpu_cards import FULL, Allotment, Card, CardRequest, NodeDevices
+from grove.scheduler.model.facts import Requests
+
+K = "koordinator.sh/"
+GPU_NAMES = ("nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu")
+CORE, MEMORY, RATIO, SHARED, SHARE = (
+    f"{K}{name}" for name in ("gpu-core", "gpu-memory", "gpu-memory-ratio", "gpu.shared", "gpu")
+)  # fmt: skip
+RDMA = f"{K}rdma"
+NAMES = (CORE, MEMORY, RATIO, SHARED, SHARE, RDMA)
+HINT, JOINT = "scheduling.koordinator.sh/device-allocate-hint", "scheduling.koordinator.sh/device-joint-allocate"
+PARTITION_SPEC, PARTITIONS = "scheduling.koordinator.sh/gpu-partition-spec", "scheduling.koordinator.sh/gpu-partitions"
+ALLOCATED = "scheduling.koordinator.sh/device-allocated"
+
+
+class InvalidCardRequest(ValueError):
+    """The pod asks for devices in a way that means nothing; the message says what does."""
+
+
+def want_of(requests: Requests, annotations: Mapping[str, str]) -> CardRequest | None:
+    """What a pod asks for, from its requests in any spelling; None without devices. Raises `InvalidCardRequest`."""
+    asked = {name: amount for name, amount in requests if name in (*GPU_NAMES, *NAMES) and amount}
+    if not asked:
+        return None
+    if any(amount < 0 for amount in asked.values()):
+        raise InvalidCardRequest("an amount of devices is negative")
+    rdma = asked.pop(RDMA, 0)
+    if rdma > FULL and rdma % FULL:
+        raise InvalidCardRequest(f"{RDMA} above {FULL} must be a multiple of it, not {rdma}")
+    found = _cards(asked)
+    hint = _annotation(annotations, HINT).get("gpu")
+    scope = str((hint or {}).get("requiredTopologyScope") or "") if isinstance(hint, dict) or hint is None else ""
+    if scope not in ("", "Device", "PCIe", "NUMANode", "Node"):
+        raise InvalidCardRequest(f"{HINT}: requiredTopologyScope must be Device, PCIe, NUMANode or Node, not {scope}")
+    joint = _annotation(annotations, JOINT)
+    same = joint.get("requiredScope") == "SamePCIe" and "rdma" in _texts(joint.get("deviceTypes"))
+    partition = _annotation(annotations, PARTITION_SPEC).get("allocatePolicy") or ""
+    return CardRequest(
+        found.cards, found.core, found.memory, found.ratio, rdma or (FULL if same and found.cards else 0),
+        scope if scope in ("PCIe", "NUMANode") else "", same, str(partition),
+    )  # fmt: skip
+
+
+def _cards(asked: Mapping[str, int]) -> CardRequest:
+    names = set(asked)
+    plain = [name for name in GPU_NAMES if name in names]
+    if plain:
+        if len(names) > 1:
+            raise InvalidCardRequest(f"{plain[0]} does not go with {', '.join(sorted(names - {plain[0]}))}")
+        return CardRequest(asked[plain[0]])
+    if not names:
+        return CardRequest()
+    if names == {SHARE}:
+        share = asked[SHARE]
+        if share > FULL and share % FULL:
+            raise InvalidCardRequest(f"{SHARE} above {FULL} must be a multiple of it, not {share}")
+        return CardRequest(max(1, share // FULL), min(share, FULL), 0, min(share, FULL))
+    cards = asked.get(SHARED, 0)
+    rest = names - {SHARED}
+    if rest not in ({CORE, MEMORY}, {CORE, RATIO}, {MEMORY}, {RATIO}) or (not cards and rest in ({MEMORY}, {RATIO})):
+        raise InvalidCardRequest(
+            f"{', '.join(sorted(names))}: ask for {CORE} with {MEMORY} or {RATIO}, for {SHARE}, or for {SHARED} besides"
+        )
+    core, ratio, memory = asked.get(CORE, 0), asked.get(RATIO, 0), asked.get(MEMORY, 0)
+    if not cards:
+        by = core if core else ratio
+        cards = max(1, by // FULL) if by > FULL else 1
+        if by > FULL and by % FULL:
+            raise InvalidCardRequest(f"{CORE if core else RATIO} above {FULL} must be a multiple of it, not {by}")
+    if core % cards or ratio % cards or memory % cards:
+        raise InvalidCardRequest(f"what is asked for does not divide among {cards} cards")
+    return CardRequest(cards, core // cards, memory // cards, ratio // cards)
+
+
+def _annotation(annotations: Mapping[str, str], name: str) -> dict[str, object]:
+    text = annotations.get(name)
+    if not text:
+        return {}
+    try:
+        found = parsed(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidCardRequest(f"{name} is not a JSON object")
+    return found
+
+
+def _texts(value: object) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+def read_devices(device: Device) -> NodeDevices:
+    """The devices of a node, all free; one that lists a minor twice, or an amount that is none, has a fault."""
+    found = NodeDevices()
+    for one in device.spec.devices:
+        cards = found.cards if one.type == "gpu" else found.rdma if one.type == "rdma" else None
+        if cards is None:
+            continue
+        minor = one.minor if one.minor is not None else -1
+        if minor in cards:
+            found.fault = f"it lists {one.type} minor {minor} twice"
+            return found
+        try:
+            size = max(0, whole(one.resources.get(MEMORY, 0)))
+            if any(whole(amount) < 0 for amount in one.resources.values()):
+                raise InvalidQuantity(f"{one.type} minor {minor} has a negative amount")
+        except InvalidQuantity as error:
+            found.fault = str(error)
+            return found
+        if one.health:
+            cards[minor] = _card(one, minor, size)
+    found.partitions = _partitions(device)
+    return found
+
+
+def _card(one: DeviceInfo, minor: int, size: int) -> Card:
+    place = one.topology
+    numa = place.node_id if place is not None else -1
+    return Card(minor, one.id, place.pcie_id if place is not None else "", numa, size, FULL, size)
+
+
+def _partitions(device: Device) -> dict[int, tuple[frozenset[int], ...]]:
+    """Sets of minors by their size, the best scored first; a table that cannot be read is none."""
+    try:
+        table = parsed(device.metadata.annotations.get(PARTITIONS, "") or "{}")
+        return {
+            int(size): tuple(
+                frozenset(one["minors"])
+                for one in sorted(rows, key=lambda one: (-float(one.get("allocationScore") or 0), one["minors"]))
+            )
+            for size, rows in table.items()
+        }
+    except (ValueError, OverflowError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def written(devices: NodeDevices, one: Allotment) -> str:
+    """An allotment as Koordinator writes it on a pod."""
+    body: dict[str, list[dict[str, object]]] = {}
+    for minor, core, memory in one.cards:
+        card = devices.cards.get(minor)
+        ratio = memory * FULL // card.size if card is not None and card.size else core
+        resources = {CORE: str(core), RATIO: str(ratio)} | ({MEMORY: format_bytes(memory)} if memory else {})
+        body.setdefault("gpu", []).append(
+            {"minor": minor, "resources": resources} | ({"id": card.id} if card is not None and card.id else {})
+        )
+    for minor, parts in one.rdma:
+        body.setdefault("rdma", []).append({"minor": minor, "resources": {RDMA: str(parts)}})
+    return json.dumps(body)
+
+
+def allotted(pod: Pod) -> Allotment | None:
+    """What is written on a pod; None if nothing, or nothing that can be read."""
+    text = pod.metadata.annotations.get(ALLOCATED)
+    return _read_allotment(text) if text else None
+
+
+@lru_cache(maxsize=65536)
+def _read_allotment(text: str) -> Allotment | None:
+    """The same few texts are on the pods of a whole fleet."""
+    try:
+        body = parsed(text)
+        cards = tuple(
+            (int(one["minor"]), whole(one["resources"].get(CORE, FULL)), whole(one["resources"].get(MEMORY, 0)))
+            for one in body.get("gpu") or ()
+        )
+        rdma = tuple((int(one["minor"]), whole(one["resources"].get(RDMA, FULL))) for one in body.get("rdma") or ())
+    except (ValueError, OverflowError, TypeError, KeyError, AttributeError):
+        return None
+    return Allotment(cards, rdma)

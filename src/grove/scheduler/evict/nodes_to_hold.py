@@ -1,0 +1,72 @@
+"""Which nodes to hold for a gang that waited too long, or was overtaken.
+
+They are the nodes where the gang would fit if everything that can end there ended, least occupied first, so that the
+wait is short. They are chosen anew when capacity became free and was not enough. A new choice replaces the old one only
+if at least as many of its nodes are free. What sources keep for its owners, and what daemons use, never ends. Nothing
+is held for a gang that would not fit then either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+import numpy as np
+
+from grove.scheduler.cluster.node_table import Ints
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.filters.fit import allowed_mask
+from grove.scheduler.model.answers import Budget, NoFit, Placement
+from grove.scheduler.model.facts import Requests, Shape
+from grove.scheduler.model.gang import Gang
+from grove.scheduler.solve.place import place_on
+
+SCALE = 1000
+
+
+def may_be_used(snapshot: Snapshot, node: str, shapes: Collection[Shape]) -> bool:
+    """Whether the node is there and may take a pod of one of these shapes, whatever is free on it."""
+    row = snapshot.nodes.row_of.get(node)
+    return row is not None and any(bool(allowed_mask(snapshot, shape)[row]) for shape in shapes)
+
+
+def free_nodes(snapshot: Snapshot, nodes: Iterable[str], open_uids: Collection[str] = ()) -> int:
+    """How many of these nodes nothing occupies that can end; `open_uids` do not count."""
+    kept = [item for source in snapshot.seams.sources for item in source.kept().items()]
+    now = snapshot.without(open_uids)
+    occupied = _occupied(now, _emptied(now, kept))
+    row_of = now.nodes.row_of
+    return sum(1 for node in nodes if (row := row_of.get(node)) is not None and not occupied[row])
+
+
+def nodes_to_hold(
+    snapshot: Snapshot, gang: Gang, budget: Budget, others: Collection[str]
+) -> Callable[[Snapshot], Placement | NoFit]:
+    """Which nodes to hold for a gang, as a question about the snapshot; `others` are held for somebody else."""
+    kept = [item for source in snapshot.seams.sources for item in source.kept().items()]
+
+    def choose(snapshot: Snapshot) -> Placement | NoFit:
+        emptied = _emptied(snapshot, kept)
+        return place_on(snapshot, gang, budget, sorted(others), emptied, _occupied(snapshot, emptied))
+
+    return choose
+
+
+def _emptied(snapshot: Snapshot, kept: Iterable[tuple[str, Requests]]) -> Ints:
+    """What would be free if everything that can end did."""
+    rows: dict[Requests, list[int]] = {}
+    for node, requests in kept:
+        if (row := snapshot.nodes.row_of.get(node)) is not None:
+            rows.setdefault(requests, []).append(row)
+    taken = [(at, snapshot.amounts(requests)) for requests, at in rows.items()]  # resources may be met here first
+    free = snapshot.allocatable.copy()
+    for at, amounts in taken:
+        for resource, amount in amounts:
+            np.subtract.at(free[resource], at, amount)
+    return free
+
+
+def _occupied(snapshot: Snapshot, emptied: Ints) -> Ints:
+    """By row, the largest share of any resource that is in use and would come free, in thousandths."""
+    used = np.maximum(emptied - snapshot.free, 0)
+    shares: Ints = (SCALE * used // np.maximum(snapshot.allocatable, 1)).max(axis=0)
+    return shares

@@ -1,0 +1,141 @@
+"""What the scheduler answers when somebody asks: why a gang waits, and who waits in which order. Decides nothing.
+
+Reads a view and changes nothing in it but what is counted on nodes; the answers are the values of
+`explain.explanation`.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from grove.api import conditions as words
+from grove.api import labels
+from grove.api.meta import find_condition, is_true
+from grove.scheduler.devices.shared_claims import on_nodes
+from grove.scheduler.evict.running import Running
+from grove.scheduler.explain.explanation import Diagnosis, InLine, ScoredGang, explain, scored
+from grove.scheduler.loop.decisions import devices_lacking, shared_claims_of
+from grove.scheduler.loop.gang_trees import gang_order, tree_of
+from grove.scheduler.loop.nominations import running_units
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.model.gang import BadGang, Gang, Strategy
+from grove.scheduler.model.reasons import INVALID, Reason
+from grove.scheduler.policy.gang_state import Base, GangState, Readiness, readiness
+from grove.scheduler.policy.waiting_queue import Order, Stage
+
+
+class LiveDiagnosis:
+    """Answers about a view as it is now; after a change of the cluster others are to be made.
+
+    What all gangs ask for, and what runs, is gathered once, however many gangs are asked about.
+    """
+
+    def __init__(self, view: View, strategy: Strategy = "pack") -> None:
+        self._view, self._strategy = view, strategy
+        self._turns = {
+            gang.name: readiness(gang, view.look(gang), self._base)
+            for gang in view.gangs.values()
+            if view.concerns_us(gang)
+        }
+
+    def tell_queues(self) -> None:
+        """Tells the queues who waits, as a turn does: for a scheduler that only follows, and takes no turns."""
+        ready = (name for name, turn in self._turns.items() if turn.stage is not None)
+        singles = (name for name, pod in self._view.singles.items() if not self._view.node_of(pod))
+        self._view.tell_queues([*ready, *singles])
+
+    @cached_property
+    def _running(self) -> list[Running]:
+        return running_units(self._view)
+
+    def diagnose(self, gang: GangState, *, most: int = 5) -> Diagnosis:
+        """What keeps a gang from being placed, and up to `most` changes that would help, each tried out on a copy.
+
+        Nobody is asked to make room for another part of the same set.
+        """
+        view = self._view
+        if view.has_minimum(gang):
+            return Diagnosis(gang.name, True)
+        turn = self._turns.get(gang.name) or readiness(gang, view.look(gang), self._base)
+        gate = _gate(turn)
+        try:
+            tree = tree_of(view, gang, self._strategy)
+        except BadGang as error:
+            return Diagnosis(gang.name, False, Reason(INVALID, str(error)))
+        view.refresh()  # reading its pods may have shown what has to be counted on nodes for them
+        tree = at_best_homes(view, tree)
+        own = _set_of(gang)
+        others = [one for one in self._running if not self._is_of(one.name, own)] if most else []
+        return Diagnosis(gang.name, False, gate, explain(view.snapshot, tree, others, gate=gate, most=most))
+
+    def waiting_line(self) -> list[InLine]:
+        """Gangs without their minimum on nodes, in the order the scheduler takes them; who may not be taken last."""
+        found: list[tuple[tuple[bool, Order], InLine]] = []
+        for name, turn in self._turns.items():
+            state = self._view.gangs[name]
+            if self._view.has_minimum(state):
+                continue
+            meta = state.podgang.metadata
+            stage = turn.stage if turn.stage is not None else Stage.FLOOR
+            said = find_condition(state.podgang.status.conditions, words.SCHEDULED) if turn.stage is not None else None
+            line = InLine(
+                meta.namespace, meta.name, state.priority, len(state.group_of), meta.creation_timestamp,
+                turn.stage is not None, _gate(turn), said.message if said is not None else "",
+            )  # fmt: skip
+            found.append(((turn.stage is None, gang_order(self._view, state, stage)), line))
+        return [line for _, line in sorted(found, key=lambda one: one[0])]
+
+    def _base(self, name: str) -> Base:
+        gang = self._view.gangs.get(name)
+        if gang is None:
+            return Base.ABSENT
+        stands = is_true(gang.podgang.status.conditions, words.SCHEDULED) or self._view.has_minimum(gang)
+        return Base.STANDS if stands else Base.WAITS
+
+    def _is_of(self, unit: str, own: str) -> bool:
+        found = self._view.gangs.get(unit)
+        return bool(own) and found is not None and _set_of(found) == own
+
+
+def _gate(turn: Readiness) -> Reason | None:
+    """What a gang waits for before a place is sought for it."""
+    return turn.verdict.why if turn.stage is None and turn.verdict is not None else None
+
+
+def at_best_homes(view: View, gang: Gang) -> Gang:
+    """The gang as it would be tried first, for explanations."""
+    gang, found = shared_claims_of(view, gang)
+    if not found:
+        return gang
+    sites = view.claims.sites(view.snapshot, np.ones(view.snapshot.nodes.rows, dtype=np.bool_))
+    nodes = next(sites.choices(found), None)
+    if nodes is not None:
+        return on_nodes(gang, found, nodes)
+    shared = sites.lacking(found) or found[0]
+    return gang.with_pods({pod.uid: _blocked(pod, devices_lacking(shared)) for pod in shared.users})
+
+
+def _blocked(pod: PodFacts, why: str) -> PodFacts:
+    return pod.asking(blocked=why)
+
+
+def scored_places(view: View, gang: GangState, strategy: Strategy = "pack") -> ScoredGang | None:
+    """The scores of a gang's place and of the next best one; None if the PodGang contradicts itself."""
+    try:
+        tree = tree_of(view, gang, strategy, placed=False)
+    except BadGang:
+        return None
+    twin = view.snapshot.copy()
+    stands: dict[str, str] = {}
+    for pod, _ in view.members(gang):
+        if (node := view.node_of(pod)) and not pod.metadata.is_deleting and node in twin.nodes.row_of:
+            stands[pod.metadata.uid] = node
+            twin.remove_pod(pod.metadata.uid)
+    return scored(twin, tree, stands)
+
+
+def _set_of(gang: GangState) -> str:
+    return gang.podgang.metadata.labels.get(labels.PART_OF, "")

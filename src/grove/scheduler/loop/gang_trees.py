@@ -1,0 +1,172 @@
+"""A gang as the core is asked about it: the tree of its pods, where it must stay, and where it comes in the queue."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from grove.api import labels
+from grove.api.meta import Key
+from grove.api.podgang import PodGang
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.answers import Placement
+from grove.scheduler.model.facts import PodFacts, Shape
+from grove.scheduler.model.gang import BadGang, Gang, Pin, Strategy, build_gang
+from grove.scheduler.model.network import ZONES, InvalidLinks, Neighbourhood, Wishes, links_of, wishing, zone_wishes
+from grove.scheduler.model.seams import Applicant
+from grove.scheduler.policy.gang_state import GangState, floor_of
+from grove.scheduler.policy.waiting_queue import Order, Stage
+
+if TYPE_CHECKING:
+    from grove.scheduler.loop.pending_reservations import PendingReservation
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """What is decided about in one step: a gang (with its state) or a single pod."""
+
+    name: str
+    tree: Gang
+    order: Order
+    gang: GangState | None = None
+    """The gang itself, if it is one: by the time something was done for it another may have its name."""
+    reservation: PendingReservation | None = None
+    """The Reservations that wait, if it stands for some."""
+
+    def to_bind(self, placement: Placement) -> tuple[PodFacts, ...]:
+        """Minima go alone, so that other gangs' minima come before this one's surplus."""
+        is_floor = self.order.stage is not Stage.SURPLUS and self.gang is not None
+        return placement.pods[: placement.core] if is_floor else placement.pods
+
+
+def order_of(view: View, name: str) -> Order:
+    """Where the minimum of a gang, or a single pod, comes in the queue."""
+    gang = view.gangs.get(name)
+    if gang is not None:
+        return gang_order(view, gang, floor_of(gang))
+    if (waiting := view.reservations.get(name)) is not None:
+        rank = view.snapshot.seams.rank(view.snapshot, Applicant(name, waiting.tree.priority, waiting.labels))
+        return Order(rank, Stage.FLOOR, waiting.created_s, name)
+    pod = view.singles.get(name)
+    created = pod.metadata.creation_timestamp if pod is not None else None
+    priority = (pod.spec.priority or 0) if pod is not None else 0
+    applicant = Applicant(name, priority, pod.metadata.labels if pod is not None else {})
+    rank = view.snapshot.seams.rank(view.snapshot, applicant)
+    return Order(rank, Stage.FLOOR, created.timestamp() if created else 0.0, name)
+
+
+def gang_order(view: View, gang: GangState, stage: Stage) -> Order:
+    meta = gang.podgang.metadata
+    created = meta.creation_timestamp
+    first = next((pod.metadata.labels for pod, _ in view.members(gang)), {})  # what its pods are counted by
+    applicant = Applicant(gang.name, gang.priority, {**meta.labels, **first})
+    rank = view.snapshot.seams.rank(view.snapshot, applicant)
+    return Order(rank, stage, created.timestamp() if created else 0.0, gang.name)
+
+
+def tree_of(view: View, gang: GangState, strategy: Strategy, *, placed: bool = True) -> Gang:
+    """The gang as the core takes it; raises BadGang when the PodGang contradicts itself.
+
+    Unless `placed`, as if none of its pods had a place yet.
+    """
+    facts: dict[Key, PodFacts] = {}
+    may_preempt = True
+    topology = gang.podgang.metadata.annotations.get(labels.TOPOLOGY_NAME, "")
+    wishes: Wishes = ()
+    if zones := gang.podgang.metadata.annotations.get(ZONES):
+        wishes = zone_wishes(zones, view.level_names(topology))
+    for pod, _ in view.members(gang):
+        if not view.node_of(pod):
+            if not view.is_ours(pod) or pod.is_gated or pod.metadata.is_deleting:
+                continue
+            may_preempt = may_preempt and pod.spec.preemption_policy != "Never"
+        known = view.facts(pod) if placed else view.facts(pod).on("")
+        facts[pod.metadata.key] = wishing(known, wishes) if wishes else known
+    if linked := gang.podgang.metadata.annotations.get(labels.NETWORK_AFFINITY):
+        facts = _near_peers(view, gang, facts, linked, wishes, placed=placed)
+    podgang = gang.podgang
+    if len(facts) < len(gang.group_of):
+        podgang = _with_existing(podgang, facts, lower=view.look(gang).has_stood)
+    named = view.priorities.get(Key("", podgang.spec.priority_class_name))
+    if named is not None and named.preemption_policy == "Never":
+        may_preempt = False
+    return build_gang(
+        podgang,
+        facts,
+        priority=gang.priority,
+        may_preempt=may_preempt,
+        topology=topology,
+        pinned_domain=domain_of(view, view.gangs.get(gang.base)) if gang.base else None,
+        headroom=_headroom(view, gang),
+        strategy=strategy,
+        former=former_nodes(view, gang),
+        seats={group: tuple(one.node for one in left) for group, left in gang.replaced.items()},
+    )
+
+
+def _near_peers(
+    view: View, gang: GangState, facts: dict[Key, PodFacts], linked: str, zones: Wishes, *, placed: bool
+) -> dict[Key, PodFacts]:
+    """Waiting pods with the nodes of those they talk to: of this gang, its base and those scaled with it."""
+    try:
+        links = links_of(linked)
+    except InvalidLinks as error:
+        raise BadGang(f"{labels.NETWORK_AFFINITY}: {error}") from error
+    base = gang.base or gang.name
+    family = [view.gangs.get(name) for name in (base, *sorted(view.scaled_of.get(base, ())))]
+    stand = [
+        (pod.metadata.labels, node) for one in family if one is not None and (placed or one is not gang)
+        for pod, _ in view.members(one) if (node := view.node_of(pod)) and not pod.metadata.is_deleting
+    ]  # fmt: skip
+    around = Neighbourhood(links, stand, sum(not pod.node for pod in facts.values()), zones)
+    return {key: pod if pod.node else pod.asking(network=around.of(pod.labels)) for key, pod in facts.items()}
+
+
+def former_nodes(view: View, gang: GangState) -> frozenset[str]:
+    """Nodes of the gang whose place this one may take over: where it is, or was as far as we or the object remember."""
+    named = gang.podgang.spec.reuse_reservation_ref
+    if named is None:
+        return frozenset()
+    name = f"{named.namespace}/{named.name}"
+    other = view.gangs.get(name)
+    nodes = frozenset(node for pod, _ in view.members(other) if (node := view.node_of(pod))) if other else frozenset()
+    return nodes or view.places.get(name) or gang.recorded_former
+
+
+def _with_existing(podgang: PodGang, facts: dict[Key, PodFacts], *, lower: bool) -> PodGang:
+    """The PodGang without references to pods that are not there; `lower` makes minima ask for no more than exist."""
+    groups = []
+    for group in podgang.spec.podgroups:
+        refs = tuple(ref for ref in group.pod_references if Key(ref.namespace, ref.name) in facts)
+        minimum = min(group.min_replicas, len(refs)) if lower else group.min_replicas
+        groups.append(msgspec.structs.replace(group, pod_references=refs, min_replicas=minimum))
+    spec = msgspec.structs.replace(podgang.spec, podgroups=tuple(groups))
+    return msgspec.structs.replace(podgang, spec=spec)
+
+
+def domain_of(view: View, base: GangState | None) -> Pin | None:
+    """A requirement of the whole replica holds for its scaled gangs too: they go where their base gang is."""
+    if base is None or base.podgang.spec.topology_constraint is None:
+        return None
+    key = base.podgang.spec.topology_constraint.required
+    if not key:
+        return None
+    known = view.snapshot.nodes.row_of
+    nodes = [
+        node for pod, _ in view.members(base) if (node := view.node_of(pod)) in known and not pod.metadata.is_deleting
+    ]
+    return Pin(key, min(nodes)) if nodes else None
+
+
+def _headroom(view: View, gang: GangState) -> tuple[tuple[Shape, int], ...]:
+    """Pods of the scaled gangs that will have to join this one in its domain."""
+    constraint = gang.podgang.spec.topology_constraint
+    if constraint is None or not constraint.required:
+        return ()
+    wanted: Counter[Shape] = Counter()
+    for name in sorted(view.scaled_of.get(gang.name, ())):
+        scaled = view.gangs.get(name)
+        if scaled is not None:
+            wanted.update(view.facts(pod).shape for pod, _ in view.members(scaled) if view.is_pending(pod))
+    return tuple(wanted.items())

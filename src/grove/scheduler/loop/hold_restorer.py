@@ -1,0 +1,70 @@
+"""Reads back, before the first decision, what an earlier scheduler held: it is written on the PodGangs.
+
+A record that cannot be used becomes an event on its PodGang. Nothing is held for it, and no other gang is affected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import structlog
+
+from grove.api.conditions import EventReason
+from grove.api.podgang import HeldCapacity
+from grove.scheduler.loop.replacements import ABSENT_S
+from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.facts import Requests, Shape
+from grove.scheduler.policy.gang_state import GangState, ReplacedPod
+from grove.scheduler.policy.hold_records import ReadHolds, read
+
+log = structlog.get_logger(__name__)
+
+
+class HoldRestorer:
+    def __init__(self, view: View, reporter: Reporter) -> None:
+        self._view, self._reporter = view, reporter
+        self._is_done = False
+        self.waiting: dict[str, HeldCapacity] = {}
+        """By gang, whole nodes that were held for it while it waited."""
+
+    def restore(self) -> None:
+        """Takes over every record there is; once."""
+        if self._is_done:
+            return
+        self._is_done = True
+        nodes = self._view.snapshot.nodes.row_of.keys()
+        for name, gang in sorted(self._view.gangs.items()):
+            try:
+                self._take_over(gang, read(gang.podgang, nodes))
+            except Exception:  # whatever one object says, the others are read
+                log.exception("hold record cannot be read", gang=name)
+
+    def _take_over(self, gang: GangState, found: ReadHolds) -> None:
+        for fault in found.faults:
+            self.report(gang, fault)
+        gang.recall(found.former)
+        if found.waiting is not None:
+            self.waiting[gang.name] = found.waiting
+        for pod in self._replaced(gang, found):
+            gang.note_replaced(*pod)
+
+    def _replaced(self, gang: GangState, found: ReadHolds) -> Iterator[tuple[str, ReplacedPod]]:
+        until_s = asyncio.get_running_loop().time() + ABSENT_S
+        for group, left in found.replaced.items():
+            known = {one.node for one in gang.replaced.get(group, ())}
+            for number, (node, requests) in enumerate(left):
+                if node not in known:
+                    uid = f"{gang.uid}/{group}/{number}"
+                    yield group, ReplacedPod(uid, node, self._shape(gang, group, requests), until_s)
+
+    def _shape(self, gang: GangState, group: str, requests: Requests) -> Shape:
+        """The shape of another pod of the group, with what was recorded."""
+        alike = (self._view.facts(pod).asking(requests=requests) for pod, of in self._view.members(gang) if of == group)
+        return next((facts.shape for facts in alike), Shape(requests))
+
+    def report(self, gang: GangState, fault: str) -> None:
+        """Says on the PodGang that its record is not used."""
+        text = f"status.capacityHolds is not used: {fault}"
+        self._reporter.warn(gang, EventReason.INVALID_CAPACITY_HOLD, text)

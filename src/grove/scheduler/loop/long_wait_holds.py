@@ -1,0 +1,294 @@
+"""Holds nodes for gangs that wait long or were overtaken, and warns of gangs that wait for longer than their timeout.
+
+A gang is overtaken when units behind it in the queue have taken, since it waits, as much as it needs of the resource it
+is short of, on nodes that it could use. A hold ends when the gang is placed, is deleted, or can no longer be placed on
+the held nodes. Its timeout does not end it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+import msgspec
+import numpy as np
+import structlog
+
+from grove.api import labels
+from grove.api.conditions import EventReason
+from grove.api.meta import rfc3339
+from grove.api.podgang import HeldCapacity
+from grove.kube.clock import Clock
+from grove.scheduler.evict.nodes_to_hold import free_nodes, may_be_used, nodes_to_hold
+from grove.scheduler.filters.fit import allowed_mask, scarcest
+from grove.scheduler.loop.decisions import Decider
+from grove.scheduler.loop.gang_trees import tree_of
+from grove.scheduler.loop.hold_restorer import HoldRestorer
+from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.view import View
+from grove.scheduler.model import reasons as kinds
+from grove.scheduler.model.answers import Budget, NoFit
+from grove.scheduler.model.config import SchedulerConfiguration, gang_timeout_s
+from grove.scheduler.model.facts import PodFacts, Shape
+from grove.scheduler.model.gang import BadGang, Gang
+from grove.scheduler.model.reasons import Reason
+from grove.scheduler.policy.gang_life import HoldEnded, HoldTaken
+from grove.scheduler.policy.gang_state import GangState
+from grove.scheduler.policy.hold_ledger import LONG_WAIT, CapacityHold, ClosedCapacity, HoldReason
+from grove.scheduler.policy.waiting_queue import Order, Stage, Waiting, WaitingQueue
+
+MOST_ELDERS = 16
+"""So many gangs at the head of the queue are watched for being overtaken: holds for more would block each other."""
+MOST_NAMED = 3
+MOST_HELD_NAMED = 40
+"""Held nodes that the condition names: whoever draws the fleet finds them there."""
+
+log = structlog.get_logger(__name__)
+
+
+class Shortage(msgspec.Struct, frozen=True):
+    """What a gang that waits is short of, and the shapes of its pods."""
+
+    resource: str
+    amount: int
+    shapes: tuple[Shape, ...]
+
+
+class LongWaitHolds:
+    def __init__(
+        self, view: View, queue: WaitingQueue, reporter: Reporter, clock: Clock,
+        config: SchedulerConfiguration, decider: Decider, budget: Budget, restoring: HoldRestorer,
+    ) -> None:  # fmt: skip
+        self._view, self._queue, self._reporter, self._clock = view, queue, reporter, clock
+        self._config, self._decider, self._budget = config, decider, budget
+        self._restoring = restoring
+        self._ledger = view.ledger
+        self._shapes: dict[str, frozenset[Shape]] = {}
+        """Shapes of the pods that nodes are held for, by gang."""
+        self._hopeless: dict[str, int] = {}
+        """Gangs that no emptying would help, with the version of the nodes that was found at."""
+        self._wants: dict[str, Shortage] = {}
+        self._elders: list[Waiting] = []
+        self._overtaken: list[Waiting] = []
+        """Those for whom nodes are to be held at once."""
+        self._looked_at: tuple[int, int] | None = None
+        """Versions of queue and nodes at the last look at all that wait; it is repeated when one of them changed."""
+        self._next_look_s: float | None = None
+        """When it is to be repeated in any case."""
+
+    def timeout_s(self, gang: GangState | None) -> float:
+        """How long an attempt may take: what the gang says, or the default."""
+        said = gang.podgang.metadata.annotations.get(labels.GANG_TIMEOUT) if gang is not None else None
+        return gang_timeout_s(said, self._config.gang_timeout)
+
+    def _is_settled(self, name: str) -> bool:
+        """Whether nodes are held for a gang, or none can be."""
+        return (
+            self._ledger.find(name, *LONG_WAIT) is not None
+            or self._hopeless.get(name) == self._view.snapshot.nodes.version
+        )
+
+    async def note_refused(self, gang: GangState, order: Order, tree: Gang) -> None:
+        """Its minimum found no place. If nodes are held for it, those with the most room now are."""
+        if not self._config.hold_after:
+            return
+        short = scarcest(self._view.snapshot, tree)
+        if short is not None:
+            shapes = tuple(dict.fromkeys(pod.shape for group in tree.groups() for pod in group.pods))
+            want = Shortage(short.subject, short.number("wanted"), shapes)
+            if self._wants.get(gang.name, want) != want:
+                self._hopeless.pop(gang.name, None)  # emptying nodes may help now that it asks for something else
+            self._wants[gang.name] = want
+        known = self._ledger.find(gang.name, *LONG_WAIT)
+        if known is not None:
+            await self._take(gang, order, tree, known.reason)
+
+    def note_room_taken(self, order: Order, pods: Iterable[PodFacts]) -> None:
+        """A unit got a place: whoever waits before it and could have used that room is overtaken by so much."""
+        taken: Counter[tuple[Shape, str]] = Counter((pod.shape, pod.node) for pod in pods)
+        for waiting in self._elders:
+            name = waiting.order.name
+            want = self._wants.get(name)
+            if want is None or waiting.order >= order or self._is_settled(name) or self._queue.get(name) is not waiting:
+                continue
+            waiting.overtaken += self._loss(want, taken)
+            if waiting.overtaken >= want.amount and waiting not in self._overtaken:
+                self._overtaken.append(waiting)
+
+    def reconsider(self) -> None:
+        """Something changed that may help anybody, also those for whom no node was worth holding."""
+        self._hopeless.clear()
+        self._looked_at = None
+
+    async def resume(self) -> None:
+        """Holds nodes again for gangs that say an earlier scheduler did, before anything is decided; once."""
+        written, self._restoring.waiting = self._restoring.waiting, {}
+        for waiting in sorted(self._queue.all(), key=lambda one: one.order) if self._config.hold_after else ():
+            gang = self._view.gangs.get(waiting.order.name)
+            if gang is not None and (record := written.get(gang.name)) is not None:
+                await self._hold_again(gang, waiting, record)
+
+    async def _hold_again(self, gang: GangState, waiting: Waiting, record: HeldCapacity) -> None:
+        reason = HoldReason(record.reason)
+        if not record.nodes:  # an older scheduler did not write all of them down
+            await self._hold_for(gang, waiting, reason, since=record.since)
+            return
+        others = {node: hold.owner for hold in self._ledger for node in hold.nodes}
+        if taken := sorted(node for node in record.nodes if node in others):
+            self._restoring.report(gang, f"node {taken[0]} is held for {others[taken[0]]}")
+            return
+        try:
+            tree = tree_of(self._view, gang, self._config.node_policy)
+        except BadGang:
+            return
+        self._shapes[gang.name] = frozenset(pod.shape for group in tree.groups() for pod in group.pods)
+        since = record.since or self._clock.now()
+        self._put(gang, CapacityHold(gang.name, waiting.order, reason, since, frozenset(record.nodes)))
+
+    async def hold_for_overtaken(self) -> None:
+        """Holds nodes for those that were overtaken since, before anybody else is given room."""
+        overtaken, self._overtaken = self._overtaken, []
+        for waiting in sorted(overtaken, key=lambda one: one.order):
+            gang = self._view.gangs.get(waiting.order.name)
+            if gang is not None and not self._is_settled(gang.name) and self._queue.get(gang.name) is waiting:
+                await self._hold_for(gang, waiting, HoldReason.OVERTAKEN)
+
+    def _loss(self, want: Shortage, taken: Mapping[tuple[Shape, str], int]) -> int:
+        """How much of what is wanted went, with pods of these shapes on these nodes, where it could have been used."""
+        snapshot = self._view.snapshot
+        usable = np.logical_or.reduce([allowed_mask(snapshot, shape) for shape in want.shapes])
+        amounts = {shape: dict(shape.requests).get(want.resource, 0) for shape, _ in taken}
+        found = ((snapshot.nodes.row_of.get(node), amounts[shape] * count) for (shape, node), count in taken.items())
+        return sum(amount for row, amount in found if row is not None and usable[row])
+
+    async def look_after_waiting(self, now_s: float) -> float | None:
+        """Holds nodes for gangs that waited long, and warns of those past their timeout. When to look again."""
+        for hold in sorted((one for one in self._ledger if one.reason in LONG_WAIT), key=lambda one: one.owner):
+            gang = self._view.gangs.get(hold.owner)
+            waits = hold.owner in self._queue or (gang is not None and gang.life.is_busy)
+            if not waits or self._has_lost(hold):
+                self.let_go(hold.owner)
+        state = (self._queue.version, self._view.snapshot.nodes.version)
+        if state == self._looked_at and (self._next_look_s is None or now_s < self._next_look_s):
+            return self._next_look_s
+        self._looked_at = state
+        failing = [
+            (waiting, gang)
+            for waiting in self._queue.all()
+            if waiting.failures and waiting.order.stage is not Stage.SURPLUS
+            and (gang := self._view.gangs.get(waiting.order.name)) is not None
+        ]  # fmt: skip
+        self._elders = heapq.nsmallest(MOST_ELDERS, (waiting for waiting, _ in failing), key=lambda one: one.order)
+        patient: list[tuple[Order, Waiting, GangState]] = []
+        soonest = float("inf")
+        for waiting, gang in failing:
+            if self._warn_at_s(gang, waiting) <= now_s:
+                self._warn_of_timeout(gang, waiting, now_s)
+            soonest = min(soonest, self._warn_at_s(gang, waiting))
+            if self._config.hold_after and not self._is_settled(gang.name):
+                due_s = waiting.since_s + self._config.hold_after
+                if due_s <= now_s:
+                    patient.append((waiting.order, waiting, gang))
+                else:
+                    soonest = min(soonest, due_s)
+        for _, waiting, gang in sorted(patient, key=lambda one: one[0]):
+            await self._hold_for(gang, waiting, HoldReason.WAITED_LONG)
+        self._next_look_s = soonest if soonest < float("inf") else None
+        return self._next_look_s
+
+    async def _hold_for(
+        self, gang: GangState, waiting: Waiting, reason: HoldReason, since: datetime | None = None
+    ) -> None:
+        try:
+            tree = tree_of(self._view, gang, self._config.node_policy)
+        except BadGang:
+            return
+        except Exception:  # with a pod that nobody can read; it is told so when its turn comes
+            log.exception("no nodes can be held", gang=gang.name)
+            self._hopeless[gang.name] = self._view.snapshot.nodes.version
+            return
+        await self._take(gang, waiting.order, tree, reason, since)
+
+    async def _take(
+        self, gang: GangState, order: Order, tree: Gang, reason: HoldReason, since: datetime | None = None
+    ) -> None:
+        name, snapshot = gang.name, self._view.snapshot
+        others = {node for hold in self._ledger if hold.owner != name for node in hold.nodes}
+        answer = await self._decider.work(nodes_to_hold(snapshot, tree, self._budget, others))
+        if not self._view.is_current(gang) or name not in self._queue:
+            return
+        if isinstance(answer, NoFit):
+            self.let_go(name)
+            self._hopeless[name] = snapshot.nodes.version
+            return
+        nodes = frozenset(pod.node for pod in answer.pods[: answer.core])
+        self._shapes[name] = frozenset(pod.shape for pod in answer.pods[: answer.core])
+        before = self._ledger.find(name, *LONG_WAIT)
+        if before is None:
+            log.info("nodes held for a gang that waits", gang=name, nodes=len(nodes), reason=reason.value)
+        else:
+            if nodes != before.nodes and self._are_fewer_free(nodes, before, name, order):
+                nodes = before.nodes
+            if released := before.nodes - nodes:
+                self._view.changes.relief.update(released)
+                self._view.changes.wake()
+            self._ledger.end(name, *LONG_WAIT)
+        since = before.since if before is not None else since or self._clock.now()
+        self._put(gang, CapacityHold(name, order, reason, since, nodes))
+
+    def _put(self, gang: GangState, hold: CapacityHold) -> None:
+        self._ledger.put(hold)
+        some = " ".join(sorted(hold.nodes)[:MOST_HELD_NAMED])
+        why = Reason(kinds.NODES_HELD, some, {"nodes": len(hold.nodes)}, {"because": hold.reason.value})
+        if gang.life.held != why:
+            gang.tell(HoldTaken(why))
+        self._reporter.touch(gang.name)
+
+    def _are_fewer_free(self, nodes: frozenset[str], before: CapacityHold, name: str, order: Order) -> bool:
+        """Whether fewer of these nodes are free for the gang than of those held for it, all of which it may use."""
+        if self._has_lost(before):
+            return False
+        own, snapshot = self._ledger.closed_to(name, order).own, self._view.snapshot
+        return free_nodes(snapshot, nodes, own) < free_nodes(snapshot, before.nodes, own)
+
+    def _has_lost(self, hold: CapacityHold) -> bool:
+        """Whether a held node has gone, or takes no pod of the gang any more: the others alone are not enough."""
+        shapes = self._shapes.get(hold.owner, frozenset())
+        return not all(may_be_used(self._view.snapshot, node, shapes) for node in hold.nodes)
+
+    def let_go(self, name: str) -> None:
+        """Nothing is held for a gang any more, if anything was; others may have it."""
+        gang = self._view.gangs.get(name)
+        if gang is not None and gang.life.held is not None:
+            gang.tell(HoldEnded())
+            self._reporter.touch(name)
+        self._shapes.pop(name, None)
+        if self._ledger.end(name, *LONG_WAIT):
+            self._looked_at = None
+            self._view.help_anybody()
+
+    def forget(self, name: str) -> None:
+        """The gang is gone, or stands."""
+        self._wants.pop(name, None)
+        self._hopeless.pop(name, None)
+        self.let_go(name)
+
+    def _warn_at_s(self, gang: GangState, waiting: Waiting) -> float:
+        """When the gang has waited for its timeout, since it waits or since it was warned of last."""
+        return max(waiting.since_s, waiting.warned_s) + self.timeout_s(gang)
+
+    def _warn_of_timeout(self, gang: GangState, waiting: Waiting, now_s: float) -> None:
+        waiting.warned_s = now_s
+        said = gang.verdict.why if gang.verdict is not None else Reason(kinds.NO_ROOM)
+        why = Reason(kinds.TIMED_OUT, numbers={"seconds": self.timeout_s(gang)}, parts=(said,))
+        self._reporter.warn(gang, EventReason.GANG_TIMEOUT, why)
+
+
+def kept_out_by(closed: ClosedCapacity) -> Reason:
+    """Why a unit that would fit waits: for whom nodes are held, and since when."""
+    holds = sorted({hold.owner: hold for hold in closed.nodes.values()}.values(), key=lambda hold: hold.order)
+    names = " ".join(hold.owner for hold in holds[:MOST_NAMED])
+    since = rfc3339(min(hold.since for hold in holds))
+    return Reason(kinds.KEPT_OUT, ", ".join(names.split()), {"nodes": len(closed.nodes)}, {"since": since})

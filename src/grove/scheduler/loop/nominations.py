@@ -1,0 +1,474 @@
+"""Carries out preemption: evicts the victims, and holds their place for the unit that preempts.
+
+The place is held as soon as the victims are chosen, against every unit behind the preemptor. The preemptor is bound
+when it fits. A gang that is evicted whole is marked before its first pod goes, so that a scheduler that dies in between
+finishes what it began. When the preemptor no longer needs the place, the rest of the victims stays.
+
+No eviction begins unless the disruption budgets of all victims allow it. If a budget refuses a victim later, the
+nomination is called off. Terminating pods are waited for only as long as their grace period says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import islice
+
+import msgspec
+import numpy as np
+import structlog
+
+from grove.api import conditions as words
+from grove.api.conditions import EventReason
+from grove.api.core import PodDisruptionBudget
+from grove.api.meta import Key, find_condition
+from grove.api.podgang import PodGangSpec
+from grove.api.selector import of
+from grove.kube.clock import Clock
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.devices.shared_claims import on_nodes
+from grove.scheduler.evict.preempt import NoVictims, Victims
+from grove.scheduler.evict.running import DisruptionBudget, Running, Terms, broken_budgets
+from grove.scheduler.evict.victims import Vacancies
+from grove.scheduler.loop import metrics
+from grove.scheduler.loop.decisions import Decider, shared_claims_of
+from grove.scheduler.loop.evictions import Evictions
+from grove.scheduler.loop.gang_trees import Unit
+from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.view import View
+from grove.scheduler.model import reasons as kinds
+from grove.scheduler.model.answers import Budget, Placement
+from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.model.gang import Gang
+from grove.scheduler.model.reasons import FITS, LEAVING, Reason
+from grove.scheduler.policy.gang_life import Nominated, NominationDropped, Phase
+from grove.scheduler.policy.gang_state import PREEMPTING, GangState, Verdict
+from grove.scheduler.policy.hold_ledger import CapacityHold, ClosedCapacity, HoldReason
+from grove.scheduler.reserve.keeping_apart import KeepApartAttempts
+from grove.scheduler.solve.place import place
+
+MOST_APART = 8
+"""Ways of keeping pods apart for which victims are looked for."""
+MOST_CLEARED = 8
+"""Choices of nodes for shared claims, for which victims are looked for."""
+MOST_NAMED = 3
+SOON_S = 30.0
+"""A pod that terminates for longer is waited for only where no eviction helps: the usual grace period."""
+OVERDUE_S = 10.0
+"""So long after the end of its grace period a pod counts as one that stays."""
+
+log = structlog.get_logger(__name__)
+
+
+class Nomination(msgspec.Struct):
+    """A place that is reserved for a unit and still occupied: by its victims, and by pods that were leaving anyway."""
+
+    unit: Unit
+    placement: Placement
+    victims: frozenset[str]
+    """Uids of the pods that are evicted for it."""
+    leaving: frozenset[str]
+    """Uids of pods that terminate on its nodes anyway."""
+    deadline_s: float
+    """Until when the API server has to accept the evictions."""
+    decision: str
+    spec: PodGangSpec | None
+    """What the gang asked for when the place was chosen."""
+    domains: Mapping[str, object]
+    """Of the nodes, the labels that the gang's constraints name: they say which domains it is in."""
+    is_slow: bool = False
+    """Whether it waits for pods that terminate for long: what becomes free elsewhere may be earlier."""
+    is_refused: bool = False
+    """Whether a disruption budget refused one of the evictions."""
+
+    @property
+    def pods(self) -> tuple[PodFacts, ...]:
+        return self.unit.to_bind(self.placement)
+
+
+class Nominations:
+    def __init__(
+        self, view: View, decider: Decider, evictions: Evictions, reporter: Reporter, clock: Clock, *,
+        fits: Callable[[PodFacts], bool],
+    ) -> None:  # fmt: skip
+        self._view, self._decider, self._evictions = view, decider, evictions
+        self._reporter, self._clock, self._fits = reporter, clock, fits
+        self._open: dict[str, Nomination] = {}
+        self._unsettled: set[str] = set()
+        self._protected: dict[str, tuple[str, ...]] = {}
+        """Units whose victims are protected, with the names of the disruption budgets."""
+        view.cache.on_event(PodDisruptionBudget, self._budget_changed)
+
+    def has(self, unit: str) -> bool:
+        return unit in self._open
+
+    def next_look_s(self, now_s: float) -> float | None:
+        """When a nomination is looked at again although nothing happens."""
+        moments = [self._ends_s(one, now_s) for one in self._open.values()]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def protected_by(self, unit: str) -> tuple[str, ...]:
+        """Disruption budgets that keep a unit's victims from being evicted."""
+        return self._protected.get(unit, ())
+
+    def reconsider_slow(self) -> None:
+        """Capacity became free: units that wait long for terminating pods are placed anew."""
+        for unit, one in sorted(self._open.items()):
+            if one.is_slow:
+                self.drop(unit)
+                self._view.changes.mark(unit, fresh=True)
+
+    def _budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
+        is_more = old is None or new is None or old.spec != new.spec or (
+            new.status.disruptions_allowed > old.status.disruptions_allowed
+        )  # fmt: skip
+        if is_more and self._protected:
+            self._view.changes.helped.update(self._protected)
+            self._view.changes.wake()
+
+    def take_unsettled(self) -> set[str]:
+        """Units that found no victims while some gangs could not be judged: they were being bound or moved."""
+        found, self._unsettled = self._unsettled, set()
+        return found
+
+    def resume(self, gang: GangState, until_s: float) -> None:
+        """Takes up the eviction of a gang that an earlier scheduler began; one that it only announced is off.
+
+        Whether that one's preemptor still exists nobody knows; if it does, it finds its victims again. What is left at
+        the end stays and is repaired: a budget may want the very pods that went.
+        """
+        marked = find_condition(gang.podgang.status.conditions, words.DISRUPTION_TARGET)
+        if marked is None or marked.status != words.TRUE or marked.last_transition_time is None:
+            return
+        if self._view.has_minimum(gang):
+            return
+        since = marked.last_transition_time
+        left = [
+            pod for pod, _ in self._view.members(gang)
+            if self._view.bound_node(pod) and not pod.metadata.is_deleting
+            and pod.metadata.creation_timestamp is not None and pod.metadata.creation_timestamp <= since
+        ]  # fmt: skip
+        if left:
+            log.info("eviction of a gang taken up again", gang=gang.name, pods=len(left))
+            time = asyncio.get_running_loop().time
+            pods = [self._view.facts(pod) for pod in left]
+            self._evictions.evict_gang(gang, pods, marked.message, lambda: time() < until_s)
+
+    async def try_preempt(
+        self, unit: Unit, budget: Budget, deadline_s: float, closed: ClosedCapacity, still_waits: Callable[[], bool]
+    ) -> bool:
+        """Looks for victims; True if there are some and the unit now has a place reserved."""
+        self._protected.pop(unit.name, None)
+        snapshot, lowest = self._view.snapshot, self._view.running.lowest_priority()
+        reclaims = snapshot.seams.may_reclaim(snapshot, unit.tree)
+        if not unit.tree.may_preempt or lowest is None or not (reclaims or lowest < unit.tree.priority):
+            return False
+        base = unit.gang.base if unit.gang is not None else ""
+        below = None if reclaims else unit.tree.priority
+        running = [one for one in running_units(self._view, below) if one.name != base]  # nobody evicts its own base
+        attempts, asides = KeepApartAttempts(unit.tree, MOST_APART), self._decider.asides
+        for apart in attempts:
+            leaving = self._leaving(closed)
+            decision, answer = await self._victims(apart, running, budget, closed, leaving)
+            is_slow = False
+            if isinstance(answer, Victims) and answer.budgets_broken:
+                self._protected[unit.name] = answer.budgets_broken
+                answer = NoVictims(answer.gang, Reason(kinds.BUDGETS, ", ".join(answer.budgets_broken)), True)
+            slow = self._leaving(closed, for_long=True)
+            if not isinstance(answer, Victims) and len(slow) > len(leaving):
+                kept = await self._place_without(apart, budget, closed, slow, running)
+                if kept is not None:
+                    answer, leaving, is_slow = kept, slow, True
+            if answer is None:
+                continue
+            if not isinstance(answer, Victims):
+                log.debug("nobody to preempt", unit=unit.name, decision=decision, reason=answer.reason,
+                          message=self._reporter.say(answer.why))  # fmt: skip
+                if answer.reason == FITS or self._is_unsettled(below, running):
+                    self._unsettled.add(unit.name)
+                continue
+            if asides != self._decider.asides and not (still_waits() and self._is_still_possible(answer, running)):
+                self._unsettled.add(unit.name)
+                return False
+            refused = self._view.take(unit.to_bind(answer.placement), [*answer.pods, *leaving])
+            if refused is None:
+                self._protected.pop(unit.name, None)
+                self._nominate(unit, answer, leaving, decision, deadline_s, is_slow=is_slow)
+                return True
+            log.info(
+                "no victims named, the place cannot be kept", unit=unit.name, node=refused.node, reason=refused.why
+            )
+            attempts.note_refused(refused)
+        return False
+
+    def _leaving(self, closed: ClosedCapacity, *, for_long: bool = False) -> list[PodFacts]:
+        """Terminating pods whose capacity the unit may count on, without those that have overstayed; soon, or ever."""
+        now = self._clock.now()
+        found = []
+        for pod in self._view.snapshot.terminating():
+            end = self._view.grace_end(pod.uid)
+            left_s = (end - now).total_seconds() if end is not None else 0.0
+            if pod.uid not in closed.awaited and left_s > -OVERDUE_S and (for_long or left_s <= SOON_S):
+                found.append(pod)
+        return found
+
+    async def _place_without(
+        self, tree: Gang, budget: Budget, closed: ClosedCapacity, leaving: Sequence[PodFacts],
+        running: Sequence[Running],
+    ) -> Victims | None:  # fmt: skip
+        """A place that is free once these pods are gone."""
+        pods = [pod for unit in running for pod in unit.pods]
+        for variant in at_cleared_homes(self._view, tree, pods):
+            self._view.refresh()
+            vacancies = self._view.sources.vacancies(variant, running)
+            ask = partial(
+                _without_leaving, gang=variant, budget=budget, closed=closed, vacancies=vacancies, leaving=leaving
+            )
+            found: Victims | None = await self._decider.work(ask)
+            if found is not None:
+                return found
+        return None
+
+    async def _victims(
+        self, tree: Gang, running: Sequence[Running], budget: Budget, closed: ClosedCapacity,
+        leaving: Sequence[PodFacts],
+    ) -> tuple[str, Victims | NoVictims | None]:  # fmt: skip
+        """Victims for a gang, whose shared claims may need a home first; None if there is none for them."""
+        pods = [pod for unit in running for pod in unit.pods]
+        decision: str = ""
+        answer: Victims | NoVictims | None = None
+        for variant in at_cleared_homes(self._view, tree, pods):
+            self._view.refresh()  # what was never asked for before is counted now
+            vacancies = self._view.sources.vacancies(variant, running)
+            budgets = budgets_of(self._view)
+            decision, answer = await self._decider.preempt(
+                variant, running, budgets, budget, closed.nodes, vacancies, leaving
+            )
+            if not isinstance(answer, Victims) and answer.reason == LEAVING:
+                ask = partial(
+                    _without_leaving, gang=variant, budget=budget, closed=closed, vacancies=vacancies, leaving=leaving
+                )
+                answer = await self._decider.work(ask) or answer
+            if isinstance(answer, Victims):
+                break
+        return decision, answer
+
+    def _is_unsettled(self, below: int | None, running: Sequence[Running]) -> bool:
+        """Whether something of lower priority is on its way to or from its nodes, and could be judged later."""
+        find = self._view.snapshot.find_pod
+        coming = (pod.priority for uid in self._view.reserved if (pod := find(uid)) is not None)
+        moving = (one.priority for one in running if not one.preemptible)
+        return any(below is None or one < below for one in (*moving, *coming))
+
+    def _is_still_possible(self, answer: Victims, running: Sequence[Running]) -> bool:
+        """Whether the victims are as they were when they were chosen, and the place still is one."""
+        view = self._view
+        units = {pod.uid: unit.name for unit in running for pod in unit.pods}
+        for pod in answer.pods:
+            known = view.snapshot.find_pod(pod.uid)
+            gang = view.gangs.get(units.get(pod.uid, ""))
+            if known is None or known.node != pod.node or known.terminating or (gang is not None and gang.life.is_busy):
+                return False
+        return all(pod.node in view.snapshot.nodes.row_of for pod in answer.placement.pods)
+
+    def _nominate(
+        self, unit: Unit, answer: Victims, leaving: Sequence[PodFacts], decision: str, deadline_s: float, *,
+        is_slow: bool,
+    ) -> None:  # fmt: skip
+        nodes = {pod.node for pod in answer.placement.pods}
+        snapshot = self._view.snapshot
+        victims = frozenset(pod.uid for pod in answer.pods)
+        waits_for = frozenset(pod.uid for pod in leaving if pod.node in nodes)
+        spec = unit.gang.podgang.spec if unit.gang is not None else None
+        domains = {node: _domains_of(snapshot, node, unit.tree) for node in nodes}
+        found = Nomination(
+            unit, answer.placement, victims, waits_for, deadline_s, decision, spec, domains, is_slow=is_slow
+        )
+        self._open[unit.name] = found
+        self._view.reserve(found.pods)
+        self._view.ledger.put(
+            CapacityHold(unit.name, unit.order, HoldReason.NOMINATED, self._clock.now(), pods=found.pods)
+        )
+        whole = set(answer.gangs)
+        alone = sorted(f"{pod.namespace}/{pod.name}" for pod in answer.pods if pod.gang not in whole)
+        about = {"gangs": _some(answer.gangs), "alone": _some(alone), "budgets": ", ".join(answer.budgets_broken),
+                 "taken": "back" if answer.reclaimed else ""}  # fmt: skip
+        kind = kinds.PREEMPTING if answer.pods else kinds.KEPT_PLACE
+        why = Reason(kind, numbers={"pods": len(answer.pods)}, names={k: v for k, v in about.items() if v})
+        log.info("preempting", unit=unit.name, decision=decision, version=answer.version, victims=len(answer.pods),
+                 gangs=answer.gangs, budgets_broken=answer.budgets_broken)  # fmt: skip
+        if (gang := unit.gang) is not None:
+            gang.tell(Nominated(why))
+            self._reporter.report(gang, Verdict(False, PREEMPTING, why))
+            if answer.pods:
+                self._reporter.tell(gang, EventReason.GANG_PREEMPTING, why)
+
+        def still_wanted() -> bool:
+            return self._open.get(unit.name) is found
+
+        def note_refused() -> None:
+            found.is_refused = True
+            self._view.changes.wake()
+
+        by_gang: dict[str, list[PodFacts]] = {}
+        for pod in answer.pods:
+            if pod.gang in whole:
+                by_gang.setdefault(pod.gang, []).append(pod)
+            else:
+                self._evictions.evict_alone(pod, still_wanted, note_refused)
+        because = f"evicted for {unit.name}, which has priority {unit.tree.priority}"
+        if answer.reclaimed:
+            because = f"evicted for {unit.name}, whose queue takes back its share"
+        for name, pods in sorted(by_gang.items()):
+            victim = self._view.gangs.get(name)
+            if victim is not None:
+                metrics.PREEMPTED.inc()
+                self._reporter.warn(victim, EventReason.GANG_PREEMPTED, because)
+                self._evictions.evict_gang(victim, pods, because, still_wanted, note_refused)
+
+    def advance(self, start: Callable[[Nomination], None], now_s: float) -> None:
+        """Starts units that fit on their places now; lets go of places that cannot be had any more."""
+        for unit, one in sorted(self._open.items()):
+            is_same = self._is_same(one)
+            is_wanted = is_same and self._is_wanted(one)
+            ends_s = self._ends_s(one, now_s)
+            if is_wanted and self._is_free(one):
+                del self._open[unit]
+                self._view.ledger.end(unit, HoldReason.NOMINATED)
+                start(one)
+            elif not is_wanted or self._is_called_off(one) or ends_s is None or ends_s <= now_s:
+                self.drop(unit)
+                self._view.changes.mark(unit, fresh=True)
+
+    def _is_free(self, one: Nomination) -> bool:
+        """Whether all pods that had to go are gone, no policy is against it, and its nodes still take its pods."""
+        view = self._view
+        if any(view.snapshot.find_pod(uid) is not None for uid in (*one.victims, *one.leaving)):
+            return False
+        if view.snapshot.seams.refuses:
+            before = view.snapshot.without([pod.uid for pod in one.pods])
+            if before.seams.refusal(before, one.unit.tree, one.pods) is not None:
+                return False  # pods that terminate elsewhere still count against its queue
+        return all(self._fits(pod) for pod in one.pods)
+
+    def _ends_s(self, one: Nomination, now_s: float) -> float | None:
+        """Loop time at which the place counts as not to be had; None if no pod is left that has to go first."""
+        now, ends = self._clock.now(), []
+        for uid in (*one.victims, *one.leaving):
+            known = self._view.snapshot.find_pod(uid)
+            if known is None:
+                continue
+            end: datetime | None = self._view.grace_end(uid)
+            if end is not None:
+                ends.append(now_s + (end + timedelta(seconds=OVERDUE_S) - now).total_seconds())
+            elif uid in one.victims:
+                ends.append(one.deadline_s)
+        if not ends and self._view.snapshot.seams.refuses:
+            return one.deadline_s
+        return min(ends, default=None)
+
+    def _is_called_off(self, one: Nomination) -> bool:
+        """Whether a disruption budget refuses a victim that is still there: then none of the others goes either."""
+        if not one.is_refused:
+            return False
+        one.is_refused = False
+        find = self._view.snapshot.find_pod
+        left = [pod for uid in sorted(one.victims) if (pod := find(uid)) is not None]
+        staying = [pod for pod in left if not self._is_deleting(pod)]
+        broken = broken_budgets(staying, budgets_of(self._view))
+        if broken:
+            self._protected[one.unit.name] = broken
+        return bool(broken)
+
+    def _is_deleting(self, pod: PodFacts) -> bool:
+        known = self._view.pods.get(Key(pod.namespace, pod.name))
+        return known is None or known.metadata.uid != pod.uid or known.metadata.is_deleting
+
+    def drop(self, unit: str) -> None:
+        """Gives a place back; evictions that have not begun are not begun."""
+        self._protected.pop(unit, None)
+        one = self._open.pop(unit, None)
+        if one is None:
+            return
+        self._view.ledger.end(unit, HoldReason.NOMINATED)
+        for pod in one.pods:
+            self._view.release(pod.uid)
+        if (gang := one.unit.gang) is not None and gang.phase is Phase.NOMINATED:
+            gang.tell(NominationDropped())
+
+    def _is_same(self, one: Nomination) -> bool:
+        """Whether the gang asks for what it did, and its nodes are in the domains they were in."""
+        if one.unit.gang is not None and one.unit.gang.podgang.spec != one.spec:
+            return False
+        tree, snapshot = one.unit.tree, self._view.snapshot
+        return all(_domains_of(snapshot, node, tree) == domains for node, domains in one.domains.items())
+
+    def _is_wanted(self, one: Nomination) -> bool:
+        """Whether the gang and all pods it was made for still exist and wait."""
+        gang = one.unit.gang
+        if gang is not None and not (self._view.is_current(gang) and gang.phase is Phase.NOMINATED):
+            return False
+        for pod in one.pods:
+            found = self._view.pods.get(Key(pod.namespace, pod.name))
+            if found is None or found.metadata.uid != pod.uid or found.spec.node_name or found.metadata.is_deleting:
+                return False
+        return True
+
+
+def _domains_of(snapshot: Snapshot, node: str, gang: Gang) -> object:
+    """The node's labels that the gang's constraints name; None if the node is gone."""
+    row = snapshot.nodes.row_of.get(node)
+    facts = snapshot.nodes.facts[row] if row is not None else None
+    return [facts.labels.get(key) for key in sorted(gang.keys())] if facts is not None else None
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few of them, and how many more there are."""
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def at_cleared_homes(view: View, gang: Gang, pods: Sequence[PodFacts]) -> Iterator[Gang]:
+    """The gang with its shared claims on the nodes that would be tried first if these pods were gone."""
+    gang, found = shared_claims_of(view, gang)
+    if not found:
+        yield gang
+        return
+    cleared = view.snapshot.with_room_of(pods)
+    everywhere = np.ones(cleared.nodes.rows, dtype=np.bool_)
+    sites = view.claims.sites(cleared, everywhere, frozenset(pod.uid for pod in pods))
+    for nodes in islice(sites.choices(found), MOST_CLEARED):
+        yield on_nodes(gang, found, nodes)
+
+
+def _without_leaving(
+    snapshot: Snapshot, *, gang: Gang, budget: Budget, closed: ClosedCapacity, vacancies: Vacancies,
+    leaving: Sequence[PodFacts],
+) -> Victims | None:  # fmt: skip
+    """Where the gang fits once these terminating pods are gone: no victims, and a place to hold all the same."""
+    twin = snapshot.without(closed.own).copy()
+    for pod in leaving:
+        twin.remove_pod(pod.uid)
+    vacancies.clear(twin, leaving)
+    placement = place(twin, gang, budget, closed=tuple(sorted(closed.nodes)))
+    return Victims(gang.name, (), (), (), placement, twin.version) if isinstance(placement, Placement) else None
+
+
+def running_units(view: View, below: int | None = None) -> list[Running]:
+    """Gangs and single pods on nodes, of a lower priority if one is given. What is not bound yet cannot be evicted."""
+
+    def terms(name: str) -> Terms | None:
+        gang = view.gangs.get(name)
+        return (gang.minima, not gang.life.is_busy) if gang is not None else None
+
+    return view.running.units(terms, below=below, without=view.reserved)
+
+
+def budgets_of(view: View) -> list[DisruptionBudget]:
+    """Every budget with the bound pods it covers."""
+    return view.running.budgets(
+        (one.metadata.namespace, one.metadata.name, of(one.spec.selector), one.status.disruptions_allowed)
+        for one in view.budgets.list()
+    )

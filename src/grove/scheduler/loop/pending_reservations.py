@@ -1,0 +1,212 @@
+"""What is written to Reservations: those that wait get a place (`PendingReservations`), others say who uses them.
+
+Those whose template names this scheduler wait in the queue like gangs, in the order of their priority and age, and what
+is held for units ahead of them is closed to them. Reservations with one pod-group label are one unit: there is room for
+a whole PodCliqueSet, or for none of it. What was placed is counted at once and written after; a scheduler that dies in
+between finds the rest and places it anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import msgspec
+import structlog
+
+from grove.api.core import Pod
+from grove.api.fields import mapping, natural
+from grove.api.koordinator import MIN_AVAILABLE, POD_GROUP, Reservation
+from grove.api.meta import Json, Key
+from grove.kube.clock import Clock
+from grove.scheduler.loop.gang_trees import order_of
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.answers import Placement
+from grove.scheduler.model.facts import PODS, PodFacts, Shape
+from grove.scheduler.model.gang import Gang, PodGroup, gang_of
+from grove.scheduler.model.reading import read_pod
+from grove.scheduler.model.reasons import Reason
+from grove.scheduler.policy.hold_ledger import CapacityHold, HoldReason
+from grove.scheduler.policy.waiting_queue import WaitingQueue
+from grove.scheduler.reserve.reservation_status import (
+    AVAILABLE,
+    FAILED,
+    HOLD,
+    PENDING,
+    ended,
+    expiry_of,
+    placed_status,
+    unplaced_status,
+)
+from grove.scheduler.sources.reservation_writer import ReservationWriter
+
+RESERVATION = "reservation:"
+"""Units that are pending Reservations are called so, with their group."""
+log = structlog.get_logger(__name__)
+
+
+class PendingReservation(msgspec.Struct, frozen=True):
+    """Reservations of one group that wait for a place together: a unit in the queue like a gang."""
+
+    name: str
+    tree: Gang
+    members: tuple[Reservation, ...]
+
+    @property
+    def created_s(self) -> float:
+        created = (one.metadata.creation_timestamp for one in self.members)
+        return min((moment.timestamp() for moment in created if moment is not None), default=0.0)
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.members[0].metadata.labels
+
+
+class PendingReservations:
+    """Offers pending Reservations to the queue, and writes down what became of them."""
+
+    def __init__(
+        self, view: View, queue: WaitingQueue, status: ReservationWriter, clock: Clock, *, say: Callable[[Reason], str]
+    ) -> None:
+        self._view, self._queue, self._status, self._clock, self._say = view, queue, status, clock, say
+        self._seen: dict[str, tuple[str, ...]] = {}
+        """By unit, the versions of its members when it was offered last."""
+
+    def turn(self) -> None:
+        """Offers every group that is whole and waits; withdraws those that do not wait any more."""
+        waiting: dict[str, list[Reservation]] = {}
+        sizes: Counter[str] = Counter()
+        for one in self._view.cache.list(Reservation):
+            if not self._is_ours(one):
+                continue
+            group = one.metadata.labels.get(POD_GROUP, "") or one.metadata.uid
+            sizes[group] += 1
+            is_placed = self._status.unwritten(one).get("phase") == AVAILABLE
+            if one.status.phase in ("", PENDING) and not is_placed:
+                waiting.setdefault(group, []).append(one)
+        names = {f"{RESERVATION}{group}": members for group, members in sorted(waiting.items())
+                 if sizes[group] >= max(_least(one) for one in members)}  # fmt: skip
+        for name in self._seen.keys() - names.keys():
+            self._forget(name)
+        self._end_written({one.metadata.uid for one in self._view.cache.list(Reservation) if self._is_unwritten(one)})
+        for name, members in names.items():
+            try:
+                self._offer(name, members)
+            except Exception:  # one that cannot be read must not stop all others
+                log.exception("reservation cannot be read", group=name)
+                self._forget(name)
+
+    def _is_unwritten(self, one: Reservation) -> bool:
+        return bool(self._status.unwritten(one))
+
+    def _end_written(self, unwritten: set[str]) -> None:
+        """Ends the holds of reservations whose place is written: from then on they are counted as any other."""
+        for hold in self._view.ledger:
+            is_written = not any(pod.uid.removeprefix(HOLD) in unwritten for pod in hold.pods)
+            if hold.reason is HoldReason.RESERVATION and is_written:
+                self._view.ledger.end(hold.owner, HoldReason.RESERVATION)
+
+    def _forget(self, name: str) -> None:
+        self._seen.pop(name, None)
+        self._view.reservations.pop(name, None)
+        self._queue.withdraw(name)
+
+    def _is_ours(self, one: Reservation) -> bool:
+        spec = mapping((one.spec.template or {}).get("spec"))
+        return spec.get("schedulerName") == self._view.scheduler_name and not one.metadata.is_deleting
+
+    def _offer(self, name: str, members: list[Reservation]) -> None:
+        now = self._clock.now()
+        over = [one for one in members if (at := expiry_of(one)) is not None and at <= now]
+        for one in over:
+            if not self._status.unwritten(one):
+                self._status.say(one, ended(one, FAILED, "Expired", "its time was over before it found a place", now))
+        members = [one for one in members if one not in over]
+        versions = tuple(sorted(f"{one.metadata.uid}/{one.metadata.generation}" for one in members))
+        if self._seen.get(name) != versions:
+            self._seen[name] = versions
+            self._view.reservations.pop(name, None)
+            if (found := self._read(name, members)) is not None:
+                self._view.reservations[name] = found
+        if name not in self._view.reservations:
+            self._queue.withdraw(name)
+        elif name not in self._queue:
+            self._queue.offer(name, order_of(self._view, name), asyncio.get_running_loop().time())
+
+    def _read(self, name: str, members: list[Reservation]) -> PendingReservation | None:
+        """The group as a unit; None if it cannot be placed."""
+        wanted = [(one, facts) for one in members if (facts := self._facts(one)) is not None]
+        right = [one for one, _ in wanted]
+        if wrong := [one.metadata.name for one in members if one not in right]:
+            self._say_unplaced(right, f"{wrong[0]} of its group is wrong, and a group is placed whole")
+        if wrong or not right:
+            return None
+        pods = tuple(facts for _, facts in wanted)
+        tree = gang_of(name, [PodGroup(name, len(pods), pods)])
+        priority = max(facts.priority for facts in pods)
+        return PendingReservation(name, replace(tree, priority=priority, may_preempt=False), tuple(right))
+
+    def commit(self, unit: PendingReservation, placement: Placement) -> None:
+        """The group has its place: it is counted now, and written."""
+        now, snapshot = self._clock.now(), self._view.snapshot
+        by_uid = {one.metadata.uid: one for one in self._now(unit)}
+        for facts in placement.pods:
+            one = by_uid[facts.uid]
+            amounts = {name: amount for name, amount in facts.shape.requests if name != PODS}
+            hold = Shape(tuple(sorted(amounts.items())))
+            snapshot.add_pod(PodFacts(f"{HOLD}{one.metadata.uid}", "", one.metadata.name, hold, node=facts.node))
+            self._status.say(one, placed_status(one, facts.node, amounts, now))
+        held = tuple(pod for one in unit.members if (pod := snapshot.find_pod(f"{HOLD}{one.metadata.uid}")) is not None)
+        order = order_of(self._view, unit.name)
+        self._view.ledger.put(CapacityHold(unit.name, order, HoldReason.RESERVATION, now, pods=held))
+        self._forget(unit.name)
+        log.info("reserved", group=unit.name, reservations=len(placement.pods), domain=placement.domain)
+
+    def refuse(self, unit: PendingReservation, why: Reason) -> None:
+        self._say_unplaced(self._now(unit), self._say(why))
+
+    def _now(self, unit: PendingReservation) -> list[Reservation]:
+        """Its members as they are by now: their status may have been written since it was offered."""
+        cache = self._view.cache
+        return [cache.get(Reservation, one.metadata.key) or one for one in unit.members]
+
+    def _say_unplaced(self, members: list[Reservation], why: str) -> None:
+        for one in members:
+            status = unplaced_status(one, why, self._clock.now())
+            if status is not None and not self._status.unwritten(one):  # what is new is said next time
+                self._status.say(one, status)
+
+    def _priority(self, spec: Json) -> int:
+        """What the template's class says: a real pod gets it from admission."""
+        named = self._view.priorities.get(Key("", str(spec.get("priorityClassName") or "")))
+        return named.value if named is not None else 0
+
+    def _facts(self, one: Reservation) -> PodFacts | None:
+        """The reservation as a pod that waits."""
+        template = one.spec.template or {}
+        meta = mapping(template.get("metadata"))
+        body: Json = {
+            "metadata": {
+                "name": one.metadata.name, "namespace": meta.get("namespace") or "default", "uid": one.metadata.uid,
+                "labels": {**mapping(meta.get("labels")), **one.metadata.labels},
+            },
+            "spec": {"priority": self._priority(mapping(template.get("spec"))), **mapping(template.get("spec"))},
+        }  # fmt: skip
+        try:
+            facts = read_pod(msgspec.convert(body, Pod))
+        except msgspec.ValidationError as error:
+            self._status.tell(one, "InvalidReservation", f"its template cannot be read: {error}")
+            return None
+        if facts.shape.blocked or any(amount < 0 for _, amount in facts.shape.requests):
+            self._status.tell(one, "InvalidReservation", facts.shape.blocked or "a request is negative")
+            return None
+        if not any(owner.object or owner.controller or owner.label_selector for owner in one.spec.owners):
+            self._status.tell(one, "NobodyMatches", "no owner is named: no pod can ever use it")
+        return facts
+
+
+def _least(one: Reservation) -> int:
+    """How many of its group must be there before any is placed."""
+    return natural(one.metadata.annotations.get(MIN_AVAILABLE, "")) or 1

@@ -1,0 +1,177 @@
+"""What changed since the last turn: units to look at, units that went, room that came; and which changes matter at all.
+
+Handlers of events note it in `Changes`, between turns and in the middle of them; a turn takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from grove.api.core import Pod
+from grove.api.meta import find_condition
+from grove.api.podgang import PodGang
+from grove.scheduler.model.facts import HOSTNAME, PodFacts
+from grove.scheduler.policy.gang_state import GangState, is_initialized
+
+
+class Changes:
+    """`wake` is called when there is something new to decide."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
+        self.dirty: dict[str, bool] = {}
+        """Units to look at, and whether they changed in a way that makes old refusals void."""
+        self.gone: list[tuple[str, GangState | None]] = []
+        """Units that went, with the gang if it was one: whoever has their name now is another."""
+        self.relief: set[str] = set()
+        """Nodes that may hold more than before."""
+        self.wide_relief = False
+        """Something changed that may help anybody: a topology, a hold, a namespace's labels."""
+        self.helped: set[str] = set()
+        """Units with pods whose volumes or devices changed, or who has them."""
+        self.demand_changed = False
+        """Units stopped waiting, or ask for something else: quotas may leave more to those they kept out."""
+        self.daemons_went = False
+        """What daemons used for good is free: for whom no node was worth holding one may be now."""
+        self.sees_pods = False
+        """Whether some waiting pod's place depends on other pods, so that any of them coming or going may help."""
+        self.pods_moved = False
+        """Pods or nodes came, went or changed, which may help units that look at other pods."""
+
+    def mark(self, unit: str, *, fresh: bool = False) -> None:
+        """Asks for a look at a unit in the next cycle."""
+        self.dirty[unit] = fresh or self.dirty.get(unit, False)
+        self.wake()
+
+    def forget(self, unit: str, gang: GangState | None = None) -> None:
+        """Asks that nothing of a unit that went be kept, before a look at whoever has its name now."""
+        self.gone.append((unit, gang))
+        self.mark(unit)
+
+    def forget_gone(self, is_there: Callable[[str], bool]) -> None:
+        """Keeps nothing of units that went: for who takes no turns yet, and has nobody waiting who could be helped.
+
+        Whoever is there is looked at in the first turn.
+        """
+        self.gone.clear()
+        self.relief.clear()
+        self.helped.clear()
+        self.dirty = {unit: fresh for unit, fresh in self.dirty.items() if is_there(unit)}
+
+    def take_gone(self) -> list[tuple[str, GangState | None]]:
+        found, self.gone = self.gone, []
+        return found
+
+    def take_relief(self) -> set[str] | None:
+        """Nodes that may hold more than before; None if something changed that may help anybody."""
+        found = None if self.wide_relief else self.relief
+        self.relief, self.wide_relief = set(), False
+        return found
+
+    def take_dirty(self) -> list[tuple[str, bool]]:
+        found, self.dirty = sorted(self.dirty.items()), {}
+        return found
+
+    def pod_moved(self, before: PodFacts | None, after: PodFacts | None) -> None:
+        """Notes whom a pod that came, went or changed may help beside those who need its room."""
+        if before is not None and _keeps_off(before) != (_keeps_off(after) if after is not None else ()):
+            self.wide_relief = True
+            self.wake()
+        elif self.sees_pods and _seen(before) != _seen(after):
+            self.neighbours_changed()
+
+    def neighbours_changed(self) -> None:
+        """Units that look at other pods may be helped."""
+        if self.sees_pods:
+            self.pods_moved = True
+            self.wake()
+
+    @property
+    def has_relief(self) -> bool:
+        """Whether anything came that may help units that wait."""
+        return bool(self.relief) or bool(self.helped) or self.wide_relief or self.pods_moved
+
+    def take_helped(self) -> set[str]:
+        found, self.helped = self.helped, set()
+        return found
+
+    def take_demand_changed(self) -> bool:
+        found, self.demand_changed = self.demand_changed, False
+        return found
+
+    def take_daemons_went(self) -> bool:
+        found, self.daemons_went = self.daemons_went, False
+        return found
+
+    def take_moved(self) -> bool:
+        found, self.pods_moved = self.pods_moved, False
+        return found
+
+
+def _keeps_off(pod: PodFacts) -> tuple[object, ...]:
+    """Whom a pod keeps off more than its own node, and from where."""
+    terms = tuple(term for term in pod.shape.anti_affinity if term.topology_key != HOSTNAME)
+    return (pod.node, terms) if terms else ()
+
+
+def _seen(pod: PodFacts | None) -> tuple[object, ...]:
+    """What others that look at a pod see of it."""
+    return (pod.node, pod.labels, pod.terminating) if pod is not None else ()
+
+
+def fate_of(pod: Pod) -> tuple[object, ...]:
+    """What of a pod can change the fate of its gang."""
+    fate = (pod.spec.node_name, pod.metadata.is_deleting, pod.is_gated, pod.status.resource_claim_statuses)
+    return fate if pod.spec.node_name else (*fate, *_wants(pod))
+
+
+def _wants(pod: Pod) -> tuple[object, ...]:
+    """What may be changed of a pod that waits and decides where it may go."""
+    spec = pod.spec
+    return (pod.metadata.labels, spec.tolerations, spec.node_selector, spec.affinity)
+
+
+def asks_of(pod: Pod) -> tuple[object, ...]:
+    """What the facts of a waiting pod are read from, as far as it can change."""
+    meta = pod.metadata
+    return (meta.generation, meta.annotations, pod.status.resource_claim_statuses, *_wants(pod))
+
+
+def gang_fate_of(podgang: PodGang) -> tuple[object, ...]:
+    """What of a PodGang can change its fate; its status, but for Initialized, is our own."""
+    meta = podgang.metadata
+    return (podgang.spec, meta.annotations, meta.labels, meta.is_deleting, is_initialized(podgang))
+
+
+def is_our_bind(old: Pod, new: Pod) -> bool:
+    """Whether what happened to a pod is the binding we asked for: the snapshot counts it there already."""
+    return (
+        not old.spec.node_name
+        and not new.metadata.is_deleting
+        and new.metadata.generation - old.metadata.generation <= 1
+    )
+
+
+def is_other_load(old: Pod, new: Pod) -> bool:
+    """Whether the snapshot must count a bound pod anew; of a kubelet's status only a resize is worth a look."""
+    return (
+        old.spec.node_name != new.spec.node_name
+        or old.metadata.generation != new.metadata.generation
+        or old.metadata.is_deleting != new.metadata.is_deleting
+        or old.metadata.labels != new.metadata.labels
+        or _granted(old) != _granted(new)
+    )
+
+
+def _granted(pod: Pod) -> list[object]:
+    """What a node gave containers of a pod that is not what they ask for, and what it says of giving them that."""
+    status, spec = pod.status, pod.spec
+    asked = {one.name: one.resources.requests for one in (*spec.containers, *spec.init_containers)}
+    given: list[object] = [
+        (one.name, one.resources, one.allocated_resources)
+        for one in (*status.container_statuses, *status.init_container_statuses)
+        if one.resources is not None and one.resources.requests != asked.get(one.name)
+    ]
+    if given and (pending := find_condition(status.conditions, "PodResizePending")) is not None:
+        given.append(pending.reason)
+    return given

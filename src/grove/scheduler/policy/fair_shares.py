@@ -1,0 +1,65 @@
+"""Dividing a whole among those who ask: first what each is guaranteed, then the rest by weight, in exact integers.
+
+The rest is poured like water into vessels of different width (weight) and height (what each still asks for): who is
+full takes no more, and the others share what it leaves. What does not divide goes to the largest remainders, so nothing
+is lost, and nobody is more than one unit away from the exact share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class ShareClaim(NamedTuple):
+    """What one of several siblings asks for. Without `lends` its guarantee is kept for it while it asks for less."""
+
+    guaranteed: int
+    wants: int
+    limit: int
+    weight: int = 1
+    lends: bool = True
+
+    @property
+    def first(self) -> int:
+        """What it gets before anything is shared."""
+        return min(self.guaranteed, self.limit, self.wants if self.lends else self.guaranteed)
+
+    @property
+    def most(self) -> int:
+        return max(self.first, min(self.wants, self.limit))
+
+
+def fair_shares(total: int, claims: Sequence[ShareClaim]) -> list[int]:
+    """The share of each claim, in their order. Where even the guarantees are too much they are cut in proportion."""
+    first = [claim.first for claim in claims]
+    left = total - sum(first)
+    if left < 0:
+        return poured(max(0, total), first, first)
+    more = poured(
+        left, [claim.most - got for claim, got in zip(claims, first, strict=True)], [c.weight for c in claims]
+    )
+    return [got + extra for got, extra in zip(first, more, strict=True)]
+
+
+def poured(amount: int, rooms: Sequence[int], weights: Sequence[int]) -> list[int]:
+    """Shares of `amount` in proportion to the weights, none above its room; ties go to the earlier one."""
+    found = [0] * len(rooms)
+    open_ = [i for i, room in enumerate(rooms) if room > 0 and weights[i] > 0]
+    while open_ and amount > 0:
+        width = sum(weights[i] for i in open_)
+        full = [i for i in open_ if amount * weights[i] >= rooms[i] * width]
+        if not full:
+            break
+        for i in full:
+            found[i] = rooms[i]
+        amount -= sum(rooms[i] for i in full)
+        open_ = [i for i in open_ if not found[i]]
+    if open_ and amount > 0:
+        width = sum(weights[i] for i in open_)
+        for i in open_:
+            found[i] = amount * weights[i] // width
+        short = amount - sum(found[i] for i in open_)
+        for i in sorted(open_, key=lambda i: (-(amount * weights[i] % width), i))[:short]:
+            found[i] += 1
+    return found

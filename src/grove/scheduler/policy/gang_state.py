@@ -1,0 +1,376 @@
+"""One PodGang as the live scheduler follows it: which pods are its own, its life, and whether it is its turn.
+
+A `GangState` stands for one object, by uid: another PodGang of the same name is another state. Everybody asks it;
+nobody but this module writes to it: facts come in by its methods, and what happens to it through `tell`.
+
+`readiness` says what may be done for it now. A gang that never stood is taken whole: all its pods exist and none is
+gated. One that stood and lost pods is repaired with what exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import Enum
+
+import msgspec
+
+from grove.api import conditions as words
+from grove.api import labels
+from grove.api.core import Pod
+from grove.api.koordinator import PRIORITY, QOS
+from grove.api.meta import Key, find_condition, is_true
+from grove.api.podgang import PodGang, PodGangSpec
+from grove.scheduler.model import reasons as kinds
+from grove.scheduler.model.facts import Shape
+from grove.scheduler.model.gang import Pin
+from grove.scheduler.model.reasons import Reason
+from grove.scheduler.policy.gang_life import Event, Life, Phase, after
+from grove.scheduler.policy.waiting_queue import Stage
+
+# Reasons of the Scheduled condition.
+GANG_SCHEDULED = "GangScheduled"
+UNSCHEDULABLE = "Unschedulable"
+WAITING_FOR_PODS = "WaitingForPods"
+WAITING_FOR_GATES = "SchedulingGated"
+WAITING_FOR_BASE = "WaitingForBaseGang"
+INVALID = "InvalidPodGang"
+QOS_MISMATCH = "QoSMismatch"
+PODS_LOST = "PodsLost"
+BINDING = "Binding"
+BIND_FAILED = "BindFailed"
+GANG_TIMEOUT = "GangTimeout"
+PREEMPTING = "Preempting"
+HELD_FOR_OTHERS = words.NODES_HELD_FOR_OTHERS
+NO_PLACE = (UNSCHEDULABLE, HELD_FOR_OTHERS)
+
+CLOCKS_DIFFER = timedelta(seconds=5)
+"""The scheduler's clock may be behind the cluster's by so much."""
+MOST_REPLACED = 1024
+MOST_NAMED = 3
+"""Missing pods that are named."""
+
+
+class Base(Enum):
+    """What a scaled gang finds of its base gang."""
+
+    STANDS = "it has its place, or is about to have it"
+    WAITS = "it waits itself"
+    ABSENT = "it does not exist"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What the Scheduled condition says; `brief` is for states that pass by themselves and are not worth a write."""
+
+    placed: bool
+    reason: str
+    why: Reason
+    brief: bool = False
+
+
+PLACED = Verdict(True, GANG_SCHEDULED, Reason(kinds.STANDS))
+
+
+class ReplacedPod(msgspec.Struct, frozen=True):
+    """A pod that left its node, or is about to."""
+
+    uid: str
+    node: str
+    shape: Shape
+    until_s: float = 0.0
+    """Loop time until which its replacement has to exist, if the gang has no other pod."""
+
+
+class GangState(msgspec.Struct):
+    """A PodGang and what we know beyond the object. `name` is `namespace/name`, as the core calls gangs."""
+
+    name: str
+    podgang: PodGang
+    minima: dict[str, int] = msgspec.field(default_factory=dict)
+    """How many pods of each group are enough."""
+    group_of: dict[Key, str] = msgspec.field(default_factory=dict)
+    """Group of every pod the gang refers to; a reference that appears twice is a fault."""
+    fault: str = ""
+    claimed: dict[Key, str] = msgspec.field(default_factory=dict)
+    """Pods it refers to that belong to other gangs, and to which."""
+    missing: set[Key] = msgspec.field(default_factory=set)
+    """References to pods that do not exist."""
+    was_ours: bool = False
+    """What the last of its pods that came said of its scheduler."""
+    base: str = ""
+    """Name of the base gang, if this is a scaled one."""
+    footing: tuple[Base, Pin | None] | None = None
+    """What became of its base gang when that was looked at last: whether it stands, and where it must be followed."""
+    priority: int = 0
+    former: frozenset[str] = frozenset()
+    """Nodes of the gang whose place it may take over."""
+    recorded_former: frozenset[str] = frozenset()
+    """The same as an earlier scheduler wrote it down."""
+    replaced: dict[str, list[ReplacedPod]] = msgspec.field(default_factory=dict)
+    """By group, pods that left or are about to, and whose nodes no other pod of the group took since."""
+    returns: bool = False
+    """Whether what its replaced pods had is held for it: it was placed once, and can still be placed there."""
+    score: float | None = None
+    verdict: Verdict | None = None
+    life: Life = msgspec.field(default_factory=Life)
+
+    def __post_init__(self) -> None:
+        self.minima = _minima(self.podgang.spec)
+
+    @property
+    def uid(self) -> str:
+        return self.podgang.metadata.uid
+
+    @property
+    def phase(self) -> Phase:
+        return self.life.phase
+
+    @property
+    def stood(self) -> bool:
+        return self.life.stood
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the gang as it is written, if anything."""
+        for key, other in self.claimed.items():
+            return f"pod {key} belongs to PodGang {other} already"
+        return self.fault
+
+    @property
+    def has_floor(self) -> bool:
+        """Whether it has a minimum at all; without one it is placed as far as there is room."""
+        return any(self.minima.values())
+
+    def has_minimum(self, standing: Mapping[str, int]) -> bool:
+        """Whether every group has its minimum, given pods on nodes by group; without pods there is no standing."""
+        return any(standing.values()) and all(standing[name] >= minimum for name, minimum in self.minima.items())
+
+    # What it is told
+
+    def tell(self, event: Event) -> None:
+        """Something happened to it."""
+        self.life = after(self.life, event)
+
+    def judge(self, verdict: Verdict, score: float | None = None) -> None:
+        """What its condition should say; with a score when a place was chosen."""
+        self.verdict = verdict
+        self.score = self.score if score is None else score
+
+    def met(self, pod: Key, *, ours: bool) -> None:
+        """A pod of it is there."""
+        self.missing.discard(pod)
+        self.was_ours = ours
+
+    def lost(self, pod: Key) -> None:
+        self.missing.add(pod)
+
+    def recall(self, former: frozenset[str]) -> None:
+        """What an earlier scheduler wrote down."""
+        self.recorded_former = former
+
+    def note_replaced(self, group: str, pod: ReplacedPod) -> None:
+        """A pod is about to leave, or has left: its node is for the one that replaces it."""
+        left = self.replaced.setdefault(group, [])
+        self.returns = self.returns or self.stood or was_placed(self.podgang)
+        if all(one.uid != pod.uid for one in left):
+            left.append(pod)
+            del left[:-MOST_REPLACED]
+
+    def find_replaced(self, uid: str) -> tuple[str, ReplacedPod | None]:
+        """A replaced pod by its uid, with its group."""
+        found = ((group, one) for group, left in self.replaced.items() for one in left if one.uid == uid)
+        return next(found, ("", None))
+
+    def renew_replaced(self, group: str, uid: str, until_s: float) -> None:
+        """The pod is gone now: from here on its replacement is waited for."""
+        left = self.replaced.get(group, [])
+        left[:] = [msgspec.structs.replace(one, until_s=until_s) if one.uid == uid else one for one in left]
+
+    def take_replaced(self, group: str, node: str) -> ReplacedPod | None:
+        """A pod of the group gets a place on the node: the replaced pod whose place it is, if there is one."""
+        left = self.replaced.get(group, [])
+        found = next((one for one in left if one.node == node), None)
+        if found is not None:
+            left.remove(found)
+        return found
+
+    def cannot_return(self) -> None:
+        """There is no place for it in what its replaced pods had."""
+        self.returns = False
+
+    def refer(self, missing: set[Key], claimed: dict[Key, str]) -> None:
+        """Which of the pods it names do not exist, and which are others'."""
+        self.missing, self.claimed = missing, claimed
+
+    def join(self, base: str) -> None:
+        self.base = base
+
+    def stand_on(self, footing: tuple[Base, Pin | None]) -> bool:
+        """Takes over what became of its base gang; whether that is news."""
+        is_news, self.footing = footing != self.footing, footing
+        return is_news
+
+    def succeed(self, nodes: frozenset[str]) -> None:
+        """It may take over the place of one that is, or was, on these nodes."""
+        self.former = nodes
+
+    def rank(self, priority: int) -> None:
+        self.priority = priority
+
+    def adopt(self, podgang: PodGang) -> None:
+        """Takes a new version of the object over."""
+        if podgang.spec != self.podgang.spec or not self.group_of:
+            self.group_of, self.fault = references(podgang.spec)
+            self.minima = _minima(podgang.spec)
+        self.podgang = podgang
+
+
+def _minima(spec: PodGangSpec) -> dict[str, int]:
+    return {group.name: max(0, group.min_replicas) for group in spec.podgroups}
+
+
+def references(spec: PodGangSpec) -> tuple[dict[Key, str], str]:
+    """The group of every referenced pod, and what is wrong with the list, if anything."""
+    found: dict[Key, str] = {}
+    names: set[str] = set()
+    for group in spec.podgroups:
+        if group.name in names:
+            return found, f"pod group {group.name!r} is listed twice"
+        names.add(group.name)
+        for ref in group.pod_references:
+            key = Key(ref.namespace, ref.name)
+            if key in found:
+                return found, f"pod {key} is listed twice"
+            found[key] = group.name
+    return found, ""
+
+
+def was_placed(podgang: PodGang) -> bool:
+    """Whether the object says that the minimum was on nodes once."""
+    condition = find_condition(podgang.status.conditions, words.SCHEDULED)
+    return condition is not None and (condition.status == words.TRUE or condition.reason == PODS_LOST)
+
+
+def says_placed(podgang: PodGang, bound_since: Iterable[datetime]) -> bool:
+    """Whether the object records that the minimum was on nodes once, with one of the pods that are bound now.
+
+    Pods that are all bound later than that belong to another attempt: the gang was evicted or restarted since, and died
+    half-way before anybody could write that down. The cluster dates bindings, a scheduler what it writes.
+    """
+    condition = find_condition(podgang.status.conditions, words.SCHEDULED)
+    if condition is None or not was_placed(podgang):
+        return False
+    written = condition.last_transition_time
+    return written is None or any(moment <= written + CLOCKS_DIFFER for moment in bound_since)
+
+
+def is_initialized(podgang: PodGang) -> bool:
+    """Whether its pods are all there, as far as its maker says; one made by hand need not say so."""
+    return find_condition(podgang.status.conditions, words.INITIALIZED) is None or is_true(
+        podgang.status.conditions, words.INITIALIZED
+    )
+
+
+def base_of(pod: Pod) -> str:
+    """Name of the base gang a pod's gang waits for; empty for pods of base gangs."""
+    base = pod.metadata.labels.get(labels.BASE_POD_GANG, "")
+    own = pod.metadata.labels.get(labels.POD_GANG, "")
+    return f"{pod.metadata.namespace}/{base}" if base and base != own else ""
+
+
+def missing_pods(gang: GangState) -> Verdict:
+    few = sorted(map(str, gang.missing))[:MOST_NAMED]
+    why = Reason(kinds.PODS_MISSING, " ".join(few), {"pods": len(gang.missing)})
+    return Verdict(False, WAITING_FOR_PODS, why)
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What the cluster shows of a gang's pods."""
+
+    bound: Mapping[str, int]
+    """Pods on nodes by group, those on their way out left out."""
+    reserved: Mapping[str, int]
+    """The same with those that have a place and no binding yet."""
+    pending: Sequence[Pod]
+    """Pods of ours without a place that are there to stay."""
+    usable: Mapping[str, int]
+    """Pods by group that have a place or may get one now."""
+    is_leaving: bool
+    """Whether any is being deleted."""
+    has_stood: bool
+    """Whether the minimum was on nodes once, and one of the pods that are there now was among them."""
+
+    @property
+    def on_nodes(self) -> bool:
+        return any(self.reserved.values())
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """`stage` is set when something of it may be placed now; `verdict` says what it waits for, or that it stands."""
+
+    phase: Phase
+    stage: Stage | None
+    verdict: Verdict | None = None
+
+
+PHASES = {
+    INVALID: Phase.INVALID,
+    WAITING_FOR_PODS: Phase.WAITING_FOR_PODS,
+    WAITING_FOR_GATES: Phase.WAITING_FOR_GATES,
+    WAITING_FOR_BASE: Phase.WAITING_FOR_BASE,
+}
+
+
+def readiness(gang: GangState, look: Look, base: Callable[[str], Base]) -> Readiness:
+    """What may be done for a gang now."""
+    if gang.trouble:
+        return _waits(INVALID, Reason(kinds.INVALID, gang.trouble))
+    if look.pending and (mixed := _mixed(look.pending)) is not None:
+        return Readiness(Phase.INVALID, None, Verdict(False, QOS_MISMATCH, mixed))
+    is_open = any(not pod.is_gated for pod in look.pending)
+    if gang.has_minimum(look.reserved):
+        if not gang.life.is_busy and not gang.has_minimum(look.bound):
+            return Readiness(Phase.QUEUED, None)  # they are on their way for a PodGang that is gone; that ends soon
+        return Readiness(Phase.PLACED, Stage.SURPLUS if is_open else None, PLACED)
+    if look.has_stood:
+        return Readiness(Phase.REPAIRING, repair_of(gang) if is_open else None)
+    if not gang.podgang.spec.podgroups or not gang.group_of:
+        return _waits(WAITING_FOR_PODS, Reason(kinds.NO_PODS), brief=not is_initialized(gang.podgang))
+    if not is_initialized(gang.podgang):
+        return _waits(WAITING_FOR_PODS, Reason(kinds.PODS_COMING), brief=True)
+    if gang.missing and not (gang.returns and gang.has_minimum(look.usable)):
+        return Readiness(Phase.WAITING_FOR_PODS, None, missing_pods(gang))
+    if look.is_leaving:
+        return _waits(WAITING_FOR_PODS, Reason(kinds.PODS_LEAVING), brief=True)
+    if any(pod.is_gated for pod in look.pending):
+        return _waits(WAITING_FOR_GATES, Reason(kinds.GATED), brief=True)
+    if gang.base and (found := base(gang.base)) is not Base.STANDS:
+        state = {"state": "absent"} if found is Base.ABSENT else {}
+        return _waits(WAITING_FOR_BASE, Reason(kinds.BASE_WAITS, gang.base, names=state))
+    return Readiness(Phase.QUEUED, floor_of(gang) if gang.has_floor else Stage.SURPLUS)
+
+
+def floor_of(gang: GangState) -> Stage:
+    """The stage of its minimum."""
+    if gang.stood:
+        return repair_of(gang)
+    return Stage.SCALED_FLOOR if gang.base else Stage.FLOOR
+
+
+def repair_of(gang: GangState) -> Stage:
+    """The stage of a minimum that was on nodes and is not complete any more."""
+    return Stage.SCALED_REPAIR if gang.base else Stage.REPAIR
+
+
+def _waits(reason: str, why: Reason, *, brief: bool = False) -> Readiness:
+    return Readiness(PHASES[reason], None, Verdict(False, reason, why, brief))
+
+
+def _mixed(pods: Sequence[Pod]) -> Reason | None:
+    """Why pods cannot be one gang: all of it has one QoS class and one sub-priority."""
+    for label in (QOS, PRIORITY):
+        values = {pod.metadata.labels.get(label, "") for pod in pods}
+        if len(values) > 1:
+            shown = ", ".join(value or "none" for value in sorted(values))
+            return Reason(kinds.INVALID, f"{label} must be the same in a whole gang, not {shown}")
+    return None

@@ -1,0 +1,131 @@
+"""Capacity that is held for one unit: one value (`CapacityHold`), one ledger, one question. Pure.
+
+A binding attempt, a nomination, a gang that has waited long, a pending Reservation and a pod that is being replaced all
+hold capacity in the same way. Three laws:
+
+- A hold excludes only units behind its owner in the order. A unit ahead of the owner may take the capacity.
+- A hold ends when its owner is placed, is deleted, or can no longer be placed through it. No clock ends it.
+- A hold starts an eviction only if everything that it needs can be freed by it now.
+
+The snapshot counts the amounts of all holds as taken, under the uids in `CapacityHold.pods`. So the ledger answers
+which of them are open to a unit: its own, and those of owners behind it. Whole nodes are closed by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from enum import Enum
+
+import msgspec
+
+from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.policy.waiting_queue import Order
+
+
+class HoldReason(Enum):
+    """Why capacity is held; the value is what a PodGang's status says."""
+
+    BINDING = "Binding"
+    NOMINATED = "Nominated"
+    WAITED_LONG = "WaitedLong"
+    OVERTAKEN = "Overtaken"
+    REPLACEMENT = "Replacement"
+    RESERVATION = "Reservation"
+
+
+COMMITTED = (HoldReason.BINDING, HoldReason.RESERVATION)
+"""The API server may have accepted these already: no unit can take them any more."""
+LONG_WAIT = (HoldReason.WAITED_LONG, HoldReason.OVERTAKEN)
+
+
+class CapacityHold(msgspec.Struct, frozen=True):
+    """What is held for a unit, and since when."""
+
+    owner: str
+    order: Order
+    reason: HoldReason
+    since: datetime
+    nodes: frozenset[str] = frozenset()
+    """Nodes that are held whole."""
+    pods: tuple[PodFacts, ...] = ()
+    """Amounts on nodes, as pods that the snapshot counts there."""
+    awaited: frozenset[str] = frozenset()
+    """Uids of terminating pods: what they still use is held too."""
+
+
+class ClosedCapacity(msgspec.Struct, frozen=True):
+    """The ledger's answer to one unit."""
+
+    nodes: Mapping[str, CapacityHold]
+    """Nodes that are held whole for a unit ahead of it."""
+    own: frozenset[str]
+    """Uids that the snapshot counts for this unit itself: they do not stand in its way."""
+    behind: tuple[CapacityHold, ...]
+    """Holds of units behind it, which it may take if it finds no other place; the last in order first."""
+    awaited: frozenset[str]
+    """Terminating pods whose capacity is held for a unit ahead of it."""
+
+
+class Ledger:
+    """All holds, by owner and reason. An owner has at most one hold for each reason.
+
+    Committed holds are kept apart: there are thousands when a large fleet starts, and no answer depends on them.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, dict[HoldReason, CapacityHold]] = {}
+        self._committed: dict[str, dict[HoldReason, CapacityHold]] = {}
+
+    def __iter__(self) -> Iterator[CapacityHold]:
+        for of_owner in (*self._open.values(), *self._committed.values()):
+            yield from list(of_owner.values())
+
+    def find(self, owner: str, *reasons: HoldReason) -> CapacityHold | None:
+        """The owner's hold for the first of these reasons that it has one for."""
+        found = (self._of(reason).get(owner, {}).get(reason) for reason in reasons)
+        return next((one for one in found if one is not None), None)
+
+    def of(self, owner: str) -> list[CapacityHold]:
+        """All holds of an owner that are not committed."""
+        return list(self._open.get(owner, {}).values())
+
+    def _of(self, reason: HoldReason) -> dict[str, dict[HoldReason, CapacityHold]]:
+        return self._committed if reason in COMMITTED else self._open
+
+    def put(self, hold: CapacityHold) -> None:
+        """Enters a hold in place of the owner's hold for the same reason. A hold of nothing is no hold."""
+        if hold.nodes or hold.pods or hold.awaited:
+            self._of(hold.reason).setdefault(hold.owner, {})[hold.reason] = hold
+        else:
+            self.end(hold.owner, hold.reason)
+
+    def end(self, owner: str, *reasons: HoldReason) -> list[CapacityHold]:
+        """Ends the owner's holds for these reasons, or all of them if none is given; what there was."""
+        ended: list[CapacityHold] = []
+        for holds in (self._open, self._committed):
+            known = holds.get(owner, {})
+            ended += [known.pop(reason) for reason in (reasons or tuple(known)) if reason in known]
+            if not known:
+                holds.pop(owner, None)
+        return ended
+
+    def closed_to(self, unit: str, order: Order) -> ClosedCapacity:
+        """Which capacity is closed to a unit that comes at this place in the order."""
+        nodes: dict[str, CapacityHold] = {}
+        own: set[str] = set()
+        behind: list[CapacityHold] = []
+        awaited: set[str] = set()
+        for hold in (one for of_owner in self._open.values() for one in of_owner.values()):
+            if hold.owner == unit:
+                own.update(pod.uid for pod in hold.pods)
+            elif hold.order < order:
+                for node in hold.nodes:
+                    known = nodes.get(node)
+                    if known is None or hold.order < known.order:
+                        nodes[node] = hold
+                awaited.update(hold.awaited)
+            elif hold.pods:
+                behind.append(hold)
+        behind.sort(key=lambda hold: hold.order, reverse=True)
+        return ClosedCapacity(nodes, frozenset(own), tuple(behind), frozenset(awaited))

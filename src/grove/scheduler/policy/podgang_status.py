@@ -1,0 +1,162 @@
+"""The status a PodGang should have, from what is known of the gang: pure, so that saying it twice changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from grove.api import conditions as words
+from grove.api import labels
+from grove.api.conditions import with_condition, without_condition
+from grove.api.meta import Condition, Json, find_condition, rfc3339
+from grove.api.podgang import PENDING, RUNNING, STARTING, HeldCapacity, PodGang, PodGangStatus
+from grove.scheduler.model import reasons as kinds
+from grove.scheduler.model.reasons import Reason
+from grove.scheduler.policy.gang_life import Life
+from grove.scheduler.policy.gang_state import NO_PLACE, PLACED, PODS_LOST, GangState, Verdict
+
+PREEMPTED = "PreemptedByHigherPriority"
+MINIMUM_READY = "MinimumReady"
+MINIMUM_NOT_READY = "MinimumNotReady"
+LONGEST = 1024
+
+
+def wanted_status(
+    gang: GangState, verdict: Verdict | None, before: PodGangStatus, standing: Mapping[str, int],
+    ready: Mapping[str, int], now: datetime, say: Callable[[Reason], str], holds: tuple[HeldCapacity, ...] = (),
+) -> PodGangStatus:  # fmt: skip
+    """The PodGang's status as it should be; equal to what it has (`before`) when there is nothing new to say.
+
+    `say` has the words for reasons; `holds` are what it says of held capacity.
+    """
+    now = now.replace(microsecond=0)
+    conditions, message = before.conditions, ""
+    stands = gang.has_minimum(standing)
+    if stands:
+        scheduled = find_condition(conditions, words.SCHEDULED)
+        if verdict is None or not verdict.placed:
+            # Not our doing, or from before we started: true all the same.
+            said = scheduled.message if scheduled is not None and scheduled.status == words.TRUE else ""
+            verdict, message = PLACED, said or say(PLACED.why)
+    elif gang.stood and any(standing.values()):
+        lost = [
+            Reason(kinds.GROUP_ROOM, name, {"room": standing[name], "pods": minimum})
+            for name, minimum in gang.minima.items()
+            if standing[name] < minimum
+        ]
+        why = (verdict.why,) if verdict is not None and verdict.reason in NO_PLACE else ()
+        verdict = Verdict(False, PODS_LOST, Reason(kinds.PODS_LOST, gang.name, parts=(*lost, *why)))
+    elif verdict is not None and verdict.placed:
+        verdict = None  # on its way: the pods are reserved and not bound
+    if verdict is not None:
+        conditions = with_condition(
+            conditions, words.SCHEDULED, words.TRUE if verdict.placed else words.FALSE, verdict.reason,
+            (message or say(verdict.why))[:LONGEST], now,
+        )  # fmt: skip
+    phase = PENDING
+    if stands:
+        unready = [name for name, minimum in gang.minima.items() if ready[name] < minimum]
+        phase = STARTING if unready else RUNNING
+        conditions = with_condition(
+            conditions, words.READY, words.FALSE if unready else words.TRUE,
+            MINIMUM_NOT_READY if unready else MINIMUM_READY,
+            "some groups have fewer ready pods than their minimum" if unready else "every group has its minimum ready",
+            now,
+        )  # fmt: skip
+    elif find_condition(conditions, words.READY) is not None:
+        text = "some groups have fewer pods than their minimum"
+        conditions = with_condition(conditions, words.READY, words.FALSE, MINIMUM_NOT_READY, text, now)
+    if gang.life.victim_of:
+        conditions = with_condition(
+            conditions, words.DISRUPTION_TARGET, words.TRUE, PREEMPTED, gang.life.victim_of[:LONGEST], now
+        )
+    elif stands or gang.life.spared:
+        conditions = without_condition(conditions, words.DISRUPTION_TARGET)
+    conditions = _with_plans(conditions, gang.life, now, say)
+    for older in (words.FORMER_PLACE, words.SEATS_KEPT):
+        conditions = without_condition(conditions, older)
+    score = gang.score if stands and gang.score is not None else before.placement_score
+    after = PodGangStatus(phase=phase, conditions=conditions, placement_score=score, capacity_holds=holds)
+    return after if says_nothing(before, after) else _with_initialized(after, gang, now)
+
+
+def _with_initialized(status: PodGangStatus, gang: GangState, now: datetime) -> PodGangStatus:
+    """With the operator's word that all pods of the gang exist, which it leaves to the first status that is written.
+
+    It makes a gang when its pods are there, and says at once if they are not; so one write a gang is saved.
+    """
+    by_operator = gang.podgang.metadata.labels.get(labels.MANAGED_BY) == labels.OPERATOR
+    if not by_operator or gang.missing or not gang.group_of or find_condition(status.conditions, words.INITIALIZED):
+        return status
+    conditions = with_condition(
+        status.conditions, words.INITIALIZED, words.TRUE, words.POD_GANG_PODS_CREATED, words.ALL_PODS_EXIST, now
+    )
+    return msgspec.structs.replace(status, conditions=conditions)
+
+
+def _with_plans(
+    conditions: tuple[Condition, ...], life: Life, now: datetime, say: Callable[[Reason], str]
+) -> tuple[Condition, ...]:
+    """What the scheduler keeps for the gang and nobody else could know: nodes held, a place that others must leave."""
+    if life.held is not None:
+        text = say(life.held)[:LONGEST]
+        conditions = with_condition(
+            conditions, words.NODES_HELD, words.TRUE, life.held.names["because"], text, now
+        )  # fmt: skip
+    else:
+        conditions = without_condition(conditions, words.NODES_HELD)
+    if life.nominated is None:
+        return without_condition(conditions, words.NOMINATED)
+    reason = words.WAITING_FOR_VICTIMS if life.nominated.number("pods") else words.WAITING_FOR_TERMINATION
+    text = say(life.nominated)[:LONGEST]
+    return with_condition(conditions, words.NOMINATED, words.TRUE, reason, text, now)
+
+
+def dated_after(status: PodGangStatus, bound: Mapping[str, Sequence[datetime]], gang: GangState) -> PodGangStatus:
+    """The status of a gang that stands, Scheduled no earlier than its minimum was bound, as the cluster wrote it down.
+
+    `says_placed` compares the two, and our clock may be behind the cluster's. Pods may also have been replaced since.
+    """
+    scheduled = find_condition(status.conditions, words.SCHEDULED)
+    enough = (sorted(bound[name])[:minimum] for name, minimum in gang.minima.items())
+    stood = max((moment for moments in enough for moment in moments), default=None)
+    if scheduled is None or stood is None or (written := scheduled.last_transition_time) is None or stood <= written:
+        return status
+    dated = msgspec.structs.replace(scheduled, last_transition_time=stood)
+    return msgspec.structs.replace(
+        status, conditions=tuple(dated if one is scheduled else one for one in status.conditions)
+    )
+
+
+def says_nothing(before: PodGangStatus, after: PodGangStatus) -> bool:
+    """Whether a write would say nothing; that a new gang is pending goes without saying."""
+    return after == (before if before.phase else msgspec.structs.replace(before, phase=PENDING))
+
+
+def is_just_starting(before: PodGangStatus, after: PodGangStatus) -> bool:
+    """Whether all there is to say is that a gang of which nothing was said has its place."""
+    return after.phase == STARTING and find_condition(before.conditions, words.SCHEDULED) is None
+
+
+def status_patch(podgang: PodGang, wanted: PodGangStatus) -> Json:
+    status: Json = {"phase": wanted.phase, "conditions": [condition_json(c) for c in wanted.conditions]}
+    if wanted.placement_score is not None:
+        status["placementScore"] = wanted.placement_score
+    if wanted.capacity_holds or podgang.status.capacity_holds:
+        status["capacityHolds"] = msgspec.to_builtins(wanted.capacity_holds) or None
+    return {"metadata": {"resourceVersion": podgang.metadata.resource_version}, "status": status}
+
+
+def condition_json(condition: Condition) -> Json:
+    """A condition with all the fields that the API requires, empty ones too."""
+    found: Json = {"type": condition.type, "status": condition.status}
+    if condition.reason:
+        found["reason"] = condition.reason
+    found["message"] = condition.message
+    if condition.last_transition_time is not None:
+        found["lastTransitionTime"] = rfc3339(condition.last_transition_time)
+    if condition.observed_generation is not None:
+        found["observedGeneration"] = condition.observed_generation
+    return found

@@ -1,0 +1,332 @@
+"""The policy of queues: no gang passes a limit, the queue furthest below its share goes first, loans are called back.
+
+A gang is admitted with all its pods at once, at every level of the tree. Leftovers are lent: a queue may use more than
+its share while nobody else asks. Who is entitled to more and cannot have it calls it back (`reclaim`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from grove.api.meta import Json
+from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.model.gang import Gang
+from grove.scheduler.model.reasons import (
+    HOLDS_MORE,
+    MAY_CALL_BACK,
+    QUEUE_INVALID,
+    QUEUE_MISSING,
+    QUEUE_NOT_LEAF,
+    QUOTA_EXCEEDED,
+    QUOTA_KEPT,
+    Reason,
+)
+from grove.scheduler.model.seams import Applicant, Policy
+from grove.scheduler.policy.queue_tree import (
+    CARDS,
+    NO_LIMIT,
+    NOTHING,
+    THOUSANDTHS,
+    Amounts,
+    QueueTree,
+    QueueUsage,
+    QuotaQueue,
+    counted,
+)  # fmt: skip
+from grove.scheduler.policy.quota_objects import QueueObjects
+from grove.scheduler.policy.reclaim import Reclaim, is_fixed, needs_guarantee
+
+if TYPE_CHECKING:
+    from grove.scheduler.cluster.snapshot import Snapshot
+    from grove.scheduler.evict.running import Running
+
+MOST_HOLDERS = 3
+FIXED = "!"
+"""After a queue's name: the account of its pods that nobody may put out."""
+
+
+class FixedUse(Policy):
+    """Counts, beside `Quota`, what runs in a queue and cannot be called back."""
+
+    name = "quota"
+
+    def __init__(self, quota: Quota) -> None:
+        self._quota = quota
+
+    def account(self, pod: PodFacts) -> str | None:
+        queue = self._quota.account(pod)
+        return f"{queue}{FIXED}" if queue and needs_guarantee(pod.labels) else None
+
+
+class Quota(Policy):
+    """`now_s` is the time pods' creation is compared with, for queues that leave what is young alone."""
+
+    name = "quota"
+    reclaims = True
+
+    def __init__(self, objects: QueueObjects, now_s: Callable[[], float] = lambda: 0.0) -> None:
+        self._now_s = now_s
+        self.waiting: dict[str, dict[str, int]] = {}
+        """What waits in each leaf and could run if there were room, by resource."""
+        self._shares: dict[str, dict[str, int]] | None = None
+        self._read: QueueUsage | None = None
+        self.use(objects)
+
+    def use(self, objects: QueueObjects) -> None:
+        self.objects, self.tree = objects, objects.tree
+        self._shares, self._read = None, None
+
+    def ask(self, waiting: Mapping[str, Mapping[str, int]]) -> None:
+        """Tells what waits, by leaf; once a turn."""
+        card_memory = self._read.card_memory if self._read is not None else 0
+        fresh = {queue: counted(amounts.items(), card_memory) for queue, amounts in waiting.items()}
+        self.waiting, self._shares, self._read = fresh, None, None
+
+    def for_thread(self) -> Quota:
+        """What was read of the use of queues is worked out anew there: it is changed by every answer."""
+        twin = copy(self)
+        twin._read = None
+        return twin
+
+    # Numbers
+
+    def used(self, snapshot: Snapshot, queue: str) -> dict[str, int]:
+        return dict(self.reading(snapshot).below(queue))
+
+    def reading(self, snapshot: Snapshot) -> QueueUsage:
+        """The use of all queues; worked out once for as long as nobody comes or goes."""
+        if self._read is None or self._read.state is not snapshot.usage.state or self._read.tree is not self.tree:
+            self._read = QueueUsage(snapshot, self.tree)
+        return self._read
+
+    def total(self, snapshot: Snapshot) -> dict[str, int]:
+        """What the nodes have less what pods of no queue use: that is to be shared."""
+        has: dict[str, int] = {}
+        taken: dict[str, int] = {}
+        for row, name in enumerate(snapshot.resources):
+            has[name] = int(snapshot.allocatable[row].sum())
+            taken[name] = has[name] - int(snapshot.free[row].sum())
+        card_memory = self.reading(snapshot).card_memory
+        found, used = counted(has.items(), card_memory), counted(taken.items(), card_memory)
+        # Cards are published whole and in parts: on each node, whichever names it has them under.
+        rows = ((at, THOUSANDTHS.get(name, 0)) for at, name in enumerate(snapshot.resources))
+        if ways := [snapshot.allocatable[at] * of for at, of in rows if of]:
+            found[CARDS] = int(np.maximum.reduce(ways).sum())
+        for leaf in self.tree.all_leaves():
+            for name, amount in self.reading(snapshot).get(leaf).items():
+                used[name] = used.get(name, 0) - amount
+        return {name: max(0, amount - max(0, used.get(name, 0))) for name, amount in found.items()}
+
+    def shares(self, snapshot: Snapshot) -> dict[str, dict[str, int]]:
+        """Fair shares of this turn. What is placed meanwhile stays wanted, so they hold until somebody new asks."""
+        if self._shares is None:
+            usage = self.reading(snapshot)
+            wanted: dict[str, Amounts] = {}
+            for leaf in self.tree.all_leaves():
+                wanted[leaf] = _sum(usage.get(leaf), self.waiting.get(leaf, NOTHING))
+            self._shares = self.tree.shares(wanted, self.total(snapshot))
+        return self._shares
+
+    # The policy
+
+    def account(self, pod: PodFacts) -> str | None:
+        return (self.objects.queue_of(pod.namespace, pod.labels) or None) if pod.namespace else None
+
+    def refusal(self, snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> Reason | None:
+        by_queue: dict[str, list[PodFacts]] = {}
+        for pod in pods:
+            if (name := self.account(pod)) is not None:
+                by_queue.setdefault(name, []).append(pod)
+        for name in by_queue:
+            if (why := self._unusable(name)) is not None:
+                return why
+        for name, own in by_queue.items():
+            if (why := self._refusal_of(snapshot, name, own, by_queue)) is not None:
+                return why
+        return None
+
+    def _refusal_of(
+        self, snapshot: Snapshot, name: str, pods: Sequence[PodFacts], by_queue: Mapping[str, Sequence[PodFacts]]
+    ) -> Reason | None:
+        """Why pods of one queue may not run; a queue above it counts those of the gang's other queues too."""
+        usage = self.reading(snapshot)
+        wants = usage.counted(pods)
+        path = self.tree.path(name)
+        for queue in path:
+            if len(by_queue) > 1:
+                below = set(self.tree.leaves.get(queue.name, ())) | {queue.name}
+                wants = usage.counted([pod for other, own in by_queue.items() if other in below for pod in own])
+            used = usage.below(queue.name)
+            for resource, limit in sorted(queue.limit.items()):
+                if (wanted := wants.get(resource, 0)) and used.get(resource, 0) + wanted > limit:
+                    leaving = self._leaving(snapshot, queue, resource)
+                    numbers = {"used": used.get(resource, 0), "limit": limit, "wanted": wanted, "leaving": leaving}
+                    names = {"resource": resource, "rule": "limit", "of": path[0].short}
+                    return Reason(QUOTA_EXCEEDED, queue.short, numbers, names, self._holders(usage, queue, resource))
+        wants = usage.counted(pods)
+        if needs_guarantee(pods[0].labels):
+            fixed = counted(snapshot.usage.of(f"{name}{FIXED}").items(), usage.card_memory)
+            for resource, most in sorted(path[0].guaranteed.items()):
+                if (wanted := wants.get(resource, 0)) and fixed.get(resource, 0) + wanted > most:
+                    numbers = {"used": fixed.get(resource, 0), "limit": most, "wanted": wanted}
+                    return Reason(QUOTA_EXCEEDED, path[0].short, numbers, {"resource": resource, "rule": "guaranteed"})
+        return self._kept_for_siblings(snapshot, usage, path, wants)
+
+    def outlook(self, snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> Reason | None:
+        """Whether the queue's share entitles the pods to room that others have, and who has more than theirs."""
+        name = self.account(pods[0])
+        if name is None or self._unusable(name) is not None:
+            return None
+        wants = self.reading(snapshot).counted(pods)
+        queue, share = self.tree.queues[name], self.shares(snapshot)[name]
+        used = self.reading(snapshot).below(name)
+        asked = sorted(r for r in queue.resources if wants.get(r))
+        if not asked:
+            return None
+        over = [r for r in asked if used.get(r, 0) + wants[r] > share.get(r, 0)]
+        resource = (over or asked)[0]
+        numbers = {"used": used.get(resource, 0), "share": share.get(resource, 0), "wanted": wants[resource]}
+        lenders = sorted(self.tree.queues[one].short for one in self._reclaim(snapshot, name, wants).lenders)
+        return Reason(
+            MAY_CALL_BACK, queue.short, numbers,
+            {"resource": resource, "over": "yes" if over else "", "from": ", ".join(lenders[:MOST_HOLDERS])},
+        )  # fmt: skip
+
+    def rank(self, snapshot: Snapshot, who: Applicant) -> tuple[int, ...]:
+        name = self.objects.queue_of(who.name.removeprefix("pod:").partition("/")[0], who.labels)
+        path = self.tree.path(name) if name else ()
+        if not path:
+            return (-who.priority, 0, 0)
+        shares, usage = self.shares(snapshot), self.reading(snapshot)
+        # From the root down: who is served is decided between siblings first.
+        ratios = (usage.fullness(queue, shares[queue.name]) for queue in reversed(path))
+        return (-who.priority, -path[0].priority, *ratios)
+
+    def may_put_out(self, snapshot: Snapshot, gang: Gang, victim: Running) -> bool | None:
+        if any(is_fixed(pod.labels) for pod in victim.pods):
+            return False
+        theirs = self.account(victim.pods[0])
+        ours = self._queue_of(gang)
+        if ours is None or theirs is None or ours == theirs or theirs not in self.tree.queues:
+            return None
+        return False  # between queues nobody goes by priority: see `rounds`
+
+    def rounds(self, snapshot: Snapshot, gang: Gang, running: Sequence[Running]) -> list[list[Running]]:
+        """Units of other queues that the gang may take its share back from; a later round holds the earlier ones."""
+        reclaim = self._reclaim_for(snapshot, gang)
+        return reclaim.rounds(running, self.account, self._now_s()) if reclaim is not None else []
+
+    def may_reclaim(self, snapshot: Snapshot, gang: Gang) -> bool:
+        reclaim = self._reclaim_for(snapshot, gang)
+        return reclaim is not None and bool(reclaim.lenders)
+
+    def _reclaim_for(self, snapshot: Snapshot, gang: Gang) -> Reclaim | None:
+        ours = self._queue_of(gang)
+        if ours is None or self._unusable(ours) is not None:
+            return None
+        needed = (pod for group in gang.groups() for pod in group.pods[: group.need])
+        return self._reclaim(snapshot, ours, self.reading(snapshot).counted(needed))
+
+    def _reclaim(self, snapshot: Snapshot, ours: str, wants: Amounts) -> Reclaim:
+        return Reclaim(self.tree, self.shares(snapshot), self.reading(snapshot), ours, wants)
+
+    def remembered(self, snapshot: Snapshot) -> Json:
+        looks_at_age = any(queue.min_runtime_s for queue in self.tree.queues.values())
+        return {
+            "queues": [msgspec.to_builtins(queue) for queue in self.tree.queues.values()], "faults": self.tree.faults,
+            "totals": self.tree.totals, "ofNamespace": self.objects.of_namespace, "default": self.objects.default,
+            "kinds": sorted(self.objects.kinds), "waiting": self.waiting, "shares": self.shares(snapshot),
+            "now": self._now_s() if looks_at_age else 0.0,
+        }  # fmt: skip
+
+    @classmethod
+    def recalled(cls, told: Json) -> Quota:
+        """The policy as it was when it was asked to remember."""
+        tree = QueueTree(
+            (msgspec.convert(queue, QuotaQueue) for queue in told["queues"]), told["faults"], told["totals"]
+        )
+        objects = QueueObjects(tree, told["ofNamespace"], told["default"], frozenset(told["kinds"]))
+        found = cls(objects, lambda: float(told["now"]))
+        found.waiting, found._shares = told["waiting"], told["shares"]
+        return found
+
+    # Parts of it
+
+    def _unusable(self, name: str) -> Reason | None:
+        if name not in self.tree.queues:
+            return Reason(QUEUE_MISSING, name.partition("/")[2], names={"kind": name.partition("/")[0]})
+        if (fault := self.tree.fault(name)) is not None:
+            return Reason(QUEUE_INVALID, fault[0].partition("/")[2], names={"why": fault[1]})
+        if not self.tree.is_leaf(name):
+            return Reason(QUEUE_NOT_LEAF, name.partition("/")[2])
+        return None
+
+    def _queue_of(self, gang: Gang) -> str | None:
+        pods = next((group.pods for group in gang.groups() if group.pods), ())
+        return self.account(pods[0]) if pods else None
+
+    def _kept_for_siblings(
+        self, snapshot: Snapshot, usage: QueueUsage, path: Sequence[QuotaQueue], wants: Amounts
+    ) -> Reason | None:
+        """Whether room would be used that a sibling does not lend."""
+        for queue in path:
+            beside = self.tree.children.get(queue.parent, []) if queue.parent or queue.name in self.tree.roots() else []
+            keepers = [
+                self.tree.queues[name] for name in beside
+                if name != queue.name and not self.tree.queues[name].lends and self.tree.queues[name].tree == queue.tree
+            ]  # fmt: skip
+            if not keepers:
+                continue
+            used = usage.below(queue.name)
+            for resource, wanted in sorted(wants.items()):
+                if used.get(resource, 0) + wanted <= queue.guaranteed.get(resource, 0):
+                    continue
+                kept = {
+                    one.short: left for one in keepers
+                    if (left := one.guaranteed.get(resource, 0) - usage.below(one.name).get(resource, 0)) > 0
+                }  # fmt: skip
+                if not kept:
+                    continue
+                whole = self._whole(snapshot, queue, resource)
+                taken = sum(usage.below(name).get(resource, 0) for name in beside)
+                if taken + wanted + sum(kept.values()) > whole:
+                    numbers = {"kept": sum(kept.values()), "wanted": wanted, "free": max(0, whole - taken)}
+                    return Reason(QUOTA_KEPT, queue.short, numbers, {"resource": resource, "by": ", ".join(kept)})
+        return None
+
+    def _whole(self, snapshot: Snapshot, queue: QuotaQueue, resource: str) -> int:
+        """What a queue and its siblings have together."""
+        if queue.parent:
+            limit = self.tree.queues[queue.parent].limit.get(resource, NO_LIMIT)
+            return min(limit, self.shares(snapshot)[queue.parent].get(resource, limit))
+        said = self.tree.totals.get(queue.tree, NOTHING).get(resource)
+        return said if said is not None else self.total(snapshot).get(resource, 0)
+
+    def _leaving(self, snapshot: Snapshot, queue: QuotaQueue, resource: str) -> int:
+        """What pods on their way out still have below a queue; who gets their place is counted already."""
+        below = set(self.tree.leaves.get(queue.name, ()))
+        pods = (pod for pod in snapshot.terminating() if self.account(pod) in below)
+        return self.reading(snapshot).counted(pods).get(resource, 0)
+
+    def _holders(self, usage: QueueUsage, queue: QuotaQueue, resource: str) -> tuple[Reason, ...]:
+        """Who below the full queue holds more than is guaranteed to it, the most first."""
+        found = []
+        for leaf in self.tree.leaves.get(queue.name, ()):
+            one = self.tree.queues[leaf]
+            used, own = usage.get(leaf).get(resource, 0), one.guaranteed.get(resource, 0)
+            if used > own:
+                found.append(Reason(HOLDS_MORE, one.short, {"used": used, "guaranteed": own}, {"resource": resource}))
+        found.sort(key=lambda one: (one.numbers["guaranteed"] - one.numbers["used"], one.subject))
+        return tuple(found[:MOST_HOLDERS])
+
+
+def _sum(one: Amounts, other: Amounts) -> dict[str, int]:
+    found = dict(one)
+    for name, amount in other.items():
+        found[name] = found.get(name, 0) + amount
+    return found

@@ -1,0 +1,286 @@
+"""The sources behind the seam, asked together: what they count on nodes, what pods need of it, and who has it.
+
+The list itself is the snapshot's. What a source counts is among a node's resources under names of its own; what was set
+aside for a pod is not free there any more, so a pod that has its place no longer counts by those names.
+
+`FollowedSource` is what the scheduler's own have in common: volumes, attach limits, device claims, Koordinator's
+devices and reservations follow objects of the cluster, promise things to pods on their way, and write down what they
+got.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import structlog
+
+from grove.api.core import Pod
+from grove.api.meta import Key
+from grove.kube.client import Client
+from grove.kube.errors import KubeError, NotFound, NotLeader
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.evict.running import Running
+from grove.scheduler.evict.victims import Vacancies
+from grove.scheduler.model.facts import PodFacts, Requests
+from grove.scheduler.model.gang import Gang
+from grove.scheduler.model.reading import pod_requests, read_pod
+from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
+from grove.scheduler.volumes.volume_claims import claim_names
+
+if TYPE_CHECKING:
+    from grove.scheduler.loop.view import View
+
+DAEMONS = ("DaemonSet", "Node")
+"""Kinds whose pods belong to the machine itself."""
+
+MOST_UNUSED = 16
+"""Kinds of resources that a source goes on counting although no waiting pod asks for them."""
+
+log = structlog.get_logger(__name__)
+
+
+class FollowedSource(NodeSource):
+    """A source that follows objects of the cluster."""
+
+    def __init__(self, view: View) -> None:
+        self._cache, self._view = view.cache, view
+        self._stale: set[str] = set()
+        """Nodes whose amounts have to be worked out again."""
+
+    def refresh(self) -> Collection[str]:
+        if not self._stale:
+            return ()
+        stale, self._stale = self._stale, set()
+        return stale
+
+    def reserve(self, pods: Sequence[PodFacts]) -> Refusal | None:
+        by_node: dict[str, list[PodFacts]] = {}
+        for pod in pods:
+            by_node.setdefault(pod.node, []).append(pod)
+        refusals = (self._promise(node, here) for node, here in by_node.items())
+        return next((refusal for refusal in refusals if refusal is not None), None)
+
+    def _promise(self, node: str, pods: Sequence[PodFacts]) -> Refusal | None:
+        """Sets aside what these pods need of one node."""
+        return None
+
+    def _pod(self, facts: PodFacts) -> Pod | None:
+        return self._view.pods.get(Key(facts.namespace, facts.name))
+
+    def _is_asked(self, pod: PodFacts) -> bool:
+        """Whether the pod is counted by a resource of this source."""
+        return any(name.startswith(self.counts) for name, _ in pod.shape.requests)
+
+
+class DaemonPods(NodeSource):
+    """Pods of DaemonSets, and static ones: what they use of a node stays in use when all else there has ended."""
+
+    name = "daemon pods"
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._used: dict[str, Counter[str]] = {}
+
+    def follow(self) -> None:
+        self._view.cache.on_event(Pod, self._pod_changed)
+
+    def kept(self) -> Mapping[str, Requests]:
+        return {node: tuple(sorted(used.items())) for node, used in self._used.items()}
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        before, after = _daemon_use(old), _daemon_use(new)
+        if before == after:
+            return
+        if after is not None:
+            self._used.setdefault(after[0], Counter()).update(dict(after[1]))
+        if before is not None:
+            node, requests = before
+            left = self._used[node] = self._used[node] - Counter(dict(requests))
+            if not left:
+                del self._used[node]
+            self._view.changes.daemons_went = True
+
+
+def _daemon_use(pod: Pod | None) -> tuple[str, Requests] | None:
+    """The node of a pod that its node never gets rid of, and what it uses there; None for any other."""
+    if pod is None or not pod.spec.node_name or pod.is_finished:
+        return None
+    owner = pod.metadata.controller
+    return (pod.spec.node_name, pod_requests(pod)) if owner is not None and owner.kind in DAEMONS else None
+
+
+class PodAnnotationWriter:
+    """What a pod got, in one annotation, taken off where it is not so any more. `what` it is about, for people."""
+
+    def __init__(self, client: Client, annotation: str, what: str) -> None:
+        self._client, self._annotation, self._what = client, annotation, what
+        self._noted: set[str] = set()
+        """Uids of waiting pods that say something, or may: the cache may lag behind what was written."""
+
+    def may_be_on(self, uid: str, known: Pod | None) -> bool:
+        """Whether a pod may say something, by the cache or by what was written."""
+        return uid in self._noted or (known is not None and self._annotation in known.metadata.annotations)
+
+    def forget(self, uid: str) -> None:
+        self._noted.discard(uid)
+
+    async def write(self, pod: PodFacts, text: str | None) -> str:
+        """Writes the text on the pod, or takes it off; the trouble with that, if any."""
+        body = {"metadata": {"annotations": {self._annotation: text}, "uid": pod.uid}}
+        if text is not None:
+            self._noted.add(pod.uid)
+        try:
+            await self._client.patch(Pod, pod.name, body, pod.namespace)
+            if text is None:
+                self.forget(pod.uid)
+        except NotFound:
+            return ""  # the bind will find out
+        except NotLeader:
+            raise
+        except KubeError as error:
+            return f"{self._what} could not be written on it: {error}"
+        return ""
+
+
+class NodeSources:
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self.making_way: frozenset[str] = frozenset()
+        """Uids of pods that leave for those a place is being taken for."""
+        self._asking: dict[NodeSource, dict[Key, frozenset[str]]] = {}
+        """By source: waiting pods, and the kinds of resources that it counts nodes by for them."""
+        self._learned: dict[NodeSource, set[str]] = {}
+        self.join()
+
+    def join(self, *sources: NodeSource) -> None:
+        """Has more things counted on nodes."""
+        self._snapshot.use(self._snapshot.seams.joined(sources=sources))
+        self.all = self._snapshot.seams.sources
+        self._counted = tuple(one.counts for one in self.all if one.counts)
+        self._needed, self._reserving, self._releasing, self._preparing, self._refreshed = map(
+            self._that_say, ("needs", "reserve", "release", "prepare", "refresh")
+        )
+
+    def _that_say(self, method: str) -> tuple[NodeSource, ...]:
+        """The sources that override a method. Others are not called, since the call is made for every pod."""
+        return tuple(one for one in self.all if getattr(type(one), method) is not getattr(NodeSource, method))
+
+    def read(self, pod: Pod) -> PodFacts:
+        """The facts of a pod, with what it needs of the sources; they count nodes by that from now on."""
+        needs = []
+        for source in self._needed:
+            if (found := source.needs(pod)) is not NO_NEEDS:
+                needs.append(found)
+                if found.kinds:
+                    if not pod.spec.node_name:
+                        self._asking.setdefault(source, {})[pod.metadata.key] = frozenset(found.kinds)
+                    self._learned.setdefault(source, set()).update(found.kinds)
+                    source.learn(found.kinds)
+        if not needs:
+            return read_pod(pod)
+        counted: Requests = ()
+        if not pod.spec.node_name:  # what a bound pod uses is counted on its node
+            counted = tuple(item for one in needs for item in one.requests)
+        facts = read_pod(
+            pod,
+            volumes=tuple(terms for one in needs for terms in one.nodes),
+            blocked=next((one.blocked for one in needs if one.blocked), ""),
+            counted=counted,
+        )
+        if not pod.spec.node_name and (ways := [one for one in needs if one.instead]):
+            facts = _instead(facts, counted, ways[0])
+        return facts
+
+    def forget_pod(self, pod: Key) -> None:
+        """The pod does not wait any more."""
+        for asking in self._asking.values():
+            asking.pop(pod, None)
+
+    def forget_kinds(self) -> None:
+        """Has sources count nodes by what waiting pods ask for and no more, once there are many other kinds.
+
+        A few are kept: the next pods mostly ask for what the last ones did, and a new kind is counted on all nodes.
+        """
+        for source, learned in self._learned.items():
+            asking = self._asking.get(source, {})
+            if len(learned) > len(asking) + MOST_UNUSED or len(learned) > 2 * MOST_UNUSED:
+                used = frozenset[str]().union(*asking.values())
+                if len(learned) > len(used) + MOST_UNUSED:
+                    self._learned[source] = set(used)
+                    self._snapshot.forget(source.keep(used))
+
+    def amounts(self, node: str) -> dict[str, int]:
+        """What is free on a node now, by the sources' names."""
+        return {name: free for source in self.all for name, free in source.amounts(node).items()}
+
+    @contextmanager
+    def without(self, going: Iterable[PodFacts]) -> Iterator[None]:
+        """Inside, what these pods use counts as free: they leave before anything is bound."""
+        self.making_way = frozenset(pod.uid for pod in going)
+        try:
+            yield
+        finally:
+            self.making_way = frozenset()
+
+    def take(self, pods: Sequence[PodFacts]) -> Refusal | None:
+        """Sets aside what pods need on the nodes chosen for them, or nothing: then says which node cannot give it."""
+        for source in self._reserving:
+            refused = source.reserve(pods)
+            if refused is not None:
+                for pod in pods:
+                    self.give_back(pod.uid)
+                return refused
+        return None
+
+    def give_back(self, uid: str) -> None:
+        """Forgets what was set aside for a pod."""
+        for source in self._releasing:
+            source.release(uid)
+
+    def prepare(self, pod: PodFacts, deadline_s: float) -> Iterator[Awaitable[str]]:
+        """What must come before a pod's binding, one after the other: each ends with the trouble there was, if any."""
+        return (work for source in self._preparing if (work := source.prepare(pod, deadline_s)) is not None)
+
+    def refresh(self) -> list[str]:
+        """Nodes of which sources count something else than they did."""
+        found: list[str] = []
+        for source in self._refreshed:
+            try:
+                found += source.refresh()
+            except Exception:  # what others wrote and one of them cannot read must not stop all
+                log.exception("cannot be counted on nodes", source=source.name)
+        return found
+
+    def vacancies(self, gang: Gang, running: Sequence[Running]) -> Vacancies:
+        """What there would be on the nodes of these units without them, as far as it matters to a gang."""
+        asked = {name for group in gang.groups() for pod in group.pods for name, _ in pod.shape.requests}
+
+        def nodes() -> set[str]:
+            leaving = self._snapshot.terminating()
+            return {pod.node for pods in (leaving, *(unit.pods for unit in running)) for pod in pods}
+
+        found = (source.vacancy(asked, nodes) for source in self.all)
+        return Vacancies([one for one in found if one is not None])
+
+    def without_counted(self, pod: PodFacts) -> PodFacts:
+        """The pod without what sources count."""
+        rest = tuple(item for item in pod.shape.requests if not item[0].startswith(self._counted))
+        return pod if len(rest) == len(pod.shape.requests) else pod.asking(requests=rest)
+
+
+def depends_on_objects(pod: Pod, facts: PodFacts) -> bool:
+    """Whether what a pod asks for depends on objects beside it: on volumes, or devices."""
+    own = facts.shape.volumes or facts.shape.blocked or pod.spec.resource_claims
+    return bool(own or (pod.spec.volumes and claim_names(pod)))
+
+
+def _instead(pod: PodFacts, counted: Requests, needs: Needs) -> PodFacts:
+    """The pod with the request sets of a source before its own, which is left out if it does not do."""
+    own = tuple(item for item in pod.shape.requests if item not in counted)
+    ways = [tuple(sorted((*one, *counted))) for one in needs.instead]
+    if not needs.only:
+        ways.append(pod.shape.requests)
+    return pod.asking(requests=ways[0], alternatives=tuple(ways[1:]), charged=own)
