@@ -449,8 +449,6 @@ async def test_scale_says_whether_what_comes_would_fit(
     front = server("front", 1, 8)
     groups = [{"name": "pair", "cliqueNames": ["leader", "worker"], "replicas": 1, "minAvailable": 1}]
     parts = [front, server("leader", 1, 8), server("worker", 2, 8)]
-    for part in parts:  # as admission fills it in; otherwise the plan's own admission would change the template
-        part["spec"]["podSpec"] |= {"restartPolicy": "Always", "terminationGracePeriodSeconds": 30}
     await world.apply(world.system("chat", required="block", cliques=parts, podCliqueScalingGroups=groups))
     await world.available("chat")
     copy = await copy_cluster(world.client, None)

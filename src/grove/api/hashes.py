@@ -2,13 +2,19 @@
 
 Two spellings of the same template hash alike: key order does not count, nor does a field that is absent or empty, nor
 `1000m` for `1`. A Go client that reads and writes a set rewrites it that way, and that must not restart a cluster.
+Nor does a default that admission fills in: a set that was stored without it has the hash that it has with it.
 List order counts. The values need not equal those of other implementations.
+
+A version that reads templates in another way has another hash for the same template. `Reading` names every way that
+this operator has ever had, so that what an earlier version recorded is recognised (`find_earlier_reading`).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain, combinations, product
 from typing import Any
 
 import msgspec
@@ -31,19 +37,59 @@ _FALSE_IS_ABSENT = frozenset({"hostNetwork", "hostPID", "hostIPC", "stdin", "std
 _ZERO_IS_ABSENT = frozenset(
     {"initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold", "hostPort"}
 )
+POD_DEFAULTS: Mapping[str, Any] = {"restartPolicy": "Always", "terminationGracePeriodSeconds": 30}
+"""What admission fills in where a pod spec leaves it open. Kubernetes has the same defaults, so no pod differs.
+
+The hash reads a template with these values. A default that a later version adds must be left out of the hash where the
+template has that very value: then the hashes that are recorded in clusters stay as they are.
+"""
 
 
-def pod_template_hash(clique: CliqueTemplate, priority_class_name: str = "", *, own_priority: bool = True) -> str:
-    """Hash of what a clique's pods are made from; the set's `priority_class_name` counts where the clique has none.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a version of this operator reads templates.
 
-    Without `own_priority` it is what earlier versions made of it: they heard the set's alone.
+    `own_priority`: the priority class of a clique's own pod spec counts. `absent`: defaults that the recorded template
+    did not have, and that were not filled in then.
     """
-    return _short(_subject(clique, priority_class_name, own_priority))
+
+    own_priority: bool = True
+    absent: frozenset[str] = frozenset()
 
 
-def generation_hash(template: PodCliqueSetTemplate, *, own_priority: bool = True) -> str:
+NOW = Reading()
+
+
+def pod_template_hash(clique: CliqueTemplate, priority_class_name: str = "", *, reading: Reading = NOW) -> str:
+    """Hash of what a clique's pods are made from; the set's `priority_class_name` counts where the clique has none."""
+    return _short(_subject(clique, priority_class_name, reading))
+
+
+def generation_hash(template: PodCliqueSetTemplate, *, reading: Reading = NOW) -> str:
     """Hash of all clique templates in their order: when it changes, an update begins."""
-    return _short([_subject(clique, template.priority_class_name, own_priority) for clique in template.cliques])
+    return _short([_subject(clique, template.priority_class_name, reading) for clique in template.cliques])
+
+
+def _readings() -> tuple[Reading, ...]:
+    subsets = chain.from_iterable(combinations(POD_DEFAULTS, count) for count in range(len(POD_DEFAULTS) + 1))
+    return tuple(Reading(own, frozenset(absent)) for own, absent in product((True, False), subsets))
+
+
+READINGS = _readings()
+"""Every way that a version had. The defaults may have been filled in after a version recorded the template."""
+
+
+def find_earlier_reading(template: PodCliqueSetTemplate, recorded: str) -> Reading | None:
+    """The reading by which an earlier version recorded the templates as they are; None if it recorded others."""
+    if recorded == generation_hash(template):
+        return None
+    return next((one for one in READINGS if recorded == generation_hash(template, reading=one)), None)
+
+
+def generation_hashes(pcs: PodCliqueSet) -> frozenset[str]:
+    """Every hash by which the templates of a set may have been recorded."""
+    template = pcs.spec.template
+    return frozenset({set_generation_hash(pcs), *(generation_hash(template, reading=one) for one in READINGS)})
 
 
 def hash_in_use(adopted: Iterable[AdoptedHash], clique_name: str, own: str) -> str:
@@ -74,10 +120,18 @@ def is_own(name: str) -> bool:
     return len(name) == _LENGTH and all(letter in _ALPHABET for letter in name)
 
 
-def _subject(clique: CliqueTemplate, priority_class_name: str, own_priority: bool) -> Json:
-    own = clique.spec.pod_spec.get("priorityClassName") if own_priority else ""
-    pod_spec = {**clique.spec.pod_spec, "priorityClassName": own or priority_class_name}
-    return {"labels": clique.labels, "annotations": clique.annotations, "podSpec": pod_spec}
+def _subject(clique: CliqueTemplate, priority_class_name: str, reading: Reading) -> Json:
+    written = clique.spec.pod_spec
+    pod_spec = {**written, **{name: value for name, value in POD_DEFAULTS.items() if written.get(name) in (None, "")}}
+    for name in reading.absent:
+        if pod_spec[name] == POD_DEFAULTS[name]:
+            del pod_spec[name]
+    own = written.get("priorityClassName") if reading.own_priority else ""
+    return {
+        "labels": clique.labels,
+        "annotations": clique.annotations,
+        "podSpec": {**pod_spec, "priorityClassName": own or priority_class_name},
+    }
 
 
 def _short(subject: Any) -> str:

@@ -21,7 +21,7 @@ from grove.cli.examples import epilog
 from grove.cli.main import help_alone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from datetime import datetime
 
     from rich.console import RenderableType
@@ -142,10 +142,10 @@ def history(options: Options, pcs: str, revision: int | None) -> int:
 async def history_answer(
     client: Client, namespace: str, name: str, now: datetime, revision: int | None = None
 ) -> Answer:
-    from grove.api.hashes import generation_hash
+    from grove.api.hashes import generation_hashes
 
     pcs, kept = await _kept(client, namespace, name)
-    current = generation_hash(pcs.spec.template)
+    current = generation_hashes(pcs)
     if revision is not None:
         one = _numbered(kept, name, revision)
         return Answer(one.kept, lambda width: _yaml(one.kept))
@@ -178,7 +178,7 @@ def _by_image(images: Sequence[str]) -> str:
     return "; ".join(f"{image} ({', '.join(cliques)})" for image, cliques in together.items())
 
 
-def _line(one: ControllerRevision, current: str) -> dict[str, Any]:
+def _line(one: ControllerRevision, current: Collection[str]) -> dict[str, Any]:
     from grove.api import labels
 
     hash_ = one.metadata.labels.get(labels.GENERATION_HASH, "")
@@ -190,7 +190,7 @@ def _line(one: ControllerRevision, current: str) -> dict[str, Any]:
     images = dict.fromkeys(f"{clique}={container.get('image', '')}" for clique, container in containers)
     return {
         "revision": one.revision, "hash": hash_, "created": one.metadata.creation_timestamp,
-        "inEffect": hash_ == current, "images": list(images),
+        "inEffect": hash_ in current, "images": list(images),
     }  # fmt: skip
 
 
@@ -246,13 +246,13 @@ async def undo_answer(
     client: Client, namespace: str, name: str, to_revision: int | None = None, *, dry_run: bool = False
 ) -> Answer:
     from grove.api import labels
-    from grove.api.hashes import generation_hash
+    from grove.api.hashes import generation_hashes
     from grove.show.rollouts import is_paused
 
     pcs, kept = await _kept(client, namespace, name)
     _refuse_translated(pcs)
-    current = generation_hash(pcs.spec.template)
-    earlier = [one for one in kept if one.metadata.labels.get(labels.GENERATION_HASH) != current]
+    current = generation_hashes(pcs)
+    earlier = [one for one in kept if one.metadata.labels.get(labels.GENERATION_HASH) not in current]
     if to_revision is None and not earlier:
         raise Unanswered(f"no earlier template of {name} is kept")
     target = earlier[-1] if to_revision is None else _numbered(kept, name, to_revision)

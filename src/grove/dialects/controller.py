@@ -163,7 +163,7 @@ class DialectReconciler:
         last = Record.of(pcs.metadata.annotations) if pcs is not None else None
         placement, rollout = NOWHERE, ""
         if isinstance(source, PodGangSet):
-            rollout = dynamo.rollout_of(translation)
+            rollout = dynamo.rollout_of(translation, last.rollout if last is not None else "")
             placement = self._placements.in_effect(obj, last, rollout)
             translation = dynamo.to_set(obj, placement).called(translation.name)
         return translation, record_of(translation.manifest, placement.to_json(), last, rollout=rollout), pcs

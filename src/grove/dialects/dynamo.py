@@ -13,7 +13,7 @@ import msgspec
 from grove.api.dynamo import GROUP, PodGangSetSpec
 from grove.api.faults import Fault, forbidden, invalid
 from grove.api.fields import integer, mapping, sequence, text
-from grove.api.hashes import generation_hash
+from grove.api.hashes import find_earlier_reading, generation_hash
 from grove.api.koordinator import QUOTA
 from grove.api.labels import GROVE_SCHEDULER
 from grove.api.meta import Json
@@ -109,10 +109,11 @@ def template_labels(obj: Json) -> dict[str, str]:
     return {name: value for name, value in mapping(metadata.get("labels")).items() if isinstance(value, str)}
 
 
-def rollout_of(translation: Translation) -> str:
-    """Digest of what pods are made from: a change of it replaces them."""
+def rollout_of(translation: Translation, recorded: str) -> str:
+    """Digest of what pods are made from: a change of it replaces them. It stays if an earlier version recorded it."""
     try:
-        return generation_hash(msgspec.convert(translation.manifest["spec"]["template"], PodCliqueSetTemplate))
+        template = msgspec.convert(translation.manifest["spec"]["template"], PodCliqueSetTemplate)
+        return recorded if find_earlier_reading(template, recorded) is not None else generation_hash(template)
     except msgspec.ValidationError:
         return ""  # it is told what is wrong with it, and nothing is made from it
 

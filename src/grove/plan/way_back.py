@@ -16,11 +16,12 @@ from msgspec import to_builtins
 
 from grove.api import labels
 from grove.api.core import Pod
-from grove.api.hashes import is_own, pod_template_hash
+from grove.api.hashes import is_own
 from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import ON_DELETE, PodCliqueSet
 from grove.api.words import many
+from grove.operator.shared.children import template_hashes
 from grove.operator.shared.layout import unit_of
 
 Act = Literal["none", "busy", "prepare", "wait", "finish"]
@@ -72,7 +73,7 @@ def _before(pcs: PodCliqueSet, ours: list[Pod], count: int) -> BackStep:
 
 def _after(pcs: PodCliqueSet, cliques: list[PodClique], ours: list[Pod], recorded: str) -> BackStep:
     """Every clique has the other operator's hash by now: what is up to date is told by our own hash of the template."""
-    priority, wanted = pcs.spec.template.priority_class_name, dict[str, str]()
+    hashes, wanted = template_hashes(pcs), dict[str, str]()
     now = {one.metadata.name: one for one in cliques}
     outdated = 0
     for pod in ours:
@@ -80,7 +81,7 @@ def _after(pcs: PodCliqueSet, cliques: list[PodClique], ours: list[Pod], recorde
         unit = unit_of(pcs, clique) if clique is not None else None
         if clique is None or unit is None:
             continue
-        if pod.metadata.labels[labels.POD_TEMPLATE_HASH] != pod_template_hash(unit.template, priority):
+        if pod.metadata.labels[labels.POD_TEMPLATE_HASH] != hashes[unit.template.name]:
             outdated += 1
             continue
         wanted[pod.metadata.name] = clique.metadata.labels[labels.POD_TEMPLATE_HASH]

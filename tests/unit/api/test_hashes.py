@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grove.api.hashes import generation_hash, pod_template_hash
+from grove.admission.rules.defaulting import missing_defaults, with_additions
+from grove.api.hashes import POD_DEFAULTS, find_earlier_reading, generation_hash, pod_template_hash
 from grove.api.podclique import AutoScalingConfig, PodCliqueSpec
 from grove.api.podcliqueset import CliqueTemplate, PodCliqueSetTemplate, ScalingGroupConfig
 from grove.api.topology import Pack, TopologyConstraint
@@ -125,8 +126,28 @@ def test_generation_covers_all_cliques_in_their_order() -> None:
 
 def test_the_hash_is_pinned() -> None:
     """It is stored in clusters: if this fails, an upgrade of the operator restarts every pod of every user."""
-    assert pod_template_hash(clique()) == "xb6pxlgn4j"
-    assert generation_hash(PodCliqueSetTemplate(cliques=(clique(),), priority_class_name="high")) == "vnf2vfxzs5"
+    filled = clique(pod(restartPolicy="Always", terminationGracePeriodSeconds=30))
+    assert pod_template_hash(filled) == "7k9wtpkvrz"
+    assert generation_hash(PodCliqueSetTemplate(cliques=(filled,), priority_class_name="high")) == "v6vxswbv7t"
+
+
+def test_a_default_of_admission_is_no_change() -> None:
+    """Fails if admission fills in something new in a pod spec that the hash does not allow for."""
+    written = {"spec": {"template": {"cliques": [{"name": "c", "spec": {"podSpec": dict(POD)}}]}}}
+    filled = with_additions(written, missing_defaults(written))
+    before, after = (msgspec.convert(one["spec"]["template"], PodCliqueSetTemplate) for one in (written, filled))
+    assert before.cliques[0].spec.pod_spec != after.cliques[0].spec.pod_spec
+    assert generation_hash(before) == generation_hash(after)
+
+
+@pytest.mark.parametrize("filled", [{}, {"restartPolicy": "Always"}, dict(POD_DEFAULTS)])
+def test_what_an_earlier_version_recorded_is_recognised(filled: dict[str, Any]) -> None:
+    """The recorded hash is of a template without defaults. They may have been filled in since."""
+    now = PodCliqueSetTemplate(cliques=(clique(pod(**filled)),), priority_class_name="high")
+    assert find_earlier_reading(now, "vnf2vfxzs5") is not None
+    assert find_earlier_reading(now, generation_hash(now)) is None
+    other = PodCliqueSetTemplate(cliques=(clique(pod(terminationGracePeriodSeconds=60)),), priority_class_name="high")
+    assert find_earlier_reading(other, "vnf2vfxzs5") is None
 
 
 JSON = st.recursive(

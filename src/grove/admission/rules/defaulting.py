@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from grove.api.fields import integer, mapping, sequence, text
+from grove.api.hashes import POD_DEFAULTS
 from grove.api.meta import Json
 
 TERMINATION_DELAY = "4h0m0s"
-GRACE_PERIOD_S = 30
 STARTUP_TYPE = "CliqueStartupTypeAnyOrder"
 UPDATE_STRATEGY = "RollingRecreate"
 
@@ -126,10 +126,9 @@ def _clique(at: tuple[Segment, ...], clique: Json, stored: Json) -> Iterator[Add
         yield Addition((*at, "autoScalingConfig", "minReplicas"), max(replicas, floor or 1))
     pod_spec = spec.get("podSpec")
     if isinstance(pod_spec, dict):
-        if pod_spec.get("restartPolicy") in (None, ""):
-            yield Addition((*at, "podSpec", "restartPolicy"), "Always")
-        if pod_spec.get("terminationGracePeriodSeconds") is None:
-            yield Addition((*at, "podSpec", "terminationGracePeriodSeconds"), GRACE_PERIOD_S)
+        for name, value in POD_DEFAULTS.items():
+            if pod_spec.get(name) in (None, ""):
+                yield Addition((*at, "podSpec", name), value)
 
 
 def _group(at: tuple[Segment, ...], group: Json) -> Iterator[Addition]:

@@ -31,7 +31,7 @@ from grove.api.conditions import (
 from grove.api.core import ControllerRevision, written_down
 from grove.api.duration import InvalidDuration, format, parse
 from grove.api.fields import natural
-from grove.api.hashes import generation_hash
+from grove.api.hashes import generation_hash, generation_hashes
 from grove.api.meta import Json, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus, PodCliqueSetUpdateProgress, ReplicaUpdate
@@ -282,10 +282,10 @@ class RevisionSteps:
 
 def next_revisions(pcs: PodCliqueSet, kept: Sequence[ControllerRevision]) -> RevisionSteps:
     """The newest revision is that of the template as it stands, and no more than the limit are kept."""
-    now = generation_hash(pcs.spec.template)
+    now, names = generation_hash(pcs.spec.template), generation_hashes(pcs)
     ordered = sorted(kept, key=lambda one: (one.revision, one.metadata.name))
     highest = ordered[-1].revision if ordered else 0
-    current = next((one for one in ordered if one.metadata.labels.get(labels.GENERATION_HASH) == now), None)
+    current = next((one for one in ordered if one.metadata.labels.get(labels.GENERATION_HASH) in names), None)
     limit = _revision_limit(pcs)
     create = None if current is not None else revision_of(pcs, now, highest + 1)
     renumber = None

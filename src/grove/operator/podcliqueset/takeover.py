@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from grove.api.hashes import generation_hash, hash_in_use, is_own, pod_template_hash
+from grove.api.hashes import NOW, Reading, generation_hash, hash_in_use, is_own, pod_template_hash
 from grove.api.labels import POD_TEMPLATE_HASH
 from grove.api.meta import Json
 from grove.api.podclique import PodClique, PodCliqueSpec
@@ -34,7 +34,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.shared.children import (
     awaits_takeover,
     earlier_priority,
-    has_earlier_hash,
+    earlier_reading,
     wanted_cliques,
     wanted_members,
 )
@@ -76,8 +76,8 @@ def takeover(
     gangs: Iterable[PodGang],
 ) -> Takeover:
     """What to remember of a set that awaits it, from all its cliques, groups and gangs."""
-    if has_earlier_hash(pcs):
-        return _from_earlier_version(pcs)
+    if (reading := earlier_reading(pcs)) is not None:
+        return _from_earlier_version(pcs, reading)
     gangs = list(gangs)
     if not awaits_takeover(pcs) and (priority := earlier_priority(pcs, gangs)) is not None:
         return _with_other_priority(pcs, priority)
@@ -106,12 +106,12 @@ def takeover(
     return Takeover(tuple(adopted), continues, tuple(kept), tuple(updated))
 
 
-def _from_earlier_version(pcs: PodCliqueSet) -> Takeover:
+def _from_earlier_version(pcs: PodCliqueSet, reading: Reading) -> Takeover:
     template = pcs.spec.template
-    earlier = generation_hash(template, own_priority=False)
+    earlier = generation_hash(template, reading=reading)
     adopted = [AdoptedHash(own_hash=generation_hash(template), used_hash=earlier)]
     for one in template.cliques:
-        own, used = (pod_template_hash(one, template.priority_class_name, own_priority=new) for new in (True, False))
+        own, used = (pod_template_hash(one, template.priority_class_name, reading=by) for by in (NOW, reading))
         if own != used:
             adopted.append(AdoptedHash(clique_name=one.name, own_hash=own, used_hash=used))
     kept = tuple(one.name for one in template.cliques)

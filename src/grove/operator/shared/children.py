@@ -13,7 +13,14 @@ from msgspec import structs
 
 from grove.api import env, labels, labelsets, names
 from grove.api.core import HorizontalPodAutoscaler, Role, RoleBinding, Secret, Service, ServiceAccount
-from grove.api.hashes import generation_hash, hash_in_use, is_own, pod_template_hash
+from grove.api.hashes import (
+    Reading,
+    find_earlier_reading,
+    generation_hash,
+    hash_in_use,
+    is_own,
+    pod_template_hash,
+)
 from grove.api.meta import Json, Object
 from grove.api.patch import to_json
 from grove.api.podclique import AutoScalingConfig, PodClique
@@ -61,12 +68,12 @@ def awaits_takeover(pcs: PodCliqueSet) -> bool:
     return all(one.used_hash != recorded for one in pcs.status.adopted_hashes)
 
 
-def has_earlier_hash(pcs: PodCliqueSet) -> bool:
-    """Whether an earlier version of this operator recorded the templates as they are, by its own hash of them."""
-    template, recorded = pcs.spec.template, pcs.status.current_generation_hash
+def earlier_reading(pcs: PodCliqueSet) -> Reading | None:
+    """How an earlier version of this operator read the templates as they are, if that is what the status records."""
+    recorded = pcs.status.current_generation_hash
     if any(one.used_hash == recorded for one in pcs.status.adopted_hashes):
-        return False
-    return recorded == generation_hash(template, own_priority=False) != generation_hash(template)
+        return None
+    return find_earlier_reading(pcs.spec.template, recorded)
 
 
 def earlier_priority(pcs: PodCliqueSet, gangs: Iterable[PodGang]) -> str | None:

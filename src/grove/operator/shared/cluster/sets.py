@@ -23,7 +23,7 @@ from grove.kube.cache import Cache
 from grove.operator.shared.children import (
     awaits_takeover,
     earlier_priority,
-    has_earlier_hash,
+    earlier_reading,
     template_hashes,
 )
 from grove.operator.shared.layout import group_names, member_units, replica_of, topology_name
@@ -97,7 +97,7 @@ class Sets:
         version, or of before an edit that pods do not show."""
         if not pcs.status.current_generation_hash or self.is_recorded(pcs):
             return False
-        return awaits_takeover(pcs) or has_earlier_hash(pcs) or self.is_same_to_pods(pcs)
+        return awaits_takeover(pcs) or earlier_reading(pcs) is not None or self.is_same_to_pods(pcs)
 
     def is_same_to_pods(self, pcs: PodCliqueSet) -> bool:
         """Whether only the priority class was edited since the templates were recorded, and pods do not carry it."""
