@@ -12,6 +12,7 @@ from grove.scheduler.evict.preempt import Victims
 from grove.scheduler.loop import nominations as nominate
 from grove.scheduler.loop.gang_trees import Unit
 from grove.scheduler.loop.nominations import Nominations
+from grove.scheduler.loop.unit import Units
 from grove.scheduler.model.answers import Budget, Placement
 from grove.scheduler.model.gang import PodGroup, gang_of
 from grove.scheduler.model.seams import Refusal
@@ -41,6 +42,7 @@ def test_a_try_in_which_the_cluster_moved_on_makes_those_after_it_doubtful(
         snapshot=SimpleNamespace(seams=seams, terminating=list, nodes=SimpleNamespace(row_of={"n": 0})),
         running=SimpleNamespace(lowest_priority=lambda: -1),
         cache=SimpleNamespace(on_event=lambda *_: None),
+        units=Units(),
         take=lambda *_: Refusal("n", "it has not") if len(tries) == 1 else None,
     )
     monkeypatch.setattr(nominate, "running_units", lambda *_: [])

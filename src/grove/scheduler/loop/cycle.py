@@ -63,17 +63,15 @@ log = structlog.get_logger(__name__)
 
 
 class QueueUpdater:
-    """Puts units that changed into the queue or takes them out, tells gangs that they stand, and hears of attempts that
-    are over. Places nothing. `forget` is told of units of which nothing is to be kept."""
+    """Adds changed units to the queue, removes finished ones, and marks gangs whose minimum is bound."""
 
     def __init__(
         self, view: View, queue: WaitingQueue, committer: Committer, nominations: Nominations, holding: LongWaitHolds,
-        replacements: Replacements, reporter: Reporter, *, forget: Callable[[str], None],
+        replacements: Replacements, reporter: Reporter, relief: Relief,
     ) -> None:  # fmt: skip
         self._view, self._queue, self._committer, self._nominations = view, queue, committer, nominations
         self._holding, self._replacements = holding, replacements
-        self._reporter, self._forget = reporter, forget
-        self._ready_since: dict[str, float] = {}
+        self._reporter, self._relief = reporter, relief
 
     def ended(self, attempt: BindAttempt, all_bound: bool) -> None:
         """An attempt is over: whoever depends on it gets another look, and what is missing is tried again."""
@@ -130,7 +128,9 @@ class QueueUpdater:
         if found.stage is None or (is_binding and found.stage is not Stage.SURPLUS):
             self._queue.withdraw(name)
         else:
-            self._ready_since.setdefault(name, now)
+            unit = self._view.units.of(name)
+            if unit.ready_since_s is None:
+                unit.ready_since_s = now
             self._queue.offer(name, gang_order(self._view, gang, found.stage), now, fresh=fresh)
         if found.verdict is not None and not is_binding and found.verdict.placed:
             self._note_standing(gang, now)
@@ -145,12 +145,10 @@ class QueueUpdater:
             return
         named = pod.metadata.labels.get(labels.POD_GANG)
         if named and self._view.takes_gangs:
-            self._queue.withdraw(name)
+            self.forget(name)
             if f"{pod.metadata.namespace}/{named}" not in self._view.gangs:
                 why = Reason(kinds.INVALID, f"the pod names PodGang {named}, which does not exist")
                 self._reporter.report_waiting(name, Verdict(False, INVALID, why), after_s=ORPHAN_S)
-            else:
-                self._reporter.forget(name)
             return
         if pod.is_gated or self._view.node_of(pod) or self._nominations.has(name):
             self._queue.withdraw(name)
@@ -158,10 +156,13 @@ class QueueUpdater:
         self._queue.offer(name, order_of(self._view, name), now, fresh=fresh)
 
     def forget(self, name: str) -> None:
+        """The unit is gone, or belongs to another scheduler: its holds end, and its record is dropped."""
         self._queue.withdraw(name)
-        self._reporter.forget(name)
-        self._ready_since.pop(name, None)
-        self._forget(name)
+        self._relief.forget(name)
+        self._nominations.drop(name)
+        self._holding.let_go(name)
+        self._replacements.end(name)
+        self._view.units.drop(name)
 
     def take_back(self, gang: GangState) -> None:
         """It is bound in part at its deadline."""
@@ -182,13 +183,14 @@ class QueueUpdater:
         """The minimum is on nodes. Tells the world if that is news."""
         is_news = not gang.stood
         gang.tell(Stands())
-        self._holding.forget(gang.name)  # also when it stood before: it may have waited for a pod that it lost
+        self._holding.end(gang.name)  # also when it stood before: it may have waited for a pod that it lost
         if not is_news:
             return
         self._view.remember_place(gang)
-        since = self._ready_since.pop(gang.name, None)
-        if since is not None:
-            metrics.SCHEDULE_SECONDS.observe(now - since)
+        unit = self._view.units.of(gang.name)
+        if unit.ready_since_s is not None:
+            metrics.SCHEDULE_SECONDS.observe(now - unit.ready_since_s)
+            unit.ready_since_s = None
         if gang.verdict is None or gang.verdict.reason != GANG_SCHEDULED:
             self._reporter.report(gang, PLACED)
         else:
@@ -214,21 +216,14 @@ class Cycle:
         self._relief = Relief(view.snapshot, queue, patience_s=config.patience)
         self._restoring = HoldRestorer(view, reporter)
         self._holding = LongWaitHolds(view, queue, reporter, clock, config, decider, budget, self._restoring)
-        self._replacements = replacements
         self._intake = QueueUpdater(
-            view, queue, committer, nominations, self._holding, replacements, reporter, forget=self._forget
+            view, queue, committer, nominations, self._holding, replacements, reporter, self._relief
         )
         self._placing = UnitPlacer(
             view, queue, decider, committer, nominations, self._holding, replacements, self._relief, reporter, clock,
             config, budget, reserving, base_of=self._intake.base_of,
         )  # fmt: skip
         self.ended = self._intake.ended
-
-    def _forget(self, unit: str) -> None:
-        self._nominations.drop(unit)
-        self._placing.forget(unit)
-        self._holding.forget(unit)
-        self._replacements.end(unit)
 
     async def run(self) -> None:
         """One turn. Returns when every unit that was due has its answer; sets the timer for the next exact moment."""

@@ -178,8 +178,6 @@ class FoundPlacement(msgspec.Struct, frozen=True):
 class SharedClaimPlacer:
     def __init__(self, view: View, decider: Decider, budget: Budget) -> None:
         self._view, self._decider, self._budget = view, decider, budget
-        self._tried: dict[str, tuple[int, int]] = {}
-        """By unit: how many choices of nodes failed so far, and the version of the snapshot when the first did."""
 
     async def place(
         self, unit: str, gang: Gang, closed: Collection[str], to_bind: Callable[[Placement], Sequence[PodFacts]],
@@ -213,15 +211,14 @@ class SharedClaimPlacer:
             return FoundPlacement(decision, answer)
         return await self._place_at_homes(unit, gang, found, answer, decision, closed, open_uids)
 
-    def forget(self, unit: str) -> None:
-        self._tried.pop(unit, None)
-
     async def _place_at_homes(
         self, unit: str, gang: Gang, found: list[SharedClaims], loose: Placement, decision: str,
         closed: tuple[str, ...], open_uids: Collection[str],
     ) -> FoundPlacement:  # fmt: skip
         sites = self._view.claims.sites(self._view.snapshot, self._near(loose))
-        done, began = self._tried.pop(unit, (0, loose.version))
+        record = self._view.units.of(unit)
+        done, began = record.tried_choices or (0, loose.version)
+        record.tried_choices = None
         choices = islice(sites.choices(found), done, MOST_TRIES)
         users = {pod.uid for shared in found for pod in shared.users}
         partial: FoundPlacement | None = None
@@ -244,7 +241,7 @@ class SharedClaimPlacer:
             return FoundPlacement(decision, NoFit(gang.name, _no_devices(text), False, version=loose.version))
         has_more = next(choices, None) is not None
         if has_more:
-            self._tried[unit] = (done + TRIES, began)
+            record.tried_choices = (done + TRIES, began)
         decision, first = refusals[0] if refusals else (decision, NoFit(gang.name, _no_devices(NO_HOME), False))
         # What came while the choices were tried may have helped one that had failed by then.
         return FoundPlacement(decision, first, has_more or (done > 0 and began != loose.version))

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-import msgspec
 import numpy as np
 import structlog
 
@@ -27,6 +26,7 @@ from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.gang_trees import tree_of
 from grove.scheduler.loop.hold_restorer import HoldRestorer
 from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.unit import Shortage
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.answers import Budget, NoFit
@@ -48,14 +48,6 @@ MOST_HELD_NAMED = 40
 log = structlog.get_logger(__name__)
 
 
-class Shortage(msgspec.Struct, frozen=True):
-    """What a gang that waits is short of, and the shapes of its pods."""
-
-    resource: str
-    amount: int
-    shapes: tuple[Shape, ...]
-
-
 class LongWaitHolds:
     def __init__(
         self, view: View, queue: WaitingQueue, reporter: Reporter, clock: Clock,
@@ -64,12 +56,7 @@ class LongWaitHolds:
         self._view, self._queue, self._reporter, self._clock = view, queue, reporter, clock
         self._config, self._decider, self._budget = config, decider, budget
         self._restoring = restoring
-        self._ledger = view.ledger
-        self._shapes: dict[str, frozenset[Shape]] = {}
-        """Shapes of the pods that nodes are held for, by gang."""
-        self._hopeless: dict[str, int] = {}
-        """Gangs that no emptying would help, with the version of the nodes that was found at."""
-        self._wants: dict[str, Shortage] = {}
+        self._ledger, self._units = view.ledger, view.units
         self._elders: list[Waiting] = []
         self._overtaken: list[Waiting] = []
         """Those for whom nodes are to be held at once."""
@@ -87,7 +74,7 @@ class LongWaitHolds:
         """Whether nodes are held for a gang, or none can be."""
         return (
             self._ledger.find(name, *LONG_WAIT) is not None
-            or self._hopeless.get(name) == self._view.snapshot.nodes.version
+            or self._units.of(name).hopeless_at == self._view.snapshot.nodes.version
         )
 
     async def note_refused(self, gang: GangState, order: Order, tree: Gang) -> None:
@@ -98,9 +85,10 @@ class LongWaitHolds:
         if short is not None:
             shapes = tuple(dict.fromkeys(pod.shape for group in tree.groups() for pod in group.pods))
             want = Shortage(short.subject, short.number("wanted"), shapes)
-            if self._wants.get(gang.name, want) != want:
-                self._hopeless.pop(gang.name, None)  # emptying nodes may help now that it asks for something else
-            self._wants[gang.name] = want
+            unit = self._units.of(gang.name)
+            if unit.shortage is not None and unit.shortage != want:
+                unit.hopeless_at = None  # emptying nodes may help now that it asks for something else
+            unit.shortage = want
         known = self._ledger.find(gang.name, *LONG_WAIT)
         if known is not None:
             await self._take(gang, order, tree, known.reason)
@@ -110,7 +98,7 @@ class LongWaitHolds:
         taken: Counter[tuple[Shape, str]] = Counter((pod.shape, pod.node) for pod in pods)
         for waiting in self._elders:
             name = waiting.order.name
-            want = self._wants.get(name)
+            want = self._units.of(name).shortage
             if want is None or waiting.order >= order or self._is_settled(name) or self._queue.get(name) is not waiting:
                 continue
             waiting.overtaken += self._loss(want, taken)
@@ -119,7 +107,8 @@ class LongWaitHolds:
 
     def reconsider(self) -> None:
         """Something changed that may help anybody, also those for whom no node was worth holding."""
-        self._hopeless.clear()
+        for unit in self._units:
+            unit.hopeless_at = None
         self._looked_at = None
 
     async def resume(self) -> None:
@@ -143,7 +132,7 @@ class LongWaitHolds:
             tree = tree_of(self._view, gang, self._config.node_policy)
         except BadGang:
             return
-        self._shapes[gang.name] = frozenset(pod.shape for group in tree.groups() for pod in group.pods)
+        self._units.of(gang.name).held_shapes = frozenset(pod.shape for group in tree.groups() for pod in group.pods)
         since = record.since or self._clock.now()
         self._put(gang, CapacityHold(gang.name, waiting.order, reason, since, frozenset(record.nodes)))
 
@@ -207,7 +196,7 @@ class LongWaitHolds:
             return
         except Exception:  # with a pod that nobody can read; it is told so when its turn comes
             log.exception("no nodes can be held", gang=gang.name)
-            self._hopeless[gang.name] = self._view.snapshot.nodes.version
+            self._units.of(gang.name).hopeless_at = self._view.snapshot.nodes.version
             return
         await self._take(gang, waiting.order, tree, reason, since)
 
@@ -221,10 +210,10 @@ class LongWaitHolds:
             return
         if isinstance(answer, NoFit):
             self.let_go(name)
-            self._hopeless[name] = snapshot.nodes.version
+            self._units.of(name).hopeless_at = snapshot.nodes.version
             return
         nodes = frozenset(pod.node for pod in answer.pods[: answer.core])
-        self._shapes[name] = frozenset(pod.shape for pod in answer.pods[: answer.core])
+        self._units.of(name).held_shapes = frozenset(pod.shape for pod in answer.pods[: answer.core])
         before = self._ledger.find(name, *LONG_WAIT)
         if before is None:
             log.info("nodes held for a gang that waits", gang=name, nodes=len(nodes), reason=reason.value)
@@ -255,7 +244,7 @@ class LongWaitHolds:
 
     def _has_lost(self, hold: CapacityHold) -> bool:
         """Whether a held node has gone, or takes no pod of the gang any more: the others alone are not enough."""
-        shapes = self._shapes.get(hold.owner, frozenset())
+        shapes = self._units.of(hold.owner).held_shapes
         return not all(may_be_used(self._view.snapshot, node, shapes) for node in hold.nodes)
 
     def let_go(self, name: str) -> None:
@@ -264,15 +253,15 @@ class LongWaitHolds:
         if gang is not None and gang.life.held is not None:
             gang.tell(HoldEnded())
             self._reporter.touch(name)
-        self._shapes.pop(name, None)
+        self._units.of(name).held_shapes = frozenset()
         if self._ledger.end(name, *LONG_WAIT):
             self._looked_at = None
             self._view.help_anybody()
 
-    def forget(self, name: str) -> None:
-        """The gang is gone, or stands."""
-        self._wants.pop(name, None)
-        self._hopeless.pop(name, None)
+    def end(self, name: str) -> None:
+        """The gang waits for no node any more."""
+        unit = self._units.of(name)
+        unit.shortage = unit.hopeless_at = None
         self.let_go(name)
 
     def _warn_at_s(self, gang: GangState, waiting: Waiting) -> float:

@@ -95,37 +95,34 @@ class Nominations:
     ) -> None:  # fmt: skip
         self._view, self._decider, self._evictions = view, decider, evictions
         self._reporter, self._clock, self._fits = reporter, clock, fits
-        self._open: dict[str, Nomination] = {}
         self._unsettled: set[str] = set()
-        self._protected: dict[str, tuple[str, ...]] = {}
-        """Units whose victims are protected, with the names of the disruption budgets."""
         view.cache.on_event(PodDisruptionBudget, self._budget_changed)
 
     def has(self, unit: str) -> bool:
-        return unit in self._open
+        return self._view.ledger.find(unit, HoldReason.NOMINATED) is not None
+
+    def _open(self) -> list[Nomination]:
+        found = map(self._view.units.of, self._view.ledger.owners(HoldReason.NOMINATED))
+        return [unit.nomination for unit in found if unit.nomination is not None]
 
     def next_look_s(self, now_s: float) -> float | None:
         """When a nomination is looked at again although nothing happens."""
-        moments = [self._ends_s(one, now_s) for one in self._open.values()]
+        moments = [self._ends_s(one, now_s) for one in self._open()]
         return min((moment for moment in moments if moment is not None), default=None)
-
-    def protected_by(self, unit: str) -> tuple[str, ...]:
-        """Disruption budgets that keep a unit's victims from being evicted."""
-        return self._protected.get(unit, ())
 
     def reconsider_slow(self) -> None:
         """Capacity became free: units that wait long for terminating pods are placed anew."""
-        for unit, one in sorted(self._open.items()):
+        for one in self._open():
             if one.is_slow:
-                self.drop(unit)
-                self._view.changes.mark(unit, fresh=True)
+                self.drop(one.unit.name)
+                self._view.changes.mark(one.unit.name, fresh=True)
 
     def _budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
         is_more = old is None or new is None or old.spec != new.spec or (
             new.status.disruptions_allowed > old.status.disruptions_allowed
         )  # fmt: skip
-        if is_more and self._protected:
-            self._view.changes.helped.update(self._protected)
+        if is_more and (protected := [unit.name for unit in self._view.units if unit.protected_by]):
+            self._view.changes.helped.update(protected)
             self._view.changes.wake()
 
     def take_unsettled(self) -> set[str]:
@@ -160,7 +157,8 @@ class Nominations:
         self, unit: Unit, budget: Budget, deadline_s: float, closed: ClosedCapacity, still_waits: Callable[[], bool]
     ) -> bool:
         """Looks for victims; True if there are some and the unit now has a place reserved."""
-        self._protected.pop(unit.name, None)
+        record = self._view.units.of(unit.name)
+        record.protected_by = ()
         snapshot, lowest = self._view.snapshot, self._view.running.lowest_priority()
         reclaims = snapshot.seams.may_reclaim(snapshot, unit.tree)
         if not unit.tree.may_preempt or lowest is None or not (reclaims or lowest < unit.tree.priority):
@@ -174,7 +172,7 @@ class Nominations:
             decision, answer = await self._victims(apart, running, budget, closed, leaving)
             is_slow = False
             if isinstance(answer, Victims) and answer.budgets_broken:
-                self._protected[unit.name] = answer.budgets_broken
+                record.protected_by = answer.budgets_broken
                 answer = NoVictims(answer.gang, Reason(kinds.BUDGETS, ", ".join(answer.budgets_broken)), True)
             slow = self._leaving(closed, for_long=True)
             if not isinstance(answer, Victims) and len(slow) > len(leaving):
@@ -194,7 +192,7 @@ class Nominations:
                 return False
             refused = self._view.take(unit.to_bind(answer.placement), [*answer.pods, *leaving])
             if refused is None:
-                self._protected.pop(unit.name, None)
+                record.protected_by = ()
                 self._nominate(unit, answer, leaving, decision, deadline_s, is_slow=is_slow)
                 return True
             log.info(
@@ -286,7 +284,7 @@ class Nominations:
         found = Nomination(
             unit, answer.placement, victims, waits_for, deadline_s, decision, spec, domains, is_slow=is_slow
         )
-        self._open[unit.name] = found
+        self._view.units.of(unit.name).nomination = found
         self._view.reserve(found.pods)
         self._view.ledger.put(
             CapacityHold(unit.name, unit.order, HoldReason.NOMINATED, self._clock.now(), pods=found.pods)
@@ -306,7 +304,8 @@ class Nominations:
                 self._reporter.tell(gang, EventReason.GANG_PREEMPTING, why)
 
         def still_wanted() -> bool:
-            return self._open.get(unit.name) is found
+            record = self._view.units.find(unit.name)
+            return record is not None and record.nomination is found
 
         def note_refused() -> None:
             found.is_refused = True
@@ -330,12 +329,13 @@ class Nominations:
 
     def advance(self, start: Callable[[Nomination], None], now_s: float) -> None:
         """Starts units that fit on their places now; lets go of places that cannot be had any more."""
-        for unit, one in sorted(self._open.items()):
+        for one in self._open():
+            unit = one.unit.name
             is_same = self._is_same(one)
             is_wanted = is_same and self._is_wanted(one)
             ends_s = self._ends_s(one, now_s)
             if is_wanted and self._is_free(one):
-                del self._open[unit]
+                self._view.units.of(unit).nomination = None
                 self._view.ledger.end(unit, HoldReason.NOMINATED)
                 start(one)
             elif not is_wanted or self._is_called_off(one) or ends_s is None or ends_s <= now_s:
@@ -379,7 +379,7 @@ class Nominations:
         staying = [pod for pod in left if not self._is_deleting(pod)]
         broken = broken_budgets(staying, budgets_of(self._view))
         if broken:
-            self._protected[one.unit.name] = broken
+            self._view.units.of(one.unit.name).protected_by = broken
         return bool(broken)
 
     def _is_deleting(self, pod: PodFacts) -> bool:
@@ -388,8 +388,8 @@ class Nominations:
 
     def drop(self, unit: str) -> None:
         """Gives a place back; evictions that have not begun are not begun."""
-        self._protected.pop(unit, None)
-        one = self._open.pop(unit, None)
+        record = self._view.units.of(unit)
+        one, record.nomination, record.protected_by = record.nomination, None, ()
         if one is None:
             return
         self._view.ledger.end(unit, HoldReason.NOMINATED)

@@ -31,6 +31,7 @@ from grove.scheduler.loop.nominations import OVERDUE_S, Nomination, Nominations
 from grove.scheduler.loop.pending_reservations import PendingReservations
 from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.unit import Explained
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.answers import Budget, NoFit, Placement
@@ -44,7 +45,6 @@ from grove.scheduler.policy.gang_state import (
     GANG_SCHEDULED,
     HELD_FOR_OTHERS,
     INVALID,
-    PLACED,
     UNSCHEDULABLE,
     Base,
     GangState,
@@ -81,7 +81,6 @@ class UnitPlacer:
         self._reporter, self._clock, self._config = reporter, clock, config
         self._budget, self._base_of = budget, base_of
         self._sharing = SharedClaimPlacer(view, decider, budget)
-        self._said: dict[str, tuple[Reason, Collection[str], Verdict]] = {}
 
     async def decide(self, name: str, order: Order) -> Sequence[str]:
         """Decides about a unit that is due; who may be due because of that: its surplus, and gangs scaled with it."""
@@ -296,7 +295,7 @@ class UnitPlacer:
             if await self._nominations.try_preempt(unit, self._budget, deadline_s, closed, waits):
                 self._queue.withdraw(unit.name)
                 return
-            if protected := self._nominations.protected_by(unit.name):
+            if protected := self._view.units.of(unit.name).protected_by:
                 answer = replace(answer, why=answer.why.with_parts(Reason(kinds.BUDGETS, ", ".join(protected))))
         is_kept_out = answer.reason == kinds.NOT_ADMITTED
         self._park(unit, now, by_anything=is_kept_out)
@@ -311,7 +310,7 @@ class UnitPlacer:
             self._reporter.report_waiting(unit.name, verdict)
         elif is_floor:
             if is_kept_out:
-                self._holding.forget(unit.name)  # no room is kept for who may not use it
+                self._holding.end(unit.name)  # no room is kept for who may not use it
             else:
                 await self._holding.note_refused(gang, unit.order, unit.tree)
             if not gang.stood and not any(self._replacements.due_to_leave(gang)):
@@ -337,9 +336,9 @@ class UnitPlacer:
 
     async def _explain(self, unit: Unit, answer: NoFit, closed: ClosedCapacity) -> Verdict:
         """The refusal as `explain` opens; worked out again only when what stands in the way changed."""
-        said, shut, verdict = self._said.get(unit.name, (None, (), PLACED))
-        if said == answer.why and shut == closed.nodes.keys():
-            return verdict
+        known = self._view.units.of(unit.name).explained
+        if known is not None and known.why == answer.why and known.held_nodes == closed.nodes.keys():
+            return known.verdict
         if closed.nodes and await self._would_fit(unit.tree):
             verdict = Verdict(False, HELD_FOR_OTHERS, kept_out_by(closed))
         else:
@@ -347,7 +346,7 @@ class UnitPlacer:
             why = named(answer.why.with_parts(*([closest] if closest else ())), self._level_names(unit.tree))
             kept_out = answer.why.parts[0].kind if answer.reason == kinds.NOT_ADMITTED and answer.why.parts else ""
             verdict = Verdict(False, QUOTA_REASONS.get(kept_out, UNSCHEDULABLE), why)
-        self._said[unit.name] = (answer.why, frozenset(closed.nodes), verdict)
+        self._view.units.of(unit.name).explained = Explained(answer.why, frozenset(closed.nodes), verdict)
         return verdict
 
     def _level_names(self, tree: Gang) -> dict[str, str]:
@@ -369,11 +368,6 @@ class UnitPlacer:
         gang = self._view.gangs.get(name)
         if gang is not None:
             self._reporter.report(gang, Verdict(False, INVALID, Reason(kinds.INVALID, message)))
-
-    def forget(self, name: str) -> None:
-        self._relief.forget(name)
-        self._sharing.forget(name)
-        self._said.pop(name, None)
 
     def start_nominated(self, one: Nomination) -> None:
         """The victims are gone: what was reserved is bound."""

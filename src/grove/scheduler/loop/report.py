@@ -21,7 +21,6 @@ from grove.kube.clock import Clock
 from grove.kube.controller import DONE, Controller, Result
 from grove.kube.errors import Conflict, NotFound
 from grove.kube.events import Recorder
-from grove.scheduler.evict.running import POD
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gang_state import (
@@ -75,12 +74,6 @@ class Reporter:
         self._settle_s = settle_s
         self.statuses = Controller[str]("scheduler-podgang-status", self.write_status, workers=4)
         self.texts = Controller[str]("scheduler-pod-condition", self._write_texts, workers=2)
-        self._pod_verdicts: dict[str, Verdict] = {}
-        self._reworded: dict[str, tuple[Reason, float]] = {}
-        self._settles: dict[str, tuple[str, float]] = {}
-        """Reason of the last verdict, and when it will have stood long enough to be written."""
-        self._lacking: dict[str, float] = {}
-        """Since when seats of a gang are vacant and pods of it awaited."""
         self._readiness_changed_s = 0.0
         self._turns = asyncio.Semaphore(TEXT_WRITES)
 
@@ -93,24 +86,23 @@ class Reporter:
 
     def report(self, gang: GangState, verdict: Verdict) -> None:
         """The gang's Scheduled condition should say this; a refusal is written only if it stands for a while."""
-        before = gang.verdict
+        before, now_s = gang.verdict, asyncio.get_running_loop().time()
+        unit = self._view.units.of(gang.name)
         gang.judge(verdict)
         if verdict.placed:
-            self._settles.pop(gang.name, None)
-            if len(gang.group_of) <= FEW_PODS:
-                self._settles[gang.name] = (verdict.reason, asyncio.get_running_loop().time() + START_S)
-            self._reworded.pop(gang.name, None)
+            unit.settling = (verdict.reason, now_s + START_S) if len(gang.group_of) <= FEW_PODS else None
+            unit.pods_text = None
             self.statuses.add(gang.name)
             return
-        self._pod_verdicts.pop(gang.name, None)
-        reason, due_s = self._settles.get(gang.name, ("", 0.0))
+        unit.pods_verdict = None
+        reason, due_s = unit.settling or ("", 0.0)
         if reason != verdict.reason:
             wait_s = max(self._settle_s, CREATION_S) if verdict.reason == WAITING_FOR_PODS else self._settle_s
-            due_s = asyncio.get_running_loop().time() + wait_s
-            self._settles[gang.name] = (verdict.reason, due_s)
+            due_s = now_s + wait_s
+            unit.settling = (verdict.reason, due_s)
         if verdict.brief:
             return
-        wait_s = max(0.0, due_s - asyncio.get_running_loop().time())
+        wait_s = max(0.0, due_s - now_s)
         self.statuses.add(gang.name, after_s=wait_s)
         if verdict.reason in (*NO_PLACE, INVALID) and (before is None or before.why != verdict.why):
             self.texts.add(gang.name, after_s=wait_s)
@@ -134,14 +126,8 @@ class Reporter:
 
     def report_waiting(self, unit: str, verdict: Verdict, after_s: float | None = None) -> None:
         """A single pod, or pods of a gang above its minimum, have no place."""
-        self._pod_verdicts[unit] = verdict
+        self._view.units.of(unit).pods_verdict = verdict
         self.texts.add(unit, after_s=self._settle_s if after_s is None else after_s)
-
-    def forget(self, unit: str) -> None:
-        self._pod_verdicts.pop(unit, None)
-        self._reworded.pop(unit, None)
-        self._settles.pop(unit, None)
-        self._lacking.pop(unit, None)
 
     # Writing
 
@@ -195,7 +181,7 @@ class Reporter:
         """Seconds until the verdict there is may be written; None when there is nothing to wait for."""
         if gang.verdict is None or gang.verdict.brief:
             return None
-        due_s = self._settles.get(gang.name, ("", 0.0))[1]
+        _, due_s = self._view.units.of(gang.name).settling or ("", 0.0)
         if due_s and gang.verdict.placed:
             due_s = max(due_s, min(self._readiness_changed_s + START_S, due_s + MOST_START_S - START_S))
         left_s = due_s - asyncio.get_running_loop().time()
@@ -203,18 +189,19 @@ class Reporter:
 
     def _note_lacking(self, gang: GangState) -> None:
         """Keeps since when seats that pods left are vacant and others awaited."""
-        pods = self._view.members(gang)
+        pods, unit = self._view.members(gang), self._view.units.of(gang.name)
         if any(gang.replaced.values()) and (gang.missing or any(self._view.is_pending(pod) for pod, _ in pods)):
-            self._lacking.setdefault(gang.name, asyncio.get_running_loop().time())
+            if unit.lacking_since_s is None:
+                unit.lacking_since_s = asyncio.get_running_loop().time()
         else:
-            self._lacking.pop(gang.name, None)
+            unit.lacking_since_s = None
 
     def _lacking_s(self, gang: GangState) -> float | None:
         """Seconds until vacant seats are worth a write of their own; None if nobody is to come for one.
 
         Mostly others come at once and take them.
         """
-        since_s = self._lacking.get(gang.name)
+        since_s = self._view.units.of(gang.name).lacking_since_s
         return max(0.0, since_s + CREATION_S - asyncio.get_running_loop().time()) if since_s is not None else None
 
     def _ready(self, gang: GangState) -> dict[str, int]:
@@ -239,36 +226,34 @@ class Reporter:
         if new.status == words.FALSE and new.reason in NO_PLACE:
             self.warn(gang, EventReason.GANG_UNSCHEDULABLE, new.message)
 
-    async def _write_texts(self, unit: str) -> Result:
-        pods, verdict = self._waiting_pods(unit)
-        if verdict is None or verdict.placed or not pods:
+    async def _write_texts(self, name: str) -> Result:
+        unit, gang = self._view.units.find(name), self._view.gangs.get(name)
+        verdict = (unit.pods_verdict if unit is not None else None) or (gang.verdict if gang is not None else None)
+        pods = self._waiting_pods(name)
+        if unit is None or verdict is None or verdict.placed or not pods:
             return DONE
         now = asyncio.get_running_loop().time()
-        said, when = self._reworded.get(unit, (None, 0.0))
+        said, when = unit.pods_text or (None, 0.0)
         if said is not None and said != verdict.why and now - when < REWORD_S:
             return Result(after_s=REWORD_S - (now - when))
-        self._reworded[unit] = (verdict.why, now)
+        unit.pods_text = (verdict.why, now)
         told = await asyncio.gather(*(self._write_text(pod, verdict) for pod in pods), return_exceptions=True)
         if (failed := next((one for one in told if one is not None), None)) is not None:
-            self._reworded.pop(unit, None)
+            unit.pods_text = None
             raise failed
-        if unit.startswith(POD):
+        if gang is None:
             self._events.warn(pods[0], FAILED_SCHEDULING, self.say(verdict.why))
         return DONE
 
-    def _waiting_pods(self, unit: str) -> tuple[list[Pod], Verdict | None]:
+    def _waiting_pods(self, unit: str) -> list[Pod]:
         view = self._view
-        if unit.startswith(POD):
-            pod = view.singles.get(unit)
-            return ([pod] if pod is not None else []), self._pod_verdicts.get(unit)
+        if (single := view.singles.get(unit)) is not None:
+            return [single]
         gang = view.gangs.get(unit)
-        if gang is None:
-            return [], None
-        waiting = [
-            pod for pod, _ in view.members(gang)
+        return [
+            pod for pod, _ in (view.members(gang) if gang is not None else ())
             if view.is_ours(pod) and not (view.node_of(pod) or pod.metadata.is_deleting or pod.is_gated)
         ]  # fmt: skip
-        return waiting, self._pod_verdicts.get(unit, gang.verdict)
 
     async def _write_text(self, pod: Pod, verdict: Verdict) -> None:
         reason = SCHEDULER_ERROR if verdict.reason == INVALID else UNSCHEDULABLE

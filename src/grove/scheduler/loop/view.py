@@ -21,6 +21,7 @@ from grove.kube.cache import Cache
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import POD, RunningIndex
 from grove.scheduler.filters.node_filters import meets
+from grove.scheduler.loop.unit import Units
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import NodeFacts, NodeTerms, PodFacts
 from grove.scheduler.model.reading import read_node
@@ -54,6 +55,7 @@ class View:
         self.cache, self.snapshot, self.changes = cache, snapshot, Changes(wake)
         self.scheduler_name, self.takes_gangs = config.scheduler_name, config.takes_gangs
         self._bandwidth_label = config.network_bandwidth_label
+        self.units = Units()
         self.gangs: dict[str, GangState] = {}
         self.singles: dict[str, Pod] = {}
         self.reservations: dict[str, PendingReservation] = {}

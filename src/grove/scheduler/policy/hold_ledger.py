@@ -90,6 +90,12 @@ class Ledger:
         """All holds of an owner that are not committed."""
         return list(self._open.get(owner, {}).values())
 
+    def owners(self, *reasons: HoldReason) -> list[str]:
+        """Who has a hold for one of these reasons, by name."""
+        return sorted(
+            {owner for reason in reasons for owner, of_owner in self._of(reason).items() if reason in of_owner}
+        )
+
     def _of(self, reason: HoldReason) -> dict[str, dict[HoldReason, CapacityHold]]:
         return self._committed if reason in COMMITTED else self._open
 
