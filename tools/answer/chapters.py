@@ -60,8 +60,10 @@ class Story:
             print(f"    asked     {question}\n    answered  {' '.join(text.split())[:100]}", flush=True)
         return failed, answers
 
-    def load(self, url: str, models: list[str], clients: int = 2, *, words: int = 0, chat: bool = False) -> Any:
-        return self._load.Load(url, models, clients, TOKENS, words, chat)
+    def load(
+        self, url: str, models: list[str], clients: int = 2, *, tokens: int = TOKENS, words: int = 0, chat: bool = False
+    ) -> Any:
+        return self._load.Load(url, models, clients, tokens, words, chat)
 
     def pods(self, selector: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.cluster.get("pods", "-l", selector)["items"]
@@ -211,7 +213,8 @@ def dynamo(story: Story) -> None:
 def dynamo_scales(story: Story) -> None:
     say("Dynamo under load: prefill scales on its queue, decode on its cache")
     url = story.url("dynamo")
-    load = story.load(url, ["tiny"], 16, words=80, chat=True)
+    # Long prompts make a queue at prefill; long answers keep blocks of decode's cache.
+    load = story.load(url, ["tiny"], 24, tokens=96, words=80, chat=True)
     began = time.monotonic()
 
     def replicas(group: str) -> int:
