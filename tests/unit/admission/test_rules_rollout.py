@@ -38,6 +38,7 @@ COHERENT, ROLLING = {"type": "Coherent"}, {"type": "RollingRecreate"}
         pytest.param(demo(COHERENT, {"maxUnavailable": 2}, None, {"maxUnavailable": 3}), [], id="the minimum"),
         pytest.param(demo(ROLLING, {"maxUnavailable": 1}), [], id="without coherence it may be less"),
         pytest.param(demo({**COHERENT, "rollingUpdate": {"partition": 1}}), [], id="a partition of the set"),
+        pytest.param(demo({**ROLLING, "inPlace": "IfPossible"}), [], id="pods that are updated in place"),
         pytest.param(demo(ROLLING, None, None, {"partition": 2}), [], id="a partition of a group"),
         pytest.param(
             demo(COHERENT, {"maxUnavailable": 1}),

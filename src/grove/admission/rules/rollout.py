@@ -8,7 +8,7 @@ from typing import Any
 from grove.admission.rules.view import SetView
 from grove.api.faults import Fault, forbidden, invalid
 from grove.api.fields import integer, mapping, text
-from grove.api.podcliqueset import COHERENT, IF_POSSIBLE
+from grove.api.podcliqueset import COHERENT
 
 FIELD = "rollingUpdate"
 
@@ -20,8 +20,6 @@ def rollout_faults(new: SetView) -> Iterator[Fault]:
     path = f"spec.updateStrategy.{FIELD}"
     if of_set.get("maxSurge"):
         yield forbidden(f"{path}.maxSurge", "set it on a standalone clique or on a scaling group")
-    if text(strategy.get("inPlace")) == IF_POSSIBLE:
-        yield forbidden("spec.updateStrategy.inPlace", "pods are not updated in place yet: leave it out or write Never")
     if mapping(new.template.get("headlessServiceConfig")).get("perRevision"):
         where = "spec.template.headlessServiceConfig.perRevision"
         yield forbidden(where, "there are no Services of revisions yet: select pods by the label grove.io/revision")
