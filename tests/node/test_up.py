@@ -68,9 +68,10 @@ def until(what: str, look: Callable[[], object]) -> None:
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path / "up"
-    grove("down", "--dir", str(tmp_path / "up"), check=False)
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    found = tmp_path_factory.mktemp("up") / "it"  # short: sockets are below it
+    yield found
+    grove("down", "--dir", str(found), check=False)
 
 
 def first_process(directory: Path) -> int:
@@ -119,13 +120,13 @@ def test_a_kill_leaves_nothing_that_down_does_not_remove(directory: Path, killed
     assert not is_recorded(directory), "no record is left"
 
 
-def test_the_next_up_finds_what_a_kill_left(directory: Path, tmp_path: Path) -> None:
+def test_the_next_up_finds_what_a_kill_left(directory: Path) -> None:
     before = traces(directory)
     grove("up", "--real-nodes", "1", "--no-operator", "--no-scheduler", "--no-metrics", "--dir", str(directory))
     os.kill(first_process(directory), signal.SIGKILL)
     until("its processes are gone", lambda: not traces(directory).processes)
     assert traces(directory).cgroups, "a kill leaves cgroups"
-    other = tmp_path / "other"
+    other = directory.with_name("other")
     try:
         said = grove("up", "--real-nodes", "1", "--no-operator", "--no-scheduler", "--no-metrics", "--dir", str(other))
         assert f"removed: cgroups {cgroup(directory)}" in said.stderr

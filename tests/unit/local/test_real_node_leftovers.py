@@ -91,12 +91,13 @@ def test_every_missing_thing_is_named_at_once(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(preflight, "missing_programs", lambda: ["runc", "nft"])
     monkeypatch.setattr(preflight, "DISK_GB", 10**9)
     with pytest.raises(preflight.CannotRun) as refused:
-        preflight.check(Path("/var/lib/grove"))
+        preflight.check(Path("/var/lib/grove") / ("x" * 60))
     said = str(refused.value)
     assert "needs root" in said
     assert "not installed: runc, nft. On Debian and Ubuntu: apt-get update && apt-get install" in said
     assert "GB free" in said
     assert "below /var/lib" in said
+    assert "has 75 characters, and 67 are possible" in said
 
 
 def test_nodes_have_addresses_and_pod_ranges_of_their_own(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ _PROGRAMS = ("containerd", "ctr", "runc", "ip", "iptables", "nft", "nsenter", "u
 NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 HIDDEN = ("/run", "/var/lib", "/var/log")
 """A node has these folders for itself; the cluster's files may not be below them."""
+LONGEST_DIRECTORY = 107 - len("/node-1/kubelet/pod-resources/4294967295")
+"""The kubelet has sockets below the directory, and Linux limits the path of a socket to 107 characters."""
 DISK_GB, FIRST_DISK_GB, MEMORY_GB = 6, 14, 3
 INSTALL = f"apt-get update && apt-get install --no-install-recommends {' '.join(PACKAGES)}"
 
@@ -56,6 +58,9 @@ def check(directory: Path) -> None:
         reasons.append(
             f"the directory {directory} is below {hidden[0]}, which nodes have for themselves: choose another"
         )
+    if len(str(directory)) > LONGEST_DIRECTORY:
+        long = f"the path of the directory {directory} has {len(str(directory))} characters"
+        reasons.append(f"{long}, and {LONGEST_DIRECTORY} are possible: choose a shorter one")
     if reasons:
         raise CannotRun("real nodes cannot run here:\n" + "\n".join(f"  - {reason}" for reason in reasons))
 
