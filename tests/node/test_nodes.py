@@ -129,9 +129,12 @@ async def test_a_gang_that_loses_a_node_is_repaired_on_the_other(
             {"key": f"node.kubernetes.io/{word}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
             for word in ("not-ready", "unreachable")
         ]
-        spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
-                  "labelSelector": {"matchLabels": {key.PART_OF: "web"}}}  # fmt: skip
-        part["spec"]["podSpec"]["topologySpreadConstraints"] = [spread]
+    for part, place in zip(system["spec"]["template"]["cliques"], nodes.nodes, strict=True):
+        name = {"key": "kubernetes.io/hostname", "operator": "In", "values": [place]}
+        wish = {"weight": 100, "preference": {"matchExpressions": [name]}}
+        part["spec"]["podSpec"]["affinity"] = {
+            "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}
+        }
     await client.create(PodCliqueSet, system)
     before = [
         *await ready_pods(client, namespace, "web-0-east", 1),
