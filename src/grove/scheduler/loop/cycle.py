@@ -15,8 +15,8 @@ import structlog
 
 from grove.api import labels
 from grove.api.conditions import EventReason
+from grove.api.core import Pod
 from grove.kube.clock import Clock
-from grove.scheduler.evict.running import POD
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.bind import BindAttempt, Committer
 from grove.scheduler.loop.decisions import Decider
@@ -97,8 +97,8 @@ class QueueUpdater:
 
     def consider(self, name: str, now: float, *, fresh: bool = False) -> None:
         """Puts a changed unit into the queue, or takes it out."""
-        if name.startswith(POD):
-            self._consider_pod(name, now, fresh=fresh)
+        if (pod := self._view.singles.get(name)) is not None:
+            self._consider_pod(name, pod, now, fresh=fresh)
             return
         self._consider_gang(name, now, fresh=fresh)
         if name in self._view.scaled_of:
@@ -138,11 +138,7 @@ class QueueUpdater:
             self._reporter.report(gang, found.verdict)
         self._committer.set_deadline(gang, self._holding.timeout_s(gang), now)
 
-    def _consider_pod(self, name: str, now: float, *, fresh: bool) -> None:
-        pod = self._view.singles.get(name)
-        if pod is None:
-            self.forget(name)
-            return
+    def _consider_pod(self, name: str, pod: Pod, now: float, *, fresh: bool) -> None:
         named = pod.metadata.labels.get(labels.POD_GANG)
         if named and self._view.takes_gangs:
             self.forget(name)

@@ -215,7 +215,7 @@ class SharedClaimPlacer:
         self, unit: str, gang: Gang, found: list[SharedClaims], loose: Placement, decision: str,
         closed: tuple[str, ...], open_uids: Collection[str],
     ) -> FoundPlacement:  # fmt: skip
-        sites = self._view.claims.sites(self._view.snapshot, self._near(loose))
+        sites = self._view.sources.sites(self._view.snapshot, self._near(loose))
         record = self._view.units.of(unit)
         done, began = record.tried_choices or (0, loose.version)
         record.tried_choices = None
@@ -269,7 +269,7 @@ def shared_claims_of(view: View, gang: Gang) -> tuple[Gang, list[SharedClaims]]:
         if pod is None:
             continue
         try:
-            nodes, claims = view.claims.shared(pod)
+            nodes, claims = view.sources.shared(pod)
         except NotUnderstood:
             continue  # its class changed just now; the pod is read again for that
         sent[facts.uid] = moved = confined_to(facts, sorted(nodes))

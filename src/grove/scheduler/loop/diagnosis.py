@@ -110,7 +110,7 @@ def at_best_homes(view: View, gang: Gang) -> Gang:
     gang, found = shared_claims_of(view, gang)
     if not found:
         return gang
-    sites = view.claims.sites(view.snapshot, np.ones(view.snapshot.nodes.rows, dtype=np.bool_))
+    sites = view.sources.sites(view.snapshot, np.ones(view.snapshot.nodes.rows, dtype=np.bool_))
     nodes = next(sites.choices(found), None)
     if nodes is not None:
         return on_nodes(gang, found, nodes)

@@ -25,6 +25,7 @@ from grove.kube.clock import SYSTEM, Clock
 from grove.kube.events import Recorder
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import allowed_mask
+from grove.scheduler.loop import metrics
 from grove.scheduler.loop.bind import BindAttempt, Binder, Committer
 from grove.scheduler.loop.cycle import Cycle
 from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Aside, Decider
@@ -87,8 +88,8 @@ class Scheduler:
         turns = asyncio.Semaphore(config.bind_concurrency)
         self.view = View(self.cache, snapshot, config, wake=self._news.set)
         storage, daemons = VolumeSource(self.view, client, turns), DaemonPods(self.view)
-        self.view.claims = DeviceClaims(self.view, ClaimWriter(client, turns).write)
-        self.view.sources.join(storage, self.view.claims, daemons)
+        claims = DeviceClaims(self.view, ClaimWriter(client, turns).write)
+        self.view.sources.join(storage, claims, daemons)
         self._events = Recorder(client, config.scheduler_name, clock=clock)
         self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle, say=say)
         storage.follow()
@@ -99,7 +100,7 @@ class Scheduler:
         self.quotas = QuotaFollower(client, self.view, self._events, clock)
         self.view.tell_queues = self.quotas.tell
         status = ReservationWriter(self.cache, client, self._events, clock)
-        self.reservations = ReservationSource(self.view, client, status, clock)
+        self.reservations = ReservationSource(self.view, client, status, clock, count_use=metrics.RESERVATION_USED.inc)
         self.view.sources.join(self.reservations)
         reserving = PendingReservations(self.view, self.queue, status, clock, say=say)
         minors = KoordinatorDevices(self.view, client, self._events)
@@ -120,7 +121,7 @@ class Scheduler:
                 Reservation: follow_reservations,
                 Device: follow_devices,
             },
-            built_in={ResourceSlice: self.view.claims.follow},
+            built_in={ResourceSlice: claims.follow},
         )
         binder = Binder(client, turns=turns, fits=self._fits, prepare=self.view.sources.prepare)
         evictions = Evictions(client, self.view, self.reporter, spawn=self._spawn)

@@ -438,7 +438,7 @@ def at_cleared_homes(view: View, gang: Gang, pods: Sequence[PodFacts]) -> Iterat
         return
     cleared = view.snapshot.with_room_of(pods)
     everywhere = np.ones(cleared.nodes.rows, dtype=np.bool_)
-    sites = view.claims.sites(cleared, everywhere, frozenset(pod.uid for pod in pods))
+    sites = view.sources.sites(cleared, everywhere, frozenset(pod.uid for pod in pods))
     for nodes in islice(sites.choices(found), MOST_CLEARED):
         yield on_nodes(gang, found, nodes)
 

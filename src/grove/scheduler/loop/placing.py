@@ -19,7 +19,6 @@ from grove.api.conditions import EventReason
 from grove.api.meta import Key
 from grove.kube.clock import Clock
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.evict.running import POD
 from grove.scheduler.explain.explanation import closest_domain
 from grove.scheduler.filters.fit import allowed_mask, surplus_reason
 from grove.scheduler.loop import metrics
@@ -210,9 +209,8 @@ class UnitPlacer:
         view = self._view
         if (reservation := view.reservations.get(name)) is not None:
             return Unit(name, reservation.tree, order, reservation=reservation)
-        if name.startswith(POD):
-            pod = view.singles.get(name)
-            if pod is None or pod.is_gated or view.node_of(pod):
+        if (pod := view.singles.get(name)) is not None:
+            if pod.is_gated or view.node_of(pod):
                 return None
             return Unit(name, single(view.facts(pod), self._config.node_policy), order)
         gang = view.gangs.get(name)

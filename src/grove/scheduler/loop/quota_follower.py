@@ -24,7 +24,6 @@ from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.kube.errors import KubeError, NotFound, NotLeader
 from grove.kube.events import Recorder
-from grove.scheduler.evict.running import POD
 from grove.scheduler.explain.explanation import queue_rows
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.seams import Policy
@@ -130,9 +129,10 @@ class QuotaFollower:
         view, policy = self._view, self.policy
         assert policy is not None
         gang = view.gangs.get(name)
-        pods = [pod for pod, _ in view.members(gang)] if gang is not None else []
-        if name.startswith(POD) and (single := view.singles.get(name)) is not None:
-            pods = [single]
+        single = view.singles.get(name)
+        pods = [single] if single is not None else []
+        if gang is not None:
+            pods = [pod for pod, _ in view.members(gang)]
         found: dict[str, dict[str, int]] = {}
         for pod in pods:
             if not view.node_of(pod) and not pod.metadata.is_deleting:

@@ -33,7 +33,6 @@ from grove.scheduler.sources.node_sources import NodeSources, depends_on_objects
 
 if TYPE_CHECKING:
     from grove.scheduler.loop.pending_reservations import PendingReservation
-    from grove.scheduler.sources.device_claims import DeviceClaims
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 MOST_PLACES = 4096
@@ -45,9 +44,6 @@ HELD = "held:"
 
 class View:
     """Everything a cycle reads and reserves in. `wake` is called when there is something new to decide."""
-
-    claims: DeviceClaims
-    """The source of devices, which is asked for nodes for claims that pods share; set by who joins the sources."""
 
     def __init__(
         self, cache: Cache, snapshot: Snapshot, config: SchedulerConfiguration, *, wake: Callable[[], None]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from grove.api.core import Pod
     from grove.scheduler.cluster.node_table import Ints, Mask
     from grove.scheduler.cluster.snapshot import Snapshot
+    from grove.scheduler.devices.shared_claims import DeviceNodes, OpenClaims
     from grove.scheduler.evict.running import Running
 
 
@@ -128,6 +129,20 @@ class NodeSource(Protocol):
         """What would come free on these nodes, of these resources and whatever else matters, if pods left them.
 
         Which nodes is worked out when it is asked: most sources have nothing to say to most gangs.
+        """
+        return None
+
+    def shared(self, pod: Pod) -> tuple[Collection[str], OpenClaims]:
+        """What a waiting pod shares with other pods, which then have to be on one node.
+
+        Answers the nodes that have some of it set aside, and by key what no node has set aside yet.
+        """
+        return (), {}
+
+    def sites(self, snapshot: Snapshot, near: Mask, leaving: Collection[str] = ()) -> DeviceNodes | None:
+        """Nodes to choose from for what pods share, those in `near` first; what pods in `leaving` have counts as free.
+
+        None if the source has nothing that pods share.
         """
         return None
 

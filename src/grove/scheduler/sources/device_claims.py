@@ -30,10 +30,9 @@ from grove.scheduler.devices.device_inventory import (
     allocated,
 )
 from grove.scheduler.devices.shared_claims import DeviceNodes
-from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import NodeTerm, NodeTerms, PodFacts, node_terms
 from grove.scheduler.model.seams import NO_NEEDS, Needs, Refusal, Vacancy
-from grove.scheduler.sources.node_sources import FollowedSource
+from grove.scheduler.sources.node_sources import FollowedCluster, FollowedSource
 
 
 class ClaimPromise(msgspec.Struct):
@@ -51,8 +50,8 @@ class DeviceClaims(FollowedSource):
     name = "device claims"
     counts = DEVICES
 
-    def __init__(self, view: View, write: Callable[[DeviceClaims, Pod, float], Awaitable[str]]) -> None:
-        super().__init__(view)
+    def __init__(self, cluster: FollowedCluster, write: Callable[[DeviceClaims, Pod, float], Awaitable[str]]) -> None:
+        super().__init__(cluster)
         self._write = write
         self._find: Callable[[Key], ResourceClaim | None] = lambda key: None
         self.classes: dict[str, DeviceClass] = {}
@@ -222,9 +221,9 @@ class DeviceClaims(FollowedSource):
                     return f'resourceclaim "{name}": {err}'
         if new:
             wide = self._devices.wide
-            reached = [device for device in wide if device.reach is None or self._view.meets(device.reach, node)]
+            reached = [device for device in wide if device.reach is None or self._cluster.meets(device.reach, node)]
             near = [*self._devices.local.get(node, ()), *reached]
-            chosen = allot(list(new.values()), near, self._not_free(self._view.sources.making_way))
+            chosen = allot(list(new.values()), near, self._not_free(self._cluster.sources.making_way))
             if chosen is None:
                 names = ", ".join(f'"{key.name}"' for key in sorted(new)[:3])
                 return f"node {node} has not the free devices for resourceclaims {names}"
@@ -266,8 +265,8 @@ class DeviceClaims(FollowedSource):
             self._promises[key].users.discard(uid)
             if not self._promises[key].users:
                 self._forget(key)
-                if uid in self._view.reserved:  # others need not follow the claim, or reach the device, where it was
-                    self._view.help_dependents()
+                if uid in self._cluster.reserved:  # others need not follow the claim, or reach the device, where it was
+                    self._cluster.help_dependents()
 
     def _forget(self, key: Key) -> None:
         promise = self._promises.pop(key, None)
@@ -290,7 +289,7 @@ class DeviceClaims(FollowedSource):
             self._freed.set()
         self._stale.update(self._devices.nodes_of(before ^ after))
         if old is None or new is None or old.status.allocation != new.status.allocation:
-            self._view.help_dependents()
+            self._cluster.help_dependents()
 
     def _slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         changed = self._devices.change(old, new)
@@ -298,7 +297,7 @@ class DeviceClaims(FollowedSource):
             self._counts.forget(node)
         self._stale.update(changed)
         self._taken_now = None
-        self._view.help_dependents()
+        self._cluster.help_dependents()
 
     def _class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
         if new is None:
@@ -306,7 +305,7 @@ class DeviceClaims(FollowedSource):
             self.classes.pop(old.metadata.name, None)
         else:
             self.classes[new.metadata.name] = new
-        self._view.help_dependents()
+        self._cluster.help_dependents()
 
 
 ANYWHERE: NodeTerms = (NodeTerm(),)

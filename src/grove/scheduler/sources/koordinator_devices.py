@@ -45,11 +45,10 @@ from grove.scheduler.devices.koordinator_objects import (
     want_of,
     written,
 )
-from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.reading import pod_requests
 from grove.scheduler.model.seams import NO_NEEDS, Needs, Refusal, Vacancy
-from grove.scheduler.sources.node_sources import FollowedSource, PodAnnotationWriter
+from grove.scheduler.sources.node_sources import FollowedCluster, FollowedSource, PodAnnotationWriter
 
 VALID = f"{PREFIX}valid-Device-object"
 """What a node lacks whose Device object is wrong, while there is such a node: so gangs that wait are told."""
@@ -64,8 +63,8 @@ class KoordinatorDevices(FollowedSource):
     name = "minors"
     counts = PREFIX
 
-    def __init__(self, view: View, client: Client, events: Recorder) -> None:
-        super().__init__(view)
+    def __init__(self, cluster: FollowedCluster, client: Client, events: Recorder) -> None:
+        super().__init__(cluster)
         self._events = events
         self._nodes: dict[str, NodeDevices] = {}
         self._kinds: dict[str, object] = {}
@@ -106,7 +105,7 @@ class KoordinatorDevices(FollowedSource):
 
     def _whole_cards(self, node: str, here: NodeDevices) -> dict[str, int]:
         """Cards that the node says it has, no more than are healthy."""
-        known: Node | None = self._view.nodes.get(Key("", node))
+        known: Node | None = self._cluster.nodes.get(Key("", node))
         said = known.status.allocatable if known is not None else {}
         found: dict[str, int] = {}
         for name in GPU_NAMES:
@@ -134,20 +133,20 @@ class KoordinatorDevices(FollowedSource):
             self._mix(want)
             if name not in self._wants:
                 self._wants[name] = want
-                self._stale.update(node.metadata.name for node in self._view.nodes.list())
+                self._stale.update(node.metadata.name for node in self._cluster.nodes.list())
 
     def keep(self, kinds: Collection[str]) -> Collection[str]:
         gone = self._wants.keys() - set(kinds)
         if gone:
             self._wants = {name: want for name, want in self._wants.items() if name not in gone}
             self._counts.forget()
-            self._stale.update(node.metadata.name for node in self._view.nodes.list())
+            self._stale.update(node.metadata.name for node in self._cluster.nodes.list())
         return gone
 
     def _mix(self, want: CardRequest) -> None:
         if not want.is_plain and not self._mixed:
             self._mixed = True
-            self._view.read_anew()
+            self._cluster.read_anew()
 
     # The life of a placement
 
@@ -184,7 +183,7 @@ class KoordinatorDevices(FollowedSource):
 
     def _free(self, node: str) -> NodeDevices:
         """The devices of a node as they are free now."""
-        return self._used(node).without(self._view.sources.making_way)
+        return self._used(node).without(self._cluster.sources.making_way)
 
     def _used(self, node: str) -> UsedCards:
         devices = self._nodes.get(node) or NodeDevices()
@@ -225,9 +224,9 @@ class KoordinatorDevices(FollowedSource):
         if before is None or new is None or faulty != self._faulty:
             self._faulty = faulty
             self._stale.update(self._nodes)
-            self._view.read_anew()
-        self._view.changes.relief.add(name)
-        self._view.changes.wake()
+            self._cluster.read_anew()
+        self._cluster.changes.relief.add(name)
+        self._cluster.changes.wake()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old

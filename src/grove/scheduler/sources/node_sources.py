@@ -13,25 +13,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import structlog
 
-from grove.api.core import Pod
+from grove.api.core import Node, Pod
 from grove.api.meta import Key
+from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import KubeError, NotFound, NotLeader
+from grove.kube.store import Store
+from grove.scheduler.cluster.node_table import Mask
 from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.devices.shared_claims import DeviceNodes, OpenClaims
 from grove.scheduler.evict.running import Running
 from grove.scheduler.evict.victims import Vacancies
-from grove.scheduler.model.facts import PodFacts, Requests
+from grove.scheduler.model.facts import NodeTerms, PodFacts, Requests
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reading import pod_requests, read_pod
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
+from grove.scheduler.policy.cluster_changes import Changes
 from grove.scheduler.volumes.volume_claims import claim_names
-
-if TYPE_CHECKING:
-    from grove.scheduler.loop.view import View
 
 DAEMONS = ("DaemonSet", "Node")
 """Kinds whose pods belong to the machine itself."""
@@ -42,11 +44,44 @@ MOST_UNUSED = 16
 log = structlog.get_logger(__name__)
 
 
+class FollowedCluster(Protocol):
+    """What a source may read and call of the loop: the cluster as it is followed, and what a change of it means."""
+
+    cache: Cache
+    snapshot: Snapshot
+    changes: Changes
+    sources: NodeSources
+    pods: Store[Pod]
+    nodes: Store[Node]
+    reserved: dict[str, str]
+    """Node by uid of pods that have a placement and no binding yet."""
+
+    def node_of(self, pod: Pod) -> str:
+        """The node where a pod is, or that is reserved for it."""
+        ...
+
+    def meets(self, terms: NodeTerms, node: str) -> bool:
+        """Whether a node exists and meets terms."""
+        ...
+
+    def read_again(self, key: Key) -> None:
+        """What a waiting pod asks for may have changed."""
+        ...
+
+    def read_anew(self) -> None:
+        """What every waiting pod asks for may have changed."""
+        ...
+
+    def help_dependents(self) -> None:
+        """Objects changed that waiting pods depend on: those pods are read again, and their units are tried."""
+        ...
+
+
 class FollowedSource(NodeSource):
     """A source that follows objects of the cluster."""
 
-    def __init__(self, view: View) -> None:
-        self._cache, self._view = view.cache, view
+    def __init__(self, cluster: FollowedCluster) -> None:
+        self._cache, self._cluster = cluster.cache, cluster
         self._stale: set[str] = set()
         """Nodes whose amounts have to be worked out again."""
 
@@ -68,7 +103,7 @@ class FollowedSource(NodeSource):
         return None
 
     def _pod(self, facts: PodFacts) -> Pod | None:
-        return self._view.pods.get(Key(facts.namespace, facts.name))
+        return self._cluster.pods.get(Key(facts.namespace, facts.name))
 
     def _is_asked(self, pod: PodFacts) -> bool:
         """Whether the pod is counted by a resource of this source."""
@@ -80,12 +115,12 @@ class DaemonPods(NodeSource):
 
     name = "daemon pods"
 
-    def __init__(self, view: View) -> None:
-        self._view = view
+    def __init__(self, cluster: FollowedCluster) -> None:
+        self._cluster = cluster
         self._used: dict[str, Counter[str]] = {}
 
     def follow(self) -> None:
-        self._view.cache.on_event(Pod, self._pod_changed)
+        self._cluster.cache.on_event(Pod, self._pod_changed)
 
     def kept(self) -> Mapping[str, Requests]:
         return {node: tuple(sorted(used.items())) for node, used in self._used.items()}
@@ -101,7 +136,7 @@ class DaemonPods(NodeSource):
             left = self._used[node] = self._used[node] - Counter(dict(requests))
             if not left:
                 del self._used[node]
-            self._view.changes.daemons_went = True
+            self._cluster.changes.daemons_went = True
 
 
 def _daemon_use(pod: Pod | None) -> tuple[str, Requests] | None:
@@ -160,8 +195,8 @@ class NodeSources:
         self._snapshot.use(self._snapshot.seams.joined(sources=sources))
         self.all = self._snapshot.seams.sources
         self._counted = tuple(one.counts for one in self.all if one.counts)
-        self._needed, self._reserving, self._releasing, self._preparing, self._refreshed = map(
-            self._that_say, ("needs", "reserve", "release", "prepare", "refresh")
+        self._needed, self._reserving, self._releasing, self._preparing, self._refreshed, self._sharing = map(
+            self._that_say, ("needs", "reserve", "release", "prepare", "refresh", "shared")
         )
 
     def _that_say(self, method: str) -> tuple[NodeSource, ...]:
@@ -234,6 +269,16 @@ class NodeSources:
                     self.give_back(pod.uid)
                 return refused
         return None
+
+    def shared(self, pod: Pod) -> tuple[Collection[str], OpenClaims]:
+        """What a waiting pod shares with others, by the source that has such things."""
+        return self._sharing[0].shared(pod) if self._sharing else ((), {})
+
+    def sites(self, snapshot: Snapshot, near: Mask, leaving: Collection[str] = ()) -> DeviceNodes:
+        """Nodes to choose from for what pods share; asked only if pods do."""
+        found = self._sharing[0].sites(snapshot, near, leaving)
+        assert found is not None
+        return found
 
     def give_back(self, uid: str) -> None:
         """Forgets what was set aside for a pod."""

@@ -19,8 +19,6 @@ from grove.api.fields import parsed
 from grove.api.koordinator import RESERVATION_AFFINITY, RESERVATION_ALLOCATED, RESERVATION_IGNORED, Reservation
 from grove.kube.client import Client
 from grove.kube.clock import Clock
-from grove.scheduler.loop import metrics
-from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import SLOT, PodFacts, Requests, Shape
 from grove.scheduler.model.reading import pod_requests
 from grove.scheduler.model.seams import NO_NEEDS, Needs, Refusal, Vacancy
@@ -48,7 +46,7 @@ from grove.scheduler.reserve.reservation_status import (
     node_of,
     reservation_of,
 )
-from grove.scheduler.sources.node_sources import FollowedSource, PodAnnotationWriter
+from grove.scheduler.sources.node_sources import FollowedCluster, FollowedSource, PodAnnotationWriter
 from grove.scheduler.sources.reservation_writer import ReservationWriter
 
 PROMISE = "promise:"
@@ -67,9 +65,17 @@ class ReservationSource(FollowedSource):
     name = "reservations"
     counts = SLOT
 
-    def __init__(self, view: View, client: Client, status: ReservationWriter, clock: Clock) -> None:
-        super().__init__(view)
-        self.status, self._clock = status, clock
+    def __init__(
+        self,
+        cluster: FollowedCluster,
+        client: Client,
+        status: ReservationWriter,
+        clock: Clock,
+        *,
+        count_use: Callable[[], None],
+    ) -> None:
+        super().__init__(cluster)
+        self.status, self._clock, self._count_use = status, clock, count_use
         self._held: dict[str, PlacedReservation] = {}
         self._on: dict[str, dict[str, PlacedReservation]] = {}
         self._slots: dict[str, Slots] = {}
@@ -157,7 +163,7 @@ class ReservationSource(FollowedSource):
 
     def _free(self, node: str) -> dict[str, int]:
         """What pods on their way can have of a node beside its reservations, when those that make way are gone."""
-        snapshot, leavers = self._view.snapshot, self._view.sources.making_way
+        snapshot, leavers = self._cluster.snapshot, self._cluster.sources.making_way
         row = snapshot.nodes.row_of.get(node)
         if row is None:
             return {}
@@ -169,7 +175,7 @@ class ReservationSource(FollowedSource):
 
     def _without_leavers(self, node: str) -> list[PlacedReservation]:
         """Reservations of a node as they are when pods that make way are gone; whoever had one for itself ends it."""
-        leavers = self._view.sources.making_way
+        leavers = self._cluster.sources.making_way
         return [
             one if one.once else one.used_by(lambda uid: uid not in leavers) for one in self._on.get(node, {}).values()
         ]
@@ -187,21 +193,21 @@ class ReservationSource(FollowedSource):
             counted = dict(pod.shape.requests)
             more = tuple((name, need) for name, amount in use.rest if (need := amount - counted.get(name, 0)) > 0)
             if more:
-                self._view.snapshot.add_pod(PodFacts(f"{PROMISE}{pod.uid}", "", node, Shape(more), node=node))
+                self._cluster.snapshot.add_pod(PodFacts(f"{PROMISE}{pod.uid}", "", node, Shape(more), node=node))
         self._stale.add(node)
 
     def release(self, uid: str) -> None:
         promise = self._promised.pop(uid, None)
         if promise is not None:
-            self._view.snapshot.remove_pod(f"{PROMISE}{uid}")
+            self._cluster.snapshot.remove_pod(f"{PROMISE}{uid}")
         held = self._find(promise) if promise is not None else None
         if held is not None and uid not in self._bound:
             held.users.pop(uid, None)
             self._stale.add(held.node)
             self._hold(held)
-            if uid in self._view.reserved:  # who was read meanwhile knows nothing of what it leaves
+            if uid in self._cluster.reserved:  # who was read meanwhile knows nothing of what it leaves
                 self._forget_slots()
-                self._view.read_anew()
+                self._cluster.read_anew()
 
     def prepare(self, pod: PodFacts, deadline_s: float) -> Awaitable[str] | None:
         promise = self._promised.get(pod.uid)
@@ -220,7 +226,7 @@ class ReservationSource(FollowedSource):
         """Writes on the pod which reservation it uses."""
         trouble = await self._notes.write(pod, text)
         if not trouble:
-            metrics.RESERVATION_USED.inc()
+            self._count_use()
         return trouble
 
     def vacancy(self, asked: Collection[str], nodes: Callable[[], Collection[str]]) -> Vacancy | None:
@@ -247,10 +253,10 @@ class ReservationSource(FollowedSource):
             if not here:
                 del self._on[before.node]
             self._stale.add(before.node)
-            self._view.snapshot.remove_pod(_hold_uid(before.reservation))
-            self._view.changes.relief.add(before.node)
+            self._cluster.snapshot.remove_pod(_hold_uid(before.reservation))
+            self._cluster.changes.relief.add(before.node)
         elif new is None or new.status.phase not in ("", PENDING):  # placed by us, and maybe never seen to stand
-            self._view.snapshot.remove_pod(_hold_uid(new or old))  # type: ignore[arg-type]
+            self._cluster.snapshot.remove_pod(_hold_uid(new or old))  # type: ignore[arg-type]
         if new is not None and (node := node_of(new, self._clock.now())):
             amounts, faults = amounts_of(new)
             for fault in faults:
@@ -273,11 +279,11 @@ class ReservationSource(FollowedSource):
         if is_over or before is None or new is None or _said(before.reservation) != _said(new):
             self._forget_slots()
             self._stale.update(one.node for one in self._held.values())
-            self._view.read_anew()
+            self._cluster.read_anew()
         self._set_timer()
 
     def _forget_slots(self) -> None:
-        self._view.snapshot.forget(self._slots)
+        self._cluster.snapshot.forget(self._slots)
         self._slots.clear()
 
     def _keep_promises(self, gone: PlacedReservation) -> None:
@@ -285,16 +291,16 @@ class ReservationSource(FollowedSource):
         for uid in gone.users:
             if uid in self._promised and uid not in self._bound:
                 hold = PodFacts(f"{PROMISE}{uid}", "", gone.name, Shape(gone.given_to(uid)), node=gone.node)
-                self._view.snapshot.add_pod(hold)
+                self._cluster.snapshot.add_pod(hold)
 
     def _hold(self, held: PlacedReservation) -> None:
         """Counts on the node what of a reservation no bound pod uses: promises are part of it until their bind."""
         uid = _hold_uid(held.reservation)
-        self._view.snapshot.remove_pod(uid)
+        self._cluster.snapshot.remove_pod(uid)
         if requests := self._kept_by(held):
-            self._view.snapshot.add_pod(PodFacts(uid, "", held.name, Shape(requests), node=held.node))
+            self._cluster.snapshot.add_pod(PodFacts(uid, "", held.name, Shape(requests), node=held.node))
         elif held.once:
-            self._view.changes.relief.add(held.node)
+            self._cluster.changes.relief.add(held.node)
 
     def _kept_by(self, held: PlacedReservation) -> Requests:
         left = held.used_by(self._bound.__contains__).left()
@@ -313,7 +319,7 @@ class ReservationSource(FollowedSource):
         if new is None or new.is_bound:
             self._notes.forget(uid)
             if promise is not None:
-                self._view.snapshot.remove_pod(f"{PROMISE}{uid}")
+                self._cluster.snapshot.remove_pod(f"{PROMISE}{uid}")
                 if not promise.reservation.name:
                     del self._promised[uid]
         use = promise or ReservationPromise(reservation_of(pod), pod.spec.node_name)
@@ -339,7 +345,7 @@ class ReservationSource(FollowedSource):
             self._stale.add(held.node)
             if not held.once:
                 self._forget_slots()
-                self._view.read_anew()
+                self._cluster.read_anew()
             self.status.touch(held.name)
 
     def _set_timer(self) -> None:

@@ -20,10 +20,9 @@ from grove.api.core import CSINode, PersistentVolume, PersistentVolumeClaim, Pod
 from grove.api.meta import Key, Object
 from grove.kube.client import Client
 from grove.kube.errors import KubeError, NotLeader
-from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PodFacts, Requests
 from grove.scheduler.model.seams import NO_NEEDS, Needs, Refusal
-from grove.scheduler.sources.node_sources import FollowedSource
+from grove.scheduler.sources.node_sources import FollowedCluster, FollowedSource
 from grove.scheduler.sources.volume_promises import VolumePromises
 from grove.scheduler.volumes.volume_claims import (
     NO_PROVISIONER,
@@ -52,19 +51,19 @@ class VolumeSource(FollowedSource):
     name = "volumes"
     counts = ATTACHED
 
-    def __init__(self, view: View, client: Client, turns: asyncio.Semaphore) -> None:
-        super().__init__(view)
+    def __init__(self, cluster: FollowedCluster, client: Client, turns: asyncio.Semaphore) -> None:
+        super().__init__(cluster)
         self._turns = turns
-        self._claims = view.cache.add(PersistentVolumeClaim)
-        self._volumes = view.cache.add(PersistentVolume)
-        self._classes = view.cache.add(StorageClass)
+        self._claims = cluster.cache.add(PersistentVolumeClaim)
+        self._volumes = cluster.cache.add(PersistentVolume)
+        self._classes = cluster.cache.add(StorageClass)
         self._known = VolumeClaims(
             claim=lambda namespace, name: self._claims.get(Key(namespace, name)),
             volume=lambda name: self._volumes.get(Key("", name)),
             storage_class=lambda name: self._classes.get(Key("", name)),
             volumes=self._volumes.list,
         )
-        self._promises = VolumePromises(self._known, view.meets, client, self._volumes)
+        self._promises = VolumePromises(self._known, cluster.meets, client, self._volumes)
         self._news = asyncio.Event()
         self._limits: dict[str, dict[str, int]] = {}
         """Volumes that a node takes of each driver that limits them."""
@@ -91,7 +90,7 @@ class VolumeSource(FollowedSource):
         """How many more volumes of each limited driver the node takes."""
         if not self._drivers:
             return {}
-        pods = (*self._view.pods.by_index(AT, node), *self._coming.get(node, {}).values())
+        pods = (*self._cluster.pods.by_index(AT, node), *self._coming.get(node, {}).values())
         there = {volume for pod in pods for volume in self._volumes_of(pod)}
         used = Counter(driver for driver, _ in there)
         limits = self._limits.get(node, {})
@@ -114,12 +113,12 @@ class VolumeSource(FollowedSource):
         """Says so if a claim that only one pod may use is used by one that runs, or has its place."""
         for claim in filter(is_for_one_pod, self._claims_of(pod)):
             users = (one for one in self._users(claim.metadata.key) if one.metadata.uid != pod.metadata.uid)
-            if any(self._view.node_of(one) or one.metadata.uid in self._alone for one in users):
+            if any(self._cluster.node_of(one) or one.metadata.uid in self._alone for one in users):
                 return f'persistentvolumeclaim "{claim.metadata.name}" is for one pod only, and another one uses it'
         return ""
 
     def _users(self, claim: Key) -> Sequence[Pod]:
-        return self._view.pods.by_index(CLAIM, claim)
+        return self._cluster.pods.by_index(CLAIM, claim)
 
     def _claims_of(self, pod: Pod) -> Iterator[PersistentVolumeClaim]:
         """Claims of a pod that exist."""
@@ -161,7 +160,7 @@ class VolumeSource(FollowedSource):
         if alone and not (used := self._used_by_another(pod)):
             self._alone.add(pod.metadata.uid)
             for other in (one for key in alone for one in self._users(key)):
-                self._view.read_again(other.metadata.key)
+                self._cluster.read_again(other.metadata.key)
         return used if alone else ""
 
     def release(self, uid: str) -> None:
@@ -169,8 +168,8 @@ class VolumeSource(FollowedSource):
         had_volumes = self._promises.release(uid)
         if uid in self._alone or had_volumes:
             self._alone.discard(uid)
-            if uid in self._view.reserved:  # others may have what it was promised
-                self._view.help_dependents()
+            if uid in self._cluster.reserved:  # others may have what it was promised
+                self._cluster.help_dependents()
         node = self._place.pop(uid, None)
         if node is not None:
             self._coming[node].pop(uid)
@@ -238,12 +237,12 @@ class VolumeSource(FollowedSource):
             self.release(pod.metadata.uid)
         # One that ends may leave a claim to another that only one may use.
         if old is not None and (new is None or new.is_finished) and any(map(is_for_one_pod, self._claims_of(old))):
-            self._view.help_dependents()
+            self._cluster.help_dependents()
 
     def _object_changed(self, old: Object | None, new: Object | None) -> None:
         if old != new:
             self._news.set()
-            self._view.help_dependents()
+            self._cluster.help_dependents()
 
     def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
         self._object_changed(old, new)
@@ -272,9 +271,9 @@ class VolumeSource(FollowedSource):
         self._drivers.subtract(before.keys())
         self._drivers = +self._drivers
         if set(self._drivers) != known:
-            self._stale.update(node.metadata.name for node in self._view.nodes.list())
+            self._stale.update(node.metadata.name for node in self._cluster.nodes.list())
         self._stale.add(name)
-        self._view.help_dependents()
+        self._cluster.help_dependents()
 
 
 def _claim_keys(pod: Pod) -> list[Key]:
