@@ -505,3 +505,31 @@ def test_a_group_of_another_queue_does_not_pass_that_queues_maximum() -> None:
             return before, await day.bound("mixed")
 
     assert run(story()) == (0, 4)
+
+
+def test_capacity_that_an_owner_takes_back_is_closed_to_the_borrower_of_higher_priority() -> None:
+    """Between queues the share decides, not the priority. Else owner and borrower evict each other for ever."""
+
+    async def story() -> tuple[float, int]:
+        async with Day(nodes=3, stop_s=lambda pod: 30.0 if pod.metadata.name == "first-w-0" else 1.0) as day:
+            await install(day, "ElasticQuota")
+            await day.client.create(ElasticQuota, elastic("lender", NAMESPACE, 1, 3))
+            await day.client.create(ElasticQuota, elastic("owner", NAMESPACE, 2, 3))
+            await asyncio.sleep(5)
+            guests = [
+                gang(name, group("w", 1), labels={QUOTA: "lender"}, priority_class="high")
+                for name in ("first", "second", "third")
+            ]
+            await day.apply(*guests)
+            await asyncio.sleep(5)
+            operator = [asyncio.ensure_future(day.keep_whole(one)) for one in guests]
+            await day.apply(gang("owner", group("w", 2), labels={QUOTA: "owner"}, priority_class="low"))
+            waited_s = await day.waited_for("owner", 2)
+            await asyncio.sleep(HOUR_S)
+            for task in operator:
+                task.cancel()
+            return waited_s, sum(one.count for one in await day.events("GangPreempted"))
+
+    waited_s, evicted = run(story())
+    assert waited_s < 120
+    assert evicted == 2

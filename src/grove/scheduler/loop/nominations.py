@@ -286,9 +286,9 @@ class Nominations:
         )
         self._view.units.of(unit.name).nomination = found
         self._view.reserve(found.pods)
-        self._view.ledger.put(
-            CapacityHold(unit.name, unit.order, HoldReason.NOMINATED, self._clock.now(), pods=found.pods)
-        )
+        lenders = snapshot.seams.accounts(answer.pods) if answer.reclaimed else frozenset()
+        hold = CapacityHold(unit.name, unit.order, HoldReason.NOMINATED, self._clock.now(), pods=found.pods)
+        self._view.ledger.put(msgspec.structs.replace(hold, taken_back_from=lenders))
         whole = set(answer.gangs)
         alone = sorted(f"{pod.namespace}/{pod.name}" for pod in answer.pods if pod.gang not in whole)
         about = {"gangs": _some(answer.gangs), "alone": _some(alone), "budgets": ", ".join(answer.budgets_broken),

@@ -96,7 +96,8 @@ class UnitPlacer:
             return ()
         # Before it is decided: pods that come meanwhile may be those that it looks for.
         self._view.changes.sees_pods |= any(pod.shape.sees_pods for group in unit.tree.groups() for pod in group.pods)
-        closed = self._view.ledger.closed_to(name, order)
+        accounts = self._view.snapshot.seams.accounts(group.pods[0] for group in unit.tree.groups() if group.pods)
+        closed = self._view.ledger.closed_to(name, order, accounts)
         asides, labels_version = self._decider.asides, self._view.snapshot.nodes.labels_version
         found = await self._find_place(unit, closed)
         if asides != self._decider.asides and not self._still_holds(unit, found.answer, labels_version):

@@ -302,6 +302,11 @@ class Seams:
         found = (policy.outlook(snapshot, gang, pods) for policy in self.policies if pods)
         return [one for one in found if one is not None]
 
+    def accounts(self, pods: Iterable[PodFacts]) -> frozenset[str]:
+        """Every account that one of the pods is charged to."""
+        found = (policy.account(pod) for pod in pods for policy in self.policies)
+        return frozenset(one for one in found if one is not None)
+
     def charges(self, pod: PodFacts) -> bool:
         """Whether any policy counts the pod in an account."""
         return any(policy.account(pod) is not None for policy in self.policies)

@@ -4,6 +4,7 @@ A binding attempt, a nomination, a gang that has waited long, a pending Reservat
 hold capacity in the same way. Three laws:
 
 - A hold excludes only units behind its owner in the order. A unit ahead of the owner may take the capacity.
+  Units of a queue that gives back what it borrowed count as behind the owner.
 - A hold ends when its owner is placed, is deleted, or can no longer be placed through it. No clock ends it.
 - A hold starts an eviction only if everything that it needs can be freed by it now.
 
@@ -52,6 +53,9 @@ class CapacityHold(msgspec.Struct, frozen=True):
     """Amounts on nodes, as pods that the snapshot counts there."""
     awaited: frozenset[str] = frozenset()
     """Uids of terminating pods: what they still use is held too."""
+    taken_back_from: frozenset[str] = frozenset()
+    """Queues that gave the capacity back to the owner's queue. Their units count as behind the owner, whatever
+    their priority: between queues the share decides. Else owner and borrower evict each other for ever."""
 
 
 class ClosedCapacity(msgspec.Struct, frozen=True):
@@ -116,8 +120,8 @@ class Ledger:
                 holds.pop(owner, None)
         return ended
 
-    def closed_to(self, unit: str, order: Order) -> ClosedCapacity:
-        """Which capacity is closed to a unit that comes at this place in the order."""
+    def closed_to(self, unit: str, order: Order, queues: frozenset[str] = frozenset()) -> ClosedCapacity:
+        """Which capacity is closed to a unit that comes at this place in the order and is charged to these queues."""
         nodes: dict[str, CapacityHold] = {}
         own: set[str] = set()
         behind: list[CapacityHold] = []
@@ -125,7 +129,7 @@ class Ledger:
         for hold in (one for of_owner in self._open.values() for one in of_owner.values()):
             if hold.owner == unit:
                 own.update(pod.uid for pod in hold.pods)
-            elif hold.order < order:
+            elif hold.order < order or not queues.isdisjoint(hold.taken_back_from):
                 for node in hold.nodes:
                     known = nodes.get(node)
                     if known is None or hold.order < known.order:
