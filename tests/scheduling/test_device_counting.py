@@ -14,7 +14,7 @@ from grove.api.core import Pod
 from grove.api.koordinator import Device
 from grove.api.meta import Json
 from grove.scheduler.devices.gpu_cards import PREFIX, NodeDevices
-from grove.scheduler.loop import view as view_module
+from grove.scheduler.loop import counted_pods
 from grove.scheduler.sources.node_sources import MOST_UNUSED
 
 K = "koordinator.sh/"
@@ -67,9 +67,9 @@ async def test_kinds_are_forgotten_with_their_pods_and_a_new_one_is_counted_once
 @pytest.mark.simulated
 async def test_a_new_kind_is_counted_a_few_nodes_at_a_time(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     longest = now = 0
-    recount = view_module.View._recount
+    recount = counted_pods.CountedPods._recount
 
-    def counting(self: view_module.View, name: str) -> None:
+    def counting(self: counted_pods.CountedPods, name: str) -> None:
         nonlocal longest, now
         now += 1
         longest = max(longest, now)
@@ -85,8 +85,8 @@ async def test_a_new_kind_is_counted_a_few_nodes_at_a_time(cluster: Any, monkeyp
         await fleet(cluster, bench, 100)
         await bench.create_pod(share("first", bench.namespace, 20))
         await bench.expect({"/": 1})
-        monkeypatch.setattr(view_module.View, "_recount", counting)
-        monkeypatch.setattr(view_module, "asyncio", SimpleNamespace(sleep=others_go_on))
+        monkeypatch.setattr(counted_pods.CountedPods, "_recount", counting)
+        monkeypatch.setattr(counted_pods, "asyncio", SimpleNamespace(sleep=others_go_on))
         await bench.create_pod(share("next", bench.namespace, 30))
         await bench.expect({"/": 2})
-        assert 0 < longest <= 2 * view_module.NODES_A_SLICE
+        assert 0 < longest <= 2 * counted_pods.NODES_A_SLICE

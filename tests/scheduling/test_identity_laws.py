@@ -226,8 +226,8 @@ class Lives(RuleBasedStateMachine):
         for one in view.gangs.values():
             if one.phase in ENGAGED or one.life.attempts:
                 self.world.broken.append(f"{one.name} is {one.phase.value} at the end")
-        if view.reserved or books:
-            self.world.broken.append(f"reserved at the end: {sorted(view.reserved)}, attempts: {sorted(books)}")
+        if view.counted.reserved or books:
+            self.world.broken.append(f"reserved at the end: {sorted(view.counted.reserved)}, attempts: {sorted(books)}")
         before = await self._bound()
         await self._stop()
         self._start()

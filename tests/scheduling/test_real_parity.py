@@ -288,7 +288,9 @@ async def _ours(client: HttpClient, row: Row) -> list[str]:
     """Nodes where grove-scheduler would put the row's pod, with the cluster read as it reads it."""
     looking = Scheduler(client, SchedulerConfiguration(feature_gates={GROVE_INTEGRATION: False}), say=sentence)
     async with looking.following():
-        return feasible_nodes(looking.view.snapshot, looking.view.read(msgspec.convert(row.pod, Pod, strict=False)))
+        return feasible_nodes(
+            looking.view.snapshot, looking.view.reader.read(msgspec.convert(row.pod, Pod, strict=False))
+        )
 
 
 async def test_kube_scheduler_agrees_about_volumes(admin: HttpClient) -> None:

@@ -40,7 +40,7 @@ def bystanders(world: World, nodes: Collection[str], concerned: Collection[Key])
         if pod.spec.node_name in nodes and not pod.metadata.is_deleting and not pod.is_finished
         and Key(pod.metadata.namespace, pod.metadata.labels.get(labels.PART_OF, "")) not in concerned
     ]  # fmt: skip
-    return sorted(found, key=lambda pod: (-world.scheduler.view.read(pod).priority, pod.metadata.key))
+    return sorted(found, key=lambda pod: (-world.scheduler.view.reader.read(pod).priority, pod.metadata.key))
 
 
 def displaced(world: World, pods: Sequence[Pod], controllers: Mapping[str, str]) -> tuple[Displaced, ...]:
@@ -60,7 +60,7 @@ def displaced(world: World, pods: Sequence[Pod], controllers: Mapping[str, str])
         elif not controller:
             found.append(Displaced(meta.namespace, meta.name, node, None, "nobody would make it again"))
         else:
-            facts = msgspec.structs.replace(view.read(pod), uid=f"{meta.uid}+", node="")
+            facts = msgspec.structs.replace(view.reader.read(pod), uid=f"{meta.uid}+", node="")
             open_nodes = feasible_nodes(room, facts)
             if open_nodes:
                 room.add_pod(facts.on(open_nodes[0]))

@@ -253,7 +253,7 @@ def _further(world: World, gangs: Sequence[GangPlan]) -> int:
         tree = tree_of(view, state, world.scheduler.config.node_policy)
     except BadGang:
         return 0
-    mine = [view.facts(pod) for pod, _ in view.members(state)]
+    mine = [view.reader.facts(pod) for pod, _ in view.members(state)]
     grouped = [
         msgspec.structs.replace(pod, group=group) for pod, (_, group) in zip(mine, view.members(state), strict=True)
     ]

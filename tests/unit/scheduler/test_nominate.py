@@ -38,12 +38,15 @@ def test_a_try_in_which_the_cluster_moved_on_makes_those_after_it_doubtful(
         return "d", Victims("g", (), (), (), Placement("g", (wants.on("n"),), 1, 1.0))
 
     seams = SimpleNamespace(may_reclaim=lambda *_: False)
+    counted = SimpleNamespace(
+        running=SimpleNamespace(lowest_priority=lambda: -1),
+        take=lambda *_: Refusal("n", "it has not") if len(tries) == 1 else None,
+    )
     view: Any = SimpleNamespace(
         snapshot=SimpleNamespace(seams=seams, terminating=list, nodes=SimpleNamespace(row_of={"n": 0})),
-        running=SimpleNamespace(lowest_priority=lambda: -1),
         cache=SimpleNamespace(on_event=lambda *_: None),
         units=Units(),
-        take=lambda *_: Refusal("n", "it has not") if len(tries) == 1 else None,
+        counted=counted,
     )
     monkeypatch.setattr(nominate, "running_units", lambda *_: [])
     monkeypatch.setattr(Nominations, "_victims", victims)

@@ -2,6 +2,7 @@
 
 live                                    `Scheduler(client, config).run()`: wires everything below together
 follower, view, gang_trees              events come in; the state of the cluster; gangs as the core reads them
+unit, counted_pods, pod_reader          parts of that state: what is remembered of units, pods on nodes, waiting pods
 cycle                                   one turn: what changed, then every unit that is due, in order
 placing                                 one unit: its placement is reserved and bound, or it gets a reason to wait
 decisions                               calls the core, on the event loop or in a thread

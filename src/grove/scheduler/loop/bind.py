@@ -267,16 +267,16 @@ class Committer:
             known = {bound.pod.uid for bound in results}
             for pod in attempt.pods:
                 if pod.uid not in known:
-                    self._view.release(pod.uid)
+                    self._view.counted.release(pod.uid)
             self._settle(attempt, results)
 
     def _note_fate(self, attempt: BindAttempt, bound: BindResult) -> None:
         pod = bound.pod
         COUNTED[bound.fate].inc()
         if bound.fate is BindFate.BOUND:
-            self._view.confirm(Key(pod.namespace, pod.name), pod.uid, pod.node)
+            self._view.counted.confirm(Key(pod.namespace, pod.name), pod.uid, pod.node)
             return
-        self._view.release(pod.uid)
+        self._view.counted.release(pod.uid)
         log.warning("pod not bound", unit=attempt.unit, pod=pod.name, node=pod.node, why=bound.fate.value,
                     error=bound.message, decision=attempt.decision)  # fmt: skip
         if bound.fate is BindFate.REFUSED and attempt.gang is not None and not attempt.gang.stood:
@@ -320,7 +320,7 @@ class Committer:
         if gang.stood or gang.life.deadline_s is not None or gang.life.is_busy:
             return
         view = self._view
-        bound = [pod for pod, _ in view.members(gang) if view.bound_node(pod) and not pod.metadata.is_deleting]
+        bound = [pod for pod, _ in view.members(gang) if view.counted.bound_node(pod) and not pod.metadata.is_deleting]
         if not bound or view.has_minimum(gang):
             return
         since = [moment for pod in bound if (moment := view.bound_since(pod)) is not None]

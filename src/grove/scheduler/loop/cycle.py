@@ -146,7 +146,7 @@ class QueueUpdater:
                 why = Reason(kinds.INVALID, f"the pod names PodGang {named}, which does not exist")
                 self._reporter.report_waiting(name, Verdict(False, INVALID, why), after_s=ORPHAN_S)
             return
-        if pod.is_gated or self._view.node_of(pod) or self._nominations.has(name):
+        if pod.is_gated or self._view.counted.node_of(pod) or self._nominations.has(name):
             self._queue.withdraw(name)
             return
         self._queue.offer(name, order_of(self._view, name), now, fresh=fresh)
@@ -225,7 +225,7 @@ class Cycle:
         """One turn. Returns when every unit that was due has its answer; sets the timer for the next exact moment."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await self._view.refresh_in_slices()
+        await self._view.counted.refresh_in_slices()
         self._restoring.restore()
         self._take_in(began)
         await self._holding.resume()
@@ -244,7 +244,7 @@ class Cycle:
 
     def _take_in(self, began: float) -> None:
         """What changed since the last turn: who is gone, who waits and in which order, whom it helps, who is late."""
-        self._view.refresh()
+        self._view.counted.refresh()
         if self._view.changes.has_relief:
             self._nominations.reconsider_slow()
         for unit, gone in self._view.changes.take_gone():
@@ -313,7 +313,7 @@ class Cycle:
 
     def _wake_helped(self, now_s: float) -> None:
         """Wakes whom it helps that room came, or that pods did which they look at."""
-        self._view.refresh()  # what units that went had is free
+        self._view.counted.refresh()  # what units that went had is free
         roomier, helped = self._view.changes.take_relief(), self._view.changes.take_helped()
         if self._view.changes.take_daemons_went() or roomier is None or helped:
             self._holding.reconsider()

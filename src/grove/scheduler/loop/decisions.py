@@ -186,7 +186,7 @@ class SharedClaimPlacer:
         """`Decider.place`, with what sources give set aside for the pods that will be bound."""
         shut = tuple(closed)
         found = await self._place(unit, gang, shut, open_uids)
-        if isinstance(found.answer, NoFit) or (refused := self._view.take(to_bind(found.answer))) is None:
+        if isinstance(found.answer, NoFit) or (refused := self._view.counted.take(to_bind(found.answer))) is None:
             return found
         why = refused.why
         for attempts in ways_apart(gang, refused, MOST_APART):
@@ -194,7 +194,7 @@ class SharedClaimPlacer:
                 found = await self._place(unit, apart, shut, open_uids)
                 if isinstance(found.answer, NoFit):
                     continue
-                refused = self._view.take(to_bind(found.answer))
+                refused = self._view.counted.take(to_bind(found.answer))
                 if refused is None:
                     return found
                 why = refused.why

@@ -44,7 +44,7 @@ class LiveDiagnosis:
     def tell_queues(self) -> None:
         """Tells the queues who waits, as a turn does: for a scheduler that only follows, and takes no turns."""
         ready = (name for name, turn in self._turns.items() if turn.stage is not None)
-        singles = (name for name, pod in self._view.singles.items() if not self._view.node_of(pod))
+        singles = (name for name, pod in self._view.singles.items() if not self._view.counted.node_of(pod))
         self._view.tell_queues([*ready, *singles])
 
     @cached_property
@@ -65,7 +65,7 @@ class LiveDiagnosis:
             tree = tree_of(view, gang, self._strategy)
         except BadGang as error:
             return Diagnosis(gang.name, False, Reason(INVALID, str(error)))
-        view.refresh()  # reading its pods may have shown what has to be counted on nodes for them
+        view.counted.refresh()  # reading its pods may have shown what has to be counted on nodes for them
         tree = at_best_homes(view, tree)
         own = _set_of(gang)
         others = [one for one in self._running if not self._is_of(one.name, own)] if most else []
@@ -131,7 +131,7 @@ def scored_places(view: View, gang: GangState, strategy: Strategy = "pack") -> S
     twin = view.snapshot.copy()
     stands: dict[str, str] = {}
     for pod, _ in view.members(gang):
-        if (node := view.node_of(pod)) and not pod.metadata.is_deleting and node in twin.nodes.row_of:
+        if (node := view.counted.node_of(pod)) and not pod.metadata.is_deleting and node in twin.nodes.row_of:
             stands[pod.metadata.uid] = node
             twin.remove_pod(pod.metadata.uid)
     return scored(twin, tree, stands)

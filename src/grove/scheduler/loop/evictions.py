@@ -58,7 +58,7 @@ class Evictions:
         """Pods of a gang that would have to be deleted."""
         view = self._view
         ours = (pod for pod, _ in view.members(gang) if view.is_ours(pod))
-        return [pod for pod in ours if view.bound_node(pod) and not pod.metadata.is_deleting]
+        return [pod for pod in ours if view.counted.bound_node(pod) and not pod.metadata.is_deleting]
 
     async def _delete(self, gang: GangState) -> None:
         pause_s = DELETE_RETRY_S
@@ -105,7 +105,7 @@ class Evictions:
                 asked.update(pod.uid for pod in pods)
                 # It goes whole: also pods whose binding nobody knew of when it was chosen.
                 late = (pod for pod in self.bound_pods(victim) if pod.metadata.uid not in asked)
-                pods = [self._view.facts(pod) for pod in late]
+                pods = [self._view.reader.facts(pod) for pod in late]
         finally:
             victim.tell(EvictionEnded(is_spared))
             self._view.changes.mark(victim.name)

@@ -54,22 +54,22 @@ class ClusterFollower:
             self._note_leaving(uid)
         was_planned = asks_else = False
         if node:
-            was_planned = self._view.reserved.get(uid) == node and old is not None and is_our_bind(old, new)
+            was_planned = self._view.counted.reserved.get(uid) == node and old is not None and is_our_bind(old, new)
             if was_planned and old is not None:
                 if old.metadata.labels != new.metadata.labels:  # from 1.35 on its node's zone is among them
-                    self._view.put(self._view.read(new))
+                    self._view.counted.put(self._view.reader.read(new))
             elif old is None or is_other_load(old, new):
-                self._view.put(self._view.read(new))
+                self._view.counted.put(self._view.reader.read(new))
                 if old is None or old.spec.node_name != node:
                     self._pod_arrived(new, node)
                 else:
                     self._view.changes.relief.add(node)  # it may take less than before
                     self._view.changes.wake()
-            self._view.reserved.pop(uid, None)
-            self._view.confirmed.pop(uid, None)
-            self._view.forget_waiting(key)
+            self._view.counted.reserved.pop(uid, None)
+            self._view.counted.confirmed.pop(uid, None)
+            self._view.reader.forget_waiting(key)
         elif old is not None and asks_of(old) != asks_of(new):
-            asks_else = self._view.asks_else(new)
+            asks_else = self._view.reader.asks_else(new, is_reserved=uid in self._view.counted.reserved)
         gang = self._view.gang_of.get(key)
         if gang is not None:
             self._member_changed(self._view.gangs[gang], old, new, ours=was_planned, asks_else=asks_else)
@@ -77,21 +77,21 @@ class ClusterFollower:
             self._stray_changed(old, new, asks_else=asks_else)
 
     def _pod_arrived(self, pod: Pod, node: str) -> None:
-        planned = self._view.reserved.get(pod.metadata.uid)
+        planned = self._view.counted.reserved.get(pod.metadata.uid)
         if planned is not None and planned != node:
             self._view.changes.relief.add(planned)
 
     def _pod_left(self, pod: Pod) -> None:
         key, uid = pod.metadata.key, pod.metadata.uid
         self._view.sources.give_back(uid)
-        node = self._view.reserved.pop(uid, None) or pod.spec.node_name
-        self._view.confirmed.pop(uid, None)
-        self._view.forget_waiting(key)
+        node = self._view.counted.reserved.pop(uid, None) or pod.spec.node_name
+        self._view.counted.confirmed.pop(uid, None)
+        self._view.reader.forget_waiting(key)
         if node:
             facts = self._view.snapshot.find_pod(uid)
             if not pod.metadata.is_deleting:
                 self._note_leaving(uid)
-            self._view.drop(uid)
+            self._view.counted.drop(uid)
             if facts is not None:
                 self._replacements.note_gone(facts)
             self._view.changes.relief.add(node)
@@ -127,7 +127,7 @@ class ClusterFollower:
             if (new.spec.priority or 0) > gang.priority and not gang.podgang.spec.priority_class_name:
                 self._set_priority(gang)
             if not new.spec.node_name and self._view.is_ours(new):
-                self._view.facts(new)  # read now, while the rest is being created, and not when time matters
+                self._view.reader.facts(new)  # read now, while the rest is being created, and not when time matters
             if gang.missing and not gang.stood and gang.verdict is not None:
                 return  # nothing can be decided before the last of them is there
         if ours and gang.life.attempts:
@@ -154,7 +154,7 @@ class ClusterFollower:
         """Notes a pod that is met when it is leaving already, unless the PodGang's status names its node."""
         node = pod.spec.node_name
         if node and pod.metadata.is_deleting and all(one.node != node for one in gang.replaced.get(group, ())):
-            facts = self._view.read(pod)
+            facts = self._view.reader.read(pod)
             gang.note_replaced(group, self._replacements.replaced(facts))
 
     # Gangs
@@ -230,7 +230,7 @@ class ClusterFollower:
     def _unrefer(self, gang: GangState, key: Key) -> None:
         if self._view.gang_of.get(key) == gang.name:
             del self._view.gang_of[key]
-            self._view.forget_facts(key)
+            self._view.reader.forget(key)
             pod = self._view.pods.get(key)
             if pod is None:
                 return
@@ -250,7 +250,7 @@ class ClusterFollower:
         priorities = [pod.spec.priority or 0 for pod, _ in self._view.members(gang)]
         gang.rank(named.value if named is not None else max(priorities, default=0))
         for pod, _ in self._view.members(gang):
-            self._view.forget_facts(pod.metadata.key)
+            self._view.reader.forget(pod.metadata.key)
             if pod.spec.node_name:
                 self._count_again(pod)
 
@@ -259,10 +259,10 @@ class ClusterFollower:
         known = self._view.snapshot.find_pod(pod.metadata.uid)
         if known is None:
             return
-        now = self._view.read(pod)
+        now = self._view.reader.read(pod)
         if (known.gang, known.group, known.priority) != (now.gang, now.group, now.priority):
-            self._view.drop(known.uid)
-            self._view.put(now)
+            self._view.counted.drop(known.uid)
+            self._view.counted.put(now)
             if now.priority < known.priority:  # others may put it out now
                 self._view.changes.relief.add(now.node)
                 self._view.changes.wake()
@@ -272,11 +272,11 @@ class ClusterFollower:
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if new is None:
             assert old is not None
-            self._view.lose_node(old.metadata.name)
+            self._view.counted.lose_node(old.metadata.name)
         else:
             snapshot = self._view.snapshot
             version, labels_version = snapshot.version, snapshot.nodes.labels_version
-            snapshot.add_node(self._view.read_node(new))
+            snapshot.add_node(self._view.counted.read_node(new))
             if snapshot.version == version:
                 return  # a heartbeat: nothing that placement looks at
             self._view.changes.relief.add(new.metadata.name)
@@ -292,7 +292,7 @@ class ClusterFollower:
         elif old is not None:
             self._view.levels.pop(old.metadata.name, None)
             self._view.snapshot.set_topology(old.metadata.name, None)
-        self._view.help_anybody()
+        self._view.changes.help_anybody()
 
     def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
         if new is None:
@@ -301,7 +301,7 @@ class ClusterFollower:
         elif old is None or old.metadata.labels != new.metadata.labels:
             self._view.snapshot.set_namespace(new.metadata.name, new.metadata.labels)
             if old is not None:
-                self._view.help_anybody()
+                self._view.changes.help_anybody()
             else:
                 self._view.changes.neighbours_changed()  # its pods may have been heard of before it
 

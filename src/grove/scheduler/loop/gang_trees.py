@@ -77,11 +77,11 @@ def tree_of(view: View, gang: GangState, strategy: Strategy, *, placed: bool = T
     if zones := gang.podgang.metadata.annotations.get(ZONES):
         wishes = zone_wishes(zones, view.level_names(topology))
     for pod, _ in view.members(gang):
-        if not view.node_of(pod):
+        if not view.counted.node_of(pod):
             if not view.is_ours(pod) or pod.is_gated or pod.metadata.is_deleting:
                 continue
             may_preempt = may_preempt and pod.spec.preemption_policy != "Never"
-        known = view.facts(pod) if placed else view.facts(pod).on("")
+        known = view.reader.facts(pod) if placed else view.reader.facts(pod).on("")
         facts[pod.metadata.key] = wishing(known, wishes) if wishes else known
     if linked := gang.podgang.metadata.annotations.get(labels.NETWORK_AFFINITY):
         facts = _near_peers(view, gang, facts, linked, wishes, placed=placed)
@@ -117,7 +117,7 @@ def _near_peers(
     family = [view.gangs.get(name) for name in (base, *sorted(view.scaled_of.get(base, ())))]
     stand = [
         (pod.metadata.labels, node) for one in family if one is not None and (placed or one is not gang)
-        for pod, _ in view.members(one) if (node := view.node_of(pod)) and not pod.metadata.is_deleting
+        for pod, _ in view.members(one) if (node := view.counted.node_of(pod)) and not pod.metadata.is_deleting
     ]  # fmt: skip
     around = Neighbourhood(links, stand, sum(not pod.node for pod in facts.values()), zones)
     return {key: pod if pod.node else pod.asking(network=around.of(pod.labels)) for key, pod in facts.items()}
@@ -130,7 +130,11 @@ def former_nodes(view: View, gang: GangState) -> frozenset[str]:
         return frozenset()
     name = f"{named.namespace}/{named.name}"
     other = view.gangs.get(name)
-    nodes = frozenset(node for pod, _ in view.members(other) if (node := view.node_of(pod))) if other else frozenset()
+    nodes = (
+        frozenset(node for pod, _ in view.members(other) if (node := view.counted.node_of(pod)))
+        if other
+        else frozenset()
+    )
     return nodes or view.places.get(name) or gang.recorded_former
 
 
@@ -154,7 +158,9 @@ def domain_of(view: View, base: GangState | None) -> Pin | None:
         return None
     known = view.snapshot.nodes.row_of
     nodes = [
-        node for pod, _ in view.members(base) if (node := view.node_of(pod)) in known and not pod.metadata.is_deleting
+        node
+        for pod, _ in view.members(base)
+        if (node := view.counted.node_of(pod)) in known and not pod.metadata.is_deleting
     ]
     return Pin(key, min(nodes)) if nodes else None
 
@@ -168,5 +174,5 @@ def _headroom(view: View, gang: GangState) -> tuple[tuple[Shape, int], ...]:
     for name in sorted(view.scaled_of.get(gang.name, ())):
         scaled = view.gangs.get(name)
         if scaled is not None:
-            wanted.update(view.facts(pod).shape for pod, _ in view.members(scaled) if view.is_pending(pod))
+            wanted.update(view.reader.facts(pod).shape for pod, _ in view.members(scaled) if view.is_pending(pod))
     return tuple(wanted.items())

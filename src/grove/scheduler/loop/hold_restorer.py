@@ -61,7 +61,11 @@ class HoldRestorer:
 
     def _shape(self, gang: GangState, group: str, requests: Requests) -> Shape:
         """The shape of another pod of the group, with what was recorded."""
-        alike = (self._view.facts(pod).asking(requests=requests) for pod, of in self._view.members(gang) if of == group)
+        alike = (
+            self._view.reader.facts(pod).asking(requests=requests)
+            for pod, of in self._view.members(gang)
+            if of == group
+        )
         return next((facts.shape for facts in alike), Shape(requests))
 
     def report(self, gang: GangState, fault: str) -> None:

@@ -157,7 +157,7 @@ class Scheduler:
         async with self.cache:
             await self.cache.wait_synced(SYNC_S)
             self.quotas.refresh()
-            self.view.refresh()
+            self.view.counted.refresh()
             log.info("in step with the cluster", nodes=len(self.view.nodes), pods=len(self.view.pods),
                      gangs=len(self.view.gangs))  # fmt: skip
             self.in_step_since = asyncio.get_running_loop().time()

@@ -256,7 +256,7 @@ class LongWaitHolds:
         self._units.of(name).held_shapes = frozenset()
         if self._ledger.end(name, *LONG_WAIT):
             self._looked_at = None
-            self._view.help_anybody()
+            self._view.changes.help_anybody()
 
     def end(self, name: str) -> None:
         """The gang waits for no node any more."""

@@ -144,13 +144,13 @@ class Nominations:
         since = marked.last_transition_time
         left = [
             pod for pod, _ in self._view.members(gang)
-            if self._view.bound_node(pod) and not pod.metadata.is_deleting
+            if self._view.counted.bound_node(pod) and not pod.metadata.is_deleting
             and pod.metadata.creation_timestamp is not None and pod.metadata.creation_timestamp <= since
         ]  # fmt: skip
         if left:
             log.info("eviction of a gang taken up again", gang=gang.name, pods=len(left))
             time = asyncio.get_running_loop().time
-            pods = [self._view.facts(pod) for pod in left]
+            pods = [self._view.reader.facts(pod) for pod in left]
             self._evictions.evict_gang(gang, pods, marked.message, lambda: time() < until_s)
 
     async def try_preempt(
@@ -159,7 +159,7 @@ class Nominations:
         """Looks for victims; True if there are some and the unit now has a place reserved."""
         record = self._view.units.of(unit.name)
         record.protected_by = ()
-        snapshot, lowest = self._view.snapshot, self._view.running.lowest_priority()
+        snapshot, lowest = self._view.snapshot, self._view.counted.running.lowest_priority()
         reclaims = snapshot.seams.may_reclaim(snapshot, unit.tree)
         if not unit.tree.may_preempt or lowest is None or not (reclaims or lowest < unit.tree.priority):
             return False
@@ -190,7 +190,7 @@ class Nominations:
             if asides != self._decider.asides and not (still_waits() and self._is_still_possible(answer, running)):
                 self._unsettled.add(unit.name)
                 return False
-            refused = self._view.take(unit.to_bind(answer.placement), [*answer.pods, *leaving])
+            refused = self._view.counted.take(unit.to_bind(answer.placement), [*answer.pods, *leaving])
             if refused is None:
                 record.protected_by = ()
                 self._nominate(unit, answer, leaving, decision, deadline_s, is_slow=is_slow)
@@ -219,7 +219,7 @@ class Nominations:
         """A place that is free once these pods are gone."""
         pods = [pod for unit in running for pod in unit.pods]
         for variant in at_cleared_homes(self._view, tree, pods):
-            self._view.refresh()
+            self._view.counted.refresh()
             vacancies = self._view.sources.vacancies(variant, running)
             ask = partial(
                 _without_leaving, gang=variant, budget=budget, closed=closed, vacancies=vacancies, leaving=leaving
@@ -238,7 +238,7 @@ class Nominations:
         decision: str = ""
         answer: Victims | NoVictims | None = None
         for variant in at_cleared_homes(self._view, tree, pods):
-            self._view.refresh()  # what was never asked for before is counted now
+            self._view.counted.refresh()  # what was never asked for before is counted now
             vacancies = self._view.sources.vacancies(variant, running)
             budgets = budgets_of(self._view)
             decision, answer = await self._decider.preempt(
@@ -256,7 +256,7 @@ class Nominations:
     def _is_unsettled(self, below: int | None, running: Sequence[Running]) -> bool:
         """Whether something of lower priority is on its way to or from its nodes, and could be judged later."""
         find = self._view.snapshot.find_pod
-        coming = (pod.priority for uid in self._view.reserved if (pod := find(uid)) is not None)
+        coming = (pod.priority for uid in self._view.counted.reserved if (pod := find(uid)) is not None)
         moving = (one.priority for one in running if not one.preemptible)
         return any(below is None or one < below for one in (*moving, *coming))
 
@@ -285,7 +285,7 @@ class Nominations:
             unit, answer.placement, victims, waits_for, deadline_s, decision, spec, domains, is_slow=is_slow
         )
         self._view.units.of(unit.name).nomination = found
-        self._view.reserve(found.pods)
+        self._view.counted.reserve(found.pods)
         lenders = snapshot.seams.accounts(answer.pods) if answer.reclaimed else frozenset()
         hold = CapacityHold(unit.name, unit.order, HoldReason.NOMINATED, self._clock.now(), pods=found.pods)
         self._view.ledger.put(msgspec.structs.replace(hold, taken_back_from=lenders))
@@ -394,7 +394,7 @@ class Nominations:
             return
         self._view.ledger.end(unit, HoldReason.NOMINATED)
         for pod in one.pods:
-            self._view.release(pod.uid)
+            self._view.counted.release(pod.uid)
         if (gang := one.unit.gang) is not None and gang.phase is Phase.NOMINATED:
             gang.tell(NominationDropped())
 
@@ -463,12 +463,12 @@ def running_units(view: View, below: int | None = None) -> list[Running]:
         gang = view.gangs.get(name)
         return (gang.minima, not gang.life.is_busy) if gang is not None else None
 
-    return view.running.units(terms, below=below, without=view.reserved)
+    return view.counted.running.units(terms, below=below, without=view.counted.reserved)
 
 
 def budgets_of(view: View) -> list[DisruptionBudget]:
     """Every budget with the bound pods it covers."""
-    return view.running.budgets(
+    return view.counted.running.budgets(
         (one.metadata.namespace, one.metadata.name, of(one.spec.selector), one.status.disruptions_allowed)
         for one in view.budgets.list()
     )

@@ -86,7 +86,7 @@ class UnitPlacer:
         try:
             unit = self._unit(name, order)
             # Reading its pods may have shown what to count on nodes for them.
-            while unit is not None and await self._view.refresh_in_slices():
+            while unit is not None and await self._view.counted.refresh_in_slices():
                 unit = self._unit(name, order)
         except BadGang as err:
             self._refuse_bad(name, str(err))
@@ -202,7 +202,7 @@ class UnitPlacer:
         pods = (facts for group in unit.tree.groups() for facts in group.pods)
         found = ((view.pods.get(Key(facts.namespace, facts.name)), facts.uid) for facts in pods)
         return all(
-            pod is not None and pod.metadata.uid == uid and not (view.node_of(pod) or pod.metadata.is_deleting)
+            pod is not None and pod.metadata.uid == uid and not (view.counted.node_of(pod) or pod.metadata.is_deleting)
             for pod, uid in found
         )
 
@@ -211,9 +211,9 @@ class UnitPlacer:
         if (reservation := view.reservations.get(name)) is not None:
             return Unit(name, reservation.tree, order, reservation=reservation)
         if (pod := view.singles.get(name)) is not None:
-            if pod.is_gated or view.node_of(pod):
+            if pod.is_gated or view.counted.node_of(pod):
                 return None
-            return Unit(name, single(view.facts(pod), self._config.node_policy), order)
+            return Unit(name, single(view.reader.facts(pod), self._config.node_policy), order)
         gang = view.gangs.get(name)
         if gang is None or gang.phase is Phase.NEW or not gang.life.is_open:
             return None  # the one that was due is gone; another of its name has not been looked at yet
@@ -249,7 +249,7 @@ class UnitPlacer:
     def _commit(self, unit: Unit, placement: Placement, pods: tuple[PodFacts, ...], decision: str) -> None:
         now = asyncio.get_running_loop().time()
         gang = unit.gang
-        self._view.reserve(pods)
+        self._view.counted.reserve(pods)
         if gang is not None:
             self._replacements.refresh(gang)
         self._holding.note_room_taken(unit.order, pods)

@@ -135,8 +135,8 @@ class QuotaFollower:
             pods = [pod for pod, _ in view.members(gang)]
         found: dict[str, dict[str, int]] = {}
         for pod in pods:
-            if not view.node_of(pod) and not pod.metadata.is_deleting:
-                facts = view.facts(pod)
+            if not view.counted.node_of(pod) and not pod.metadata.is_deleting:
+                facts = view.reader.facts(pod)
                 if queue := policy.account(facts):
                     total = found.setdefault(queue, {})
                     for resource, amount in facts.shape.used:

@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from grove.api.meta import Key
 from grove.kube.clock import Clock
 from grove.scheduler.filters.fit import allowed_mask
+from grove.scheduler.loop.counted_pods import HELD
 from grove.scheduler.loop.gang_trees import gang_order
-from grove.scheduler.loop.view import HELD, View
+from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.policy.gang_state import GangState, ReplacedPod, repair_of
 from grove.scheduler.policy.hold_ledger import CapacityHold, HoldReason
@@ -138,7 +139,7 @@ class Replacements:
         """By group, how many pods will come for a place; and whether the minimum is not complete without them."""
         placed = dict.fromkeys(gang.minima, 0)
         for pod, group in self._view.members(gang):
-            placed[group] += bool(self._view.node_of(pod)) and not pod.metadata.is_deleting
+            placed[group] += bool(self._view.counted.node_of(pod)) and not pod.metadata.is_deleting
         named = {group.name: len(group.pod_references) for group in gang.podgang.spec.podgroups}
         wanted = {group: max(named.get(group, 0), minimum) for group, minimum in gang.minima.items()}
         breached = any(placed[group] < minimum for group, minimum in gang.minima.items())

@@ -252,7 +252,7 @@ class Reporter:
         gang = view.gangs.get(unit)
         return [
             pod for pod, _ in (view.members(gang) if gang is not None else ())
-            if view.is_ours(pod) and not (view.node_of(pod) or pod.metadata.is_deleting or pod.is_gated)
+            if view.is_ours(pod) and not (view.counted.node_of(pod) or pod.metadata.is_deleting or pod.is_gated)
         ]  # fmt: skip
 
     async def _write_text(self, pod: Pod, verdict: Verdict) -> None:

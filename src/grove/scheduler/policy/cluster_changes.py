@@ -43,6 +43,11 @@ class Changes:
         self.dirty[unit] = fresh or self.dirty.get(unit, False)
         self.wake()
 
+    def help_anybody(self) -> None:
+        """Something changed that no node stands for."""
+        self.wide_relief = True
+        self.wake()
+
     def forget(self, unit: str, gang: GangState | None = None) -> None:
         """Asks that nothing of a unit that went be kept, before a look at whoever has its name now."""
         self.gone.append((unit, gang))
@@ -75,8 +80,7 @@ class Changes:
     def pod_moved(self, before: PodFacts | None, after: PodFacts | None) -> None:
         """Notes whom a pod that came, went or changed may help beside those who need its room."""
         if before is not None and _keeps_off(before) != (_keeps_off(after) if after is not None else ()):
-            self.wide_relief = True
-            self.wake()
+            self.help_anybody()
         elif self.sees_pods and _seen(before) != _seen(after):
             self.neighbours_changed()
 

@@ -265,8 +265,10 @@ class DeviceClaims(FollowedSource):
             self._promises[key].users.discard(uid)
             if not self._promises[key].users:
                 self._forget(key)
-                if uid in self._cluster.reserved:  # others need not follow the claim, or reach the device, where it was
-                    self._cluster.help_dependents()
+                if (
+                    uid in self._cluster.counted.reserved
+                ):  # others need not follow the claim, or reach the device, where it was
+                    self._cluster.reader.help_dependents()
 
     def _forget(self, key: Key) -> None:
         promise = self._promises.pop(key, None)
@@ -289,7 +291,7 @@ class DeviceClaims(FollowedSource):
             self._freed.set()
         self._stale.update(self._devices.nodes_of(before ^ after))
         if old is None or new is None or old.status.allocation != new.status.allocation:
-            self._cluster.help_dependents()
+            self._cluster.reader.help_dependents()
 
     def _slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         changed = self._devices.change(old, new)
@@ -297,7 +299,7 @@ class DeviceClaims(FollowedSource):
             self._counts.forget(node)
         self._stale.update(changed)
         self._taken_now = None
-        self._cluster.help_dependents()
+        self._cluster.reader.help_dependents()
 
     def _class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
         if new is None:
@@ -305,7 +307,7 @@ class DeviceClaims(FollowedSource):
             self.classes.pop(old.metadata.name, None)
         else:
             self.classes[new.metadata.name] = new
-        self._cluster.help_dependents()
+        self._cluster.reader.help_dependents()
 
 
 ANYWHERE: NodeTerms = (NodeTerm(),)

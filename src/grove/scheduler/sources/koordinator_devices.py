@@ -146,7 +146,7 @@ class KoordinatorDevices(FollowedSource):
     def _mix(self, want: CardRequest) -> None:
         if not want.is_plain and not self._mixed:
             self._mixed = True
-            self._cluster.read_anew()
+            self._cluster.reader.read_anew()
 
     # The life of a placement
 
@@ -224,7 +224,7 @@ class KoordinatorDevices(FollowedSource):
         if before is None or new is None or faulty != self._faulty:
             self._faulty = faulty
             self._stale.update(self._nodes)
-            self._cluster.read_anew()
+            self._cluster.reader.read_anew()
         self._cluster.changes.relief.add(name)
         self._cluster.changes.wake()
 

@@ -44,15 +44,9 @@ MOST_UNUSED = 16
 log = structlog.get_logger(__name__)
 
 
-class FollowedCluster(Protocol):
-    """What a source may read and call of the loop: the cluster as it is followed, and what a change of it means."""
+class PodNodes(Protocol):
+    """Which pods have which nodes."""
 
-    cache: Cache
-    snapshot: Snapshot
-    changes: Changes
-    sources: NodeSources
-    pods: Store[Pod]
-    nodes: Store[Node]
     reserved: dict[str, str]
     """Node by uid of pods that have a placement and no binding yet."""
 
@@ -60,9 +54,9 @@ class FollowedCluster(Protocol):
         """The node where a pod is, or that is reserved for it."""
         ...
 
-    def meets(self, terms: NodeTerms, node: str) -> bool:
-        """Whether a node exists and meets terms."""
-        ...
+
+class PodReading(Protocol):
+    """What to call when something changed that waiting pods depend on."""
 
     def read_again(self, key: Key) -> None:
         """What a waiting pod asks for may have changed."""
@@ -74,6 +68,27 @@ class FollowedCluster(Protocol):
 
     def help_dependents(self) -> None:
         """Objects changed that waiting pods depend on: those pods are read again, and their units are tried."""
+        ...
+
+
+class FollowedCluster(Protocol):
+    """What a source may read and call of the loop."""
+
+    cache: Cache
+    snapshot: Snapshot
+    changes: Changes
+    sources: NodeSources
+    pods: Store[Pod]
+    nodes: Store[Node]
+
+    @property
+    def counted(self) -> PodNodes: ...
+
+    @property
+    def reader(self) -> PodReading: ...
+
+    def meets(self, terms: NodeTerms, node: str) -> bool:
+        """Whether a node exists and meets terms."""
         ...
 
 

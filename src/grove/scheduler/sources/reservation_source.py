@@ -205,9 +205,9 @@ class ReservationSource(FollowedSource):
             held.users.pop(uid, None)
             self._stale.add(held.node)
             self._hold(held)
-            if uid in self._cluster.reserved:  # who was read meanwhile knows nothing of what it leaves
+            if uid in self._cluster.counted.reserved:  # who was read meanwhile knows nothing of what it leaves
                 self._forget_slots()
-                self._cluster.read_anew()
+                self._cluster.reader.read_anew()
 
     def prepare(self, pod: PodFacts, deadline_s: float) -> Awaitable[str] | None:
         promise = self._promised.get(pod.uid)
@@ -279,7 +279,7 @@ class ReservationSource(FollowedSource):
         if is_over or before is None or new is None or _said(before.reservation) != _said(new):
             self._forget_slots()
             self._stale.update(one.node for one in self._held.values())
-            self._cluster.read_anew()
+            self._cluster.reader.read_anew()
         self._set_timer()
 
     def _forget_slots(self) -> None:
@@ -345,7 +345,7 @@ class ReservationSource(FollowedSource):
             self._stale.add(held.node)
             if not held.once:
                 self._forget_slots()
-                self._cluster.read_anew()
+                self._cluster.reader.read_anew()
             self.status.touch(held.name)
 
     def _set_timer(self) -> None:

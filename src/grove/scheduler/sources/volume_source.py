@@ -113,7 +113,7 @@ class VolumeSource(FollowedSource):
         """Says so if a claim that only one pod may use is used by one that runs, or has its place."""
         for claim in filter(is_for_one_pod, self._claims_of(pod)):
             users = (one for one in self._users(claim.metadata.key) if one.metadata.uid != pod.metadata.uid)
-            if any(self._cluster.node_of(one) or one.metadata.uid in self._alone for one in users):
+            if any(self._cluster.counted.node_of(one) or one.metadata.uid in self._alone for one in users):
                 return f'persistentvolumeclaim "{claim.metadata.name}" is for one pod only, and another one uses it'
         return ""
 
@@ -160,7 +160,7 @@ class VolumeSource(FollowedSource):
         if alone and not (used := self._used_by_another(pod)):
             self._alone.add(pod.metadata.uid)
             for other in (one for key in alone for one in self._users(key)):
-                self._cluster.read_again(other.metadata.key)
+                self._cluster.reader.read_again(other.metadata.key)
         return used if alone else ""
 
     def release(self, uid: str) -> None:
@@ -168,8 +168,8 @@ class VolumeSource(FollowedSource):
         had_volumes = self._promises.release(uid)
         if uid in self._alone or had_volumes:
             self._alone.discard(uid)
-            if uid in self._cluster.reserved:  # others may have what it was promised
-                self._cluster.help_dependents()
+            if uid in self._cluster.counted.reserved:  # others may have what it was promised
+                self._cluster.reader.help_dependents()
         node = self._place.pop(uid, None)
         if node is not None:
             self._coming[node].pop(uid)
@@ -237,12 +237,12 @@ class VolumeSource(FollowedSource):
             self.release(pod.metadata.uid)
         # One that ends may leave a claim to another that only one may use.
         if old is not None and (new is None or new.is_finished) and any(map(is_for_one_pod, self._claims_of(old))):
-            self._cluster.help_dependents()
+            self._cluster.reader.help_dependents()
 
     def _object_changed(self, old: Object | None, new: Object | None) -> None:
         if old != new:
             self._news.set()
-            self._cluster.help_dependents()
+            self._cluster.reader.help_dependents()
 
     def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
         self._object_changed(old, new)
@@ -273,7 +273,7 @@ class VolumeSource(FollowedSource):
         if set(self._drivers) != known:
             self._stale.update(node.metadata.name for node in self._cluster.nodes.list())
         self._stale.add(name)
-        self._cluster.help_dependents()
+        self._cluster.reader.help_dependents()
 
 
 def _claim_keys(pod: Pod) -> list[Key]:

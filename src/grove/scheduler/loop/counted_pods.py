@@ -1,0 +1,154 @@
+"""Pods as the snapshot counts them on nodes: from the moment a node is reserved for a pod until the pod is gone.
+
+A bind that was answered counts as bound, although the watch may show it later. `refresh` brings what sources
+count on nodes up to date.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from grove.api.core import Node, Pod
+from grove.api.meta import Key
+from grove.kube.store import Store
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.evict.running import RunningIndex
+from grove.scheduler.model.facts import NodeFacts, PodFacts
+from grove.scheduler.model.reading import read_node
+from grove.scheduler.model.seams import Refusal
+from grove.scheduler.policy.cluster_changes import Changes
+from grove.scheduler.policy.gang_state import GangState
+from grove.scheduler.sources.node_sources import NodeSources
+
+NODES_A_SLICE = 8
+"""Nodes that are recounted before the event loop goes on."""
+HELD = "held:"
+"""Before the uid of a replaced pod: what the snapshot counts for the pod that will replace it."""
+
+
+class CountedPods:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        sources: NodeSources,
+        changes: Changes,
+        pods: Store[Pod],
+        nodes: Store[Node],
+        gangs: dict[str, GangState],
+        *,
+        bandwidth_label: str,
+    ) -> None:
+        self._snapshot, self._sources, self._changes = snapshot, sources, changes
+        self._pods, self._nodes, self._gangs = pods, nodes, gangs
+        self._bandwidth_label = bandwidth_label
+        self.reserved: dict[str, str] = {}
+        """Node by uid of pods that have a placement and no binding yet."""
+        self.confirmed: dict[str, str] = {}
+        """The same, for bindings that were answered and not seen yet."""
+        self.running = RunningIndex()
+
+    def node_of(self, pod: Pod) -> str:
+        """The node where a pod is, or that is reserved for it."""
+        uid = pod.metadata.uid
+        return pod.spec.node_name or self.reserved.get(uid, "") or self.confirmed.get(uid, "")
+
+    def bound_node(self, pod: Pod) -> str:
+        """The node where a pod is bound, by the cache or by the answer to our own bind."""
+        return pod.spec.node_name or self.confirmed.get(pod.metadata.uid, "")
+
+    # Pods
+
+    def take(self, pods: Sequence[PodFacts], going: Iterable[PodFacts] = ()) -> Refusal | None:
+        """Has every source set aside what pods need on the nodes chosen for them, or none: then says which node.
+
+        What pods in `going` use counts as free.
+        """
+        with self._sources.without(going):
+            refused = self._sources.take(pods)
+            if refused is None:
+                self.refresh()
+            return refused
+
+    def reserve(self, pods: Collection[PodFacts]) -> None:
+        """Counts pods on the nodes chosen for them, before the API server is asked to bind them."""
+        for pod in pods:
+            self.reserved[pod.uid] = pod.node
+            if (gang := self._gangs.get(pod.gang)) is not None:
+                taken = gang.take_replaced(pod.group, pod.node)
+                if taken is not None:
+                    self._snapshot.remove_pod(f"{HELD}{taken.uid}")
+            self.put(self._sources.without_counted(pod))
+
+    def release(self, uid: str) -> None:
+        """Takes a reservation back, unless the pod is known to be bound."""
+        if uid in self.confirmed:
+            self.reserved.pop(uid, None)
+            return
+        self._sources.give_back(uid)
+        node = self.reserved.pop(uid, None)
+        if node is not None:
+            self.drop(uid)
+            self._changes.relief.add(node)
+            self._changes.wake()
+
+    def confirm(self, key: Key, uid: str, node: str) -> None:
+        """A bind was answered with success. The watch may have shown more already."""
+        pod = self._pods.get(key)
+        if pod is None or pod.metadata.uid != uid:
+            self.release(uid)
+        elif not pod.spec.node_name:
+            self.confirmed[uid] = node
+
+    def put(self, pod: PodFacts) -> None:
+        """Counts a pod on its node, instead of what was known of it."""
+        before = self._snapshot.find_pod(pod.uid)
+        self._snapshot.add_pod(pod)
+        self.running.add(pod)
+        self._changes.pod_moved(before, pod)
+
+    def drop(self, uid: str) -> None:
+        """Counts a pod no more."""
+        before = self._snapshot.find_pod(uid)
+        self.running.remove(uid)
+        self._snapshot.remove_pod(uid)
+        self._changes.pod_moved(before, None)
+
+    # Nodes
+
+    def read_node(self, node: Node) -> NodeFacts:
+        """The facts of a node, what the sources count on it among what it has."""
+        facts = read_node(node, self._bandwidth_label)
+        more = self._sources.amounts(facts.name)
+        return replace(facts, allocatable={**facts.allocatable, **more}) if more else facts
+
+    def lose_node(self, name: str) -> None:
+        """A node is gone, and with it whatever its pods stood in the way of elsewhere."""
+        row = self._snapshot.nodes.row_of.get(name)
+        for pod in self._snapshot.pods_on(row) if row is not None else ():
+            self._changes.pod_moved(pod, None)
+        self._snapshot.remove_node(name)
+        self._changes.relief.add(name)  # no pod fits there, but what its pods had of a quota is free
+        self._changes.neighbours_changed()  # fewer domains to be spread over
+
+    def refresh(self) -> None:
+        """Brings what sources count on nodes up to date."""
+        for name in self._sources.refresh():
+            self._recount(name)
+
+    async def refresh_in_slices(self) -> bool:
+        """The same, a few nodes at a time, for a new kind of request is counted on all nodes. Whether events came
+        meanwhile."""
+        self._sources.forget_kinds()
+        stale = self._sources.refresh()
+        for number, name in enumerate(stale, 1):
+            self._recount(name)
+            if number % NODES_A_SLICE == 0:
+                await asyncio.sleep(0)
+        return len(stale) >= NODES_A_SLICE
+
+    def _recount(self, name: str) -> None:
+        node = self._nodes.get(Key("", name))
+        if node is not None and name in self._snapshot.nodes.row_of:
+            self._snapshot.add_node(self.read_node(node))
