@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from grove.api.meta import Condition, Conditions, find_condition
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
+
+# Every kind, by the rules of kstatus: one of the three is True
+READY = "Ready"
+RECONCILING = "Reconciling"
+"""True while the object is on its way to Ready; else absent."""
+STALLED = "Stalled"
+"""True while only a person can help; else absent."""
 
 # PodClique and PodCliqueScalingGroup
 MIN_AVAILABLE_BREACHED = "MinAvailableBreached"
@@ -64,7 +72,6 @@ POD_GANG_PODS_CREATED = "PodGangPodsCreated"
 ALL_PODS_EXIST = "all pods exist"
 """Said by the operator, or by grove-scheduler in its first status of a gang: then in the same words."""
 SCHEDULED = "Scheduled"
-READY = "Ready"
 UNHEALTHY = "Unhealthy"
 DISRUPTION_TARGET = "DisruptionTarget"
 NODES_HELD = "NodesHeld"
@@ -198,3 +205,34 @@ def without_condition(conditions: Conditions, type_: str) -> Conditions:
     if find_condition(conditions, type_) is None:
         return conditions
     return tuple(c for c in conditions if c.type != type_)
+
+
+class Standing(NamedTuple):
+    """How far an object is, as tools that wait for it read it."""
+
+    state: Literal["Ready", "Reconciling", "Stalled"]
+    reason: str
+    message: str
+
+
+def with_standing(
+    conditions: Conditions, standing: Standing, now: datetime, observed_generation: int | None = None
+) -> Conditions:
+    """The conditions with `Ready`, and with the one of `Reconciling` and `Stalled` that is True."""
+    state, reason, message = standing
+    ready = TRUE if state == READY else FALSE
+    conditions = with_condition(conditions, READY, ready, reason, message, now, observed_generation)
+    return with_why_not_ready(conditions, standing, now, observed_generation)
+
+
+def with_why_not_ready(
+    conditions: Conditions, standing: Standing, now: datetime, observed_generation: int | None = None
+) -> Conditions:
+    """The conditions with the one of `Reconciling` and `Stalled` that is True; `Ready` stays as it is."""
+    for type_ in (RECONCILING, STALLED):
+        if type_ == standing.state:
+            _, reason, message = standing
+            conditions = with_condition(conditions, type_, TRUE, reason, message, now, observed_generation)
+        else:
+            conditions = without_condition(conditions, type_)
+    return conditions

@@ -243,6 +243,12 @@ class Pod(Object):
         found = find_condition(self.status.conditions, "PodScheduled")
         return found is not None and found.status == "False" and found.reason == "SchedulingGated"
 
+    @property
+    def is_unschedulable(self) -> bool:
+        """The scheduler's own word for it: PodScheduled=False with reason Unschedulable."""
+        found = find_condition(self.status.conditions, "PodScheduled")
+        return found is not None and found.status == "False" and found.reason == "Unschedulable"
+
     def has_gate(self, name: str) -> bool:
         return any(gate.name == name for gate in self.spec.scheduling_gates)
 

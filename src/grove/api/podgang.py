@@ -9,9 +9,22 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, ClassVar
 
-from grove.api.meta import Condition, Object, Resource, Struct, doc
+from grove.api.conditions import (
+    FALSE,
+    READY,
+    SCHEDULED,
+    TRUE,
+    Standing,
+    with_why_not_ready,
+)
+from grove.api.meta import Condition, Conditions, Object, Resource, Struct, doc, find_condition
 
 PENDING, STARTING, RUNNING = "Pending", "Starting", "Running"
+
+MINIMUM_READY, MINIMUM_NOT_READY, MINIMUM_NOT_PLACED = "MinimumReady", "MinimumNotReady", "MinimumNotPlaced"
+_NOT_PLACED = Standing("Reconciling", MINIMUM_NOT_PLACED, "some groups have fewer pods on nodes than their minimum")
+_NOT_READY = Standing("Reconciling", MINIMUM_NOT_READY, "some groups have fewer ready pods than their minimum")
+_IS_READY = Standing("Ready", MINIMUM_READY, "every group has its minimum ready")
 
 
 class NamespacedName(Struct):
@@ -99,3 +112,21 @@ class PodGang(Object):
             *(one.topology_constraint for one in spec.podgroups),
         )
         return any(one is not None and one.required for one in constraints)
+
+
+def with_gang_standing(conditions: Conditions, now: datetime, stalled: Standing | None = None) -> Conditions:
+    """The conditions of a gang with the one of `Reconciling` and `Stalled` that follows; a new gang has neither.
+
+    They have no observedGeneration: the spec of a gang changes with every pod that is replaced, and a condition with an
+    older generation makes `kubectl wait` wait.
+    """
+    ready, scheduled = (find_condition(conditions, type_) for type_ in (READY, SCHEDULED))
+    if ready is None and scheduled is None and stalled is None:
+        return conditions
+    if ready is not None and ready.status == TRUE:
+        standing = _IS_READY
+    elif scheduled is not None and scheduled.status == FALSE:
+        standing = stalled or _NOT_PLACED
+    else:
+        standing = stalled or _NOT_READY
+    return with_why_not_ready(conditions, standing, now)

@@ -281,6 +281,7 @@ def test_progress_is_derived_where_the_scheduler_says_nothing(
         "Initialized": "True",
         "Scheduled": scheduled,
         "Ready": ready,
+        **({"Reconciling": "True"} if ready == "False" else {}),
     }
 
 

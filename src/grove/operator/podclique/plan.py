@@ -20,6 +20,7 @@ from grove.operator.podclique.pods import PodPlan, plan_pods
 from grove.operator.podclique.rollout import CliqueStep, next_clique_step
 from grove.operator.podclique.status import ObservedClique, clique_status
 from grove.operator.shared.outcome import UNKNOWN_SCHEDULER, Notice, Outcome, appeared
+from grove.operator.shared.readiness import clique_standing, judged
 from grove.operator.shared.rollout import lost_all_scheduled
 from grove.operator.shared.status_batching import clique_news
 from grove.operator.shared.termination import max_gang_restarts, with_clique_memory
@@ -74,7 +75,10 @@ class CliquePlan:
         # Pods of an earlier incarnation that could not be deleted: the restart has not taken place yet.
         incarnation = clique.status.incarnation if self.step.restart else self.step.incarnation
         is_limited = max_gang_restarts(seen.pcs) is not None
-        return with_clique_memory(clique, after, incarnation, self.now, is_limited=is_limited)
+        after = with_clique_memory(clique, after, incarnation, self.now, is_limited=is_limited)
+        unfit = sum(pod.is_unschedulable and not pod.metadata.is_deleting for pod in seen.pods)
+        standing = clique_standing(clique.spec, after, unfit, is_scaled=seen.unit.is_scaled)
+        return judged(after, standing, clique.metadata.generation, self.now)
 
     def is_news(self, after: PodCliqueStatus) -> bool:
         """Whether somebody waits for this status; else it may wait for more to report."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from grove.api import labels
-from grove.api.conditions import ErrorCode, EventReason
+from grove.api.conditions import ErrorCode, EventReason, with_standing
 from grove.api.core import HorizontalPodAutoscaler, Pod, ResourceClaim, Secret
 from grove.api.hashes import generation_hash
 from grove.api.meta import Json, Key, Object
@@ -42,6 +42,7 @@ from grove.operator.shared.cluster.sets import SET, differ, set_key
 from grove.operator.shared.diff import finalizer_patch, status_patch
 from grove.operator.shared.layout import find_replica, is_group_available
 from grove.operator.shared.outcome import UNKNOWN_SCHEDULER, Outcome, outcome_of, with_outcome
+from grove.operator.shared.readiness import NEW_SET
 from grove.operator.shared.rollout import is_open
 from grove.operator.shared.status_batching import PROGRESS_S, SETTLE_S
 
@@ -128,8 +129,10 @@ class PodCliqueSetController:
             pcs = self._cache.wrote(await client.patch(PodCliqueSet, meta.name, patch, meta.namespace))
         if not pcs.status.current_generation_hash:
             # Before the children: their status names it, and would be written again if it came later.
-            status = {"status": {"currentGenerationHash": self._first_hash(pcs)}}
-            answer = await client.patch(PodCliqueSet, meta.name, status, meta.namespace, subresource="status")
+            said = with_standing(pcs.status.conditions, NEW_SET, self._deps.clock.now(), meta.generation)
+            first = structs.replace(pcs.status, current_generation_hash=self._first_hash(pcs), conditions=said)
+            patch = status_patch(pcs.status, first)
+            answer = await client.patch(PodCliqueSet, meta.name, patch or {}, meta.namespace, subresource="status")
             pcs = self._cache.wrote(answer, echo=True)
         return await self._take_over(pcs) if self._sets.awaits_takeover(pcs) else pcs
 

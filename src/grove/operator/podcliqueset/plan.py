@@ -39,6 +39,7 @@ from grove.operator.shared.children import (
 )
 from grove.operator.shared.layout import find_replica, replica_of
 from grove.operator.shared.outcome import Notice, Outcome, appeared, with_outcome
+from grove.operator.shared.readiness import judged, set_standing
 from grove.operator.shared.startup import has_start_order, mounts_secret, mounts_token
 from grove.operator.shared.status_batching import set_news, set_turned
 from grove.operator.shared.termination import Terminations, set_replicas_to_restart, with_set_restarts
@@ -161,7 +162,8 @@ class SetPlan:
         seen, generation = self.observed, self.observed.pcs.metadata.generation
         after = with_outcome(self.of_parts, seen.pcs.status, outcome, self.now, (*seen.cliques, *seen.groups))
         conditions = with_features_condition(after.conditions, outcome.missing, generation, self.now)
-        return structs.replace(after, conditions=conditions)
+        after = structs.replace(after, conditions=conditions)
+        return judged(after, set_standing(seen.pcs, after, seen.cliques, seen.groups, outcome), generation, self.now)
 
     def is_news(self, after: PodCliqueSetStatus) -> bool:
         """Whether somebody waits for this status; else it may wait for more to report."""

@@ -21,21 +21,29 @@ from grove.api.conditions import (
     SCHEDULER_OBJECTS_READY,
     TOPOLOGY_NOT_HONOURED,
     TRUE,
+    Standing,
     with_condition,
     without_condition,
 )
 from grove.api.meta import Condition, Conditions, find_condition, is_true
 from grove.api.pod import PodHealth, pod_health
-from grove.api.podgang import PENDING, RUNNING, STARTING, PodGang, PodGangStatus
+from grove.api.podgang import (
+    MINIMUM_NOT_PLACED,
+    MINIMUM_NOT_READY,
+    MINIMUM_READY,
+    PENDING,
+    RUNNING,
+    STARTING,
+    PodGang,
+    PodGangStatus,
+    with_gang_standing,
+)
 from grove.backends import base
 from grove.backends.base import Backend, GangObjectsState
 from grove.operator.podgang.gangs import WantedGang, pods_in_gang
 from grove.operator.shared.layout import PodsOf
 
 GANG_PLACED = "MinimumPlaced"
-GANG_WAITS = "MinimumNotPlaced"
-GANG_READY = "MinimumReady"
-GANG_NOT_READY = "MinimumNotReady"
 SHOWN = 3
 """Gangs that a condition of the set names; it says how many more there are."""
 
@@ -61,6 +69,8 @@ def gang_status(
         status = msgspec.structs.replace(status, conditions=conditions)
     if not backend.reports_gang_status:
         status = _with_derived_progress(status, gang, pods_of, now)
+        conditions = with_gang_standing(status.conditions, now, _refused_by(state))
+        status = msgspec.structs.replace(status, conditions=conditions)
     return status if status.phase else msgspec.structs.replace(status, phase=PENDING)
 
 
@@ -95,7 +105,7 @@ def _with_derived_progress(status: PodGangStatus, gang: PodGang, pods_of: PodsOf
         status.conditions,
         SCHEDULED,
         FALSE if unplaced else TRUE,
-        GANG_WAITS if unplaced else GANG_PLACED,
+        MINIMUM_NOT_PLACED if unplaced else GANG_PLACED,
         f"not on nodes yet: {', '.join(unplaced)}" if unplaced else "every group has its minimum on nodes",
         now,
     )
@@ -103,7 +113,7 @@ def _with_derived_progress(status: PodGangStatus, gang: PodGang, pods_of: PodsOf
         conditions,
         READY,
         FALSE if unready else TRUE,
-        GANG_NOT_READY if unready else GANG_READY,
+        MINIMUM_NOT_READY if unready else MINIMUM_READY,
         f"not ready yet: {', '.join(unready)}" if unready else "every group has its minimum ready",
         now,
     )
@@ -119,6 +129,13 @@ def is_trouble(said: Condition) -> bool:
     if said.type == TOPOLOGY_NOT_HONOURED:
         return said.status == TRUE
     return said.reason not in _ON_ITS_WAY
+
+
+def _refused_by(state: GangObjectsState | None) -> Standing | None:
+    """Why another scheduler does not place the gang before a person acts; None if it may."""
+    if state is None or state.ready or state.reason in _ON_ITS_WAY:
+        return None
+    return Standing("Stalled", state.reason, state.message)
 
 
 def with_topology_condition(status: PodGangStatus, spread: str, now: datetime) -> PodGangStatus:

@@ -18,6 +18,7 @@ from grove.operator.scalinggroup.rollout import next_group_replicas
 from grove.operator.scalinggroup.status import ObservedGroup, group_status
 from grove.operator.shared.children import wanted_members
 from grove.operator.shared.outcome import Notice, Outcome, appeared, with_outcome
+from grove.operator.shared.readiness import group_standing, judged
 from grove.operator.shared.rollout import find_restart, known_restarts, lost_all_scheduled, replica_incarnation
 from grove.operator.shared.status_batching import group_news
 from grove.operator.shared.termination import (
@@ -59,7 +60,9 @@ class GroupPlan:
         return self.observed.group.status.replica_restarts != self.of_parts.replica_restarts
 
     def status(self, outcome: Outcome) -> PodCliqueScalingGroupStatus:
-        return with_outcome(self.of_parts, self.observed.group.status, outcome, self.now, self.observed.members)
+        group, members = self.observed.group, self.observed.members
+        after = with_outcome(self.of_parts, group.status, outcome, self.now, members)
+        return judged(after, group_standing(group, after, members, outcome), group.metadata.generation, self.now)
 
     def is_news(self, after: PodCliqueScalingGroupStatus) -> bool:
         """Whether somebody waits for this status; else it may wait for more to report."""

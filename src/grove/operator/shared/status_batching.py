@@ -104,6 +104,10 @@ _SLOW_TO_JUDGE = frozenset(
 """Conditions that come while things start, and say no more than that they do: their first appearance is no news."""
 
 
+_FOLLOW = frozenset({conditions.READY, conditions.RECONCILING, conditions.STALLED})
+"""Conditions that are decided from the rest of the status: what makes them turn is news itself, or can wait."""
+
+
 def clique_news(spec: PodCliqueSpec, before: PodCliqueStatus, after: PodCliqueStatus) -> bool:
     need, wanted = floor(spec), spec.replicas
     was_enough, is_enough = before.ready_replicas >= need, after.ready_replicas >= need
@@ -206,6 +210,7 @@ def gang_news(before: PodGangStatus, after: PodGangStatus, *, scheduler_reports:
 
 def _turned(before: Conditions, after: Conditions) -> bool:
     """Whether some condition turned, came or went, other than by saying for the first time that things just start."""
+    before, after = (tuple(one for one in found if one.type not in _FOLLOW) for found in (before, after))
     for condition in after:
         old = find_condition(before, condition.type)
         if old is None:

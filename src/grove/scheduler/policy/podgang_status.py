@@ -9,17 +9,25 @@ import msgspec
 
 from grove.api import conditions as words
 from grove.api import labels
-from grove.api.conditions import with_condition, without_condition
+from grove.api.conditions import Standing, with_condition, without_condition
 from grove.api.meta import Condition, Json, find_condition, rfc3339
-from grove.api.podgang import PENDING, RUNNING, STARTING, HeldCapacity, PodGang, PodGangStatus
+from grove.api.podgang import (
+    MINIMUM_NOT_READY,
+    MINIMUM_READY,
+    PENDING,
+    RUNNING,
+    STARTING,
+    HeldCapacity,
+    PodGang,
+    PodGangStatus,
+    with_gang_standing,
+)
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gang_life import Life
-from grove.scheduler.policy.gang_state import NO_PLACE, PLACED, PODS_LOST, GangState, Verdict
+from grove.scheduler.policy.gang_state import INVALID, NO_PLACE, PLACED, PODS_LOST, GangState, Verdict
 
 PREEMPTED = "PreemptedByHigherPriority"
-MINIMUM_READY = "MinimumReady"
-MINIMUM_NOT_READY = "MinimumNotReady"
 LONGEST = 1024
 
 
@@ -77,6 +85,10 @@ def wanted_status(
     conditions = _with_plans(conditions, gang.life, now, say)
     for older in (words.FORMER_PLACE, words.SEATS_KEPT):
         conditions = without_condition(conditions, older)
+    stalled = None
+    if verdict is not None and verdict.reason == INVALID:
+        stalled = Standing("Stalled", INVALID, say(verdict.why)[:LONGEST])
+    conditions = with_gang_standing(conditions, now, stalled)
     score = gang.score if stands and gang.score is not None else before.placement_score
     after = PodGangStatus(phase=phase, conditions=conditions, placement_score=score, capacity_holds=holds)
     return after if says_nothing(before, after) else _with_initialized(after, gang, now)
