@@ -60,7 +60,7 @@ async def test_every_page_has_its_words_and_makes_no_complaint(opened: Opened, w
     await over(tour)
     words = {
         "tour": "A gang that does not fit", "fleet": "How large a gang still fits", "sets": "wide",
-        "set/default/chat": "chat-0-prefill-0", "why/default/wide": "cannot fit", "queue": "wide-0",
+        "set/default/chat": "chat-0-prefill-0", "why/default/wide": "waiting", "queue": "wide-0",
         "plan": "Nothing is written.", "object/Node/-/z0-b0-r0-n0": "nvidia.com/gpu",
     }  # fmt: skip
     for path in PAGES:

@@ -88,7 +88,7 @@ async def test_every_page_shows_what_the_command_line_prints(world: World, real_
         sets = {one["name"]: one for one in await printed(real_plane, world, "status")}
         await tab.go("sets")
         await tab.page.fill("#search", space)
-        await tab.page.locator("tr", has_text="cannot fit").first.wait_for()
+        await tab.page.locator("tr", has_text="waiting").first.wait_for()
         assert {
             row["Name"]: (row["State"], row["Available"], row["Pods ready"], row["GPUs held"], row["Why"])
             for row in await cells(tab)

@@ -71,7 +71,7 @@ async def test_a_gang_that_cannot_fit_is_explained_with_changes_that_were_tried(
     answer = await explain_answer(world.client, world.namespace, "wide")
     assert answer.code == 4
     text = text_of(answer, 100, world)
-    assert text.splitlines()[0].startswith("wide-0: cannot fit · domain: no rack has room for NS/wide-0 (5 pods)")
+    assert text.splitlines()[0].startswith("wide-0: waiting · domain: no rack has room for NS/wide-0 (5 pods)")
     assert "    next: add 1 node like z0-b0-r0-n0 in" in text
     assert "      - delete it and apply it again with minAvailable: 4 (now 5) for worker" in text
     assert "        at spec.template.cliques[0].spec.minAvailable" in text
@@ -123,7 +123,7 @@ async def test_status_puts_the_worst_set_first(world: World) -> None:
     answer = await status_answer(world.client, world.namespace, "", world.now)
     assert answer.code == 4
     assert [(one.name, one.state, one.ready) for one in answer.data] == [
-        ("wide", "cannot fit", 0),
+        ("wide", "waiting", 0),
         ("fine", "running", 1),
     ]
     assert re.match(r"NAMESPACE +NAME +STATE +AVAILABLE +PODS +GPUS +AGE +WHY", text_of(answer, 160, world))
@@ -327,7 +327,8 @@ async def test_what_is_told_speaks_of_levels_not_of_labels_and_is_whole_in_a_pip
         capsys.readouterr()
         show(answer)
         said = capsys.readouterr().out
-        assert "comes closest, with room for wide-0-worker 4/5 pods" in said, name
+        if name in ("explain", "events"):
+            assert "comes closest, with room for wide-0-worker 4/5 pods" in said, name
         assert "\u2026" not in said, f"{name} is cut"
         assert "no rack has room" in said, name
         assert "topology.kubernetes.io/" not in said, f"{name} speaks of a label"

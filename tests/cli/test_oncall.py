@@ -95,7 +95,7 @@ def asked(manifest: Json, trouble: Trouble) -> tuple[Verdict, int, str, str]:
             queue = await queue_answer(world.client, "default", world.cluster.clock.now())
             line = queue.data[0].waits_for if queue.data else ""
             whole = found.data
-            first = whole["gangs"][0] if whole["gangs"] and whole["state"] != "unattended" else Verdict(
+            first = whole["gangs"][0] if whole["gangs"] and trouble is not without_scheduler else Verdict(
                 "x", whole["state"], whole["level"], whole["reason"], next=whole["next"]
             )  # fmt: skip
             return first, found.code, status.data[0].why, line
@@ -123,16 +123,16 @@ def asked(manifest: Json, trouble: Trouble) -> tuple[Verdict, int, str, str]:
             "kubectl label node NODE topology.kubernetes.io/rack=…", id="a level whose label no node has",
         ),
         pytest.param(
-            serving(2), limited, 3, "quota", "a ResourceQuota does not let its pods be created", "raise the quota",
+            serving(2), limited, 4, "quota", "a ResourceQuota does not let its pods be created", "raise the quota",
             id="a quota",
         ),
         pytest.param(
-            serving(serviceAccountName="absent"), nothing, 3, "create",
+            serving(serviceAccountName="absent"), nothing, 4, "create",
             "pods of x-0-w cannot be created: there is no ServiceAccount absent",
             "kubectl -n default create serviceaccount absent", id="a missing service account",
         ),
         pytest.param(
-            serving(priorityClassName="absent"), nothing, 3, "create",
+            serving(priorityClassName="absent"), nothing, 4, "create",
             "pods of x-0-w cannot be created: there is no PriorityClass absent", "create it",
             id="a missing priority class",
         ),
@@ -141,7 +141,7 @@ def asked(manifest: Json, trouble: Trouble) -> tuple[Verdict, int, str, str]:
             "create the secret token in its namespace", id="a missing secret",
         ),
         pytest.param(
-            serving(), without_scheduler, 3, "scheduler",
+            serving(), without_scheduler, 4, "scheduler",
             "grove-scheduler does not run (nobody leads: old last renewed its lease", "start grove-scheduler",
             id="no scheduler",
         ),

@@ -86,7 +86,7 @@ async def test_the_command_of_an_advice_makes_the_gang_run(
 async def scheduled(world: World) -> None:
     async def placed() -> bool:
         found = await explain_answer(world.client, world.namespace, "wide", now=world.now)
-        return bool(found.data["gangs"]) and all(one.state != "cannot fit" for one in found.data["gangs"])
+        return bool(found.data["gangs"]) and all(one.state != "waiting" for one in found.data["gangs"])
 
     await world.cluster.eventually(placed, 60)
 

@@ -92,11 +92,11 @@ async def test_the_screen_and_its_keys(world: World, real_plane: Any, width: int
     await world.refused("wide-0")
     terminal = Terminal(width, "-n", world.namespace, "--kubeconfig", str(real_plane.kubeconfig))
     try:
-        screen = await terminal.until("/wide", "cannot fit", "/chat", "running")
+        screen = await terminal.until("/wide", "waiting", "/chat", "running")
         assert max(map(len, screen.splitlines())) <= width
         assert "2 sets" in screen
         terminal.press("\r")
-        await terminal.until("explain", "wide-0: cannot fit", "esc back")
+        await terminal.until("explain", "wide-0: waiting", "esc back")
         terminal.press("\x1b")
         await terminal.until("enter explain")
         terminal.press("2")

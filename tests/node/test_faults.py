@@ -66,13 +66,13 @@ WRONG_PORT = {"httpGet": {"path": "/ready", "port": 9999}, "periodSeconds": 1, "
         pytest.param(
             engine("fail", "cannot open /models/tiny.gguf"),
             ("exit code 1", "cannot open /models/tiny.gguf"),
-            ("failing", "cannot open /models/tiny.gguf", "--previous"),
+            ("broken", "cannot open /models/tiny.gguf", "--previous"),
             id="the model file is missing",
         ),
         pytest.param(
             engine(image="nowhere.invalid/engine:1", imagePullPolicy="IfNotPresent"),
             ("nowhere.invalid/engine:1",),
-            ("failing", "nowhere.invalid/engine:1", "check the image"),
+            ("broken", "nowhere.invalid/engine:1", "check the image"),
             id="the image is not there",
         ),
         pytest.param(
@@ -111,7 +111,7 @@ async def test_an_engine_that_needs_a_name_says_so_while_dns_is_down_and_comes_u
     try:
         await client.create(PodCliqueSet, pcs("web", clique("engine", 1, **engine("need", name)), namespace=namespace))
         await shown(terminal, "tree web", "exit code 1")
-        await shown(terminal, "explain web", "failing", f"lookup {name}")
+        await shown(terminal, "explain web", "broken", f"lookup {name}")
         await on_page(page, f"lookup {name}")
     finally:
         nodes.unhold("coredns")

@@ -69,7 +69,7 @@ async def waiting(world: World, manifest: Json) -> list[Verdict]:
     await world.apply(manifest)
     await asyncio.sleep(20)
     found = await explain_answer(world.client, "default", "want", now=world.cluster.clock.now())
-    return [one for one in found.data["gangs"] if one.state == "cannot fit"]
+    return [one for one in found.data["gangs"] if one.state in ("waiting", "broken")]
 
 
 async def follow(world: World, manifest: Json, advice: Advice) -> None:

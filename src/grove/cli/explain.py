@@ -39,7 +39,8 @@ def explain(options: Options, name: str, watch: bool, scores: bool, settings: Pa
     """Why a set or a gang is not running: the dominant reason, its evidence, the next step, and what would help.
 
     NAME is that of a PodCliqueSet, a PodGang, a PodCliqueScalingGroup, a PodClique or a Pod. Changes that are named
-    were tried out on a copy of the cluster. Exit codes: 0 running, 3 waiting, 4 cannot fit.
+    were tried out on a copy of the cluster. Exit codes: 0 running or stopped, 3 starting, updating, paused or being
+    deleted, 4 waiting or broken, 5 degraded.
     """
     from grove.cli.settings import settings_in
 
@@ -101,25 +102,23 @@ async def scores_answer(
 def explanation_of(asked: Subject, found: Judged) -> Answer:
     from grove.show.explained import explanation
     from grove.show.gangs import gang_verdict
-    from grove.show.verdict import code_of
+    from grove.show.states import code_of
 
     whole = found.sets[0] if found.sets else None
     mine = {gang.metadata.name for gang in asked.gangs}
     verdicts = [one for one in (whole.gangs if whole else ()) if one.gang in mine]
     if whole is None:
         verdicts = [gang_verdict(asked.seen, gang, None) for gang in asked.gangs]
-    if asked.is_set and whole is not None:
+    if whole is not None and (asked.is_set or whole.unattended):
         code = whole.code
-    elif found.processes.operator.is_down or found.processes.scheduler.is_down:
-        code = WAITING
     else:
-        code = max((code_of(one.state) for one in verdicts), default=RUNNING)
+        code = code_of(one.state for one in verdicts)
     data: dict[str, Any] = {"name": asked.name, "kind": asked.kind, "gangs": verdicts}
     if whole is not None:
         data |= {"state": whole.state, "reason": whole.reason, "level": whole.level, "next": whole.next}
     if found.note:
         data["note"] = found.note
-    head = whole if asked.is_set or whole is None or whole.state == "unattended" else None
+    head = whole if asked.is_set or whole is None or whole.unattended else None
     return Answer(data, lambda width: explanation(head, verdicts, found.note, width), code)
 
 
@@ -219,7 +218,7 @@ async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, names
     from grove.scheduler.loop.diagnosis import LiveDiagnosis
     from grove.show.gangs import gang_verdict
     from grove.show.queue import line_of
-    from grove.show.verdict import code_of
+    from grove.show.states import code_of
 
     view = scheduler.view
     answers = LiveDiagnosis(view)
@@ -243,7 +242,8 @@ async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, names
     others = [one for one in judged if one.code and Key(one.namespace, one.name) not in told]
     queues = queue_rows(scheduler.quotas.policy, view.snapshot)
     down = next((one for one in (processes.operator, processes.scheduler) if one.is_down), None)
-    code = max((*(one.code for one in judged), *(code_of(one.state) for one in lines)), default=RUNNING)
+    alone = [line.state for line in lines if Key(line.namespace, line.name) not in verdicts]
+    code = code_of([*(one.state for one in judged), *alone])
 
     def paint(width: int) -> RenderableType:
         from rich.console import Group
@@ -257,7 +257,7 @@ async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, names
         table = queue_table(lines, width, now, everywhere=not namespace)
         return Group(*first, *tree, table, *(not_waiting(others, width) if down is None else ()))
 
-    return Answer(lines, paint, WAITING if down is not None else code)
+    return Answer(lines, paint, code or (WAITING if down is not None else RUNNING))
 
 
 async def queue_picture(source: Source) -> Answer | None:

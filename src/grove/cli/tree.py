@@ -72,7 +72,7 @@ def tree_picture(name: str, *, pods: bool = True) -> Picture:
 def picture_of(judgement: Judgement, *, pods: bool = True) -> Answer:
     grown = judgement.tree
     assert grown is not None
-    data = {"namespace": judgement.namespace, "verdict": judgement.state, "reason": judgement.reason}
+    data = {"namespace": judgement.namespace, "verdict": judgement.state, "reason": judgement.brief}
     return Answer(tree_data(grown) | data, lambda width: _paint(judgement, width, pods), judgement.code)
 
 
@@ -80,11 +80,12 @@ def _paint(judgement: Judgement, width: int, pods: bool) -> RenderableType:
     """The judgement in words, and the tree below it."""
     from rich.console import Group
 
-    from grove.show.explained import headline
+    from grove.show.explained import headline_of
     from grove.show.paint import tree_table
 
     assert judgement.tree is not None
-    first = [headline(judgement)] if judgement.code else []
+    one = judgement
+    first = [headline_of(one.name, one.state, one.level, one.brief)] if one.code else []
     return Group(*first, tree_table(judgement.tree, width, pods=pods))
 
 
@@ -149,6 +150,7 @@ async def status_answer(
 
 def status_of(found: Judged, seen: Seen, now: datetime, *, order: str, wide: bool, everywhere: bool) -> Answer:
     from grove.show.overview import overview, rows_of
+    from grove.show.states import code_of
 
     rows = rows_of(found.sets, seen, order)
 
@@ -156,7 +158,8 @@ def status_of(found: Judged, seen: Seen, now: datetime, *, order: str, wide: boo
         return overview(rows, found.processes, width, now, everywhere=everywhere, wide=wide)
 
     down = found.processes.operator.is_down or found.processes.scheduler.is_down
-    return Answer(rows, paint, max((one.code for one in found.sets), default=WAITING if down else RUNNING))
+    code = code_of(one.state for one in found.sets) or (WAITING if down else RUNNING)
+    return Answer(rows, paint, code)
 
 
 def status_picture(name: str, order: str, selector: str, *, wide: bool) -> Picture:

@@ -9,12 +9,11 @@ from rich.text import Text
 
 from grove.show.advice import Advice
 from grove.show.columns import indented
-from grove.show.gangs import FAILING, NO_FIT, RUNNING, STARTING, Verdict
-from grove.show.verdict import UNATTENDED, Judgement
+from grove.show.gangs import Verdict
+from grove.show.states import RUNNING, STYLES
+from grove.show.verdict import Judgement
 from grove.show.words import alike, listed, unnumbered
 
-STYLES = {RUNNING: "green", "scaled to zero": "dim", STARTING: "yellow", NO_FIT: "bold red", FAILING: "red",
-          UNATTENDED: "bold red", "updating": "cyan", "paused": "cyan", "deleting": "dim"}  # fmt: skip
 MOST_NAMED = 4
 
 
@@ -22,12 +21,12 @@ def explanation(head: Judgement | None, verdicts: Sequence[Verdict], note: str, 
     """`head` is the set as a whole, where that was asked about or matters most."""
     parts: list[RenderableType] = []
     troubles = [one for one in _together(verdicts) if one[0].state != RUNNING]
-    if len(troubles) == 1 and head is not None and head.state == troubles[0][0].state:
+    alone = head is not None and not head.unattended and [one[0].state for one in troubles] == [head.state]
+    if alone:
         head = None  # its one trouble says it all
     if head is not None:
         parts.append(headline(head))
-        alone = not verdicts or all(one.state == RUNNING for one in verdicts)
-        if alone or head.state == UNATTENDED:
+        if head.unattended or all(one.state == RUNNING for one in verdicts):
             parts += [line for one in head.evidence for line in indented(one, width, style="dim")]
             if head.next:
                 parts += indented(f"next: {head.next}", width)
@@ -52,7 +51,7 @@ def headline(one: Judgement) -> Text:
 
 def headline_of(name: str, state: str, level: str, reason: str) -> Text:
     head = Text().append(f"{name}: ", style="bold")
-    head.append(state, style=STYLES.get(state, "yellow"))
+    head.append(state, style=STYLES[state])
     if reason:
         head.append(f" · {level}: {reason}" if level else f" · {reason}")
     return head
@@ -65,6 +64,8 @@ def _told(together: Sequence[Verdict], width: int) -> list[RenderableType]:
     for line in one.evidence:
         if line != one.reason:
             parts += indented(line, width, style="dim")
+    if one.fate:
+        parts += indented(f"operator: {one.fate}", width, style="dim")
     if one.next:
         parts += indented(f"next: {one.next}", width)
     rest = [each for each in one.advice if each.sentence != one.next]

@@ -28,6 +28,8 @@ from grove.show.advice import Advice, advice_of
 from grove.show.held_capacity import held_sentence
 from grove.show.reasons import level_of, sentence
 from grove.show.seen import Seen
+from grove.show.standing import cliques_of, fate_of, gang_facts
+from grove.show.states import BROKEN, Facts, brief, state_of
 from grove.show.tree import STARTING as SILENT
 from grove.show.tree import State, Twig, tree_of
 from grove.show.words import refusal
@@ -35,7 +37,6 @@ from grove.show.words import refusal
 if TYPE_CHECKING:  # it brings the solver along, which most questions do not need
     from grove.scheduler.explain.explanation import Diagnosis
 
-RUNNING, STARTING, WAITING, FAILING, NO_FIT = "running", "starting", "waiting", "failing", "cannot fit"
 PREEMPTING = "Preempting"
 ROOM = "there is room for it; the scheduler has not placed it yet"
 NOT_HONOURED = "its pods span a required topology domain"
@@ -43,7 +44,10 @@ NOT_HONOURED = "its pods span a required topology domain"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`level` is where the cause lies; `advice` are verified changes, any one of which would do."""
+    """`level` is where the cause lies; `advice` are verified changes, any one of which would do.
+
+    `fate` is what the operator will do about a gang that is broken.
+    """
 
     gang: str
     state: str
@@ -53,23 +57,57 @@ class Verdict:
     next: str = ""
     advice: tuple[Advice, ...] = ()
     why: Reason | None = None
+    fate: str = ""
+
+    @property
+    def brief(self) -> str:
+        """The reason for a list, with what the operator will do where there is space for it."""
+        return brief(self.reason, fate=self.fate)
 
 
-def gang_verdict(seen: Seen, gang: PodGang, found: Diagnosis | None, leaves: Sequence[Twig] | None = None) -> Verdict:
-    """The dominant reason for one gang. Without a diagnosis what the scheduler wrote on the objects has to do.
+def because(
+    gang: str, level: str, reason: str, evidence: tuple[str, ...] = (), next: str = "",
+    advice: tuple[Advice, ...] = (), why: Reason | None = None,
+) -> Verdict:  # fmt: skip
+    """A story whose state is decided elsewhere."""
+    return Verdict(gang, "", level, reason, evidence, next, advice, why)
+
+
+def gang_verdict(
+    seen: Seen, gang: PodGang, found: Diagnosis | None, leaves: Sequence[Twig] | None = None, rollout: str = ""
+) -> Verdict:
+    """State and dominant reason of one gang. Without a diagnosis the reason is what the scheduler wrote on the objects.
 
     `leaves` are the cliques of the gang's set with their pods, where the caller has them already.
     """
-    name = gang.metadata.name
+    cliques = cliques_of(seen, gang)
+    own = own_leaves(seen, gang, cliques, leaves)
+    return told(seen, gang, found, own, dataclasses.replace(gang_facts(seen, gang, cliques, own), rollout=rollout))
+
+
+def told(seen: Seen, gang: PodGang, found: Diagnosis | None, own: Sequence[Twig], facts: Facts) -> Verdict:
+    """The verdict on a gang of which the facts are known."""
+    state, cliques = state_of(facts), cliques_of(seen, gang)
+    story = _story(seen, gang, found, own)
+    pcs = seen.find_set(Key(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
+    fate = fate_of(seen, pcs, cliques) if pcs is not None and state == BROKEN else ""
+    return dataclasses.replace(story, state=state, fate=fate)
+
+
+def own_leaves(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], leaves: Sequence[Twig] | None) -> list[Twig]:
+    mine = {one.metadata.name for one in cliques}
+    return [twig for twig in (leaves if leaves is not None else _clique_twigs(seen, gang)) if twig.name in mine]
+
+
+def _story(seen: Seen, gang: PodGang, found: Diagnosis | None, own: Sequence[Twig]) -> Verdict:
+    name, cliques = gang.metadata.name, cliques_of(seen, gang)
     levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
-    cliques = _cliques(seen, gang)
     refused = [(one, error) for one in cliques for error in one.status.last_errors]
     missing = [one for one in cliques if one.status.replicas < one.spec.replicas]
     if refused and missing:
         return not_created(name, refused[0][0], [error.description for _, error in refused])
-    placed = found.placed if found is not None else is_true(gang.status.conditions, words.SCHEDULED)
-    if placed:
-        return _as_placed(gang, _not_ready(seen, gang, cliques, leaves))
+    if is_true(gang.status.conditions, words.SCHEDULED) or (found is not None and found.placed):
+        return _as_placed(gang, _not_ready(seen, gang, cliques, own))
     kept = _kept_waiting(gang)
     if kept is not None:
         return kept
@@ -84,11 +122,11 @@ def _as_placed(gang: PodGang, verdict: Verdict) -> Verdict:
     if said is None or said.status != words.TRUE:
         return verdict
     evidence = (*verdict.evidence, f"topology: {said.message}")
-    if verdict.state != RUNNING:
+    if verdict.level:
         return dataclasses.replace(verdict, evidence=evidence)
     scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
     step = f"kubectl grove doctor says what {scheduler} needs; then delete the pods that stand apart"
-    return Verdict(verdict.gang, RUNNING, "topology", f"{verdict.reason}; {NOT_HONOURED}", evidence, step)
+    return because(verdict.gang, "topology", f"{verdict.reason}; {NOT_HONOURED}", evidence, step)
 
 
 def _kept_waiting(gang: PodGang) -> Verdict | None:
@@ -98,15 +136,15 @@ def _kept_waiting(gang: PodGang) -> Verdict | None:
     chosen = find_condition(conditions, words.NOMINATED)
     if chosen is not None and chosen.status == words.TRUE:
         step = "wait until they are gone; disruption budgets may hold them back"
-        return Verdict(name, WAITING, "preemption", chosen.message or chosen.reason, (), step)
+        return because(name, "preemption", chosen.message or chosen.reason, (), step)
     said = find_condition(conditions, words.SCHEDULED)
     if said is None or said.status == words.TRUE:
         return None
     if said.reason == words.NODES_HELD_FOR_OTHERS:
         step = "wait for those before it (kubectl grove queue), or raise its priorityClassName"
-        return Verdict(name, WAITING, "held", said.message, (), step)
+        return because(name, "held", said.message, (), step)
     if said.reason == PREEMPTING:
-        return Verdict(name, WAITING, "preemption", said.message, (), "wait until they are gone")
+        return because(name, "preemption", said.message, (), "wait until they are gone")
     return None
 
 
@@ -116,10 +154,10 @@ def not_created(name: str, clique: PodClique, errors: Sequence[str]) -> Verdict:
         step = "raise the quota, or scale something else down"
         said = next(refusal(error) for error in errors if "quota" in error)
         what = f"a ResourceQuota does not let its pods be created: {said}"
-        return Verdict(name, WAITING, "quota", what, evidence, step)
+        return because(name, "quota", what, evidence, step)
     cause, step = next(filter(None, map(_refusal, errors)), ("", "mend what the API server refuses"))
     what = f"pods of {clique.metadata.name} cannot be created" + (f": {cause}" if cause else "")
-    return Verdict(name, WAITING, "create", what, evidence, step)
+    return because(name, "create", what, evidence, step)
 
 
 _ACCOUNT = re.compile(r"service account ([^/\s]+)/([^:\s]+): .*not found")
@@ -170,12 +208,12 @@ MOST_NAMED = 3
 def _not_placed(seen: Seen, gang: PodGang, found: Diagnosis, levels: Sequence[tuple[str, str]]) -> Verdict:
     name, explanation = gang.metadata.name, found.explanation
     if found.gate is not None:
-        return Verdict(name, WAITING, "gate", sentence(found.gate), next=_gate_step(found.gate), why=found.gate)
+        return because(name, "gate", sentence(found.gate), next=_gate_step(found.gate), why=found.gate)
     assert explanation is not None
     unlabelled, shut = _nobody_selected(seen, gang), _shut_nodes(seen, gang)
     if explanation.fits:
         step = "if it stays so, kubectl grove doctor: is grove-scheduler running?"
-        return Verdict(name, WAITING, "gang", ROOM, next=step, why=explanation.why)
+        return because(name, "gang", ROOM, next=step, why=explanation.why)
     spoken = {key: level for level, key in levels}
     evidence = tuple(f"{level_of(one)}: {sentence(named(one, spoken))}" for one in explanation.findings)
     why = named(explanation.why, spoken)
@@ -197,7 +235,7 @@ def _not_placed(seen: Seen, gang: PodGang, found: Diagnosis, levels: Sequence[tu
     if unlabelled:
         evidence = (f"node: its pods select {unlabelled}, and no node has that label", *evidence)
         step = f"kubectl label node NODE {unlabelled}, or mend the nodeSelector of its pods"
-    return Verdict(name, NO_FIT, level, unsure + reason, (*evidence, *_held_for(gang)), step, advice, why)
+    return because(name, level, unsure + reason, (*evidence, *_held_for(gang)), step, advice, why)
 
 
 def _held_for(gang: PodGang) -> Iterator[str]:
@@ -232,19 +270,18 @@ def _as_written(seen: Seen, gang: PodGang) -> Verdict:
     told = find_condition(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
     if told is not None and told.status == words.FALSE:
         step = f"{scheduler} does not know the gang yet; docs/backends.md says what {told.reason} asks for"
-        return Verdict(name, WAITING, "gate", told.message or told.reason, (f"{scheduler}: {told.reason}",), step)
+        return because(name, "gate", told.message or told.reason, (f"{scheduler}: {told.reason}",), step)
     refusals = tuple(dict.fromkeys(_refusals(seen, gang)))
     if said is None:
         complete = find_condition(gang.status.conditions, words.INITIALIZED)
         if complete is None or complete.status != words.TRUE:
-            return Verdict(name, WAITING, "gate", "its pods are still being created")
+            return because(name, "gate", "its pods are still being created")
         step = "kubectl grove doctor" if scheduler == labels.GROVE_SCHEDULER else f"is {scheduler} running?"
         reason = refusals[0] if refusals else f"{scheduler} has not said anything about it yet"
-        return Verdict(name, WAITING, "gang", reason, refusals[1:], step)
-    state = NO_FIT if said.reason == "Unschedulable" else WAITING
+        return because(name, "gang", reason, refusals[1:], step)
     reason = said.message or said.reason
     evidence = (f"{scheduler}: {said.reason}", *refusals, *_held_for(gang))
-    return Verdict(name, state, "gang", reason, evidence, _tried_once(seen, gang, scheduler))
+    return because(name, "gang", reason, evidence, _tried_once(seen, gang, scheduler))
 
 
 def _tried_once(seen: Seen, gang: PodGang, scheduler: str) -> str:
@@ -263,29 +300,27 @@ def _refusals(seen: Seen, gang: PodGang) -> Iterator[str]:
             yield said.message
 
 
-def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], leaves: Sequence[Twig] | None) -> Verdict:
+def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], own: Sequence[Twig]) -> Verdict:
     name = gang.metadata.name
-    mine = {one.metadata.name for one in cliques}
-    own = [twig for twig in (leaves if leaves is not None else _clique_twigs(seen, gang)) if twig.name in mine]
     twigs = [pod for twig in own for pod in twig.children if pod.state is not State.LEAVING]
     sick = [twig for twig in twigs if twig.state is not State.READY]
     short = [twig for twig in own if twig.state is State.MISSING]
     if short and not any(twig.state is State.FAILED for twig in sick):
         evidence = tuple(f"{twig.name}: {twig.why}" for twig in short)
         step = "the operator is making them; if it stays so, kubectl grove doctor"
-        return Verdict(name, WAITING, "operator", f"{short[0].name}: {short[0].why}", evidence, step)
+        return because(name, "operator", f"{short[0].name}: {short[0].why}", evidence, step)
     if not sick:
         ready = sum(twig.count.ready for twig in own)
-        return Verdict(name, RUNNING, "", f"{many(ready, 'pod')} ready")
+        return because(name, "", f"{many(ready, 'pod')} ready")
     worst = min(sick, key=lambda twig: (twig.state, twig.name))
     evidence = tuple(_together(sick))
     if worst.state is State.FAILED:
         node = seen.node_of.get(worst.node)
         lost = bool(seen.nodes) and bool(worst.node) and (node is None or not node.is_ready)
         step = "recover the node, or kubectl delete node it" if lost else _remedy(worst)
-        return Verdict(name, FAILING, "node" if lost else "pod", worst.why, evidence, step)
+        return because(name, "node" if lost else "pod", worst.why, evidence, step)
     if worst.state is State.PENDING:
-        return Verdict(name, WAITING, "node", worst.why, evidence, "the gang stands; these pods are above its minimum")
+        return because(name, "node", worst.why, evidence, "the gang stands; these pods are above its minimum")
     blocked = [clique for clique in cliques if clique.spec.starts_after and _is_waiting(seen, clique)]
     if blocked:
         clique = blocked[0]
@@ -297,10 +332,10 @@ def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], leaves: 
         why = f"{clique.metadata.name} starts after {after}" + (
             "" if is_ready else f" is {clique.spec.start_condition}"
         )
-        return Verdict(name, STARTING, "dependency", why, evidence, step)
+        return because(name, "dependency", why, evidence, step)
     if all(twig.why == SILENT for twig in sick):
         return _complaints(seen, gang, worst.name, evidence)
-    return Verdict(name, STARTING, "pod", worst.why or "its pods are starting", evidence, "wait, or read their logs")
+    return because(name, "pod", worst.why or "its pods are starting", evidence, "wait, or read their logs")
 
 
 def _complaints(seen: Seen, gang: PodGang, pod: str, evidence: tuple[str, ...]) -> Verdict:
@@ -310,12 +345,12 @@ def _complaints(seen: Seen, gang: PodGang, pod: str, evidence: tuple[str, ...]) 
     said.sort(key=lambda one: str(one.last_timestamp or one.event_time or ""), reverse=True)
     if not said:
         step = f"wait, or kubectl describe pod {pod}"
-        return Verdict(name, STARTING, "pod", "its pods are starting", evidence, step)
+        return because(name, "pod", "its pods are starting", evidence, step)
     latest = said[0]
     warnings = dict.fromkeys(f"{one.involved_object.name}: {one.reason}: {one.message}" for one in said)
     step = _create_absent(latest.message) or f"kubectl describe pod {latest.involved_object.name}"
     reason = f"{latest.reason}: {latest.message}"
-    return Verdict(name, STARTING, "pod", reason, tuple(warnings)[:MOST_NAMED], step)
+    return because(name, "pod", reason, tuple(warnings)[:MOST_NAMED], step)
 
 
 def _remedy(pod: Twig) -> str:
@@ -367,8 +402,3 @@ def _clique_twigs(seen: Seen, gang: PodGang) -> list[Twig]:
 def leaves_of(twig: Twig) -> list[Twig]:
     """The cliques of a tree, with their pods."""
     return [twig] if twig.kind == "PodClique" else [leaf for child in twig.children for leaf in leaves_of(child)]
-
-
-def _cliques(seen: Seen, gang: PodGang) -> list[PodClique]:
-    keys = (Key(gang.metadata.namespace, group.name) for group in gang.spec.podgroups)
-    return [seen.clique_of[key] for key in keys if key in seen.clique_of]

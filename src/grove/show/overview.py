@@ -17,11 +17,11 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.words import many
 from grove.scheduler.model.reading import pod_requests
 from grove.show.columns import table
-from grove.show.explained import STYLES
 from grove.show.layout import accelerator
 from grove.show.processes import Processes
 from grove.show.seen import Seen
-from grove.show.verdict import WORST_FIRST, Judgement
+from grove.show.states import STYLES, WORST_FIRST
+from grove.show.verdict import Judgement
 from grove.show.words import age
 
 
@@ -58,7 +58,7 @@ def rows_of(sets: Sequence[Judgement], seen: Seen, order: str = "state", resourc
         assert one.tree is not None
         asked, held, scheduled, restarts = _amounts(seen, pcs, resource)
         found.append(Row(
-            one.namespace, one.name, one.state, one.reason, pcs.spec.replicas, pcs.status.available_replicas,
+            one.namespace, one.name, one.state, one.brief, pcs.spec.replicas, pcs.status.available_replicas,
             pcs.status.updated_replicas, one.tree.count.wanted, one.tree.count.ready, asked, held, restarts,
             pcs.status.gang_restarts, tuple(_autoscaled(seen, pcs)), pcs.metadata.creation_timestamp, resource,
             scheduled,
@@ -121,7 +121,7 @@ def overview(
     cells: list[list[Text | str]] = []
     for row in rows:
         line: list[Text | str] = [
-            row.namespace, row.name, Text(row.state, style=STYLES.get(row.state, "yellow")),
+            row.namespace, row.name, Text(row.state, style=STYLES[row.state]),
             f"{row.available}/{row.replicas}", f"{row.ready}/{row.pods}", f"{row.held}/{row.asked}",
             age(row.created, now),
         ]  # fmt: skip

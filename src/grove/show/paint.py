@@ -11,6 +11,7 @@ from grove.api.words import many
 from grove.show.colours import colours_of
 from grove.show.columns import GAP, table
 from grove.show.layout import Domain, Layout, Level, Spot
+from grove.show.states import brief
 from grove.show.tree import Count, State, Twig
 
 MARKS = {
@@ -35,7 +36,7 @@ def tree_table(tree: Twig, width: int, *, pods: bool = True) -> Group:
         counts = [one for one in counts if not idle[one[1]]]
     titles = ["NAME", "READY", *(title for title, _ in counts), "GANG", "WHERE", "WHY"]
     rows: list[list[Text | str]] = []
-    told = ""
+    told: set[str] = set()
     for stem, twig in lines:
         mark, hue = MARKS[twig.state]
         name = Text().append(stem, style="dim")
@@ -47,8 +48,8 @@ def tree_table(tree: Twig, width: int, *, pods: bool = True) -> Group:
             other = twig.kind == "GroupReplica" and _is_numbered_otherwise(twig)
             gang = twig.gang + (f" (instance {twig.label})" if other else "")
             gang += f" {twig.score:.2f}" if twig.score is not None else ""
-        why = twig.why if _tells(twig) and twig.why != told else ""
-        told = twig.why if twig.kind == "Pod" else ""
+        why = brief(twig.why) if _tells(twig) and twig.why not in told else ""
+        told |= {twig.why} if twig.kind == "Pod" else set()
         rows.append(
             [name, _ready(twig), *(_of(twig, field) for _, field in counts), gang, twig.node or _few(twig.domains),
              Text(why, style=hue)]

@@ -13,7 +13,8 @@ from rich.text import Text
 from grove.api.words import many
 from grove.scheduler.model.reasons import Reason
 from grove.show.columns import indented, table
-from grove.show.gangs import NO_FIT, WAITING, Verdict
+from grove.show.gangs import Verdict
+from grove.show.states import STYLES
 from grove.show.verdict import Judgement
 from grove.show.words import age
 
@@ -39,9 +40,9 @@ class Line:
 
 
 def line_of(one: InLine, verdict: Verdict) -> Line:
-    state = NO_FIT if verdict.state == NO_FIT and one.can_start else WAITING
     return Line(
-        one.namespace, one.name, state, one.priority, one.pods, one.created, one.can_start, verdict.reason, verdict.why
+        one.namespace, one.name, verdict.state, one.priority, one.pods, one.created, one.can_start, verdict.brief,
+        verdict.why,
     )  # fmt: skip
 
 
@@ -51,7 +52,7 @@ def queue_table(lines: Sequence[Line], width: int, now: datetime, *, everywhere:
     rows = [
         (
             str(number), one.namespace, one.name,
-            Text(one.state, style="bold red" if one.state == NO_FIT else "yellow"),
+            Text(one.state, style=STYLES[one.state]),
             str(one.priority), str(one.pods), age(one.created, now), one.waits_for,
         )
         for number, one in enumerate(lines, 1)
@@ -63,7 +64,7 @@ def queue_table(lines: Sequence[Line], width: int, now: datetime, *, everywhere:
 
 def not_waiting(sets: Sequence[Judgement], width: int) -> list[Text]:
     """Sets that do not run, though none of their gangs waits for a place: a line each."""
-    lines = [f"{one.name} is {one.state}: {one.reason}" for one in sets[:MOST_NAMED]]
+    lines = [f"{one.name} is {one.state}: {one.brief}" for one in sets[:MOST_NAMED]]
     if len(sets) > MOST_NAMED:
         lines.append(
             f"{many(len(sets) - MOST_NAMED, 'more set does', 'more sets do')} not run; kubectl grove status has them"

@@ -12,12 +12,12 @@ from datetime import datetime
 from rich.text import Text
 
 from grove.api.words import many
-from grove.show.explained import STYLES
-from grove.show.gangs import NO_FIT, Verdict
+from grove.show.gangs import Verdict
 from grove.show.layout import Layout, Level
 from grove.show.overview import Row
 from grove.show.paint import bar, racks
 from grove.show.processes import Processes
+from grove.show.states import STYLES, WORST_FIRST
 from grove.show.words import age
 
 ALL_UNKNOWN = Processes()
@@ -159,7 +159,7 @@ def _sets(screen: Screen, model: Model) -> list[Row]:
 def _gangs(screen: Screen, model: Model) -> list[Gang]:
     word = screen.search.lower()
     found = [one for one in model.gangs if word in f"{one.namespace}/{one.verdict.gang} {one.verdict.reason}".lower()]
-    return sorted(found, key=lambda one: (one.verdict.state != NO_FIT, one.verdict.state == "running"))
+    return sorted(found, key=lambda one: WORST_FIRST.index(one.verdict.state))
 
 
 def draw(screen: Screen, model: Model, width: int, height: int) -> list[Text]:
@@ -204,7 +204,7 @@ def _summary(model: Model) -> Text:
         states[row.state] = states.get(row.state, 0) + 1
     text.append(many(len(model.sets), "set"), style="bold")
     for state, count in states.items():
-        text.append(f"  {count} {state}", style=STYLES.get(state, "yellow"))
+        text.append(f"  {count} {state}", style=STYLES[state])
     if model.layout is not None:
         root = model.layout.root
         text.append("   ")
@@ -227,7 +227,7 @@ def _body(screen: Screen, model: Model, width: int, room: int) -> list[Text]:
         titles = ("GANG", "STATE", "PODS", "SCORE", "PLACE", "WHY")
         rows = [
             (f"{one.namespace}/{one.verdict.gang}", one.verdict.state, str(one.pods),
-             "" if one.score is None else f"{one.score:.2f}", one.place, one.verdict.reason)
+             "" if one.score is None else f"{one.score:.2f}", one.place, one.verdict.brief)
             for one in _gangs(screen, model)
         ]  # fmt: skip
     return _table(titles, rows, min(screen.at, max(0, len(rows) - 1)), room)

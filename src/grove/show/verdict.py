@@ -1,14 +1,12 @@
-"""How a set is, in one word and one sentence: the judgement that `status`, `tree`, `explain`, `queue` and their exit
-codes share, so that no two of them disagree.
+"""A set in one word and one sentence: `status`, `tree`, `explain`, `queue`, `top` and the console share it.
 
-Pure. From the outermost cause inwards: nobody looks after it (the operator or the scheduler does not run), it is going
-away, scaled to zero, not taken up by the operator; else it is as its worst gang is, or being updated.
+Pure. The state is decided in `states`; this adds the reason: from the outermost cause inwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -18,30 +16,29 @@ from grove.api.meta import Key
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.words import many
-from grove.show.gangs import (
-    FAILING,
-    NO_FIT,
-    NOT_HONOURED,
+from grove.show.gangs import NOT_HONOURED, Verdict, because, leaves_of, not_created, told
+from grove.show.processes import Process, Processes
+from grove.show.rollouts import Rollout, rollout_of
+from grove.show.seen import Seen
+from grove.show.standing import cliques_of, gang_facts, set_state
+from grove.show.states import (
+    CODES,
+    DELETING,
+    PAUSED,
     RUNNING,
     STARTING,
+    STOPPED,
+    UPDATING,
     WAITING,
-    Verdict,
-    gang_verdict,
-    leaves_of,
-    not_created,
+    WORST_FIRST,
+    Facts,
+    brief,
 )
-from grove.show.processes import Process, Processes
-from grove.show.rollouts import PAUSED, UPDATING, rollout_of
-from grove.show.seen import Seen
 from grove.show.tree import Twig, tree_of
 from grove.show.words import counted
 
 if TYPE_CHECKING:  # it brings the solver along, which most questions do not need
     from grove.scheduler.explain.explanation import Diagnosis
-
-UNATTENDED, DELETING, ZERO = "unattended", "deleting", "scaled to zero"
-WORST_FIRST = (UNATTENDED, NO_FIT, FAILING, WAITING, DELETING, PAUSED, UPDATING, STARTING, ZERO, RUNNING)
-WELL, WAITS, CANNOT = 0, 3, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +54,14 @@ class Judgement:
     evidence: tuple[str, ...] = ()
     gangs: tuple[Verdict, ...] = ()
     tree: Twig | None = None
+    brief: str = ""
+    """The reason in at most 80 characters, for lists."""
+    unattended: bool = False
+    """The operator or the scheduler does not run, which matters more than any gang."""
 
     @property
     def code(self) -> int:
-        return code_of(self.state)
-
-
-def code_of(state: str) -> int:
-    """The exit code a state stands for: 0 all is well, 3 something waits, 4 something cannot be placed."""
-    if state in (RUNNING, ZERO):
-        return WELL
-    return CANNOT if state == NO_FIT else WAITS
+        return CODES[self.state]
 
 
 def judge(
@@ -77,41 +71,56 @@ def judge(
     """One set. `found` are the scheduler's diagnoses of gangs that wait, as far as somebody asked for them."""
     tree = tree_of(seen, pcs)
     gangs = sorted(seen.of_set(seen.gangs, pcs), key=lambda gang: counted(gang.metadata.name))
-    leaves = leaves_of(tree)
-    verdicts = tuple(gang_verdict(seen, gang, found.get(gang.metadata.key), leaves) for gang in gangs)
-    meta = pcs.metadata
-
-    def said(state: str, reason: str, level: str = "", step: str = "", evidence: Sequence[str] = ()) -> Judgement:
-        return Judgement(meta.namespace, meta.name, state, reason, level, step, tuple(evidence), verdicts, tree)
-
-    if (down := _down(processes, gangs)) is not None:
-        ready = f"; {tree.count.ready} of {many(tree.count.wanted, 'pod')} ready" if tree.count.wanted else ""
-        step = f"start {down.name}; kubectl grove doctor says how"
-        return said(UNATTENDED, f"{down.sentence}{ready}", down.name.removeprefix("grove-"), step)
-    if meta.is_deleting:
-        return said(DELETING, "is being deleted", "operator", "wait until its pods are gone")
-    if not pcs.spec.replicas and not tree.count.wanted:
-        return said(ZERO, "is scaled to zero", step=f"kubectl grove scale {meta.name} 1 starts it")
-    if not gangs:
-        first = _without_gangs(seen, pcs)
-        return said(first.state, first.reason, first.level, first.next, first.evidence)
-    worst = min(verdicts, key=lambda one: WORST_FIRST.index(one.state))
+    leaves = {twig.name: twig for twig in leaves_of(tree)}
     rollout = rollout_of(seen, pcs, now)
-    if rollout.state in (PAUSED, UPDATING) and worst.state not in (NO_FIT, FAILING):
-        step = f"kubectl grove rollout resume {meta.name}" if rollout.state == PAUSED else (
-            f"kubectl grove rollout status {meta.name} says what it waits for"
-        )  # fmt: skip
-        return said(rollout.state, rollout.sentence, "update", step)
-    if worst.state == RUNNING:
-        if pcs.status.observed_generation is not None and not is_taken_up(pcs):
-            return said(WAITING, "the operator has not taken up its last change yet", "operator")
+    turning = rollout.state if rollout.state in (PAUSED, UPDATING) else ""
+    facts: dict[str, Facts] = {}
+    verdicts: list[Verdict] = []
+    for gang in gangs:
+        cliques = cliques_of(seen, gang)
+        own = [leaves[one.metadata.name] for one in cliques if one.metadata.name in leaves]
+        facts[gang.metadata.name] = gang_facts(seen, gang, cliques, own)
+        known = replace(facts[gang.metadata.name], rollout=turning)
+        verdicts.append(told(seen, gang, found.get(gang.metadata.key), own, known))
+    down = _down(processes, gangs)
+    state = set_state(seen, pcs, tree, facts, turning, unattended=down is not None)
+    if not gangs and state not in (DELETING, STOPPED) and down is None:
+        first = _without_gangs(seen, pcs)
+        state = first.state
+    else:
+        first = _first(state, pcs, tree, verdicts, rollout, down)
+    if state == RUNNING and pcs.status.observed_generation is not None and not is_taken_up(pcs):
+        state, first = UPDATING, because("", "operator", "the operator has not taken up its last change yet")
+    lead = f"{first.gang}: " if first.gang and len(gangs) > 1 and not first.reason.startswith(first.gang) else ""
+    return Judgement(
+        pcs.metadata.namespace, pcs.metadata.name, state, f"{lead}{first.reason}", first.level, first.next,
+        first.evidence, tuple(verdicts), tree, brief(first.reason, lead, first.fate), down is not None,
+    )  # fmt: skip
+
+
+def _first(
+    state: str, pcs: PodCliqueSet, tree: Twig, verdicts: Sequence[Verdict], rollout: Rollout, down: Process | None
+) -> Verdict:
+    """The reason of a state that matters most; its `gang` is empty if it is about the set as a whole."""
+    name, count = pcs.metadata.name, f"{tree.count.ready} of {many(tree.count.wanted, 'pod')} ready"
+    if state == DELETING:
+        return because("", "operator", "is being deleted", next="wait until its pods are gone")
+    if state == STOPPED:
+        return because("", "", "is scaled to zero", next=f"kubectl grove scale {name} 1 starts it")
+    if down is not None:
+        step = f"start {down.name}; kubectl grove doctor says how"
+        reason = f"{down.sentence}; {count}" if tree.count.wanted else down.sentence
+        return because("", down.name.removeprefix("grove-"), reason, next=step)
+    if state in (PAUSED, UPDATING):
+        step = f"kubectl grove rollout {'resume' if state == PAUSED else 'status'} {name}"
+        return because("", "update", rollout.sentence, next=step)
+    worst = min(verdicts, key=lambda one: (WORST_FIRST.index(one.state), one.level == "topology"))
+    if worst.level == "topology":
+        return replace(worst, reason=f"{NOT_HONOURED}; {count}")
+    if state == RUNNING or worst.state == RUNNING:
         rest = f"; {rollout.sentence}" if rollout.outdated else ("; updates are paused" if rollout.paused else "")
-        spread = next((one for one in verdicts if one.level == "topology"), None)
-        rest += f"; {spread.gang}: {NOT_HONOURED}" if spread is not None else ""
-        reason = f"{tree.count.ready} of {many(tree.count.wanted, 'pod')} ready{rest}"
-        return said(RUNNING, reason, *((spread.level, spread.next, spread.evidence) if spread is not None else ()))
-    which = f"{worst.gang}: " if len(gangs) > 1 and not worst.reason.startswith(worst.gang) else ""
-    return said(worst.state, f"{which}{worst.reason}", worst.level, worst.next, worst.evidence)
+        return because("", "", f"{count}{rest}")
+    return worst
 
 
 def _down(processes: Processes, gangs: Sequence[PodGang]) -> Process | None:
@@ -130,10 +139,11 @@ def _without_gangs(seen: Seen, pcs: PodCliqueSet) -> Verdict:
     name = pcs.metadata.name
     refused = [one for one in seen.of_set(seen.cliques, pcs) if one.status.last_errors]
     if refused:  # a PodGang is written when its pods exist, or a moment later
-        return not_created(name, refused[0], [e.description for one in refused for e in one.status.last_errors])
+        story = not_created(name, refused[0], [e.description for one in refused for e in one.status.last_errors])
+        return replace(story, gang="", state=WAITING)
     if pcs.status.last_errors:
         errors = tuple(f"{one.code}: {one.description}" for one in pcs.status.last_errors)
-        return Verdict(name, WAITING, "operator", errors[0], errors, "mend what the operator stumbles over")
+        return Verdict("", WAITING, "operator", errors[0], errors, "mend what the operator stumbles over")
     behind = not is_taken_up(pcs)
     why = "the operator has not seen it yet" if behind else "it has no PodGangs yet"
-    return Verdict(name, WAITING, "operator", why, next="kubectl grove doctor: is the operator running?")
+    return Verdict("", STARTING, "operator", why, next="kubectl grove doctor: is the operator running?")

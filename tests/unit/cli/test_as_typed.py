@@ -89,16 +89,12 @@ def ask(kubeconfig: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
     ("words", "code", "want"),
     [
         pytest.param("explain small", 0, "small: running · 2 of 2 pods ready", id="a set that runs"),
-        pytest.param(
-            "explain wide", 4, "wide-0: cannot fit · gang: wants 36 nvidia.com/gpu, 8 free", id="one that waits"
-        ),
+        pytest.param("explain wide", 4, "wide-0: waiting · gang: wants 36 nvidia.com/gpu, 8 free", id="one that waits"),
         pytest.param("explain podgangs/small-0", 0, "small-0: running", id="a gang, by its kind"),
         pytest.param("explain small-0-server", 0, "small-0: running", id="a clique, by its name alone"),
         pytest.param("explain wide --scores", 4, "there is no place for it", id="scores of a place that is not there"),
-        pytest.param(
-            "explain wide --scheduler-config /dev/null", 4, "cannot fit", id="by a configuration of one's own"
-        ),
-        pytest.param("queue", 4, "default wide-0 cannot fit 0 9", id="the queue"),
+        pytest.param("explain wide --scheduler-config /dev/null", 4, "waiting", id="by a configuration of one's own"),
+        pytest.param("queue", 4, "default wide-0 waiting 0 9", id="the queue"),
         pytest.param("queue --tree", 0, "this cluster has no queues", id="a cluster without queues"),
         pytest.param(
             "rollout status small", 0, "small: up to date: 2 of 2 pods up to date", id="an update that is over"
@@ -116,7 +112,7 @@ def ask(kubeconfig: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
             "events pclq/small-0-server", 0, "PodClique/small-0-server Created", id="what happened to a clique"
         ),
         pytest.param("tree small", 0, "small-0 1.00 z0-b0-r0", id="a set as a tree"),
-        pytest.param("status", 4, "default wide cannot fit 0/1 0/9 0/36", id="the worst first"),
+        pytest.param("status", 4, "default wide waiting 0/1 0/9 0/36", id="the worst first"),
         pytest.param("status -l a=b", 0, "no PodCliqueSets", id="nobody carries the label"),
     ],
 )

@@ -263,12 +263,12 @@ def _printed(picture: Any, width: int) -> list[str]:
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-def test_what_is_wrong_is_told_whole_above_the_tree():
+def test_what_is_wrong_is_told_shortly_above_the_tree():
     world = seen([pod(f"p{i}") for i in range(2)], replicas=2, gang=LONG)
     judgement = judge(world, world.sets[0], NOW)
     narrow = _printed(picture_of(judgement).paint(60), 60)
     above = narrow[: next(i for i, line in enumerate(narrow) if line.startswith("NAME"))]
-    assert " ".join(line.strip() for line in above) == f"x: cannot fit · gang: {judgement.reason}"
+    assert " ".join(line.strip() for line in above) == f"x: waiting · gang: {judgement.brief}"
     assert max(map(len, narrow)) <= 60
 
 

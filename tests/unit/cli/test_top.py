@@ -20,8 +20,8 @@ def row(name: str, state: str = "running", why: str = "") -> Row:
     return Row("ns", name, state, why, 1, 1, 1, 4, 4, 32, 32, 0, 0, (), NOW, "nvidia.com/gpu")
 
 
-SETS = [row("wide", "cannot fit", "no rack has room"), *(row(f"s{i}") for i in range(40))]
-MODEL = Model(SETS, [Gang("ns", Verdict("wide-0", "cannot fit", "gang", "no rack has room"), "", None, 5)], now=NOW)
+SETS = [row("wide", "waiting", "no rack has room"), *(row(f"s{i}") for i in range(40))]
+MODEL = Model(SETS, [Gang("ns", Verdict("wide-0", "waiting", "gang", "no rack has room"), "", None, 5)], now=NOW)
 
 
 def after(*keys: str, model: Model = MODEL, height: int = 24) -> tuple[Screen, Wanted | None]:

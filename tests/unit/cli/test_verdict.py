@@ -32,7 +32,7 @@ def verdict(*conditions: dict[str, str], scheduler: str = "kai-scheduler", pod_s
     ("found", "want"),
     [
         pytest.param(
-            verdict(), ("waiting", "gate", "its pods are still being created", (), ""), id="pods are being made"
+            verdict(), ("starting", "gate", "its pods are still being created", (), ""), id="pods are being made"
         ),
         pytest.param(
             verdict(COMPLETE),
@@ -67,7 +67,7 @@ def verdict(*conditions: dict[str, str], scheduler: str = "kai-scheduler", pod_s
                 COMPLETE, {"type": "Scheduled", "status": "False", "reason": "Unschedulable", "message": "no room"},
                 pod_says="0/3 nodes are available",
             ),
-            ("cannot fit", "gang", "no room", ("kai-scheduler: Unschedulable", "0/3 nodes are available"), ""),
+            ("waiting", "gang", "no room", ("kai-scheduler: Unschedulable", "0/3 nodes are available"), ""),
             id="no room, in both their words",
         ),
     ],
@@ -137,9 +137,9 @@ def judged(refusal: str = "", clumsy: str = "", **meta: object) -> Judgement:
             ("waiting", "operator", "ERR: services is forbidden"),
             id="the operator stumbles",
         ),
-        pytest.param(judged(), ("waiting", "operator", "it has no PodGangs yet"), id="nothing said yet"),
+        pytest.param(judged(), ("starting", "operator", "it has no PodGangs yet"), id="nothing said yet"),
         pytest.param(
-            judged(generation=3), ("waiting", "operator", "the operator has not seen it yet"), id="not seen yet"
+            judged(generation=3), ("starting", "operator", "the operator has not seen it yet"), id="not seen yet"
         ),
         pytest.param(
             judged(deletionTimestamp="2026-01-01T00:00:00Z"),

@@ -18,6 +18,7 @@ from grove.api.meta import Condition, Json, find_condition
 from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
+from grove.api.termination import termination_delay
 from grove.operator.scalinggroup.status import group_status
 from grove.operator.shared.rollout import find_restart
 from grove.operator.shared.termination import (
@@ -26,7 +27,6 @@ from grove.operator.shared.termination import (
     group_replicas_to_restart,
     max_gang_restarts,
     set_replicas_to_restart,
-    termination_delay,
     with_clique_memory,
     with_group_memory,
     with_group_restarts,

@@ -4,7 +4,7 @@ import { age, badge, calmly, fill, h, link, settle, table } from "./dom.js";
 import { now, onChange, row, rows } from "./store.js";
 
 // As the command line has it: the worst first.
-const WORST = ["unattended", "cannot fit", "failing", "waiting", "deleting", "paused", "updating", "starting", "scaled to zero", "running"];
+const WORST = ["broken", "waiting", "degraded", "deleting", "paused", "updating", "starting", "stopped", "running"];
 
 export function page(main) {
   const filter = h("input", { type: "search", id: "search", placeholder: "filter by name, state or reason", "aria-label": "filter sets" });

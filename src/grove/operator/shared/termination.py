@@ -39,12 +39,12 @@ from grove.api.conditions import (
     with_condition,
     without_condition,
 )
-from grove.api.duration import InvalidDuration, parse
 from grove.api.fields import natural
 from grove.api.meta import Condition, Conditions, ObjectMeta, find_condition, is_true
 from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
+from grove.api.termination import termination_delay
 from grove.api.words import many
 from grove.operator.shared.layout import (
     floor,
@@ -72,7 +72,6 @@ def as_written(uid: str, condition: Condition) -> datetime | None:
     return condition.last_transition_time
 
 
-DEFAULT_DELAY = timedelta(hours=4)
 FIRST_BACKOFF = timedelta(seconds=10)
 LONGEST_BACKOFF = timedelta(minutes=5)
 FORGIVEN_AFTER = timedelta(minutes=10)
@@ -109,14 +108,6 @@ class Breach:
     @property
     def since(self) -> datetime:
         return max(self.breached_at, self.whole_at)
-
-
-def termination_delay(pcs: PodCliqueSet) -> timedelta:
-    said = pcs.spec.template.termination_delay
-    try:
-        return parse(said) if said else DEFAULT_DELAY
-    except InvalidDuration:
-        return DEFAULT_DELAY
 
 
 def max_gang_restarts(pcs: PodCliqueSet) -> int | None:

@@ -1,0 +1,140 @@
+"""The facts that decide a state, read from objects alone: conditions, counts and pods. No diagnosis changes a state,
+so the console, which makes none, and the command line, which does, say the same word. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from grove.api import conditions as words
+from grove.api import names
+from grove.api.meta import Key, find_condition, is_true
+from grove.api.podclique import PodClique, PodCliqueSpec
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.termination import breached_since, termination_delay
+from grove.show.seen import Seen
+from grove.show.states import Facts, state_of, worst_of
+from grove.show.tree import State, Twig
+
+PODS_COMING = "WaitingForPods"
+
+
+def cliques_of(seen: Seen, gang: PodGang) -> list[PodClique]:
+    keys = (Key(gang.metadata.namespace, group.name) for group in gang.spec.podgroups)
+    return [seen.clique_of[key] for key in keys if key in seen.clique_of]
+
+
+def gang_facts(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], leaves: Sequence[Twig]) -> Facts:
+    """`leaves` are the gang's cliques with their pods."""
+    of = {twig.name: twig for twig in leaves}
+    twigs = [pod for twig in leaves for pod in twig.children if pod.state is not State.LEAVING]
+    conditions = gang.status.conditions
+    said = find_condition(conditions, words.SCHEDULED)
+    stands = said is not None and said.status == words.TRUE
+    known = [one for one in cliques if one.metadata.name in of]
+    failed = any(one.state is State.FAILED for one in twigs)
+    return Facts(
+        serves=bool(known) and all(of[one.metadata.name].count.ready >= floor(one.spec) for one in known),
+        whole=bool(known) and all(of[one.metadata.name].count.ready >= one.spec.replicas for one in known),
+        placed=stands or any(one.count.scheduled for one in twigs) or _remembers(known),
+        trouble=failed or any(_is_refused(one) for one in cliques) or _no_node(seen, gang),
+        waits=(not stands and _is_complete(gang)) or any(one.state is State.PENDING for one in twigs),
+        astray=is_true(conditions, words.TOPOLOGY_NOT_HONOURED),
+    )
+
+
+def floor(spec: PodCliqueSpec) -> int:
+    """Pods that must be ready: minAvailable, or what the clique was scaled to if that is less."""
+    return min(spec.replicas, max(1, spec.floor))
+
+
+def _remembers(cliques: Sequence[PodClique]) -> bool:
+    return bool(cliques) and all(is_true(one.status.conditions, words.WAS_SCHEDULED) for one in cliques)
+
+
+def _is_refused(clique: PodClique) -> bool:
+    return bool(clique.status.last_errors) and clique.status.replicas < clique.spec.replicas
+
+
+def _no_node(seen: Seen, gang: PodGang) -> bool:
+    """True if a scheduler said of a pod of this gang that no node can take it."""
+    for pod in seen.pods_of_gang.get(gang.metadata.key, ()):
+        if pod.is_bound or pod.is_gated or pod.metadata.is_deleting:
+            continue
+        said = find_condition(pod.status.conditions, "PodScheduled")
+        if said is not None and said.status == words.FALSE:
+            return True
+    return False
+
+
+def _is_complete(gang: PodGang) -> bool:
+    """True if all pods of a gang exist, as far as its conditions say, so that it waits for its scheduler."""
+    said = find_condition(gang.status.conditions, words.SCHEDULED)
+    if said is not None:
+        return said.reason != PODS_COMING
+    told = find_condition(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
+    return is_true(gang.status.conditions, words.INITIALIZED) or (told is not None and told.status == words.FALSE)
+
+
+def set_state(
+    seen: Seen, pcs: PodCliqueSet, tree: Twig, gangs: Mapping[str, Facts], rollout: str, *, unattended: bool = False
+) -> str:
+    """A set that serves is degraded by any trouble. One that does not is as the worst of its base gangs."""
+    own = Facts(
+        wanted=tree.count.wanted or (pcs.spec.replicas if not _at_zero(seen, pcs) else 0),
+        serves=any(_serves(seen, pcs, replica) for replica in tree.children),
+        whole=bool(tree.count.wanted) and tree.count.ready >= tree.count.wanted,
+        placed=any(one.placed for one in gangs.values()),
+        trouble=unattended or any(one.trouble for one in gangs.values()),
+        waits=any(one.waits for one in gangs.values()),
+        astray=any(one.astray for one in gangs.values()),
+        rollout=rollout,
+        deleting=pcs.metadata.is_deleting,
+    )
+    base = [one for name, one in gangs.items() if is_base(pcs, name)]
+    if own.serves or unattended or own.deleting or not own.wanted or not base:
+        return state_of(own)
+    return worst_of(state_of(replace(one, rollout=rollout)) for one in base)
+
+
+def is_base(pcs: PodCliqueSet, gang: str) -> bool:
+    index = gang.removeprefix(f"{pcs.metadata.name}-")
+    return index.isdecimal() and gang == names.base_gang(pcs.metadata.name, int(index))
+
+
+def _at_zero(seen: Seen, pcs: PodCliqueSet) -> bool:
+    """True if every clique and group of the set exists and was scaled to 0."""
+    counts = [one.spec.replicas for one in seen.of_set(seen.cliques, pcs)]
+    counts += [one.spec.replicas for one in seen.of_set(seen.groups, pcs)]
+    return not pcs.spec.replicas or (bool(counts) and not any(counts))
+
+
+def _serves(seen: Seen, pcs: PodCliqueSet, replica: Twig) -> bool:
+    """True if each standalone clique of the replica has its minimum ready, and each group its minimum of instances."""
+    namespace = pcs.metadata.namespace
+    groups = {one.metadata.name: one.spec for one in seen.of_set(seen.groups, pcs)}
+
+    def is_ready(twig: Twig) -> bool:
+        clique = seen.clique_of.get(Key(namespace, twig.name))
+        return clique is not None and twig.count.ready >= floor(clique.spec)
+
+    for child in replica.children:
+        if child.kind == "PodClique":
+            if not is_ready(child):
+                return False
+        elif (spec := groups.get(child.name)) is not None:
+            whole = sum(bool(one.children) and all(map(is_ready, one.children)) for one in child.children)
+            if whole < min(spec.replicas, spec.min_available):
+                return False
+    return bool(replica.children) and bool(replica.count.wanted)
+
+
+def fate_of(seen: Seen, pcs: PodCliqueSet, cliques: Iterable[PodClique]) -> str:
+    """What the operator will do about cliques that are below their minimum; empty if it does nothing by time."""
+    if is_true(pcs.status.conditions, words.GANG_RESTARTS_EXHAUSTED):
+        return "left as it is: restarts exhausted"
+    since = [breached_since(one.status.conditions, words.WAS_SCHEDULED) for one in cliques]
+    due: datetime | None = min((one for one in since if one is not None), default=None)
+    return f"will be restarted whole at {due + termination_delay(pcs):%H:%M} UTC" if due is not None else ""

@@ -1,0 +1,101 @@
+"""The state of a set or of a gang in one word. Every command, the console and JSON take it from here. Pure.
+
+    running    every pod is ready
+    degraded   the minimum serves; a pod above it failed or waits, or a required topology is not kept
+    updating   an update replaces pods
+    paused     an update is paused
+    starting   pods are created or start; nothing failed
+    waiting    the minimum never had nodes; the reason says what it waits for
+    broken     below the minimum after it had nodes
+    stopped    0 replicas
+    deleting   the object is being deleted
+
+The exit code and the colour follow from the state alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+RUNNING, DEGRADED, STARTING, WAITING = "running", "degraded", "starting", "waiting"
+BROKEN, STOPPED, DELETING = "broken", "stopped", "deleting"
+UPDATING, PAUSED = "updating", "paused"
+WORST_FIRST = (BROKEN, WAITING, DEGRADED, DELETING, PAUSED, UPDATING, STARTING, STOPPED, RUNNING)
+
+WELL, COMING, DOWN, IMPAIRED = 0, 3, 4, 5
+CODES = {
+    RUNNING: WELL, STOPPED: WELL, UPDATING: COMING, PAUSED: COMING, STARTING: COMING, DELETING: COMING,
+    WAITING: DOWN, BROKEN: DOWN, DEGRADED: IMPAIRED,
+}  # fmt: skip
+STYLES = {
+    RUNNING: "green", STOPPED: "dim", UPDATING: "cyan", PAUSED: "cyan", STARTING: "yellow", DELETING: "dim",
+    DEGRADED: "yellow", WAITING: "red", BROKEN: "bold red",
+}  # fmt: skip
+SHORT = 80
+"""Characters of a reason in a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What decides the state of a set or of a gang.
+
+    `serves`: its minimum is ready. `whole`: every pod is ready. `placed`: its minimum has or had nodes since its last
+    restart. `trouble`: a pod failed, the API server refuses a pod, a scheduler found no node, or nobody acts.
+    `waits`: it has no place yet, and no scheduler refused it. `astray`: a required topology is not kept.
+    `rollout` is `updating`, `paused` or empty.
+    """
+
+    wanted: int = 1
+    serves: bool = False
+    whole: bool = False
+    placed: bool = False
+    trouble: bool = False
+    waits: bool = False
+    astray: bool = False
+    rollout: str = ""
+    deleting: bool = False
+
+
+def state_of(facts: Facts) -> str:
+    """The one decision. An update explains pods that wait, but not pods that fail or that no node can take."""
+    stuck = DEGRADED if facts.serves else BROKEN if facts.placed else WAITING
+    if facts.deleting:
+        return DELETING
+    if not facts.wanted:
+        return STOPPED
+    if facts.trouble:
+        return stuck
+    if facts.rollout:
+        return facts.rollout
+    if facts.waits:
+        return stuck
+    if not facts.whole:
+        return STARTING
+    return DEGRADED if facts.astray else RUNNING
+
+
+def worst_of(states: Iterable[str]) -> str:
+    return min(states, key=WORST_FIRST.index, default=RUNNING)
+
+
+def code_of(states: Iterable[str]) -> int:
+    """The exit code of the worst of these states: 0 well, 3 on its way, 4 does not serve, 5 serves but is degraded."""
+    return CODES[worst_of(states)]
+
+
+def brief(text: str, lead: str = "", fate: str = "") -> str:
+    """A reason for a list: as many of its clauses as there is space for, or whole words of the first one.
+
+    `lead` always stands before it, `fate` behind it only if there is space.
+    """
+    first, *rest = text.split("\n")[0].split("; ")
+    most = SHORT - len(lead)
+    if len(first) > most:
+        first, rest = first[: most - 1].rpartition(" ")[0].rstrip(" ,:(") + "…", []
+    whole = f"{lead}{first}"
+    for clause in (*((fate,) if fate else ()), *rest):
+        if len(whole) + len(clause) + 2 > SHORT:
+            break
+        whole = f"{whole}; {clause}"
+    return whole
