@@ -304,7 +304,7 @@ SITUATIONS = {
     ),
     "a surplus pod failed": Situation(surplus_pod_failed, "degraded", 5, r"c: CrashLoopBackOff", simulated=True),
     "a surplus replica waits": Situation(
-        surplus_replica_waits, "degraded", 5, r"chat-2: no rack has room", True, simulated=True
+        surplus_replica_waits, "degraded", 5, r"chat-2-worker: 0/8 nodes can take one", True, simulated=True
     ),
     "the only clique at zero": Situation(clique_at_zero, "stopped", 0, r"is scaled to zero", simulated=True),
     "node lost": Situation(node_lost, "broken", 4, r"node \S+ does not answer"),
