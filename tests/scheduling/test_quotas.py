@@ -18,7 +18,7 @@ from grove.api.core import CustomResourceDefinition, Pod
 from grove.api.koordinator import Device, ElasticQuota
 from grove.api.meta import Object, Resource
 from grove.api.podgang import PodGang
-from grove.scheduler.loop import live
+from grove.scheduler.loop import optional_kinds
 from grove.scheduler.loop.diagnosis import LiveDiagnosis
 from grove.scheduler.loop.placing import UnitPlacer
 from grove.scheduler.loop.quota_follower import watch_queues
@@ -480,7 +480,7 @@ async def test_quotas_that_are_installed_later_hold_without_a_restart(cluster: A
         await bench.expect({"free/w": 1})
         await install(cluster, "ElasticQuota")
         await cluster.client.create(ElasticQuota, elastic(own(bench, "a"), bench.namespace, 0, 2))
-        await cluster.settle(live.RETRY_S + 1)  # its definition tells
+        await cluster.settle(optional_kinds.RETRY_S + 1)  # its definition tells
         await bench.apply(gang("late", group("w", 2), labels=team(bench, "a")))
         await bench.condition("late", status="False", reason="QuotaExceeded")
 
@@ -509,13 +509,13 @@ async def test_a_limit_holds_while_pods_of_the_queue_are_still_on_their_way_out(
 async def test_a_kind_that_is_installed_later_is_told_by_its_definition(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "LOOK_S", 600.0)
+    monkeypatch.setattr(optional_kinds, "LOOK_S", 600.0)
 
     class Late(Object):
         RESOURCE: ClassVar[Resource] = Resource("late.example.com", "v1", "Late", "lates", namespaced=False)
 
     there = asyncio.Event()
-    kinds = live.OptionalKinds(cluster.client, {Late: there.set})
+    kinds = optional_kinds.OptionalKinds(cluster.client, {Late: there.set})
     looking = asyncio.get_running_loop().create_task(kinds.follow_installed())
     await cluster.settle(0.5)
     assert not there.is_set()
@@ -552,9 +552,9 @@ class Curt:
 def test_a_server_that_ends_its_watches_at_once_is_not_asked_without_a_pause() -> None:
     async def story() -> int:
         server = Curt()
-        kinds = live.OptionalKinds(server, {ElasticQuota: lambda: None})  # type: ignore[arg-type]
+        kinds = optional_kinds.OptionalKinds(server, {ElasticQuota: lambda: None})  # type: ignore[arg-type]
         looking = asyncio.get_running_loop().create_task(kinds.follow_installed())
-        await asyncio.sleep(10 * live.LOOK_S)
+        await asyncio.sleep(10 * optional_kinds.LOOK_S)
         looking.cancel()
         return server.asked
 

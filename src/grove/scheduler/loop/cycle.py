@@ -26,10 +26,10 @@ from grove.scheduler.loop.long_wait_holds import LongWaitHolds
 from grove.scheduler.loop.nominations import Nominations
 from grove.scheduler.loop.pending_reservations import PendingReservations
 from grove.scheduler.loop.placing import UnitPlacer
-from grove.scheduler.loop.quota_follower import QuotaFollower
 from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.view import View
+from grove.scheduler.loop.waiting_demand import WaitingDemand
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.answers import Budget
 from grove.scheduler.model.config import SchedulerConfiguration
@@ -199,10 +199,10 @@ class Cycle:
     def __init__(
         self, view: View, queue: WaitingQueue, decider: Decider, committer: Committer, nominations: Nominations,
         replacements: Replacements, reporter: Reporter, clock: Clock, config: SchedulerConfiguration,
-        wake_at: Callable[[float], None], quotas: QuotaFollower, reserving: PendingReservations,
+        wake_at: Callable[[float], None], reserving: PendingReservations,
     ) -> None:  # fmt: skip
         self._view, self._queue, self._committer, self._nominations = view, queue, committer, nominations
-        self._wake_at, self._quotas = wake_at, quotas
+        self._wake_at, self._demand = wake_at, WaitingDemand(view)
         self.referee: Referee | None = None
         if config.exact_solver:
             from grove.scheduler.solve.referee import find_referee  # and with it a house of processes, for who asks
@@ -251,7 +251,6 @@ class Cycle:
             self._intake.forget(unit)
             if gone is not None:
                 self._committer.give_up(gone)
-        self._quotas.refresh()
         for before in self._view.before_turn:
             before()
         dirty = self._view.changes.take_dirty()
@@ -261,7 +260,7 @@ class Cycle:
             except Exception:  # with something that nobody can read; others are looked at all the same
                 log.exception("look failed", unit=unit)
                 asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._view.changes.mark, unit)
-        self._quotas.begin_turn(self._queue, (unit for unit, _ in dirty))
+        self._demand.begin_turn((one.order.name for one in self._queue.all()), (unit for unit, _ in dirty))
         if unsettled := self._nominations.take_unsettled():
             self._queue.wake(unsettled.__contains__)
         self._wake_helped(began)

@@ -20,6 +20,7 @@ from grove.scheduler.loop.decisions import devices_lacking, shared_claims_of
 from grove.scheduler.loop.gang_trees import gang_order, tree_of
 from grove.scheduler.loop.nominations import running_units
 from grove.scheduler.loop.view import View
+from grove.scheduler.loop.waiting_demand import WaitingDemand
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import BadGang, Gang, Strategy
 from grove.scheduler.model.reasons import INVALID, Reason
@@ -42,10 +43,10 @@ class LiveDiagnosis:
         }
 
     def tell_queues(self) -> None:
-        """Tells the queues who waits, as a turn does: for a scheduler that only follows, and takes no turns."""
+        """Tells policies what waits, as a turn does: for a scheduler that only follows, and takes no turns."""
         ready = (name for name, turn in self._turns.items() if turn.stage is not None)
         singles = (name for name, pod in self._view.singles.items() if not self._view.counted.node_of(pod))
-        self._view.tell_queues([*ready, *singles])
+        WaitingDemand(self._view).tell([*ready, *singles])
 
     @cached_property
     def _running(self) -> list[Running]:

@@ -55,12 +55,7 @@ if TYPE_CHECKING:
 
 SYNC_S = 120.0
 LONG_CYCLE_S, LONGEST_REST_S = 0.1, 1.0
-RETRY_S = 1.0
-LOOK_S = 30.0
-"""How often is asked for kinds that are not there, where their definitions cannot be watched."""
-WATCH_S = 300.0
 STANDBY_S = 10.0
-SERVED_SOON = 10
 
 log = structlog.get_logger(__name__)
 
@@ -98,7 +93,6 @@ class Scheduler:
         ClusterFollower(self.view, replacements, self._readiness_changed).follow()
         self.queue = WaitingQueue(Backoff(config.backoff.initial, config.backoff.max))
         self.quotas = QuotaFollower(client, self.view, self._events, clock)
-        self.view.tell_queues = self.quotas.tell
         status = ReservationWriter(self.cache, client, self._events, clock)
         self.reservations = ReservationSource(self.view, client, status, clock, count_use=metrics.RESERVATION_USED.inc)
         self.view.sources.join(self.reservations)
@@ -135,7 +129,7 @@ class Scheduler:
         nominations = Nominations(self.view, decider, evictions, self.reporter, clock, fits=self._fits)
         self._cycle = Cycle(
             self.view, self.queue, decider, self._committer, nominations, replacements, self.reporter, clock, config,
-            self._wake_at, self.quotas, reserving,
+            self._wake_at, reserving,
         )  # fmt: skip
         self.in_step_since: float | None = None
         """Loop time since which the caches follow the cluster."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import structlog
 
@@ -14,16 +14,10 @@ from grove.api.meta import Object
 from grove.kube.client import Client, WatchEvent
 from grove.kube.errors import ConnectionLost, KubeError, TooManyRequests, Unavailable
 
-if TYPE_CHECKING:
-    pass
-
-SYNC_S = 120.0
-LONG_CYCLE_S, LONGEST_REST_S = 0.1, 1.0
 RETRY_S = 1.0
 LOOK_S = 30.0
 """How often is asked for kinds that are not there, where their definitions cannot be watched."""
 WATCH_S = 300.0
-STANDBY_S = 10.0
 SERVED_SOON = 10
 
 log = structlog.get_logger(__name__)

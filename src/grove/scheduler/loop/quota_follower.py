@@ -1,7 +1,7 @@
 """Queues and quotas as the live scheduler follows them: their policy joins the snapshot with the first of them.
 
-What waits in each queue is told to the policy before every turn. Use and shares are written to the quotas of trees that
-name this scheduler, where their users read them; others' are left alone. What is wrong with a queue is an event on it.
+Use and shares are written to the quotas of trees that name this scheduler, where their users read them. The scheduler
+does not write to other quotas. What is wrong with a queue is an event on it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from grove.scheduler.model.seams import Policy
 from grove.scheduler.policy.queue_tree import NO_LIMIT
 from grove.scheduler.policy.quota_objects import ELASTIC, KAI, QueueObjects, read_queues
 from grove.scheduler.policy.quota_policy import FixedUse, Quota
-from grove.scheduler.policy.waiting_queue import WaitingQueue as WaitingLine
 
 SETTLE_S = 1.0
 """Use is written once it has been still for so long: a gang's binds are one change."""
@@ -47,18 +46,23 @@ class QuotaFollower:
         self._quotas: Callable[[], Iterable[ElasticQuota]] = tuple
         self._queues: Callable[[], Iterable[kai.Queue]] = tuple
         self._stale = False
-        self._wanted: dict[str, dict[str, dict[str, int]]] = {}
-        """By unit and queue, what waits."""
         self._used_news = asyncio.Event()
         self._told: dict[str, str] = {}
 
     # Following
 
+    def _follow(self) -> None:
+        """Reads queues before every turn, first of all: reservations too are put in the order that queues say."""
+        if self.refresh not in self._view.before_turn:
+            self._view.before_turn.insert(0, self.refresh)
+
     def follow_quotas(self) -> None:
+        self._follow()
         self._quotas = self._view.cache.add(ElasticQuota).list
         self._view.cache.on_event(ElasticQuota, self._quota_changed)
 
     def follow_queues(self) -> None:
+        self._follow()
         self._queues = self._view.cache.add(kai.Queue).list
         self._view.cache.on_event(kai.Queue, self._queue_changed)
 
@@ -78,10 +82,14 @@ class QuotaFollower:
     # Every turn
 
     def refresh(self) -> None:
-        """Reads the queues anew if they changed."""
-        if not self._stale:
-            return
-        self._stale = False
+        """Reads the queues anew if they changed; before every turn."""
+        if self._stale:
+            self._stale = False
+            self._read()
+        if self.policy is not None:
+            self._used_news.set()
+
+    def _read(self) -> None:
         objects = read_queues(self._quotas(), self._queues())
         self._tell_faults(objects)
         snapshot = self._view.snapshot
@@ -96,52 +104,6 @@ class QuotaFollower:
         others = [one for one in snapshot.seams.policies if not isinstance(one, Quota | FixedUse)]
         own: list[Policy] = [self.policy, FixedUse(self.policy)] if self.policy is not None else []
         snapshot.use(snapshot.seams.with_policies([*own, *others]))
-
-    def begin_turn(self, line: WaitingLine, changed: Iterable[str]) -> None:
-        """Tells the policy what waits, and puts those who are to be tried in the order that follows from it."""
-        self.refresh()
-        if self.policy is None:
-            return
-        waiting = {unit.order.name for unit in line.all()}
-        stale = [name for name in {*changed, *(self._wanted.keys() - waiting)} if name in self._wanted]
-        before = {name: self._wanted.pop(name) for name in stale}
-        self.tell(waiting)
-        if any(self._wanted.get(name) != wanted for name, wanted in before.items()):
-            self._view.changes.demand_changed = True
-
-    def tell(self, units: Iterable[str]) -> None:
-        """Tells the policy that these units wait, and with that what is wanted in each queue."""
-        if self.policy is None:
-            return
-        found: dict[str, dict[str, int]] = {}
-        for name in units:
-            if name not in self._wanted:
-                self._wanted[name] = self._wants(name)
-            for queue, amounts in self._wanted[name].items():
-                total = found.setdefault(queue, {})
-                for resource, amount in amounts.items():
-                    total[resource] = total.get(resource, 0) + amount
-        self.policy.ask(found)
-        self.policy.shares(self._view.snapshot)
-        self._used_news.set()
-
-    def _wants(self, name: str) -> dict[str, dict[str, int]]:
-        view, policy = self._view, self.policy
-        assert policy is not None
-        gang = view.gangs.get(name)
-        single = view.singles.get(name)
-        pods = [single] if single is not None else []
-        if gang is not None:
-            pods = [pod for pod, _ in view.members(gang)]
-        found: dict[str, dict[str, int]] = {}
-        for pod in pods:
-            if not view.counted.node_of(pod) and not pod.metadata.is_deleting:
-                facts = view.reader.facts(pod)
-                if queue := policy.account(facts):
-                    total = found.setdefault(queue, {})
-                    for resource, amount in facts.shape.used:
-                        total[resource] = total.get(resource, 0) + amount
-        return found
 
     # Telling
 

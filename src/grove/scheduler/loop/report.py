@@ -246,14 +246,10 @@ class Reporter:
         return DONE
 
     def _waiting_pods(self, unit: str) -> list[Pod]:
-        view = self._view
-        if (single := view.singles.get(unit)) is not None:
-            return [single]
-        gang = view.gangs.get(unit)
-        return [
-            pod for pod, _ in (view.members(gang) if gang is not None else ())
-            if view.is_ours(pod) and not (view.counted.node_of(pod) or pod.metadata.is_deleting or pod.is_gated)
-        ]  # fmt: skip
+        view, found = self._view, self._view.pods_of(unit)
+        if unit in view.singles:
+            return found  # also a gated pod, whose PodGang does not exist
+        return [pod for pod in found if view.is_pending(pod) and not pod.is_gated]
 
     async def _write_text(self, pod: Pod, verdict: Verdict) -> None:
         reason = SCHEDULER_ERROR if verdict.reason == INVALID else UNSCHEDULABLE

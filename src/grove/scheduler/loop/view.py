@@ -6,7 +6,7 @@ once that a pod terminates which this scheduler deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -61,8 +61,6 @@ class View:
         self.sources = NodeSources(snapshot)
         self.before_turn: list[Callable[[], None]] = []
         """Called before anything is decided, when everything is up to date."""
-        self.tell_queues: Callable[[Iterable[str]], None] = lambda units: None
-        """Tells the policy of queues, if there is one, which units wait."""
         self.ledger = Ledger()
         self.counted = CountedPods(
             snapshot,
@@ -95,6 +93,13 @@ class View:
             pod = get(key)
             if pod is not None and owner(key) == gang.name:
                 yield pod, group
+
+    def pods_of(self, unit: str) -> list[Pod]:
+        """Existing pods of a gang, or a single pod."""
+        if (single := self.singles.get(unit)) is not None:
+            return [single]
+        gang = self.gangs.get(unit)
+        return [pod for pod, _ in self.members(gang)] if gang is not None else []
 
     def concerns_us(self, gang: GangState) -> bool:
         """Whether the gang is this scheduler's: its label says so, or a pod it names, or those it had did."""

@@ -211,6 +211,10 @@ class Policy(Protocol):
         """Whether units that are not of lower priority might have to go for the gang now; asked often, of who waits."""
         return self.reclaims
 
+    def note_demand(self, snapshot: Snapshot, asked: Mapping[str, Mapping[str, int]]) -> None:
+        """By account and resource, what the pods of all waiting units ask for; called before every turn."""
+        return
+
     def rounds(self, snapshot: Snapshot, gang: Gang, running: Sequence[Running]) -> Sequence[Sequence[Running]]:
         """Units that may have to go besides, where those of `may_put_out` are not enough, in rounds of growing harm.
 
@@ -301,6 +305,10 @@ class Seams:
         pods = [pod for group in gang.groups() for pod in group.pods[: group.need]]
         found = (policy.outlook(snapshot, gang, pods) for policy in self.policies if pods)
         return [one for one in found if one is not None]
+
+    def counting_demand(self) -> list[Policy]:
+        """Policies that go by what waits."""
+        return [policy for policy in self.policies if type(policy).note_demand is not Policy.note_demand]
 
     def accounts(self, pods: Iterable[PodFacts]) -> frozenset[str]:
         """Every account that one of the pods is charged to."""

@@ -81,8 +81,12 @@ class Quota(Policy):
         self.objects, self.tree = objects, objects.tree
         self._shares, self._read = None, None
 
+    def note_demand(self, snapshot: Snapshot, asked: Mapping[str, Mapping[str, int]]) -> None:
+        self.ask(asked)
+        self.shares(snapshot)
+
     def ask(self, waiting: Mapping[str, Mapping[str, int]]) -> None:
-        """Tells what waits, by leaf; once a turn."""
+        """What waits, by leaf; once a turn."""
         card_memory = self._read.card_memory if self._read is not None else 0
         fresh = {queue: counted(amounts.items(), card_memory) for queue, amounts in waiting.items()}
         self.waiting, self._shares, self._read = fresh, None, None

@@ -1,0 +1,62 @@
+"""Tells policies before every turn what waiting units ask for, by account."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.seams import Policy
+
+Amounts = dict[str, dict[str, int]]
+"""By account and resource."""
+
+
+class WaitingDemand:
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._asked: dict[str, list[Amounts]] = {}
+        """By unit, what it asks for in the accounts of each policy."""
+        self._policies: list[Policy] = []
+
+    def begin_turn(self, waiting: Iterable[str], changed: Iterable[str]) -> None:
+        """These units wait, and these have changed since the last turn."""
+        if not self._view.snapshot.seams.counting_demand():
+            return
+        units = set(waiting)
+        stale = [name for name in {*changed, *(self._asked.keys() - units)} if name in self._asked]
+        before = {name: self._asked.pop(name) for name in stale}
+        self.tell(units)
+        if any(self._asked.get(name) != asked for name, asked in before.items()):
+            self._view.changes.demand_changed = True
+
+    def tell(self, units: Iterable[str]) -> None:
+        """These units wait."""
+        snapshot = self._view.snapshot
+        policies = snapshot.seams.counting_demand()
+        if policies != self._policies:
+            self._policies, self._asked = policies, {}
+        totals: list[Amounts] = [{} for _ in policies]
+        for name in units:
+            if name not in self._asked:
+                self._asked[name] = self._asked_by(name, policies)
+            for total, asked in zip(totals, self._asked[name], strict=True):
+                for account, amounts in asked.items():
+                    _add(total, account, amounts.items())
+        for policy, total in zip(policies, totals, strict=True):
+            policy.note_demand(snapshot, total)
+
+    def _asked_by(self, name: str, policies: Sequence[Policy]) -> list[Amounts]:
+        view, found = self._view, [Amounts() for _ in policies]
+        for pod in view.pods_of(name):
+            if not view.counted.node_of(pod) and not pod.metadata.is_deleting:
+                facts = view.reader.facts(pod)
+                for policy, asked in zip(policies, found, strict=True):
+                    if account := policy.account(facts):
+                        _add(asked, account, facts.shape.used)
+        return found
+
+
+def _add(sums: Amounts, account: str, amounts: Iterable[tuple[str, int]]) -> None:
+    total = sums.setdefault(account, {})
+    for resource, amount in amounts:
+        total[resource] = total.get(resource, 0) + amount
