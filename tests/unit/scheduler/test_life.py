@@ -19,8 +19,6 @@ from grove.scheduler.policy.gang_life import (
     Evicting,
     EvictionEnded,
     HalfBound,
-    HoldEnded,
-    HoldTaken,
     Impossible,
     Life,
     Looked,
@@ -129,7 +127,6 @@ EVENTS = st.one_of(
     ),
     st.builds(AttemptBegan, st.booleans()),
     st.builds(AttemptEnded, st.booleans()),
-    st.just(HoldTaken(Reason("NodesHeld"))),
     st.builds(HalfBound, st.none() | st.floats(0, 100)),
     st.sampled_from(
         [
@@ -140,7 +137,6 @@ EVENTS = st.one_of(
             TakenBack(),
             Evicting("x"),
             EvictionEnded(),
-            HoldEnded(),
         ]
     ),
 )

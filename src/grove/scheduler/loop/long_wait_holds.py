@@ -34,7 +34,6 @@ from grove.scheduler.model.config import SchedulerConfiguration, gang_timeout_s
 from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.model.gang import BadGang, Gang
 from grove.scheduler.model.reasons import Reason
-from grove.scheduler.policy.gang_life import HoldEnded, HoldTaken
 from grove.scheduler.policy.gang_state import GangState
 from grove.scheduler.policy.hold_ledger import LONG_WAIT, CapacityHold, ClosedCapacity, HoldReason
 from grove.scheduler.policy.waiting_queue import Order, Stage, Waiting, WaitingQueue
@@ -42,8 +41,6 @@ from grove.scheduler.policy.waiting_queue import Order, Stage, Waiting, WaitingQ
 MOST_ELDERS = 16
 """So many gangs at the head of the queue are watched for being overtaken: holds for more would block each other."""
 MOST_NAMED = 3
-MOST_HELD_NAMED = 40
-"""Held nodes that the condition names: whoever draws the fleet finds them there."""
 
 log = structlog.get_logger(__name__)
 
@@ -229,10 +226,6 @@ class LongWaitHolds:
 
     def _put(self, gang: GangState, hold: CapacityHold) -> None:
         self._ledger.put(hold)
-        some = " ".join(sorted(hold.nodes)[:MOST_HELD_NAMED])
-        why = Reason(kinds.NODES_HELD, some, {"nodes": len(hold.nodes)}, {"because": hold.reason.value})
-        if gang.life.held != why:
-            gang.tell(HoldTaken(why))
         self._reporter.touch(gang.name)
 
     def _are_fewer_free(self, nodes: frozenset[str], before: CapacityHold, name: str, order: Order) -> bool:
@@ -249,12 +242,9 @@ class LongWaitHolds:
 
     def let_go(self, name: str) -> None:
         """Nothing is held for a gang any more, if anything was; others may have it."""
-        gang = self._view.gangs.get(name)
-        if gang is not None and gang.life.held is not None:
-            gang.tell(HoldEnded())
-            self._reporter.touch(name)
         self._units.of(name).held_shapes = frozenset()
         if self._ledger.end(name, *LONG_WAIT):
+            self._reporter.touch(name)
             self._looked_at = None
             self._view.changes.help_anybody()
 

@@ -51,8 +51,6 @@ class Life(msgspec.Struct, frozen=True):
     """Its eviction was called off; it is nobody's victim, whatever its condition said."""
     nominated: Reason | None = None
     """Who has to leave the place that is reserved for it, while somebody has to."""
-    held: Reason | None = None
-    """Which nodes are held for it while it waits, and why, if any are."""
 
     @property
     def is_busy(self) -> bool:
@@ -124,19 +122,9 @@ class EvictionEnded(msgspec.Struct, frozen=True):
     spared: bool = False
 
 
-class HoldTaken(msgspec.Struct, frozen=True):
-    """Nodes are held for it, or others than before."""
-
-    why: Reason
-
-
-class HoldEnded(msgspec.Struct, frozen=True):
-    """Nothing is held for it any more."""
-
-
 Event = (
     Looked | Nominated | NominationDropped | AttemptBegan | AttemptEnded | Stands | HalfBound | TakingBack | TakenBack
-    | Evicting | EvictionEnded | HoldTaken | HoldEnded
+    | Evicting | EvictionEnded
 )  # fmt: skip
 
 
@@ -187,10 +175,6 @@ def after(life: Life, event: Event) -> Life:
         case EvictionEnded(spared):
             _only(life, event, Phase.LEAVING)
             return replace(life, phase=_idle(life), victim_of="", spared=spared)
-        case HoldTaken(why):
-            return replace(life, held=why)
-        case HoldEnded():
-            return replace(life, held=None)
 
 
 def _idle(life: Life) -> Phase:

@@ -26,8 +26,11 @@ from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gang_life import Life
 from grove.scheduler.policy.gang_state import INVALID, NO_PLACE, PLACED, PODS_LOST, GangState, Verdict
+from grove.scheduler.policy.hold_records import LONG_WAIT
 
 PREEMPTED = "PreemptedByHigherPriority"
+MOST_HELD_NAMED = 40
+"""Held nodes that the condition names; `status.capacityHolds` has all of them."""
 LONGEST = 1024
 
 
@@ -82,7 +85,7 @@ def wanted_status(
         )
     elif stands or gang.life.spared:
         conditions = without_condition(conditions, words.DISRUPTION_TARGET)
-    conditions = _with_plans(conditions, gang.life, now, say)
+    conditions = _with_plans(conditions, gang.life, holds, now, say)
     for older in (words.FORMER_PLACE, words.SEATS_KEPT):
         conditions = without_condition(conditions, older)
     stalled = None
@@ -109,14 +112,18 @@ def _with_initialized(status: PodGangStatus, gang: GangState, now: datetime) -> 
 
 
 def _with_plans(
-    conditions: tuple[Condition, ...], life: Life, now: datetime, say: Callable[[Reason], str]
+    conditions: tuple[Condition, ...],
+    life: Life,
+    holds: Sequence[HeldCapacity],
+    now: datetime,
+    say: Callable[[Reason], str],
 ) -> tuple[Condition, ...]:
-    """What the scheduler keeps for the gang and nobody else could know: nodes held, a place that others must leave."""
-    if life.held is not None:
-        text = say(life.held)[:LONGEST]
-        conditions = with_condition(
-            conditions, words.NODES_HELD, words.TRUE, life.held.names["because"], text, now
-        )  # fmt: skip
+    """With what the scheduler holds for the gang: whole nodes, or a placement that other pods have to leave first."""
+    held = next((one for one in holds if one.reason in LONG_WAIT), None)
+    if held is not None:
+        some = " ".join(held.nodes[:MOST_HELD_NAMED])
+        why = Reason(kinds.NODES_HELD, some, {"nodes": len(held.nodes)}, {"because": held.reason})
+        conditions = with_condition(conditions, words.NODES_HELD, words.TRUE, held.reason, say(why)[:LONGEST], now)
     else:
         conditions = without_condition(conditions, words.NODES_HELD)
     if life.nominated is None:
