@@ -98,8 +98,8 @@ class BindAttempt(msgspec.Struct):
 class Binder:
     """All attempts share the `turns` there are for requests, first come, first served.
 
-    `fits` is asked right before each request whether the chosen node still has the room that was reserved on it, and
-    `prepare` does what must come before a binding: telling a volume's claim its node, giving a device's claim away.
+    `fits` says right before each request whether the chosen node still has the capacity that was reserved on it.
+    `prepare` does what must come before a binding: it writes the node on volume claims, and allocates device claims.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Binder:
         self._client, self._turns, self._fits, self._prepare = client, turns, fits, prepare
 
     async def bind(self, attempt: BindAttempt, seen: Callable[[BindResult], None]) -> list[BindResult]:
-        """Binds all pods of the attempt; `seen` hears of each as it is known, the list has them all."""
+        """Binds all pods of the attempt. `seen` is called for each result at once; the list has all results."""
         found: list[BindResult] = []
 
         async def one(pod: PodFacts) -> None:
@@ -164,7 +164,7 @@ class Binder:
         return (await self._found_out(pod) if may_be_bound else None) or end
 
     async def _found_out(self, pod: PodFacts) -> BindResult | None:
-        """The truth about a pod that may be bound, however long nobody answers: until then its room is not free."""
+        """What became of a pod that may be bound, however long the server is silent: its node is not free before."""
         while True:
             try:
                 return await self._look(pod)
@@ -183,7 +183,7 @@ class Binder:
         except PASSING:
             raise
         except KubeError:
-            return None  # it is not for us to know, and must not end the binding of the others
+            return None  # the pod may not be read; that must not end the binding of the others
         if now.metadata.uid != pod.uid:
             return BindResult(pod, BindFate.GONE)
         if now.spec.node_name:
@@ -208,7 +208,7 @@ async def _unless(given_up: asyncio.Event, preparing: Awaitable[str]) -> str:
 
 
 class Committer:
-    """Owns the attempts that are on their way. `ended` tells the cycle of a unit whose attempt is over."""
+    """Owns the attempts that are on their way. `ended` is called when an attempt is over."""
 
     def __init__(
         self, view: View, binder: Binder, evictions: Evictions, reporter: Reporter, clock: Clock, *,
@@ -250,7 +250,7 @@ class Committer:
             self._view.ledger.put(msgspec.structs.replace(known, pods=left))
 
     def give_up(self, gang: GangState) -> None:
-        """The gang is gone: what is not bound yet is not bound any more, and its room is free."""
+        """The gang is gone: pods that are not bound yet are not bound any more, and their capacity is free."""
         for attempt in self._under_way.get(gang.uid, ()):
             attempt.given_up.set()
 

@@ -82,7 +82,7 @@ class CountedPods:
             self.put(self._sources.without_counted(pod))
 
     def release(self, uid: str) -> None:
-        """Takes a reservation back, unless the pod is known to be bound."""
+        """Ends the reservation of a node, unless the pod is bound."""
         if uid in self.confirmed:
             self.reserved.pop(uid, None)
             return

@@ -1,7 +1,6 @@
-"""What the scheduler answers when somebody asks: why a gang waits, and who waits in which order. Decides nothing.
+"""Answers for `explain` and `queue`: why a gang waits, and in which order units wait. Decides nothing.
 
-Reads a view and changes nothing in it but what is counted on nodes; the answers are the values of
-`explain.explanation`.
+Reads a view and changes nothing in it but what is counted on nodes. The answers are values of `explain.explanation`.
 """
 
 from __future__ import annotations

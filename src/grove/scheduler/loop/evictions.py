@@ -1,6 +1,6 @@
 """Pods that have to go: victims are evicted, pods of a gang that cannot be completed are deleted; patiently.
 
-Victims go through the Eviction API, as long as somebody wants their room, and a gang that goes whole is marked first.
+Victims go through the Eviction API, as long as a unit needs their capacity. A gang that goes whole is marked first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Evictions:
     def __init__(self, client: Client, view: View, reporter: Reporter, *, spawn: Spawn) -> None:
         self._client, self._view, self._reporter, self._spawn = client, view, reporter, spawn
         self._wanting: dict[str, list[tuple[Callable[[], bool], Callable[[], None]]]] = {}
-        """Whether somebody wants it gone, by the uid of each pod that goes alone, for which a task is at work."""
+        """By uid of each pod that a task evicts alone: whether a unit still needs its capacity."""
 
     def evict_alone(self, pod: PodFacts, still_wanted: Callable[[], bool], refused: Callable[[], None]) -> None:
         """`refused` is called when a disruption budget does not allow the eviction now."""
@@ -103,7 +103,7 @@ class Evictions:
             while pods and not is_spared:
                 is_spared = not await self._evict(pods, victim.name, still_wanted, refused)
                 asked.update(pod.uid for pod in pods)
-                # It goes whole: also pods whose binding nobody knew of when it was chosen.
+                # It goes whole: also pods that were bound after it was chosen.
                 late = (pod for pod in self.bound_pods(victim) if pod.metadata.uid not in asked)
                 pods = [self._view.reader.facts(pod) for pod in late]
         finally:
@@ -122,7 +122,7 @@ class Evictions:
     async def _evict(
         self, pods: list[PodFacts], who: str, still_wanted: Callable[[], bool], refused: Callable[[], object]
     ) -> bool:
-        """Evicts these pods while somebody wants their room; whether all are on their way out.
+        """Evicts these pods while a unit needs their capacity; whether all of them terminate.
 
         A gang of which some have gone when nobody wants the rest any more is repaired like any other that lost pods.
         """

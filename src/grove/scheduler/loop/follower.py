@@ -1,7 +1,7 @@
-"""Follows the cluster: turns events into changes of the view, and never decides anything.
+"""Follows the cluster: turns events into changes of the view. Decides nothing.
 
-Handlers keep the snapshot exact, note which units changed and which nodes got more room, and wake the cycle. They run
-between two breaths of the event loop, thousands a second, so each does as little as it can.
+Handlers keep the snapshot exact, note which units changed and which nodes have more free capacity, and wake the cycle.
+Thousands run in a second, so each does as little as it can.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class ClusterFollower:
             if gang.missing and not gang.stood and gang.verdict is not None:
                 return  # nothing can be decided before the last of them is there
         if ours and gang.life.attempts:
-            return  # the attempt that did it has the word when it is over
+            return  # the end of the attempt that did it marks the gang
         if old is not None and new.metadata.is_deleting and not old.metadata.is_deleting:
             self._mark_soon(gang.name)
         elif old is None or asks_else or fate_of(old) != fate_of(new):
@@ -195,7 +195,7 @@ class ClusterFollower:
         self._mark_scaled(gang.name)
 
     def _mark_scaled(self, base: str) -> None:
-        """Whoever waits for a base gang should know whether there is one."""
+        """Gangs that wait for a base gang are looked at again: it came or went."""
         for name in sorted(self._view.scaled_of.get(base, ())):
             self._view.changes.mark(name)
 
@@ -303,7 +303,7 @@ class ClusterFollower:
             if old is not None:
                 self._view.changes.help_anybody()
             else:
-                self._view.changes.neighbours_changed()  # its pods may have been heard of before it
+                self._view.changes.neighbours_changed()  # the events of its pods may have come before its own
 
     def _priority_changed(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
         name = (new or old).metadata.name  # type: ignore[union-attr]

@@ -123,7 +123,7 @@ class Scheduler:
             self.view, binder, evictions, self.reporter, clock, spawn=self._spawn, ended=self._ended
         )
         run = f"{int(clock.now().timestamp()):x}" if clock is SYSTEM else "run"
-        # Whoever brings a way to decide aside of its own wants all decisions to go there.
+        # With `aside` given, all decisions go there.
         steps = IN_PLACE_STEPS if aside is None else 0
         self._decider = decider = Decider(self.view.snapshot, run, tape, in_place_steps=steps, aside=aside)
         nominations = Nominations(self.view, decider, evictions, self.reporter, clock, fits=self._fits)
@@ -177,7 +177,7 @@ class Scheduler:
             view.changes.forget_gone(lambda unit: unit in view.gangs or unit in view.singles)
 
     async def lead(self) -> None:
-        """`schedule` for one that stood by, once it knows everything the leader before it wrote.
+        """`schedule` for a standby, once it has read everything that the former leader wrote.
 
         Caches may be behind by any time, and what was bound meanwhile would be given away again.
         """

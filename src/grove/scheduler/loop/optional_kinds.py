@@ -16,7 +16,7 @@ from grove.kube.errors import ConnectionLost, KubeError, TooManyRequests, Unavai
 
 RETRY_S = 1.0
 LOOK_S = 30.0
-"""How often is asked for kinds that are not there, where their definitions cannot be watched."""
+"""How often the server is asked for missing kinds, where their definitions cannot be watched."""
 WATCH_S = 300.0
 SERVED_SOON = 10
 
@@ -24,12 +24,12 @@ log = structlog.get_logger(__name__)
 
 
 class OptionalKinds:
-    """Kinds that a cluster may lack: quotas, queues, reservations, devices. What lacks is off, and the rest works.
+    """Kinds that a cluster may lack: quotas, queues, reservations, devices. A missing kind is off, and the rest works.
 
-    What is served when the scheduler starts is in step before anything is decided. What is installed later is told by
-    the events of its definition, and where those may not be seen found by asking now and then; no restart is needed.
-    `kinds` says what to do when a kind is there: have a cache follow it and listen. What is `built_in` comes with a
-    version of Kubernetes and is not waited for.
+    Kinds that are served when the scheduler starts are in step before the first decision. The event of its definition
+    announces a kind that is installed later; where definitions cannot be watched, the scheduler asks now and then. No
+    restart is needed. `kinds` has what to call when a kind is served: it starts to follow the kind. Kinds in `built_in`
+    come with a version of Kubernetes and are not waited for.
     """
 
     def __init__(

@@ -105,7 +105,7 @@ class QuotaFollower:
         own: list[Policy] = [self.policy, FixedUse(self.policy)] if self.policy is not None else []
         snapshot.use(snapshot.seams.with_policies([*own, *others]))
 
-    # Telling
+    # Writing
 
     def _tell_faults(self, objects: QueueObjects) -> None:
         faults = dict(objects.tree.faults)

@@ -1,8 +1,8 @@
-"""Says what became of gangs and pods: PodGang status, the pods' PodScheduled condition, events.
+"""Writes what became of gangs and pods: PodGang status, the pods' PodScheduled condition, events.
 
-A status is compared with what the object has and written once a settled change, as one merge patch under the version it
-was made from, since the operator writes the same list of conditions. A pod that waits is told why once, and again only
-when the reason changed and a while has passed: a gang of hundreds must not be rewritten at every turn of the cluster.
+A status is written only if it differs from the object's, once for each settled change. It is one merge patch under the
+version it was made from, since the operator writes the same list of conditions. The condition of a waiting pod is
+written once, and again only when the reason changed and a while has passed: a gang may have hundreds of pods.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FAILED_SCHEDULING = "FailedScheduling"
 SOON_S = 0.05
 """Readiness comes pod by pod; one write for those that come together."""
 CREATION_S = 3.0
-"""Pods of a gang may take this long to be created before anybody is told that they are missing."""
+"""Pods of a gang may take this long to be created before the status says that they are missing."""
 START_S, MOST_START_S, FEW_PODS = 1.0, 10.0, 2
 """A gang of so few pods is given a moment to be ready before it is said to be starting: one status, not two.
 
@@ -63,7 +63,7 @@ TEXT_WRITES = 8
 
 
 class Reporter:
-    """Two queues: one of gangs whose status may differ, one of units whose pods should be told why they wait."""
+    """Two work queues: gangs whose status may differ, and units whose waiting pods get a condition."""
 
     def __init__(
         self, client: Client, view: View, events: Recorder, clock: Clock, *, settle_s: float,
@@ -82,7 +82,7 @@ class Reporter:
             group.create_task(self.statuses.run())
             group.create_task(self.texts.run())
 
-    # What the cycle says
+    # What the cycle reports
 
     def report(self, gang: GangState, verdict: Verdict) -> None:
         """The gang's Scheduled condition should say this; a refusal is written only if it stands for a while."""
@@ -121,7 +121,7 @@ class Reporter:
         self._events.normal(gang.podgang, reason, why if isinstance(why, str) else self.say(why))
 
     def warn(self, gang: GangState, reason: str, why: Reason | str) -> None:
-        """The same for something that somebody may care about."""
+        """A warning event on the gang."""
         self._events.warn(gang.podgang, reason, why if isinstance(why, str) else self.say(why))
 
     def report_waiting(self, unit: str, verdict: Verdict, after_s: float | None = None) -> None:
@@ -188,7 +188,7 @@ class Reporter:
         return left_s if left_s > 0 else None
 
     def _note_lacking(self, gang: GangState) -> None:
-        """Keeps since when seats that pods left are vacant and others awaited."""
+        """Notes since when nodes of replaced pods are vacant while other pods are awaited."""
         pods, unit = self._view.members(gang), self._view.units.of(gang.name)
         if any(gang.replaced.values()) and (gang.missing or any(self._view.is_pending(pod) for pod, _ in pods)):
             if unit.lacking_since_s is None:
@@ -197,9 +197,9 @@ class Reporter:
             unit.lacking_since_s = None
 
     def _lacking_s(self, gang: GangState) -> float | None:
-        """Seconds until vacant seats are worth a write of their own; None if nobody is to come for one.
+        """Seconds until vacant nodes of replaced pods are worth a write of their own; None if no pod is awaited.
 
-        Mostly others come at once and take them.
+        Mostly the replacements come at once and take them.
         """
         since_s = self._view.units.of(gang.name).lacking_since_s
         return max(0.0, since_s + CREATION_S - asyncio.get_running_loop().time()) if since_s is not None else None
@@ -211,7 +211,7 @@ class Reporter:
         return ready
 
     def _bound(self, gang: GangState) -> dict[str, list[datetime]]:
-        """When pods that stand were bound, by group, as far as the cluster has told."""
+        """When the pods on nodes were bound, by group, as far as their conditions say."""
         bound: dict[str, list[datetime]] = {name: [] for name in gang.minima}
         for pod, group in self._view.members(gang):
             if not pod.metadata.is_deleting and (moment := self._view.bound_since(pod)) is not None:
@@ -272,7 +272,7 @@ class Reporter:
             try:
                 await self._client.patch(Pod, meta.name, patch, meta.namespace, subresource="status")
             except (Conflict, NotFound):
-                pass  # bound, deleted, or told by somebody else; if it still waits, the next verdict tells it
+                pass  # bound, deleted, or changed meanwhile; if it still waits, the next verdict is written
 
 
 def _second(clock: Clock) -> datetime:

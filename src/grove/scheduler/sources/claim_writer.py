@@ -46,7 +46,7 @@ class ClaimWriter:
                     raise ClaimLost(f'the devices of resourceclaim "{name}" were not given back in time')
                 await self._reserve(claims, key, pod, deadline_s)
         except NotLeader:
-            raise  # nobody's pod is at fault: the whole attempt ends
+            raise  # no pod is at fault: the whole attempt ends
         except KubeError as err:
             return f"a resource claim could not be given to the pod: {err}"
         except ClaimLost as err:
@@ -54,7 +54,7 @@ class ClaimWriter:
         return ""
 
     async def _reserve(self, claims: DeviceClaims, key: Key, pod: Pod, deadline_s: float) -> None:
-        """Whoever comes first writes for all that have asked by then; the others find themselves written."""
+        """The first call writes for all calls that wait at that moment; the others find their part written."""
         asking = self._asking.setdefault(key, {})
         asking[pod.metadata.uid] = pod
         lock = self._locks.setdefault(key, asyncio.Lock())
@@ -73,7 +73,7 @@ class ClaimWriter:
                             asking.pop(uid, None)
                         return
                     except (Conflict, ConnectionLost, TooManyRequests, Unavailable) as err:
-                        # Somebody else wrote to it in between, or the server is busy: it is read again after a while.
+                        # Another client wrote to it in between, or the server is busy: it is read again after a while.
                         if asyncio.get_running_loop().time() + pause_s > deadline_s:
                             raise
                         pause_s = max(pause_s, getattr(err, "retry_after_s", None) or 0.0)

@@ -155,7 +155,7 @@ class DeviceClaims(FollowedSource):
         return tuple(dict.fromkeys(found))
 
     def shared(self, pod: Pod) -> tuple[set[str], dict[Key, ClaimRequests]]:
-        """Where shared claims of a waiting pod are promised, and what those that nobody has ask of one node."""
+        """Nodes where shared claims of a waiting pod are promised, and what the claims without a node ask of one."""
         nodes: set[str] = set()
         free: dict[Key, ClaimRequests] = {}
         for name, is_own in claim_names(pod):
@@ -254,7 +254,7 @@ class DeviceClaims(FollowedSource):
                     await self._freed.wait()
 
     def is_free(self, key: Key) -> bool:
-        """Whether nobody else has the devices that were set aside for a claim."""
+        """Whether no other claim has the devices that were set aside for a claim."""
         promise = self._promises.get(key)
         chosen = {device.id for _, device in promise.chosen} if promise is not None else set()
         return all(chosen.isdisjoint(ids) for other, ids in self._given.items() if other != key)

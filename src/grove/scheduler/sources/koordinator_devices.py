@@ -51,7 +51,7 @@ from grove.scheduler.model.seams import NO_NEEDS, Needs, Refusal, Vacancy
 from grove.scheduler.sources.node_sources import FollowedCluster, FollowedSource, PodAnnotationWriter
 
 VALID = f"{PREFIX}valid-Device-object"
-"""What a node lacks whose Device object is wrong, while there is such a node: so gangs that wait are told."""
+"""A node whose Device object is wrong lacks this resource, so the reasons of waiting gangs name it."""
 WITHOUT = 2**40
 """What a node without a Device object counts as having: its plain resources decide."""
 AT = "devices at"

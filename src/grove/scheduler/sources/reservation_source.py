@@ -1,4 +1,4 @@
-"""Koordinator's Reservations as the live scheduler meets them: room on nodes that counts as taken but for its owners.
+"""Koordinator's Reservations as a source: capacity on nodes that counts as used for every pod but the owners.
 
 What a reservation has left is counted on its node like a pod. A pod that may use it asks for a place in it instead of
 room on the node; which one it got is written on the pod before the bind, so a restart finds it there.
@@ -143,7 +143,7 @@ class ReservationSource(FollowedSource):
         return None
 
     def _in_any_way(self, node: str, pods: Sequence[PodFacts]) -> dict[str, ReservationUse] | Refusal:
-        """Any other way to house them: what one uses of a reservation the next has to do without."""
+        """Any other way to place them: what one pod uses of a reservation is not there for the next."""
         pods_here = []
         for pod in pods:
             known = self._pod(pod)
@@ -174,7 +174,7 @@ class ReservationSource(FollowedSource):
         return free
 
     def _without_leavers(self, node: str) -> list[PlacedReservation]:
-        """Reservations of a node as they are when pods that make way are gone; whoever had one for itself ends it."""
+        """Reservations of a node without the pods that make way; a reservation for one use ends with its pod."""
         leavers = self._cluster.sources.making_way
         return [
             one if one.once else one.used_by(lambda uid: uid not in leavers) for one in self._on.get(node, {}).values()
@@ -205,7 +205,7 @@ class ReservationSource(FollowedSource):
             held.users.pop(uid, None)
             self._stale.add(held.node)
             self._hold(held)
-            if uid in self._cluster.counted.reserved:  # who was read meanwhile knows nothing of what it leaves
+            if uid in self._cluster.counted.reserved:  # pods that were read meanwhile do not count what it leaves
                 self._forget_slots()
                 self._cluster.reader.read_anew()
 
@@ -287,7 +287,7 @@ class ReservationSource(FollowedSource):
         self._slots.clear()
 
     def _keep_promises(self, gone: PlacedReservation) -> None:
-        """A reservation ended under pods on their way into it: their room stays theirs until they are bound."""
+        """A reservation ended while pods are being bound into it: their capacity stays theirs until they are bound."""
         for uid in gone.users:
             if uid in self._promised and uid not in self._bound:
                 hold = PodFacts(f"{PROMISE}{uid}", "", gone.name, Shape(gone.given_to(uid)), node=gone.node)

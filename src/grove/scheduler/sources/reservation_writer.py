@@ -28,7 +28,7 @@ class ReservationWriter:
         self._cache, self._client, self._events, self._clock = cache, client, events, clock
         self._writes = Controller[str]("scheduler-reservation-status", self._write, workers=4)
         self._said: dict[str, Json] = {}
-        """What is still to be written of those that waited, by uid; a newer word takes the place of an older one."""
+        """Statuses of waiting reservations that are still to be written, by uid; the newer replaces the older."""
         self._told: dict[str, str] = {}
 
     def follow(self) -> None:

@@ -1,4 +1,4 @@
-"""Volumes as the live scheduler meets them: what a pod's claims allow, telling a claim its node, and attach limits.
+"""Volumes as a source: which nodes a pod's claims allow, the node that is written on a claim, and attach limits.
 
 A claim that waits for its first consumer gets a volume that is there already, by name, or the annotation
 `selected-node`, and the provisioner makes the volume there. The bind follows when the claim is bound. A provisioner
@@ -178,7 +178,7 @@ class VolumeSource(FollowedSource):
             self._stale.add(node)
 
     def prepare(self, facts: PodFacts, deadline_s: float) -> Awaitable[str] | None:
-        """Tells claims that wait for it their node, and waits for their volumes."""
+        """Writes the node on claims that wait for one, and waits for their volumes."""
         pod = self._pod(facts)
         if pod is None or not pod.spec.volumes:
             return None
@@ -196,7 +196,7 @@ class VolumeSource(FollowedSource):
                     if trouble := await self._promises.tell(claim, node):
                         return trouble
         except NotLeader:
-            raise  # nobody's claim is at fault: the whole attempt ends
+            raise  # no claim is at fault: the whole attempt ends
         except KubeError as err:
             return f"a volume claim could not be told its node: {err}"
         for claim in claims:
