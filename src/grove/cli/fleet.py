@@ -19,8 +19,9 @@ from grove.fleet.amounts import BadAmount, seconds
 from grove.fleet.compare import compare
 from grove.fleet.file import BadFleet, Fleet, Settings, Time, load, ready_made, text_of
 from grove.fleet.record import record_fleet
+from grove.fleet.replay import NotReplay, is_same, read_replay, replay_file
 from grove.fleet.report import page, share, span
-from grove.fleet.results import encode, replay_file, results
+from grove.fleet.results import encode, results
 from grove.fleet.run import Run, run_fleet
 from grove.kube.http import HttpClient
 from grove.kube.logs import configure_logs
@@ -28,6 +29,8 @@ from grove.show.columns import table
 
 BROKEN = 5
 """Exit code of a run that stopped because a promise was broken."""
+LAST = 40
+"""Writes that a replay prints; the file has all of the last hour."""
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OUT = click.Path(dir_okay=False, path_type=Path)
 
@@ -41,6 +44,9 @@ _OUT = click.Path(dir_okay=False, path_type=Path)
 @click.option("--operator-config", type=_FILE, help="The operator's configuration, instead of the file's settings.")
 @click.option("--scheduler-config", type=_FILE, help="The scheduler's configuration, instead of the file's settings.")
 @click.option("--compare", "pair", nargs=2, type=_OUT, help="Show two JSON results side by side.")
+@click.option(
+    "--replay", "replayed", type=_FILE, help="Run the fleet of a broken promise again, and show its last hour."
+)
 @click.option("--list", "listed", is_flag=True, help="Show the fleet files that come with Grove.")
 @click.option("--print", "shown", is_flag=True, help="Print the fleet file, as a start for your own.")
 def fleet(
@@ -52,6 +58,7 @@ def fleet(
     operator_config: Path | None,
     scheduler_config: Path | None,
     pair: tuple[Path, Path] | None,
+    replayed: Path | None,
     listed: bool,
     shown: bool,
 ) -> int:
@@ -67,6 +74,8 @@ def fleet(
         return _list()
     if pair is not None:
         return _compare(*pair)
+    if replayed is not None:
+        return _replay(replayed)
     if name is None:
         raise click.UsageError("name a fleet file, or one of: " + ", ".join(ready_made()))
     if shown:
@@ -85,8 +94,8 @@ def fleet(
             click.echo(f"wrote {path}", err=True)
     if run.broken:
         replay = Path(f"fleet-broken-{wanted.seed}.json")
-        replay.write_bytes(encode(replay_file(run, _text(name))))
-        click.echo(f"a promise was broken; the last hour is in {replay}", err=True)
+        replay.write_bytes(encode(replay_file(run)))
+        click.echo(f"a promise was broken; see the last hour with: grove fleet --replay {replay}", err=True)
         return BROKEN
     return RUNNING
 
@@ -194,6 +203,26 @@ def _compare(a: Path, b: Path) -> int:
     console = terminal()
     console.print(table(("FIGURE", a.name, b.name, "BETTER"), rows, console.width))
     return RUNNING
+
+
+def _replay(path: Path) -> int:
+    """Shows the last writes before the promise was broken, then plays the same fleet again."""
+    try:
+        past = read_replay(path.read_bytes())
+    except NotReplay as error:
+        raise Unanswered(f"{path} is not the file of a broken promise: {error}") from error
+    rows = [(f"{at_s:.1f} s", what, f"{kind} {name}", why) for at_s, what, kind, name, why in past.last_hour[-LAST:]]
+    console = terminal()
+    console.print(table(("AT", "WRITE", "OBJECT", "CHANGED"), rows, console.width))
+    for one in past.broken:
+        click.echo(f"{one.promise} was broken after {span(one.at_s)}: {one.text}")
+    again = _with_progress(past.fleet)
+    if not again.broken:
+        click.echo("played again: every promise holds now")
+        return RUNNING
+    same = is_same(past.broken[0], again.broken)
+    click.echo("played again: it breaks at the same moment" if same else f"played again: {again.broken[0].text}")
+    return BROKEN
 
 
 def _summary(found: Json, cpu_s: float) -> None:

@@ -104,6 +104,13 @@ class BatchWork:
             group.create_task(self._arrive(coming))
             group.create_task(self._end())
 
+    def freeze(self) -> None:
+        """No gang ends any more; call it after `run` was cancelled."""
+        self._world.cluster.server.store.listeners.remove(self._follow)
+        for gang in self.gangs.values():
+            if gang.timer is not None:
+                gang.timer.cancel()
+
     async def _arrive(self, coming: Iterator[Gang]) -> None:
         for gang in coming:
             await asyncio.sleep(max(0.0, gang.arrived_s - self._world.time_s))

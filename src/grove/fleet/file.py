@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -31,6 +31,7 @@ from grove.fleet.trace import BadTrace, Job, load_trace
 from grove.scheduler.model.config import InvalidConfig, SchedulerConfiguration
 from grove.scheduler.model.config import load_configuration as load_scheduler
 
+T = TypeVar("T")
 READY = Path(__file__).parent / "ready"
 """The fleet files that come with Grove."""
 Pack = Literal["", "zone", "block", "rack", "host"]
@@ -284,7 +285,7 @@ def read(text: str, name: str = "fleet", folder: Path = Path()) -> Fleet:
     if not isinstance(tree, dict):
         raise BadFleet(name, ["line 1: a fleet file is a mapping with cluster, teams and work"])
     try:
-        fleet = msgspec.convert(tree, Fleet, dec_hook=_word)
+        fleet = decode(tree, Fleet)
     except msgspec.ValidationError as error:
         raise BadFleet(name, [_placed(str(error), at)]) from error
     found = list(_faults(fleet))
@@ -294,6 +295,11 @@ def read(text: str, name: str = "fleet", folder: Path = Path()) -> Fleet:
         ordered = sorted((lines.line_of(at, path), _dotted(path), why) for path, why in found)
         raise BadFleet(name, [f"line {line}: {path}: {why}" for line, path, why in ordered])
     return fleet
+
+
+def decode(tree: Any, kind: type[T]) -> T:
+    """A value of the file's types from plain JSON; raises msgspec.ValidationError."""
+    return msgspec.convert(tree, kind, dec_hook=_word)
 
 
 def _word(kind: type, value: Any) -> Any:

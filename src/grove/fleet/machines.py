@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 
+from grove.api.core import Node
 from grove.api.meta import Json
 from grove.fleet.amounts import stream
 from grove.fleet.file import Cluster, Failure, Maintenance, NodeType, Spot
@@ -55,6 +56,17 @@ class Machines:
         async with asyncio.TaskGroup() as group:
             for number, process in enumerate(self._processes()):
                 group.create_task(process, name=f"machines-{number}")
+
+    async def restore(self) -> None:
+        """Every node is up again; call it after `run` was cancelled."""
+        nodes = self._world.cluster.nodes
+        for name in sorted(self.down):
+            if self._world.find(Node, name) is None:
+                await nodes.add([self._objects[name]])
+            else:
+                await nodes.start_node(name)
+                await nodes.cordon(name, unschedulable=False)
+        self.down.clear()
 
     def _processes(self) -> list[Coroutine[None, None, None]]:
         failures, spot = self._cluster.failures, self._cluster.spot
@@ -107,10 +119,10 @@ class Machines:
         self._note("maintenance", names[0])
         self.down.update(hit)
         drains = [asyncio.ensure_future(self._world.cluster.nodes.drain(name)) for name in hit]
-        await asyncio.sleep(lasts_s)
-        for drain in drains:
-            drain.cancel()  # a budget may have refused evictions until now
-        await asyncio.gather(*drains, return_exceptions=True)
+        try:
+            await asyncio.sleep(lasts_s)
+        finally:
+            await _stop(drains)  # a budget may have refused evictions until now
         for name in hit:
             await self._world.cluster.nodes.cordon(name, unschedulable=False)
         self.down.difference_update(hit)
@@ -126,9 +138,10 @@ class Machines:
             self._note("spot reclaim", name)
             self.down.add(name)
             drain = asyncio.ensure_future(self._world.cluster.nodes.drain(name))
-            await asyncio.sleep(spot.notice.s)
-            drain.cancel()
-            await asyncio.gather(drain, return_exceptions=True)
+            try:
+                await asyncio.sleep(spot.notice.s)
+            finally:
+                await _stop([drain])
             try:
                 await self._world.cluster.nodes.remove_node(name)
             except NotFound:
@@ -136,3 +149,9 @@ class Machines:
             await asyncio.sleep(away_s)
             await self._world.cluster.nodes.add([self._objects[name]])
             self.down.discard(name)
+
+
+async def _stop(drains: Sequence[asyncio.Future[None]]) -> None:
+    for drain in drains:
+        drain.cancel()
+    await asyncio.gather(*drains, return_exceptions=True)

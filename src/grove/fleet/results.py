@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 
 from grove.api.conditions import EventReason
 from grove.api.meta import Json
 from grove.fleet.figures import DOWN, IDLE, SERVING, STARTING, Figures, GangSeen
-from grove.fleet.file import Fleet, Team
+from grove.fleet.file import Team
 from grove.fleet.run import Run
 from grove.fleet.serving import Service
 
@@ -182,15 +181,3 @@ def _series(figures: Figures) -> Json:
 def _mean(values: Iterable[float]) -> float:
     found = list(values)
     return round(sum(found) / len(found), 4) if found else 0.0
-
-
-def replay_file(run: Run, fleet_text: str) -> Json:
-    """What someone needs to see a broken promise again: the file, the seed, the moment and the hour before it."""
-    fleet: Fleet = run.fleet
-    rows: list[Any] = [list(row) for row in run.past]
-    return {
-        "broken": [{"at": one.at_s, "promise": one.promise, "text": one.text} for one in run.broken],
-        "seed": fleet.seed,
-        "fleet": fleet_text,
-        "lastHour": rows,
-    }

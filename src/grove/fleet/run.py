@@ -2,13 +2,14 @@
 
     result = run_fleet(fleet)
 
-Virtual time makes a month a matter of minutes. After the time of the file, `QUIET_S` more pass without failures and
-arrivals: then every set must be settled, and a cluster at rest must not be written to.
+Virtual time makes a month a matter of minutes. After the time of the file everything from outside stops, and
+`grove.fleet.ending` judges the cluster at rest. That time is not part of the figures.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from grove.api.meta import Json, Object, Resource
 from grove.api.topology import ClusterTopologyBinding
 from grove.fleet.amounts import Amount, stream
 from grove.fleet.batch import BatchWork, Gang, arrivals
+from grove.fleet.ending import SETTLE_S, held, judge_emptied, judge_rest
 from grove.fleet.figures import Figures
 from grove.fleet.file import Fleet, Part
 from grove.fleet.machines import Machines, node_objects
@@ -36,6 +38,8 @@ SAMPLES = 720
 EVENT_TTL_S = 3600.0
 """The API server forgets Events after an hour."""
 SWEEP_S = 600.0
+START_S = 5.0
+"""Operator and scheduler have read the empty cluster when the run begins."""
 PATIENCE_FACTOR = 4.0
 PATIENCE_LEAST_S = 2 * 86400.0
 
@@ -53,7 +57,8 @@ class Run:
     finished: list[Gang]
     unfinished: list[Gang]
     broken: list[Broken]
-    past: list[tuple[float, str, str, str]]
+    past: list[tuple[float, Resource, Change]]
+    """The writes of the last hour before a promise was broken."""
     writes: dict[str, int]
     ended_s: float
     cpu_s: float
@@ -61,7 +66,7 @@ class Run:
 
 def run_fleet(fleet: Fleet, progress: Progress = lambda _share: None) -> Run:
     """Plays the whole file; stops at the first broken promise."""
-    limit_s = fleet.lasts.s + 2 * 86400.0
+    limit_s = fleet.lasts.s + 4 * SETTLE_S
     return run_virtual(_play(fleet, progress), seed=fleet.seed, limit_s=limit_s)
 
 
@@ -77,8 +82,11 @@ async def _play(fleet: Fleet, progress: Progress) -> Run:
         config=fleet.operator_settings(),
     )
     played = _Played(world, fleet, nodes)
-    async with world:
-        return await played.play(progress)
+    async with world, asyncio.TaskGroup() as group:
+        sweeping = group.create_task(_forget_events(world.cluster.server.store, world))
+        run = await played.play(progress)
+        sweeping.cancel()
+    return run
 
 
 class _Played:
@@ -87,12 +95,15 @@ class _Played:
     def __init__(self, world: World, fleet: Fleet, nodes: list[Json]) -> None:
         self.world, self.fleet = world, fleet
         self.figures = Figures({priority_name(value): value for value in fleet.priorities})
+        self._is_broken = asyncio.Event()
         longest_s = max((gang.lasts_s for gang in arrivals(fleet)), default=0.0)
         self.promises = Promises(
             self.figures,
             limits={team.name: team.limit for team in fleet.teams if team.limit is not None},
             deadline_s=fleet.scheduler_settings().gang_timeout,
             patience_s=max(PATIENCE_LEAST_S, PATIENCE_FACTOR * longest_s),
+            budgets={one.name: one.pods_available for one in fleet.work.serving if one.pods_available is not None},
+            stop=self._is_broken.set,
         )
         teams = {team.name: team for team in fleet.teams}
         self.machines = Machines(world, fleet.cluster, nodes, fleet.seed, self.figures.note)
@@ -113,10 +124,32 @@ class _Played:
 
     async def play(self, progress: Progress) -> Run:
         began = time.process_time()
+        await asyncio.sleep(START_S)
+        held_before = held(self.world)
+        await self._play_all(progress)
+        figures = copy.deepcopy(self.figures)
+        figures.close(self.world.time_s)
+        run = Run(
+            fleet=self.fleet,
+            figures=figures,
+            services=[copy.copy(service) for service in self.services],
+            finished=self.batch.finished,
+            unfinished=list(self.batch.gangs.values()),
+            broken=self.promises.broken,
+            past=[],
+            writes={"operator": self.world.operator_client.writes, "scheduler": self.world.scheduler_client.writes},
+            ended_s=self.world.time_s,
+            cpu_s=0.0,
+        )
+        if not run.broken:
+            await self._come_to_rest(held_before)
+        run.past, run.cpu_s = list(self.promises.past), time.process_time() - began
+        return run
+
+    async def _play_all(self, progress: Progress) -> None:
         work: list[Coroutine[Any, Any, None]] = [
             self.machines.run(),
             self.batch.run(arrivals(self.fleet)),
-            _forget_events(self.world.cluster.server.store, self.world),
             *(service.run() for service in self.services),
         ]
         tasks = [asyncio.ensure_future(one) for one in work]
@@ -126,34 +159,33 @@ class _Played:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        self.figures.close(self.world.time_s)
-        return Run(
-            fleet=self.fleet,
-            figures=self.figures,
-            services=self.services,
-            finished=self.batch.finished,
-            unfinished=list(self.batch.gangs.values()),
-            broken=self.promises.broken,
-            past=list(self.promises.past),
-            writes={"operator": self.world.operator_client.writes, "scheduler": self.world.scheduler_client.writes},
-            ended_s=self.world.time_s,
-            cpu_s=time.process_time() - began,
-        )
+
+    async def _come_to_rest(self, held_before: int) -> None:
+        """Stops everything from outside, then judges what is left."""
+        self.batch.freeze()
+        await self.machines.restore()
+        for service in self.services:
+            await service.undo()
+        if await judge_rest(self.world, self.promises.report) and not self.promises.broken:
+            await judge_emptied(self.world, self.figures, held_before, self.promises.report)
 
     async def _watch_over(self, tasks: Sequence[asyncio.Future[None]], progress: Progress) -> None:
         """Samples until the time is over, a promise is broken or a part of the run fails."""
         lasts_s = self.fleet.lasts.s
         for number in range(SAMPLES + 1):
             at_s = lasts_s * number / SAMPLES
-            await asyncio.sleep(max(0.0, at_s - self.world.time_s))
+            try:
+                async with asyncio.timeout(max(0.0, at_s - self.world.time_s)):
+                    await self._is_broken.wait()
+                return
+            except TimeoutError:
+                pass
             for task in tasks:
                 if task.done():
                     task.result()  # an error in a part of the run ends it
             self.figures.sample(self.world.time_s)
             self.promises.look()
             progress(number / SAMPLES)
-            if self.promises.broken:
-                return
 
     def _start_delay(self, pod: RunPod) -> float:
         """Seconds from bound to ready; each pod draws once."""

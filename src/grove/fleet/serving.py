@@ -23,6 +23,7 @@ from grove.demo.scaling import Recommender, proposal
 from grove.fleet.amounts import stream
 from grove.fleet.file import Load, Part, Serving, Team
 from grove.fleet.manifests import BAD, CACHE, GOOD, WAITING, budget, released, serving_set
+from grove.fleet.promises import OUTSIDE, RELEASE, SCALED
 from grove.kube.errors import ApiError
 from grove.plan.world import NAMESPACE, World
 
@@ -74,12 +75,14 @@ class Service:
     seed: int
     began: datetime
     cause: Callable[[str, str], None]
-    """Takes the set and what happened to it from outside."""
+    """Takes the set and the kind of what happened to it."""
     stages: dict[str, Stage] = field(default_factory=dict)
     releases: int = 1
     undone: int = 0
     scaled: int = 0
     requests: float = 0.0
+    _undo: str = ""
+    """The image to return to while a bad release is out."""
     _memory: dict[Key, Recommender] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -138,7 +141,7 @@ class Service:
         wanted, _ = memory.decide(proposals, replicas, least, scaler.spec.max_replicas, self.world.time_s)
         if wanted != replicas:
             self.scaled += 1
-            self.cause(self.spec.name, "scaled")
+            self.cause(self.spec.name, SCALED)
             patch = {"spec": {"replicas": wanted}}
             name = group.metadata.name
             await self.world.client.patch(PodCliqueScalingGroup, name, patch, NAMESPACE, subresource="scale")
@@ -154,16 +157,23 @@ class Service:
             is_bad = rng.random() < plan.bad
             good = f"{GOOD}{self.releases}"
             self.releases += 1
+            self._undo = good if is_bad else ""
             await self._release(f"{BAD if is_bad else GOOD}{self.releases}")
             if is_bad:
                 await asyncio.sleep(plan.undo.s)
-                self.undone += 1
-                await self._release(good)
-                self.releases -= 1
+                await self.undo()
             await asyncio.sleep(max(0.0, plan.every.s - (plan.undo.s if is_bad else 0.0)))
 
+    async def undo(self) -> None:
+        """Returns to the release before a bad one, if a bad one is out."""
+        if self._undo:
+            good, self._undo = self._undo, ""
+            self.undone += 1
+            self.releases -= 1
+            await self._release(good)
+
     async def _release(self, image: str) -> None:
-        self.cause(self.spec.name, f"release {image}")
+        self.cause(self.spec.name, RELEASE)
         raw = await self.world.client.get(PodCliqueSet.RESOURCE, self.spec.name, NAMESPACE)
         cliques = released(raw["spec"]["template"]["cliques"], image)
         patch = {"spec": {"template": {"cliques": cliques}}}
@@ -189,7 +199,7 @@ class Service:
         return [pod for pod in pods if pod.is_ready and not pod.metadata.is_deleting]
 
     async def _crash(self, pod: Pod) -> None:
-        self.cause(self.spec.name, f"{pod.metadata.name} crashed")
+        self.cause(self.spec.name, OUTSIDE)
         try:
             await self.world.cluster.nodes.crash_pod(NAMESPACE, pod.metadata.name, restart_s=RESTART_S)
         except ApiError:

@@ -1,0 +1,130 @@
+"""The end of a run: everything from outside stops, and then operator and scheduler must come to rest.
+
+Stable: within `SETTLE_S` there is an hour without a write; Leases and Events do not count. Convergent: after it every
+set is complete, or one of its gangs waits with a reason, and after all sets are deleted nothing of them is left.
+Memory: operator and scheduler hold as much for the empty cluster after the run as before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+from grove.api import labels
+from grove.api.conditions import SCHEDULED
+from grove.api.core import Event, HorizontalPodAutoscaler, Lease, Pod, Service
+from grove.api.meta import Object, Resource, find_condition
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.fleet.figures import Figures
+from grove.plan.world import NAMESPACE, World
+from grove.sim.store import Change
+
+QUIET_S = 3600.0
+SETTLE_S = 86400.0
+SPARE_ENTRIES = 500
+"""Entries that may be added in a run of any length: pools and caches that fill once."""
+SPARE_SHARE = 0.2
+"""Entries for each gang of the run that may remain; a leak leaves at least one."""
+_MADE = (Pod, PodGang, PodClique, PodCliqueScalingGroup, Service, HorizontalPodAutoscaler)
+"""Kinds that exist only for sets."""
+
+Report = Callable[[str, str], None]
+"""Takes a promise and how it was broken."""
+
+
+async def judge_rest(world: World, report: Report) -> bool:
+    """Waits for a quiet hour and looks at every set; False if a promise is broken."""
+    if last := await _restless(world):
+        hours = SETTLE_S / 3600
+        report("Stable", f"no quiet hour within {hours:.0f} h after the last change from outside; last write: {last}")
+        return False
+    faults = [text for text in (_unsettled(world, pcs) for pcs in world.all(PodCliqueSet)) if text]
+    if faults:
+        report("Convergent", "; ".join(faults[:5]))
+    return not faults
+
+
+async def judge_emptied(world: World, figures: Figures, held_before: int, report: Report) -> None:
+    """Deletes every set; nothing of them may be left, neither in the cluster nor in memory."""
+    for pcs in world.all(PodCliqueSet):
+        await world.client.delete(PodCliqueSet, pcs.metadata.name, NAMESPACE)
+    await _restless(world)
+    left = [f"{kind.RESOURCE.kind} {one.metadata.name}" for kind in _MADE for one in _some(world, kind)]
+    if left:
+        report("Convergent", f"{len(left)} objects are left after every set was deleted: {', '.join(left[:5])}")
+        return
+    more, gangs = held(world) - held_before, len(figures.ended_gangs)
+    if more > SPARE_ENTRIES + SPARE_SHARE * gangs:
+        report("Memory", f"operator and scheduler hold {more} more entries than before, after {gangs} gangs")
+
+
+async def _restless(world: World) -> str:
+    """Waits for an hour without a write; what was written last if there is none within `SETTLE_S`, else nothing."""
+    end_s, last, since_s = world.time_s + SETTLE_S, "", world.time_s
+
+    def see(resource: Resource, change: Change) -> None:
+        nonlocal last, since_s
+        if resource not in (Event.RESOURCE, Lease.RESOURCE):
+            last, since_s = f"{change.type} {resource.kind} {change.version.key}", world.time_s
+
+    listeners = world.cluster.server.store.listeners
+    listeners.append(see)
+    try:
+        while world.time_s - since_s < QUIET_S:
+            if world.time_s >= end_s:
+                return last
+            await asyncio.sleep(since_s + QUIET_S - world.time_s)
+        return ""
+    finally:
+        listeners.remove(see)
+
+
+def _unsettled(world: World, pcs: PodCliqueSet) -> str:
+    """What a set lacks although none of its gangs waits for a node; empty if nothing."""
+    name = pcs.metadata.name
+    if world.is_settled(name):
+        return ""
+    gangs = [gang for gang in world.all(PodGang) if gang.metadata.labels.get(labels.PART_OF) == name]
+    said = [find_condition(gang.status.conditions, SCHEDULED) for gang in gangs]
+    if any(one is not None and one.status == "False" and one.reason for one in said):
+        return ""
+    status = pcs.status
+    return f"set {name} has {status.available_replicas} of {pcs.spec.replicas} replicas and waits for nothing"
+
+
+def _some(world: World, kind: type[Object]) -> Iterator[Object]:
+    """Objects of a kind that belong to a set."""
+    for one in world.all(kind):
+        if labels.PART_OF in one.metadata.labels:
+            yield one
+
+
+def held(world: World) -> int:
+    """Entries in all containers that operator and scheduler reach; the simulated cluster is not counted."""
+    server = world.cluster.server
+    return entries([world.operator, world.scheduler], [server, server.store, world.cluster, asyncio.get_running_loop()])
+
+
+def entries(roots: Iterable[Any], outside: Iterable[Any]) -> int:
+    """Entries of the lists, sets, queues and dictionaries that are reachable from `roots` and not through `outside`."""
+    seen = {id(one) for one in outside}
+    stack, found = list(roots), 0
+    while stack:
+        one = stack.pop()
+        if id(one) in seen or isinstance(one, type | ModuleType | BuiltinFunctionType):
+            continue
+        seen.add(id(one))
+        if isinstance(one, dict | list | set | deque):
+            found += len(one)
+        if isinstance(one, FunctionType):
+            stack += [one.__closure__, one.__defaults__]  # not its globals: every module would be counted
+        else:
+            stack += gc.get_referents(one)
+    return found

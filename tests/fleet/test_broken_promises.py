@@ -1,0 +1,180 @@
+"""A broken promise stops the run and can be replayed; the judges of a run's end can fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from tests.support.running import without_logs
+
+from grove.api.core import Node, Pod, PriorityClass
+from grove.api.podcliqueset import PodCliqueSet
+from grove.cli.fleet import fleet as fleet_command
+from grove.fleet import ending
+from grove.fleet.ending import entries, held, judge_emptied, judge_rest
+from grove.fleet.figures import Figures
+from grove.fleet.file import Team
+from grove.fleet.machines import Machines
+from grove.fleet.manifests import GPU, batch_set, priority_name
+from grove.fleet.replay import NotReplay, read_replay
+from grove.plan.world import NAMESPACE, World, shaped
+from grove.sim.loop import run as run_virtual
+
+TEAM = Team("research")
+PRIORITY = (PriorityClass, {"metadata": {"name": priority_name(0)}, "value": 0})
+SMALL = """\
+lasts: 3h
+cluster:
+  nodes: [{name: h100, nodes: 2}]
+teams: [{name: research}]
+work:
+  batch: [{name: job, team: research, every: 10m, pods: 1, lasts: 10m}]
+"""
+
+
+# The end of a run
+
+
+def ended(*, pods: int, meanwhile: Callable[[World], Coroutine[Any, Any, None]], empty: bool = False) -> list[str]:
+    """The promises that a world with one gang of `pods` pods breaks when it should come to rest."""
+    found: list[tuple[str, str]] = []
+
+    async def play() -> None:
+        world, figures = World(shaped(2), objects=[PRIORITY]), Figures({})
+
+        def report(promise: str, text: str) -> None:
+            found.append((promise, text))
+
+        async with world:
+            world.cluster.server.store.listeners.append(
+                lambda resource, change: figures.see(resource, change, world.time_s)
+            )
+            await asyncio.sleep(5)
+            before = held(world)
+            task = asyncio.ensure_future(meanwhile(world))
+            await world.client.create(
+                PodCliqueSet.RESOURCE, batch_set("job", TEAM, pods=pods, gpus=8, priority=None, pack="")
+            )
+            await judge_rest(world, report)
+            if empty:
+                await judge_emptied(world, figures, before, report)
+            task.cancel()
+
+    with without_logs():
+        run_virtual(play(), seed=1, limit_s=7 * 86400.0)
+    return [promise for promise, _ in found]
+
+
+async def nothing(_world: World) -> None:
+    """Everything as it should be."""
+
+
+async def write_often(world: World) -> None:
+    node = world.all(Node)[0].metadata.name
+    for number in range(100_000):
+        await asyncio.sleep(1800)
+        await world.client.patch(Node, node, {"metadata": {"annotations": {"looked": str(number)}}})
+
+
+async def never_ready(world: World) -> None:
+    world.cluster.nodes.hold = lambda _pod: True
+
+
+async def stray_pod(world: World) -> None:
+    marks = {"app.kubernetes.io/part-of": "job"}
+    box = {"name": "engine", "image": "engine:v1"}
+    body = {"metadata": {"name": "stray", "namespace": NAMESPACE, "labels": marks}, "spec": {"containers": [box]}}
+    await world.client.create(Pod.RESOURCE, body)
+
+
+async def leak(world: World) -> None:
+    kept: list[Any] = []
+    world.scheduler.kept = kept  # type: ignore[attr-defined]
+    world.cluster.server.store.listeners.append(lambda _resource, change: kept.extend([change.version.key] * 100))
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    monkeypatch.setattr(ending, "SETTLE_S", 6 * 3600.0)
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize(
+    ("pods", "meanwhile", "broken"),
+    [
+        pytest.param(2, nothing, [], id="a gang that runs"),
+        pytest.param(3, nothing, [], id="a gang that waits and says why"),
+        pytest.param(2, write_often, ["Stable"], id="a write every half hour"),
+        pytest.param(2, never_ready, ["Convergent"], id="a set that is not complete and waits for nothing"),
+    ],
+)
+def test_a_cluster_at_rest(pods, meanwhile, broken):
+    assert ended(pods=pods, meanwhile=meanwhile) == broken
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize(
+    ("meanwhile", "broken"),
+    [
+        pytest.param(nothing, [], id="nothing is left"),
+        pytest.param(stray_pod, ["Convergent"], id="a pod is left"),
+        pytest.param(leak, ["Memory"], id="memory is left"),
+    ],
+)
+def test_a_cluster_that_is_emptied(meanwhile, broken):
+    assert ended(pods=2, meanwhile=meanwhile, empty=True) == broken
+
+
+def test_entries_are_counted_once_and_not_beyond_the_border():
+    border = {"far": [1, 2, 3]}
+    shared = [1, 2]
+    assert entries([{"a": shared, "b": shared, "c": border}], [border]) == 3 + 2
+
+
+# A run that breaks a promise
+
+
+async def overfill(self: Machines) -> None:
+    """After 70 minutes something places a pod on a node that cannot hold it."""
+    await asyncio.sleep(4200)
+    node = self._names[0]
+    box = {"name": "engine", "image": "engine:v1", "resources": {"limits": {GPU: 16}}}
+    body = {"metadata": {"name": "rogue", "namespace": NAMESPACE}, "spec": {"containers": [box], "nodeName": node}}
+    await self._world.client.create(Pod.RESOURCE, body)
+    await asyncio.sleep(10**9)
+
+
+def test_a_broken_promise_stops_the_run_and_is_replayed(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(SMALL)
+    with monkeypatch.context() as faulty:
+        faulty.setattr(Machines, "run", overfill)
+        ran = CliRunner().invoke(fleet_command, ["small.yaml", "--json", "out.json"], standalone_mode=False)
+        assert ran.return_value == 5, ran.output
+        found = msgspec.json.decode((tmp_path / "out.json").read_bytes())
+        assert [one["promise"] for one in found["promises"]] == ["Exact"]
+        assert 4200 <= found["promises"][0]["at"] < 4300
+        assert found["days"] < 4300 / 86400
+
+        past = read_replay((tmp_path / "fleet-broken-1.json").read_bytes())
+        assert past.last_hour[0][0] >= past.broken[0].at_s - 3600
+        assert past.last_hour[-1][2:4] == ("Pod", "rogue")
+        assert any(kind == "PodCliqueSet" and "availableReplicas: 1" in why for *_, kind, _, why in past.last_hour)
+
+        again = CliRunner().invoke(fleet_command, ["--replay", "fleet-broken-1.json"], standalone_mode=False)
+        assert again.return_value == 5
+        assert "rogue overfills" in again.output
+        assert "it breaks at the same moment" in again.output
+
+    mended = CliRunner().invoke(fleet_command, ["--replay", "fleet-broken-1.json"], standalone_mode=False)
+    assert mended.return_value == 0, mended.output
+    assert "every promise holds now" in mended.output
+
+
+def test_another_file_is_no_replay():
+    with pytest.raises(NotReplay):
+        read_replay(b'{"utilisation": {}}')
