@@ -87,7 +87,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _promises(found: Json) -> str:
     if not found["promises"]:
-        return "<p>Every promise held: Exact, Atomic, Caused, Minimum, Budget, Progress, Stable, Convergent, Memory.</p>"
+        return "<p>Promises held: Exact, Atomic, Caused, Minimum, Budget, Progress, Stable, Convergent, Memory.</p>"
     rows = "".join(
         f"<li class=bad>{escape(one['promise'])} broken after {span(one['at'])}: {escape(one['text'])}</li>"
         for one in found["promises"]
