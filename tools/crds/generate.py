@@ -1,7 +1,8 @@
 """Writes the CRD files: `make crds`.
 
 One file a kind in `src/grove/crds`, named `<group>_<plural>.yaml`, all as JSON, which loads twenty times faster,
-and all in `charts/grove-crds.yaml`. Run it after a change of `grove.api`; tests compare the files with what it writes.
+all in `charts/grove-crds.yaml`, and for editors in `schemas/grove.json`. Run it after a change of `grove.api`; tests
+compare the files with what it writes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 import msgspec
 import yaml
 from tools.crds.definitions import DEFINITIONS, DIALECTS, Definition
+from tools.crds.editors import editor_schema
 from tools.crds.schema import kind_schema
 
 from grove.api.meta import Json
@@ -78,6 +80,7 @@ def main() -> None:
         (root / "src" / "grove" / "crds" / name).write_text(text)
         print(f"{name}: {len(text.splitlines())} lines")
     (root / "charts" / "grove-crds.yaml").write_text(load_text(dialects=True))
+    (root / "schemas" / "grove.json").write_text(editor_schema())
 
 
 if __name__ == "__main__":

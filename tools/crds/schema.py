@@ -105,7 +105,46 @@ def embedded(path: str) -> Json:
     found: Json = _resolved(known[name] if name in known else known["$defs"][name])
     for field in fields:
         found = found["properties"][field]
+    return _with_words(found, METRIC_WORDS) if name == "metrics" else found
+
+
+def _with_words(schema: Json, words: dict[str, str]) -> Json:
+    """The schema with a description for every field, by the name of the field."""
+    found = dict(schema)
+    if "items" in found:
+        found["items"] = _with_words(found["items"], words)
+    if "properties" in found:
+        found["properties"] = {
+            name: {"description": words[name], **_with_words(one, words)} for name, one in found["properties"].items()
+        }
     return found
+
+
+METRIC_WORDS = {
+    "apiVersion": "API version of the object.",
+    "averageUtilization": "Wanted average use, in percent of what the pods request.",
+    "averageValue": "Wanted average of the metric over the pods.",
+    "container": "Name of the container.",
+    "containerResource": "Use of a resource by one container of each pod.",
+    "describedObject": "Object that the metric is about; the name `self` stands for the scaled object.",
+    "external": "Metric that belongs to no object of the cluster.",
+    "key": "Key of the label.",
+    "kind": "Kind of the object.",
+    "matchExpressions": "Conditions on labels; all must hold.",
+    "matchLabels": "Labels that must have these values.",
+    "metric": "Metric to read.",
+    "name": "Name of the resource, the metric or the object.",
+    "object": "Metric of one object of the cluster.",
+    "operator": "In, NotIn, Exists or DoesNotExist.",
+    "pods": "Metric that each pod has; the average counts.",
+    "resource": "Use of a resource by the pods.",
+    "selector": "Labels of the series that count.",
+    "target": "Value that the autoscaler aims at.",
+    "type": "Source of the metric, or how the target is given: Utilization, Value or AverageValue.",
+    "value": "Wanted value of the metric.",
+    "values": "Values of the label.",
+}
+"""Descriptions of Kubernetes' metric schema, which has none here; the schema of pods stays without."""
 
 
 def _resolved(node: Any) -> Any:
