@@ -5,6 +5,7 @@ Sources are not here: they follow the cluster, and the live scheduler adds them 
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from grove.scheduler.filters.node_filters import Blocked, HostPorts, NodeSelectors, SoftTaints, Taints, Volumes
@@ -29,6 +30,9 @@ class ByPriority(Policy):
 
     name = "priority"
     moves = False
+
+    def looks_at(self, gang: Gang) -> Hashable:
+        return gang.priority
 
     def rank(self, snapshot: Snapshot, who: Applicant) -> tuple[int, ...]:
         return (-who.priority,)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import heapq
 
 import pytest
-from tests.support.scheduler.kit import gang, group, node, snap
+from tests.support.scheduler.kit import gang, group, node, pod, snap
 from tests.support.scheduler.toys import Quota
 
+from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import allowed_mask
+from grove.scheduler.model.gang import Gang
 from grove.scheduler.policy import waiting_queue as module
 from grove.scheduler.policy.waiting_queue import Backoff, Order, Relief, Stage, WaitingQueue
 
@@ -171,13 +173,88 @@ def test_what_many_wait_for_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -
     assert len(looked) == 2
 
 
-def test_nobody_is_looked_for_who_could_call_back_when_nobody_waits() -> None:
+class Ageing(Quota):
+    """Time entitles a unit after ten seconds; otherwise only what changes does."""
+
+    looks = 0
+
+    def changes_in_s(self, snapshot: Snapshot) -> float | None:
+        return 10.0
+
+    def may_reclaim(self, snapshot: Snapshot, gang: Gang) -> bool:
+        self.looks += 1
+        return False
+
+
+def test_who_may_call_back_is_looked_for_after_changes_and_at_exact_moments() -> None:
+    policy = Ageing({})
     snapshot, queue = snap([node("n0", 4)]), WaitingQueue()
-    snapshot.use(snapshot.seams.joined(policies=[Quota({})]))
+    snapshot.use(snapshot.seams.joined(policies=[policy]))
     relief = Relief(snapshot, queue, patience_s=0)
     assert relief.next_look_s(1.0) is None
     queue.offer("owner", order("owner"), 1.0)
+    queue.park("owner", 1.0)
     relief.remember("owner", gang(group("g", 2, 4)), may_evict=True)
-    assert relief.next_look_s(1.0) == 1.0 + module.CALL_BACK_S
+    relief.wake_entitled(1.0)
+    assert (policy.looks, relief.next_look_s(1.0)) == (1, 11.0)
+    for now_s in range(2, 11):
+        relief.wake_entitled(float(now_s))
+    assert policy.looks == 1, "nothing has changed"
+    relief.wake_entitled(11.0)
+    assert policy.looks == 2, "time has passed"
+    snapshot.add_pod(pod("p", 1, on="n0"))
+    relief.wake_entitled(11.0)
+    assert policy.looks == 3, "a pod has come"
+    policy.version += 1
+    relief.wake_entitled(11.0)
+    assert policy.looks == 4, "the policy goes by something else"
     queue.withdraw("owner")
-    assert relief.next_look_s(1.0) is None
+    assert relief.next_look_s(12.0) is None
+
+
+def line_of_three() -> WaitingQueue:
+    queue = WaitingQueue()
+    for name in ("a", "b", "c"):
+        queue.offer(name, order(name), 0.0)
+        queue.park(name, 0.0, "ask")
+    return queue
+
+
+def test_of_units_that_are_alike_the_next_one_is_woken_when_the_first_is_placed() -> None:
+    queue = line_of_three()
+    assert queue.wake(lambda _: True) == 1
+    assert [name for _, name in queue.due(9.0)] == ["a"]
+    assert queue.wake_next("ask") is None, "the first has not been tried"
+    queue.withdraw("a")
+    woken = queue.wake_next("ask")
+    assert woken is not None
+    assert woken[1] == "b"
+    queue.park("b", 9.0, "ask")
+    queue.refuse_alike("ask")
+    assert queue.wake_next("ask") is None
+    assert queue.due(99.0) == []
+
+
+def test_each_unit_that_is_alike_is_woken_once_when_all_of_them_report_another_reason() -> None:
+    queue = line_of_three()
+    assert queue.wake_all_alike("ask")
+    seen = []
+    while (woken := queue.wake_next("ask")) is not None:
+        seen.append(woken[1])
+        assert not queue.wake_all_alike("ask"), "that is under way"
+        queue.park(woken[1], 1.0, "ask")
+        queue.refuse_alike("ask")
+    assert seen == ["a", "b", "c"]
+    assert queue.due(99.0) == []
+
+
+def test_a_unit_that_was_passed_over_is_woken_by_the_next_event() -> None:
+    queue = line_of_three()
+    queue.wake(lambda _: True)
+    queue.withdraw("a")
+    queue.wake_next("ask")
+    queue.offer("a", order("a"), 1.0)
+    queue.park("a", 1.0, "ask")
+    queue.withdraw("b")
+    queue.wake(lambda _: True)
+    assert {name for _, name in queue.due(9.0)} == {"a"}

@@ -220,6 +220,7 @@ class Cycle:
             config, budget, reserving, base_of=self._intake.base_of,
         )  # fmt: skip
         self.ended = self._intake.ended
+        queue.alone = view.ledger.open_owners
 
     async def run(self) -> None:
         """One turn. Returns when every unit that was due has its answer; sets the timer for the next exact moment."""
@@ -230,11 +231,13 @@ class Cycle:
         self._take_in(began)
         await self._holding.resume()
         await self._decide_due(began)
+        self._placing.end_turn()
         now = loop.time()
         next_hold_s = await self._holding.look_after_waiting(now)
         metrics.CYCLE_SECONDS.observe(now - began)
         metrics.PENDING.set(len(self._queue))
         deadline_s, due_s = self._committer.next_deadline_s(), self._queue.next_due_s(began)
+        self._view.changes.seeks_reclaim = self._relief.seeks_reclaim
         call_back_s = self._relief.next_look_s(began)
         moments = (next_hold_s, deadline_s, due_s, call_back_s, self._nominations.next_look_s(began))
         # Since it began: a moment that came in the middle of the turn was not looked at by it, and is next.
@@ -288,8 +291,9 @@ class Cycle:
             if order.stage > Stage.FLOOR:
                 until_s = self._relief.stands_back_until_s(name, order, loop.time())
                 if until_s is not None:
-                    self._queue.defer(name, loop.time(), until_s)
+                    self._queue.defer(name, loop.time(), until_s, with_others=True)
                     continue
+            ask = waiting.ask
             try:
                 for follower in await self._placing.decide(name, order):
                     if follower != name:
@@ -297,6 +301,8 @@ class Cycle:
                     waiting = self._queue.get(follower)
                     if waiting is not None and not waiting.parked and not waiting.must_wait:
                         heapq.heappush(heap, (waiting.order, follower))
+                if (alike := self._queue.wake_next(ask)) is not None:
+                    heapq.heappush(heap, alike)
                 await self._holding.hold_for_overtaken()
             except Exception:
                 log.exception("decision failed", unit=name)

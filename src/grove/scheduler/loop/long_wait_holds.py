@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime
 
 import numpy as np
@@ -40,6 +40,8 @@ from grove.scheduler.policy.waiting_queue import Order, Stage, Waiting, WaitingQ
 
 MOST_ELDERS = 16
 """So many gangs at the head of the queue are watched for being overtaken: holds for more would block each other."""
+BETWEEN_LOOKS_S = 1.0
+"""Gangs that become old enough within this time are looked at together."""
 MOST_NAMED = 3
 
 log = structlog.get_logger(__name__)
@@ -70,8 +72,8 @@ class LongWaitHolds:
     def _is_settled(self, name: str) -> bool:
         """Whether nodes are held for a gang, or none can be."""
         return (
-            self._ledger.find(name, *LONG_WAIT) is not None
-            or self._units.of(name).hopeless_at == self._view.snapshot.nodes.version
+            self._units.of(name).hopeless_at == self._view.snapshot.nodes.version
+            or self._ledger.find(name, *LONG_WAIT) is not None
         )
 
     async def note_refused(self, gang: GangState, order: Order, tree: Gang) -> None:
@@ -111,7 +113,8 @@ class LongWaitHolds:
     async def resume(self) -> None:
         """Holds nodes again for gangs that say an earlier scheduler did, before anything is decided; once."""
         written, self._restoring.waiting = self._restoring.waiting, {}
-        for waiting in sorted(self._queue.all(), key=lambda one: one.order) if self._config.hold_after else ():
+        waits = sorted(self._queue.all(), key=lambda one: one.order) if written and self._config.hold_after else ()
+        for waiting in waits:
             gang = self._view.gangs.get(waiting.order.name)
             if gang is not None and (record := written.get(gang.name)) is not None:
                 await self._hold_again(gang, waiting, record)
@@ -156,7 +159,10 @@ class LongWaitHolds:
             waits = hold.owner in self._queue or (gang is not None and gang.life.is_busy)
             if not waits or self._has_lost(hold):
                 self.let_go(hold.owner)
+        elders = sum(self._queue.get(one.order.name) is one for one in self._elders)
         state = (self._queue.version, self._view.snapshot.nodes.version)
+        if elders < min(len(self._elders), MOST_ELDERS // 2):
+            self._looked_at = None  # others are at the head of the queue now
         if state == self._looked_at and (self._next_look_s is None or now_s < self._next_look_s):
             return self._next_look_s
         self._looked_at = state
@@ -167,22 +173,35 @@ class LongWaitHolds:
             and (gang := self._view.gangs.get(waiting.order.name)) is not None
         ]  # fmt: skip
         self._elders = heapq.nsmallest(MOST_ELDERS, (waiting for waiting, _ in failing), key=lambda one: one.order)
-        patient: list[tuple[Order, Waiting, GangState]] = []
+        patient: list[tuple[Waiting, GangState]] = []
         soonest = float("inf")
         for waiting, gang in failing:
-            if self._warn_at_s(gang, waiting) <= now_s:
+            timeout_s = self.timeout_s(gang)
+            warn_at_s = max(waiting.since_s, waiting.warned_s) + timeout_s
+            if warn_at_s <= now_s:
                 self._warn_of_timeout(gang, waiting, now_s)
-            soonest = min(soonest, self._warn_at_s(gang, waiting))
-            if self._config.hold_after and not self._is_settled(gang.name):
+                warn_at_s = now_s + timeout_s
+            soonest = min(soonest, warn_at_s)
+            if self._config.hold_after:
                 due_s = waiting.since_s + self._config.hold_after
-                if due_s <= now_s:
-                    patient.append((waiting.order, waiting, gang))
-                else:
+                if due_s > now_s:
                     soonest = min(soonest, due_s)
-        for _, waiting, gang in sorted(patient, key=lambda one: one[0]):
-            await self._hold_for(gang, waiting, HoldReason.WAITED_LONG)
-        self._next_look_s = soonest if soonest < float("inf") else None
+                elif not self._is_settled(gang.name):
+                    patient.append((waiting, gang))
+        await self._hold_for_patient(patient)
+        self._next_look_s = max(soonest, now_s + BETWEEN_LOOKS_S) if soonest < float("inf") else None
         return self._next_look_s
+
+    async def _hold_for_patient(self, patient: list[tuple[Waiting, GangState]]) -> None:
+        """Holds nodes for these, in order. If none are found for one, none are looked for those that ask the same."""
+        hopeless: set[Hashable] = set()
+        for waiting, gang in sorted(patient, key=lambda one: one[0].order):
+            if waiting.ask in hopeless:
+                self._units.of(gang.name).hopeless_at = self._view.snapshot.nodes.version
+                continue
+            await self._hold_for(gang, waiting, HoldReason.WAITED_LONG)
+            if waiting.ask is not None and self._ledger.find(gang.name, *LONG_WAIT) is None:
+                hopeless.add(waiting.ask)
 
     async def _hold_for(
         self, gang: GangState, waiting: Waiting, reason: HoldReason, since: datetime | None = None
@@ -253,10 +272,6 @@ class LongWaitHolds:
         unit = self._units.of(name)
         unit.shortage = unit.hopeless_at = None
         self.let_go(name)
-
-    def _warn_at_s(self, gang: GangState, waiting: Waiting) -> float:
-        """When the gang has waited for its timeout, since it waits or since it was warned of last."""
-        return max(waiting.since_s, waiting.warned_s) + self.timeout_s(gang)
 
     def _warn_of_timeout(self, gang: GangState, waiting: Waiting, now_s: float) -> None:
         waiting.warned_s = now_s

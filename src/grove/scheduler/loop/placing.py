@@ -7,7 +7,7 @@ that took long was made on a copy, and is acted on only if it still holds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -38,6 +38,7 @@ from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import BadGang, Gang, single
 from grove.scheduler.model.reasons import Reason, named
+from grove.scheduler.policy.alike import ask_of, kinds_of, part_names, renamed
 from grove.scheduler.policy.gang_life import Phase
 from grove.scheduler.policy.gang_state import (
     BINDING,
@@ -62,7 +63,26 @@ QUOTA_REASONS = {
 TWO_EVENTS = 4
 """Gangs of fewer pods are told of their domain by GangScheduled alone: two writes a pod, all told, are enough."""
 
+MOST_SAID = 1024
+"""Kinds of units of which is remembered why they were refused last."""
+
 log = structlog.get_logger(__name__)
+
+
+class SharedRefusal(msgspec.Struct, frozen=True):
+    """A refusal that holds for every unit that asks for the same, while the snapshot is the same."""
+
+    unit: Unit
+    answer: NoFit
+    verdict: Verdict
+    turn: int
+    """Whether there are victims is looked for again in another turn: budgets and gangs on their way change between."""
+
+    def for_other(self, unit: Unit) -> tuple[NoFit, Verdict]:
+        """What it says of another unit: the same, with the names of its own parts."""
+        names = dict(zip(part_names(self.unit.tree), part_names(unit.tree), strict=True))
+        answer = replace(self.answer, gang=unit.tree.name, why=renamed(self.answer.why, names))
+        return answer, msgspec.structs.replace(self.verdict, why=renamed(self.verdict.why, names))
 
 
 class UnitPlacer:
@@ -80,6 +100,11 @@ class UnitPlacer:
         self._reporter, self._clock, self._config = reporter, clock, config
         self._budget, self._base_of = budget, base_of
         self._sharing = SharedClaimPlacer(view, decider, budget)
+        self._refused: dict[Hashable, SharedRefusal] = {}
+        """By what a unit asks for and what is closed to it."""
+        self._turn = 0
+        self._said_alike: dict[Hashable, set[Hashable]] = {}
+        """By what units ask for: the kinds of reasons for which they were refused last."""
 
     async def decide(self, name: str, order: Order) -> Sequence[str]:
         """Decides about a unit that is due; who may be due because of that: its surplus, and gangs scaled with it."""
@@ -98,6 +123,18 @@ class UnitPlacer:
         self._view.changes.sees_pods |= any(pod.shape.sees_pods for group in unit.tree.groups() for pod in group.pods)
         accounts = self._view.snapshot.seams.accounts(group.pods[0] for group in unit.tree.groups() if group.pods)
         closed = self._view.ledger.closed_to(name, order, accounts)
+        ask = self._ask_of(unit, closed)
+        known = self._refused.get((ask, _key_of(closed))) if ask is not None else None
+        if known is not None and known.answer.version == self._view.snapshot.version:
+            answer, verdict = known.for_other(unit)
+            if known.turn == self._turn:
+                self._park(unit, ask, by_anything=answer.reason == kinds.NOT_ADMITTED)
+                self._queue.refuse_alike((ask, answer.reason == kinds.NOT_ADMITTED))
+                self._view.units.of(name).explained = Explained(answer.why, frozenset(closed.nodes), verdict)
+                await self._report_refusal(unit, answer, verdict)
+            else:
+                await self._refuse(unit, answer, "", closed, ask)
+            return ()
         asides, labels_version = self._decider.asides, self._view.snapshot.nodes.labels_version
         found = await self._find_place(unit, closed)
         if asides != self._decider.asides and not self._still_holds(unit, found.answer, labels_version):
@@ -110,12 +147,19 @@ class UnitPlacer:
                     self._view.sources.give_back(pod.uid)
                 self._queue.defer(name, asyncio.get_running_loop().time(), until_s)
                 return ()
-            return self._accept(unit, found.answer, found.decision)
+            return self._accept(unit, found.answer, found.decision, ask)
         else:
-            await self._refuse(unit, found.answer, found.decision, closed)
+            await self._refuse(unit, found.answer, found.decision, closed, ask)
             if found.has_more:
                 self._queue.retry(name, asyncio.get_running_loop().time())
         return ()
+
+    def _ask_of(self, unit: Unit, closed: ClosedCapacity) -> Hashable | None:
+        """What the unit asks for, equal for units that are alike; None if it is like no other."""
+        if closed.own or unit.reservation is not None:
+            return None
+        ask = ask_of(self._view.snapshot, unit.tree)
+        return (unit.order.stage, unit.gang is None, ask) if ask is not None else None
 
     async def _find_place(self, unit: Unit, closed: ClosedCapacity) -> FoundPlacement:
         """A place in what is open to the unit; if there is none, in what is held for units behind it as well."""
@@ -221,7 +265,7 @@ class UnitPlacer:
             return None  # it lost its base while it waited; it is looked at again when that stands
         return Unit(name, tree_of(view, gang, self._config.node_policy), order, gang)
 
-    def _accept(self, unit: Unit, placement: Placement, decision: str) -> Sequence[str]:
+    def _accept(self, unit: Unit, placement: Placement, decision: str, ask: Hashable | None) -> Sequence[str]:
         """Reserves and launches; whoever comes next because of that."""
         if unit.reservation is not None:
             self._relief.forget(unit.name)
@@ -231,7 +275,9 @@ class UnitPlacer:
         is_floor = unit.order.stage is not Stage.SURPLUS
         pods = unit.to_bind(placement)
         if not pods:
-            self._park(unit, now, by_anything=self._is_kept_out(unit.tree, placement.unplaced))
+            is_kept_out = self._is_kept_out(unit.tree, placement.unplaced)
+            self._park(unit, ask, by_anything=is_kept_out)
+            self._queue.refuse_alike((ask, is_kept_out))
             if unit.gang is not None and placement.unplaced:
                 self._leave_over(unit.gang, surplus_reason(self._view.snapshot, unit.tree, placement.unplaced[0]))
             return ()
@@ -281,7 +327,9 @@ class UnitPlacer:
             text = f"chose {level['level']} {placement.domain} for {placement.core} pods"
             self._reporter.tell(gang, EventReason.TOPOLOGY_SELECTED, text)
 
-    async def _refuse(self, unit: Unit, answer: NoFit, decision: str, closed: ClosedCapacity) -> None:
+    async def _refuse(
+        self, unit: Unit, answer: NoFit, decision: str, closed: ClosedCapacity, ask: Hashable | None
+    ) -> None:
         now = asyncio.get_running_loop().time()
         gang = unit.gang
         is_floor = unit.order.stage is not Stage.SURPLUS
@@ -296,11 +344,43 @@ class UnitPlacer:
                 return
             if protected := self._view.units.of(unit.name).protected_by:
                 answer = replace(answer, why=answer.why.with_parts(Reason(kinds.BUDGETS, ", ".join(protected))))
-        is_kept_out = answer.reason == kinds.NOT_ADMITTED
-        self._park(unit, now, by_anything=is_kept_out)
+        if answer.reason == kinds.NO_DEVICES:
+            ask = None  # its own claims cannot be met: others' may
+        self._park(unit, ask, by_anything=answer.reason == kinds.NOT_ADMITTED)
         verdict = await self._explain(unit, answer, closed)
         if asides != self._decider.asides and not self._still_waits(unit):
             return
+        await self._report_refusal(unit, answer, verdict)
+        if ask is not None:
+            self._refuse_alike(ask, SharedRefusal(unit, answer, verdict, self._turn), closed)
+
+    def _refuse_alike(self, ask: Hashable, refused: SharedRefusal, closed: ClosedCapacity) -> None:
+        """Keeps a refusal for units that ask for the same; those that wait already are told if it is another one."""
+        if refused.answer.version == self._view.snapshot.version:
+            self._refused[ask, _key_of(closed)] = refused
+        kind, said = kinds_of(refused.verdict.why), self._said_alike.setdefault(ask, set())
+        alike = (ask, refused.answer.reason == kinds.NOT_ADMITTED)
+        if said and kind not in said:  # for another reason than before: each of them reports it
+            if self._queue.wake_all_alike(alike):
+                said.clear()
+        else:
+            self._queue.refuse_alike(alike)
+        said.add(kind)
+
+    def end_turn(self) -> None:
+        """Keeps refusals no longer than the snapshot they were made on; those of policies, which change without it, not
+        at all."""
+        self._turn += 1
+        version = self._view.snapshot.version
+        for key, one in list(self._refused.items()):
+            if one.answer.version != version or one.answer.reason == kinds.NOT_ADMITTED:
+                del self._refused[key]
+        if len(self._said_alike) > MOST_SAID:
+            self._said_alike.clear()
+
+    async def _report_refusal(self, unit: Unit, answer: NoFit, verdict: Verdict) -> None:
+        gang, is_floor = unit.gang, unit.order.stage is not Stage.SURPLUS
+        is_kept_out = answer.reason == kinds.NOT_ADMITTED
         if is_kept_out:
             metrics.QUOTA_REJECTIONS.inc()
         if unit.reservation is not None:
@@ -357,10 +437,11 @@ class UnitPlacer:
         answer = await self._decider.work(lambda snapshot: place(snapshot, tree, self._budget))
         return isinstance(answer, Placement)
 
-    def _park(self, unit: Unit, now: float, *, by_anything: bool = False) -> None:
+    def _park(self, unit: Unit, ask: Hashable | None, *, by_anything: bool) -> None:
         may_evict = self._config.preemption.enabled and unit.order.stage is not Stage.SURPLUS
         self._relief.remember(unit.name, unit.tree, may_evict=may_evict, by_anything=by_anything)
-        self._queue.park(unit.name, now)
+        now_s = asyncio.get_running_loop().time()
+        self._queue.park(unit.name, now_s, (ask, by_anything) if ask is not None else None)
 
     def _refuse_bad(self, name: str, message: str) -> None:
         self._queue.withdraw(name)
@@ -374,3 +455,8 @@ class UnitPlacer:
         if unit.gang is not None:
             unit.gang.judge(Verdict(False, BINDING, Reason(kinds.PLACE_FREE), brief=True))
         self._commit(unit, one.placement, one.pods, one.decision)
+
+
+def _key_of(closed: ClosedCapacity) -> Hashable:
+    """Equal where the same is closed: whole nodes, and what is held for units ahead."""
+    return frozenset(closed.nodes), frozenset(hold.owner for hold in closed.behind), closed.awaited

@@ -184,12 +184,22 @@ class Policy(Protocol):
     name: str
     reclaims: bool = False
     """Whether it ever lets a unit put out one that is not of lower priority."""
+    version: int = 0
+    """Grows when something changes that it goes by beside the snapshot."""
     moves: bool = True
     """Whether ranks may change while units wait; then the queue is put in order once a turn by the ranks of now."""
 
     def account(self, pod: PodFacts) -> str | None:
         """The account a pod is charged to; `snapshot.usage.of(account)` has the sum over the pods on nodes."""
         return None
+
+    def looks_at(self, gang: Gang) -> Hashable:
+        """What of a gang decides, beside its priority and what its pods ask for: equal for gangs that it treats alike.
+
+        A unit that waits is not tried while another one like it, ahead of it, finds no place. By its name no gang is
+        like another.
+        """
+        return gang.name
 
     def refusal(self, snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> Reason | None:
         """Why these pending pods of a gang may not run now, all of them together; None if they may."""
@@ -214,6 +224,10 @@ class Policy(Protocol):
     def note_demand(self, snapshot: Snapshot, asked: Mapping[str, Mapping[str, int]]) -> None:
         """By account and resource, what the pods of all waiting units ask for; called before every turn."""
         return
+
+    def changes_in_s(self, snapshot: Snapshot) -> float | None:
+        """Seconds until the mere passing of time may let a unit put out others; None if it never does."""
+        return None
 
     def rounds(self, snapshot: Snapshot, gang: Gang, running: Sequence[Running]) -> Sequence[Sequence[Running]]:
         """Units that may have to go besides, where those of `may_put_out` are not enough, in rounds of growing harm.
@@ -300,6 +314,10 @@ class Seams:
                 return Reason(NOT_ADMITTED, policy.name, parts=(why,))
         return None
 
+    def looks_at(self, gang: Gang) -> tuple[Hashable, ...]:
+        """What policies see of a gang."""
+        return tuple(policy.looks_at(gang) for policy in self.policies)
+
     def outlooks(self, snapshot: Snapshot, gang: Gang) -> list[Reason]:
         """What policies have to say to a gang that finds no room."""
         pods = [pod for group in gang.groups() for pod in group.pods[: group.need]]
@@ -332,6 +350,14 @@ class Seams:
 
     def rounds(self, snapshot: Snapshot, gang: Gang, running: Sequence[Running]) -> list[Sequence[Running]]:
         return [units for policy in self.policies for units in policy.rounds(snapshot, gang, running)]
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        return tuple(policy.version for policy in self.policies)
+
+    def changes_in_s(self, snapshot: Snapshot) -> float | None:
+        found = (policy.changes_in_s(snapshot) for policy in self.policies)
+        return min((seconds for seconds in found if seconds is not None), default=None)
 
     def may_reclaim(self, snapshot: Snapshot, gang: Gang) -> bool:
         return any(policy.may_reclaim(snapshot, gang) for policy in self.policies if policy.reclaims)

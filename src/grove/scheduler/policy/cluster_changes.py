@@ -35,6 +35,8 @@ class Changes:
         """What daemons used for good is free: for whom no node was worth holding one may be now."""
         self.sees_pods = False
         """Whether some waiting pod's place depends on other pods, so that any of them coming or going may help."""
+        self.seeks_reclaim = False
+        """Whether some unit waits for what others have above their shares, so that any pod on a node may entitle it."""
         self.pods_moved = False
         """Pods or nodes came, went or changed, which may help units that look at other pods."""
 
@@ -83,6 +85,8 @@ class Changes:
             self.help_anybody()
         elif self.sees_pods and _seen(before) != _seen(after):
             self.neighbours_changed()
+        elif self.seeks_reclaim:
+            self.wake()
 
     def neighbours_changed(self) -> None:
         """Units that look at other pods may be helped."""

@@ -14,7 +14,7 @@ which of them are open to a unit: its own, and those of owners behind it. Whole 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
 
@@ -84,6 +84,10 @@ class Ledger:
     def __iter__(self) -> Iterator[CapacityHold]:
         for of_owner in (*self._open.values(), *self._committed.values()):
             yield from list(of_owner.values())
+
+    def open_owners(self) -> Iterable[str]:
+        """Units for which capacity is held that is not committed."""
+        return self._open.keys()
 
     def find(self, owner: str, *reasons: HoldReason) -> CapacityHold | None:
         """The owner's hold for the first of these reasons that it has one for."""

@@ -6,7 +6,7 @@ its share while nobody else asks. Who is entitled to more and cannot have it cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING
 
@@ -58,6 +58,9 @@ class FixedUse(Policy):
     def __init__(self, quota: Quota) -> None:
         self._quota = quota
 
+    def looks_at(self, gang: Gang) -> Hashable:
+        return None
+
     def account(self, pod: PodFacts) -> str | None:
         queue = self._quota.account(pod)
         return f"{queue}{FIXED}" if queue and needs_guarantee(pod.labels) else None
@@ -80,6 +83,7 @@ class Quota(Policy):
     def use(self, objects: QueueObjects) -> None:
         self.objects, self.tree = objects, objects.tree
         self._shares, self._read = None, None
+        self.version += 1
 
     def note_demand(self, snapshot: Snapshot, asked: Mapping[str, Mapping[str, int]]) -> None:
         self.ask(asked)
@@ -89,6 +93,7 @@ class Quota(Policy):
         """What waits, by leaf; once a turn."""
         card_memory = self._read.card_memory if self._read is not None else 0
         fresh = {queue: counted(amounts.items(), card_memory) for queue, amounts in waiting.items()}
+        self.version += fresh != self.waiting
         self.waiting, self._shares, self._read = fresh, None, None
 
     def for_thread(self) -> Quota:
@@ -140,6 +145,10 @@ class Quota(Policy):
 
     def account(self, pod: PodFacts) -> str | None:
         return (self.objects.queue_of(pod.namespace, pod.labels) or None) if pod.namespace else None
+
+    def looks_at(self, gang: Gang) -> Hashable:
+        """The queues of its pods, and which of them need a guarantee."""
+        return tuple((self.account(pod), needs_guarantee(pod.labels)) for g in gang.groups() for pod in g.pods)
 
     def refusal(self, snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> Reason | None:
         by_queue: dict[str, list[PodFacts]] = {}
@@ -228,6 +237,17 @@ class Quota(Policy):
     def may_reclaim(self, snapshot: Snapshot, gang: Gang) -> bool:
         reclaim = self._reclaim_for(snapshot, gang)
         return reclaim is not None and bool(reclaim.lenders)
+
+    def changes_in_s(self, snapshot: Snapshot) -> float | None:
+        """Until the next pod is old enough to be called back, of queues that leave what is young alone."""
+        least_of = {leaf: max(one.min_runtime_s for one in self.tree.path(leaf)) for leaf in self.tree.all_leaves()}
+        longest = max(least_of.values(), default=0)
+        if not longest:
+            return None
+        now_s = self._now_s()
+        young = (pod for pod in snapshot.pods() if now_s - pod.created_s < longest)
+        left = (pod.created_s + least_of.get(self.account(pod) or "", 0) - now_s for pod in young)
+        return min((seconds for seconds in left if seconds > 0), default=None)
 
     def _reclaim_for(self, snapshot: Snapshot, gang: Gang) -> Reclaim | None:
         ours = self._queue_of(gang)

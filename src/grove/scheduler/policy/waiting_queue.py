@@ -4,6 +4,9 @@ A unit is a gang, the surplus of a gang, or a single pod. One that found no plac
 something happened that can help (room it could use, a change of its own), not when time passes; its back-off only
 bounds how often. Nobody waits behind anybody: a cycle looks at every unit that is due, in order.
 
+Units that ask for the same are refused for the same. Of those only the first in order is woken; when it is placed the
+next one is, and when it is refused the others stay parked. So one free slot costs two searches, however many wait.
+
 `Relief` says whom a change helps: parked units are woken when one of their pods would fit where room has come. Also who
 stands back: room often comes node by node, and what a waiting minimum could need must not go to scaled gangs or surplus
 behind it while it is still coming.
@@ -14,7 +17,7 @@ from __future__ import annotations
 import functools
 import heapq
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -26,6 +29,7 @@ from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import PLENTY, allowed_mask
 from grove.scheduler.model.facts import Shape
 from grove.scheduler.model.gang import Gang
+from grove.scheduler.policy.alike import AlikeLines
 
 
 class Stage(IntEnum):
@@ -65,6 +69,8 @@ class Waiting(msgspec.Struct):
     """When it first stood back for a minimum that waits."""
     warned_s: float = float("-inf")
     """When it was last reported that the unit waits for longer than its timeout."""
+    ask: Hashable | None = None
+    """What it asked for when it was refused: equal for units that are alike, None for one that is like no other."""
     overtaken: int = 0
     """What units behind it have taken, since it waits, of the resource it is short of."""
 
@@ -77,15 +83,31 @@ class Backoff(msgspec.Struct):
         return float(min(self.max_s, self.initial_s * 2.0 ** min(failures - 1, 32))) if failures > 0 else 0.0
 
 
+class WokenLine(msgspec.Struct):
+    """How far units that ask for the same have been woken."""
+
+    last: tuple[Order, str] | None = None
+    """The one that was woken last; those behind it have not been."""
+    all_of_them: bool = False
+    """Whether each is woken, also when the one before it is refused."""
+
+
 class WaitingQueue(msgspec.Struct):
     """Units by name. All times are seconds of one clock that only goes forward, handed in by the caller."""
 
     backoff: Backoff = msgspec.field(default_factory=Backoff)
     version: int = 0
-    """Grows when units come, go, move or are refused."""
+    """Grows when units come, move or are refused for the first time."""
     _waiting: dict[str, Waiting] = msgspec.field(default_factory=dict)
     _of: Counter[tuple[tuple[int, ...], Stage]] = msgspec.field(default_factory=Counter)
     """How many units there are of each rank and stage."""
+    _awake: dict[str, Waiting] = msgspec.field(default_factory=dict)
+    """Those that are not parked."""
+    _parked: AlikeLines = msgspec.field(default_factory=AlikeLines)
+    _helped: dict[Hashable, WokenLine] = msgspec.field(default_factory=dict)
+    """By what they ask for: units that something may have helped since the last refusal, woken one after the other."""
+    alone: Callable[[], Iterable[str]] = tuple
+    """Units that have what others like them have not: capacity is held for them."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -101,60 +123,86 @@ class WaitingQueue(msgspec.Struct):
 
     def reorder(self, rank_of: Callable[[str], tuple[int, ...]]) -> None:
         """Ranks have changed since units were offered; those that are parked get theirs when they are woken."""
-        for name, unit in self._waiting.items():
-            if not unit.parked:
-                self.move(name, unit.order._replace(rank=rank_of(name)))
+        for name, unit in self._awake.items():
+            self.move(name, unit.order._replace(rank=rank_of(name)))
 
     def move(self, name: str, order: Order) -> None:
         """The unit comes elsewhere in the order."""
         known = self._waiting[name]
+        if known.order == order:
+            return
+        was_parked = known.parked
+        self._set_parked(name, known, False)
         self._count(known.order, -1)
         known.order = order
         self._count(order, 1)
+        self._set_parked(name, known, was_parked)
+        self.version += 1
 
     def offer(self, name: str, order: Order, now_s: float, *, fresh: bool = False) -> None:
         """The unit is ready to be tried. `fresh` says that it changed itself, so its failures say nothing any more."""
         known = self._waiting.get(name)
         if known is None:
-            self._waiting[name] = Waiting(order, now_s, not_before_s=now_s)
+            self._waiting[name] = self._awake[name] = Waiting(order, now_s, not_before_s=now_s)
             self._count(order, 1)
+            self.version += 1
             return
         self.move(name, order)
         if fresh:
-            known.failures, known.not_before_s, known.parked, known.must_wait = 0, now_s, False, False
+            self._set_parked(name, known, False)
+            known.failures, known.not_before_s, known.must_wait = 0, now_s, False
 
     def withdraw(self, name: str) -> None:
         """The unit is placed, gone, or not ready any more."""
-        known = self._waiting.pop(name, None)
+        known = self._waiting.get(name)
         if known is not None:
+            self._set_parked(name, known, False)
+            del self._waiting[name], self._awake[name]
             self._count(known.order, -1)
 
     def _count(self, order: Order, by: int) -> None:
-        self.version += 1
         kind = (order.rank, order.stage)
         self._of[kind] += by
         if not self._of[kind]:
             del self._of[kind]
 
-    def park(self, name: str, now_s: float) -> None:
+    def _set_parked(self, name: str, unit: Waiting, parked: bool) -> None:
+        if unit.parked == parked:
+            return
+        unit.parked = parked
+        if parked:
+            del self._awake[name]
+            self._parked.join(unit.ask, (unit.order, name))
+        else:
+            self._awake[name] = unit
+            self._parked.leave(unit.ask, (unit.order, name))
+
+    def park(self, name: str, now_s: float, ask: Hashable | None = None) -> None:
         """It was tried and found no place."""
         known = self._waiting.get(name)
         if known is not None:
-            self.version += 1
+            self.version += known.failures == 0
             known.failures += 1
             known.not_before_s = now_s + self.backoff.after(known.failures)
-            known.parked, known.must_wait = True, False
+            self._set_parked(name, known, False)
+            known.ask, known.must_wait = ask, False
+            self._set_parked(name, known, True)
 
     def retry(self, name: str, now_s: float) -> None:
         """It had a place and something went wrong on the way: again after the back-off, whatever happens."""
         self.park(name, now_s)
-        if name in self._waiting:
-            self._waiting[name].parked, self._waiting[name].must_wait = False, True
+        if (known := self._waiting.get(name)) is not None:
+            self._set_parked(name, known, False)
+            known.must_wait = True
 
-    def defer(self, name: str, now_s: float, until_s: float) -> None:
-        """It stands back for others until then; not a failure."""
+    def defer(self, name: str, now_s: float, until_s: float, *, with_others: bool = False) -> None:
+        """It stands back for others until then; not a failure. `with_others` has those stay parked that ask for the
+        same."""
         known = self._waiting[name]
-        known.not_before_s, known.parked, known.must_wait = until_s, False, True
+        self._set_parked(name, known, False)
+        known.not_before_s, known.must_wait = until_s, True
+        if not with_others:
+            known.ask = None
         if known.deferred_s is None:
             known.deferred_s = now_s
 
@@ -163,29 +211,78 @@ class WaitingQueue(msgspec.Struct):
         return any(rank <= order.rank and stage < order.stage for rank, stage in self._of)
 
     def wake(self, can_help: Callable[[str], bool]) -> int:
-        """Something changed; parked units that it can help are tried again when their back-off is over."""
-        woken = 0
-        for name, unit in self._waiting.items():
-            if unit.parked and can_help(name):
-                unit.parked = False
-                woken += 1
+        """Something changed; parked units that it can help are tried again when their back-off is over.
+
+        Of units that ask for the same the first is, and the others after it.
+        """
+        helped = [name for _, name in self._parked.of(None) if can_help(name)]
+        helped += [name for name in self.alone() if self._is_parked(name) and can_help(name)]
+        for name in dict.fromkeys(helped):
+            self._set_parked(name, self._waiting[name], False)
+        woken = len(helped)
+        for ask in self._parked.asks():
+            if any(can_help(name) for _, name in self._parked.of(ask)):
+                self._help(ask)
+                woken += self.wake_next(ask) is not None
         return woken
+
+    def _is_parked(self, name: str) -> bool:
+        unit = self._waiting.get(name)
+        return unit is not None and unit.parked
+
+    def _help(self, ask: Hashable, *, all_of_them: bool = False) -> None:
+        """The first that asks for this is woken next, unless one of them is awake."""
+        known = self._helped.get(ask, WokenLine())
+        is_awake = known.last is not None and self._is_tried(known.last[1], ask)
+        self._helped[ask] = WokenLine(known.last if is_awake else None, all_of_them or known.all_of_them)
+
+    def _is_tried(self, name: str, ask: Hashable) -> bool:
+        unit = self._awake.get(name)
+        return unit is not None and unit.ask == ask
+
+    def wake_next(self, ask: Hashable | None) -> tuple[Order, str] | None:
+        """Wakes the next unit that asks for this, if something may have helped it and the last one was not refused."""
+        helped = self._helped.get(ask)
+        if helped is None or (helped.last is not None and self._is_tried(helped.last[1], ask)):
+            return None
+        helped.last = self._parked.next_of(ask, helped.last)
+        if helped.last is None:
+            del self._helped[ask]
+            return None
+        name = helped.last[1]
+        self._set_parked(name, self._waiting[name], False)
+        return helped.last
+
+    def refuse_alike(self, ask: Hashable) -> None:
+        """A unit that asks for this found no place: neither would the others."""
+        if (helped := self._helped.get(ask)) is not None and not helped.all_of_them:
+            del self._helped[ask]
+
+    def wake_all_alike(self, ask: Hashable) -> bool:
+        """Has every unit that asks for this woken, one after the other; False if that is under way."""
+        if ask in self._helped and self._helped[ask].all_of_them:
+            return False
+        self._help(ask, all_of_them=True)
+        return True
 
     def due(self, now_s: float) -> list[tuple[Order, str]]:
         """Units to try now, as a heap in order. They stay in the queue until they are withdrawn or parked.
 
         If anybody is due, all that were woken are: a back-off must not let others overtake.
         """
-        awake = [(name, unit) for name, unit in self._waiting.items() if not unit.parked]
-        if not any(unit.not_before_s <= now_s for _, unit in awake):
+        for ask in list(self._helped):
+            self.wake_next(ask)
+        if not any(unit.not_before_s <= now_s for unit in self._awake.values()):
             return []
-        found = [(unit.order, name) for name, unit in awake if unit.not_before_s <= now_s or not unit.must_wait]
+        found = [
+            (unit.order, name) for name, unit in self._awake.items() if unit.not_before_s <= now_s or not unit.must_wait
+        ]
         heapq.heapify(found)
         return found
 
     def next_due_s(self, now_s: float) -> float | None:
         """When the next unit's back-off ends; None when none will come by itself."""
-        times = [unit.not_before_s for unit in self._waiting.values() if not unit.parked and unit.not_before_s > now_s]
+        times = [unit.not_before_s for unit in self._awake.values() if unit.not_before_s > now_s]
         return min(times, default=None)
 
 
@@ -200,8 +297,6 @@ class Needed(NamedTuple):
     """Itself, if others could go for it."""
 
 
-CALL_BACK_S = 5.0
-"""So often is looked who of those that wait may call back what was lent."""
 MOST_PATIENCE = 3
 """Nobody stands back for longer than so many times the patience, however busy the cluster is."""
 
@@ -213,7 +308,10 @@ class Relief:
         self._snapshot, self._queue, self._patience_s = snapshot, queue, patience_s
         self._needs: dict[str, Needed] = {}
         self._last_s = float("-inf")
-        self._call_back_s = float("-inf")
+        self._looked_at: tuple[int, tuple[int, ...]] | None = None
+        """Versions of the snapshot and the policies when was looked last who may call back what was lent."""
+        self._matures_s: float | None = None
+        """When the mere passing of time may entitle a unit."""
 
     def remember(self, unit: str, gang: Gang, *, may_evict: bool, by_anything: bool = False) -> None:
         """Keeps what would help a unit that found no place, and nobody to put out if it may do that."""
@@ -245,19 +343,31 @@ class Relief:
         """Wakes those whom a policy kept out, not those who lack room."""
         self._queue.wake(lambda unit: (needed := self._needs.get(unit)) is None or needed.anything)
 
+    @property
+    def seeks_reclaim(self) -> bool:
+        """Whether a unit waits that may call back what was lent, as soon as it is entitled."""
+        return self._snapshot.seams.reclaims and any(
+            needed.evictor is not None and unit in self._queue for unit, needed in self._needs.items()
+        )
+
     def wake_entitled(self, now_s: float) -> None:
-        """Wakes who might call back what was lent. That changes whenever anybody comes or goes, and with time."""
-        seams = self._snapshot.seams
-        if seams.reclaims and self._needs and now_s >= self._call_back_s:
-            self._call_back_s = now_s + CALL_BACK_S
-            asking = {unit: needed.evictor for unit, needed in self._needs.items() if needed.evictor is not None}
-            self._queue.wake(lambda unit: unit in asking and seams.may_reclaim(self._snapshot, asking[unit]))
+        """Wakes who might call back what was lent. That changes with what runs and waits, and with time."""
+        seams, state = self._snapshot.seams, (self._snapshot.version, self._snapshot.seams.versions)
+        is_time = self._matures_s is not None and self._matures_s <= now_s
+        if not seams.reclaims or not self._needs or (state == self._looked_at and not is_time):
+            return
+        self._looked_at, self._matures_s = state, None
+        asking = {unit: needed.evictor for unit, needed in self._needs.items() if needed.evictor is not None}
+        self._queue.wake(lambda unit: unit in asking and seams.may_reclaim(self._snapshot, asking[unit]))
 
     def next_look_s(self, now_s: float) -> float | None:
-        """When is looked again who might call back; None if nobody waits who could."""
-        if not self._snapshot.seams.reclaims or not any(unit in self._queue for unit in self._needs):
+        """When time alone may entitle a unit that waits; None if it does not."""
+        if not self.seeks_reclaim:
             return None
-        return self._call_back_s if self._call_back_s > now_s else now_s + CALL_BACK_S
+        if self._matures_s is None:
+            wait_s = self._snapshot.seams.changes_in_s(self._snapshot)
+            self._matures_s = now_s + wait_s if wait_s is not None else None
+        return self._matures_s
 
     def _could_use(self, rows: Ints) -> Callable[[str], bool]:
         """Whether one of a unit's pods would fit on one of these rows now, or without those it may put out there; if

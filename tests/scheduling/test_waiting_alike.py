@@ -1,0 +1,79 @@
+"""Gangs that ask for the same: a free slot costs two searches, however many of them wait, and none is forgotten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support.gangs import gang, group, scheduling
+
+from grove.api.core import Node, Pod
+from grove.api.podgang import PodGang
+from grove.scheduler.loop.decisions import Decider
+
+MANY = 60
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the gangs that were searched a place for."""
+    found: list[str] = []
+    place = Decider.place
+
+    async def counting(self: Decider, wanted: Any, *args: Any, **options: Any) -> Any:
+        found.append(wanted.name)
+        return await place(self, wanted, *args, **options)
+
+    monkeypatch.setattr(Decider, "place", counting)
+    return found
+
+
+@pytest.mark.simulated
+async def test_one_free_slot_among_many_equal_gangs_costs_two_searches(cluster: Any, searches: list[str]) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(2, gpus=2)
+        for number in range(MANY):
+            await bench.apply(gang(f"g{number:02}", group("w", 1)))
+        await cluster.settle(30)
+        for round_ in range(12):
+            pods = sorted((pod for pod in await bench.pods() if pod.spec.node_name), key=lambda pod: pod.metadata.name)
+            gone = pods[0].metadata
+            searches.clear()
+            await cluster.client.delete(PodGang, gone.name.removesuffix("-w-0"), bench.namespace)
+            await cluster.client.delete(Pod, gone.name, bench.namespace, grace_period_s=0)
+            await cluster.settle(5 if round_ < 6 else 60)
+            assert sum(bool(pod.spec.node_name) for pod in await bench.pods()) == 4
+            # In the later rounds nodes are held for gangs that waited long: each of those is searched a place for.
+            assert len(searches) <= (3 if round_ < 6 else 8), searches
+
+
+@pytest.mark.simulated
+async def test_all_are_placed_in_order_when_room_for_all_comes_at_once(cluster: Any, searches: list[str]) -> None:
+    async with scheduling(cluster) as bench:
+        (node,) = await bench.add_nodes(1, gpus=MANY)
+        await cluster.client.patch(Node, node, {"spec": {"unschedulable": True}})
+        await cluster.settle(1)
+        for number in range(MANY):
+            await bench.apply(gang(f"g{number:02}", group("w", 1)))
+        await cluster.settle(30)
+        assert len(searches) < MANY // 2, "those that came in one turn were refused together"
+        searches.clear()
+        await cluster.client.patch(Node, node, {"spec": {"unschedulable": False}})
+        await cluster.settle(30)
+        assert sum(bool(pod.spec.node_name) for pod in await bench.pods()) == MANY
+        assert len(searches) <= MANY + 2
+        assert searches[:MANY] == sorted(searches[:MANY])
+
+
+@pytest.mark.simulated
+async def test_the_next_one_is_tried_when_the_first_is_deleted_before_its_turn(cluster: Any) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(1, gpus=1)
+        for number in range(4):
+            await bench.apply(gang(f"g{number}", group("w", 1)))
+        await cluster.settle(10)
+        for number in range(3):
+            await cluster.client.delete(PodGang, f"g{number}", bench.namespace)
+            await cluster.client.delete(Pod, f"g{number}-w-0", bench.namespace, grace_period_s=0)
+        await cluster.settle(30)
+        assert {pod.metadata.name for pod in await bench.pods() if pod.spec.node_name} == {"g3-w-0"}
