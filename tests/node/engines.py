@@ -1,4 +1,4 @@
-"""What tests and `make answer` do with samples/engines on real nodes: apply one, ask it, keep it busy, count."""
+"""What tests do with samples/engines on real nodes: apply one, ask it, keep it busy, count."""
 
 from __future__ import annotations
 

@@ -32,6 +32,10 @@ NODE_MONITOR_GRACE_S = 40
 """Kubernetes' default: a node that does not report for this long is NotReady."""
 
 
+class Refused(Exception):
+    """The API server refuses a request for what it says; asking again does not help."""
+
+
 @dataclass
 class RealCluster:
     """A running cluster. Its files are in `directory`; `first` is its first process.
@@ -70,11 +74,12 @@ class RealCluster:
         return find_or_build(self.version) / "kubectl"
 
     def kubectl(self, *arguments: str, stdin: str = "", check: bool = True) -> str:
-        """What kubectl prints. Raises if it fails, unless `check` is off."""
+        """What kubectl prints. Raises Refused or RuntimeError if it fails, unless `check` is off."""
         command = [str(self.kubectl_program), "--kubeconfig", str(self.kubeconfig), *arguments]
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
         if check and done.returncode:
-            raise RuntimeError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+            is_refused = any(word in done.stderr for word in ("denied the request", "is invalid", "(BadRequest)"))
+            raise (Refused if is_refused else RuntimeError)(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
 
     def get(self, *arguments: str) -> Any:
