@@ -23,6 +23,14 @@ class Failed(Exception):
     """The server did not answer as it should; the text says how."""
 
 
+class OtherModel(Failed):
+    """Another model answered."""
+
+    def __init__(self, name: object, wanted: str) -> None:
+        super().__init__(f"the model {name!r} answered, not {wanted!r}")
+        self.name = name
+
+
 def answer(url: str, model: str, prompt: str, tokens: int, chat: bool = False, timeout_s: float = 60.0) -> str:
     """The text that the model adds to a prompt, or raises Failed."""
     body: dict[str, object] = {"model": model, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
@@ -39,7 +47,7 @@ def answer(url: str, model: str, prompt: str, tokens: int, chat: bool = False, t
     except (OSError, ValueError) as error:
         raise Failed(str(error) or type(error).__name__) from error
     if found.get("model") != model:
-        raise Failed(f"the model {found.get('model')!r} answered, not {model!r}")
+        raise OtherModel(found.get("model"), model)
     written = found.get("usage", {}).get("completion_tokens")
     if written != tokens:
         raise Failed(f"{tokens} tokens were asked for, and {written} came")

@@ -18,7 +18,7 @@ import threading
 import time
 from collections import Counter
 
-from ask import PROMPT, Failed, answer
+from ask import PROMPT, Failed, OtherModel, answer
 
 
 class Load:
@@ -54,17 +54,14 @@ class Load:
                 time.sleep(0.2)
 
     def _failure(self, prompt: str) -> str:
-        """Why a request got no answer from any of the models; empty if it got one."""
-        reason = ""
-        for model in self._models:
-            try:
-                answer(self._url, model, prompt, self._tokens, self._chat)
-                return ""
-            except Failed as error:
-                reason = str(error)[:120]
-                if "answered, not" not in reason:
-                    return reason
-        return reason
+        """Why a request for the first model got no answer; empty if that model answered, or one of the others."""
+        try:
+            answer(self._url, self._models[0], prompt, self._tokens, self._chat)
+        except OtherModel as error:
+            return "" if error.name in self._models else str(error)[:120]
+        except Failed as error:
+            return str(error)[:120]
+        return ""
 
     def wait(self, seconds: float) -> None:
         self._end.wait(seconds or None)

@@ -149,12 +149,15 @@ def test_an_update_of_the_model_reaches_every_pod(llama_image: None, stage: Stag
     stage.apply(manifest("llama-cpp-rpc"))
     url = instances(stage, 1)
     stage.answers(url, "tiny-a")
-    old = {pod["metadata"]["uid"] for pod in stage.pods("leader")}
+    old = {pod["metadata"]["uid"] for pod in stage.pods()}
+
+    def is_updated() -> bool:
+        pods = stage.ready()
+        return len(pods) == len(stage.pods()) == 3 and not old & {one["metadata"]["uid"] for one in pods}
+
     with stage.load(url, "--model", "tiny-a", "--model", "tiny-b", "--clients", "2") as counts:
         stage.apply(manifest("llama-cpp-rpc", other_model))
-        stage.until(
-            "a new leader is ready", lambda: [one for one in stage.ready("leader") if one["metadata"]["uid"] not in old]
-        )
+        stage.until("every pod is new and ready", is_updated)
         stage.answers(url, "tiny-b")
     print(f"\nupdate without surge: {counts}")
     assert not stage.ask(url, "tiny-a")[0], "the old model is gone"
