@@ -472,3 +472,21 @@ async def test_a_claim_template_of_another_namespace_is_for_those_who_may_read_i
             await eventually(is_admitted)
     finally:
         await client.delete(Namespace, infra)
+
+
+@pytest.mark.parametrize(
+    "options", [pytest.param((), id="three-way"), pytest.param(("--server-side",), id="server-side")]
+)
+async def test_kubectl_diff_finds_nothing_after_defaults(admitted: Admitted, options: tuple[str, ...]) -> None:
+    """As GitOps tools compare: what was applied, again, by the API server and its admission."""
+    w = clique("w", scale={"maxReplicas": 4})
+    del w["spec"]["minAvailable"], w["spec"]["podSpec"]["restartPolicy"]
+    manifest = admitted.own(pcs("chat", clique("front"), w, groups=[]))
+    assert (await admitted.apply(manifest, options=options)).code == 0
+    stored = await admitted.client.get(SET, "chat", admitted.namespace)
+    assert stored["spec"]["template"]["cliques"][1]["spec"]["minAvailable"] == 1, "admission filled it in"
+    found = await admitted.kubectl("diff", *options, "-f", "-", stdin=yaml.safe_dump(manifest))
+    assert (found.code, found.out) == (0, ""), found
+    assert (await admitted.apply(manifest, options=options)).code == 0
+    again = await admitted.client.get(SET, "chat", admitted.namespace)
+    assert again["metadata"]["generation"] == stored["metadata"]["generation"]
