@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from lupa import lua51
@@ -12,10 +13,17 @@ Json = dict[str, Any]
 class Script:
     """A script with its own globals; Argo CD and Karmada offer `os.date` and little more, so files are out of reach."""
 
-    def __init__(self) -> None:
+    def __init__(self, **modules: Json) -> None:
+        """`modules` are what the script may `require`: functions by name."""
         self._lua = lua51.LuaRuntime(unpack_returned_tuples=True, register_eval=False, register_builtins=False)
         self._lua.execute("io, dofile, loadfile = nil, nil, nil")
         self._lua.execute("os = {date = os.date, time = os.time}; package.loaded.os = os")
+        for name, functions in modules.items():
+            wrapped = {key: self._wrapped(function) for key, function in functions.items()}
+            self._lua.globals().package.loaded[name] = self._lua.table_from(wrapped)
+
+    def _wrapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arguments: self._table(function(*(self._plain(one) for one in arguments)))
 
     def run(self, code: str, **variables: Any) -> Any:
         """What the script returns, with these global variables."""
