@@ -1,6 +1,6 @@
 # Both images for those who have Docker: the very files that `make image` packs, made by the same program.
-#   docker build -t grove:0.1.0 .                            operator, scheduler, CRDs, command line
-#   docker build -t grove-initc:0.1.0 --target initc .       what holds back a pod until others are ready
+#   docker build -t grove:0.2.0 .                            operator, scheduler, CRDs, command line
+#   docker build -t grove-initc:0.2.0 --target initc .       what holds back a pod until others are ready
 # The operator adds its own version to the second name, so tag both with `grove version`.
 ARG DEBIAN=debian:12-slim
 
@@ -16,7 +16,7 @@ RUN python3.11 tools/image roots --target /roots --cache /cache
 FROM scratch AS initc
 COPY --from=build /roots/grove-initc /
 ENV PATH=/usr/bin PYTHONPATH=/opt/grove PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 LANG=C.UTF-8 OPENBLAS_NUM_THREADS=1
-LABEL org.opencontainers.image.title=grove org.opencontainers.image.version=0.1.0
+LABEL org.opencontainers.image.title=grove org.opencontainers.image.version=0.2.0
 WORKDIR /
 USER 65532:65532
 ENTRYPOINT ["/usr/bin/python3.11", "-m", "grove.startup"]
@@ -24,7 +24,7 @@ ENTRYPOINT ["/usr/bin/python3.11", "-m", "grove.startup"]
 FROM scratch AS grove
 COPY --from=build /roots/grove /
 ENV PATH=/usr/bin PYTHONPATH=/opt/grove PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 LANG=C.UTF-8 OPENBLAS_NUM_THREADS=1
-LABEL org.opencontainers.image.title=grove org.opencontainers.image.version=0.1.0
+LABEL org.opencontainers.image.title=grove org.opencontainers.image.version=0.2.0
 WORKDIR /
 USER 65532:65532
 ENTRYPOINT ["/usr/bin/python3.11", "-m", "grove"]

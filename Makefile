@@ -15,15 +15,13 @@ MINUTES ?= 5
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-$(VENV)/runtime: requirements/runtime.txt pyproject.toml
+$(VENV)/runtime: requirements/build.txt requirements/runtime.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Grove needs Python 3.11 or newer; $(PYTHON) is older. Try: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing dependencies into $(VENV)" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.txt
-	@echo "$(CURDIR)/src" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/grove.pth"
-	@for c in grove:main kubectl-grove:kubectl; do \
-	  printf '#!%s\nfrom grove.cli.%s import main\n\nmain()\n' "$(CURDIR)/$(BIN)/python" "$${c#*:}" > "$(BIN)/$${c%:*}"; \
-	  chmod +x "$(BIN)/$${c%:*}"; done
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/build.txt -r requirements/runtime.txt
+	@rm -f $(VENV)/lib/python3*/site-packages/grove.pth
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/dev: $(VENV)/runtime requirements/dev.txt

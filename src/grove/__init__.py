@@ -1,3 +1,3 @@
 """Grove: whole inference systems on Kubernetes, described as one object and placed as one gang."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -93,7 +93,7 @@ class SchedulerConfiguration(_Section):
     search_budget: int = 0
     """Steps a search may take; 0 is the core's own default."""
     exact_solver: bool = False
-    """Asks a constraint solver where the search ends undecided; needs the extra `grove[exact]`."""
+    """Asks a constraint solver where the search ends undecided; needs the extra `grove-k8s[exact]`."""
     feature_gates: dict[str, bool] = {}
     log_level: Literal["debug", "info", "error"] = "info"
     log_format: Literal["json", "text"] = "json"

@@ -2,7 +2,7 @@
 
 A few gangs of mixed sizes that would fill a cluster to the last GPU take the exact search more steps than it has. A
 constraint solver decides most of them in a fraction of a second. It is asked only then, within a fixed amount of its
-own deterministic work, so the same question has the same answer. `pip install "grove[exact]"` brings it; without it
+own deterministic work, so the same question has the same answer. `pip install "grove-k8s[exact]"` brings it; without it
 such a gang is told that the search did not end.
 """
 
