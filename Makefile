@@ -10,7 +10,7 @@ PARALLEL := -n $(WORKERS)
 
 .DEFAULT_GOAL := help
 MINUTES ?= 5
-.PHONY: help demo test unit lint audit audit-rbac bench soak chaos coverage scale test-node answer test-failover test-keda test-browser image engines test-image crds charts docs kube-bin clean
+.PHONY: help demo test unit lint audit audit-rbac bench soak chaos coverage scale test-node answer test-failover test-keda test-browser image engines test-image crds charts docs docs-site kube-bin clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -32,6 +32,10 @@ $(VENV)/browser: $(VENV)/dev requirements/browser.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/browser.txt
 	@touch $@
 
+$(VENV)/docs: $(VENV)/dev requirements/docs.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	@touch $@
+
 $(VENV)/coverage: $(VENV)/dev requirements/coverage.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/coverage.txt
 	@touch $@
@@ -41,6 +45,7 @@ demo: $(VENV)/runtime ## a whole inference system on a cluster inside the proces
 
 test: $(VENV)/dev ## everything that must hold: lint, unit, simulator, real control planes
 	@$(MAKE) --no-print-directory -j 2 lint unit
+	@$(MAKE) --no-print-directory docs-site
 	@for v in 1.36.3 1.35.4; do $(PYTHON) tools/kube/kube_bin.py $$v > /dev/null || exit 1; done
 	@if command -v chromium > /dev/null; then $(MAKE) --no-print-directory $(VENV)/browser; else echo "no Chromium here: tests of the console in a browser are skipped"; fi
 	$(PYTEST) tests --ignore=tests/unit -m "not soak" $(PARALLEL)
@@ -141,6 +146,9 @@ docs: $(VENV)/dev ## write docs/api-reference.md and the pictures in docs/pictur
 	$(BIN)/python tools/pictures.py
 	$(BIN)/python tools/dashboard.py
 	@if command -v chromium > /dev/null; then $(MAKE) --no-print-directory $(VENV)/browser && $(BIN)/python tools/screenshots.py; else echo "no Chromium here: the console's pictures stay as they are"; fi
+
+docs-site: $(VENV)/docs ## the documentation as a site in build/site; a broken link fails
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 kube-bin: ## print the directory with the control plane of version KUBE, building it if needed
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE)

@@ -20,6 +20,8 @@ from grove.api.meta import Json, Struct, is_required
 FILE = Path(__file__).parents[2] / "docs" / "api-reference.md"
 HEAD = """# API reference
 
+*For people who write manifests or programs. Afterwards you can find every field, its default and its meaning.*
+
 Made by `make docs` from the types in `src/grove/api`; do not edit. You write PodCliqueSets and, once a cluster, a
 ClusterTopologyBinding; Grove makes the other kinds. `kubectl explain pcs.spec.template` says the same on a cluster.
 Defaults in this page are those of the schema; what admission fills in besides is in [admission](admission.md).
