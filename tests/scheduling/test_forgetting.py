@@ -22,7 +22,7 @@ from grove.sim.client import SimClient
 
 OTHERS = (Cache, Store, Recorder, SimClient, int, float, bytes)
 """What is not the scheduler's own to forget."""
-MEANT = ("view.places",)
+MEANT = ("view.units.places",)
 """Where a gang stood is meant to be known after it is gone, of so many gangs and no more."""
 
 

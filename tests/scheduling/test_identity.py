@@ -83,12 +83,12 @@ async def test_the_end_of_an_attempt_is_told_to_its_own_gang_though_another_of_i
         await bench.apply(old)
         await bench.cluster.settle(5)
         view = bench.scheduler.view
-        before = view.gangs[f"{bench.namespace}/work"]
+        before = view.units.gangs[f"{bench.namespace}/work"]
         assert before.phase is Phase.BINDING
         after = GangState(before.name, PodGang(metadata=msgspec.structs.replace(before.podgang.metadata, uid="new")))
         after.tell(Looked(Phase.QUEUED, on_nodes=False, stood=False))
         after.tell(AttemptBegan(is_floor=True))
-        view.gangs[before.name] = after
+        view.units.gangs[before.name] = after
         view.changes.forget(before.name, before)
         await bench.cluster.settle(60)
         assert (before.life.attempts, after.life.attempts) == (0, 1)

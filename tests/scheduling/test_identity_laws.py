@@ -223,7 +223,7 @@ class Lives(RuleBasedStateMachine):
         await self._make_volume()
         await asyncio.sleep(120)
         view, books = self.scheduler.view, self.scheduler._committer._under_way
-        for one in view.gangs.values():
+        for one in view.units.gangs.values():
             if one.phase in ENGAGED or one.life.attempts:
                 self.world.broken.append(f"{one.name} is {one.phase.value} at the end")
         if view.counted.reserved or books:
@@ -361,7 +361,7 @@ class Lives(RuleBasedStateMachine):
 
     async def _wait(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        for one in self.scheduler.view.gangs.values():
+        for one in self.scheduler.view.units.gangs.values():
             if one.phase is Phase.PLACED:
                 self.world.stood.add(one.podgang.metadata.name)
 

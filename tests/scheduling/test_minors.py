@@ -200,7 +200,7 @@ async def test_one_that_only_follows_explains_shares_that_are_asked_for_after_it
         async with onlooker.following():
             await apply_wanting(bench, "late", HALF, "low")
             await cluster.settle(0.5)
-            state = onlooker.view.gangs[f"{bench.namespace}/late"]
+            state = onlooker.view.units.gangs[f"{bench.namespace}/late"]
             found = LiveDiagnosis(onlooker.view).diagnose(state).explanation
             assert found is not None
             assert found.fits, found.why

@@ -229,7 +229,7 @@ async def test_explain_says_whether_calling_back_would_help(
         await bench.apply(gang("b2", group("w", wanted), labels=team(bench, "b")))
         await bench.condition("b2", status="False")
         view = bench.scheduler.view
-        found = LiveDiagnosis(view).diagnose(view.gangs[f"{bench.namespace}/b2"], most=0).explanation
+        found = LiveDiagnosis(view).diagnose(view.units.gangs[f"{bench.namespace}/b2"], most=0).explanation
         assert found is not None
         (said,) = [sentence(one) for one in found.findings if one.kind == MAY_CALL_BACK]
         assert said.startswith(f"queue {own(bench, 'b')} uses {2 if running else 0} of its share of ")

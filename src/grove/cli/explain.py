@@ -85,7 +85,7 @@ async def scores_answer(
     asked = await subject(client, namespace, name)
     async with looking(client, settings) as scheduler:
         view, policy = scheduler.view, scheduler.config.node_policy
-        states = [view.gangs.get(str(gang.metadata.key)) for gang in asked.gangs]
+        states = [view.units.gangs.get(str(gang.metadata.key)) for gang in asked.gangs]
         found = [
             one for state in states if state is not None and view.concerns_us(state)
             if (one := scored_places(view, state, policy)) is not None
@@ -223,7 +223,7 @@ async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, names
     view = scheduler.view
     answers = LiveDiagnosis(view)
     answers.tell_queues()
-    waiting = [(one, view.gangs[f"{one.namespace}/{one.name}"].podgang) for one in answers.waiting_line()]
+    waiting = [(one, view.units.gangs[f"{one.namespace}/{one.name}"].podgang) for one in answers.waiting_line()]
     waiting = [(one, gang) for one, gang in waiting if namespace in ("", one.namespace)]
     looked: dict[Key, Diagnosis] = {}
 

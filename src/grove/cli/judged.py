@@ -57,7 +57,7 @@ async def judged(
 
     async def look(gangs: Sequence[PodGang], most: int) -> dict[Key, Diagnosis]:
         async with looking(client, settings) as scheduler:
-            others.extend(state.podgang for state in scheduler.view.gangs.values())
+            others.extend(state.podgang for state in scheduler.view.units.gangs.values())
             return diagnosed(scheduler, gangs, most)
 
     seen = replace(seen, others=others)  # filled as the scheduler's view is read: who might make room
@@ -101,7 +101,7 @@ def diagnosed(scheduler: Scheduler, gangs: Sequence[PodGang], most: int) -> dict
     view = scheduler.view
     answers = LiveDiagnosis(view, scheduler.config.node_policy)
     answers.tell_queues()
-    states = ((gang.metadata.key, view.gangs.get(str(gang.metadata.key))) for gang in gangs)
+    states = ((gang.metadata.key, view.units.gangs.get(str(gang.metadata.key))) for gang in gangs)
     return {
         key: answers.diagnose(state, most=most)
         for key, state in states

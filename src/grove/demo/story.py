@@ -147,7 +147,7 @@ class Story:
         await self.world.until(lambda: bool(self._refused(set)) or self.world.is_settled(set))
         view = self.world.scheduler.view
         for gang in self._refused(set):
-            state = view.gangs.get(str(gang.metadata.key))
+            state = view.units.gangs.get(str(gang.metadata.key))
             found = LiveDiagnosis(view).diagnose(state) if state is not None else None
             if found is None or found.explanation is None:
                 continue

@@ -209,7 +209,7 @@ def _gang_plan(
         score, rest = gang.status.placement_score, [pod for pod in pods if not pod.is_bound]
         why = _above_minimum(rest) if rest else ""
         return GangPlan(key.name, key.namespace, FITS, bound, len(rest), where, score, why, moved=moved)
-    state = world.scheduler.view.gangs.get(str(key))
+    state = world.scheduler.view.units.gangs.get(str(key))
     found = answers.diagnose(state) if state is not None else None
     scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
     if scheduler != labels.GROVE_SCHEDULER:
@@ -246,7 +246,7 @@ def _further(world: World, gangs: Sequence[GangPlan]) -> int:
     """How many more copies of the base gang the cluster holds, each placed whole after the ones before it."""
     base = min(gangs, key=lambda gang: (len(gang.name), gang.name))
     view = world.scheduler.view
-    state = view.gangs.get(f"{base.namespace}/{base.name}")
+    state = view.units.gangs.get(f"{base.namespace}/{base.name}")
     if state is None:
         return 0
     try:

@@ -16,7 +16,8 @@ from grove.api.meta import Json, Key, ObjectMeta, find_condition
 from grove.kube.clock import SYSTEM
 from grove.kube.errors import Unavailable
 from grove.scheduler.cluster.snapshot import cluster
-from grove.scheduler.loop.pending_reservations import PendingReservation, PendingReservations
+from grove.scheduler.loop.pending_reservations import PendingReservations
+from grove.scheduler.loop.unit import Units
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.policy.hold_ledger import Ledger
@@ -62,8 +63,8 @@ class View:
 
     def __init__(self, server: Server, gpus: int) -> None:
         self.cache, self.snapshot = server, cluster([node("n1", gpus)])
-        self.reservations: dict[str, PendingReservation] = {}
-        self.gangs = self.singles = self.priorities = {}  # type: ignore[var-annotated]
+        self.units = Units()
+        self.priorities: dict[object, object] = {}
         self.ledger = Ledger()
 
 
@@ -77,7 +78,7 @@ async def after_turns(server: Server, view: View, turns: int, room_comes: int = 
         if turn == room_comes:
             view.snapshot.add_node(node("n2", 4))
         reserving.turn()
-        for unit in list(view.reservations.values()):
+        for unit in list(view.units.reservations.values()):
             answer = place(view.snapshot, unit.tree)
             if isinstance(answer, Placement):
                 reserving.commit(unit, answer)

@@ -298,7 +298,7 @@ class Committer:
         if not mine:
             del self._under_way[gang.uid]
         gang.tell(AttemptEnded(attempt.is_floor))
-        if not self._view.is_current(gang):
+        if not self._view.units.is_current(gang):
             return
         if self._view.has_minimum(gang):
             attempt.succeeded = True
@@ -333,7 +333,7 @@ class Committer:
         found = []
         for name, gang in sorted(self._half_bound.items()):
             deadline_s = gang.life.deadline_s
-            if deadline_s is None or not self._view.is_current(gang):
+            if deadline_s is None or not self._view.units.is_current(gang):
                 del self._half_bound[name]
             elif deadline_s > now_s or (gang.life.is_busy and gang.phase is not Phase.NOMINATED):
                 continue
@@ -344,7 +344,7 @@ class Committer:
         return found
 
     def next_deadline_s(self) -> float | None:
-        half = (gang.life.deadline_s for gang in self._half_bound.values() if self._view.is_current(gang))
+        half = (gang.life.deadline_s for gang in self._half_bound.values() if self._view.units.is_current(gang))
         return min((moment for moment in half if moment is not None), default=None)
 
     def roll_back(self, gang: GangState, verdict: Verdict) -> None:

@@ -84,31 +84,32 @@ class QueueUpdater:
             if self._queue.get(name) is None:
                 self._queue.offer(name, order_of(self._view, name), now)
             self._queue.retry(name, now)
-        for scaled in self._view.scaled_of.get(name, ()):
+        for scaled in self._view.units.scaled_of.get(name, ()):
             self._view.changes.mark(scaled)
         self._view.changes.mark(name)
 
     def _is_current(self, attempt: BindAttempt) -> bool:
         """Whether what an attempt was for still exists: not another unit of its name."""
         if attempt.gang is not None:
-            return self._view.is_current(attempt.gang)
-        pod = self._view.singles.get(attempt.unit)
+            return self._view.units.is_current(attempt.gang)
+        pod = self._view.units.singles.get(attempt.unit)
         return pod is not None and pod.metadata.uid == attempt.pods[0].uid
 
     def consider(self, name: str, now: float, *, fresh: bool = False) -> None:
         """Puts a changed unit into the queue, or takes it out."""
-        if (pod := self._view.singles.get(name)) is not None:
+        if (pod := self._view.units.singles.get(name)) is not None:
             self._consider_pod(name, pod, now, fresh=fresh)
             return
         self._consider_gang(name, now, fresh=fresh)
-        if name in self._view.scaled_of:
-            footing = (self.base_of(name), domain_of(self._view, self._view.gangs.get(name)))
-            for scaled in sorted(self._view.scaled_of[name]):
-                if self._view.gangs[scaled].stand_on(footing):  # what refused it may not hold where its base is now
+        if name in self._view.units.scaled_of:
+            footing = (self.base_of(name), domain_of(self._view, self._view.units.gangs.get(name)))
+            for scaled in sorted(self._view.units.scaled_of[name]):
+                # What refused it may not hold where its base is now.
+                if self._view.units.gangs[scaled].stand_on(footing):
                     self._view.changes.mark(scaled, fresh=True)
 
     def _consider_gang(self, name: str, now: float, *, fresh: bool) -> None:
-        gang = self._view.gangs.get(name)
+        gang = self._view.units.gangs.get(name)
         if gang is None or gang.podgang.metadata.is_deleting or not self._view.concerns_us(gang):
             self.forget(name)
             return
@@ -142,7 +143,7 @@ class QueueUpdater:
         named = pod.metadata.labels.get(labels.POD_GANG)
         if named and self._view.takes_gangs:
             self.forget(name)
-            if f"{pod.metadata.namespace}/{named}" not in self._view.gangs:
+            if f"{pod.metadata.namespace}/{named}" not in self._view.units.gangs:
                 why = Reason(kinds.INVALID, f"the pod names PodGang {named}, which does not exist")
                 self._reporter.report_waiting(name, Verdict(False, INVALID, why), after_s=ORPHAN_S)
             return
@@ -169,7 +170,7 @@ class QueueUpdater:
 
     def base_of(self, name: str) -> Base:
         """Whether the base gang is placed, or about to be: its attempt is on its way, and others wait for its end."""
-        base = self._view.gangs.get(name)
+        base = self._view.units.gangs.get(name)
         if base is None:
             return Base.ABSENT
         stands = self._committer.floor_of(base) is not None or base.stood or self._view.has_minimum(base)

@@ -37,14 +37,14 @@ class LiveDiagnosis:
         self._view, self._strategy = view, strategy
         self._turns = {
             gang.name: readiness(gang, view.look(gang), self._base)
-            for gang in view.gangs.values()
+            for gang in view.units.gangs.values()
             if view.concerns_us(gang)
         }
 
     def tell_queues(self) -> None:
         """Tells policies what waits, as a turn does: for a scheduler that only follows, and takes no turns."""
         ready = (name for name, turn in self._turns.items() if turn.stage is not None)
-        singles = (name for name, pod in self._view.singles.items() if not self._view.counted.node_of(pod))
+        singles = (name for name, pod in self._view.units.singles.items() if not self._view.counted.node_of(pod))
         WaitingDemand(self._view).tell([*ready, *singles])
 
     @cached_property
@@ -75,7 +75,7 @@ class LiveDiagnosis:
         """Gangs without their minimum on nodes, in the order the scheduler takes them; who may not be taken last."""
         found: list[tuple[tuple[bool, Order], InLine]] = []
         for name, turn in self._turns.items():
-            state = self._view.gangs[name]
+            state = self._view.units.gangs[name]
             if self._view.has_minimum(state):
                 continue
             meta = state.podgang.metadata
@@ -89,14 +89,14 @@ class LiveDiagnosis:
         return [line for _, line in sorted(found, key=lambda one: one[0])]
 
     def _base(self, name: str) -> Base:
-        gang = self._view.gangs.get(name)
+        gang = self._view.units.gangs.get(name)
         if gang is None:
             return Base.ABSENT
         stands = is_true(gang.podgang.status.conditions, words.SCHEDULED) or self._view.has_minimum(gang)
         return Base.STANDS if stands else Base.WAITS
 
     def _is_of(self, unit: str, own: str) -> bool:
-        found = self._view.gangs.get(unit)
+        found = self._view.units.gangs.get(unit)
         return bool(own) and found is not None and _set_of(found) == own
 
 

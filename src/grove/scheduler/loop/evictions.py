@@ -62,7 +62,7 @@ class Evictions:
 
     async def _delete(self, gang: GangState) -> None:
         pause_s = DELETE_RETRY_S
-        while self._view.is_current(gang) and (left := self.bound_pods(gang)):
+        while self._view.units.is_current(gang) and (left := self.bound_pods(gang)):
             try:
                 for pod in left:
                     await self._delete_one(pod)
@@ -89,7 +89,7 @@ class Evictions:
         pause_s = RETRY_S
         is_spared = False
         try:
-            while self._view.is_current(victim) and still_wanted():
+            while self._view.units.is_current(victim) and still_wanted():
                 try:
                     await self._reporter.write_status(victim.name)
                     break

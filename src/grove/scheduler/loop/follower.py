@@ -70,9 +70,9 @@ class ClusterFollower:
             self._view.reader.forget_waiting(key)
         elif old is not None and asks_of(old) != asks_of(new):
             asks_else = self._view.reader.asks_else(new, is_reserved=uid in self._view.counted.reserved)
-        gang = self._view.gang_of.get(key)
+        gang = self._view.units.gang_of.get(key)
         if gang is not None:
-            self._member_changed(self._view.gangs[gang], old, new, ours=was_planned, asks_else=asks_else)
+            self._member_changed(self._view.units.gangs[gang], old, new, ours=was_planned, asks_else=asks_else)
         elif self._view.is_ours(new):
             self._stray_changed(old, new, asks_else=asks_else)
 
@@ -96,11 +96,11 @@ class ClusterFollower:
                 self._replacements.note_gone(facts)
             self._view.changes.relief.add(node)
             self._view.changes.wake()
-        gang = self._view.gangs.get(self._view.gang_of.get(key, ""))
+        gang = self._view.units.gangs.get(self._view.units.gang_of.get(key, ""))
         if gang is not None:
             gang.lost(key)
             self._mark_soon(gang.name)
-        if self._view.singles.pop(unit := f"{POD}{key}", None) is not None:
+        if self._view.units.singles.pop(unit := f"{POD}{key}", None) is not None:
             self._view.changes.forget(unit)
 
     def _note_leaving(self, uid: str) -> None:
@@ -143,10 +143,10 @@ class ClusterFollower:
         """A pod of ours that no gang refers to: placed by itself, unless it names a gang that will come."""
         unit = f"{POD}{new.metadata.key}"
         if new.spec.node_name or new.metadata.is_deleting:
-            if self._view.singles.pop(unit, None) is not None:
+            if self._view.units.singles.pop(unit, None) is not None:
                 self._view.changes.mark(unit)
             return
-        self._view.singles[unit] = new
+        self._view.units.singles[unit] = new
         if old is None or asks_else or fate_of(old) != fate_of(new):
             self._view.changes.mark(unit, fresh=True)
 
@@ -165,10 +165,10 @@ class ClusterFollower:
                 self._gang_left(old)
             return
         name = str(new.metadata.key)
-        gang = self._view.gangs.get(name)
+        gang = self._view.units.gangs.get(name)
         is_new = gang is None
         if gang is None:
-            gang = self._view.gangs[name] = GangState(name, new)
+            gang = self._view.units.gangs[name] = GangState(name, new)
             self._mark_scaled(name)
         before = gang.group_of
         gang.adopt(new)
@@ -182,10 +182,10 @@ class ClusterFollower:
             self._readiness_changed(name)
 
     def _gang_left(self, podgang: PodGang) -> None:
-        gang = self._view.gangs.pop(str(podgang.metadata.key), None)
+        gang = self._view.units.gangs.pop(str(podgang.metadata.key), None)
         if gang is None:
             return
-        self._view.join(gang, "")
+        self._view.units.join(gang, "")
         self._replacements.end(gang.name)
         self._rivals.discard(gang.name)
         for key in gang.group_of:
@@ -196,7 +196,7 @@ class ClusterFollower:
 
     def _mark_scaled(self, base: str) -> None:
         """Gangs that wait for a base gang are looked at again: it came or went."""
-        for name in sorted(self._view.scaled_of.get(base, ())):
+        for name in sorted(self._view.units.scaled_of.get(base, ())):
             self._view.changes.mark(name)
 
     def _refer(self, gang: GangState, before: Mapping[Key, str]) -> None:
@@ -205,7 +205,7 @@ class ClusterFollower:
             self._unrefer(gang, key)
         if gone:
             self._refer_rivals(gang)
-        owners = {key: self._view.gang_of.setdefault(key, gang.name) for key in gang.group_of}
+        owners = {key: self._view.units.gang_of.setdefault(key, gang.name) for key in gang.group_of}
         mine = [key for key, owner in owners.items() if owner == gang.name]
         gang.refer(set(mine), {key: owner for key, owner in owners.items() if owner != gang.name})
         if gang.claimed:
@@ -216,20 +216,20 @@ class ClusterFollower:
             pod = self._view.pods.get(key)
             if pod is not None:
                 gang.met(key, ours=self._view.is_ours(pod))
-                self._view.singles.pop(f"{POD}{key}", None)
+                self._view.units.singles.pop(f"{POD}{key}", None)
                 self._learn_base(gang, pod)
         self._set_priority(gang)
 
     def _refer_rivals(self, gang: GangState) -> None:
         """Gangs that refer to pods which were this one's may have them now; the oldest first."""
-        rivals = [one for name in self._rivals if gang.name in (one := self._view.gangs[name]).claimed.values()]
+        rivals = [one for name in self._rivals if gang.name in (one := self._view.units.gangs[name]).claimed.values()]
         for rival in sorted(rivals, key=lambda one: (str(one.podgang.metadata.creation_timestamp), one.name)):
             self._refer(rival, rival.group_of)
             self._view.changes.mark(rival.name, fresh=True)
 
     def _unrefer(self, gang: GangState, key: Key) -> None:
-        if self._view.gang_of.get(key) == gang.name:
-            del self._view.gang_of[key]
+        if self._view.units.gang_of.get(key) == gang.name:
+            del self._view.units.gang_of[key]
             self._view.reader.forget(key)
             pod = self._view.pods.get(key)
             if pod is None:
@@ -242,7 +242,7 @@ class ClusterFollower:
     def _learn_base(self, gang: GangState, pod: Pod) -> None:
         base = base_of(pod)
         if base and base != gang.base:
-            self._view.join(gang, base)
+            self._view.units.join(gang, base)
 
     def _set_priority(self, gang: GangState) -> None:
         """The gang's class if it names one, else the highest of its pods; the pods are counted with it."""
@@ -307,7 +307,7 @@ class ClusterFollower:
 
     def _priority_changed(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
         name = (new or old).metadata.name  # type: ignore[union-attr]
-        for gang in self._view.gangs.values():
+        for gang in self._view.units.gangs.values():
             if gang.podgang.spec.priority_class_name == name:
                 self._set_priority(gang)
                 self._view.changes.mark(gang.name, fresh=True)

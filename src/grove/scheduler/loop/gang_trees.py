@@ -42,13 +42,13 @@ class Unit(msgspec.Struct, frozen=True):
 
 def order_of(view: View, name: str) -> Order:
     """Where the minimum of a gang, or a single pod, comes in the queue."""
-    gang = view.gangs.get(name)
+    gang = view.units.gangs.get(name)
     if gang is not None:
         return gang_order(view, gang, floor_of(gang))
-    if (waiting := view.reservations.get(name)) is not None:
+    if (waiting := view.units.reservations.get(name)) is not None:
         rank = view.snapshot.seams.rank(view.snapshot, Applicant(name, waiting.tree.priority, waiting.labels))
         return Order(rank, Stage.FLOOR, waiting.created_s, name)
-    pod = view.singles.get(name)
+    pod = view.units.singles.get(name)
     created = pod.metadata.creation_timestamp if pod is not None else None
     priority = (pod.spec.priority or 0) if pod is not None else 0
     applicant = Applicant(name, priority, pod.metadata.labels if pod is not None else {})
@@ -97,7 +97,7 @@ def tree_of(view: View, gang: GangState, strategy: Strategy, *, placed: bool = T
         priority=gang.priority,
         may_preempt=may_preempt,
         topology=topology,
-        pinned_domain=domain_of(view, view.gangs.get(gang.base)) if gang.base else None,
+        pinned_domain=domain_of(view, view.units.gangs.get(gang.base)) if gang.base else None,
         headroom=_headroom(view, gang),
         strategy=strategy,
         former=former_nodes(view, gang),
@@ -114,7 +114,7 @@ def _near_peers(
     except InvalidLinks as error:
         raise BadGang(f"{labels.NETWORK_AFFINITY}: {error}") from error
     base = gang.base or gang.name
-    family = [view.gangs.get(name) for name in (base, *sorted(view.scaled_of.get(base, ())))]
+    family = [view.units.gangs.get(name) for name in (base, *sorted(view.units.scaled_of.get(base, ())))]
     stand = [
         (pod.metadata.labels, node) for one in family if one is not None and (placed or one is not gang)
         for pod, _ in view.members(one) if (node := view.counted.node_of(pod)) and not pod.metadata.is_deleting
@@ -129,13 +129,13 @@ def former_nodes(view: View, gang: GangState) -> frozenset[str]:
     if named is None:
         return frozenset()
     name = f"{named.namespace}/{named.name}"
-    other = view.gangs.get(name)
+    other = view.units.gangs.get(name)
     nodes = (
         frozenset(node for pod, _ in view.members(other) if (node := view.counted.node_of(pod)))
         if other
         else frozenset()
     )
-    return nodes or view.places.get(name) or gang.recorded_former
+    return nodes or view.units.places.get(name) or gang.recorded_former
 
 
 def _with_existing(podgang: PodGang, facts: dict[Key, PodFacts], *, lower: bool) -> PodGang:
@@ -171,8 +171,8 @@ def _headroom(view: View, gang: GangState) -> tuple[tuple[Shape, int], ...]:
     if constraint is None or not constraint.required:
         return ()
     wanted: Counter[Shape] = Counter()
-    for name in sorted(view.scaled_of.get(gang.name, ())):
-        scaled = view.gangs.get(name)
+    for name in sorted(view.units.scaled_of.get(gang.name, ())):
+        scaled = view.units.gangs.get(name)
         if scaled is not None:
             wanted.update(view.reader.facts(pod).shape for pod, _ in view.members(scaled) if view.is_pending(pod))
     return tuple(wanted.items())

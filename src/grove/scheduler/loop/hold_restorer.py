@@ -35,7 +35,7 @@ class HoldRestorer:
             return
         self._is_done = True
         nodes = self._view.snapshot.nodes.row_of.keys()
-        for name, gang in sorted(self._view.gangs.items()):
+        for name, gang in sorted(self._view.units.gangs.items()):
             try:
                 self._take_over(gang, read(gang.podgang, nodes))
             except Exception:  # whatever one object says, the others are read

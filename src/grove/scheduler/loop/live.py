@@ -153,7 +153,7 @@ class Scheduler:
             self.quotas.refresh()
             self.view.counted.refresh()
             log.info("in step with the cluster", nodes=len(self.view.nodes), pods=len(self.view.pods),
-                     gangs=len(self.view.gangs))  # fmt: skip
+                     gangs=len(self.view.units.gangs))  # fmt: skip
             self.in_step_since = asyncio.get_running_loop().time()
             spawn = asyncio.get_running_loop().create_task
             beside = (
@@ -174,7 +174,7 @@ class Scheduler:
             await asyncio.sleep(STANDBY_S)
             if self._tasks is not None:
                 return
-            view.changes.forget_gone(lambda unit: unit in view.gangs or unit in view.singles)
+            view.changes.forget_gone(lambda unit: unit in view.units.gangs or unit in view.units.singles)
 
     async def lead(self) -> None:
         """`schedule` for a standby, once it has read everything that the former leader wrote.

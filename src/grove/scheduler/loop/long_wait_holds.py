@@ -115,7 +115,7 @@ class LongWaitHolds:
         written, self._restoring.waiting = self._restoring.waiting, {}
         waits = sorted(self._queue.all(), key=lambda one: one.order) if written and self._config.hold_after else ()
         for waiting in waits:
-            gang = self._view.gangs.get(waiting.order.name)
+            gang = self._view.units.gangs.get(waiting.order.name)
             if gang is not None and (record := written.get(gang.name)) is not None:
                 await self._hold_again(gang, waiting, record)
 
@@ -140,7 +140,7 @@ class LongWaitHolds:
         """Holds nodes for those that were overtaken since, before anybody else is given room."""
         overtaken, self._overtaken = self._overtaken, []
         for waiting in sorted(overtaken, key=lambda one: one.order):
-            gang = self._view.gangs.get(waiting.order.name)
+            gang = self._view.units.gangs.get(waiting.order.name)
             if gang is not None and not self._is_settled(gang.name) and self._queue.get(gang.name) is waiting:
                 await self._hold_for(gang, waiting, HoldReason.OVERTAKEN)
 
@@ -155,7 +155,7 @@ class LongWaitHolds:
     async def look_after_waiting(self, now_s: float) -> float | None:
         """Holds nodes for gangs that waited long, and warns of those past their timeout. When to look again."""
         for hold in sorted((one for one in self._ledger if one.reason in LONG_WAIT), key=lambda one: one.owner):
-            gang = self._view.gangs.get(hold.owner)
+            gang = self._view.units.gangs.get(hold.owner)
             waits = hold.owner in self._queue or (gang is not None and gang.life.is_busy)
             if not waits or self._has_lost(hold):
                 self.let_go(hold.owner)
@@ -170,7 +170,7 @@ class LongWaitHolds:
             (waiting, gang)
             for waiting in self._queue.all()
             if waiting.failures and waiting.order.stage is not Stage.SURPLUS
-            and (gang := self._view.gangs.get(waiting.order.name)) is not None
+            and (gang := self._view.units.gangs.get(waiting.order.name)) is not None
         ]  # fmt: skip
         self._elders = heapq.nsmallest(MOST_ELDERS, (waiting for waiting, _ in failing), key=lambda one: one.order)
         patient: list[tuple[Waiting, GangState]] = []
@@ -222,7 +222,7 @@ class LongWaitHolds:
         name, snapshot = gang.name, self._view.snapshot
         others = {node for hold in self._ledger if hold.owner != name for node in hold.nodes}
         answer = await self._decider.work(nodes_to_hold(snapshot, tree, self._budget, others))
-        if not self._view.is_current(gang) or name not in self._queue:
+        if not self._view.units.is_current(gang) or name not in self._queue:
             return
         if isinstance(answer, NoFit):
             self.let_go(name)

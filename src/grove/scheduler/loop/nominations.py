@@ -266,7 +266,7 @@ class Nominations:
         units = {pod.uid: unit.name for unit in running for pod in unit.pods}
         for pod in answer.pods:
             known = view.snapshot.find_pod(pod.uid)
-            gang = view.gangs.get(units.get(pod.uid, ""))
+            gang = view.units.gangs.get(units.get(pod.uid, ""))
             if known is None or known.node != pod.node or known.terminating or (gang is not None and gang.life.is_busy):
                 return False
         return all(pod.node in view.snapshot.nodes.row_of for pod in answer.placement.pods)
@@ -321,7 +321,7 @@ class Nominations:
         if answer.reclaimed:
             because = f"evicted for {unit.name}, whose queue takes back its share"
         for name, pods in sorted(by_gang.items()):
-            victim = self._view.gangs.get(name)
+            victim = self._view.units.gangs.get(name)
             if victim is not None:
                 metrics.PREEMPTED.inc()
                 self._reporter.warn(victim, EventReason.GANG_PREEMPTED, because)
@@ -408,7 +408,7 @@ class Nominations:
     def _is_wanted(self, one: Nomination) -> bool:
         """Whether the gang and all pods it was made for still exist and wait."""
         gang = one.unit.gang
-        if gang is not None and not (self._view.is_current(gang) and gang.phase is Phase.NOMINATED):
+        if gang is not None and not (self._view.units.is_current(gang) and gang.phase is Phase.NOMINATED):
             return False
         for pod in one.pods:
             found = self._view.pods.get(Key(pod.namespace, pod.name))
@@ -460,7 +460,7 @@ def running_units(view: View, below: int | None = None) -> list[Running]:
     """Gangs and single pods on nodes, of a lower priority if one is given. What is not bound yet cannot be evicted."""
 
     def terms(name: str) -> Terms | None:
-        gang = view.gangs.get(name)
+        gang = view.units.gangs.get(name)
         return (gang.minima, not gang.life.is_busy) if gang is not None else None
 
     return view.counted.running.units(terms, below=below, without=view.counted.reserved)

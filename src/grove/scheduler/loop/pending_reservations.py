@@ -110,7 +110,7 @@ class PendingReservations:
 
     def _forget(self, name: str) -> None:
         self._seen.pop(name, None)
-        self._view.reservations.pop(name, None)
+        self._view.units.reservations.pop(name, None)
         self._queue.withdraw(name)
 
     def _is_ours(self, one: Reservation) -> bool:
@@ -127,10 +127,10 @@ class PendingReservations:
         versions = tuple(sorted(f"{one.metadata.uid}/{one.metadata.generation}" for one in members))
         if self._seen.get(name) != versions:
             self._seen[name] = versions
-            self._view.reservations.pop(name, None)
+            self._view.units.reservations.pop(name, None)
             if (found := self._read(name, members)) is not None:
-                self._view.reservations[name] = found
-        if name not in self._view.reservations:
+                self._view.units.reservations[name] = found
+        if name not in self._view.units.reservations:
             self._queue.withdraw(name)
         elif name not in self._queue:
             self._queue.offer(name, order_of(self._view, name), asyncio.get_running_loop().time())

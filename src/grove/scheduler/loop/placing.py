@@ -240,8 +240,8 @@ class UnitPlacer:
         if waiting is None or waiting.order != unit.order:
             return False
         if unit.reservation is not None:
-            return view.reservations.get(unit.name) is unit.reservation
-        if gang is not None and not (view.is_current(gang) and gang.life.is_open):
+            return view.units.reservations.get(unit.name) is unit.reservation
+        if gang is not None and not (view.units.is_current(gang) and gang.life.is_open):
             return False
         pods = (facts for group in unit.tree.groups() for facts in group.pods)
         found = ((view.pods.get(Key(facts.namespace, facts.name)), facts.uid) for facts in pods)
@@ -252,13 +252,13 @@ class UnitPlacer:
 
     def _unit(self, name: str, order: Order) -> Unit | None:
         view = self._view
-        if (reservation := view.reservations.get(name)) is not None:
+        if (reservation := view.units.reservations.get(name)) is not None:
             return Unit(name, reservation.tree, order, reservation=reservation)
-        if (pod := view.singles.get(name)) is not None:
+        if (pod := view.units.singles.get(name)) is not None:
             if pod.is_gated or view.counted.node_of(pod):
                 return None
             return Unit(name, single(view.reader.facts(pod), self._config.node_policy), order)
-        gang = view.gangs.get(name)
+        gang = view.units.gangs.get(name)
         if gang is None or gang.phase is Phase.NEW or not gang.life.is_open:
             return None  # the one that was due is gone; another of its name has not been looked at yet
         if order.stage is Stage.SCALED_FLOOR and not gang.stood and self._base_of(gang.base) is not Base.STANDS:
@@ -286,7 +286,7 @@ class UnitPlacer:
         self._commit(unit, placement, pods, decision)
         if unit.gang is None or not is_floor:
             return ()
-        scaled = sorted(self._view.scaled_of.get(unit.name, ()))
+        scaled = sorted(self._view.units.scaled_of.get(unit.name, ()))
         if len(placement.pods) + len(placement.unplaced) <= placement.core:
             return scaled
         self._queue.offer(unit.name, unit.order._replace(stage=Stage.SURPLUS), now)
@@ -303,7 +303,7 @@ class UnitPlacer:
         after = None
         is_floor = gang is not None and unit.order.stage is not Stage.SURPLUS
         if gang is not None:
-            after = self._committer.floor_of(self._view.gangs.get(gang.base) if is_floor else gang)
+            after = self._committer.floor_of(self._view.units.gangs.get(gang.base) if is_floor else gang)
             if is_floor:
                 self._note_choice(gang, unit.tree, placement)
                 if unit.tree.former and unit.tree.former.issuperset(pod.node for pod in pods):
@@ -445,7 +445,7 @@ class UnitPlacer:
 
     def _refuse_bad(self, name: str, message: str) -> None:
         self._queue.withdraw(name)
-        gang = self._view.gangs.get(name)
+        gang = self._view.units.gangs.get(name)
         if gang is not None:
             self._reporter.report(gang, Verdict(False, INVALID, Reason(kinds.INVALID, message)))
 

@@ -37,7 +37,7 @@ class Replacements:
 
     def note_leaving(self, pod: PodFacts) -> None:
         """The pod begins to terminate, or is gone without that."""
-        gang = self._view.gangs.get(self._view.gang_of.get(Key(pod.namespace, pod.name), ""))
+        gang = self._view.units.gangs.get(self._view.units.gang_of.get(Key(pod.namespace, pod.name), ""))
         if gang is not None and pod.node:
             self._gangs[pod.uid] = gang
             gang.note_replaced(pod.group, self.replaced(pod))
@@ -52,7 +52,7 @@ class Replacements:
     def note_gone(self, pod: PodFacts) -> None:
         """The pod is off its node: what it used is held from this moment on."""
         gang = self._gangs.pop(pod.uid, None)
-        if gang is None or not self._view.is_current(gang):
+        if gang is None or not self._view.units.is_current(gang):
             return
         self._view.changes.mark(gang.name, fresh=True)  # its replacement may have waited for it to go
         group, replaced = gang.find_replaced(pod.uid)
@@ -67,7 +67,7 @@ class Replacements:
             self._view.ledger.put(replace(hold, pods=(*hold.pods, counted), awaited=awaited))
 
     def _look_again(self, gang: GangState) -> None:
-        if self._view.is_current(gang) and self._view.ledger.find(gang.name, HoldReason.REPLACEMENT) is not None:
+        if self._view.units.is_current(gang) and self._view.ledger.find(gang.name, HoldReason.REPLACEMENT) is not None:
             self._view.changes.mark(gang.name)
 
     def refresh(self, gang: GangState) -> None:
@@ -112,7 +112,7 @@ class Replacements:
         for pod in hold.pods:
             if pod.node in nodes:
                 self._free(pod)
-        gang = self._view.gangs.get(hold.owner)
+        gang = self._view.units.gangs.get(hold.owner)
         for left in gang.replaced.values() if gang is not None else ():
             left[:] = [one for one in left if one.node not in nodes]
         self._view.ledger.put(replace(hold, pods=kept))

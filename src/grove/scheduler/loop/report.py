@@ -133,7 +133,7 @@ class Reporter:
 
     async def write_status(self, name: str) -> Result:
         """Writes the gang's status if it differs from what it should be."""
-        gang = self._view.gangs.get(name)
+        gang = self._view.units.gangs.get(name)
         if gang is None or gang.podgang.metadata.is_deleting:
             return DONE
         current = self._view.cache.get(PodGang, gang.podgang.metadata.key)  # our own last write, if it is newer
@@ -227,7 +227,7 @@ class Reporter:
             self.warn(gang, EventReason.GANG_UNSCHEDULABLE, new.message)
 
     async def _write_texts(self, name: str) -> Result:
-        unit, gang = self._view.units.find(name), self._view.gangs.get(name)
+        unit, gang = self._view.units.find(name), self._view.units.gangs.get(name)
         verdict = (unit.pods_verdict if unit is not None else None) or (gang.verdict if gang is not None else None)
         pods = self._waiting_pods(name)
         if unit is None or verdict is None or verdict.placed or not pods:
@@ -247,7 +247,7 @@ class Reporter:
 
     def _waiting_pods(self, unit: str) -> list[Pod]:
         view, found = self._view, self._view.pods_of(unit)
-        if unit in view.singles:
+        if unit in view.units.singles:
             return found  # also a gated pod, whose PodGang does not exist
         return [pod for pod in found if view.is_pending(pod) and not pod.is_gated]
 

@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from grove.api.core import Pod
+from grove.api.meta import Key
 from grove.scheduler.model.facts import Shape
 from grove.scheduler.model.reasons import Reason
-from grove.scheduler.policy.gang_state import Verdict
+from grove.scheduler.policy.gang_state import GangState, Verdict
 
 if TYPE_CHECKING:
     from grove.scheduler.loop.nominations import Nomination
+    from grove.scheduler.loop.pending_reservations import PendingReservation
+
+MOST_PLACES = 4096
 
 
 class Shortage(msgspec.Struct, frozen=True):
@@ -68,10 +73,22 @@ class UnitRecord(msgspec.Struct, eq=False):
 
 
 class Units:
-    """The records, by name of the unit."""
+    """All units by name: what they are, and what is remembered about them."""
 
     def __init__(self) -> None:
         self._records: dict[str, UnitRecord] = {}
+        self.gangs: dict[str, GangState] = {}
+        self.singles: dict[str, Pod] = {}
+        self.reservations: dict[str, PendingReservation] = {}
+        """Reservations that wait for a place, by the name of their unit."""
+        self.scaled_of: dict[str, set[str]] = {}
+        """Scaled gangs by the name of their base."""
+        self.gang_of: dict[Key, str] = {}
+        """The gang that refers to a pod; the first one, if there are several."""
+        self.places: dict[str, frozenset[str]] = {}
+        """Nodes of gangs that stood, by name, after they are gone too; the oldest are forgotten."""
+
+    # Records
 
     def __iter__(self) -> Iterator[UnitRecord]:
         return iter(self._records.values())
@@ -89,3 +106,26 @@ class Units:
     def drop(self, name: str) -> None:
         """Forgets a unit."""
         self._records.pop(name, None)
+
+    # Gangs
+
+    def is_current(self, gang: GangState) -> bool:
+        """Whether the gang still exists: not another one of its name."""
+        return self.gangs.get(gang.name) is gang
+
+    def join(self, gang: GangState, base: str) -> None:
+        """A gang is scaled with another, or (empty) with none any more."""
+        scaled = self.scaled_of.get(gang.base, set())
+        scaled.discard(gang.name)
+        if not scaled:
+            self.scaled_of.pop(gang.base, None)
+        gang.join(base)
+        if base:
+            self.scaled_of.setdefault(base, set()).add(gang.name)
+
+    def remember_place(self, gang: str, nodes: frozenset[str]) -> None:
+        """Notes the nodes of a gang, for a gang that may take its place over later."""
+        self.places.pop(gang, None)
+        self.places[gang] = nodes
+        if len(self.places) > MOST_PLACES:
+            del self.places[next(iter(self.places))]

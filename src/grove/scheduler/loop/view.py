@@ -27,10 +27,9 @@ from grove.scheduler.policy.hold_ledger import Ledger
 from grove.scheduler.sources.node_sources import NodeSources
 
 if TYPE_CHECKING:
-    from grove.scheduler.loop.pending_reservations import PendingReservation
+    pass
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
-MOST_PLACES = 4096
 
 
 class View:
@@ -42,18 +41,8 @@ class View:
         self.cache, self.snapshot, self.changes = cache, snapshot, Changes(wake)
         self.scheduler_name, self.takes_gangs = config.scheduler_name, config.takes_gangs
         self.units = Units()
-        self.gangs: dict[str, GangState] = {}
-        self.singles: dict[str, Pod] = {}
-        self.reservations: dict[str, PendingReservation] = {}
-        """Reservations that wait for a place, by the name of their unit."""
-        self.scaled_of: dict[str, set[str]] = {}
-        """Scaled gangs by the name of their base."""
-        self.places: dict[str, frozenset[str]] = {}
-        """Nodes of gangs that stood, by name, after they are gone too; the oldest are forgotten."""
         self.levels: dict[str, dict[str, str]] = {}
         """Node label keys by the names of the levels, of every topology."""
-        self.gang_of: dict[Key, str] = {}
-        """The gang that refers to a pod; the first one, if there are several."""
         self.pods = cache.add(Pod, fields=UNFINISHED)
         self.nodes = cache.add(Node)
         self.budgets = cache.add(PodDisruptionBudget)
@@ -68,15 +57,15 @@ class View:
             self.changes,
             self.pods,
             self.nodes,
-            self.gangs,
+            self.units.gangs,
             bandwidth_label=config.network_bandwidth_label,
         )
         self.reader = PodReader(
             snapshot,
             self.sources,
             self.changes,
-            self.gangs,
-            self.gang_of,
+            self.units.gangs,
+            self.units.gang_of,
             node_of=self.counted.node_of,
             takes_gangs=config.takes_gangs,
         )
@@ -88,7 +77,7 @@ class View:
 
     def members(self, gang: GangState) -> Iterator[tuple[Pod, str]]:
         """Existing pods of a gang with their groups, in the order of the references."""
-        get, owner = self.pods.get, self.gang_of.get
+        get, owner = self.pods.get, self.units.gang_of.get
         for key, group in gang.group_of.items():
             pod = get(key)
             if pod is not None and owner(key) == gang.name:
@@ -96,9 +85,9 @@ class View:
 
     def pods_of(self, unit: str) -> list[Pod]:
         """Existing pods of a gang, or a single pod."""
-        if (single := self.singles.get(unit)) is not None:
+        if (single := self.units.singles.get(unit)) is not None:
             return [single]
-        gang = self.gangs.get(unit)
+        gang = self.units.gangs.get(unit)
         return [pod for pod, _ in self.members(gang)] if gang is not None else []
 
     def concerns_us(self, gang: GangState) -> bool:
@@ -108,10 +97,6 @@ class View:
             return named == self.scheduler_name
         pods = [self.is_ours(pod) for key in gang.group_of if (pod := self.pods.get(key)) is not None]
         return any(pods) if pods else gang.was_ours
-
-    def is_current(self, gang: GangState) -> bool:
-        """Whether the gang still exists: not another one of its name."""
-        return self.gangs.get(gang.name) is gang
 
     def grace_end(self, uid: str) -> datetime | None:
         """When a terminating pod has to be gone by its own grace period; None if that is not known."""
@@ -177,21 +162,7 @@ class View:
 
     # What the cycle does to it
 
-    def join(self, gang: GangState, base: str) -> None:
-        """A gang is scaled with another, or (empty) with none any more."""
-        scaled = self.scaled_of.get(gang.base, set())
-        scaled.discard(gang.name)
-        if not scaled:
-            self.scaled_of.pop(gang.base, None)
-        gang.join(base)
-        if base:
-            self.scaled_of.setdefault(base, set()).add(gang.name)
-
     def remember_place(self, gang: GangState) -> None:
         """Notes where a gang stands, for one that may take its place over later."""
-        self.places.pop(gang.name, None)
-        self.places[gang.name] = frozenset(
-            node for pod, _ in self.members(gang) if (node := self.counted.bound_node(pod))
-        )
-        if len(self.places) > MOST_PLACES:
-            del self.places[next(iter(self.places))]
+        nodes = (self.counted.bound_node(pod) for pod, _ in self.members(gang))
+        self.units.remember_place(gang.name, frozenset(node for node in nodes if node))
