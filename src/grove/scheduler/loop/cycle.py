@@ -45,7 +45,7 @@ from grove.scheduler.policy.gang_state import (
     Verdict,
     readiness,
 )
-from grove.scheduler.policy.waiting_queue import Relief, Stage, WaitingQueue
+from grove.scheduler.policy.waiting_queue import Order, Relief, Stage, WaitingQueue
 
 if TYPE_CHECKING:
     from grove.scheduler.solve.referee import Referee
@@ -303,7 +303,7 @@ class Cycle:
                     if waiting is not None and not waiting.parked and not waiting.must_wait:
                         heapq.heappush(heap, (waiting.order, follower))
                 if (alike := self._queue.wake_next(ask)) is not None:
-                    heapq.heappush(heap, alike)
+                    heapq.heappush(heap, self._ranked_now(*alike))
                 await self._holding.hold_for_overtaken()
             except Exception:
                 log.exception("decision failed", unit=name)
@@ -316,6 +316,13 @@ class Cycle:
                 looks_left -= 1
                 self._wake_helped(loop.time())
                 heap = self._queue.due(loop.time())
+
+    def _ranked_now(self, order: Order, name: str) -> tuple[Order, str]:
+        """A unit that was parked until now, with the rank of this moment: others of its queue may have come or gone."""
+        if self._view.snapshot.seams.moves:
+            order = order._replace(rank=order_of(self._view, name).rank)
+            self._queue.move(name, order)
+        return order, name
 
     def _wake_helped(self, now_s: float) -> None:
         """Wakes whom it helps that room came, or that pods did which they look at."""

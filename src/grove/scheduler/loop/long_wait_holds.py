@@ -23,7 +23,7 @@ from grove.kube.clock import Clock
 from grove.scheduler.evict.nodes_to_hold import free_nodes, may_be_used, nodes_to_hold
 from grove.scheduler.filters.fit import allowed_mask, scarcest
 from grove.scheduler.loop.decisions import Decider
-from grove.scheduler.loop.gang_trees import tree_of
+from grove.scheduler.loop.gang_trees import order_of, tree_of
 from grove.scheduler.loop.hold_restorer import HoldRestorer
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.unit import Shortage
@@ -98,11 +98,19 @@ class LongWaitHolds:
         for waiting in self._elders:
             name = waiting.order.name
             want = self._units.of(name).shortage
-            if want is None or waiting.order >= order or self._is_settled(name) or self._queue.get(name) is not waiting:
+            if want is None or self._is_settled(name) or self._queue.get(name) is not waiting:
+                continue
+            if self._order_now(waiting) >= order:
                 continue
             waiting.overtaken += self._loss(want, taken)
             if waiting.overtaken >= want.amount and waiting not in self._overtaken:
                 self._overtaken.append(waiting)
+
+    def _order_now(self, waiting: Waiting) -> Order:
+        """Where a unit comes now: ranks of parked units are those of the moment when they were parked."""
+        if not self._view.snapshot.seams.moves:
+            return waiting.order
+        return waiting.order._replace(rank=order_of(self._view, waiting.order.name).rank)
 
     def reconsider(self) -> None:
         """Something changed that may help anybody, also those for whom no node was worth holding."""
