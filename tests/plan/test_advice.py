@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from grove.api import labels
-from grove.api.core import Node, Pod
+from grove.api.core import Node
 from grove.api.meta import Json, is_true
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.cli.explain import explain_answer
 from grove.cli.plan import plan_answer
+from grove.cli.restart import asked_for, restart_answer
 from grove.kube.errors import Invalid
 from grove.plan.copying import copy_cluster
 from grove.plan.world import World, binding, shaped
@@ -113,9 +114,8 @@ async def follow(world: World, manifest: Json, advice: Advice) -> None:
             replica = int(words[8]) if len(words) > 8 else None
             await scale_answer(client, "default", target, count, replica)
         case kinds.RESTART:
-            for pod in world.all(Pod):
-                if pod.metadata.labels.get("grove.io/podgang") == words[-1].split("=")[1]:
-                    await client.delete(Pod, pod.metadata.name, "default")
+            assert words[:5] == ["kubectl", "grove", "-n", "default", "restart"]
+            await restart_answer(client, await asked_for(client, "default", words[5]))
 
 
 def placed(world: World, gang: str) -> bool:

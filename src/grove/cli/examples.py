@@ -18,6 +18,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "takeover": ("kubectl grove takeover", "kubectl grove takeover --back --dry-run", "kubectl grove takeover --back"),
     "explain": ("kubectl grove explain chat", "kubectl grove explain pg/chat-0", "kubectl grove explain chat -o json"),
     "exec": ("kubectl grove exec chat/decode/0 leader -- nvidia-smi", "kubectl grove exec chat/front -it -- sh"),
+    "restart": (
+        "kubectl grove restart chat/decode/1",
+        "kubectl grove restart pg/chat-0 --dry-run",
+        "kubectl grove restart chat --yes --no-follow",
+    ),
     "fleet": (
         "grove fleet lab --for 7d",
         "grove fleet company --json company.json --html company.html",

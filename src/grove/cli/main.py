@@ -51,6 +51,7 @@ ASKING: dict[str, tuple[str, str]] = {
         "grove.cli.rollout:rollout",
         "How an update goes; history, pause, resume, undo, restart.",
     ),
+    "restart": ("grove.cli.restart:restart", "Restart a set, a gang, a group's instance or a pod whole (writes)."),
     "reserve": ("grove.cli.reserve:reserve", "Keep room for a set before it exists (writes)."),
     "scale": ("grove.cli.scale:scale", "Scale a set, a group or a clique by the names people know (writes)."),
     "scaleref": ("grove.cli.scale:scaleref", "The scaleTargetRef for an HPA or a KEDA ScaledObject."),

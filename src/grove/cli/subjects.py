@@ -1,4 +1,4 @@
-"""What a name on the command line means: a set, a gang, a scaling group, a clique or a pod; else what there is."""
+"""What a name on the command line means: a set or a part of it, a gang, a scaling group, a clique or a pod."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from grove.cli.access import SET_KINDS, Unanswered
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
+    from grove.api.core import Pod
     from grove.api.meta import Object
     from grove.api.podcliqueset import PodCliqueSet
     from grove.api.podgang import PodGang
@@ -24,12 +25,16 @@ MOST_NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What was asked about, with all that was read of its set. `gangs` are those it belongs to or is made of."""
+    """What was asked about, with all that was read of its set. `gangs` are those it belongs to or is made of.
+
+    `pods` are its own pods that are not being deleted.
+    """
 
     kind: str
     name: str
     seen: Seen
     gangs: tuple[PodGang, ...]
+    pods: tuple[Pod, ...] = ()
 
     @property
     def is_set(self) -> bool:
@@ -37,13 +42,19 @@ class Subject:
 
 
 async def subject(client: Client, namespace: str, text: str) -> Subject:
-    """The object of that name: `chat`, `pg/chat-0`, `pod/chat-0-w-abcde` …; the first kind that has it, outside in."""
+    """The object of that name: `chat`, `pg/chat-0`, `pod/chat-0-w-abcde` …; the first kind that has it, outside in.
+
+    `chat/decode` is a scaling group or clique of a set in all its replicas, `chat/decode/1` one instance or pod of it.
+    """
     from grove.kube.errors import NotFound
     from grove.show.seen import Seen, read
 
     wanted, name = _split(text)
+    if "/" in name:
+        return await _part(client, namespace, name)
     if wanted in ("", "PodCliqueSet") and (seen := await _find_set(client, namespace, name, read)) is not None:
-        return Subject("PodCliqueSet", name, seen, tuple(seen.of_set(seen.gangs, seen.sets[0])))
+        whole = tuple(seen.of_set(seen.gangs, seen.sets[0]))
+        return Subject("PodCliqueSet", name, seen, whole, _staying(seen.of_set(seen.pods, seen.sets[0])))
     kind, found = await _find(client, namespace, wanted, name)
     if found is None:
         raise Unanswered(await _absent(client, namespace, wanted, name))
@@ -57,11 +68,47 @@ async def subject(client: Client, namespace: str, text: str) -> Subject:
     gangs = _gangs_of(seen, kind, found)
     if kind == "PodGang" and not any(one.metadata.name == name for one in seen.gangs):
         seen = replace(seen, gangs=[*gangs, *seen.gangs])
-    return Subject(kind, name, seen, tuple(gangs))
+    return Subject(kind, name, seen, tuple(gangs), _staying(_pods_of(seen, kind, found)))
+
+
+async def _part(client: Client, namespace: str, text: str) -> Subject:
+    """A part of a set by the names in its manifest: `SET/GROUP`, `SET/CLIQUE`, `SET/GROUP/N`."""
+    from grove.api import labels
+    from grove.api.meta import Key
+    from grove.show.roles import NoSuchRole, players
+    from grove.show.seen import read
+
+    name, _, rest = text.partition("/")
+    part, _, number = rest.partition("/")
+    if number and not number.isdecimal():
+        raise Unanswered(f"{text}: the replica is a number, as in {name}/{part}/0")
+    seen = await set_called(client, namespace, name, read)
+    try:
+        found = players(seen, seen.sets[0], part, int(number) if number else None)
+    except NoSuchRole as error:
+        raise Unanswered(str(error)) from error
+    pods = tuple(one.pod for one in found)
+    keys = {Key(pod.metadata.namespace, pod.metadata.labels.get(labels.POD_GANG, "")) for pod in pods}
+    gangs = tuple(gang for gang in seen.gangs if gang.metadata.key in keys)
+    return Subject("part", text, seen, gangs, pods)
+
+
+def _pods_of(seen: Seen, kind: str, found: Object) -> Sequence[Pod]:
+    from grove.api import labels
+    from grove.api.core import Pod
+
+    if isinstance(found, Pod):
+        return [found]
+    label = {"PodGang": labels.POD_GANG, "PodCliqueScalingGroup": labels.SCALING_GROUP, "PodClique": labels.POD_CLIQUE}
+    return [pod for pod in seen.pods if pod.metadata.labels.get(label[kind]) == found.metadata.name]
+
+
+def _staying(pods: Sequence[Pod]) -> tuple[Pod, ...]:
+    return tuple(pod for pod in pods if not pod.metadata.is_deleting)
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Kind and name of `kind/name` as kubectl takes it; no kind where none is given."""
+    """Kind and name of `kind/name` as kubectl takes it; no kind where none is given. `SET/PART` stays whole."""
     head, slash, name = text.partition("/")
     word = head.split(".")[0].lower()
     if not slash:
@@ -71,7 +118,7 @@ def _split(text: str) -> tuple[str, str]:
     for short, kind in KINDS.items():
         if word in (short, kind.lower(), f"{kind.lower()}s"):
             return kind, name
-    raise Unanswered(f"unknown kind {head}: it may be {', '.join(KINDS)}")
+    return "", text
 
 
 def _unless_of_the_object(group: BaseExceptionGroup[Any]) -> None:

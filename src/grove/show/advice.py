@@ -84,8 +84,7 @@ def _on_nodes(verb: str, change: Change) -> str:
 def _restart(change: Change, gang: PodGang) -> Advice:
     where = f" in {change.names['where']}" if change.names.get("where") else ""
     text = f"restart the gang whole: its {many(change.size, 'running pod')} and the rest fit together{where}"
-    meta = gang.metadata
-    command = f"kubectl -n {meta.namespace} delete pods -l {labels.POD_GANG}={meta.name}"
+    command = f"kubectl grove -n {gang.metadata.namespace} restart pg/{gang.metadata.name}"
     return Advice(change.kind, text, True, "", command)
 
 

@@ -50,8 +50,8 @@ def smallest_changes(
         return ()
     trial = _ChangeTrial(snapshot, gang, budget)
     kinds: list[Callable[[], Iterator[Change]]] = [
-        trial.open_nodes,
         trial.restart,
+        trial.open_nodes,
         trial.add_nodes,
         lambda: trial.end_other(running),
         trial.smaller_pods,
