@@ -10,6 +10,7 @@ import pytest
 
 from grove.api.core import Event, Lease, Namespace, Node, Pod
 from grove.api.meta import Json, Resource
+from grove.api.node import PersistentVolumeClaim
 from grove.api.topology import ClusterTopologyBinding
 from grove.cli.explain import explain_answer, queue_answer
 from grove.cli.tree import status_answer
@@ -61,6 +62,18 @@ async def without_scheduler(world: World) -> None:
     spec = {"holderIdentity": "old", "leaseDurationSeconds": 15, "renewTime": "2020-01-01T00:00:00.000000Z"}
     meta = {"name": "grove-scheduler-leader-election", "namespace": "grove-system"}
     await world.client.create(Lease, {"metadata": meta, "spec": spec})
+
+
+async def unclassed(world: World) -> None:
+    """A claim asks for a storage class that the cluster does not have."""
+    spec = {"storageClassName": "shared-nfs", "accessModes": ["ReadWriteMany"]}
+    claim = {"metadata": {"name": "models", "namespace": "default"}, "spec": spec, "status": {"phase": "Pending"}}
+    await world.client.create(PersistentVolumeClaim, claim)
+
+
+async def unstarted(world: World) -> None:
+    """As kubelets that cannot mount what a pod refers to: the pods are bound and nothing starts."""
+    world.cluster.nodes.start_s = 3600.0
 
 
 async def unmountable(world: World) -> None:
@@ -139,6 +152,24 @@ def asked(manifest: Json, trouble: Trouble) -> tuple[Verdict, int, str, str]:
         pytest.param(
             serving(), unmountable, 3, "pod", 'FailedMount: MountVolume.SetUp failed for volume "v" : secret "token"',
             "create the secret token in its namespace", id="a missing secret",
+        ),
+        pytest.param(
+            serving(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "models"}}]), nothing, 4, "reference",
+            "PersistentVolumeClaim models does not exist", "create the PersistentVolumeClaim models",
+            id="a missing claim",
+        ),
+        pytest.param(
+            serving(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "models"}}]), unclassed, 4,
+            "reference", "StorageClass shared-nfs does not exist; PersistentVolumeClaim models asks for it",
+            "create the StorageClass shared-nfs", id="a missing storage class",
+        ),
+        pytest.param(
+            serving(volumes=[{"name": "v", "secret": {"secretName": "hf-token"}}]), unstarted, 3, "reference",
+            "Secret hf-token does not exist", "create the Secret hf-token", id="a Secret that a volume needs",
+        ),
+        pytest.param(
+            serving(volumes=[{"name": "v", "configMap": {"name": "engine"}}]), unstarted, 3, "reference",
+            "ConfigMap engine does not exist", "create the ConfigMap engine", id="a ConfigMap that a volume needs",
         ),
         pytest.param(
             serving(), without_scheduler, 4, "scheduler",

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from grove.cli.referred import read_causes
 from grove.cli.settings import settings_of
 
 if TYPE_CHECKING:
@@ -50,8 +51,10 @@ async def judged(
     """The sets that were read, judged. `advice` also asks what would help; `only` these gangs are looked at then."""
     from grove.show.processes import read_processes
 
-    if len(seen.sets) == 1 and not seen.events and _unready(seen):
-        seen = replace(seen, events=await _warnings(client, seen.sets[0].metadata.namespace))
+    if len(seen.sets) == 1:
+        seen = replace(seen, causes=await read_causes(client, seen))
+        if not seen.events and _unready(seen):
+            seen = replace(seen, events=await _warnings(client, seen.sets[0].metadata.namespace))
 
     others: list[PodGang] = []
 

@@ -106,6 +106,9 @@ def _story(seen: Seen, gang: PodGang, found: Diagnosis | None, own: Sequence[Twi
     missing = [one for one in cliques if one.status.replicas < one.spec.replicas]
     if refused and missing:
         return not_created(name, refused[0][0], [error.description for _, error in refused])
+    mine = {one.metadata.name for one in cliques}
+    if wrong := [one for one in seen.causes if one.cliques & mine]:
+        return because(name, "reference", wrong[0].reason, tuple(one.reason for one in wrong[1:]), wrong[0].step)
     if is_true(gang.status.conditions, words.SCHEDULED) or (found is not None and found.placed):
         return _as_placed(gang, _not_ready(seen, gang, cliques, own))
     kept = _kept_waiting(gang)

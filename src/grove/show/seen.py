@@ -21,6 +21,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
 from grove.kube.client import Client
 from grove.kube.errors import Forbidden, NotFound
+from grove.show.causes import Cause
 
 T = TypeVar("T", bound=Object)
 
@@ -42,6 +43,8 @@ class Seen:
     events: Sequence[Event] = ()
     others: Sequence[PodGang] = ()
     """Gangs of other sets, where somebody asked who might make room."""
+    causes: Sequence[Cause] = ()
+    """What is wrong with objects that pods refer to, where somebody asked about one set."""
     reservations: Sequence[Reservation] = ()
     now: datetime | None = None
     blind: tuple[str, ...] = field(default=())

@@ -6,7 +6,7 @@ import { onChange, row, rows } from "./store.js";
 
 const LAYERS = [
   ["operator", "the operator sees the set"], ["create", "its pods may be created"], ["quota", "quotas allow it"],
-  ["gate", "it is its turn"], ["scheduler", "the scheduler runs"], ["gang", "the gang fits the cluster"],
+  ["gate", "it is its turn"], ["reference", "what its pods refer to exists"], ["scheduler", "the scheduler runs"], ["gang", "the gang fits the cluster"],
   ["domain", "a domain holds it"], ["node", "nodes take its pods"], ["dependency", "what it starts after is ready"], ["pod", "its pods start"],
 ];
 const SAID = { passed: ["✓", "yes"], stopped: ["✕", "stops here"], beyond: ["", "not reached"] };

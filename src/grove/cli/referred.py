@@ -1,0 +1,63 @@
+"""Reads the objects that pods of a set refer to: claims, storage classes, Secrets and ConfigMaps, by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from grove.api.meta import Object
+    from grove.kube.client import Client
+    from grove.show.causes import Cause
+    from grove.show.seen import Seen
+
+T = TypeVar("T", bound="Object")
+
+
+async def read_causes(client: Client, seen: Seen) -> tuple[Cause, ...]:
+    """What is wrong with objects that pods need which are not ready; what the user may not read is left out."""
+    from grove.api.core import ConfigMap, Event, Secret
+    from grove.api.node import PersistentVolumeClaim, StorageClass
+    from grove.kube.errors import Forbidden, KubeError, NotFound
+    from grove.show.causes import CLAIM, CONFIG_MAP, SECRET, Referred, causes, references
+
+    cliques = [one for one in seen.cliques if one.status.ready_replicas < one.spec.replicas]
+    if not cliques:
+        return ()
+    namespace = cliques[0].metadata.namespace
+    needed = {ref for clique in cliques for ref in references(clique)}
+    unread: set[str] = set()
+
+    async def find(kind: type[T], name: str) -> tuple[bool, T | None]:
+        """Whether it could be read, and what it is."""
+        try:
+            return True, await client.get(kind, name, namespace)
+        except NotFound as error:
+            return bool(error.details.get("name")), None
+        except Forbidden:
+            unread.add(kind.RESOURCE.kind)
+            return False, None
+
+    claims: dict[str, PersistentVolumeClaim | None] = {}
+    keys: dict[tuple[str, str], frozenset[str] | None] = {}
+    for name in {one.name for one in needed if one.kind == CLAIM}:
+        known, claim = await find(PersistentVolumeClaim, name)
+        claims |= {name: claim} if known else {}
+    for kind, label in ((Secret, SECRET), (ConfigMap, CONFIG_MAP)):
+        for name in {one.name for one in needed if one.kind == label}:
+            known, found = await find(kind, name)
+            if known:
+                data = None if found is None else frozenset(getattr(found, "data", None) or {})
+                keys[label, name] = data
+    classes: dict[str, StorageClass | None] = {}
+    warnings: tuple[Event, ...] = ()
+    if any(one is not None and one.status.phase != "Bound" for one in claims.values()):
+        try:
+            classes = {one.metadata.name: one for one in (await client.list(StorageClass)).items}
+        except KubeError:
+            unread.add(StorageClass.RESOURCE.kind)
+        try:
+            fields = f"type=Warning,involvedObject.kind={CLAIM}"
+            warnings = tuple((await client.list(Event, namespace, fields=fields)).items)
+        except KubeError:
+            pass
+    return causes(cliques, Referred(claims, classes, keys, frozenset(unread), warnings))

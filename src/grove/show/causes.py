@@ -1,0 +1,155 @@
+"""What pods refer to and what is wrong with it: claims, storage classes, Secrets and ConfigMaps. Pure.
+
+`references` says what to read; `causes` says of what was read what keeps pods from starting, in the object's own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from grove.api.core import Event
+from grove.api.meta import Json
+from grove.api.node import PersistentVolumeClaim, StorageClass
+from grove.api.podclique import PodClique
+
+CLAIM, SECRET, CONFIG_MAP = "PersistentVolumeClaim", "Secret", "ConfigMap"
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+LATER = "WaitForFirstConsumer"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An object that pods of a clique cannot start without. `key` is one that it must have; empty if any will do."""
+
+    kind: str
+    name: str
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What is wrong with an object that pods of these cliques need, and what to do about it."""
+
+    cliques: frozenset[str]
+    reason: str
+    step: str
+
+
+@dataclass(frozen=True)
+class Referred:
+    """What was read. `keys` are those of Secrets and ConfigMaps that exist; what could not be read is in `unread`."""
+
+    claims: Mapping[str, PersistentVolumeClaim | None]
+    classes: Mapping[str, StorageClass | None]
+    keys: Mapping[tuple[str, str], frozenset[str] | None]
+    unread: frozenset[str] = frozenset()
+    warnings: tuple[Event, ...] = ()
+
+
+def references(clique: PodClique) -> set[Reference]:
+    """What the pods of a clique refer to and cannot do without."""
+    spec = clique.spec.pod_spec
+    found = set(_of_volumes(spec.get("volumes") or ()))
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        found |= set(_of_environment(container))
+    return found
+
+
+def _of_volumes(volumes: Iterable[Json]) -> Iterator[Reference]:
+    for volume in volumes:
+        if claim := volume.get("persistentVolumeClaim"):
+            yield Reference(CLAIM, claim.get("claimName", ""))
+        sources = [volume, *((volume.get("projected") or {}).get("sources") or ())]
+        for source in sources:
+            secret, config = source.get("secret"), source.get("configMap")
+            if secret and not secret.get("optional"):
+                yield Reference(SECRET, secret.get("secretName") or secret.get("name", ""))
+            if config and not config.get("optional"):
+                yield Reference(CONFIG_MAP, config.get("name", ""))
+
+
+def _of_environment(container: Json) -> Iterator[Reference]:
+    for one in container.get("env") or ():
+        source = one.get("valueFrom") or {}
+        for field, kind in (("secretKeyRef", SECRET), ("configMapKeyRef", CONFIG_MAP)):
+            if (ref := source.get(field)) and not ref.get("optional"):
+                yield Reference(kind, ref.get("name", ""), ref.get("key", ""))
+    for one in container.get("envFrom") or ():
+        for field, kind in (("secretRef", SECRET), ("configMapRef", CONFIG_MAP)):
+            if (ref := one.get(field)) and not ref.get("optional"):
+                yield Reference(kind, ref.get("name", ""))
+
+
+def causes(cliques: Iterable[PodClique], found: Referred) -> tuple[Cause, ...]:
+    """One cause an object, with all cliques that need it; volumes first."""
+    needed: dict[Reference, set[str]] = {}
+    for clique in cliques:
+        for one in references(clique):
+            needed.setdefault(one, set()).add(clique.metadata.name)
+    said: list[Cause] = []
+    for one in sorted(needed, key=lambda each: (each.kind != CLAIM, each.kind, each.name, each.key)):
+        wrong = _claim(one.name, found) if one.kind == CLAIM else _object(one, found)
+        if wrong is not None:
+            said.append(Cause(frozenset(needed[one]), *wrong))
+    return tuple(said)
+
+
+def _object(one: Reference, found: Referred) -> tuple[str, str] | None:
+    if (one.kind, one.name) not in found.keys:
+        return None
+    keys = found.keys[one.kind, one.name]
+    if keys is None:
+        return f"{one.kind} {one.name} does not exist", f"create the {one.kind} {one.name}, or mend the pod template"
+    if one.key and one.key not in keys:
+        there = f"it has {', '.join(sorted(keys))}" if keys else "it is empty"
+        return (
+            f"{one.kind} {one.name} has no key {one.key}; {there}",
+            f"add the key {one.key}, or mend the pod template",
+        )
+    return None
+
+
+def _claim(name: str, found: Referred) -> tuple[str, str] | None:
+    if name not in found.claims:
+        return None
+    claim = found.claims[name]
+    if claim is None:
+        return f"{CLAIM} {name} does not exist", f"create the {CLAIM} {name}, or mend the pod template"
+    if claim.status.phase == "Lost":
+        volume = claim.spec.volume_name
+        return (
+            f"{CLAIM} {name} is Lost: its PersistentVolume {volume} is gone",
+            "restore the volume, or make the claim anew",
+        )
+    if claim.status.phase == "Bound":
+        return None
+    own = claim.spec.storage_class_name
+    if own is None:
+        if not any(_is_default(one) for one in found.classes.values() if one is not None) and not _blind(found):
+            step = f"kubectl annotate storageclass NAME {DEFAULT_CLASS}=true, or name a class in the claim"
+            return f"{CLAIM} {name} names no StorageClass, and no class is the default", step
+        return _pending(name, found)
+    if own and found.classes.get(own) is None and not _blind(found):
+        there = ", ".join(sorted(key for key, one in found.classes.items() if one is not None)) or "none"
+        step = f"create the StorageClass {own}, or make the claim with one that exists ({there})"
+        return f"StorageClass {own} does not exist; {CLAIM} {name} asks for it", step
+    kept = found.classes.get(own) if own else None
+    if kept is not None and kept.volume_binding_mode == LATER and kept.provisioner != NO_PROVISIONER:
+        return None  # it is bound when the pods have a place
+    return _pending(name, found)
+
+
+def _blind(found: Referred) -> bool:
+    return "StorageClass" in found.unread
+
+
+def _is_default(one: StorageClass) -> bool:
+    return one.metadata.annotations.get(DEFAULT_CLASS, "") == "true"
+
+
+def _pending(name: str, found: Referred) -> tuple[str, str]:
+    said = [one for one in found.warnings if one.involved_object.kind == CLAIM and one.involved_object.name == name]
+    text = f": {said[-1].message}" if said else ": no PersistentVolume was bound to it"
+    return f"{CLAIM} {name} is Pending{text}", f"kubectl describe pvc {name}"

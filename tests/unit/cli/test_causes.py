@@ -1,0 +1,105 @@
+"""What is wrong with what pods refer to: a row a cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from grove.api.meta import Json
+from grove.api.node import PersistentVolumeClaim, StorageClass
+from grove.api.podclique import PodClique
+from grove.show.causes import DEFAULT_CLASS, LATER, Referred, causes
+
+CLAIMED = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "models"}}]}
+HF = ("Secret", "hf")
+TOKEN = {"name": "T", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}}
+
+
+def clique(pod_spec: Json) -> PodClique:
+    return msgspec.convert({"metadata": {"name": "x-0-w", "namespace": "ns"}, "spec": {"podSpec": pod_spec}}, PodClique)
+
+
+def with_env(*env: Json, **container: Any) -> Json:
+    return {"containers": [{"name": "c", "env": list(env), **container}]}
+
+
+def claim(phase: str = "Pending", **spec: Any) -> PersistentVolumeClaim:
+    return msgspec.convert(
+        {"metadata": {"name": "models"}, "spec": spec, "status": {"phase": phase}}, PersistentVolumeClaim
+    )
+
+
+def storage(mode: str = "Immediate", *, default: bool = False) -> StorageClass:
+    meta = {"name": "fast", "annotations": {DEFAULT_CLASS: "true"} if default else {}}
+    return msgspec.convert({"metadata": meta, "provisioner": "csi.example", "volumeBindingMode": mode}, StorageClass)
+
+
+def referred(**found: Any) -> Referred:
+    return Referred(**{"claims": {}, "classes": {}, "keys": {}, **found})
+
+
+@pytest.mark.parametrize(
+    ("pod_spec", "found", "want"),
+    [
+        pytest.param(
+            CLAIMED, referred(claims={"models": None}), "PersistentVolumeClaim models does not exist", id="no claim"
+        ),
+        pytest.param(CLAIMED, referred(claims={"models": claim("Bound")}), "", id="a claim that is bound"),
+        pytest.param(CLAIMED, referred(), "", id="a claim that may not be read"),
+        pytest.param(
+            CLAIMED, referred(claims={"models": claim("Lost", volumeName="pv-1")}),
+            "PersistentVolumeClaim models is Lost: its PersistentVolume pv-1 is gone", id="a volume that is gone",
+        ),
+        pytest.param(
+            CLAIMED, referred(claims={"models": claim(storageClassName="shared-nfs")}, classes={"fast": storage()}),
+            "StorageClass shared-nfs does not exist; PersistentVolumeClaim models asks for it", id="no such class",
+        ),
+        pytest.param(
+            CLAIMED,
+            referred(claims={"models": claim(storageClassName="nfs")}, unread=frozenset({"StorageClass"})),
+            "PersistentVolumeClaim models is Pending: no PersistentVolume was bound to it",
+            id="classes may not be read",
+        ),
+        pytest.param(
+            CLAIMED, referred(claims={"models": claim()}, classes={"fast": storage()}),
+            "PersistentVolumeClaim models names no StorageClass, and no class is the default", id="no default class",
+        ),
+        pytest.param(
+            CLAIMED, referred(claims={"models": claim()}, classes={"fast": storage(default=True)}),
+            "PersistentVolumeClaim models is Pending: no PersistentVolume was bound to it", id="a slow provisioner",
+        ),
+        pytest.param(
+            CLAIMED,
+            referred(claims={"models": claim(storageClassName="fast")}, classes={"fast": storage(LATER)}),
+            "", id="a claim that waits for its pod",
+        ),
+        pytest.param(with_env(TOKEN), referred(keys={HF: None}), "Secret hf does not exist", id="no Secret"),
+        pytest.param(
+            with_env(TOKEN), referred(keys={("Secret", "hf"): frozenset({"key"})}),
+            "Secret hf has no key token; it has key", id="a Secret without the key",
+        ),
+        pytest.param(with_env(TOKEN), referred(keys={HF: frozenset({"token"})}), "", id="a Secret with it"),
+        pytest.param(
+            with_env({"name": "T", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "t", "optional": True}}}),
+            referred(keys={("Secret", "hf"): None}), "", id="an optional Secret",
+        ),
+        pytest.param(
+            with_env(envFrom=[{"configMapRef": {"name": "engine"}}]), referred(keys={("ConfigMap", "engine"): None}),
+            "ConfigMap engine does not exist", id="a ConfigMap as environment",
+        ),
+        pytest.param(
+            {"volumes": [{"name": "v", "projected": {"sources": [{"secret": {"name": "tls"}}]}}]},
+            referred(keys={("Secret", "tls"): None}), "Secret tls does not exist", id="a projected Secret",
+        ),
+        pytest.param(
+            {"initContainers": [{"name": "i", "env": [TOKEN]}]}, referred(keys={("Secret", "hf"): None}),
+            "Secret hf does not exist", id="an init container's Secret",
+        ),
+    ],
+)  # fmt: skip
+def test_the_object_that_is_wrong_is_named(pod_spec: Json, found: Referred, want: str) -> None:
+    said = causes([clique(pod_spec)], found)
+    assert [one.reason for one in said] == ([want] if want else [])
+    assert all(one.step and one.cliques == {"x-0-w"} for one in said)
