@@ -82,7 +82,10 @@ async def _part(client: Client, namespace: str, text: str) -> Subject:
     part, _, number = rest.partition("/")
     if number and not number.isdecimal():
         raise Unanswered(f"{text}: the replica is a number, as in {name}/{part}/0")
-    seen = await set_called(client, namespace, name, read)
+    try:
+        seen = await set_called(client, namespace, name, read)
+    except Unanswered as error:
+        raise Unanswered(f"{error}; {name} is not a kind either: {', '.join(KINDS)}") from error
     try:
         found = players(seen, seen.sets[0], part, int(number) if number else None)
     except NoSuchRole as error:

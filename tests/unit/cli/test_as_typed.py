@@ -125,7 +125,7 @@ def test_an_answer(ask: Ask, words: str, code: int, want: str) -> None:
 @pytest.mark.parametrize(
     ("words", "want"),
     [
-        pytest.param("explain xyz/small", "unknown kind xyz: it may be pcs, pg, pcsg, pclq, po", id="a kind"),
+        pytest.param("explain xyz/small", "xyz is not a kind either: pcs, pg, pcsg, pclq, po", id="a kind"),
         pytest.param("explain nobody", "there is no PodCliqueSet, PodGang, group, clique or pod nobody", id="a name"),
         pytest.param(
             "status smal", "there is no PodCliqueSet smal in namespace default; did you mean small?", id="nearly a name"
