@@ -228,7 +228,8 @@ def _not_placed(seen: Seen, gang: PodGang, found: Diagnosis, levels: Sequence[tu
     pcs = seen.find_set(Key(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
     others = {str(one.metadata.key): one for one in seen.others}
     advice = tuple(advice_of(change, gang, pcs, levels, others) for change in explanation.changes)
-    if any(pod.is_bound for pod in seen.pods) and any(one.in_place for one in advice):
+    runs = pcs is not None and any(pod.is_bound for pod in seen.of_set(seen.pods, pcs))
+    if runs and any(one.in_place for one in advice):
         advice = tuple(one for one in advice if one.in_place)  # a set that runs is not deleted while less helps
     level = level_of(why)
     unsure = "" if explanation.proven else "no place was found within the search's budget; "
