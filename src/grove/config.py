@@ -140,6 +140,11 @@ class Dialects(Section):
     """Whether PodGangSets of grove.dynamo.ai and PodCliqueSets of grove.ai are translated; their CRDs must be there."""
 
 
+class Updates(Section):
+    surge_placement_timeout: Duration = Duration(60)
+    """How long a scheduler has to place a surge unit; after that the update takes old units down first."""
+
+
 class SchedulerProfile(Section):
     name: str = ""
     config: Json | None = None
@@ -165,6 +170,7 @@ class OperatorConfiguration(Section):
     topology_aware_scheduling: TopologyAwareScheduling = TopologyAwareScheduling()
     network: Network = Network()
     dialects: Dialects = Dialects()
+    updates: Updates = Updates()
     scheduler: Scheduler = Scheduler()
 
 
@@ -239,6 +245,9 @@ def _faults(config: OperatorConfiguration, known_profiles: frozenset[str]) -> It
         if syncs.concurrent_syncs <= 0:
             path = f"controllers.{name}.concurrentSyncs"
             yield ConfigFault(path, f"must be greater than 0, got {syncs.concurrent_syncs}")
+    if config.updates.surge_placement_timeout <= 0:
+        wait_s = config.updates.surge_placement_timeout
+        yield ConfigFault("updates.surgePlacementTimeout", f"must be greater than 0, got {wait_s:g}s")
     yield from _profile_faults(config.scheduler, known_profiles)
 
 

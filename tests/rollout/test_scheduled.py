@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.support.manifests import clique, pcs
+from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World, operating
 from tests.support.running import beside
-from tests.support.workloads import change, ready_pods, uids, updated, versions, watching, wl1, wl2
+from tests.support.workloads import change, counting, ready_pods, uids, updated, versions, watching, wl1, wl2
 
 from grove.api.core import Pod
 from grove.api.meta import Json
@@ -151,3 +151,42 @@ async def test_od8_a_replacement_keeps_away_from_a_node_that_the_new_template_ex
     assert kept_.metadata.uid == second.metadata.uid
     assert replaced.metadata.uid != first.metadata.uid
     assert replaced.spec.node_name not in (first.spec.node_name, second.spec.node_name)
+
+
+def coherent(frontend: int, instances: int, surge: int = 0) -> Json:
+    """A standalone frontend, and a group with so many replicas of a leader and a worker; one pod a node."""
+    found = pcs(
+        "wl",
+        clique("f", frontend, min_available=1),
+        clique("l"),
+        clique("w"),
+        groups=[group("g", "l", "w", replicas=instances, min_available=1)],
+        strategy={"type": "Coherent"},
+    )
+    for part in (found["spec"]["template"]["cliques"][0], found["spec"]["template"]["podCliqueScalingGroups"][0]):
+        part |= {"rollingUpdate": {"maxSurge": surge}} if surge else {}
+    return found
+
+
+@pytest.mark.parametrize(("frontend", "instances", "has_place"), [(2, 2, True), (4, 3, False)])
+async def test_surge_units_of_a_coherent_update_where_the_scheduler_has_a_place_and_where_not(
+    world: World, frontend: int, instances: int, has_place: bool
+) -> None:
+    await world.apply(coherent(frontend, instances, surge=1))
+    await world.available("wl")
+    before = set(await uids(world))
+
+    async with counting(world) as seen:
+        await change(world, "wl", "f", "l", "w")
+        await updated(world, "wl")
+        await world.ready(len(before))
+
+    assert set(await uids(world)) == before
+    assert set((await versions(world)).values()) == {"two"}
+    assert ("SurgeNotPlaced" in await world.event_reasons("wl")) is not has_place
+    down = 0 if has_place else 1
+    assert {name: seen.least[name] for name in "flw"} == {
+        "f": frontend - down,
+        "l": instances - down,
+        "w": instances - down,
+    }

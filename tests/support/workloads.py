@@ -6,6 +6,7 @@ WL1: everything is needed (10 pods, all in the base gang). WL2: minimums of one 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -169,3 +170,43 @@ async def holds(world: World, for_s: float, says: Callable[[], Any]) -> None:
         answer = await says()
         assert answer, answer
         await asyncio.sleep(min(0.5, for_s / 4))
+
+
+class Capacity:
+    """Watches pods: the fewest that were ready, the most that were there, and how often each host name was deleted."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Pod] = {}
+        self.least: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.deleted: Counter[str] = Counter()
+        self.hosts: set[str] = set()
+
+    def on_pod(self, old: Pod | None, new: Pod | None) -> None:
+        pod = new or old
+        assert pod is not None
+        if new is None or new.metadata.is_deleting:
+            self.pods.pop(pod.metadata.uid, None)
+            if old is not None and not old.metadata.is_deleting:
+                self.deleted[pod.spec.hostname] += 1
+        else:
+            self.pods[pod.metadata.uid] = new
+            self.hosts.add(new.spec.hostname)
+        ready, there = Counter[str](), Counter[str]()
+        for one in self.pods.values():
+            ready[one.metadata.labels[key.CLIQUE_NAME]] += one.is_ready
+            there[one.metadata.labels[key.CLIQUE_NAME]] += 1
+        for part, count in there.items():
+            self.least[part] = min(self.least.get(part, ready[part]), ready[part])
+            self.most[part] = max(self.most[part], count)
+
+
+@asynccontextmanager
+async def counting(world: World) -> AsyncIterator[Capacity]:
+    seen, cache = Capacity(), Cache(world.client)
+    cache.add(Pod, namespace=world.namespace)
+    async with cache:
+        await cache.wait_synced()
+        seen.pods = {pod.metadata.uid: pod for pod in cache.list(Pod)}
+        cache.on_event(Pod, seen.on_pod)
+        yield seen

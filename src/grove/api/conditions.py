@@ -130,6 +130,7 @@ class EventReason:
     POD_CREATE_SUCCESSFUL = "PodCreateSuccessful"
     POD_CREATE_FAILED = "PodCreateFailed"
     POD_UPDATED_IN_PLACE = "PodUpdatedInPlace"
+    SURGE_NOT_PLACED = "SurgeNotPlaced"
     POD_DELETE_SUCCESSFUL = "PodDeleteSuccessful"
     POD_DELETE_FAILED = "PodDeleteFailed"
     POD_TRIED_AGAIN = "PodTriedAgain"

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from grove.api.meta import Condition, Int64, Json, Object, Resource, Struct, doc
 from grove.api.startorder import READY, START_CONDITIONS
-from grove.api.status import LastError, LastOperation
+from grove.api.status import LastError, LastOperation, SurgeProgress
 
 
 class AutoScalingConfig(Struct):
@@ -65,6 +65,7 @@ class PodCliqueUpdateProgress(Struct):
         PodsSelectedToUpdate | None, doc("Ready pods taken so far, one at a time.")
     ] = None
     unplaced: Annotated[tuple[int, ...], doc("Indexes whose pod had no node when the update replaced it.")] = ()
+    surge: Annotated[SurgeProgress | None, doc("Pods beyond `replicas` that the update made.")] = None
 
 
 class PodCliqueStatus(Struct):

@@ -221,6 +221,9 @@ class UpdateSlice(Struct):
     number: Annotated[int, doc("Slices of this replica so far, with this one.", required=True)] = 0
     started_at: Annotated[datetime | None, doc("When the slice began.")] = None
     parts: Annotated[tuple[SlicePart, ...], doc("What it takes of each changed part.")] = ()
+    waits_for_surge: Annotated[
+        bool | None, doc("True while the slice takes nothing, because surge units of a part are not ready.")
+    ] = None
 
 
 class ReplicaUpdate(Struct):

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, ClassVar
 
 from grove.api.meta import Condition, Int64, Object, Resource, Struct, doc
-from grove.api.status import LastError, LastOperation, ReplicaRestart
+from grove.api.status import LastError, LastOperation, ReplicaRestart, SurgeProgress
 
 
 class PodCliqueScalingGroupSpec(Struct):
@@ -36,10 +36,11 @@ class PodCliqueScalingGroupUpdateProgress(Struct):
         ReplicasSelectedToUpdate | None, doc("Ready replicas taken so far, one at a time.")
     ] = None
     unplaced: Annotated[tuple[int, ...], doc("Replicas that had no nodes when the update recreated them.")] = ()
+    surge: Annotated[SurgeProgress | None, doc("Replicas beyond `replicas` that the update made.")] = None
 
 
 class PodCliqueScalingGroupStatus(Struct):
-    replicas: Annotated[int, doc("Replicas asked for.")] = 0
+    replicas: Annotated[int, doc("Replicas asked for, and those that an update has beyond them.")] = 0
     scheduled_replicas: Annotated[int, doc("Replicas whose cliques are all scheduled.", required=True, default=0)] = 0
     available_replicas: Annotated[int, doc("Replicas whose cliques are all whole.", required=True, default=0)] = 0
     updated_replicas: Annotated[int, doc("Available replicas that are up to date.", required=True, default=0)] = 0

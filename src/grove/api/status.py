@@ -24,6 +24,18 @@ class LastOperation(Struct):
     last_update_time: Annotated[datetime | None, doc("When this was last written.")] = None
 
 
+class SurgeProgress(Struct):
+    """Units that an update made beyond `replicas`, so that no capacity is missing while old units are replaced."""
+
+    indexes: Annotated[tuple[int, ...], doc("Indexes of the surge units.")] = ()
+    ready: Annotated[int, doc("Surge units that are ready.")] = 0
+    waiting_since: Annotated[datetime | None, doc("Since when a surge unit has no place.")] = None
+    not_placed: Annotated[
+        bool | None, doc("True if the scheduler did not place all surge units in time; those are removed.")
+    ] = None
+    settled_slice: Annotated[int | None, doc("Slice of a coherent update that needs no further surge unit.")] = None
+
+
 class ReplicaRestart(Struct):
     """How often all pods of one replica, of a set or of a scaling group, were made anew together."""
 

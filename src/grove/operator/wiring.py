@@ -147,6 +147,7 @@ class Operator:
             startup_image=startup_image,
             pod_name_salt=f"{rng.getrandbits(64):x}",
             mnnvl_enabled=mnnvl,
+            surge_wait_s=config.updates.surge_placement_timeout,
         )
 
     @property

@@ -24,7 +24,7 @@ def reservations_for(pcs: PodCliqueSet, namespace: str, ttl: str) -> list[Json]:
     """Reservations for every pod of a set as it is written; one pod each, used once."""
     found: list[Json] = []
     for replica in range(pcs.spec.replicas):
-        for gang in replica_layouts(pcs, replica, lambda fqn, config: config.replicas):
+        for gang in replica_layouts(pcs, replica, lambda fqn, config: range(config.replicas)):
             pods = [(unit, index) for unit in gang.units for index in range(unit.template.spec.replicas)]
             found += (_reservation(pcs, namespace, gang.name, len(pods), unit, index, ttl) for unit, index in pods)
     return found

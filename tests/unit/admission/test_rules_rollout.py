@@ -40,6 +40,8 @@ COHERENT, ROLLING = {"type": "Coherent"}, {"type": "RollingRecreate"}
         pytest.param(demo({**COHERENT, "rollingUpdate": {"partition": 1}}), [], id="a partition of the set"),
         pytest.param(demo({**ROLLING, "inPlace": "IfPossible"}), [], id="pods that are updated in place"),
         pytest.param(demo(ROLLING, None, None, {"partition": 2}), [], id="a partition of a group"),
+        pytest.param(demo(ROLLING, {"maxSurge": 1}, None, {"maxSurge": 2}), [], id="a surge of parts"),
+        pytest.param(demo(COHERENT, {"maxSurge": 1}, None, {"maxSurge": 2}), [], id="a surge of coherent parts"),
         pytest.param(
             demo(COHERENT, {"maxUnavailable": 1}),
             [

@@ -42,6 +42,7 @@ logFormat: text
 authorizer: {enabled: true, exemptServiceAccountUserNames: [one, two]}
 topologyAwareScheduling: {enabled: true}
 network: {autoMNNVLEnabled: true}
+updates: {surgePlacementTimeout: 2m}
 scheduler:
   defaultProfileName: default-scheduler
   profiles:
@@ -69,6 +70,7 @@ def test_an_empty_file_gives_the_defaults() -> None:
     assert config.controllers.pod_gang.concurrent_syncs == 5
     assert (config.log_level, config.log_format) == ("info", "json")
     assert config.topology_aware_scheduling.enabled is False
+    assert config.updates.surge_placement_timeout == 60.0
     assert [profile.name for profile in config.scheduler.profiles] == ["grove-scheduler", "default-scheduler"]
     assert config.scheduler.default_profile_name == "grove-scheduler"
 
@@ -164,6 +166,11 @@ def test_profiles(scheduler: str, names: list[str], default: str) -> None:
             "controllers: {podGang: {concurrentSyncs: 0}}",
             ["controllers.podGang.concurrentSyncs: must be greater than 0, got 0"],
             id="nobody works",
+        ),
+        pytest.param(
+            "updates: {surgePlacementTimeout: 0s}",
+            ["updates.surgePlacementTimeout: must be greater than 0, got 0s"],
+            id="no time for a surge unit",
         ),
         pytest.param(
             "runtimeClientConnection: {burst: -1}",

@@ -50,6 +50,7 @@ ADDITIONS = {
         ".status.incarnation",
         ".status.updateProgress.readyPodsSelectedToUpdate.indexes",
         ".status.updateProgress.unplaced",
+        ".status.updateProgress.surge",
     },
     "podcliquescalinggroups.grove.io": {
         ".status.lastOperation",
@@ -61,6 +62,7 @@ ADDITIONS = {
         ".status.updateProgress.inFlightReplicasCount",
         ".status.updateProgress.partition",
         ".status.updateProgress.unplaced",
+        ".status.updateProgress.surge",
     },
     "clustertopologybindings.grove.io": set(),
     "podgangs.scheduler.grove.io": {".status.capacityHolds"},

@@ -23,8 +23,8 @@ SHAPE = pcs(
 SET = msgspec.convert(SHAPE, PodCliqueSet)
 
 
-def by_template(fqn: str, config: ScalingGroupConfig) -> int:
-    return config.replicas
+def by_template(fqn: str, config: ScalingGroupConfig) -> range:
+    return range(config.replicas)
 
 
 def test_every_gang_is_found_by_its_name() -> None:

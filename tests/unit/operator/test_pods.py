@@ -17,6 +17,7 @@ from tests.support.observed import NOW, clique_of, clique_seen, pod, set_of
 
 from grove.api.core import Pod
 from grove.api.meta import Json
+from grove.api.podclique import PodCliqueUpdateProgress, PodsSelectedToUpdate
 from grove.api.podcliqueset import IN_ORDER
 from grove.api.podgang import PodGang
 from grove.backends import koord
@@ -86,6 +87,10 @@ HALF_DEAD: list[Json] = [
         pytest.param(
             3, [pod(FQN, 0), pod(FQN, 1, phase="Failed"), pod(FQN, 2)], ["d-0-w-1"], [("d-0-w-1", "Failed")],
             id="a failed pod is replaced under its own index",
+        ),
+        pytest.param(
+            2, [pod(FQN, 1), pod(FQN, 2, phase="Failed")], ["d-0-w-2"], [("d-0-w-2", "Failed")],
+            id="and not under a lower one that scaling left free",
         ),
         pytest.param(
             3, [pod(FQN, 0), pod(FQN, 1, phase="Succeeded"), pod(FQN, 2)], [], [], id="a finished pod keeps its place"
@@ -207,6 +212,14 @@ def test_an_update_takes_pods_and_they_come_back_under_their_index() -> None:
     found = plan(observed(3), pods, taken=frozenset({"u1"}))
     assert removed(found) == [("d-0-w-1", "Outdated")]
     assert created(found) == ["d-0-w-1"]
+
+
+def test_a_pod_that_an_update_waits_for_is_made_under_its_index_though_a_lower_one_is_free() -> None:
+    selection = PodsSelectedToUpdate(indexes=(3,))
+    waits = CliqueStep(PodCliqueUpdateProgress(ready_pods_selected_to_update=selection))
+    seen = replace(observed(2), pods=[pod(FQN, 2)])
+    found = plan_pods(seen, GroveBackend(), waits, NOW, Random(7))
+    assert created(found) == ["d-0-w-3"]
 
 
 def test_gates_come_off_only_from_pods_that_stay() -> None:

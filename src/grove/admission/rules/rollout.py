@@ -41,5 +41,3 @@ def _part_faults(path: str, own: Mapping[str, Any], minimum: int | None, is_cohe
     most = integer(own.get("maxUnavailable"))
     if is_coherent and most is not None and minimum is not None and most < minimum:
         yield invalid(f"{path}.maxUnavailable", most, f"must be at least minAvailable ({minimum}) under {COHERENT}")
-    if own.get("maxSurge"):
-        yield forbidden(f"{path}.maxSurge", "updates have no surge yet: leave it out or write 0")

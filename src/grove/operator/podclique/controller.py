@@ -121,6 +121,7 @@ class PodCliqueController:
             core_nodes=self._core_nodes(gang) if is_gated and gang is not None else (),
             gone_since=self._nodes.gone_since(pods),
             startup_image=self._deps.startup_image,
+            surge_wait_s=self._deps.surge_wait_s,
         )
 
     async def _hidden_pods(self, clique: PodClique) -> list[Pod]:

@@ -23,6 +23,7 @@ from grove.operator.shared.outcome import UNKNOWN_SCHEDULER, Notice, Outcome, ap
 from grove.operator.shared.readiness import clique_standing, judged
 from grove.operator.shared.rollout import lost_all_scheduled
 from grove.operator.shared.status_batching import clique_news
+from grove.operator.shared.surge import surge_given_up_s, surge_refused
 from grove.operator.shared.termination import max_gang_restarts, with_clique_memory
 
 
@@ -48,7 +49,9 @@ class CliquePlan:
 
     @property
     def next_look_s(self) -> float | None:
-        return self.pods.next_look_s
+        surge = self.step.progress.surge if self.step.progress is not None else None
+        given_up_s = surge_given_up_s(surge, self.observed.surge_wait_s, self.now) if surge is not None else None
+        return min((at for at in (self.pods.next_look_s, given_up_s) if at is not None), default=None)
 
     @property
     def events(self) -> list[Notice]:
@@ -91,6 +94,10 @@ class CliquePlan:
         if lost_all_scheduled(clique.spec.replicas, before, after):
             message = "no pod of this clique has a node any more"
             said.append(Notice(clique, EventReason.ALL_SCHEDULED_REPLICAS_LOST, message, warning=True))
+        old, new = (one.update_progress.surge if one.update_progress is not None else None for one in (before, after))
+        if new is not None and (refused := surge_refused(old, new, self.observed.surge_wait_s)):
+            message = f"{clique.metadata.name}: {refused}"
+            said.append(Notice(self.observed.pcs, EventReason.SURGE_NOT_PLACED, message, warning=True))
         return [*said, *appeared(clique, before.conditions, after.conditions, (BELOW_MINIMUM,))]
 
 

@@ -22,7 +22,7 @@ from grove.api.podclique import PodClique
 from grove.backends.base import Backend
 from grove.operator.podclique.in_place import InPlaceStep, can_be_patched, step_of_chosen, step_of_staying
 from grove.operator.podclique.pod import build_pod
-from grove.operator.podclique.rollout import CliqueStep
+from grove.operator.podclique.rollout import CliqueStep, selected_indexes
 from grove.operator.podclique.status import VANISHED_NODE_GRACE_S, ObservedClique, is_outdated_pod
 from grove.operator.podgang.gangs import may_be_ungated
 from grove.operator.shared.layout import min_pods, pod_index
@@ -35,6 +35,8 @@ FAILED_POD_PAUSE_S = 10.0
 FAILED, NODE_GONE, DUPLICATE, OUTDATED, SURPLUS = "Failed", "NodeGone", "DuplicateIndex", "Outdated", "ScaleIn"
 
 RESTARTED, PARENT_AT_ZERO, START_CONDITION_CHANGED = "GangRestart", "ParentAtZero", "StartConditionChanged"
+
+SURGE_OVER = "SurgeOver"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
     # Of two reasons the later one counts.
     rewaiting = [pod.metadata.uid for pod in pods if waits_for_another_condition(pod, clique.spec.start_condition)]
     reasons = (
+        (step.surplus, SURGE_OVER),
         (observed.stuck, PARENT_AT_ZERO),
         (rewaiting, START_CONDITION_CHANGED),
         (step.restart, RESTARTED),
@@ -111,15 +114,21 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
             staying.append(pod)
     staying, doubled = _one_per_index(staying)
     removals += (Removal(pod, DUPLICATE) for pod in doubled)
-    if len(staying) > wanted:
-        victims = _scale_in_order(observed, backend, step, staying)[: len(staying) - wanted]
+    surge = [index for index in step.surge if index >= wanted]
+    regular = [pod for pod in staying if pod_index(pod) not in surge]
+    if len(regular) > wanted:
+        victims = _scale_in_order(observed, backend, step, regular)[: len(regular) - wanted]
         removals += (Removal(pod, SURPLUS) for pod in victims)
         gone = {pod.metadata.uid for pod in victims}
         staying = [pod for pod in staying if pod.metadata.uid not in gone]
 
     used = {index for pod in staying if (index := pod_index(pod)) is not None}
     # A change that the set has not recorded is about to reach this clique, or not: until then no pod is made.
-    fresh = free_indexes(used, max(0, wanted - len(staying))) if observed.recorded else []
+    missing = max(0, wanted - sum(pod_index(pod) not in surge for pod in staying))
+    back = [index for index in _replaced_indexes(removals, step) if index not in used and index not in surge][:missing]
+    fresh = [*back, *free_indexes({*used, *surge, *back}, missing - len(back))]
+    fresh += [index for index in surge if index not in used]
+    fresh = fresh if observed.recorded else []
     names_taken = {pod.metadata.name for pod in pods}
     create = [
         build_pod(observed, backend, step.incarnation, index, _unused_name(clique.metadata.name, names_taken, rng))
@@ -168,6 +177,20 @@ def _unpatched(pod: Pod, now: datetime, due: list[float]) -> str:
     if step.wait_s is not None:
         due.append(step.wait_s)
     return OUTDATED if step.recreate else ""
+
+
+def _replaced_indexes(removals: Iterable[Removal], step: CliqueStep) -> list[int]:
+    """Indexes that pods come back under: those of pods that are replaced now, or that an update waits for.
+
+    Scaling in may leave lower indexes free. An update knows a replacement by its index.
+    """
+    now = (
+        pod_index(one.pod)
+        for one in removals
+        if one.reason not in (SURPLUS, DUPLICATE, SURGE_OVER) and not one.pod.metadata.is_deleting
+    )
+    found = {index for index in now if index is not None}
+    return sorted(found.union(selected_indexes(step.progress)))
 
 
 def free_indexes(used: Collection[int], count: int) -> list[int]:

@@ -2,6 +2,8 @@
 
 The units of `shared.stepper` are its pods, by their index, the oldest first. A pod that is not ready is broken. A
 replacement is known by its index, which also keeps the host name; an index that scaling took away is not waited for.
+Surge pods (`shared.surge`) have indexes from `replicas` on. They are recorded before they are made, and are forgotten
+only after they are deleted: which pods they are must outlive a crash.
 Members of a scaling group have no update of their own: their replica is recreated whole (`scalinggroup.rollout`).
 """
 
@@ -19,6 +21,7 @@ from grove.api.podclique import PodCliqueStatus, PodCliqueUpdateProgress, PodsSe
 from grove.operator.podclique.status import ObservedClique, is_outdated_pod
 from grove.operator.shared.layout import floor, pod_index
 from grove.operator.shared.rollout import (
+    ALL,
     has_template,
     incarnation_in_effect,
     is_chosen,
@@ -30,6 +33,7 @@ from grove.operator.shared.rollout import (
     was_taken,
 )
 from grove.operator.shared.stepper import Budget, Step, Unit, next_step
+from grove.operator.shared.surge import NO_SURGE, SurgeBudget, overtaken
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +70,12 @@ class CliqueUpdateFacts:
     max_unavailable: int = 1
     keep: int = 0
     paused: bool = False
+    surge: SurgeBudget = NO_SURGE
+    held: bool = False
 
     @property
     def budget(self) -> Budget:
-        return Budget(self.max_unavailable, self.min_available, self.keep, self.paused)
+        return Budget(self.max_unavailable, self.min_available, self.keep, self.paused, self.surge, self.held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +83,33 @@ class CliqueStep:
     """What an update and the restarts of its gang ask of a clique now.
 
     `replace` are the UIDs of pods that an update takes, `restart` those of an earlier incarnation. `progress` has to be
-    in the status before any pod in `replace` goes: who waits for whom must outlive a crash.
+    in the status before any pod in `replace` goes, and before a surge pod is made: who waits for whom must outlive a
+    crash. `surplus` are the UIDs of surge pods that the update needs no more.
     """
 
     progress: PodCliqueUpdateProgress | None = None
     replace: frozenset[str] = frozenset()
     incarnation: int = 0
     restart: frozenset[str] = frozenset()
+    surplus: frozenset[str] = frozenset()
+
+    @property
+    def surge(self) -> tuple[int, ...]:
+        """Indexes of the surge pods that the clique is to have."""
+        return surge_indexes(self.progress)
 
     def must_be_recorded(self, status: PodCliqueStatus) -> bool:
-        return bool(self.replace) and self.progress != status.update_progress
+        is_new = bool(set(self.surge).difference(surge_indexes(status.update_progress)))
+        return (bool(self.replace) or is_new) and self.progress != status.update_progress
+
+
+def selected_indexes(progress: PodCliqueUpdateProgress | None) -> tuple[int, ...]:
+    """Indexes of the pods that an update waits for."""
+    return _selection(progress).indexes if progress is not None else ()
+
+
+def surge_indexes(progress: PodCliqueUpdateProgress | None) -> tuple[int, ...]:
+    return progress.surge.indexes if progress is not None and progress.surge is not None else ()
 
 
 def next_rollout_step(observed: CliqueUpdateFacts, now: datetime) -> CliqueStep:
@@ -108,8 +131,8 @@ def next_rollout_step(observed: CliqueUpdateFacts, now: datetime) -> CliqueStep:
         return CliqueStep(progress)  # new pods would be old ones: the clique is about to get its template
     down = progress.ready_pods_selected_to_update if is_open(progress) else None
     if progress is None or is_overtaken:
-        unplaced = progress.unplaced if is_open(progress) else ()
-        progress = msgspec.structs.replace(_begun(observed.target, now), unplaced=unplaced)
+        unplaced, surge = (progress.unplaced, overtaken(progress.surge)) if is_open(progress) else ((), None)
+        progress = msgspec.structs.replace(_begun(observed.target, now), unplaced=unplaced, surge=surge)
         if down is not None:  # what an overtaken update has in flight still counts
             selection = PodsSelectedToUpdate(current=down.current, indexes=down.indexes)
             progress = msgspec.structs.replace(progress, ready_pods_selected_to_update=selection)
@@ -117,7 +140,7 @@ def next_rollout_step(observed: CliqueUpdateFacts, now: datetime) -> CliqueStep:
         progress = msgspec.structs.replace(progress, update_ended_at=None)
 
     units, pods_of = _units(observed, progress)
-    step = next_step(units, _selection(progress).indexes, observed.budget, progress.unplaced)
+    step = next_step(units, _selection(progress).indexes, observed.budget, progress.unplaced, progress.surge, now)
     if step.is_over:
         return CliqueStep(_ended(progress, now))
     taken = [pod for index in step.taken for pod in pods_of[index] if pod.old]
@@ -137,7 +160,9 @@ def _units(
         ready = any(pod.ready for pod in pods)
         old, has_node = any(pod.old for pod in pods), any(pod.has_node for pod in pods)
         units.append(Unit(index, old, up=ready, is_back=ready, has_place=has_node, order=min(map(_age, pods))))
-    if len(observed.pods) < observed.wanted:  # the pod of such an index is gone, and its replacement is not there yet
+    surge = observed.surge.indexes(progress.surge)
+    # The pod of such an index is gone, and its replacement is not there yet.
+    if sum(pod.index not in surge for pod in observed.pods) < observed.wanted:
         missing = (index for index in _selection(progress).indexes if index not in pods_of)
         units += (Unit(index, up=False, is_back=False, order=(0.0, index, "")) for index in missing)
     return units, pods_of
@@ -148,7 +173,15 @@ def clique_update_facts(observed: ObservedClique) -> CliqueUpdateFacts:
     pcs, clique, template_hash = observed.pcs, observed.clique, observed.template_hash
     status, target = clique.status, (pcs.status.current_generation_hash, template_hash)
     template, replica = observed.unit.template, observed.unit.replica
-    budget = part_budget(pcs, replica, template.name, template.rolling_update, floor(clique.spec))
+    budget = part_budget(
+        pcs,
+        replica,
+        template.name,
+        template.rolling_update,
+        floor(clique.spec),
+        clique.spec.replicas or ALL,
+        observed.surge_wait_s,
+    )
     return CliqueUpdateFacts(
         target=target,
         realised=(status.current_pod_clique_set_generation_hash, status.current_pod_template_hash),
@@ -163,6 +196,8 @@ def clique_update_facts(observed: ObservedClique) -> CliqueUpdateFacts:
         max_unavailable=budget.max_unavailable,
         keep=budget.keep,
         paused=budget.paused,
+        surge=budget.surge,
+        held=budget.held,
     )
 
 
@@ -196,7 +231,14 @@ def next_clique_step(observed: ObservedClique, now: datetime) -> CliqueStep:
     has_part = progress is not None or not is_rolling(pcs) or is_chosen(pcs, observed.unit.replica)
     if observed.recorded and has_part:
         step = next_rollout_step(clique_update_facts(observed), now)
-    return replace(step, incarnation=incarnation, restart=pods_of_earlier_incarnations(observed.pods, incarnation))
+    gone = set(surge_indexes(progress)).difference(step.surge)
+    surplus = frozenset(
+        pod.metadata.uid
+        for pod in observed.pods
+        if gone and (index := pod_index(pod)) in gone and index is not None and index >= observed.clique.spec.replicas
+    )
+    restart = pods_of_earlier_incarnations(observed.pods, incarnation)
+    return replace(step, incarnation=incarnation, restart=restart, surplus=surplus)
 
 
 def _pod_state(observed: ObservedClique, pod: Pod) -> PodState:
@@ -231,7 +273,9 @@ def _begun(target: tuple[str, str], now: datetime, ended: datetime | None = None
 
 
 def _ended(progress: PodCliqueUpdateProgress, now: datetime) -> PodCliqueUpdateProgress:
-    return msgspec.structs.replace(progress, update_ended_at=now, ready_pods_selected_to_update=None, unplaced=())
+    return msgspec.structs.replace(
+        progress, update_ended_at=now, ready_pods_selected_to_update=None, unplaced=(), surge=None
+    )
 
 
 def _selection(progress: PodCliqueUpdateProgress) -> PodsSelectedToUpdate:
@@ -252,4 +296,4 @@ def _with_selection(
     )
     kept = None if selection == PodsSelectedToUpdate() else selection
     unplaced = tuple(index for index in step.unplaced if index >= 0)
-    return msgspec.structs.replace(progress, ready_pods_selected_to_update=kept, unplaced=unplaced)
+    return msgspec.structs.replace(progress, ready_pods_selected_to_update=kept, unplaced=unplaced, surge=step.surge)

@@ -42,6 +42,7 @@ from grove.backends.base import Backend
 from grove.operator.shared.layout import Unit, floor
 from grove.operator.shared.outcome import Outcome, with_outcome
 from grove.operator.shared.rollout import has_template, is_coherent, is_open, wanted_revision
+from grove.operator.shared.surge import DEFAULT_WAIT_S
 
 VANISHED_NODE_GRACE_S = 10.0
 """How long a node may be missing before its pods are given up: a node that registers anew, or one our cache has not
@@ -74,6 +75,7 @@ class ObservedClique:
     core_nodes: Sequence[Mapping[str, str]] = ()
     gone_since: Mapping[str, datetime] = field(default_factory=dict)
     startup_image: str = ""
+    surge_wait_s: float = DEFAULT_WAIT_S
 
     @property
     def revision(self) -> str:

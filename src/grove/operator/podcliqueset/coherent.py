@@ -7,7 +7,8 @@ hash of the set's templates at that change. Parts that did not change keep their
 Under `Coherent` a chosen replica of the set is updated slice by slice (`shared.stepper.next_slice`). A slice is written
 into the set's status as the number of outdated units that each part keeps. The parts then replace their own units,
 within their own budgets. The next slice begins when every part has replaced its share, all of them are back, and no
-part has more units down than its budget allows.
+part has more units down than its budget allows. If a part may have surge units, a slice takes nothing before the surge
+units of all its parts are ready, or the scheduler did not place them in time.
 """
 
 from __future__ import annotations
@@ -83,13 +84,16 @@ def next_revisions_of_parts(pcs: PodCliqueSet, scope: Scope, target: str) -> dic
 class SeenPart:
     """One part of a replica in a coherent update, as its own status says.
 
-    `in_flight` were taken and are not back; `down` have a node and are not up.
+    `in_flight` were taken and are not back; `down` have a node and are not up. `settled_slice` is the last slice for
+    which the part waits for no surge unit.
     """
 
     part: Part
     in_flight: int = 0
     down: int = 0
     max_unavailable: int = 1
+    max_surge: int = 0
+    settled_slice: int | None = None
 
 
 def with_slices(
@@ -108,7 +112,12 @@ def with_slices(
 
 
 def next_slice_of(current: UpdateSlice | None, parts: Mapping[str, SeenPart], now: datetime) -> UpdateSlice | None:
-    """The slice that begins now; None if the current one is not over, or nothing is outdated."""
+    """The slice that begins now, or the current one that waits no more; None if nothing changes."""
+    if current is not None and current.waits_for_surge:
+        taken_from = (parts[one.name] for one in current.parts if one.name in parts)
+        surging = (one for one in taken_from if one.max_surge and one.part.outdated)
+        is_settled = all(one.settled_slice == current.number for one in surging)
+        return msgspec.structs.replace(current, waits_for_surge=None) if is_settled else None
     kept = {one.name: one.keep for one in current.parts} if current is not None else {}
     for name, seen in parts.items():
         is_taken = seen.part.outdated <= kept.get(name, seen.part.outdated)
@@ -123,6 +132,7 @@ def next_slice_of(current: UpdateSlice | None, parts: Mapping[str, SeenPart], no
         parts=tuple(
             SlicePart(name=name, units=units, keep=parts[name].part.outdated - units) for name, units in taken.items()
         ),
+        waits_for_surge=True if any(parts[name].max_surge for name in taken) else None,
     )
 
 
@@ -162,6 +172,8 @@ def _clique_part(
         len(selected.indexes) if selected is not None else 0,
         status.scheduled_replicas - status.ready_replicas,
         part_budget(pcs, replica, name, own, minimum).max_unavailable,
+        own.max_surge or 0 if own is not None else 0,
+        progress.surge.settled_slice if progress.surge is not None else None,
     )
 
 
@@ -182,6 +194,8 @@ def _group_part(
         progress.in_flight_replicas_count or 0,
         status.scheduled_replicas - status.available_replicas,
         part_budget(pcs, replica, name, own, minimum).max_unavailable,
+        own.max_surge or 0 if own is not None else 0,
+        progress.surge.settled_slice if progress.surge is not None else None,
     )
 
 

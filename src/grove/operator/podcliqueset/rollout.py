@@ -168,7 +168,7 @@ def next_replicas(observed: ObservedSet, now: datetime) -> PodCliqueSet:
     """
     pcs, before, wanted = observed.pcs, observed.pcs.status, observed.generation_hash
     status = msgspec.structs.replace(
-        before, replica_restarts=restarts_within(before.replica_restarts, pcs.spec.replicas)
+        before, replica_restarts=restarts_within(before.replica_restarts, range(pcs.spec.replicas))
     )
     if before.current_generation_hash != wanted or is_open(before.update_progress):
         progress = next_rollout_step(set_update_facts(observed), now)

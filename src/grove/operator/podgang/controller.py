@@ -32,7 +32,7 @@ from grove.operator.shared.cluster.children_writer import Taken, check_owner, ge
 from grove.operator.shared.cluster.deps import Deps, GangKey
 from grove.operator.shared.cluster.sets import ON_NODE, SET, set_key
 from grove.operator.shared.diff import needed_patch
-from grove.operator.shared.layout import replica_layouts, replica_of
+from grove.operator.shared.layout import group_indexes, replica_layouts, replica_of
 from grove.operator.shared.status_batching import (
     BUSY_SCHEDULER_S,
     PROGRESS_S,
@@ -252,7 +252,11 @@ class PodGangController:
     def on_group(self, old: PodCliqueScalingGroup | None, new: PodCliqueScalingGroup | None) -> None:
         group = new or old
         if group is None or (
-            old is not None and new is not None and old.spec == new.spec and not _is_leaving(old, new)
+            old is not None
+            and new is not None
+            and old.spec == new.spec
+            and group_indexes(old) == group_indexes(new)
+            and not _is_leaving(old, new)
         ):
             return
         pcs, replica = self._sets.find_of(group), replica_of(group.metadata)

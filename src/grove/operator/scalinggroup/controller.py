@@ -22,7 +22,7 @@ from grove.operator.shared.cluster.claim_writer import edited_claim_owner
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import release
 from grove.operator.shared.cluster.sets import SET, differ, owner_name
-from grove.operator.shared.layout import group_config_of, group_replica_of, replica_of
+from grove.operator.shared.layout import group_config_of, group_indexes, group_replica_of, replica_of
 from grove.operator.shared.outcome import outcome_of
 from grove.operator.shared.rollout import concerned_replicas, is_open
 from grove.operator.shared.status_batching import SETTLE_S
@@ -67,6 +67,7 @@ class ScalingGroupController:
             recorded=self._sets.is_recorded(pcs),
             moment=self._deps.statuses.moment,
             pods_of=lambda fqn: self._sets.pods_of(pcs.metadata.namespace, fqn),
+            surge_wait_s=self._deps.surge_wait_s,
         )
 
     async def _apply(self, plan: GroupPlan) -> Result:
@@ -83,6 +84,7 @@ class ScalingGroupController:
                 group.metadata.generation,
                 plan.observed.recorded,
                 pcs.status.revisions,
+                tuple(group_indexes(group)),
             ),
             code=ErrorCode.CREATE_POD_CLIQUE,
         )

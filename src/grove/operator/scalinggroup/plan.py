@@ -14,6 +14,7 @@ from msgspec import structs
 from grove.api.conditions import BELOW_MINIMUM, GANG_RESTARTS_EXHAUSTED, EventReason
 from grove.api.meta import Json
 from grove.api.scalinggroup import PodCliqueScalingGroupStatus
+from grove.api.status import SurgeProgress
 from grove.operator.scalinggroup.rollout import next_group_replicas
 from grove.operator.scalinggroup.status import ObservedGroup, group_status
 from grove.operator.shared.children import wanted_members
@@ -21,6 +22,7 @@ from grove.operator.shared.outcome import Notice, Outcome, appeared, with_outcom
 from grove.operator.shared.readiness import group_standing, judged
 from grove.operator.shared.rollout import find_restart, known_restarts, lost_all_scheduled, replica_incarnation
 from grove.operator.shared.status_batching import group_news
+from grove.operator.shared.surge import surge_given_up_s, surge_refused
 from grove.operator.shared.termination import (
     Terminations,
     group_replicas_to_restart,
@@ -53,7 +55,12 @@ class GroupPlan:
 
     @property
     def next_look_s(self) -> float | None:
-        return self.terminated.wait_s
+        """At once where surge replicas were recorded or forgotten: their cliques follow what the status says."""
+        old, new = (_surge(one) for one in (self.observed.group.status, self.of_parts))
+        if (old.indexes if old else ()) != (new.indexes if new else ()):
+            return 0.0
+        given_up_s = surge_given_up_s(new, self.observed.surge_wait_s, self.now) if new is not None else None
+        return min((at for at in (self.terminated.wait_s, given_up_s) if at is not None), default=None)
 
     @property
     def restarts(self) -> bool:
@@ -77,6 +84,10 @@ class GroupPlan:
             message = "no replica of this group is scheduled any more"
             said.append(Notice(group, EventReason.ALL_SCHEDULED_REPLICAS_LOST, message, warning=True))
         said += appeared(group, before.conditions, after.conditions, (BELOW_MINIMUM, GANG_RESTARTS_EXHAUSTED))
+        surge = _surge(after)
+        if surge is not None and (refused := surge_refused(_surge(before), surge, self.observed.surge_wait_s)):
+            message = f"{group.metadata.name}: {refused}"
+            said.append(Notice(pcs, EventReason.SURGE_NOT_PLACED, message, warning=True))
         for one in self.terminated.now:
             what = f"replica {one.index} of {group.metadata.name}"
             message = f"restarted {what} as a gang (restart {one.count}): {one.blame} stayed in breach"
@@ -87,6 +98,10 @@ class GroupPlan:
                 message = f"recreating replica {entry.replica_index} of {group.metadata.name} for an update"
                 said.append(Notice(pcs, reason, message))
         return said
+
+
+def _surge(status: PodCliqueScalingGroupStatus) -> SurgeProgress | None:
+    return status.update_progress.surge if status.update_progress is not None else None
 
 
 def plan_group(observed: ObservedGroup, now: datetime) -> GroupPlan:

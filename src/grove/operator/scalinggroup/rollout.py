@@ -3,7 +3,8 @@
 The units of `shared.stepper` are its replicas, the lowest index first. A replica that is not whole is broken. A replica
 is taken by raising its incarnation: all its cliques change at once, also those whose template stayed, because a replica
 works as one. The update ends when every replica has become new. Replicas added by scaling are made from the templates
-that the update has reached; replicas removed by scaling are forgotten.
+that the update has reached; replicas removed by scaling are forgotten. Surge replicas (`shared.surge`) are gangs of
+their own: their indexes are never below `minAvailable`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import msgspec
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupUpdateProgress, ReplicasSelectedToUpdate
 from grove.operator.podclique.status import has_hashes
 from grove.operator.scalinggroup.status import GroupReplica, ObservedGroup, group_replicas, is_outdated
-from grove.operator.shared.layout import group_floor
+from grove.operator.shared.layout import group_floor, group_indexes
 from grove.operator.shared.rollout import (
+    ALL,
     group_replica_incarnation,
     is_chosen,
     is_coherent,
@@ -31,6 +33,7 @@ from grove.operator.shared.rollout import (
     with_restart,
 )
 from grove.operator.shared.stepper import Budget, Step, Unit, next_step
+from grove.operator.shared.surge import NO_SURGE, SurgeBudget, overtaken
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +70,18 @@ class GroupUpdateFacts:
     partition: int = 0
     counted: bool = False
     """The set plans slices by what the group says is left."""
+    surge: SurgeBudget = NO_SURGE
+    held: bool = False
 
     @property
     def budget(self) -> Budget:
-        return Budget(self.max_unavailable, self.min_available, self.keep, self.paused)
+        return Budget(self.max_unavailable, self.min_available, self.keep, self.paused, self.surge, self.held)
+
+    @property
+    def regular(self) -> list[GroupReplicaState]:
+        """The replicas without those that an update has beyond them."""
+        extra = self.surge.indexes(self.progress.surge) if self.progress is not None else ()
+        return [replica for replica in self.replicas if replica.index not in extra]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +101,26 @@ def next_rollout_step(observed: GroupUpdateFacts, now: datetime) -> GroupStep:
         ):
             return GroupStep(_begun(observed.target, now, ended=now))
         return GroupStep(closed)
-    is_outdated = any(replica.outdated for replica in observed.replicas)
+    regular = observed.regular
+    is_outdated = any(replica.outdated for replica in regular)
     if not observed.chosen or (observed.realised == observed.target and not is_open(progress) and not is_outdated):
         return GroupStep(closed)
     if progress is None or progress.pod_clique_set_generation_hash != observed.target:
         # Replicas an overtaken update has in flight are still down: they count, or two would be.
-        overtaken = progress if is_open(progress) else None
+        former = progress if is_open(progress) else None
         progress = _begun(observed.target, now)
-        if overtaken is not None:
-            before = _selection(overtaken)
+        if former is not None:
+            before = _selection(former)
             selection = msgspec.structs.replace(before, completed=()) if before is not None else None
             progress = msgspec.structs.replace(
-                progress, ready_replica_indices_selected_to_update=selection, unplaced=overtaken.unplaced
+                progress,
+                ready_replica_indices_selected_to_update=selection,
+                unplaced=former.unplaced,
+                surge=overtaken(former.surge),
             )
     elif not is_open(progress):
         if progress.partition == observed.partition and all(
-            replica.new or replica.index < observed.partition for replica in observed.replicas
+            replica.new or replica.index < observed.partition for replica in regular
         ):
             return GroupStep(progress)  # the others keep the old revision until the partition is lowered
         # Closed by a change of strategy that has been taken back since: there is work left.
@@ -114,16 +129,16 @@ def next_rollout_step(observed: GroupUpdateFacts, now: datetime) -> GroupStep:
     selected = _selection(progress)
     units = [replica.unit_above(observed.partition) for replica in observed.replicas]
     in_flight = (selected.current, *selected.also_current) if selected is not None else ()
-    step = next_step(units, in_flight, observed.budget, progress.unplaced)
-    held = [replica.index for replica in observed.replicas if replica.index < observed.partition and not replica.new]
-    if step.is_over and all(replica.new or replica.index in held for replica in observed.replicas):
+    step = next_step(units, in_flight, observed.budget, progress.unplaced, progress.surge, now)
+    held = [replica.index for replica in regular if replica.index < observed.partition and not replica.new]
+    if step.is_over and all(replica.new or replica.index in held for replica in regular):
         return GroupStep(_ended(progress, now, observed.partition if held else None))
     if observed.counted:
-        left = step.outdated - len({*step.broken, *step.taken})
+        left = step.outdated - len({*step.broken, *step.taken}.intersection(one.index for one in regular))
         progress = msgspec.structs.replace(
             progress, outdated_replicas_count=left, in_flight_replicas_count=len(step.in_flight)
         )
-    landed = [index for index in in_flight if index not in step.flying and index < len(units)]
+    landed = [index for index in in_flight if index not in step.flying and index < len(regular)]
     return GroupStep(_with_selection(progress, step, landed), (*step.broken, *step.taken))
 
 
@@ -132,7 +147,10 @@ def group_update_facts(observed: ObservedGroup) -> GroupUpdateFacts:
     pcs, group, target = observed.pcs, observed.group, observed.pcs.status.current_generation_hash
     config = observed.config
     minimum = group_floor(group.spec.replicas, config.min_available)
-    budget = part_budget(pcs, observed.replica, config.name, config.rolling_update, minimum)
+    first = max(group.spec.replicas, config.min_available) if group.spec.replicas else ALL
+    budget = part_budget(
+        pcs, observed.replica, config.name, config.rolling_update, minimum, first, observed.surge_wait_s
+    )
     return GroupUpdateFacts(
         target=target,
         realised=group.status.current_pod_clique_set_generation_hash,
@@ -146,6 +164,8 @@ def group_update_facts(observed: ObservedGroup) -> GroupUpdateFacts:
         paused=budget.paused,
         partition=partition_of(config.rolling_update),
         counted=is_coherent(pcs),
+        surge=budget.surge,
+        held=budget.held,
     )
 
 
@@ -156,7 +176,7 @@ def _state(observed: ObservedGroup, replica: GroupReplica, target: str) -> Group
         and any(is_outdated(observed, *pair) for pair in replica.cliques),
         whole=replica.is_settled and replica.is_available,
         new=replica.is_settled and all(has_hashes(*pair, target) for pair in replica.cliques),
-        scheduled=replica.is_scheduled,
+        scheduled=bool(replica.cliques) and replica.is_scheduled,
     )
 
 
@@ -164,7 +184,7 @@ def next_group_replicas(observed: ObservedGroup, now: datetime) -> PodCliqueScal
     """The group with its next step in its status; writing that is what recreates the replicas."""
     group, facts = observed.group, group_update_facts(observed)
     step = next_rollout_step(facts, now)
-    restarts = restarts_within(group.status.replica_restarts, group.spec.replicas)
+    restarts = restarts_within(group.status.replica_restarts, group_indexes(group))
     for index in step.take:
         incarnation = group_replica_incarnation(observed.pcs, observed.replica, group, index) + 1
         restarts = with_restart(restarts, index, incarnation=incarnation, generation_hash=facts.target)
@@ -189,6 +209,7 @@ def _ended(
         outdated_replicas_count=None,
         in_flight_replicas_count=None,
         partition=partition,
+        surge=None,
     )
 
 
@@ -205,4 +226,6 @@ def _with_selection(
         selection = ReplicasSelectedToUpdate(
             current=step.in_flight[0], also_current=step.in_flight[1:], completed=tuple(dict.fromkeys(completed))
         )
-    return msgspec.structs.replace(progress, ready_replica_indices_selected_to_update=selection, unplaced=step.unplaced)
+    return msgspec.structs.replace(
+        progress, ready_replica_indices_selected_to_update=selection, unplaced=step.unplaced, surge=step.surge
+    )

@@ -32,7 +32,15 @@ from grove.api.scalinggroup import (
 )
 from grove.api.words import many
 from grove.operator.podclique.status import has_hashes, is_available, is_updated, with_below_minimum
-from grove.operator.shared.layout import PodsOf, group_floor, group_scale_selector, living, member_units, no_pods
+from grove.operator.shared.layout import (
+    PodsOf,
+    group_floor,
+    group_indexes,
+    group_scale_selector,
+    living,
+    member_units,
+    no_pods,
+)
 from grove.operator.shared.rollout import (
     group_replica_incarnation,
     has_template,
@@ -40,6 +48,7 @@ from grove.operator.shared.rollout import (
     is_open,
     wanted_revision,
 )
+from grove.operator.shared.surge import DEFAULT_WAIT_S
 from grove.operator.shared.termination import Moment, as_written
 
 
@@ -60,6 +69,7 @@ class ObservedGroup:
     recorded: bool = True
     moment: Moment = as_written
     pods_of: PodsOf = no_pods
+    surge_wait_s: float = DEFAULT_WAIT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +93,10 @@ class GroupReplica:
 
 
 def group_replicas(observed: ObservedGroup) -> list[GroupReplica]:
-    """The replicas that the group is to have."""
+    """The replicas that the group is to have, with those that an update has beyond `replicas`."""
     pcs, group, live = observed.pcs, observed.group, living(observed.members)
     replicas: list[GroupReplica] = []
-    for index in range(group.spec.replicas):
+    for index in group_indexes(group):
         units = list(member_units(pcs, observed.replica, observed.config, index))
         found = [(live[unit.fqn], observed.hashes[unit.template.name]) for unit in units if unit.fqn in live]
         incarnation = group_replica_incarnation(pcs, observed.replica, group, index)
@@ -101,22 +111,23 @@ def group_status(observed: ObservedGroup, now: datetime) -> PodCliqueScalingGrou
     generation = pcs.status.current_generation_hash
     every = group_replicas(observed)
     replicas = [one for one in every if one.is_settled]
+    asked = [one for one in replicas if one.index < group.spec.replicas]
     scheduled = [one for one in replicas if one.is_scheduled]
     available = [one for one in scheduled if one.is_available]
     updated = [one for one in available if all(is_updated(*pair, generation) for pair in one.cliques)]
     after = msgspec.structs.replace(
         before,
-        replicas=group.spec.replicas,
+        replicas=len(every),
         scheduled_replicas=len(scheduled),
         available_replicas=len(available),
         updated_replicas=len(updated),
         selector=group_scale_selector(pcs, group, observed.config, observed.pods_of),
         observed_generation=group.metadata.generation,
         conditions=_conditions(observed, replicas, now),
-        update_progress=_with_counts(observed, replicas),
+        update_progress=_with_counts(observed, asked),
     )
-    converged = len(replicas) == group.spec.replicas and all(
-        has_hashes(*pair, generation) for one in replicas for pair in one.cliques
+    converged = len(asked) == group.spec.replicas and all(
+        has_hashes(*pair, generation) for one in asked for pair in one.cliques
     )
     if converged and not is_open(after.update_progress):
         return msgspec.structs.replace(after, current_pod_clique_set_generation_hash=generation)

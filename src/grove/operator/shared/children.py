@@ -30,7 +30,15 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.startorder import READY
 from grove.operator.shared.claims import find_mnnvl_group, with_mnnvl_claim
 from grove.operator.shared.diff import child_metadata
-from grove.operator.shared.layout import Unit, group_config_of, group_names, member_units, replica_of, standalone_units
+from grove.operator.shared.layout import (
+    Unit,
+    group_config_of,
+    group_indexes,
+    group_names,
+    member_units,
+    replica_of,
+    standalone_units,
+)
 from grove.operator.shared.rollout import wanted_revision
 from grove.operator.shared.startup import has_start_order, parents
 
@@ -49,7 +57,7 @@ def wanted_members(pcs: PodCliqueSet, group: PodCliqueScalingGroup) -> list[Json
     if replica is None or config is None:
         return []
     hashes = template_hashes(pcs)
-    units = (unit for index in range(group.spec.replicas) for unit in member_units(pcs, replica, config, index))
+    units = (unit for index in group_indexes(group) for unit in member_units(pcs, replica, config, index))
     return [_clique(pcs, unit, group, hashes) for unit in units]
 
 

@@ -25,7 +25,7 @@ from grove.api.podcliqueset import (
 )
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.shared.diff import child_metadata
-from grove.operator.shared.layout import Unit
+from grove.operator.shared.layout import Unit, group_indexes
 
 _CONTAINERS = ("containers", "initContainers")
 
@@ -79,7 +79,7 @@ def set_claims(pcs: PodCliqueSet) -> OwnedClaims:
 
 def group_claims(pcs: PodCliqueSet, group: PodCliqueScalingGroup, config: ScalingGroupConfig) -> OwnedClaims:
     labels = partial(labelsets.group_claim, pcs.metadata.name, group.metadata.name)
-    return OwnedClaims(pcs, group, config.resource_sharing, range(group.spec.replicas), labels)
+    return OwnedClaims(pcs, group, config.resource_sharing, group_indexes(group), labels)
 
 
 def clique_claims(pcs: PodCliqueSet, clique: PodClique, unit: Unit, pod_indexes: Collection[int]) -> OwnedClaims:

@@ -6,7 +6,7 @@ place and a PodClique's template is found by what it is, never by how its name e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeVar
 
 from msgspec import Struct
@@ -60,8 +60,8 @@ class GangLayout(Struct, frozen=True):
     scaled: GroupPlace | None = None
 
 
-GroupReplicas = Callable[[str, ScalingGroupConfig], int]
-"""How many replicas a scaling group has now, by its object name; the template's number while there is no object."""
+GroupReplicas = Callable[[str, ScalingGroupConfig], Collection[int]]
+"""The replicas of a scaling group, by its object name; those of the template while there is no object."""
 
 
 def floor(spec: PodCliqueSpec) -> int:
@@ -92,10 +92,17 @@ def living(objects: Iterable[T]) -> dict[str, T]:
     return {one.metadata.name: one for one in objects if not one.metadata.is_deleting}
 
 
+def group_indexes(group: PodCliqueScalingGroup) -> Collection[int]:
+    """The replicas that a scaling group is to have now: those asked for, and those that an update has beyond them."""
+    asked, progress = range(group.spec.replicas), group.status.update_progress
+    surge = progress.surge if progress is not None else None
+    return asked if surge is None else (*asked, *(index for index in surge.indexes if index >= group.spec.replicas))
+
+
 def live_replicas(groups: Iterable[PodCliqueScalingGroup]) -> GroupReplicas:
     """Replicas of each group as the live objects say."""
     live = living(groups)
-    return lambda fqn, config: live[fqn].spec.replicas if fqn in live else config.replicas
+    return lambda fqn, config: group_indexes(live[fqn]) if fqn in live else range(config.replicas)
 
 
 def constraints_of(pcs: PodCliqueSet) -> Iterator[TopologyConstraint]:
@@ -195,7 +202,7 @@ def replica_layouts(pcs: PodCliqueSet, replica: int, group_replicas: GroupReplic
     units: list[Unit] = list(standalone_units(pcs, replica))
     scaled: list[GangLayout] = []
     for fqn, config in group_names(pcs, replica):
-        for index in range(group_replicas(fqn, config)):
+        for index in group_replicas(fqn, config):
             members = tuple(member_units(pcs, replica, config, index))
             if index < config.min_available:
                 units += members
@@ -212,7 +219,7 @@ def find_scaled_layout(pcs: PodCliqueSet, replica: int, name: str, group_replica
         number = name.removeprefix(f"{fqn}-")
         if name.startswith(f"{fqn}-") and number.isascii() and number.isdigit():
             index = int(number) + config.min_available
-            if index < group_replicas(fqn, config) and names.scaled_gang(fqn, index, config.min_available) == name:
+            if index in group_replicas(fqn, config) and names.scaled_gang(fqn, index, config.min_available) == name:
                 members = tuple(member_units(pcs, replica, config, index))
                 return GangLayout(name, replica, members, GroupPlace(config, fqn, index))
     return None
@@ -242,7 +249,7 @@ def group_scale_selector(
     """`status.selector` of a scaling group."""
     clique, fqn = pcs.spec.template.metrics_clique_of(config), group.metadata.name
     wanted = labelsets.group_unit_selector(pcs.metadata.name, fqn, clique)
-    firsts = (names.member_clique(fqn, index, clique) for index in range(group.spec.replicas))
+    firsts = (names.member_clique(fqn, index, clique) for index in group_indexes(group))
     if wanted == group.status.selector or _all_labelled(firsts, pods_of):
         return wanted
     return labelsets.group_selector(pcs.metadata.name, fqn)

@@ -17,7 +17,8 @@ deletes the PodCliques, which puts the template's replicas back.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeGuard, TypeVar
 
@@ -43,8 +44,9 @@ from grove.api.scalinggroup import (
     PodCliqueScalingGroupUpdateProgress,
 )
 from grove.api.status import ReplicaRestart
-from grove.operator.shared.layout import group_replica_of, replica_of
+from grove.operator.shared.layout import group_indexes, group_replica_of, replica_of
 from grove.operator.shared.stepper import Budget
+from grove.operator.shared.surge import SurgeBudget
 
 
 def is_rolling(pcs: PodCliqueSet) -> bool:
@@ -85,29 +87,41 @@ def is_coherent(pcs: PodCliqueSet) -> bool:
     return strategy is not None and strategy.type == COHERENT
 
 
-def part_budget(pcs: PodCliqueSet, replica: int, part: str, own: RollingUpdate | None, minimum: int) -> Budget:
+def part_budget(
+    pcs: PodCliqueSet,
+    replica: int,
+    part: str,
+    own: RollingUpdate | None,
+    minimum: int,
+    first: int = 0,
+    wait_s: float = 0.0,
+) -> Budget:
     """What an update may do now to one part of a replica of the set; `own` is what its template says.
 
-    A coherent update takes whole slices, so `minimum` bounds only what is down at a time.
+    A coherent update takes whole slices, so `minimum` bounds only what is down at a time. `first` is the lowest index
+    of a surge unit, and `wait_s` the time that the scheduler has to place one.
     """
     most = own.max_unavailable if own is not None else None
-    if is_coherent(pcs):
-        return Budget(most or max(1, minimum), 0, _kept(pcs, replica, part), is_paused(pcs))
-    return Budget(most or max_unavailable(pcs), minimum, 0, is_paused(pcs))
+    surge = SurgeBudget(own.max_surge or 0 if own is not None else 0, first, wait_s)
+    if not is_coherent(pcs):
+        return Budget(most or max_unavailable(pcs), minimum, 0, is_paused(pcs), surge)
+    slice_ = _slice(pcs, replica)
+    kept = ALL if slice_ is None else next((one.keep for one in slice_.parts if one.name == part), 0)
+    held = slice_ is not None and bool(slice_.waits_for_surge)
+    if slice_ is not None and held:
+        surge = replace(surge, slice=slice_.number)
+    return Budget(most or max(1, minimum), 0, kept, is_paused(pcs), surge, held)
 
 
 ALL = 1_000_000
 """More units than any part has."""
 
 
-def _kept(pcs: PodCliqueSet, replica: int, part: str) -> int:
-    """Outdated units of a part that stay: all of them before the first slice."""
+def _slice(pcs: PodCliqueSet, replica: int) -> UpdateSlice | None:
+    """The slice of a replica that is under way. Before the first one all outdated units stay."""
     progress = pcs.status.update_progress
     entries = progress.currently_updating if progress is not None else ()
-    entry = next((one for one in entries if one.replica_index == replica), None)
-    if entry is None or entry.slice is None:
-        return ALL
-    return next((one.keep for one in entry.slice.parts if one.name == part), 0)
+    return next((one.slice for one in entries if one.replica_index == replica), None)
 
 
 def partition_of(own: RollingUpdate | None) -> int:
@@ -189,13 +203,14 @@ def known_restarts(
     number that they have already, which restarts nothing.
     """
     restarts, of_set = group.status.replica_restarts, replica_incarnation(pcs, replica)
+    indexes = group_indexes(group)
     known = {one.replica_index: one.incarnation for one in restarts}
     for clique in members:
         incarnation = clique.status.incarnation
         if incarnation <= of_set or clique.metadata.is_deleting:
             continue
         index = group_replica_of(clique.metadata)
-        if index is not None and index < group.spec.replicas and incarnation > known.get(index, 0):
+        if index is not None and index in indexes and incarnation > known.get(index, 0):
             known[index] = incarnation
             restarts = with_restart(restarts, index, incarnation=incarnation)
     return restarts
@@ -276,8 +291,8 @@ def with_restart(restarts: Restarts, index: int, **changes: Any) -> Restarts:
     return tuple(sorted((*others, entry), key=lambda one: one.replica_index))
 
 
-def restarts_within(restarts: Restarts, replicas: int) -> Restarts:
+def restarts_within(restarts: Restarts, indexes: Collection[int]) -> Restarts:
     """The entries of replicas that still are: one that was scaled away and comes back starts from nothing."""
-    if all(one.replica_index < replicas for one in restarts):
+    if all(one.replica_index in indexes for one in restarts):
         return restarts
-    return tuple(one for one in restarts if one.replica_index < replicas)
+    return tuple(one for one in restarts if one.replica_index in indexes)

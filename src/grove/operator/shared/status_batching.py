@@ -186,7 +186,8 @@ def _group_step(status: PodCliqueScalingGroupStatus) -> tuple[object, ...]:
         return ()
     selected = found.ready_replica_indices_selected_to_update
     counts = found.outdated_replicas_count, found.in_flight_replicas_count
-    return found.update_started_at, found.update_ended_at, found.pod_clique_set_generation_hash, selected, counts
+    begun = found.update_started_at, found.update_ended_at, found.pod_clique_set_generation_hash
+    return *begun, selected, counts, found.surge
 
 
 def gang_news(before: PodGangStatus, after: PodGangStatus, *, scheduler_reports: bool = False) -> bool:

@@ -11,14 +11,24 @@ units and what it recorded at the last step, and records the answer before it ac
 `up` falls by one with each unit taken. A unit in flight that lost its place to a unit that never had one uses no
 budget: as many units are up as before the update. A paused update takes nothing.
 
+With surge units (`shared.surge`) the first two bounds are others: in flight < surge units that are up, and
+up > minAvailable. So old units go only when new ones stand in for them. Surge units that a change made outdated are
+replaced before any other unit.
+
 `next_slice` plans a coherent update: how many units of each changed part are taken together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
+
+from grove.api.status import SurgeProgress
+from grove.operator.shared.surge import NO_SURGE, NONE, SurgeBudget, next_surge, paused
+
+NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +49,17 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What an update may do at one level now. `keep`: outdated units that stay."""
+    """What an update may do at one level now. `keep`: outdated units that stay.
+
+    `held`: the slice waits for surge units of some part, so no unit that is up is taken.
+    """
 
     max_unavailable: int = 1
     min_available: int = 1
     keep: int = 0
     paused: bool = False
+    surge: SurgeBudget = NO_SURGE
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +67,8 @@ class Step:
     """The answer: units to replace now, and what to record.
 
     `broken` and `taken` are replaced now. `flying` were taken before and are waited for. `unplaced` had no place when
-    an update replaced them. `outdated` counts all outdated units, before this step.
+    an update replaced them. `outdated` counts all outdated units, before this step. `surge` names the surge units that
+    are to exist; None if there are none and none was refused.
     """
 
     flying: tuple[int, ...] = ()
@@ -60,6 +76,7 @@ class Step:
     taken: tuple[int, ...] = ()
     unplaced: tuple[int, ...] = ()
     outdated: int = 0
+    surge: SurgeProgress | None = None
 
     @property
     def in_flight(self) -> tuple[int, ...]:
@@ -73,11 +90,18 @@ class Step:
 
 
 def next_step(
-    units: Sequence[Unit], in_flight: Collection[int], budget: Budget, unplaced: Collection[int] = ()
+    every: Sequence[Unit],
+    in_flight: Collection[int],
+    budget: Budget,
+    unplaced: Collection[int] = (),
+    surge: SurgeProgress | None = None,
+    now: datetime = NEVER,
 ) -> Step:
-    """The next step of one level; `in_flight` and `unplaced` are what the last step recorded."""
-    known = {unit.id: unit for unit in units}
-    flying = [one for one in in_flight if one in known and not known[one].is_back]
+    """The next step of one level; `in_flight`, `unplaced` and `surge` are what the last step recorded."""
+    known = {unit.id: unit for unit in every}
+    extra = budget.surge.indexes(surge)
+    units = [unit for unit in every if unit.id not in extra]
+    flying = [one for one in in_flight if one in known and one not in extra and not known[one].is_back]
     kept = [one for one in unplaced if one in known and one not in flying]
     # A unit that never had a place is up, and one in flight has none: they changed places.
     for gained in [one for one in kept if known[one].up]:
@@ -85,24 +109,44 @@ def next_step(
             flying.remove(lost)
             kept = [*(one for one in kept if one != gained), lost]
     old = [unit for unit in units if unit.outdated]
+    nothing = Step(tuple(flying), unplaced=tuple(sorted(kept)), outdated=len(old), surge=paused(surge))
     if budget.paused:
-        return Step(tuple(flying), unplaced=tuple(sorted(kept)), outdated=len(old))
+        return nothing
     # Also one in flight, if a change in the middle made it outdated again.
     broken = sorted((unit for unit in old if not unit.up), key=lambda unit: unit.order)
     # A unit that was chosen and has not gone yet comes before any other.
     ready = [unit for unit in old if unit.up and unit.id not in flying]
     ready.sort(key=lambda unit: (unit.id not in in_flight, unit.order))
-    up = sum(unit.up for unit in units)
     allowed = len(old) - len(broken) - budget.keep
-    count = min(budget.max_unavailable - len(flying), up - budget.min_available + 1, allowed)
+    surge = next_surge(
+        surge,
+        budget.surge,
+        max(0, min(len(ready), allowed)) + len(flying),
+        known,
+        {unit.id for unit in every if unit.has_place},
+        {unit.id for unit in every if unit.up and not unit.outdated},
+        now,
+    )
+    recorded = surge if surge != NONE else None
+    if any(one in known for one in extra if one not in surge.indexes):
+        return replace(nothing, surge=recorded)  # surge units are removed before anything else is taken
+    added = [known[one] for one in surge.indexes if one in known]
+    up = sum(unit.up for unit in (*units, *added))
+    count = min(budget.max_unavailable - len(flying), up - budget.min_available + 1)
+    if surge.indexes:
+        count = min(sum(unit.up for unit in added) - len(flying), up - budget.min_available)
+    again = [unit.id for unit in added if unit.outdated and unit.up][: max(0, count)]
+    count = 0 if budget.held else min(count - len(again), allowed)
+    again += [unit.id for unit in added if unit.outdated and not unit.up]
     taken = tuple(unit.id for unit in ready[: max(0, count)])
     had_none = {unit.id for unit in broken if not unit.has_place}
     return Step(
         tuple(flying),
-        tuple(unit.id for unit in broken),
+        (*(unit.id for unit in broken), *again),
         taken,
         tuple(sorted({*kept, *had_none}.difference(taken, flying))),
         len(old),
+        recorded,
     )
 
 

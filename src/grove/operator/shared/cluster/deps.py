@@ -24,6 +24,7 @@ from grove.operator.shared.cluster.sets import Sets
 from grove.operator.shared.cluster.status_writer import EventBatches, StatusWriter
 from grove.operator.shared.outcome import Notice, SetErrors
 from grove.operator.shared.status_batching import StatusBatches
+from grove.operator.shared.surge import DEFAULT_WAIT_S
 
 
 class GangKey(NamedTuple):
@@ -71,6 +72,7 @@ class Deps:
     startup_image: str = ""
     pod_name_salt: str = ""
     mnnvl_enabled: bool = False
+    surge_wait_s: float = DEFAULT_WAIT_S
 
     def tell(self, notices: Iterable[Notice]) -> None:
         """Records what was decided to be said as Events."""

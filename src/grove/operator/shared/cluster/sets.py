@@ -5,7 +5,7 @@ Reads come from the cache alone, so between two awaits they describe one state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from grove.api import labels
@@ -26,7 +26,7 @@ from grove.operator.shared.children import (
     earlier_reading,
     template_hashes,
 )
-from grove.operator.shared.layout import group_names, member_units, replica_of, topology_name
+from grove.operator.shared.layout import group_indexes, group_names, member_units, replica_of, topology_name
 
 SET = "set"
 """Index: objects by the key of the set they are part of."""
@@ -154,11 +154,11 @@ class Sets:
         name = topology_name(pcs)
         return self._cache.get(ClusterTopologyBinding, Key("", name)) if name and self.topology_enabled else None
 
-    def group_replicas(self, pcs: PodCliqueSet, fqn: str, config: ScalingGroupConfig) -> int:
+    def group_replicas(self, pcs: PodCliqueSet, fqn: str, config: ScalingGroupConfig) -> Collection[int]:
         """Replicas a scaling group is to have: by the live object, or by the template while there is none."""
         group = self._cache.get(PodCliqueScalingGroup, Key(pcs.metadata.namespace, fqn))
         lives = group is not None and not group.metadata.is_deleting
-        return group.spec.replicas if group is not None and lives else config.replicas
+        return group_indexes(group) if group is not None and lives else range(config.replicas)
 
     def parent_replicas(self, pcs: PodCliqueSet, replica: int, clique: PodClique) -> dict[str, int]:
         """Replicas of the cliques that one starts after, as far as known; 0 in replicas that a group does not have."""
@@ -167,7 +167,7 @@ class Sets:
         parents = (self._cache.get(PodClique, Key(pcs.metadata.namespace, fqn)) for fqn in clique.spec.starts_after)
         found = {parent.metadata.name: parent.spec.replicas for parent in parents if parent is not None}
         for fqn, config in group_names(pcs, replica):
-            missing = range(self.group_replicas(pcs, fqn, config), config.min_available)
+            missing = set(range(config.min_available)).difference(self.group_replicas(pcs, fqn, config))
             found |= {unit.fqn: 0 for index in missing for unit in member_units(pcs, replica, config, index)}
         return found
 
