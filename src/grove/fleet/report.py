@@ -140,7 +140,8 @@ def _figure(label: str, shapes: str, hours: Sequence[float], top: float, unit: s
         ticks.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - 8}" y1="{y:.0f}" y2="{y:.0f}"/>')
     title = f"<title>{escape(label)} ({escape(unit)})</title>"
     svg = f'<svg role="img" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}">{title}'
-    return f"<figure>{svg}{''.join(ticks)}{shapes}</svg><figcaption>{caption}</figcaption></figure>"
+    drawn = f"{svg}{''.join(ticks)}{shapes}</svg><figcaption>{caption}</figcaption>"
+    return f'<figure tabindex="0" aria-label="{escape(label)}">{drawn}</figure>'  # narrow screens scroll it
 
 
 def _waiting(found: Json) -> str:
