@@ -189,10 +189,18 @@ def _serving(found: Json) -> str:
 
 def _teams(found: Json) -> str:
     rows = [
-        (name, f"{one['used']:,.0f}", f"{one['asked']:,.0f}", share(one["share"]), _of(one["quota"]), _of(one["limit"]))
+        (
+            name,
+            *(f"{one[what]:,.0f}" for what in ("used", "asked", "due")),
+            share(one["share"]),
+            share(one["fairness"]),
+            _of(one["quota"]),
+            _of(one["limit"]),
+        )
         for name, one in found["teams"].items()
     ]
-    return table(("Team", "GPU-hours used", "GPU-hours asked for", "Share", "Quota", "Limit"), rows)
+    header = ("Team", "GPU-hours used", "Asked for", "Due", "Used of asked", "Used of due", "Quota", "Limit")
+    return table(header, rows)
 
 
 def _of(value: int | None) -> str:

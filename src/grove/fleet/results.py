@@ -45,7 +45,7 @@ def results(run: Run) -> Json:
         "stillWaiting": _still_waiting(figures, teams, run.ended_s),
         "serving": {one.spec.name: _service(one, figures) for one in run.services},
         "batch": _batch(run),
-        "teams": {team.name: _team(team, figures, teams) for team in fleet.teams},
+        "teams": {team.name: _team(team, figures, teams, run.ended_s) for team in fleet.teams},
         "happenings": dict(sorted(figures.happenings.items())),
         "events": {name: figures.events[reason] for name, reason in _COUNTED.items()},
         "writes": run.writes,
@@ -152,17 +152,20 @@ def _batch(run: Run) -> Json:
     }
 
 
-def _team(team: Team, figures: Figures, teams: dict[str, str]) -> Json:
-    """GPU-hours of a team; `met` is what it used of what it asked for, up to its quota."""
+def _team(team: Team, figures: Figures, teams: dict[str, str], lasted_s: float) -> Json:
+    """GPU-hours of a team. Due is what it asked for, up to its quota; fairness is what it used over what was due."""
     used = asked = 0.0
     for name, states in figures.gpu_seconds_by_set.items():
         if teams.get(name) == team.name:
             used += states[SERVING] + states[STARTING]
             asked += sum(states.values())
+    due = asked if team.quota is None else min(asked, team.quota * lasted_s)
     return {
         "used": round(used / 3600, 1),
         "asked": round(asked / 3600, 1),
         "share": round(used / asked, 4) if asked else None,
+        "due": round(due / 3600, 1),
+        "fairness": round(used / due, 4) if due else None,
         "quota": team.quota,
         "limit": team.limit,
     }
