@@ -27,7 +27,7 @@ VALUES = sorted((CHART / "values").glob("*.yaml"))
 GANGS = {
     "aggregated": 1, "aggregated-multi-node": 2, "agentic": 1, "disaggregated": 2, "mpi": 1, "every-option": 1,
     "vllm": 1, "vllm-multi-node": 2, "vllm-disaggregated": 2, "sglang-disaggregated": 2, "trtllm-multi-node": 1,
-    "dynamo-disaggregated": 2, "llamacpp-rpc": 1,
+    "dynamo-disaggregated": 2, "llamacpp-rpc": 1, "vllm-gateway": 2,
 }  # fmt: skip
 ORDER = {
     "vllm-multi-node": {"engine-worker": (["engine-leader"], "Started")},
@@ -166,6 +166,24 @@ def test_what_stands_beside_the_set() -> None:
     assert objects["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"]["grove.io/clique-name"] == "router"
     strategy = objects["PodCliqueSet"]["spec"]["updateStrategy"]
     assert strategy == {"type": "RollingRecreate", "rollingRecreate": {"maxUnavailable": 2}}
+
+
+def test_an_inference_pool_holds_the_leader_of_each_instance() -> None:
+    """One address for one instance: a worker of it answers no requests."""
+    objects = rendered("vllm-gateway")
+    (backend,) = objects["HTTPRoute"]["spec"]["rules"][0]["backendRefs"]
+    pool = objects["InferencePool"]
+    assert backend == {
+        "group": "inference.networking.k8s.io",
+        "kind": "InferencePool",
+        "name": pool["metadata"]["name"],
+    }
+    chosen = pool["spec"]["selector"]["matchLabels"]
+    assert chosen == {"app.kubernetes.io/part-of": "vllm-gateway", "grove.io/clique-name": "engine-leader"}
+    leader = container("vllm-gateway", "engine-leader")
+    assert cliques("vllm-gateway")["engine-leader"]["spec"]["replicas"] == 1
+    assert pool["spec"]["targetPorts"] == [{"number": leader["ports"][0]["containerPort"]}]
+    assert pool["spec"]["endpointPickerRef"]["name"] == "endpoint-picker"
 
 
 @pytest.mark.parametrize(
