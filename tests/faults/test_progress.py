@@ -48,10 +48,10 @@ class Jobs:
 
     async def _end(self, name: str, size: int, after_s: float) -> None:
         """It ends so long after its last pod was bound, or (evicted, never placed) after the longest time there is."""
-        for _ in range(int(4 * LONGEST_S)):
+        for _ in range(int(4 * LONGEST_S / 60)):
             if await self._day.bound(f"{name}-") == size:
                 break
-            await asyncio.sleep(5)
+            await asyncio.sleep(60)
         await asyncio.sleep(after_s)
         await self._day.client.delete(PodGang, name, NAMESPACE)
         for number in range(size):
@@ -74,8 +74,7 @@ async def story(seed: int) -> tuple[float, float]:
         if has_queue:
             await install(day, "ElasticQuota")
             await asyncio.sleep(60)
-            # A maximum below what the nodes have is not held for a unit: units behind it may use it up.
-            await day.client.create(ElasticQuota, elastic("all", NAMESPACE, nodes, 4 * nodes))
+            await day.client.create(ElasticQuota, elastic("all", NAMESPACE, nodes, nodes))
         jobs = Jobs(day, rng, labels)
         ahead = rng.randint(0, 2 * nodes)
         for _ in range(ahead):

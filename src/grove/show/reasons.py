@@ -82,6 +82,8 @@ def _kept_out(reason: Reason) -> str:
 
 def _nodes_held(reason: Reason) -> str:
     count = reason.number("nodes")
+    if not count:
+        return "the quota of its queue is held for it"
     more = count - len(reason.subject.split())
     names = ", ".join(reason.subject.split()) + (f" and {more} more" if more > 0 else "")
     return f"{many(count, 'node is', 'nodes are')} held for it: {names}"
@@ -165,6 +167,8 @@ def _quota(reason: Reason) -> str:
     rule = "is limited to" if reason.names.get("rule") != "guaranteed" else "is guaranteed"
     if leaving := reason.number("leaving"):
         used += f" ({format_amount(name, leaving)} of it on the way out)"
+    if held := reason.number("held"):
+        used += f", {format_amount(name, held)} are held for units ahead"
     text = f"queue {reason.subject} {rule} {limit} {name}, uses {used}, and {wanted} more are wanted"
     if (leaf := reason.names.get("of", "")) and leaf != reason.subject:
         text += f" by queue {leaf} below it"

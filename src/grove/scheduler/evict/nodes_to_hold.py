@@ -18,7 +18,7 @@ from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import Requests, Shape
 from grove.scheduler.model.gang import Gang
-from grove.scheduler.solve.place import place_on
+from grove.scheduler.solve.place import place_admitted
 
 SCALE = 1000
 
@@ -46,7 +46,7 @@ def nodes_to_hold(
 
     def choose(snapshot: Snapshot) -> Placement | NoFit:
         emptied = _emptied(snapshot, kept)
-        return place_on(snapshot, gang, budget, sorted(others), emptied, _occupied(snapshot, emptied))
+        return place_admitted(snapshot, gang, budget, sorted(others), emptied, _occupied(snapshot, emptied))
 
     return choose
 

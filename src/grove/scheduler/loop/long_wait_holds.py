@@ -76,11 +76,11 @@ class LongWaitHolds:
             or self._ledger.find(name, *LONG_WAIT) is not None
         )
 
-    async def note_refused(self, gang: GangState, order: Order, tree: Gang) -> None:
+    async def note_refused(self, gang: GangState, order: Order, tree: Gang, *, is_admitted: bool) -> None:
         """Its minimum found no place. If nodes are held for it, those with the most room now are."""
         if not self._config.hold_after:
             return
-        short = scarcest(self._view.snapshot, tree)
+        short = scarcest(self._view.snapshot, tree) if is_admitted else None
         if short is not None:
             shapes = tuple(dict.fromkeys(pod.shape for group in tree.groups() for pod in group.pods))
             want = Shortage(short.subject, short.number("wanted"), shapes)
@@ -228,28 +228,38 @@ class LongWaitHolds:
         self, gang: GangState, order: Order, tree: Gang, reason: HoldReason, since: datetime | None = None
     ) -> None:
         name, snapshot = gang.name, self._view.snapshot
+        needed = tuple(pod for group in tree.groups() for pod in group.pods[: group.need])
+        has_quota = snapshot.seams.could_admit(snapshot, tree, needed)
+        ahead = [pod for hold in self._ledger.closed_to(name, order).quota for pod in hold.quota]
+        if has_quota and snapshot.seams.held_against(snapshot, needed, ahead) is not None:
+            self.let_go(name)  # a unit ahead has the quota: units behind this one do not get it either
+            self._units.of(name).hopeless_at = snapshot.nodes.version
+            return
         others = {node for hold in self._ledger if hold.owner != name for node in hold.nodes}
         answer = await self._decider.work(nodes_to_hold(snapshot, tree, self._budget, others))
         if not self._view.units.is_current(gang) or name not in self._queue:
             return
-        if isinstance(answer, NoFit):
+        is_admitted = snapshot.seams.refusal(snapshot, tree, needed) is None
+        if isinstance(answer, NoFit) or not (is_admitted or has_quota):
             self.let_go(name)
             self._units.of(name).hopeless_at = snapshot.nodes.version
             return
-        nodes = frozenset(pod.node for pod in answer.pods[: answer.core])
+        # No nodes are held for a gang that may not use them yet.
+        nodes = frozenset(pod.node for pod in answer.pods[: answer.core]) if is_admitted else frozenset()
         self._units.of(name).held_shapes = frozenset(pod.shape for pod in answer.pods[: answer.core])
         before = self._ledger.find(name, *LONG_WAIT)
         if before is None:
-            log.info("nodes held for a gang that waits", gang=name, nodes=len(nodes), reason=reason.value)
+            log.info("held for a gang that waits", gang=name, nodes=len(nodes), quota=has_quota, reason=reason.value)
         else:
-            if nodes != before.nodes and self._are_fewer_free(nodes, before, name, order):
+            if is_admitted and nodes != before.nodes and self._are_fewer_free(nodes, before, name, order):
                 nodes = before.nodes
             if released := before.nodes - nodes:
                 self._view.changes.relief.update(released)
                 self._view.changes.wake()
             self._ledger.end(name, *LONG_WAIT)
         since = before.since if before is not None else since or self._clock.now()
-        self._put(gang, CapacityHold(name, order, reason, since, nodes))
+        quota = needed if has_quota else ()
+        self._put(gang, CapacityHold(name, order, reason, since, nodes, quota=quota))
 
     def _put(self, gang: GangState, hold: CapacityHold) -> None:
         self._ledger.put(hold)

@@ -122,8 +122,14 @@ class UnitPlacer:
         # Before it is decided: pods that come meanwhile may be those that it looks for.
         self._view.changes.sees_pods |= any(pod.shape.sees_pods for group in unit.tree.groups() for pod in group.pods)
         accounts = self._view.snapshot.seams.accounts(group.pods[0] for group in unit.tree.groups() if group.pods)
+        if self._view.snapshot.seams.moves:
+            self._view.ledger.reorder(lambda owner: order_of(self._view, owner).rank)
+            order = order._replace(rank=order_of(self._view, name).rank)
         closed = self._view.ledger.closed_to(name, order, accounts)
         ask = self._ask_of(unit, closed)
+        if (held := self._held_against(unit, closed)) is not None:
+            await self._refuse(unit, held, "", closed, ask, may_evict=False)
+            return ()
         known = self._refused.get((ask, _key_of(closed))) if ask is not None else None
         if known is not None and known.answer.version == self._view.snapshot.version:
             answer, verdict = known.for_other(unit)
@@ -153,6 +159,16 @@ class UnitPlacer:
             if found.has_more:
                 self._queue.retry(name, asyncio.get_running_loop().time())
         return ()
+
+    def _held_against(self, unit: Unit, closed: ClosedCapacity) -> NoFit | None:
+        """The refusal of a unit whose queue's quota is held for units ahead of it."""
+        if unit.reservation is not None or not closed.quota:
+            return None
+        snapshot, is_floor = self._view.snapshot, unit.order.stage is not Stage.SURPLUS
+        pods = [pod for group in unit.tree.groups() for pod in (group.pods[: group.need] if is_floor else group.pods)]
+        held = [pod for hold in closed.quota for pod in hold.quota]
+        why = snapshot.seams.held_against(snapshot, pods, held)
+        return NoFit(unit.tree.name, why, True, version=snapshot.version) if why is not None else None
 
     def _ask_of(self, unit: Unit, closed: ClosedCapacity) -> Hashable | None:
         """What the unit asks for, equal for units that are alike; None if it is like no other."""
@@ -328,15 +344,16 @@ class UnitPlacer:
             self._reporter.tell(gang, EventReason.TOPOLOGY_SELECTED, text)
 
     async def _refuse(
-        self, unit: Unit, answer: NoFit, decision: str, closed: ClosedCapacity, ask: Hashable | None
-    ) -> None:
+        self, unit: Unit, answer: NoFit, decision: str, closed: ClosedCapacity, ask: Hashable | None,
+        *, may_evict: bool = True,
+    ) -> None:  # fmt: skip
         now = asyncio.get_running_loop().time()
         gang = unit.gang
         is_floor = unit.order.stage is not Stage.SURPLUS
         asides = self._decider.asides
         log.info("no place", unit=unit.name, decision=decision, version=answer.version, reason=answer.reason,
                  proven=answer.proven, message=self._reporter.say(answer.why))  # fmt: skip
-        if is_floor and self._config.preemption.enabled:
+        if is_floor and may_evict and self._config.preemption.enabled:
             deadline_s = now + self._holding.timeout_s(gang)
             waits = partial(self._still_waits, unit)
             if await self._nominations.try_preempt(unit, self._budget, deadline_s, closed, waits):
@@ -388,10 +405,7 @@ class UnitPlacer:
         elif gang is None:
             self._reporter.report_waiting(unit.name, verdict)
         elif is_floor:
-            if is_kept_out:
-                self._holding.end(unit.name)  # no room is kept for who may not use it
-            else:
-                await self._holding.note_refused(gang, unit.order, unit.tree)
+            await self._holding.note_refused(gang, unit.order, unit.tree, is_admitted=not is_kept_out)
             if not gang.stood and not any(self._replacements.due_to_leave(gang)):
                 gang.cannot_return()
                 self._replacements.refresh(gang)
@@ -459,4 +473,5 @@ class UnitPlacer:
 
 def _key_of(closed: ClosedCapacity) -> Hashable:
     """Equal where the same is closed: whole nodes, and what is held for units ahead."""
-    return frozenset(closed.nodes), frozenset(hold.owner for hold in closed.behind), closed.awaited
+    behind, quota = (frozenset(hold.owner for hold in holds) for holds in (closed.behind, closed.quota))
+    return frozenset(closed.nodes), behind, closed.awaited, quota

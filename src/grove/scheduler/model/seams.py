@@ -205,6 +205,17 @@ class Policy(Protocol):
         """Why these pending pods of a gang may not run now, all of them together; None if they may."""
         return None
 
+    def could_admit(self, snapshot: Snapshot, pods: Sequence[PodFacts]) -> bool:
+        """Whether it limits these pods and would admit them if all others ended that count against the same limits.
+
+        What it limits is then held for a unit that waits long.
+        """
+        return False
+
+    def held_against(self, snapshot: Snapshot, pods: Sequence[PodFacts], held: Sequence[PodFacts]) -> Reason | None:
+        """Why these pods may not run now, given pods ahead of them for which the same is held; None if they may."""
+        return None
+
     def outlook(self, snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> Reason | None:
         """What may be taken from others for these pods, while there is no room for them; for explanations."""
         return None
@@ -311,6 +322,18 @@ class Seams:
         """The first policy's word against these pods, with its name; None if all agree."""
         for policy in self.policies if pods else ():
             if (why := policy.refusal(snapshot, gang, pods)) is not None:
+                return Reason(NOT_ADMITTED, policy.name, parts=(why,))
+        return None
+
+    def could_admit(self, snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> bool:
+        """Whether a policy limits these pods, and no policy refuses them whatever ends."""
+        could = [policy.could_admit(snapshot, pods) for policy in self.policies]
+        refusing = (policy.refusal(snapshot, gang, pods) is not None for policy in self.policies)
+        return any(could) and all(one for one, refuses in zip(could, refusing, strict=True) if refuses)
+
+    def held_against(self, snapshot: Snapshot, pods: Sequence[PodFacts], held: Sequence[PodFacts]) -> Reason | None:
+        for policy in self.policies if pods and held else ():
+            if (why := policy.held_against(snapshot, pods, held)) is not None:
                 return Reason(NOT_ADMITTED, policy.name, parts=(why,))
         return None
 

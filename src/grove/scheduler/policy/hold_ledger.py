@@ -14,11 +14,12 @@ which of them are open to a unit: its own, and those of owners behind it. Whole 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
 
 import msgspec
+from msgspec.structs import replace
 
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.policy.waiting_queue import Order
@@ -56,6 +57,8 @@ class CapacityHold(msgspec.Struct, frozen=True):
     taken_back_from: frozenset[str] = frozenset()
     """Queues that gave the capacity back to the owner's queue. Their units count as behind the owner, whatever
     their priority: between queues the share decides. Else owner and borrower evict each other for ever."""
+    quota: tuple[PodFacts, ...] = ()
+    """Pods for which the quota of their queues is held."""
 
 
 class ClosedCapacity(msgspec.Struct, frozen=True):
@@ -69,6 +72,8 @@ class ClosedCapacity(msgspec.Struct, frozen=True):
     """Holds of units behind it, which it may take if it finds no other place; the last in order first."""
     awaited: frozenset[str]
     """Terminating pods whose capacity is held for a unit ahead of it."""
+    quota: tuple[CapacityHold, ...] = ()
+    """Holds of units ahead of it that include quota."""
 
 
 class Ledger:
@@ -109,7 +114,7 @@ class Ledger:
 
     def put(self, hold: CapacityHold) -> None:
         """Enters a hold in place of the owner's hold for the same reason. A hold of nothing is no hold."""
-        if hold.nodes or hold.pods or hold.awaited:
+        if hold.nodes or hold.pods or hold.awaited or hold.quota:
             self._of(hold.reason).setdefault(hold.owner, {})[hold.reason] = hold
         else:
             self.end(hold.owner, hold.reason)
@@ -124,12 +129,20 @@ class Ledger:
                 holds.pop(owner, None)
         return ended
 
+    def reorder(self, rank_of: Callable[[str], tuple[int, ...]]) -> None:
+        """Ranks have changed: a hold of a unit that waits long comes where its owner comes now."""
+        for owner, of_owner in self._open.items():
+            for reason in LONG_WAIT:
+                if (hold := of_owner.get(reason)) is not None:
+                    of_owner[reason] = replace(hold, order=hold.order._replace(rank=rank_of(owner)))
+
     def closed_to(self, unit: str, order: Order, queues: frozenset[str] = frozenset()) -> ClosedCapacity:
         """Which capacity is closed to a unit that comes at this place in the order and is charged to these queues."""
         nodes: dict[str, CapacityHold] = {}
         own: set[str] = set()
         behind: list[CapacityHold] = []
         awaited: set[str] = set()
+        quota: list[CapacityHold] = []
         for hold in (one for of_owner in self._open.values() for one in of_owner.values()):
             if hold.owner == unit:
                 own.update(pod.uid for pod in hold.pods)
@@ -139,7 +152,9 @@ class Ledger:
                     if known is None or hold.order < known.order:
                         nodes[node] = hold
                 awaited.update(hold.awaited)
+                if hold.quota:
+                    quota.append(hold)
             elif hold.pods:
                 behind.append(hold)
         behind.sort(key=lambda hold: hold.order, reverse=True)
-        return ClosedCapacity(nodes, frozenset(own), tuple(behind), frozenset(awaited))
+        return ClosedCapacity(nodes, frozenset(own), tuple(behind), frozenset(awaited), tuple(quota))

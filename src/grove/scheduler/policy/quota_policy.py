@@ -151,10 +151,7 @@ class Quota(Policy):
         return tuple((self.account(pod), needs_guarantee(pod.labels)) for g in gang.groups() for pod in g.pods)
 
     def refusal(self, snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> Reason | None:
-        by_queue: dict[str, list[PodFacts]] = {}
-        for pod in pods:
-            if (name := self.account(pod)) is not None:
-                by_queue.setdefault(name, []).append(pod)
+        by_queue = self._by_queue(pods)
         for name in by_queue:
             if (why := self._unusable(name)) is not None:
                 return why
@@ -172,8 +169,7 @@ class Quota(Policy):
         path = self.tree.path(name)
         for queue in path:
             if len(by_queue) > 1:
-                below = set(self.tree.leaves.get(queue.name, ())) | {queue.name}
-                wants = usage.counted([pod for other, own in by_queue.items() if other in below for pod in own])
+                wants = usage.counted(self._below(queue, by_queue))
             used = usage.below(queue.name)
             for resource, limit in sorted(queue.limit.items()):
                 if (wanted := wants.get(resource, 0)) and used.get(resource, 0) + wanted > limit:
@@ -189,6 +185,62 @@ class Quota(Policy):
                     numbers = {"used": fixed.get(resource, 0), "limit": most, "wanted": wanted}
                     return Reason(QUOTA_EXCEEDED, path[0].short, numbers, {"resource": resource, "rule": "guaranteed"})
         return self._kept_for_siblings(snapshot, usage, path, wants)
+
+    def _by_queue(self, pods: Sequence[PodFacts]) -> dict[str, list[PodFacts]]:
+        found: dict[str, list[PodFacts]] = {}
+        for pod in pods:
+            if (name := self.account(pod)) is not None:
+                found.setdefault(name, []).append(pod)
+        return found
+
+    def could_admit(self, snapshot: Snapshot, pods: Sequence[PodFacts]) -> bool:
+        usage, by_queue = self.reading(snapshot), self._by_queue(pods)
+        if any(self._unusable(name) is not None for name in by_queue):
+            return False
+        for name, own in by_queue.items():
+            path, fixed = self.tree.path(name), usage.counted([pod for pod in own if needs_guarantee(pod.labels)])
+            if any(fixed.get(resource, 0) > most for resource, most in path[0].guaranteed.items()):
+                return False
+            for queue in path:
+                wants = usage.counted(self._below(queue, by_queue))
+                if any(wants.get(resource, 0) > limit for resource, limit in queue.limit.items()):
+                    return False
+        return bool(by_queue)
+
+    def held_against(self, snapshot: Snapshot, pods: Sequence[PodFacts], held: Sequence[PodFacts]) -> Reason | None:
+        usage, by_queue, theirs = self.reading(snapshot), self._by_queue(pods), self._by_queue(held)
+        for queue in {queue.name: queue for name in by_queue for queue in self.tree.path(name)}.values():
+            wants, used = usage.counted(self._below(queue, by_queue)), usage.below(queue.name)
+            kept = self._kept_below(usage, queue, theirs)
+            for resource, limit in sorted(queue.limit.items()):
+                wanted, ahead = wants.get(resource, 0), kept.get(resource, 0)
+                if wanted and ahead and used.get(resource, 0) + ahead + wanted > limit:
+                    numbers = {"used": used.get(resource, 0), "limit": limit, "wanted": wanted, "held": ahead}
+                    return Reason(QUOTA_EXCEEDED, queue.short, numbers, {"resource": resource, "rule": "limit"})
+        return None
+
+    def _below(self, queue: QuotaQueue, by_queue: Mapping[str, Sequence[PodFacts]]) -> list[PodFacts]:
+        """Pods of a queue and of those below it."""
+        below = {queue.name, *self.tree.leaves.get(queue.name, ())}
+        return [pod for name, own in by_queue.items() if name in below for pod in own]
+
+    def _kept_below(
+        self, usage: QueueUsage, queue: QuotaQueue, held: Mapping[str, Sequence[PodFacts]]
+    ) -> dict[str, int]:
+        """What is held in a queue. Pods that wait for others of their own queue to end add nothing above it."""
+        total: dict[str, int] = {}
+        for leaf, pods in held.items():
+            path = self.tree.path(leaf)
+            if queue not in path:
+                continue
+            amounts = dict(usage.counted(pods))
+            for step in path[: path.index(queue)]:
+                used = usage.below(step.name)
+                for resource, limit in step.limit.items():
+                    if resource in amounts:
+                        amounts[resource] = min(amounts[resource], max(0, limit - used.get(resource, 0)))
+            total = _sum(total, amounts)
+        return total
 
     def outlook(self, snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> Reason | None:
         """Whether the queue's share entitles the pods to room that others have, and who has more than theirs."""

@@ -58,11 +58,11 @@ def place_on(
 ) -> Placement | NoFit:  # fmt: skip
     """`place` on other free amounts, taking rows in order of cost: how preemption asks."""
     if not snapshot.seams.refuses:
-        return _place_on(snapshot, gang, budget, closed, free, cost)
+        return place_admitted(snapshot, gang, budget, closed, free, cost)
     admitted, kept_out = admit(snapshot, gang)
     if isinstance(admitted, NoFit):
         return admitted
-    answer = _place_on(snapshot, admitted, budget, closed, free, cost)
+    answer = place_admitted(snapshot, admitted, budget, closed, free, cost)
     if isinstance(answer, NoFit):
         return answer
     # Which of a group's unlike pods make up the minimum is known only now.
@@ -89,9 +89,10 @@ def admit(snapshot: Snapshot, gang: Gang) -> tuple[Gang | NoFit, list[PodFacts]]
     return gang.with_pods(dict.fromkeys(pod.uid for pod in kept_out)), kept_out
 
 
-def _place_on(
+def place_admitted(
     snapshot: Snapshot, gang: Gang, budget: Budget, closed: Collection[str], free: Ints | None, cost: Ints | None
 ) -> Placement | NoFit:
+    """`place_on` for a gang that policies admit, or will: they are not asked."""
     problem = state_problem(snapshot, gang, closed, free, cost)
     if isinstance(problem, NoFit):
         if problem.reason == NO_NODE:
