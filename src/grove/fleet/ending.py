@@ -23,13 +23,14 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.fleet.figures import Figures
+from grove.kube.events import Recorder
 from grove.plan.world import NAMESPACE, World
 from grove.sim.store import Change
 
 QUIET_S = 3600.0
 SETTLE_S = 86400.0
 SPARE_ENTRIES = 500
-"""Entries that may be added in a run of any length: pools and caches that fill once."""
+"""Entries that may be added in a run of any length: pools that fill once."""
 SPARE_SHARE = 0.2
 """Entries for each gang of the run that may remain; a leak leaves at least one."""
 _MADE = (Pod, PodGang, PodClique, PodCliqueScalingGroup, Service, HorizontalPodAutoscaler)
@@ -108,8 +109,9 @@ def _some(world: World, kind: type[Object]) -> Iterator[Object]:
 
 def held(world: World) -> int:
     """Entries in all containers that operator and scheduler reach; the simulated cluster is not counted."""
-    server = world.cluster.server
-    return entries([world.operator, world.scheduler], [server, server.store, world.cluster, asyncio.get_running_loop()])
+    server, loop, units = world.cluster.server, asyncio.get_running_loop(), world.scheduler.view.units
+    # Recorders of events and places of gone gangs have a limit of their own, and fill up to it.
+    return entries([world.operator, world.scheduler], [server, server.store, world.cluster, loop, units.places])
 
 
 def entries(roots: Iterable[Any], outside: Iterable[Any]) -> int:
@@ -118,7 +120,7 @@ def entries(roots: Iterable[Any], outside: Iterable[Any]) -> int:
     stack, found = list(roots), 0
     while stack:
         one = stack.pop()
-        if id(one) in seen or isinstance(one, type | ModuleType | BuiltinFunctionType):
+        if id(one) in seen or isinstance(one, type | ModuleType | BuiltinFunctionType | Recorder):
             continue
         seen.add(id(one))
         if isinstance(one, dict | list | set | deque):
