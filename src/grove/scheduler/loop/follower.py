@@ -216,7 +216,8 @@ class ClusterFollower:
             pod = self._view.pods.get(key)
             if pod is not None:
                 gang.met(key, ours=self._view.is_ours(pod))
-                self._view.units.singles.pop(f"{POD}{key}", None)
+                if self._view.units.singles.pop(unit := f"{POD}{key}", None) is not None:
+                    self._view.changes.forget(unit)  # it waited alone until its gang came
                 self._learn_base(gang, pod)
         self._set_priority(gang)
 
