@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grove.api.meta import Json
+from grove.api.quantity import exact
 
 
 def metric_source(metric: Json) -> Json:
@@ -37,4 +38,7 @@ def _shown(values: Json, field: str) -> str:
     found = values.get(field)
     if found is None:
         return ""
-    return f"{found}%" if field == "averageUtilization" else str(found)
+    if field == "averageUtilization":
+        return f"{found}%"
+    text = str(found)
+    return f"{float(exact(text)):.1f}".removesuffix(".0") if text.endswith("m") else text

@@ -279,7 +279,8 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
     for together in troubles[:MOST_TOLD]:
         gang, partly = together[0], together[0].answer == "fits"
         names = listed([one.name for one in together], MOST_NAMED)
-        said = f"{names} {gang.answer}{', but' if partly else ':'} {gang.why}"
+        verb = "" if gang.why.startswith(f"{gang.answer} ") else f"{gang.answer}{', but' if partly else ':'} "
+        said = f"{names} {verb}{gang.why}"
         parts += indented(said, width, 0, styles["waits" if partly else gang.answer])
         if gang.helps:
             parts += indented("any one of these would make it fit:", width, 2)

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from grove.api.core import HorizontalPodAutoscaler
     from grove.api.meta import Object
     from grove.api.podcliqueset import PodCliqueSet
     from grove.kube.client import Client
     from grove.plan.whatif import Plan
+    from grove.show.scaling import Existing
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -110,10 +112,13 @@ async def scale_answer(
     client: Client, namespace: str, target: str, replicas: int, replica: int | None = None, dry_run: bool = False,
     fits: Sequence[str] = (),
 ) -> Answer:  # fmt: skip
+    from grove.cli.autoscalers import read_autoscalers
     from grove.show.scaling import scaled
 
     pcs, found = await targets(client, namespace, target, replica)
-    changes = [scaled(one, replicas, pcs) for one in found]  # type: ignore[arg-type]
+    existing = await _existing(client, pcs)
+    changes = [scaled(one, replicas, pcs, existing) for one in found]  # type: ignore[arg-type]
+    owners = owner_lines(await read_autoscalers(client, namespace), found, replicas)
     for one, change in zip(found, changes, strict=True):
         if change.before != replicas:
             patch = {"spec": {"replicas": replicas}}
@@ -133,10 +138,53 @@ async def scale_answer(
             parts.append(Text(f"{change.kind} {change.name}: {change.before} → {change.after}{tail}"))
             for line in change.sentences:
                 parts += indented(line, width, 2, "yellow" if line in change.warnings else "")
+        parts += [text for line in owners for text in indented(line, width, 2, "yellow")]
         parts += [text for line in fits for text in indented(line, width, 2)]
         return Group(*parts)
 
-    return Answer({"changes": changes, "fits": list(fits)}, paint)
+    return Answer({"changes": changes, "fits": list(fits), "autoscalers": owners}, paint)
+
+
+def owner_lines(scalers: Sequence[HorizontalPodAutoscaler], found: Sequence[Object], replicas: int) -> list[str]:
+    """Which autoscalers own the numbers that are written, and what they will do about them."""
+    targets = {(type(one).RESOURCE.kind, one.metadata.name) for one in found}
+    lines = []
+    for one in scalers:
+        ref = one.spec.scale_target_ref
+        if (ref.kind, ref.name) not in targets:
+            continue
+        least, most = 1 if one.spec.min_replicas is None else one.spec.min_replicas, one.spec.max_replicas
+        owner = next((each.name for each in one.metadata.owner_references if each.kind == "ScaledObject"), "")
+        who = f"KEDA ScaledObject {owner}" if owner else f"HorizontalPodAutoscaler {one.metadata.name}"
+        will = "stops acting on it until it has replicas again" if not replicas and not owner else (
+            f"sets it again by its metrics, within {least} to {most}"
+        )  # fmt: skip
+        lines.append(f"{who} owns the replicas of {ref.name}: it {will}")
+    return lines
+
+
+async def _existing(client: Client, pcs: PodCliqueSet) -> Existing | None:
+    """What the set has now; None for lack of rights to see it."""
+    from grove.api import labels
+    from grove.api.podclique import PodClique
+    from grove.api.podgang import PodGang
+    from grove.kube.errors import Forbidden
+    from grove.show.scaling import Existing
+    from grove.show.seen import every
+    from grove.show.words import counted
+
+    namespace, mine = pcs.metadata.namespace, f"{labels.PART_OF}={pcs.metadata.name}"
+    try:
+        gangs = await every(client, PodGang, namespace, labels=mine)
+        cliques = await every(client, PodClique, namespace, labels=mine)
+    except Forbidden:
+        return None
+    pods: dict[int, int] = {}
+    for one in cliques:
+        index = one.metadata.labels.get(labels.REPLICA_INDEX, "")
+        if index.isdecimal():
+            pods[int(index)] = pods.get(int(index), 0) + one.spec.replicas
+    return Existing(tuple(sorted((gang.metadata.name for gang in gangs), key=counted)), pods)
 
 
 @click.command()

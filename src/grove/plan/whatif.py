@@ -37,6 +37,7 @@ DECIDED_S = 120.0
 MOST_MORE = 32
 """Further copies that are tried out; more than that is "at least as many"."""
 POD_SCHEDULED = "PodScheduled"
+UNDECIDED = "it would fit, but the scheduler did not take it up while the plan was played"
 FITS, WAITS, NO_FIT = "fits", "waits", "cannot fit"
 
 
@@ -216,13 +217,16 @@ def _gang_plan(
         why = f"{scheduler} decides about it, and is not played here"
         return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=why, moved=moved)
     if found is None or found.explanation is None or found.gate or found.explanation.fits:
-        why = sentence(found.gate) if found is not None and found.gate else "nothing was decided about it"
+        why = sentence(found.gate) if found is not None and found.gate else UNDECIDED
         return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=why, moved=moved)
     pcs = seen.find_set(Key(key.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
     changes = [one for one in found.explanation.changes if not drained.intersection(one.nodes)]
     others = {str(one.metadata.key): one for one in seen.others}
     advice = [advice_of(change, gang, pcs, levels, others) for change in changes]
-    helps = tuple(_helps(one, lives=pcs is not None and pcs.metadata.key in lived) for one in advice)
+    lives = pcs is not None and pcs.metadata.key in lived
+    if lives and any(one.in_place for one in advice):
+        advice = [one for one in advice if one.in_place]  # a set that lives is not deleted while less helps
+    helps = tuple(_helps(one, lives=lives) for one in advice)
     why = sentence(named(found.explanation.why, {key: name for name, key in levels}))
     return GangPlan(key.name, key.namespace, NO_FIT, bound, len(pods) - len(bound), why=why, helps=helps, moved=moved)
 

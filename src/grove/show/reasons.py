@@ -90,6 +90,10 @@ def _nodes_held(reason: Reason) -> str:
 
 
 def _closest(reason: Reason) -> str:
+    if reason.number("each") and len(reason.parts) == 1:
+        return (
+            f"{reason.names['level']} {reason.subject} has enough free, but no way to divide it among its nodes works"
+        )
     rooms = [f"{one.subject} {one.number('room')}/{one.number('pods')}" for one in reason.parts]
     alone = " each by itself" if len(rooms) > 1 else ""
     short = ", though not all at once" if reason.number("each") else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from grove.api import names
@@ -39,30 +39,53 @@ class Scaled:
         yield from self.warnings
 
 
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """What a set has now: the names of its gangs, and the pods that each replica asks for."""
+
+    gangs: tuple[str, ...]
+    pods: Mapping[int, int]
+
+
 def _few(found: tuple[str, ...]) -> str:
     more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     return ", ".join(found[:MOST_NAMED]) + more
 
 
-def scaled(one: PodCliqueSet | PodCliqueScalingGroup | PodClique, after: int, pcs: PodCliqueSet) -> Scaled:
+def scaled(
+    one: PodCliqueSet | PodCliqueScalingGroup | PodClique, after: int, pcs: PodCliqueSet,
+    existing: Existing | None = None,
+) -> Scaled:  # fmt: skip
+    """`existing` is what the set has now, which autoscalers may have made other than its template."""
     if isinstance(one, PodCliqueSet):
-        return _set(one, after)
+        return _set(one, after, existing)
     if isinstance(one, PodCliqueScalingGroup):
         return _group(one, after, pcs)
     return _clique(one, after)
 
 
-def _set(pcs: PodCliqueSet, after: int) -> Scaled:
+def _set(pcs: PodCliqueSet, after: int, existing: Existing | None) -> Scaled:
     before, name = pcs.spec.replicas, pcs.metadata.name
     come = tuple(gang for index in range(before, after) for gang in _gangs(pcs, index))
     go = tuple(gang for index in range(after, before) for gang in _gangs(pcs, index))
     template = pcs.spec.template
     grouped = {clique: group.replicas for group in template.pod_clique_scaling_groups for clique in group.clique_names}
     each = sum(one.spec.replicas * grouped.get(one.name, 1) for one in template.cliques)
+    pods = (after - before) * each
+    if existing is not None and after < before:
+        leaving = range(after, before)
+        starts = {f"{name}-{index}" for index in leaving}
+        go = tuple(gang for gang in existing.gangs if _replica_of(gang, name) in starts)
+        pods = -sum(existing.pods.get(index, 0) for index in leaving)
     warnings = (
         (f"to 0: every pod of {name} stops, and nothing of it serves until it is scaled up",) if not after else ()
     )
-    return Scaled("PodCliqueSet", name, before, after, come, go, (after - before) * each, warnings)
+    return Scaled("PodCliqueSet", name, before, after, come, go, pods, warnings)
+
+
+def _replica_of(gang: str, name: str) -> str:
+    """The replica of the set that a gang belongs to, as `chat-0`."""
+    return f"{name}-{gang.removeprefix(f'{name}-').partition('-')[0]}"
 
 
 def _gangs(pcs: PodCliqueSet, index: int) -> Iterator[str]:

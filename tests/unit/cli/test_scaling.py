@@ -6,12 +6,14 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from grove.api.core import HorizontalPodAutoscaler
+from grove.api.hpa import current_of
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.cli.main import run
-from grove.cli.scale import scale
-from grove.show.scaling import scaled
+from grove.cli.scale import owner_lines, scale
+from grove.show.scaling import Existing, scaled
 
 CLIQUES = [{"name": "front", "spec": {"replicas": 1}}, {"name": "leader", "spec": {"replicas": 1}},
            {"name": "worker", "spec": {"replicas": 3}}]  # fmt: skip
@@ -83,3 +85,52 @@ def test_a_negative_number_is_a_plain_error(capsys: pytest.CaptureFixture[str]) 
 
 def test_scale_has_help() -> None:
     assert "whether what comes would fit now" in CliRunner().invoke(scale, ["--help"]).output
+
+
+def test_only_gangs_that_exist_go() -> None:
+    existing = Existing(("chat-0", "chat-0-decode-0"), {0: 9})
+    assert list(scaled(PCS, 0, PCS, existing).sentences)[:2] == [
+        "2 gangs will go: chat-0, chat-0-decode-0", "9 pods fewer",
+    ]  # fmt: skip
+
+
+def scaler(name: str, target: str, owner: str = "") -> HorizontalPodAutoscaler:
+    owners = [{"kind": "ScaledObject", "name": owner, "apiVersion": "keda.sh/v1alpha1", "uid": "u"}] if owner else []
+    ref = {"kind": "PodCliqueScalingGroup", "name": target}
+    spec = {"scaleTargetRef": ref, "minReplicas": 2, "maxReplicas": 8}
+    meta = {"name": name, "ownerReferences": owners}
+    return msgspec.convert({"metadata": meta, "spec": spec}, HorizontalPodAutoscaler)
+
+
+@pytest.mark.parametrize(
+    ("owner", "to", "want"),
+    [
+        pytest.param(
+            scaler("h", "chat-0-decode"), 5,
+            ["HorizontalPodAutoscaler h owns the replicas of chat-0-decode: it sets it again by its metrics, within 2 "
+             "to 8"],
+            id="an HPA",
+        ),
+        pytest.param(
+            scaler("h", "chat-0-decode"), 0,
+            ["HorizontalPodAutoscaler h owns the replicas of chat-0-decode: it stops acting on it until it has "
+             "replicas again"],
+            id="an HPA at 0",
+        ),
+        pytest.param(
+            scaler("keda-hpa-x", "chat-0-decode", "x"), 0,
+            ["KEDA ScaledObject x owns the replicas of chat-0-decode: it sets it again by its metrics, within 2 to 8"],
+            id="KEDA",
+        ),
+        pytest.param(scaler("h", "chat-0-prefill"), 5, [], id="an HPA of another group"),
+    ],
+)  # fmt: skip
+def test_who_owns_the_number_is_named(owner: HorizontalPodAutoscaler, to: int, want: list[str]) -> None:
+    assert owner_lines([owner], [GROUP], to) == want
+
+
+@pytest.mark.parametrize(("raw", "want"), [("42223m", "42.2"), ("500m", "0.5"), ("4000m", "4"), ("12", "12")])
+def test_a_metric_is_shown_as_people_read_it(raw: str, want: str) -> None:
+    target = {"type": "AverageValue", "averageValue": "4"}
+    wanted = {"type": "Pods", "pods": {"metric": {"name": "q"}, "target": target}}
+    assert current_of(wanted, {"type": "Pods", "pods": {"current": {"averageValue": raw}}}) == want

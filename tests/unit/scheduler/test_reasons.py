@@ -35,6 +35,12 @@ def test_a_level_is_called_what_the_topology_calls_it_all_the_way_down():
     )
 
 
+def test_a_domain_with_enough_for_the_only_group_is_not_said_to_have_too_little():
+    room = Reason(kinds.GROUP_ROOM, "g", {"room": 1, "pods": 1})
+    said = sentence(Reason(kinds.CLOSEST, "r1", {"each": 1}, {"level": "rack"}, (room,)))
+    assert said == "rack r1 has enough free, but no way to divide it among its nodes works"
+
+
 def test_a_label_that_no_node_carries_keeps_its_key():
     why = Reason(kinds.UNKNOWN_LEVEL, "x/rack")
     assert "the label x/rack" in sentence(named(why, {"x/rack": "rack"}))
