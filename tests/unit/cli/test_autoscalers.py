@@ -71,7 +71,7 @@ def scaler(
 @pytest.mark.parametrize(
     ("metrics", "now", "want"),
     [
-        pytest.param([QUEUE], [QUEUE_NOW], ("grove_requests_waiting 12500m/4",), id="an average a unit"),
+        pytest.param([QUEUE], [QUEUE_NOW], ("grove_requests_waiting 12.5/4",), id="an average a unit"),
         pytest.param([CPU], [CPU_NOW], ("cpu 93%/80%",), id="a share of what was asked for"),
         pytest.param([QUEUE, CPU], [CPU_NOW], ("grove_requests_waiting ?/4", "cpu 93%/80%"), id="one is missing"),
         pytest.param([QUEUE], None, ("grove_requests_waiting ?/4",), id="nothing was seen yet"),
@@ -159,7 +159,7 @@ def test_the_table_below_a_status() -> None:
     )
     assert drawn(scaler_table(lines, 100)) == (
         "NAMESPACE  AUTOSCALER  REPLICAS  LIMITS  METRICS                          WHY IT DOES NOT MOVE\n"
-        "default    d-0-g       2 → 5     1–9     grove_requests_waiting 12500m/4  at its most (9)\n"
+        "default    d-0-g       2 → 5     1–9     grove_requests_waiting 12.5/4  at its most (9)\n"
         "default    d-0-web     2         1–9     cpu 93%/80%"
     )
     assert drawn(scaler_table(lines, 70)).startswith("AUTOSCALER  REPLICAS  METRICS"), "what may go goes first"
@@ -172,7 +172,7 @@ def test_a_row_of_a_set_has_its_autoscalers() -> None:
     found = with_autoscalers(Answer([row, other], lambda width: "picture"), lines, everywhere=True)
     assert [one["autoscalers"] for one in found.data] == [
         [{"name": "d-0-g", "replicas": 2, "desired": 2, "minReplicas": 1, "maxReplicas": 9,
-          "metrics": ["grove_requests_waiting 12500m/4"], "why": ""}],
+          "metrics": ["grove_requests_waiting 12.5/4"], "why": ""}],
         [],
     ]  # fmt: skip
     bare = Answer([row], lambda width: "picture")
