@@ -158,7 +158,7 @@ def test_the_table_below_a_status() -> None:
         seen(),
     )
     assert drawn(scaler_table(lines, 100)) == (
-        "NAMESPACE  AUTOSCALER  REPLICAS  LIMITS  METRICS                          WHY IT DOES NOT MOVE\n"
+        "NAMESPACE  AUTOSCALER  REPLICAS  LIMITS  METRICS                        WHY IT DOES NOT MOVE\n"
         "default    d-0-g       2 → 5     1–9     grove_requests_waiting 12.5/4  at its most (9)\n"
         "default    d-0-web     2         1–9     cpu 93%/80%"
     )
