@@ -153,11 +153,11 @@ async def test_od8_a_replacement_keeps_away_from_a_node_that_the_new_template_ex
     assert replaced.spec.node_name not in (first.spec.node_name, second.spec.node_name)
 
 
-def coherent(frontend: int, instances: int, surge: int = 0) -> Json:
+def coherent(frontend: int, instances: int, surge: int = 0, minimum: int = 1) -> Json:
     """A standalone frontend, and a group with so many replicas of a leader and a worker; one pod a node."""
     found = pcs(
         "wl",
-        clique("f", frontend, min_available=1),
+        clique("f", frontend, min_available=minimum),
         clique("l"),
         clique("w"),
         groups=[group("g", "l", "w", replicas=instances, min_available=1)],
@@ -166,6 +166,25 @@ def coherent(frontend: int, instances: int, surge: int = 0) -> Json:
     for part in (found["spec"]["template"]["cliques"][0], found["spec"]["template"]["podCliqueScalingGroups"][0]):
         part |= {"rollingUpdate": {"maxSurge": surge}} if surge else {}
     return found
+
+
+@pytest.mark.parametrize("waiting", [1, 3])
+async def test_no_waiting_gang_takes_the_nodes_of_a_coherent_slice(world: World, waiting: int) -> None:
+    """All ten nodes are in use. The nodes of a slice are held for its new pods while those do not exist yet."""
+    await world.apply(coherent(2, 4, minimum=2))
+    await world.available("wl")
+    await world.ready(10)
+    await world.apply(pcs("late", clique("x", waiting)))
+    await asyncio.sleep(5)
+
+    async with watching(world) as witness:
+        await change(world, "wl", "f", "l", "w")
+        await updated(world, "wl")
+
+    late = await world.pods("late-0-x")
+    assert len(late) == waiting
+    assert not [pod for pod in late if pod.is_bound]
+    assert len(witness.deleted) == len(set(witness.deleted)) == 10
 
 
 @pytest.mark.parametrize(("frontend", "instances", "has_place"), [(2, 2, True), (4, 3, False)])
