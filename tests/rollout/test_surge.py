@@ -224,7 +224,6 @@ async def test_a_coherent_slice_goes_when_the_surge_units_of_all_parts_are_ready
 QUICK = "updates: {surgePlacementTimeout: 5s}"
 
 
-@pytest.mark.real_in("test")
 @pytest.mark.parametrize("has_place", [True, False], ids=["with-a-place", "without-a-place"])
 async def test_surge_at_both_levels(cluster: object, has_place: bool) -> None:
     obj = pcs("wl", clique("w", 2, min_available=1), clique("a"), groups=[group("g", "a", replicas=2, min_available=1)])
@@ -246,7 +245,6 @@ async def test_surge_at_both_levels(cluster: object, has_place: bool) -> None:
         assert ("SurgeNotPlaced" in await world.event_reasons("wl")) is not has_place
 
 
-@pytest.mark.real_in("soak")
 async def test_sixty_pods_updated_coherently_while_they_are_scaled_and_a_node_dies(cluster: object) -> None:
     obj = pcs(
         "wl",
