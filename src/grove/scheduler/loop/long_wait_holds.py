@@ -230,13 +230,13 @@ class LongWaitHolds:
         name, snapshot = gang.name, self._view.snapshot
         needed = tuple(pod for group in tree.groups() for pod in group.pods[: group.need])
         has_quota = snapshot.seams.could_admit(snapshot, tree, needed)
-        ahead = [pod for hold in self._ledger.closed_to(name, order).quota for pod in hold.quota]
+        closed = self._ledger.closed_to(name, order)
+        ahead = [pod for hold in closed.quota for pod in hold.quota]
         if has_quota and snapshot.seams.held_against(snapshot, needed, ahead) is not None:
             self.let_go(name)  # a unit ahead has the quota: units behind this one do not get it either
             self._units.of(name).hopeless_at = snapshot.nodes.version
             return
-        others = {node for hold in self._ledger if hold.owner != name for node in hold.nodes}
-        answer = await self._decider.work(nodes_to_hold(snapshot, tree, self._budget, others))
+        answer = await self._decider.work(nodes_to_hold(snapshot, tree, self._budget, closed.nodes))
         if not self._view.units.is_current(gang) or name not in self._queue:
             return
         is_admitted = snapshot.seams.refusal(snapshot, tree, needed) is None
