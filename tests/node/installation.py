@@ -28,7 +28,7 @@ from tests.node.images import SERVE
 ROOT = Path(__file__).parents[2]
 SYSTEM, TEAM = "grove-system", "team"
 REGISTRY, PREVIOUS_REGISTRY = "registry.test/now", "registry.test/previous"
-PATIENCE_S = 240.0
+PATIENCE_S = 600.0
 RESTRICTED = {
     "runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"},
 }  # fmt: skip
