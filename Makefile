@@ -102,7 +102,8 @@ test-node: $(VENV)/dev image engines ## two real nodes with containerd, Services
 
 answer: $(VENV)/runtime ## real engines on two real nodes answer, lose a worker, scale, update; ends with a table; needs root
 	@echo "real engines on two real nodes of this machine; takes about 15 minutes and 20 more the first time; needs root, Go, cmake, ninja, a C++ compiler and 6 GB of disk; installs nothing"
-	@$(MAKE) --no-print-directory image engines
+	@$(MAKE) --no-print-directory image
+	@$(BIN)/python -m tools.engines llama-cpp-rpc dynamo
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
 	$(BIN)/python -m tools.answer
 
