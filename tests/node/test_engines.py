@@ -145,8 +145,19 @@ def computed(leader: dict[str, Any]) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith("llamacpp:tokens_predicted_total "))
 
 
-def test_an_update_of_the_model_reaches_every_pod(llama_image: None, stage: Stage) -> None:
-    stage.apply(manifest("llama-cpp-rpc"))
+@pytest.mark.parametrize("surge", [0, 1])
+def test_an_update_of_the_model_reaches_every_pod_and_a_surge_loses_no_request(
+    llama_image: None, stage: Stage, surge: int
+) -> None:
+    def surging(system: dict[str, Any]) -> None:
+        (group,) = system["spec"]["template"]["podCliqueScalingGroups"]
+        group |= {"rollingUpdate": {"maxSurge": surge}} if surge else {}
+
+    def other(system: dict[str, Any]) -> None:
+        surging(system)
+        other_model(system)
+
+    stage.apply(manifest("llama-cpp-rpc", surging))
     url = instances(stage, 1)
     stage.answers(url, "tiny-a")
     old = {pod["metadata"]["uid"] for pod in stage.pods()}
@@ -156,13 +167,14 @@ def test_an_update_of_the_model_reaches_every_pod(llama_image: None, stage: Stag
         return len(pods) == len(stage.pods()) == 3 and not old & {one["metadata"]["uid"] for one in pods}
 
     with stage.load(url, "--model", "tiny-a", "--model", "tiny-b", "--clients", "2") as counts:
-        stage.apply(manifest("llama-cpp-rpc", other_model))
+        stage.apply(manifest("llama-cpp-rpc", other))
         stage.until("every pod is new and ready", is_updated)
         stage.answers(url, "tiny-b")
-    print(f"\nupdate without surge: {counts}")
+    print(f"\nupdate with maxSurge {surge}: {counts}")
     assert not stage.ask(url, "tiny-a")[0], "the old model is gone"
     assert counts.answered > 0
     assert counts.sent == counts.answered + counts.failed
+    assert (counts.failed == 0) is (surge == 1)
 
 
 def other_model(system: dict[str, Any]) -> None:
