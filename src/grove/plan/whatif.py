@@ -224,8 +224,9 @@ def _gang_plan(
     others = {str(one.metadata.key): one for one in seen.others}
     advice = [advice_of(change, gang, pcs, levels, others) for change in changes]
     lives = pcs is not None and pcs.metadata.key in lived
-    if lives and any(one.in_place for one in advice):
-        advice = [one for one in advice if one.in_place]  # a set that lives is not deleted while less helps
+    runs = pcs is not None and any(pod.is_bound for pod in seen.of_set(seen.pods, pcs))
+    if runs and any(one.in_place for one in advice):
+        advice = [one for one in advice if one.in_place]  # a set that runs is not deleted while less helps
     helps = tuple(_helps(one, lives=lives) for one in advice)
     why = sentence(named(found.explanation.why, {key: name for name, key in levels}))
     return GangPlan(key.name, key.namespace, NO_FIT, bound, len(pods) - len(bound), why=why, helps=helps, moved=moved)
