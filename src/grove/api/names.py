@@ -65,6 +65,11 @@ def find_pod_index(hostname: str) -> int | None:
     return int(number) if dash and number.isascii() and number.isdigit() else None
 
 
+def revision_service(pcs: str, index: int, revision: str) -> str:
+    """The Service of the pods of one revision in a replica."""
+    return f"{headless_service(pcs, index)}-{revision}"
+
+
 def service_dns(pcs: str, index: int, namespace: str) -> str:
     return f"{headless_service(pcs, index)}.{namespace}.svc.cluster.local"
 

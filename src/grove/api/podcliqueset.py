@@ -166,6 +166,12 @@ class PodCliqueSetTemplate(Struct):
         grouped = {name for group in self.pod_clique_scaling_groups for name in group.clique_names}
         return tuple(clique for clique in self.cliques if clique.name not in grouped)
 
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """Names of the standalone cliques, then of the scaling groups."""
+        groups = (group.name for group in self.pod_clique_scaling_groups)
+        return (*(clique.name for clique in self.standalone_cliques), *groups)
+
 
 class RollingRecreate(Struct):
     max_unavailable: Annotated[

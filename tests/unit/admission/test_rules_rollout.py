@@ -28,6 +28,11 @@ def demo(strategy: Json, alone: Json | None = None, member: Json | None = None, 
     return found
 
 
+def by_revision(found: Json) -> Json:
+    found["spec"]["template"]["headlessServiceConfig"] = {"publishNotReadyAddresses": True, "perRevision": True}
+    return found
+
+
 COHERENT, ROLLING = {"type": "Coherent"}, {"type": "RollingRecreate"}
 
 
@@ -39,6 +44,7 @@ COHERENT, ROLLING = {"type": "Coherent"}, {"type": "RollingRecreate"}
         pytest.param(demo(ROLLING, {"maxUnavailable": 1}), [], id="without coherence it may be less"),
         pytest.param(demo({**COHERENT, "rollingUpdate": {"partition": 1}}), [], id="a partition of the set"),
         pytest.param(demo({**ROLLING, "inPlace": "IfPossible"}), [], id="pods that are updated in place"),
+        pytest.param(by_revision(demo(COHERENT)), [], id="Services of revisions"),
         pytest.param(demo(ROLLING, None, None, {"partition": 2}), [], id="a partition of a group"),
         pytest.param(demo(ROLLING, {"maxSurge": 1}, None, {"maxSurge": 2}), [], id="a surge of parts"),
         pytest.param(demo(COHERENT, {"maxSurge": 1}, None, {"maxSurge": 2}), [], id="a surge of coherent parts"),

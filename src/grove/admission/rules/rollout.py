@@ -20,9 +20,6 @@ def rollout_faults(new: SetView) -> Iterator[Fault]:
     path = f"spec.updateStrategy.{FIELD}"
     if of_set.get("maxSurge"):
         yield forbidden(f"{path}.maxSurge", "set it on a standalone clique or on a scaling group")
-    if mapping(new.template.get("headlessServiceConfig")).get("perRevision"):
-        where = "spec.template.headlessServiceConfig.perRevision"
-        yield forbidden(where, "there are no Services of revisions yet: select pods by the label grove.io/revision")
     for clique in new.cliques:
         own, where = mapping(clique.raw.get(FIELD)), f"{clique.path}.{FIELD}"
         group = new.group_of(clique.name)

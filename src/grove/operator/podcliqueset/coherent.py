@@ -75,8 +75,7 @@ def next_scope(observed: ObservedSet) -> Scope:
 
 def next_revisions_of_parts(pcs: PodCliqueSet, scope: Scope, target: str) -> dict[str, str]:
     """The revision of each part while the set is updated to the generation `target`."""
-    template = pcs.spec.template
-    parts = [one.name for one in template.standalone_cliques] + [one.name for one in template.pod_clique_scaling_groups]
+    parts = pcs.spec.template.part_names
     return {name: target if name in scope.names else wanted_revision(pcs, name) for name in parts}
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from grove.api import labels
+from grove.api import labels, names
 from grove.api.conditions import ErrorCode, EventReason, with_standing
-from grove.api.core import HorizontalPodAutoscaler, Pod, ResourceClaim, Secret
+from grove.api.core import HorizontalPodAutoscaler, Pod, ResourceClaim, Secret, Service
 from grove.api.hashes import generation_hash
 from grove.api.meta import Json, Key, Object
 from grove.api.podclique import PodClique
@@ -40,7 +40,7 @@ from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_set, release
 from grove.operator.shared.cluster.sets import SET, differ, set_key
 from grove.operator.shared.diff import finalizer_patch, status_patch
-from grove.operator.shared.layout import find_replica, is_group_available
+from grove.operator.shared.layout import find_replica, is_group_available, replica_of
 from grove.operator.shared.outcome import UNKNOWN_SCHEDULER, Outcome, outcome_of, with_outcome
 from grove.operator.shared.readiness import NEW_SET
 from grove.operator.shared.rollout import is_open
@@ -274,6 +274,7 @@ class PodCliqueSetController:
         if old is None or (new is not None and not _is_edited(old, new)):
             return
         if labels.SCALING_GROUP in old.metadata.labels:
+            self._on_revision(old, new)
             return  # a member; its group sees to it
         if (found := set_key(old)) is not None and not self._is_on_its_way_out(found, old, new):
             self.wake_children(found)
@@ -334,7 +335,20 @@ class PodCliqueSetController:
             self._sets.hashes_of(pcs),
         )
 
+    def _on_revision(self, old: Object | None, new: Object | None) -> None:
+        """A revision that a replica gets or loses may have, or have had, a Service."""
+        before, after = (one.metadata.labels.get(labels.REVISION) if one is not None else None for one in (old, new))
+        one = new or old
+        if before == after or one is None or (found := set_key(one)) is None or not self._children.has_revisions(found):
+            return
+        replica = replica_of(one.metadata)
+        name = names.revision_service(found.name, replica, after) if after and replica is not None else ""
+        if before or (name and self._cache.get(Service, Key(found.namespace, name)) is None):
+            self.wake_children(found)
+
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
+        if new is not None:
+            self._on_revision(old, new)
         if new is not None or old is None or (found := set_key(old)) is None:
             return
         if self._children.waits_for_pods(found):

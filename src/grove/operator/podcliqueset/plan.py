@@ -8,7 +8,7 @@ demand. Which replicas an update or a termination takes is said by the set's sta
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
@@ -31,6 +31,9 @@ from grove.operator.podcliqueset.rollout import next_replicas, with_progress_tim
 from grove.operator.podcliqueset.status import ObservedSet, set_status, with_features_condition
 from grove.operator.podgang.status import with_gang_conditions
 from grove.operator.shared.children import (
+    Revisions,
+    has_revision_services,
+    revisions_in_use,
     wanted_access,
     wanted_autoscalers,
     wanted_cliques,
@@ -92,12 +95,14 @@ class ObservedChildren:
     """What was read about the children of a set that are to be compared with what is wanted.
 
     `parts` are its Services, cliques and groups, `secrets` the names of its token Secrets that are there. Its pods,
-    which may be thousands, are asked for only where they count. `has_domains`: ComputeDomains are kept here.
+    which may be thousands, are asked for only where they count, and so are its PodCliques with those of groups.
+    `has_domains`: ComputeDomains are kept here.
     """
 
     parts: Sequence[Object]
     secrets: Collection[str]
     pods: Callable[[], Sequence[Pod]]
+    cliques: Callable[[], Sequence[PodClique]] = tuple
     has_domains: bool = False
 
 
@@ -107,17 +112,20 @@ class ChildrenPlan:
 
     `access_in_use`: the set has no start order any more and a pod from before still watches its parents. `kept_secrets`
     are not looked at: the token under its old name, while a pod still mounts it. ComputeDomains of `replicas_with_pods`
-    stay.
+    stay. `revisions` have a Service.
     """
 
     surplus: frozenset[int] = frozenset()
     access_in_use: bool = False
     kept_secrets: tuple[str, ...] = ()
     replicas_with_pods: frozenset[int] = frozenset()
+    revisions: Revisions = field(default_factory=dict)
 
     @property
     def kinds(self) -> dict[type[Object], ChildKind]:
-        return {kind: child for kind, child in CHILDREN.items() if not (self.access_in_use and kind in ACCESS)}
+        kinds = {kind: child for kind, child in CHILDREN.items() if not (self.access_in_use and kind in ACCESS)}
+        services = kinds[Service]._replace(wanted=lambda pcs: wanted_services(pcs, self.revisions))
+        return {**kinds, Service: services}
 
 
 def plan_set_children(pcs: PodCliqueSet, seen: ObservedChildren) -> ChildrenPlan:
@@ -125,7 +133,8 @@ def plan_set_children(pcs: PodCliqueSet, seen: ObservedChildren) -> ChildrenPlan
     name = pcs.metadata.name
     token, old_token = names.token_secret(name), names.legacy_token_secret(name)
     may_close = token in seen.secrets and not has_start_order(pcs)
-    pods = seen.pods() if may_close or old_token in seen.secrets or seen.has_domains else ()
+    by_revision = has_revision_services(pcs)
+    pods = seen.pods() if may_close or old_token in seen.secrets or seen.has_domains or by_revision else ()
     keeps_old = old_token in seen.secrets and any(mounts_secret(pod, old_token) for pod in pods)
     surplus = (
         replica for one in seen.parts
@@ -139,6 +148,7 @@ def plan_set_children(pcs: PodCliqueSet, seen: ObservedChildren) -> ChildrenPlan
         access_in_use=may_close and any(mounts_token(pod, name) for pod in pods),
         kept_secrets=(old_token,) if keeps_old else (),
         replicas_with_pods=frozenset(replica for replica in in_use if replica is not None),
+        revisions=revisions_in_use(pcs, seen.cliques(), pods) if by_revision else {},
     )
 
 

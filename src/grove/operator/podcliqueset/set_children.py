@@ -19,6 +19,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.errors import KubeError
 from grove.operator.podcliqueset.compute_domain_writer import ComputeDomain, ComputeDomains
 from grove.operator.podcliqueset.plan import CHILDREN, ChildKind, ChildrenPlan, ObservedChildren
+from grove.operator.shared.children import has_revision_services
 from grove.operator.shared.claims import all_sharing, set_claims
 from grove.operator.shared.cluster.children_writer import Changes, Taken
 from grove.operator.shared.cluster.deps import Deps
@@ -52,6 +53,7 @@ class SetChildren:
             [one for kind in (Service, PodClique, PodCliqueScalingGroup) for one in self._cache.owned(kind, by=uid)],
             [one for one in secrets if self._cache.get(Secret, Key(namespace, one)) is not None],
             lambda: self._cache.by_index(Pod, SET, pcs.key),
+            lambda: self._cache.by_index(PodClique, SET, pcs.key),
             self.domains.enabled,
         )
 
@@ -73,7 +75,10 @@ class SetChildren:
         if plan.surplus:
             await self._remove_replicas(pcs, plan.surplus)
         async with asyncio.TaskGroup() as group:
-            tasks = {kind: group.create_task(self._sync(pcs, kind, child)) for kind, child in kinds.items()}
+            tasks = {
+                kind: group.create_task(self._sync(pcs, kind, child, also=plan.revisions if kind is Service else None))
+                for kind, child in kinds.items()
+            }
             for kind, child in of_account.items():
                 without = plan.kept_secrets if kind is Secret else ()
                 work = self._sync_for_account(pcs, kind, child, without, after=tasks[ServiceAccount])
@@ -88,9 +93,12 @@ class SetChildren:
         return list(done.values())
 
     def waits_for_pods(self, pcs: Key) -> bool:
-        """Whether the last pod of a replica that goes lets its ComputeDomains go, or the last with a start order its
-        token."""
-        return self.domains.enabled or pcs in self._access_in_use
+        """Whether the end of a pod may be that of a child of the set: a ComputeDomain, its token, a Service."""
+        return self.domains.enabled or pcs in self._access_in_use or self.has_revisions(pcs)
+
+    def has_revisions(self, pcs: Key) -> bool:
+        found = self._cache.get(PodCliqueSet, pcs)
+        return found is not None and has_revision_services(found)
 
     async def _remove_replicas(self, pcs: PodCliqueSet, replicas: Collection[int]) -> None:
         gone: dict[type[Object], list[str]] = {}
@@ -102,9 +110,10 @@ class SetChildren:
 
     async def _sync(
         self, pcs: PodCliqueSet, kind: type[Object], child: ChildKind, without: tuple[str, ...] = (),
-        *, is_foreign: bool = False,
+        *, also: object = None,
     ) -> Changes:  # fmt: skip
-        version = (pcs.metadata.generation, pcs.metadata.annotations, pcs.status.revisions, is_foreign)
+        """`also` is what the wanted children are made from beside the set."""
+        version = (pcs.metadata.generation, pcs.metadata.annotations, pcs.status.revisions, also)
         return await self._deps.children.sync(
             kind, pcs, lambda: child.wanted(pcs), version=version, code=child.code, without=without
         )
@@ -121,7 +130,7 @@ class SetChildren:
             if not is_foreign:
                 return Changes()  # the account is made later; that brings us back
             child = child._replace(wanted=lambda _pcs: [])  # what an earlier version gave the account goes
-        return await self._sync(pcs, kind, child, without, is_foreign=is_foreign)
+        return await self._sync(pcs, kind, child, without, also=is_foreign)
 
     async def _sync_autoscalers(self, pcs: PodCliqueSet, child: ChildKind) -> Changes:
         try:

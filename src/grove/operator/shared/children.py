@@ -7,12 +7,13 @@ created, and `grove.operator.shared.diff` leaves the live value alone afterwards
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import structs
 
 from grove.api import env, labels, labelsets, names
-from grove.api.core import HorizontalPodAutoscaler, Role, RoleBinding, Secret, Service, ServiceAccount
+from grove.api.core import HorizontalPodAutoscaler, Pod, Role, RoleBinding, Secret, Service, ServiceAccount
 from grove.api.hashes import (
     Reading,
     find_earlier_reading,
@@ -95,24 +96,44 @@ def earlier_priority(pcs: PodCliqueSet, gangs: Iterable[PodGang]) -> str | None:
     return None
 
 
-def wanted_services(pcs: PodCliqueSet) -> list[Json]:
-    """One headless Service a replica, by which its pods find each other."""
-    config = pcs.spec.template.headless_service_config
-    return [
-        _child(
-            Service,
-            pcs,
-            names.headless_service(pcs.metadata.name, replica),
-            labels.HEADLESS_SERVICE,
-            replica=replica,
-            spec={
-                "clusterIP": "None",
-                "publishNotReadyAddresses": True if config is None else config.publish_not_ready_addresses,
-                "selector": labelsets.service_selector(pcs.metadata.name, replica),
-            },
-        )
-        for replica in range(pcs.spec.replicas)
+Revisions = Mapping[int, frozenset[str]]
+"""Revisions by replica of the set."""
+
+
+def wanted_services(pcs: PodCliqueSet, revisions: Revisions = MappingProxyType({})) -> list[Json]:
+    """One headless Service a replica, by which its pods find each other, and one for each of these revisions."""
+    name, replicas = pcs.metadata.name, range(pcs.spec.replicas)
+    plain = [_service(pcs, replica, names.headless_service(name, replica), {}) for replica in replicas]
+    return plain + [
+        _service(pcs, replica, names.revision_service(name, replica, one), {labels.REVISION: one})
+        for replica in replicas
+        for one in sorted(revisions.get(replica, ()))
     ]
+
+
+def _service(pcs: PodCliqueSet, replica: int, name: str, also: Mapping[str, str]) -> Json:
+    config = pcs.spec.template.headless_service_config
+    spec = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True if config is None else config.publish_not_ready_addresses,
+        "selector": {**labelsets.service_selector(pcs.metadata.name, replica), **also},
+    }
+    return _child(Service, pcs, name, labels.HEADLESS_SERVICE, replica=replica, spec=spec)
+
+
+def has_revision_services(pcs: PodCliqueSet) -> bool:
+    config = pcs.spec.template.headless_service_config
+    return config is not None and config.per_revision is True
+
+
+def revisions_in_use(pcs: PodCliqueSet, cliques: Iterable[PodClique], pods: Iterable[Pod]) -> Revisions:
+    """The revisions that a replica has PodCliques or pods of; before it has any, those of its parts."""
+    found: dict[int, set[str]] = {}
+    for one in (*cliques, *pods):
+        if (replica := replica_of(one.metadata)) is not None and (own := one.metadata.labels.get(labels.REVISION)):
+            found.setdefault(replica, set()).add(own)
+    first = {wanted_revision(pcs, part) for part in pcs.spec.template.part_names}
+    return {replica: frozenset(found.get(replica, first)) for replica in range(pcs.spec.replicas)}
 
 
 def wanted_access(pcs: PodCliqueSet) -> list[Json]:
