@@ -102,8 +102,8 @@ class ObservedChildren:
     parts: Sequence[Object]
     secrets: Collection[str]
     pods: Callable[[], Sequence[Pod]]
-    cliques: Callable[[], Sequence[PodClique]] = tuple
     has_domains: bool = False
+    cliques: Callable[[], Sequence[PodClique]] = tuple
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,8 +53,8 @@ class SetChildren:
             [one for kind in (Service, PodClique, PodCliqueScalingGroup) for one in self._cache.owned(kind, by=uid)],
             [one for one in secrets if self._cache.get(Secret, Key(namespace, one)) is not None],
             lambda: self._cache.by_index(Pod, SET, pcs.key),
-            lambda: self._cache.by_index(PodClique, SET, pcs.key),
             self.domains.enabled,
+            lambda: self._cache.by_index(PodClique, SET, pcs.key),
         )
 
     async def sync(self, pcs: PodCliqueSet, plan: ChildrenPlan) -> list[Changes]:
