@@ -172,10 +172,10 @@ class WaitingQueue(msgspec.Struct):
         unit.parked = parked
         if parked:
             del self._awake[name]
-            self._parked.join(unit.ask, (unit.order, name))
+            self._parked.join(unit.ask, _place_of(unit, name))
         else:
             self._awake[name] = unit
-            self._parked.leave(unit.ask, (unit.order, name))
+            self._parked.leave(unit.ask, _place_of(unit, name))
 
     def park(self, name: str, now_s: float, ask: Hashable | None = None) -> None:
         """It was tried and found no place."""
@@ -251,7 +251,7 @@ class WaitingQueue(msgspec.Struct):
             return None
         name = helped.last[1]
         self._set_parked(name, self._waiting[name], False)
-        return helped.last
+        return self._waiting[name].order, name
 
     def refuse_alike(self, ask: Hashable) -> None:
         """A unit that asks for this found no place: neither would the others."""
@@ -284,6 +284,11 @@ class WaitingQueue(msgspec.Struct):
         """When the next unit's back-off ends; None when none will come by itself."""
         times = [unit.not_before_s for unit in self._awake.values() if unit.not_before_s > now_s]
         return min(times, default=None)
+
+
+def _place_of(unit: Waiting, name: str) -> tuple[Order, str]:
+    """Where a parked unit comes among those alike: they have one rank, but it may have changed since one was parked."""
+    return unit.order._replace(rank=()), name
 
 
 class Needed(NamedTuple):
