@@ -53,11 +53,12 @@ test: $(VENV)/dev ## everything that must hold: lint, unit, simulator, real cont
 unit: $(VENV)/dev ## the fast tests, in seconds
 	$(PYTEST) tests/unit -m "not soak" -q -n 2
 
-lint: $(VENV)/dev ## ruff, mypy --strict, import-linter
+lint: $(VENV)/dev ## ruff, mypy --strict, import-linter, plain words in pages
 	$(BIN)/ruff check src tests tools
 	$(BIN)/ruff format --check src tests tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/plain_words.py
 
 audit: $(VENV)/dev ## known vulnerabilities of the pinned wheels, as pip's index reports them
 	$(BIN)/python tools/audit.py

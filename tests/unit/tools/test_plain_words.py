@@ -1,0 +1,44 @@
+"""The language check finds what it should, and nothing in code, tables and links."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def words() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("plain_words", ROOT / "tools" / "plain_words.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        pytest.param("The operator deletes the pod.", [], id="a plain sentence"),
+        pytest.param("First line.\nNobody asked.", ["'Nobody' (personification)"], id="a person"),
+        pytest.param("Words " * 41 + ".", ["41 words"], id="a long sentence"),
+        pytest.param("Words " * 30 + ". " + "Words " * 30 + ".", [], id="two shorter sentences"),
+        pytest.param("The field `nobody` is empty.", [], id="code in a sentence"),
+        pytest.param("```\nnobody\n```", [], id="a block of code"),
+        pytest.param("1. x\n\n   ```sh\n   nobody\n   ```", [], id="a block of code in a list"),
+        pytest.param("| nobody | told |", [], id="a table"),
+        pytest.param("[page](nobody.md)", [], id="the target of a link"),
+    ],
+)
+def test_what_is_found(words: ModuleType, text: str, rules: list[str]) -> None:
+    assert [found.rule for found in words.check(Path("page.md"), text)] == rules
+
+
+def test_a_finding_names_its_line(words: ModuleType) -> None:
+    (found,) = words.check(Path("page.md"), "# Title\n\nA plain sentence.\n\nSomebody acts.")
+    assert found.line == 5
