@@ -23,7 +23,11 @@ class Block:
 
 
 def blocks(page: str) -> list[Block]:
-    found = _BLOCK.finditer((PAGES / f"{page}.md").read_text())
+    return blocks_of((PAGES / f"{page}.md").read_text())
+
+
+def blocks_of(text: str) -> list[Block]:
+    found = _BLOCK.finditer(text)
     return [Block(one["language"], one["word"] or "", textwrap.dedent(one["text"])) for one in found]
 
 
