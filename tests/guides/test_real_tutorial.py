@@ -13,7 +13,7 @@ from tests.support.guides import Block, blocks_of
 
 from grove.local.binaries import cache_root
 
-pytestmark = [pytest.mark.real, pytest.mark.waits]
+pytestmark = [pytest.mark.real, pytest.mark.soak]
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
