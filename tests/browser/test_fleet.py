@@ -73,8 +73,12 @@ async def test_every_state_of_a_node_has_a_look_and_a_word_of_its_own(opened: Op
         tab = await opened(url, owner, theme=theme)
         await tab.go("fleet")
         await tab.page.wait_for_selector("canvas[data-frame]")
-        await tab.page.wait_for_timeout(300)
-        seen = {node: await looks(tab, node) for node in small_fleet()["nodes"]}
+        seen: dict[str, str] = {}
+        for _ in range(100):  # the picture is moved into place over some frames
+            seen = {node: await looks(tab, node) for node in small_fleet()["nodes"]}
+            if len(set(seen.values())) == len(seen):
+                break
+            await tab.page.wait_for_timeout(100)
         assert len(set(seen.values())) == len(seen), "two states look the same"
         words = {
             "held": "held for a/big-0", "reserved": "8 reserved by kept", "broken": "4 broken",
