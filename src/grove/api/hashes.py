@@ -103,6 +103,11 @@ def set_generation_hash(pcs: PodCliqueSet) -> str:
     return hash_in_use(pcs.status.adopted_hashes, "", generation_hash(pcs.spec.template))
 
 
+def wanted_revision(pcs: PodCliqueSet, part: str) -> str:
+    """The revision of a standalone clique or of a scaling group, by its name in the set."""
+    return pcs.status.revisions.get(part) or pcs.status.current_generation_hash or set_generation_hash(pcs)
+
+
 def is_taken_up(pcs: PodCliqueSet) -> bool:
     """Whether the operator has seen a set as it is written now.
 

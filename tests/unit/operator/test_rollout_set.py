@@ -15,7 +15,13 @@ from tests.support.observed import NOW, clique_of, group_of, set_of, set_seen
 
 from grove.api import conditions as words
 from grove.api.meta import Json, find_condition
-from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus, PodCliqueSetUpdateProgress, ReplicaUpdate
+from grove.api.podcliqueset import (
+    PodCliqueSet,
+    PodCliqueSetStatus,
+    PodCliqueSetUpdateProgress,
+    ReplicaUpdate,
+    max_unavailable,
+)
 from grove.api.status import ReplicaRestart
 from grove.operator.podcliqueset.rollout import (
     ReplicaState,
@@ -27,7 +33,7 @@ from grove.operator.podcliqueset.rollout import (
     with_progress_time,
 )
 from grove.operator.shared.children import template_hashes
-from grove.operator.shared.rollout import concerned_replicas, is_chosen, max_unavailable
+from grove.operator.shared.rollout import concerned_replicas, is_chosen
 
 OLD, NEW, NEWER = "hash-a", "hash-b", "hash-c"
 

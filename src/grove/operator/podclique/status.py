@@ -31,17 +31,18 @@ from grove.api.conditions import (
     without_condition,
 )
 from grove.api.core import Pod
+from grove.api.hashes import wanted_revision
 from grove.api.meta import Conditions
 from grove.api.pod import PodHealth, pod_health
 from grove.api.podclique import PodClique, PodCliqueStatus
-from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podcliqueset import PodCliqueSet, is_coherent
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.words import many
 from grove.backends.base import Backend
 from grove.operator.shared.layout import Unit, floor
 from grove.operator.shared.outcome import Outcome, with_outcome
-from grove.operator.shared.rollout import has_template, is_coherent, is_open, wanted_revision
+from grove.operator.shared.rollout import has_template, is_open
 from grove.operator.shared.surge import DEFAULT_WAIT_S
 
 VANISHED_NODE_GRACE_S = 10.0

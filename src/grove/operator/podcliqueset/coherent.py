@@ -19,6 +19,7 @@ from datetime import datetime
 
 import msgspec
 
+from grove.api.hashes import wanted_revision
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import (
     PodCliqueSet,
@@ -30,7 +31,7 @@ from grove.api.podcliqueset import (
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podcliqueset.status import ObservedSet
 from grove.operator.shared.layout import floor, group_floor, group_names, living, standalone_names, unit_of
-from grove.operator.shared.rollout import has_template, is_open, is_paused, part_budget, wanted_revision
+from grove.operator.shared.rollout import has_template, is_open, is_paused, part_budget
 from grove.operator.shared.stepper import Part, next_slice
 
 

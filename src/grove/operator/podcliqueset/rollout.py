@@ -34,22 +34,21 @@ from grove.api.fields import natural
 from grove.api.hashes import generation_hash, generation_hashes
 from grove.api.meta import Json, is_true
 from grove.api.podclique import PodClique
-from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus, PodCliqueSetUpdateProgress, ReplicaUpdate
+from grove.api.podcliqueset import (
+    PodCliqueSet,
+    PodCliqueSetStatus,
+    PodCliqueSetUpdateProgress,
+    ReplicaUpdate,
+    is_coherent,
+    max_unavailable,
+    partition_of,
+)
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podcliqueset.coherent import in_scope, next_revisions_of_parts, next_scope, with_slices
 from grove.operator.podcliqueset.status import ObservedSet, SetReplica, set_replicas
 from grove.operator.shared.diff import child_metadata
 from grove.operator.shared.layout import min_pods, standalone_names
-from grove.operator.shared.rollout import (
-    is_coherent,
-    is_open,
-    is_paused,
-    is_rolling,
-    max_unavailable,
-    partition_of,
-    replica_incarnation,
-    restarts_within,
-)
+from grove.operator.shared.rollout import is_open, is_paused, is_rolling, replica_incarnation, restarts_within
 from grove.operator.shared.stepper import Budget, Unit, next_step
 
 

@@ -26,6 +26,7 @@ from grove.api.podcliqueset import (
     PodCliqueSetUpdateProgress,
     PodGangStatusEntry,
     ScalingGroupConfig,
+    partition_of,
 )
 from grove.api.podgang import PENDING, PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
@@ -40,7 +41,7 @@ from grove.operator.shared.layout import (
     set_scale_selector,
     standalone_names,
 )
-from grove.operator.shared.rollout import is_open, partition_of
+from grove.operator.shared.rollout import is_open
 from grove.operator.shared.termination import Moment, as_written
 from grove.operator.topology.levels import with_levels_condition
 

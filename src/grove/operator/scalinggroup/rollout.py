@@ -15,6 +15,7 @@ from datetime import datetime
 
 import msgspec
 
+from grove.api.podcliqueset import is_coherent, partition_of
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupUpdateProgress, ReplicasSelectedToUpdate
 from grove.operator.podclique.status import has_hashes
 from grove.operator.scalinggroup.status import GroupReplica, ObservedGroup, group_replicas, is_outdated
@@ -23,11 +24,9 @@ from grove.operator.shared.rollout import (
     ALL,
     group_replica_incarnation,
     is_chosen,
-    is_coherent,
     is_open,
     is_rolling,
     part_budget,
-    partition_of,
     restarts_within,
     was_taken,
     with_restart,

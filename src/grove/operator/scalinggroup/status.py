@@ -22,9 +22,10 @@ from grove.api.conditions import (
     with_condition,
     without_condition,
 )
+from grove.api.hashes import wanted_revision
 from grove.api.meta import Conditions, find_condition, is_true
 from grove.api.podclique import PodClique
-from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig
+from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig, is_coherent
 from grove.api.scalinggroup import (
     PodCliqueScalingGroup,
     PodCliqueScalingGroupStatus,
@@ -41,13 +42,7 @@ from grove.operator.shared.layout import (
     member_units,
     no_pods,
 )
-from grove.operator.shared.rollout import (
-    group_replica_incarnation,
-    has_template,
-    is_coherent,
-    is_open,
-    wanted_revision,
-)
+from grove.operator.shared.rollout import group_replica_incarnation, has_template, is_open
 from grove.operator.shared.surge import DEFAULT_WAIT_S
 from grove.operator.shared.termination import Moment, as_written
 

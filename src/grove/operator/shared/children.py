@@ -21,6 +21,7 @@ from grove.api.hashes import (
     hash_in_use,
     is_own,
     pod_template_hash,
+    wanted_revision,
 )
 from grove.api.meta import Json, Object
 from grove.api.patch import to_json
@@ -40,7 +41,6 @@ from grove.operator.shared.layout import (
     replica_of,
     standalone_units,
 )
-from grove.operator.shared.rollout import wanted_revision
 from grove.operator.shared.startup import has_start_order, parents
 
 

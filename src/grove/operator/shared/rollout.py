@@ -27,16 +27,16 @@ import msgspec
 from grove.api import labels
 from grove.api.core import Pod
 from grove.api.fields import natural
-from grove.api.hashes import set_generation_hash
 from grove.api.podclique import PodClique, PodCliqueStatus, PodCliqueUpdateProgress
 from grove.api.podcliqueset import (
-    COHERENT,
     IF_POSSIBLE,
     ON_DELETE,
     PodCliqueSet,
     PodCliqueSetUpdateProgress,
     RollingUpdate,
     UpdateSlice,
+    is_coherent,
+    part_max_unavailable,
 )
 from grove.api.scalinggroup import (
     PodCliqueScalingGroup,
@@ -74,19 +74,6 @@ def is_paused(pcs: PodCliqueSet) -> bool:
     return pcs.metadata.annotations.get(labels.ROLLOUT_PAUSED, "").lower() == "true"
 
 
-def max_unavailable(pcs: PodCliqueSet) -> int:
-    """Units of one level that an update may have down at a time."""
-    strategy = pcs.spec.update_strategy
-    said = (strategy.rolling_update, strategy.rolling_recreate) if strategy is not None else ()
-    return next((max(1, one.max_unavailable) for one in said if one is not None and one.max_unavailable), 1)
-
-
-def is_coherent(pcs: PodCliqueSet) -> bool:
-    """Whether all parts that changed in one edit move together, in slices."""
-    strategy = pcs.spec.update_strategy
-    return strategy is not None and strategy.type == COHERENT
-
-
 def part_budget(
     pcs: PodCliqueSet,
     replica: int,
@@ -101,16 +88,16 @@ def part_budget(
     A coherent update takes whole slices, so `minimum` bounds only what is down at a time. `first` is the lowest index
     of a surge unit, and `wait_s` the time that the scheduler has to place one.
     """
-    most = own.max_unavailable if own is not None else None
+    most = part_max_unavailable(pcs, own, minimum)
     surge = SurgeBudget(own.max_surge or 0 if own is not None else 0, first, wait_s)
     if not is_coherent(pcs):
-        return Budget(most or max_unavailable(pcs), minimum, 0, is_paused(pcs), surge)
+        return Budget(most, minimum, 0, is_paused(pcs), surge)
     slice_ = _slice(pcs, replica)
     kept = ALL if slice_ is None else next((one.keep for one in slice_.parts if one.name == part), 0)
     held = slice_ is not None and bool(slice_.waits_for_surge)
     if slice_ is not None and held:
         surge = replace(surge, slice=slice_.number)
-    return Budget(most or max(1, minimum), 0, kept, is_paused(pcs), surge, held)
+    return Budget(most, 0, kept, is_paused(pcs), surge, held)
 
 
 ALL = 1_000_000
@@ -122,15 +109,6 @@ def _slice(pcs: PodCliqueSet, replica: int) -> UpdateSlice | None:
     progress = pcs.status.update_progress
     entries = progress.currently_updating if progress is not None else ()
     return next((one.slice for one in entries if one.replica_index == replica), None)
-
-
-def partition_of(own: RollingUpdate | None) -> int:
-    return own.partition or 0 if own is not None else 0
-
-
-def wanted_revision(pcs: PodCliqueSet, part: str) -> str:
-    """The revision of a standalone clique or of a scaling group, by its name in the set."""
-    return pcs.status.revisions.get(part) or pcs.status.current_generation_hash or set_generation_hash(pcs)
 
 
 def is_chosen(pcs: PodCliqueSet, replica: int) -> bool:
