@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -224,6 +225,14 @@ class Unanswered(click.ClickException):
     def __init__(self, message: str, faults: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.faults = tuple(faults)
+
+
+def confirm(change: str, question: str) -> None:
+    """Names a change and asks whether to make it. Without a terminal the user must say --yes."""
+    if not sys.stdin.isatty():
+        raise Unanswered(f"{change}; --yes does it without asking")
+    click.echo(change)
+    click.confirm(question, abort=True)
 
 
 def show(found: Answer, output: str = "") -> int:

@@ -48,6 +48,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "rollout": ("kubectl grove rollout status chat", "kubectl grove rollout undo chat --to-revision 3"),
     "rollout history": ("kubectl grove rollout history chat", "kubectl grove rollout history chat --revision 2"),
     "rollout pause": ("kubectl grove rollout pause chat",),
+    "rollout promote": ("kubectl grove rollout promote chat --to 1", "kubectl grove rollout promote chat/decode --yes"),
     "rollout restart": ("kubectl grove rollout restart chat",),
     "rollout resume": ("kubectl grove rollout resume chat",),
     "rollout status": ("kubectl grove rollout status chat", "kubectl grove rollout status chat -w"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from grove.api.words import many
-from grove.cli.access import Answer, Options, Unanswered, asked_once, cluster_command, complete_sets, show
+from grove.cli.access import Answer, Options, Unanswered, asked_once, cluster_command, complete_sets, confirm, show
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -64,15 +64,11 @@ async def asked_for(client: Client, namespace: str, target: str) -> Subject:
 
 
 def _confirm(asked: Subject) -> None:
-    import sys
-
-    if not sys.stdin.isatty():
-        raise Unanswered(
-            f"restart of {asked.name} deletes {many(len(asked.pods), 'pod')}; --yes does it without asking"
-        )
     serving = sum(pod.is_ready for pod in asked.pods)
-    click.echo(f"{asked.name}: {many(len(asked.pods), 'pod')}, {serving} of them ready")
-    click.confirm("delete them, so that the operator creates them anew?", abort=True)
+    confirm(
+        f"restart of {asked.name} deletes {many(len(asked.pods), 'pod')}, {serving} of them ready",
+        "delete them, so that the operator creates them anew?",
+    )
 
 
 async def restart_answer(client: Client, asked: Subject, *, dry_run: bool = False) -> Answer:

@@ -1,4 +1,4 @@
-"""`rollout`: how an update of a set goes, and its earlier templates; pause, resume, undo and restart write."""
+"""`rollout`: how an update of a set goes, and its earlier templates; pause, resume, undo, promote and restart write."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from grove.cli.access import (
     Options,
     Unanswered,
     answer,
+    asked_once,
     cluster_command,
     complete_sets,
     object_name,
@@ -50,6 +51,7 @@ SHORT = {
     "status": "What is old and new, which replica is down, and why.",
     "history": "The templates that are kept, newest last.",
     "undo": "Go back to an earlier template (writes).",
+    "promote": "Lower a partition: held units get the new template (writes).",
     "pause": "Let an update take nothing further down (writes).",
     "resume": "Let a paused update go on (writes).",
     "restart": "Replace every pod as an update would (writes).",
@@ -72,6 +74,8 @@ _DRY = click.option("--dry-run", is_flag=True, help="Ask the API server whether 
 def status(options: Options, pcs: str, watch: bool) -> int:
     """What is old and new, which replica is down, since when, and what it waits for.
 
+    Also the share of each revision, partitions, budgets, the slices of a coherent update, and surge units.
+
     Exit codes: 0 every pod is up to date, 3 the update goes on or is paused.
     """
     from datetime import UTC, datetime
@@ -92,9 +96,9 @@ async def status_answer(client: Client, namespace: str, name: str, now: datetime
 
 
 def _status_of(seen: Seen, processes: Processes, now: datetime) -> Answer:
-    from grove.show.rollouts import DONE, painted, rollout_of
+    from grove.show.rollouts import DONE, painted, whole_rollout_of
 
-    found = rollout_of(seen, seen.sets[0], now)
+    found = whole_rollout_of(seen, seen.sets[0], now)
     name, code = seen.sets[0].metadata.name, RUNNING if found.state == DONE else WAITING
     return Answer(found, lambda width: painted(name, found, processes.operator, width), code)
 
@@ -214,7 +218,7 @@ async def _kept(client: Client, namespace: str, name: str) -> tuple[Any, list[Co
     return pcs, sorted(owned, key=lambda one: one.revision)
 
 
-def _refuse_translated(pcs: PodCliqueSet) -> None:
+def refuse_translated(pcs: PodCliqueSet) -> None:
     """A set that is kept for an object of another API has that object's template; another would not last."""
     from grove.api.labels import TRANSLATED_FROM, TRANSLATED_NAME
 
@@ -250,7 +254,7 @@ async def undo_answer(
     from grove.show.rollouts import is_paused
 
     pcs, kept = await _kept(client, namespace, name)
-    _refuse_translated(pcs)
+    refuse_translated(pcs)
     current = generation_hashes(pcs)
     earlier = [one for one in kept if one.metadata.labels.get(labels.GENERATION_HASH) not in current]
     if to_revision is None and not earlier:
@@ -260,13 +264,15 @@ async def undo_answer(
     if target not in earlier:
         said = f"{name} is at revision {target.revision} already"
     else:
-        await _changed(client, namespace, name, lambda raw: restored(raw, target.kept), dry_run=dry_run)
+        await write_change(client, namespace, name, lambda raw: restored(raw, target.kept), dry_run=dry_run)
         if is_paused(pcs):
             said += f". Updates of {name} are paused: kubectl grove rollout resume {name} lets it go on"
-    return _said({"name": name, "revision": target.revision, "dryRun": dry_run}, said, dry_run)
+    return sentence_answer({"name": name, "revision": target.revision, "dryRun": dry_run}, said, dry_run)
 
 
-async def _changed(client: Client, namespace: str, name: str, change: Callable[[Json], Json], *, dry_run: bool) -> None:
+async def write_change(
+    client: Client, namespace: str, name: str, change: Callable[[Json], Json], *, dry_run: bool
+) -> None:
     """Makes a change that holds for the version it was made from; the operator writes the status meanwhile."""
     from grove.api.podcliqueset import PodCliqueSet
     from grove.kube.errors import Conflict
@@ -295,6 +301,22 @@ def restored(raw: Json, data: Json) -> Json:
         cliques.append({**changed, "spec": {**clique["spec"], "podSpec": one["podSpec"]}})
     template: Json = {"cliques": cliques, "priorityClassName": data.get("priorityClassName") or None}
     return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]}, "spec": {"template": template}}
+
+
+@_command("promote")
+@click.argument("target", metavar="PCS[/GROUP]", shell_complete=complete_sets)
+@click.option("--to", type=click.IntRange(0), default=0, show_default=True, help="The new partition.")
+@_DRY
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@cluster_command()
+def promote(options: Options, target: str, to: int, dry_run: bool, yes: bool) -> int:
+    """Lower the partition of a set or of a scaling group: the units that it held back get the new template. Writes."""
+    from grove.cli.promote import asked_for, confirm_promotion, promote_answer
+
+    found = asked_once(options, lambda client, namespace: asked_for(client, namespace, object_name(target), to))
+    if not (yes or dry_run):
+        confirm_promotion(found)
+    return answer(options, lambda client, namespace: promote_answer(client, namespace, found, dry_run=dry_run))
 
 
 @_command("pause")
@@ -330,10 +352,10 @@ async def pause_answer(client: Client, namespace: str, name: str, *, paused: boo
     state, name = "are paused" if paused else "go on", pcs.metadata.name
     if is_paused(pcs) == paused:
         was = "are paused already" if paused else "are not paused"
-        return _said({"name": name, "paused": paused}, f"updates of {name} {was}", False)
+        return sentence_answer({"name": name, "paused": paused}, f"updates of {name} {was}", False)
     patch = {"metadata": {"annotations": {labels.ROLLOUT_PAUSED: "true" if paused else None}}}
     await client.patch(PodCliqueSet, name, patch, namespace, dry_run=dry_run)
-    return _said({"name": name, "paused": paused}, f"updates of {name} {state} now", dry_run)
+    return sentence_answer({"name": name, "paused": paused}, f"updates of {name} {state} now", dry_run)
 
 
 @_command("restart")
@@ -356,7 +378,7 @@ async def restart_answer(client: Client, namespace: str, name: str, now: datetim
     from grove.api.meta import rfc3339
 
     pcs, _ = await _kept(client, namespace, name)  # a wrong name is told with those there are
-    _refuse_translated(pcs)
+    refuse_translated(pcs)
     mark = {labels.RESTARTED_AT: rfc3339(now)}
 
     def marked(raw: Json) -> Json:
@@ -365,11 +387,11 @@ async def restart_answer(client: Client, namespace: str, name: str, now: datetim
         version = {"resourceVersion": raw["metadata"]["resourceVersion"]}
         return {"metadata": version, "spec": {"template": {"cliques": cliques}}}
 
-    await _changed(client, namespace, name, marked, dry_run=dry_run)
-    return _said({"name": name}, f"the pods of {name} will be replaced, one unit after the other", dry_run)
+    await write_change(client, namespace, name, marked, dry_run=dry_run)
+    return sentence_answer({"name": name}, f"the pods of {name} will be replaced, one unit after the other", dry_run)
 
 
-def _said(data: dict[str, Any], text: str, dry_run: bool) -> Answer:
+def sentence_answer(data: Any, text: str, dry_run: bool) -> Answer:
     from rich.text import Text
 
     return Answer(data, lambda width: Text(f"{text} (dry run)" if dry_run else text))

@@ -6,7 +6,7 @@ Pure: from what was read to values; `rollout status` prints them, `status` and `
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from rich.console import Group, RenderableType
@@ -15,12 +15,13 @@ from rich.text import Text
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.core import Pod
-from grove.api.hashes import hash_in_use, is_taken_up, pod_template_hash
+from grove.api.hashes import is_taken_up
 from grove.api.meta import Json, is_true
 from grove.api.podcliqueset import ON_DELETE, CliqueTemplate, PodCliqueSet
 from grove.api.words import many
 from grove.show.columns import table
 from grove.show.processes import Process
+from grove.show.revisions import Parts, lines_of, parts_of, wanted_hashes
 from grove.show.seen import Seen
 from grove.show.words import age
 
@@ -65,6 +66,9 @@ class Rollout:
     sentence: str = ""
     paused: bool = False
     """The set is paused, also while no update is under way."""
+    parts: Parts = field(default_factory=Parts)
+    lines: tuple[str, ...] = ()
+    """What `parts` says, in words; both only where one set is asked about."""
 
     @property
     def updated(self) -> int:
@@ -107,6 +111,13 @@ def rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:
     return replace(found, sentence=said, paused=is_paused(pcs))
 
 
+def whole_rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:
+    """With its revisions, budgets, slices and surge units."""
+    found = rollout_of(seen, pcs, now)
+    parts = parts_of(seen, pcs, is_open=found.state != DONE)
+    return replace(found, parts=parts, lines=lines_of(parts, now))
+
+
 def _taken_up(pcs: PodCliqueSet) -> bool:
     """Whether the operator has seen the set as it is written now; until then nothing says that an update is on."""
     return pcs.status.observed_generation is None or is_taken_up(pcs)
@@ -140,9 +151,9 @@ def _roles(seen: Seen, pcs: PodCliqueSet) -> Iterable[Role]:
         role = _template_of(clique.metadata.name, clique.metadata.labels, pcs)
         pods = seen.pods_of_clique.get(clique.metadata.key, ())
         by_role.setdefault(role, []).extend(pod for pod in pods if not pod.metadata.is_deleting)
+    hashes = wanted_hashes(pcs)
     for one in template.cliques:
-        own = pod_template_hash(one, template.priority_class_name)
-        wanted = hash_in_use(pcs.status.adopted_hashes, one.name, own)
+        wanted = hashes[one.name]
         pods = by_role.get(one.name, [])
         old = [pod for pod in pods if pod.metadata.labels.get(labels.POD_TEMPLATE_HASH) != wanted]
         image = _image(one.spec.pod_spec)
@@ -200,7 +211,10 @@ def _waits_for(seen: Seen, cliques: Iterable) -> str:  # type: ignore[type-arg]
 
 
 def painted(name: str, one: Rollout, operator: Process, width: int) -> RenderableType:
-    """The sentence, then each role with its images and hashes, old and new, and what is down; a dead operator first."""
+    """The sentence, what is down, the parts of the update, then each role with its images and hashes, old and new.
+
+    If the operator is down, that comes first.
+    """
     style = {DONE: "green", PAUSED: "cyan", UPDATING: "cyan"}[one.state]
     head = Text().append(f"{name}: ", style="bold").append(one.sentence, style=style)
     rows: list[tuple[str, ...]] = []
@@ -216,4 +230,5 @@ def painted(name: str, one: Rollout, operator: Process, width: int) -> Renderabl
         for down in one.down[IN_SENTENCE:]
     ]
     first = [Text(operator.sentence, style="bold red")] if operator.is_down else []
-    return Group(*first, head, *lines, table(titles, rows, width))
+    more = [Text(line, style="dim") for line in one.lines]
+    return Group(*first, head, *lines, *more, table(titles, rows, width))

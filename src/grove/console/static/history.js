@@ -84,6 +84,7 @@ export function rollout(found) {
   const roles = found.roles ?? [];
   return [
     h("p", { class: "dim" }, found.sentence || (roles.length ? "every pod is up to date" : "no pods")),
+    (found.lines ?? []).map((line) => h("p", { class: "dim" }, line)),
     h("div", { class: "rollout" }, roles.map((role) => [
       h("b", {}, role.clique),
       role.pods > 80 ? bar(role.updated, role.pods, `${role.updated} of ${role.pods} up to date`)

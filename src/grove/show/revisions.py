@@ -1,0 +1,240 @@
+"""The parts of an update: the revisions that pods have, budgets, partitions, slices, surge units, and who moves next.
+
+Pure: `rollout status` prints the lines, `rollout promote` names the units that a lower partition releases.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from grove.api import labels
+from grove.api.hashes import hash_in_use, pod_template_hash, wanted_revision
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import ON_DELETE, PodCliqueSet, max_unavailable, part_max_unavailable, partition_of
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.words import many
+from grove.show.seen import Seen
+from grove.show.words import age, counted
+
+NO_REVISION = "without a revision"
+"""Pods that an operator without revisions made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The pods of one revision. `outdated` pods belong to a part whose revision is another one now."""
+
+    revision: str
+    pods: int
+    outdated: int
+    percent: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartBudget:
+    """What an update may do to the replicas of the set (`part` is empty), to a scaling group or to a clique."""
+
+    part: str
+    max_unavailable: int
+    max_surge: int = 0
+    partition: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The slice of a coherent update that a replica of the set has now."""
+
+    replica: str
+    number: int
+    units: dict[str, int]
+    waits_for_surge: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Surge:
+    """Units of a PodClique or a scaling group beyond its replicas."""
+
+    name: str
+    indexes: tuple[int, ...]
+    ready: int
+    waiting_since: datetime | None = None
+    not_placed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    revisions: tuple[Share, ...] = ()
+    budgets: tuple[PartBudget, ...] = ()
+    slices: tuple[Slice, ...] = ()
+    surges: tuple[Surge, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a PodClique is in its set. `group` is empty and `copy` is -1 outside every scaling group."""
+
+    replica: int
+    group: str
+    copy: int
+    clique: str
+
+    @property
+    def part(self) -> str:
+        return self.group or self.clique
+
+
+def place_of(clique: PodClique, pcs: PodCliqueSet) -> Place:
+    own, name = clique.metadata.labels, clique.metadata.name
+    replica = _number(own.get(labels.REPLICA_INDEX))
+    prefix = f"{pcs.metadata.name}-{replica}-"
+    fqn = own.get(labels.SCALING_GROUP, "")
+    if not fqn:
+        return Place(replica, "", -1, name.removeprefix(prefix))
+    copy = _number(own.get(labels.SCALING_GROUP_REPLICA_INDEX))
+    return Place(replica, fqn.removeprefix(prefix), copy, name.removeprefix(f"{fqn}-{copy}-"))
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() else 0
+
+
+def wanted_hashes(pcs: PodCliqueSet) -> dict[str, str]:
+    """The hash that up-to-date pods of each clique template have."""
+    template = pcs.spec.template
+    own = {one.name: pod_template_hash(one, template.priority_class_name) for one in template.cliques}
+    return {name: hash_in_use(pcs.status.adopted_hashes, name, hash_) for name, hash_ in own.items()}
+
+
+def parts_of(seen: Seen, pcs: PodCliqueSet, *, is_open: bool) -> Parts:
+    """Slices and surge units only while an update is open; budgets only if Grove replaces pods by itself."""
+    strategy = pcs.spec.update_strategy
+    budgets = () if strategy is not None and strategy.type == ON_DELETE else tuple(_budgets(pcs))
+    if not is_open:
+        return Parts(_shares(seen, pcs), budgets)
+    return Parts(_shares(seen, pcs), budgets, tuple(_slices(pcs)), tuple(_surges(seen, pcs)))
+
+
+def _shares(seen: Seen, pcs: PodCliqueSet) -> tuple[Share, ...]:
+    """The newest revision first, the others by their number of pods."""
+    hashes = wanted_hashes(pcs)
+    pods: defaultdict[str, int] = defaultdict(int)
+    old: defaultdict[str, int] = defaultdict(int)
+    for clique in seen.of_set(seen.cliques, pcs):
+        place = place_of(clique, pcs)
+        for pod in seen.pods_of_clique.get(clique.metadata.key, ()):
+            if not pod.metadata.is_deleting:
+                revision = pod.metadata.labels.get(labels.REVISION, "")
+                pods[revision] += 1
+                old[revision] += _is_outdated(pod.metadata.labels, place, pcs, hashes)
+    whole = sum(pods.values())
+    newest = pcs.status.current_generation_hash
+    order = sorted(pods, key=lambda one: (one != newest, -pods[one], one))
+    return tuple(Share(one, pods[one], old[one], round(100 * pods[one] / whole)) for one in order)
+
+
+def _is_outdated(own: Mapping[str, str], place: Place, pcs: PodCliqueSet, hashes: Mapping[str, str]) -> bool:
+    """By the labels of a pod or of a PodClique; an object without a revision is judged by its template alone."""
+    revision = wanted_revision(pcs, place.part)
+    return (
+        own.get(labels.POD_TEMPLATE_HASH) != hashes.get(place.clique) or own.get(labels.REVISION, revision) != revision
+    )
+
+
+def _budgets(pcs: PodCliqueSet) -> Iterator[PartBudget]:
+    strategy, template = pcs.spec.update_strategy, pcs.spec.template
+    yield PartBudget("", max_unavailable(pcs), 0, partition_of(strategy.rolling_update if strategy else None))
+    minimums = [(one.name, one.rolling_update, one.spec.floor) for one in template.standalone_cliques]
+    minimums += [(one.name, one.rolling_update, one.min_available) for one in template.pod_clique_scaling_groups]
+    for name, own, minimum in minimums:
+        surge = own.max_surge or 0 if own is not None else 0
+        yield PartBudget(name, part_max_unavailable(pcs, own, minimum), surge, partition_of(own))
+
+
+def _slices(pcs: PodCliqueSet) -> Iterator[Slice]:
+    progress = pcs.status.update_progress
+    for one in progress.currently_updating if progress is not None else ():
+        if one.slice is not None and one.update_ended_at is None:
+            units = {part.name: part.units for part in one.slice.parts}
+            name = f"{pcs.metadata.name}-{one.replica_index}"
+            yield Slice(name, one.slice.number, units, bool(one.slice.waits_for_surge))
+
+
+def _surges(seen: Seen, pcs: PodCliqueSet) -> Iterator[Surge]:
+    parts: list[PodCliqueScalingGroup | PodClique] = [*seen.of_set(seen.groups, pcs), *seen.of_set(seen.cliques, pcs)]
+    for one in parts:
+        progress = one.status.update_progress
+        surge = progress.surge if progress is not None and progress.update_ended_at is None else None
+        if surge is not None and (surge.indexes or surge.not_placed):
+            yield Surge(one.metadata.name, surge.indexes, surge.ready, surge.waiting_since, bool(surge.not_placed))
+
+
+def lines_of(parts: Parts, now: datetime) -> tuple[str, ...]:
+    """One short line each: revisions, partitions, budgets, slices, surge units."""
+    whole = sum(one.pods for one in parts.revisions)
+    lines = [_share_line(one, whole) for one in parts.revisions]
+    for budget in parts.budgets:
+        if budget.partition:
+            of = f"of {budget.part}" if budget.part else "of the set"
+            lines.append(f"partition {budget.partition}: replicas {of} below {budget.partition} keep the old revision")
+    if parts.budgets:
+        lines.append(f"budgets: {'; '.join(_budget_text(one) for one in parts.budgets)}")
+    lines += [_slice_line(one) for one in parts.slices]
+    return (*lines, *(_surge_line(one, now) for one in parts.surges))
+
+
+def _share_line(one: Share, whole: int) -> str:
+    name = f"revision {one.revision}" if one.revision else NO_REVISION
+    outdated = f", {one.outdated} outdated" if one.outdated else ""
+    return f"{name}: {one.pods} of {many(whole, 'pod')} ({one.percent} %){outdated}"
+
+
+def _budget_text(one: PartBudget) -> str:
+    surge = f", maxSurge {one.max_surge}" if one.max_surge else ""
+    return f"{one.part or 'set'} maxUnavailable {one.max_unavailable}{surge}"
+
+
+def _slice_line(one: Slice) -> str:
+    units = ", ".join(f"{part} {count}" for part, count in one.units.items())
+    waits = "; it waits for surge units" if one.waits_for_surge else ""
+    return f"{one.replica}: slice {one.number} ({units}){waits}"
+
+
+def _surge_line(one: Surge, now: datetime) -> str:
+    indexes = ", ".join(str(index) for index in one.indexes)
+    text = f"{len(one.indexes)} ({indexes}), {one.ready} ready" if one.indexes else "none"
+    if one.waiting_since is not None:
+        text += f"; no place since {age(one.waiting_since, now)}"
+    if one.not_placed:
+        text += "; the scheduler did not place all of them in time"
+    return f"surge units of {one.name}: {text}"
+
+
+def released_units(seen: Seen, pcs: PodCliqueSet, group: str, before: int, after: int) -> tuple[str, ...]:
+    """Outdated replicas of the set, or of a group, that a partition of `before` holds and one of `after` does not.
+
+    A replica of a group stays where the partition of the set holds its replica of the set.
+    """
+    strategy, hashes = pcs.spec.update_strategy, wanted_hashes(pcs)
+    of_set = partition_of(strategy.rolling_update if strategy else None) if group else 0
+    groups = {one.name: partition_of(one.rolling_update) for one in pcs.spec.template.pod_clique_scaling_groups}
+    found: set[str] = set()
+    for clique in seen.of_set(seen.cliques, pcs):
+        place = place_of(clique, pcs)
+        if group and (place.group != group or place.replica < of_set):
+            continue
+        if not group and place.group and place.copy < groups.get(place.group, 0):
+            continue
+        index = place.copy if group else place.replica
+        if after <= index < before and _is_old(seen, clique, place, pcs, hashes):
+            unit = f"{pcs.metadata.name}-{place.replica}"
+            found.add(f"{unit}-{group}-{index}" if group else unit)
+    return tuple(sorted(found, key=counted))
+
+
+def _is_old(seen: Seen, clique: PodClique, place: Place, pcs: PodCliqueSet, hashes: Mapping[str, str]) -> bool:
+    pods = seen.pods_of_clique.get(clique.metadata.key, ())
+    objects = [clique.metadata, *(pod.metadata for pod in pods if not pod.metadata.is_deleting)]
+    return any(_is_outdated(one.labels, place, pcs, hashes) for one in objects)
