@@ -50,7 +50,9 @@ def test_every_command_that_is_named_exists_with_its_flags(page: Path) -> None:
     for name, flags in calls(page.read_text()):
         command = group.get_command(ctx, name)
         assert command is not None, f"there is no command {name}"
-        known = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+        below = command.commands.values() if isinstance(command, click.Group) else ()
+        params = [one for step in (command, *below) for one in step.params]
+        known = {option for one in params for option in (*one.opts, *one.secondary_opts)}
         assert set(flags) <= known | {"--help"}, f"{name} has no {sorted(set(flags) - known)}"
 
 
