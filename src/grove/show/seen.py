@@ -44,7 +44,7 @@ class Seen:
     others: Sequence[PodGang] = ()
     """Gangs of other sets, where somebody asked who might make room."""
     causes: Sequence[Cause] = ()
-    """What is wrong with objects that pods refer to, where somebody asked about one set."""
+    """Faults of objects that pods refer to. Only questions about one set fill it."""
     reservations: Sequence[Reservation] = ()
     now: datetime | None = None
     blind: tuple[str, ...] = field(default=())

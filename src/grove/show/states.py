@@ -41,9 +41,9 @@ class Facts:
     """What decides the state of a set or of a gang.
 
     `serves`: its minimum is ready. `whole`: every pod is ready. `placed`: its minimum has or had nodes since its last
-    restart. `trouble`: a pod failed, the API server refuses a pod, a scheduler found no node, or nobody acts.
-    `waits`: it has no place yet, and no scheduler refused it. `astray`: a required topology is not kept.
-    `rollout` is `updating`, `paused` or empty.
+    restart. `trouble`: a pod failed, the API server refuses a pod, a scheduler found no node, or no operator or
+    scheduler runs. `waits`: it has no place yet, and no scheduler refused it. `astray`: a required topology is not
+    kept. `rollout` is `updating`, `paused` or empty.
     """
 
     wanted: int = 1

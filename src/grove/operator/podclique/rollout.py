@@ -82,9 +82,9 @@ class CliqueUpdateFacts:
 class CliqueStep:
     """What an update and the restarts of its gang ask of a clique now.
 
-    `replace` are the UIDs of pods that an update takes, `restart` those of an earlier incarnation. `progress` has to be
-    in the status before any pod in `replace` goes, and before a surge pod is made: who waits for whom must outlive a
-    crash. `surplus` are the UIDs of surge pods that the update needs no more.
+    `replace` are the UIDs of pods that an update takes, `restart` those of an earlier incarnation. The operator
+    writes `progress` to the status before it deletes a pod in `replace` or makes a surge pod. So the next operator
+    continues the same update after a crash. `surplus` are the UIDs of surge pods that the update no longer needs.
     """
 
     progress: PodCliqueUpdateProgress | None = None

@@ -372,7 +372,7 @@ class UnitPlacer:
             self._refuse_alike(ask, SharedRefusal(unit, answer, verdict, self._turn), closed)
 
     def _refuse_alike(self, ask: Hashable, refused: SharedRefusal, closed: ClosedCapacity) -> None:
-        """Keeps a refusal for units that ask for the same; those that wait already are told if it is another one."""
+        """Keeps a refusal for units that ask for the same. If the reason changed, waiting units get the new one."""
         if refused.answer.version == self._view.snapshot.version:
             self._refused[ask, _key_of(closed)] = refused
         kind, said = kinds_of(refused.verdict.why), self._said_alike.setdefault(ask, set())
