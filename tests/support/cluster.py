@@ -16,7 +16,7 @@ from grove.sim.topology import Topology
 
 T = TypeVar("T")
 
-BUSY_S = 120.0
+BUSY_S = 300.0
 """The least time to wait for something on a real cluster: its machine may be busy with something else."""
 
 

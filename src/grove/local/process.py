@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+# The kernel ends a killed process only after its disk writes return. A busy disk can delay them for a minute.
+_KILLED_S = 180.0
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded here: after a fork it would be too late
 # The kernel's "parent died" signal is sent when the *thread* that forked ends. This thread lives as long as we do.
 _SPAWNER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="grove-spawn")
@@ -55,8 +57,8 @@ class Child:
         self.signal(signal.SIGCONT)  # a paused process would not see the request
         if not self._wait(grace_s):
             self.signal(signal.SIGKILL)
-            if not self._wait(10):
-                raise RuntimeError(f"{self.name} (pid {self.pid}) does not end even when killed")
+            if not self._wait(_KILLED_S):
+                raise RuntimeError(f"{self.name} (pid {self.pid}) still runs {_KILLED_S:.0f} s after SIGKILL")
 
     def _wait(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
