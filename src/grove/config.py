@@ -56,7 +56,7 @@ S = TypeVar("S", bound=Section)
 
 class ClientConnection(Section):
     qps: float | None = None
-    """Requests a second. Without it only `burst` bounds: the server's own fairness knows better what it can take."""
+    """Requests a second. Without it only `burst` limits requests, and the server's own fairness limits the rest."""
     burst: int = 120
     """Writes in flight at once, and, with `qps`, requests at once after a pause."""
     content_type: str = ""
@@ -287,9 +287,9 @@ def _profile_faults(scheduler: Scheduler, known: frozenset[str]) -> Iterator[Con
 
 
 def _decode(kind: Any, value: Any, path: str, faults: list[ConfigFault]) -> Any:
-    """`value` as `kind`; what does not fit is added to `faults`, and the rest is still looked at.
+    """`value` as `kind`. A part that does not fit is added to `faults`, and the rest is still checked.
 
-    msgspec's own decoder stops at the first fault, and a person who mends a file wants to see them all.
+    The decoder of msgspec stops at the first fault. A person who corrects a file needs all of them.
     """
     if get_origin(kind) in (Union, UnionType):
         if value is None:

@@ -89,10 +89,12 @@ NOMINATED = "Nominated"
 WAITING_FOR_VICTIMS = "WaitingForVictims"
 WAITING_FOR_TERMINATION = "WaitingForTermination"
 NODES_HELD_FOR_OTHERS = "NodesHeldForOthers"
-"""Reason of Scheduled=False: it would fit, were it not for nodes that are held for gangs before it; the message says
-for whom and since when."""
+"""Reason of Scheduled=False: the gang would fit without the nodes that are held for gangs before it. The message names
+these gangs and since when they hold nodes.
+"""
 SCHEDULER_OBJECTS_READY = "SchedulerObjectsReady"
-"""Whether another scheduler was told of the gang by objects of its own kind; absent where it reads PodGangs."""
+"""Whether the gang's objects for another scheduler exist and are accepted. Absent for a scheduler that reads PodGangs.
+"""
 TOPOLOGY_NOT_HONOURED = "TopologyNotHonoured"
 """True while bound pods of the gang span a domain that it requires for them; else absent. The message names the pods
 and their domains. A set has it while one of its gangs has it."""

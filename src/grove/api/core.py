@@ -242,7 +242,7 @@ class CustomResourceDefinitionStatus(Struct):
 
 
 class CustomResourceDefinition(Object):
-    """Only whether it is served; schemas are large and nobody here reads them back."""
+    """Only whether it is served. Schemas are large, and Grove does not read them back."""
 
     RESOURCE: ClassVar[Resource] = Resource(
         "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False

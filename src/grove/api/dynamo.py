@@ -1,7 +1,7 @@
 """`grove.dynamo.ai/v1`: PodGangSet (pods that run all or not at all) and PodClique (where pods of such sets go).
 
 Another way to write a Grove workload; `grove.dialects` makes a PodCliqueSet of it. Specs are read as plain JSON, so
-that a field nobody knows is told and not lost; the Structs named `…Spec` describe them for the CRD.
+that unknown fields are reported and not lost. The Structs named `…Spec` describe them for the CRD.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ INIT_CONTAINER_IMAGE = "GROVE_INIT_CONTAINER_IMAGE"
 
 
 def pod_variables(pcs: str, replica: int, clique_fqn: str, namespace: str) -> list[Json]:
-    """What every pod of a set is told; written when the pod is made."""
+    """Environment variables of every pod of a set; written when the pod is made."""
     return [
         _literal(PCS_NAME, pcs),
         _literal(PCS_INDEX, str(replica)),
@@ -39,7 +39,7 @@ def pod_variables(pcs: str, replica: int, clique_fqn: str, namespace: str) -> li
 
 
 def group_variables(template_pods: int) -> list[Json]:
-    """What members of a scaling group are told besides; written into the PodClique's own pod spec.
+    """Further environment variables of members of a scaling group; written into the PodClique's own pod spec.
 
     `template_pods` is the number of pods in one replica of the group, counted from the templates.
     """

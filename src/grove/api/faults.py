@@ -1,7 +1,7 @@
-"""A fault: which field, what it holds, what is allowed, said the way Kubernetes says it.
+"""A fault names a field, its value and the allowed values, in the words of Kubernetes.
 
 `kubectl` prints the causes of a Status of reason Invalid one per line, so a person sees every fault at once. Rules
-return faults in the order of the document; nothing here knows which rule found them.
+return faults in the order of the document. A fault does not name the rule that found it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from grove.api.meta import Json
 
 LONGEST_VALUE = 256
-"""Characters of an offending value that are repeated to the user; a whole pod template helps nobody."""
+"""Longest part of a wrong value, in characters, that a message repeats. A whole pod template would hide the message."""
 MOST_FAULTS = 500
 """Causes in one answer. Two hundred cliques with two faults each still fit; the rest is counted."""
 

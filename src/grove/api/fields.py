@@ -1,6 +1,6 @@
 """Fields of JSON that a user wrote, read as the type they should have.
 
-A value of another type reads as absent: whoever checks the schema names it, and nobody else has to ask for types.
+A value of another type reads as absent. The check of the schema reports it, so other code need not check types.
 """
 
 from __future__ import annotations

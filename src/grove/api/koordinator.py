@@ -75,7 +75,7 @@ class ControllerOwner(Struct):
 
 
 class ReservationOwner(Struct):
-    """Who may use a reservation: everything that is said must hold. One that says nothing is nobody."""
+    """The pods that may use a reservation: every given field must match. An owner without fields matches no pod."""
 
     object: ObjectOwner | None = None
     controller: ControllerOwner | None = None

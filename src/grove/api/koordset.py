@@ -1,7 +1,7 @@
 """`grove.ai/v1alpha1`: a PodCliqueSet whose scaling groups hold their cliques, with numbers for the start order.
 
 Another way to write a Grove workload; `grove.dialects` makes a PodCliqueSet of `grove.io` of it. The spec is read as
-plain JSON, so that a field nobody knows is told and not lost; the Structs named `…Spec` describe it for the CRD.
+plain JSON, so that unknown fields are reported and not lost. The Structs named `…Spec` describe it for the CRD.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which Reservations somebody asks for: the annotation `reservation-ref` of a set, and Koordinator's own JSON.
+"""Which Reservations a set asks for: the annotation `reservation-ref` of a set, and Koordinator's own JSON.
 
-A reference is a name, a list of names, labels `k=v`, or Koordinator's reservation-affinity. What is asked for must be
-had: a pod with a reference is placed on a reservation that it means, or not at all.
+A reference is a name, a list of names, labels `k=v`, or Koordinator's reservation-affinity. A pod with a reference is
+placed on a matching reservation or not at all.
 """
 
 from __future__ import annotations

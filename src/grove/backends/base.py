@@ -1,9 +1,13 @@
 """What the operator asks of a scheduler backend. All of it is pure: facts and observed objects in, wanted objects out.
 
-A backend is one class over a few mappings. The PodClique controller lets it finish each new pod and asks it which gated
-pods may go, the PodGang controller makes the objects it wants beside a PodGang (owned by the PodGang, gone with it),
-admission asks it what it cannot do, and the ClusterTopologyBinding controller keeps its topology object. What a cluster
-offers is asked for as `Question`s, which somebody with a client answers; `learn` hears the answers.
+A backend is one class over a few mappings. Four callers use it:
+
+- The PodClique controller lets it complete each new pod and asks which gated pods may be scheduled.
+- The PodGang controller makes the objects that it returns for a PodGang. The PodGang owns them.
+- Admission asks which fields of a set it cannot express.
+- The ClusterTopologyBinding controller keeps its topology object.
+
+A backend asks about the cluster with `Question`s. A caller with a client finds the answers and passes them to `learn`.
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ class Refusal(NamedTuple):
 
 
 class BackendError(ValueError):
-    """A pod or gang cannot be told to this scheduler; the message says why and what to change."""
+    """This scheduler cannot express a pod or gang. The message says why, and what to change."""
 
 
 class Question(NamedTuple):
@@ -84,11 +88,11 @@ class PodSite:
 
 
 class GangObjects(NamedTuple):
-    """What a scheduler shall be told about a gang.
+    """The objects of a gang for its scheduler.
 
-    `objects` in the order in which to make them; an owner reference without uid names an earlier one of them. With
-    `create` off, objects that are there are corrected and none is made. `ready` false keeps the reason and message as a
-    condition on the gang; a backend that wants pods held until then says so in `may_ungate`.
+    `objects` are in the order in which to make them; an owner reference without uid names an earlier one of them.
+    Without `create`, existing objects are corrected and none is made. If `ready` is false, the gang gets the reason
+    and message as a condition. A backend that holds pods back until then says so in `may_ungate`.
     """
 
     objects: Sequence[Json] = ()
@@ -102,9 +106,9 @@ NO_OBJECTS = GangObjects()
 
 
 class GangObjectsState(NamedTuple):
-    """How far a scheduler has been told; becomes the condition SchedulerObjectsReady.
+    """Whether a gang's objects for its scheduler are there; becomes the condition SchedulerObjectsReady.
 
-    `retry` is set when nothing that we follow will tell us that trying again helps.
+    `retry` is set when the operator watches nothing that would show that another attempt helps.
     """
 
     ready: bool
@@ -114,7 +118,7 @@ class GangObjectsState(NamedTuple):
 
 
 class Backend:
-    """One scheduler, told nothing unless a subclass says how.
+    """One scheduler. This base class makes no objects; a subclass does.
 
     `name` is the registry key, the pods' `schedulerName` and the PodGangs' scheduler label.
     """
@@ -129,13 +133,15 @@ class Backend:
     reports_gang_status = False
     """Whether the scheduler writes phase and conditions of PodGangs; if not, the operator derives them."""
     core_by_index = False
-    """Whether pods are told apart by index into core and surplus; scale-in then takes surplus first."""
+    """Whether a pod's index decides if it is core or surplus. Scale-in then takes surplus pods first."""
     sets_pod_priority = True
     """Whether pods get the set's priorityClassName; False if the scheduler reads it from the gang's own object."""
     tries_once = False
     """Whether it has pods that it does not try again when a node has room: see `late_pods`."""
     heard = False
-    """Whether `learn` was called: until then nobody is refused for what a cluster may well have."""
+    """Whether `learn` was called. Before that, admission refuses nothing because of a feature that the cluster may
+    lack.
+    """
     frozen: frozenset[str] = frozenset()
     """Kinds among `gang_resources` whose spec cannot be changed once made."""
     fixed: tuple[tuple[str, ...], ...] = ()
@@ -147,7 +153,7 @@ class Backend:
 
     @property
     def gang_resources(self) -> Sequence[Resource]:
-        """Kinds that `gang_objects` may return, for the controller to watch; empty when nothing is to be told."""
+        """Kinds that `gang_objects` may return, for the controller to watch; empty if the scheduler uses no objects."""
         return ()
 
     @property
@@ -175,7 +181,7 @@ class Backend:
         pod["spec"]["schedulerName"] = self.name
 
     def gang_annotations(self, pcs: PodCliqueSet, gang: PodGang | None, pods: Sequence[Pod]) -> Mapping[str, str]:
-        """Annotations it wants on a PodGang; `gang` is what is there already, `pods` are those that exist."""
+        """Annotations for a PodGang. `gang` is the existing one, `pods` are those that exist."""
         return {}
 
     def gang_objects(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> GangObjects:
@@ -202,7 +208,9 @@ class Backend:
         return ()
 
     def doubt_s(self, gang: PodGang, pods: Sequence[Pod], now: datetime) -> float | None:
-        """Seconds until it must be said that the scheduler does not do as it was told; None if nothing looks so."""
+        """Seconds until the operator reports that the scheduler ignores the gang's objects; None if there is no sign
+        of that.
+        """
         return None
 
 

@@ -37,7 +37,7 @@ def network_topology(binding: ClusterTopologyBinding, layers: Mapping[str, str])
 def network_drift(
     binding: ClusterTopologyBinding, layers: Mapping[str, str], reference: str, observed: Json | None
 ) -> TopologySync:
-    """Whether the scheduler knows the layers of a binding, in its order."""
+    """Whether the scheduler has the levels of a binding as layers, in the same order."""
     if reference != DEFAULT:
         return TopologySync(False, f"Koordinator reads only the ClusterNetworkTopology {DEFAULT}, not {reference}")
     if observed is None:

@@ -1,9 +1,11 @@
 """default-scheduler: kube-scheduler as every cluster has it, with gangs where the server has the Workload API.
 
-Without that API pods are placed one by one and gangs are only gated: no pod of a gang is tried before all of them
-exist, and scaled gangs come after their base gang. With it, a gang is told as in `kube_objects`; pods carry the
-reference from birth (it cannot be added later), gates come off when the objects are there, and surplus pods follow when
-the gang stands. How a gang was told is recorded on it: a new setting or a newer server never changes a living gang.
+Without that API, kube-scheduler places pods one by one, and Grove only gates gangs. A gang's pods stay gated until all
+of them exist, and scaled gangs follow their base gang.
+
+With it, `kube_objects` describes a gang as objects. Pods carry the reference from the beginning, because it cannot be
+added later. Their gates are removed when the objects exist; surplus pods follow when the gang is placed. The gang
+records its mapping, so a new setting or a newer server does not change a living gang.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ class KubeBackend(Backend):
     # How a gang is told
 
     def mapping_for(self, pcs: PodCliqueSet) -> str:
-        """The mapping for gangs of a set that are told for the first time; empty for none."""
+        """The mapping for new gangs of a set; empty for none."""
         asked, offered = self.options.mapping, self.offered
         if self.options.gang == OFF or not offered.version:
             return ""
@@ -92,7 +94,7 @@ class KubeBackend(Backend):
         return MERGED if groups > 1 else PER_CLIQUE
 
     def recorded(self, gang: PodGang) -> tuple[str, str]:
-        """Version and mapping a gang was told with; empty for one that was not."""
+        """Version and mapping of a gang's objects; empty for a gang without objects."""
         version, _, mapping = gang.metadata.annotations.get(labels.GANG_MAPPING, "").partition("/")
         return (version, mapping) if mapping else ("", "")
 
@@ -157,7 +159,7 @@ class KubeBackend(Backend):
         return GangObjects(objects)
 
     def _without_objects(self, gang: PodGang) -> GangObjects:
-        """For a gang of whose pods the scheduler knows one by one."""
+        """For a gang without objects: the scheduler places its pods one by one."""
         if gang.metadata.annotations.get(labels.GANG_MAPPING) == PARTED:
             return GangObjects(reason=base.SHRUNK, message=_PARTED)
         if gang.metadata.annotations.get(labels.GANG_MAPPING) == NO_MAPPING:

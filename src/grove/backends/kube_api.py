@@ -1,8 +1,8 @@
-"""Which gangs a cluster's kube-scheduler can be told of: the Workload API in its versions, found out by asking.
+"""Which gangs a cluster's kube-scheduler supports: the Workload API in its versions, as the server reports them.
 
 Three releases have three shapes and no conversion between them: 1.35 (`v1alpha1`, groups inside a Workload), 1.36
-(`v1alpha2`, Workload and PodGroup), 1.37 (`v1beta1`, and in `v1alpha3` groups of groups). A field behind a closed
-feature gate is dropped without a word, so the server is asked by dry run what it would keep.
+(`v1alpha2`, Workload and PodGroup), 1.37 (`v1beta1`, and in `v1alpha3` groups of groups). The server silently drops a
+field behind a closed feature gate, so a dry run shows what it keeps.
 """
 
 from __future__ import annotations

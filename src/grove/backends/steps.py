@@ -1,8 +1,8 @@
-"""Wanted against live, one object at a time: what to do about an object beside a gang; a controller carries it out.
+"""What to do about one object of a gang: compare the wanted with the live one; a controller carries out the step.
 
-Nobody else's object is ever touched, an object whose spec cannot change is replaced only while no pod leans on it, and
-what differs and must stay is said instead of hidden. An object remembers what we said in it: what is said no more is
-taken back, and what others wrote beside it stays.
+The step never touches an object of another owner. It replaces an object whose spec cannot change only while no pod
+refers to it. It reports a difference that must stay. An object records the fields that Grove set: Grove takes back a
+field that it no longer sets, and keeps fields that others wrote.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""volcano (1.14 and later): a PodGang as a PodGroup with a subgroup policy a clique.
+"""volcano (1.14 and later): a PodGang as a PodGroup with a subgroup policy for each clique.
 
-Volcano has two levels of topology, the PodGroup's and a subgroup's, told as tiers of HyperNodes; a level that several
-cliques share inside a gang cannot be said and is refused. Which tier stands for which node label is the profile's word.
+Volcano has two levels of topology, that of the PodGroup and that of a subgroup, given as tiers of HyperNodes. It
+cannot express a level that several cliques share inside a gang, so admission refuses such a set. The profile says
+which tier stands for which node label.
 """
 
 from __future__ import annotations
@@ -147,9 +148,9 @@ class VolcanoBackend(Backend):
 
 
 class TieredVolcanoBackend(VolcanoBackend, TopologyBackend):
-    """With topology: says of a binding whether HyperNodes have the tiers that its levels stand for, in its order.
+    """With topology: reports whether HyperNodes have the tiers of a binding's levels, in the same order.
 
-    HyperNodes themselves are made by whoever knows the network; Volcano can discover them.
+    An administrator makes the HyperNodes, or Volcano discovers them.
     """
 
     def topology_name(self, binding: ClusterTopologyBinding) -> str:

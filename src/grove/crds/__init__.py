@@ -1,6 +1,6 @@
 """The five CRDs of Grove and the three of its dialects, as installed files.
 
-`make crds` writes the files from `grove.api`, `install` puts them into a cluster; who only wants them calls `load`.
+`make crds` writes the files from `grove.api`. `install` puts them into a cluster. `load` only returns them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The story engine behind `grove demo` and `grove simulate`: a whole Grove inside the process, and somebody who tells.
+"""The engine behind `grove demo` and `grove simulate`: a whole Grove inside the process, with a report of what
+happens.
 
-`grove.plan.world` wires the simulated cluster with the real operator, admission and scheduler; `scenario` is what shall
-happen, `story` makes it happen, `chronicle` turns what the cluster went through into sentences, `stage` shows them.
-Nothing here decides anything about pods: whatever is told was done by the same code that runs on a real cluster.
+`grove.plan.world` connects the simulated cluster with the real operator, admission and scheduler. `scenario` lists the
+steps, `story` carries them out, `chronicle` describes the changes of the cluster in sentences, and `stage` shows them.
+Nothing here decides anything about pods: the same code runs on a real cluster.
 """

@@ -1,6 +1,6 @@
-"""What the cluster went through, as sentences: a listener on its store that notices what people care about.
+"""Describes the changes of a cluster in sentences: a listener on its store that selects what people look for.
 
-It reads only what was written to the cluster, after the fact; a sentence is never told before it is true.
+It reads only what was written to the cluster. A sentence appears after the change that it describes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from grove.plan.world import World
 from grove.sim.store import Change
 
 _BURST_S = 0.003
-"""Pods that are deleted together are told together; longer than a call to the API server, shorter than a new pod."""
+"""Pods that are deleted within this time share one sentence. It is longer than a call to the API server and shorter
+than the creation of a pod.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ class Chronicle:
             self.note("joined", clique, f"a pod of {clique} joins gang {name} on {pod.spec.node_name}")
 
     def _leave(self, clique: str) -> None:
-        """Pods that leave together are one sentence, told when the burst is over."""
+        """Pods that leave together share one sentence, which appears when the last of them has left."""
         if not self._leaving:
             asyncio.get_running_loop().call_later(_BURST_S, self._tell_leaving)
         self._leaving[clique] += 1

@@ -22,7 +22,7 @@ async def perform(
     plot: Scenario, stage: Plain | Screen, console: Console, *, nodes: int | None = None, seed: int = 1,
     keep: bool = False, attend: Callable[[World], None] = lambda world: None,
 ) -> Summary:  # fmt: skip
-    """Plays a scenario on a stage. `attend` is told of the world before anything happens in it."""
+    """Plays a scenario on a stage. Calls `attend` with the world before the first step."""
     count = nodes or plot.nodes or NODES
     if count < plot.least:
         raise StoryFailed(f"this story needs {plot.least} nodes or more, not {count}")

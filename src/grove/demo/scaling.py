@@ -1,8 +1,12 @@
-"""What a HorizontalPodAutoscaler would do: the arithmetic of Kubernetes' controller, without the controller.
+"""The arithmetic of the HorizontalPodAutoscaler, without its controller.
 
-Kept from it: `ceil(value / averageValue)` for Object and External metrics, ratios with a tolerance of a tenth, the
-largest proposal of several metrics, no scale-in while a metric is missing, at most double (or four more) at a step, and
-five minutes in which a smaller number must hold before it counts.
+It keeps these rules of Kubernetes:
+
+- `ceil(value / averageValue)` for Object and External metrics; ratios with a tolerance of a tenth.
+- The largest proposal of several metrics counts.
+- No scale-in while a metric is missing.
+- At most double, or four more, in one step.
+- A smaller number counts after it has held for five minutes.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ STABLE_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What one metric asks for; `replicas` is None when nobody said its value."""
+    """What one metric asks for; `replicas` is None if the metric has no value."""
 
     metric: str
     replicas: int | None

@@ -126,7 +126,7 @@ def yaml_fault(error: Exception) -> str:
 
 
 OLDER = {"PodGangSet": "PodCliqueSet", "ClusterTopology": "ClusterTopologyBinding"}
-"""Kinds that were renamed; `convert` knows how."""
+"""Kinds that were renamed; `convert` translates them."""
 
 
 def load_manifests(path: Path) -> list[Json]:

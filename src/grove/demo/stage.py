@@ -1,4 +1,4 @@
-"""Where a story is told: on a terminal with a picture that lives below the sentences, or as plain lines.
+"""Shows a story: on a terminal with a picture below the sentences, or as plain lines.
 
 Plain lines depend on the seed alone: no wall time, no width of a terminal, no colours.
 """

@@ -1,7 +1,7 @@
-"""Plays a scenario in a world: one method a verb. What comes of it is the chronicle's to tell.
+"""Plays a scenario in a world: one method for each verb. The chronicle describes the effects.
 
-A step that cannot be done (a node that does not exist, a set that admission refuses) is told and ends the story with a
-failure; a system that does not come up in time is told with the reason, and ends it too. Nothing is glossed over.
+A step can be impossible: a node does not exist, or admission refuses a set. The story reports it and ends with a
+failure. It also ends with a failure, and the reason, if a system does not come up in time.
 """
 
 from __future__ import annotations

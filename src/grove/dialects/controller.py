@@ -79,7 +79,7 @@ class Outcome(NamedTuple):
     reason: str
     message: str
     error: KubeError | None = None
-    """What is tried again after a while, once it was told."""
+    """An error that was reported; the controller tries again after a while."""
 
 
 class DialectReconciler:

@@ -69,7 +69,7 @@ def with_record(manifest: Json, record: Record) -> Json:
 
 
 def record_of(manifest: Json, placement: Json, last: Record | None = None, *, rollout: str = "") -> Record:
-    """What is remembered of a manifest. Replicas that differ from the last are still to be told to what there is."""
+    """The record of a manifest. It marks replicas that differ from the last record: the set does not have them yet."""
     metadata = manifest["metadata"]
     scaling = [] if last is None else scale_changes(last, manifest["spec"])
     return Record(manifest["spec"], metadata["labels"], metadata["annotations"], placement, rollout, scaling)
@@ -129,7 +129,7 @@ def _by_name(items: list[Json]) -> dict[str, Json]:
 
 
 def scale_changes(last: Record, spec: Json) -> list[Scaling]:
-    """Cliques and groups whose replicas are others than were said before, or were never told to what there is."""
+    """Cliques and groups whose replicas changed, or whose replicas the set did not receive yet."""
     found = {(one.part, one.name): one for one in last.scaling}
     for part in (CLIQUES, GROUPS):
         before = {one["name"]: _replicas(one) for one in mapping(last.spec.get("template")).get(part, ())}

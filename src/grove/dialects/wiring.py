@@ -35,7 +35,7 @@ COUNT_S = 1.0
 
 
 class Dialects:
-    """Both controllers of the dialects. The operator's cache is read, and told of what is written to sets."""
+    """Both controllers of the dialects. They read the operator's cache and add their own writes of sets to it."""
 
     def __init__(self, deps: Deps) -> None:
         cache, client, namespace = deps.cache, deps.client, deps.namespace

@@ -23,10 +23,10 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """When to look again without being told to: an exact timer, never a guess. None waits for an event.
+    """When to reconcile again without an event: after an exact time. None waits for an event.
 
-    With `error`, for what could not be done of several things, it is also tried again after a back-off: whichever
-    comes first, for a look says anew when the next one is due.
+    `error` is for one of several steps that failed. The key is then tried again after a back-off as well, whichever
+    comes first; each reconcile sets the next time anew.
     """
 
     after_s: float | None = None
@@ -37,7 +37,7 @@ DONE = Result()
 
 
 def earliest(*times_s: float | None) -> float | None:
-    """The next look that somebody asked for; None if only an event can help."""
+    """The earliest of the given times; None if only an event can help."""
     return min((at for at in times_s if at is not None), default=None)
 
 

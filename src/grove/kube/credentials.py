@@ -40,7 +40,7 @@ class CredentialSource(Protocol):
     async def current(self) -> Credential: ...
 
     def reject(self) -> bool:
-        """Told that the server said 401; whether `current` may answer something else now."""
+        """Called when the server answered 401. Returns whether `current` may now return another credential."""
         ...
 
 
@@ -58,7 +58,7 @@ class Fixed:
 
 
 class TokenFile:
-    """A token in a file that somebody else replaces; read again every minute and after a 401."""
+    """A token in a file that another process replaces; read again every minute and after a 401."""
 
     def __init__(self, path: Path, base: Credential = Credential()) -> None:
         self._path, self._credential = path, base

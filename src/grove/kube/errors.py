@@ -1,4 +1,4 @@
-"""What can go wrong when talking to an API server.
+"""Errors of requests to an API server.
 
 KubeError
 ├── ConfigError            kubeconfig, credentials or certificates cannot be used: a person must act
@@ -14,8 +14,8 @@ KubeError
 │   ├── TooManyRequests    429   carries retry_after_s; an eviction that a budget forbids looks the same
 │   └── Unavailable        5xx   carries retry_after_s when the server named one
 ├── ConnectionLost         no answer: refused, reset, timed out. The write may or may not have happened
-│   └── Unreachable        no connection could be made: what was asked surely did not happen
-└── NotLeader              a write was held back because our lease is, or may be, somebody else's
+│   └── Unreachable        no connection could be made, so the request did not happen
+└── NotLeader              a write was held back because another process holds, or may hold, the lease
 Terminal                   raised by a reconcile: a retry cannot help, only a change of the object can
 """
 

@@ -78,7 +78,9 @@ class _Variety:
 
 @dataclass(slots=True)
 class _Siblings:
-    """Objects of one owner that told the same reason: since when, how many, and of those not written the last one."""
+    """Objects of one owner with an Event of the same reason: the first time, the count, and the last one that is not
+    written.
+    """
 
     owner: _Subject
     began: float

@@ -1,12 +1,13 @@
 """One leader among several processes: a Lease with the fields, times and rules that client-go's election uses.
 
-A standby watches the lease, so it knows of a renewal or a release at once and moves exactly when the holder's time is
-up. The leader believes in its own lease for `renew_s` after the last renewal it *sent*, less than the `lease_s` others
-grant it: a process that was paused finds its right to write expired before it can use it (`may_write`, which the HTTP
-client asks before every write). The gap is for a write that is already on its way.
+A standby watches the lease. It sees a renewal or a release at once, and acts exactly when the holder's time ends.
 
-A lease may be edited or deleted by anybody. The leader watches it too and stops when it is not named any more. It may
-hear of that late, so standbys grant it the time it had, unless it gave the lease back in its own words.
+The leader counts on its lease for `renew_s` after the last renewal that it *sent*. That is less than the `lease_s`
+that others grant it. A process that was paused finds its right to write expired before it can use it: the HTTP client
+asks `may_write` before every write. The gap is for a write that is already on its way.
+
+Anybody may edit or delete a lease. The leader watches it too, and stops when the lease no longer names it. It may see
+that late. So standbys grant it its full time, unless the leader itself released the lease.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def process_identity() -> str:
 
 
 class LeadershipLost(Exception):
-    """The lease could not be renewed in time, or somebody else has it; start over as a standby."""
+    """The lease could not be renewed in time, or another process holds it; start over as a standby."""
 
 
 class Leadership:
@@ -124,7 +125,7 @@ class Leadership:
     # Taking
 
     async def _try(self) -> bool:
-        """One attempt; False when somebody else holds it, was quicker, or the server could not be asked."""
+        """One attempt. False if another process holds the lease or was quicker, or if the server did not answer."""
         if self._is_held_by_other():
             return False
         try:
@@ -188,11 +189,13 @@ class Leadership:
         return self._expires_in() > 0
 
     def _expires_in(self) -> float:
-        """How long somebody else may still believe to be the leader: who is named, or who was before an edit."""
+        """How long another process may still act as the leader: the named holder, or the holder before an edit."""
         return max(self._holder_until(), self._granted_until) - asyncio.get_running_loop().time()
 
     def _holder_until(self) -> float:
-        """Until when the lease is another's by its own words; never, if nobody or we ourselves are named."""
+        """Until when the lease belongs to another process by its own fields; never, if it names no holder or this
+        process.
+        """
         spec = self._seen.spec if self._seen is not None else None
         if spec is None or not spec.holder_identity or spec.holder_identity == self.identity:
             return 0.0
@@ -268,7 +271,7 @@ class Leadership:
         return await self._client.patch(Lease, self._name, patch, self._namespace)
 
     def _observe_ends(self, *tasks: asyncio.Future[Any]) -> None:
-        """Looks at how the tasks ended, so that Python does not complain about errors nobody asked for."""
+        """Reads how the tasks ended, so that Python does not log their errors as never retrieved."""
         for task in tasks:
             if not task.done():
                 self._log.warning("work did not stop in time, leaving it behind")

@@ -1,12 +1,11 @@
-"""What we know of one kind: objects by key, indexes over them, and who wants to hear of changes. No I/O.
+"""The objects of one kind by key, with indexes and handlers for changes. No I/O.
 
-The store stands at a revision of the cluster. Whatever is not newer than that revision is old news, from a lagging
-server or a replayed stream, and is passed over; so nobody is ever shown an older version after a newer one, nor an
-object that is known to be deleted.
+The store stands at a revision of the cluster. It ignores anything that is not newer, from a lagging server or a
+replayed stream. So a reader never sees an older version after a newer one, nor an object that is already deleted.
 
-It reads its own writes. The answer to a create or a patch (`wrote`) is shown until the watch has come as far, and an
-object we deleted (`removed`) is shown as being deleted until the watch shows that. Handlers hear of the watch alone,
-and their `old` is what it showed before: our own writes change what is read, never what is heard.
+The store includes the process's own writes. It shows the answer to a create or a patch (`wrote`) until the watch
+reaches that revision. It shows an object that was deleted here (`removed`) as being deleted until the watch shows the
+same. Handlers receive only changes from the watch, and their `old` is what the watch showed before.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from grove.api.meta import Key, Object
 T = TypeVar("T", bound=Object)
 
 Handler = Callable[[T | None, T | None], None]
-"""Told of a change: (None, new) is an arrival, (old, new) a change of one object, (old, None) a departure."""
+"""Receives a change: (None, new) is an arrival, (old, new) a change of one object, (old, None) a departure."""
 Indexer = Callable[[T], Iterable[Hashable]]
 
 OWNER = "owner"
@@ -47,7 +46,7 @@ class _Ahead(NamedTuple, Generic[T]):
 
     shown: T | None
     revision: int
-    """Of our write; for a deletion, whose revision nobody told us, of the version that we deleted."""
+    """The revision of our write. A deletion has none, so it is that of the deleted version."""
     uid: str
     gone: bool = False
     echo: str = ""
@@ -101,7 +100,7 @@ class Store(Generic[T]):
     # What we write
 
     def wrote(self, obj: T, *, echo: bool = False) -> None:
-        """Takes over the answer to our own write. With `echo`, `is_echo` knows the version when the watch shows it."""
+        """Adds the answer to our own write. With `echo`, `is_echo` recognises the version when the watch shows it."""
         key, revision = obj.metadata.key, revision_of(obj.metadata.resource_version)
         held, ahead = self._objects.get(key), self._ahead.get(key)
         known = max(self.revision, revision_of(held.metadata.resource_version) if held is not None else 0)
@@ -113,10 +112,10 @@ class Store(Generic[T]):
         self._index(key, obj)
 
     def removed(self, key: Key, uid: str, *, labels: Mapping[str, str] | None = None) -> None:
-        """We deleted the object, or were told that it is gone: it is not to be counted on any more.
+        """The object was deleted here, or the server answered that it does not exist: readers no longer count on it.
 
-        With `labels` it was deleted by those: shown with others, and not as being deleted, it is counted on again,
-        because an edit that we had not seen kept it.
+        `labels` are those of a deletion by label. If the watch shows the object with other labels and not as being
+        deleted, an unseen edit kept it. Readers then count on it again.
         """
         held, ahead = self._objects.get(key), self._ahead.get(key)
         if held is None or held.metadata.uid != uid or held.metadata.is_deleting:
@@ -128,10 +127,10 @@ class Store(Generic[T]):
         self._index(key, _deleting(held))
 
     def is_echo(self, obj: T) -> bool:
-        """For a handler: whether this version is what our own last write, said to be no news, was answered with.
+        """For a handler: whether this version is the answer to our own last write that was marked as an echo.
 
-        Never of what a list shows: somebody may have written before us, and our version, which holds both, is all that
-        is shown of it.
+        It is never true for a version from a list. Another client may have written before us, and the list shows only
+        our later version, which holds both changes.
         """
         ahead = self._ahead.get(obj.metadata.key)
         return ahead is not None and ahead.echo != "" and ahead.echo == obj.metadata.resource_version
@@ -157,9 +156,9 @@ class Store(Generic[T]):
                 self._index(key, ahead.shown)
 
     def take_over(self, objects: dict[Key, T], revision: int) -> Iterator[None]:
-        """Makes the store equal to a whole list made at `revision`; yields where the caller may let others run.
+        """Makes the store equal to a whole list made at `revision`; yields where the caller may let other tasks run.
 
-        The caller has made sure that the list is not older than the store. Objects that did not change are not told of.
+        The caller has checked that the list is not older than the store. Handlers receive only objects that changed.
         """
         if revision < self.revision:  # the cluster was restored from a backup: what we wrote since is not in it
             self.passed(self.revision)
@@ -193,7 +192,7 @@ class Store(Generic[T]):
         return ahead.shown if ahead is not None else self._objects.get(key)
 
     def _show(self, key: Key, obj: T | None, revision: int) -> None:
-        """The watch shows `obj` under `key` at `revision`, None for nothing; handlers are told."""
+        """The watch shows `obj` under `key` at `revision`, None for a deletion. Calls the handlers."""
         old = self._shown(key)
         if old is not None and obj is not None and old.metadata.uid != obj.metadata.uid:
             # A list brings another one under the same name: the old one left before that.

@@ -1,7 +1,7 @@
-"""One HTTP exchange with an API server: TLS, credentials, pool, time-outs; what went wrong as one of our errors.
+"""One HTTP exchange with an API server: TLS, credentials, pool, time-outs, and failures as our errors.
 
-The only module that knows aiohttp's client. It sends once, and again only with a newer credential; any other reason to
-send again is `grove.kube.http`'s affair.
+This is the only module that uses aiohttp's client. It sends a request once, and again only with a newer credential.
+`grove.kube.http` decides about every other repetition.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ K = TypeVar("K", bound=Hashable)
 
 BACKOFF_S, MAX_BACKOFF_S = 0.005, 60.0
 SLACK = 64
-"""Delays that nobody waits for any more may be as many as the others, and so many more."""
+"""Cancelled delays may be as many as the live ones, and this many more, before they are removed."""
 
 
 class Closed(Exception):
@@ -57,7 +57,7 @@ class Workqueue(Generic[K]):
 
     @property
     def is_idle(self) -> bool:
-        """Nothing waits and nobody works; delayed keys may exist."""
+        """No key waits and no worker runs; delayed keys may exist."""
         return not (self._priority or self._again or self._active)
 
     def add(self, key: K, *, priority: int = 0, after_s: float = 0.0) -> None:

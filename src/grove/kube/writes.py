@@ -68,10 +68,10 @@ def _batches(acts: Sequence[Act], careful: bool) -> Iterable[Sequence[Act]]:
 
 
 class Refusals:
-    """What failed of the writes to each owner, by what was done.
+    """The failed writes of each owner, by step.
 
-    While something is remembered the writes are careful, and what failed comes after the rest, longest ago first: a
-    refusal does not say whom else it concerns, and what is refused for good shall stand in nobody's way.
+    While an owner has failed writes, its writes are made one at a time, and failed ones come last, the oldest first. A
+    refusal does not say which other objects it concerns, and a permanent refusal must not stop the others.
     """
 
     def __init__(self) -> None:

@@ -35,7 +35,7 @@ class ControlPlaneError(RuntimeError):
 
 
 class PortTaken(ControlPlaneError):
-    """Somebody took a port between our look and our start."""
+    """Another process took a port between the check and the start."""
 
 
 class ControlPlane:

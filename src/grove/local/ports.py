@@ -28,7 +28,7 @@ def is_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many different ports that nobody listens on. Random, so that test runs side by side seldom meet."""
+    """This many different free ports. They are random, so that parallel test runs seldom collide."""
     chosen: list[int] = []
     for _ in range(_ATTEMPTS):
         if len(chosen) == count:

@@ -1,7 +1,8 @@
-"""Keeps the programs beside a local control plane running: `grove up --foreground` stays here until it is told to end.
+"""Keeps the programs beside a local control plane running: `grove up --foreground` stays here until it receives a
+signal.
 
-A program that ends is started again, at once the first time and later and later while it keeps ending. The control
-plane itself is not mended: without etcd or its API server the cluster's data is gone, and that is said.
+A program that ends is started again: at once the first time, then after longer and longer pauses. The control plane
+itself is not restarted. Without etcd or its API server the cluster's data is gone, and the message says so.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def supervise(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Returns when somebody else took the cluster down. Raises ControlPlaneError when a part of the plane ended."""
+    """Returns when another command took the cluster down. Raises ControlPlaneError when a part of the control plane
+    ended.
+    """
     restarts: dict[str, Restarts] = {}
     while True:
         state = State.load(directory)

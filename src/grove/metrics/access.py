@@ -1,8 +1,8 @@
-"""Who asks, and whether they may.
+"""Who sends a request, and whether this user may do it.
 
-An aggregated API is called by the aggregator, which proves itself with a client certificate and says in headers for
-whom it calls. The headers count only with that certificate: anybody can write a header. What the named user may do is
-asked of the API server by SubjectAccessReview, and remembered for a few seconds.
+The aggregator calls an aggregated API. It proves its identity with a client certificate and names the user in headers.
+The headers count only with that certificate, because anybody can write a header. A SubjectAccessReview asks the API
+server what the user may do. The answer is kept for a few seconds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Aggregator:
-    """How the aggregator proves itself, as the API server publishes it. Without authorities nobody can."""
+    """How the aggregator proves its identity, as the API server publishes it. Without authorities every request is
+    refused.
+    """
 
     authorities: bytes = b""
     allowed_names: tuple[str, ...] = ()
@@ -58,7 +60,7 @@ class Aggregator:
         )
 
     def find_user(self, certificate: Mapping[str, Any] | None, headers: Sequence[tuple[str, str]]) -> User | None:
-        """For whom a request is made; None if its sender is not the aggregator.
+        """The user of a request; None if its sender is not the aggregator.
 
         `certificate` is that of the connection, verified against our authorities by TLS, as `ssl` describes it.
         """
@@ -79,7 +81,7 @@ class Aggregator:
 
 
 def _with_authenticated(name: str, groups: Sequence[str]) -> tuple[str, ...]:
-    """Everybody whom the API server knows is in this group, which gives discovery; it leaves naming it to us."""
+    """Adds the group of all authenticated users, which may read discovery. The API server leaves that to us."""
     if name == ANONYMOUS or UNAUTHENTICATED in groups or AUTHENTICATED in groups:
         return tuple(groups)
     return (*groups, AUTHENTICATED)
@@ -105,7 +107,7 @@ def _values(headers: Sequence[tuple[str, str]], names: Sequence[str]) -> list[st
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What somebody wants to do: a path (discovery), or a metric of an object."""
+    """What a user asks for: a path (discovery), or a metric of an object."""
 
     path: str = ""
     api: str = ""

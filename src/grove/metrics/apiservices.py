@@ -1,7 +1,7 @@
-"""The APIServices that lead the aggregator to us: made once we can answer, and never taken from somebody else.
+"""The APIServices that lead the aggregator to grove-metrics. They are written once it can answer.
 
-An APIService that does not answer slows discovery for everybody, so it is written last. Only one server can have each:
-where prometheus-adapter or KEDA has it already, it stays theirs, and our numbers are on our own page for them to read.
+An APIService that does not answer slows discovery for all clients, so it is written last. Only one server can have
+each. If prometheus-adapter or KEDA has it already, it stays theirs. They can read our numbers from our own page.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Registration:
     address: ServiceAddress
     ca_bundle: bytes = b""
     foreign: set[str] = field(default_factory=set)
-    """Names that somebody else has."""
+    """Names that another server has."""
     _owner_uid: str = ""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -34,7 +34,7 @@ class PageNumbers(NamedTuple):
 
 
 def wanted_names(raw: Iterable[str]) -> Wanted:
-    """What to look for in every engine's page: our sources, and raw names that somebody asked for."""
+    """The names to look for in every engine's page: our sources, and raw names that a client asked for."""
     return Wanted({*engines.GAUGE_NAMES, *raw}, engines.HISTOGRAM_NAMES)
 
 

@@ -1,11 +1,13 @@
 """Finds the wanted samples in a page of Prometheus text, without parsing the rest of it.
 
-A page of an engine has hundreds of families and we want a dozen. The scan jumps from one `# TYPE` line to the next,
-looks the name up, and reads lines only inside wanted families: linear in the page at the speed of a substring search,
-plus the wanted lines. Samples without a `# TYPE` line are legal; they are searched by name when the page has no such
-line at all or the caller asks for a thorough scan, which tells the next one about them (`Scan.untyped`).
+A page of an engine has hundreds of families, and we need a dozen. The scan jumps from one `# TYPE` line to the next,
+looks up the name, and reads lines only inside wanted families. Its time grows with the page at the speed of a
+substring search, plus the wanted lines.
 
-Whatever is wrong with a line costs that line and is told in `Scan.faults`; a page never raises.
+Samples without a `# TYPE` line are legal. The scan searches for them by name if the page has no such line at all, or
+if the caller asks for a thorough scan. `Scan.untyped` then lists them for the next scan.
+
+A bad line costs only that line and is listed in `Scan.faults`. A page never raises.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ def scan(page: bytes, wanted: Wanted, *, untyped: Collection[str] = (), thorough
 
 
 def labelled(page: bytes, name: str, visit: Callable[[dict[str, str], float], None]) -> None:
-    """Calls `visit(labels, value)` for every sample of one name; for pages whose labels say whom a value is about."""
+    """Calls `visit(labels, value)` for every sample of one name; for pages whose labels name the subject of a value."""
     for _, block in _families(page, _typed((name.encode(),))):
         for line in block.split(b"\n"):
             value = _value(line)
@@ -101,7 +103,7 @@ def _typed(families: Collection[bytes]) -> re.Pattern[bytes]:
 
 
 def _families(page: bytes, typed: re.Pattern[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Names and lines of the families that the pattern knows, each up to the next `# TYPE` line."""
+    """Names and lines of the families that match the pattern, each up to the next `# TYPE` line."""
     for match in typed.finditer(page):
         if match.start() and page[match.start() - 1 : match.start()] != b"\n":
             continue  # words inside a HELP line

@@ -1,8 +1,8 @@
 """The process that reads pages: targets in, numbers out.
 
-`grove metrics` starts it beside the one that serves, because reading four hundred pages a second keeps a Python process
-busy a third of the time, and an autoscaler that asks would wait behind pages. A page that goes wrong in a way nobody
-thought of ends this process alone; the other starts a new one (see `readerprocess`).
+`grove metrics` starts it beside the process that serves. Reading four hundred pages a second keeps a Python process
+busy a third of the time, and an autoscaler's request would wait behind pages. If a page causes an unexpected error,
+only this process ends, and the other starts a new one (see `readerprocess`).
 
     python -m grove.metrics.reader FD      # FD: our end of the pair of sockets
 """
@@ -59,7 +59,7 @@ class _Reading:
 
 
 class PageReader:
-    """Follows the targets it is told, and tells what their pages come to."""
+    """Follows its targets and sends the numbers of their pages."""
 
     def __init__(self, bounds: Bounds, tell: Callable[[FromReader], None]) -> None:
         self._tell = tell

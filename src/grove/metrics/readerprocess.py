@@ -1,4 +1,6 @@
-"""The reader of pages as the serving process sees it: told what to follow, heard, and started anew when it ends."""
+"""The reader of pages as the serving process sees it: it receives targets, sends numbers, and is restarted when it
+ends.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 
 class ReaderProcess:
-    """Targets may be told before it runs and while it does; a new process is told all of them."""
+    """Accepts targets before the process runs and while it runs. A new process receives all of them."""
 
     def __init__(
         self, bounds: Bounds, hear: Callable[[FromReader], None], rng: random.Random | None = None, *,

@@ -26,7 +26,7 @@ _OWNER_KINDS = {label: kind for kind, label in OWNER_LABELS.items()}
 
 
 class Subject(NamedTuple):
-    """Whom a number is about."""
+    """The object that a number describes."""
 
     namespace: str
     kind: str
@@ -94,7 +94,7 @@ class Readings:
         return known.labels if known is not None else None
 
     def find(self, subject: Subject, metric: str, now: float) -> Value | None:
-        """The value of a metric, by our name or a raw one; None if nobody has said it lately."""
+        """The value of a metric, by our name or a raw one; None if there is no recent value."""
         if subject.kind == POD:
             known = self._pods.get((subject.namespace, subject.name))
             return self._of([known] if known is not None else [], metric, now)

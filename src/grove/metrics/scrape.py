@@ -39,9 +39,9 @@ class Bounds:
 
 
 Take = Callable[[Target, bytes, float], None]
-"""Told of a page and the loop's time at which it came; raises `BadPage` if it makes no sense."""
+"""Receives a page and the loop's time at which it came; raises `BadPage` if it cannot be read."""
 Warn = Callable[[Target, str], None]
-"""Told once when a target's pages cannot be used any more."""
+"""Called once when a target's pages can no longer be used."""
 PageKey = tuple[str, str]
 
 

@@ -1,7 +1,7 @@
 """`custom.metrics.k8s.io` and `external.metrics.k8s.io` over HTTPS, behind the aggregator.
 
-Every request is authenticated and authorized before it is looked at. A metric that nobody has said lately is NotFound,
-never zero: the HPA controller then leaves the replicas as they are.
+Every request is authenticated and authorized first. A metric without a recent value is NotFound, never zero: the HPA
+controller then leaves the replicas as they are.
 """
 
 from __future__ import annotations

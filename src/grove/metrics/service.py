@@ -1,7 +1,7 @@
-"""Engine metrics as one thing to start and stop: watch pods, read their pages, serve the numbers, then register.
+"""Engine metrics as one service to start and stop: watch pods, read their pages, serve the numbers, then register.
 
-In that order, because an APIService that nobody answers for slows the whole cluster. Replicas do not know of each
-other: each reads every page and any of them may be asked.
+Registration comes last, because an APIService without an answer slows the whole cluster. Replicas are independent:
+each reads every page, and any of them can answer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MetricsSettings:
-    """`namespace` is our own; `raw_names` are looked for from the start, others once somebody asks for them."""
+    """`namespace` is our own. `raw_names` are read from the start, others after the first request for them."""
 
     namespace: str
     host: str = ""
@@ -61,7 +61,9 @@ class MetricsSettings:
 
 
 class RawNames:
-    """Our own metrics, and raw names that were asked for; `changed` is told all raw ones when another joins them."""
+    """Our own metrics, and raw names that clients asked for. Calls `changed` with all raw names when a new one is
+    added.
+    """
 
     def __init__(
         self, names: tuple[str, ...] = (), changed: Callable[[tuple[str, ...]], None] = lambda _: None

@@ -34,7 +34,7 @@ OPENAPI: Mapping[str, Json] = {
     "/openapi/v2": {"swagger": "2.0", "info": {"title": "grove-metrics", "version": "v1beta2"}, "paths": {}},
     "/openapi/v3": {"paths": {}},
 }
-"""Nobody needs a schema of metrics, but the aggregator asks for one again and again until it gets it."""
+"""Metrics need no schema, but the aggregator asks for one again and again until it gets it."""
 
 
 class Item(NamedTuple):

@@ -53,10 +53,12 @@ class Copy:
 
 
 async def copy_cluster(client: Client, sets: Collection[Key] | None = ()) -> Copy:
-    """Reads a cluster. Gangs and pods are copied all; the objects that make an operator act only for `sets`, because
-    sets that nobody asks about shall stay as they are. None leaves everything as read, to be `limited` later.
+    """Reads a cluster.
 
-    Raises Forbidden when nodes or pods cannot be read; without other kinds the copy is only less exact.
+    It copies all gangs and pods. It copies the objects that make an operator act only for `sets`, so that other sets
+    stay as they are. None leaves everything as read, to be `limited` later.
+
+    Raises Forbidden when nodes or pods cannot be read. Without other kinds the copy is only less exact.
     """
     blind: list[str] = []
 

@@ -24,7 +24,7 @@ STAYS = ("DaemonSet", "Node")
 
 @dataclass(frozen=True, slots=True)
 class Displaced:
-    """`fits` is None for a pod that nobody would make again."""
+    """`fits` is None for a pod that no controller would create again."""
 
     namespace: str
     pod: str

@@ -1,4 +1,4 @@
-"""Kinds of other projects that a world knows: as much of their definitions as a simulated cluster needs."""
+"""Kinds of other projects in a world: as much of their definitions as a simulated cluster needs."""
 
 from __future__ import annotations
 

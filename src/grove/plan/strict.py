@@ -1,6 +1,6 @@
-"""What an API server says of a manifest: fields nobody knows, which it tells before admission, and admission's faults.
+"""What an API server answers to a manifest: unknown fields first, then the faults that admission finds.
 
-A misspelt field is dropped by a server that is not asked to be strict, and `replcas: 1` would then "fit". kubectl asks.
+A server that is not asked to be strict drops a misspelt field, and `replcas: 1` would then "fit". kubectl asks.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def _before(pcs: PodCliqueSet, ours: list[Pod], count: int) -> BackStep:
 
 
 def _after(pcs: PodCliqueSet, cliques: list[PodClique], ours: list[Pod], recorded: str) -> BackStep:
-    """Every clique has the other operator's hash by now: what is up to date is told by our own hash of the template."""
+    """Every clique has the other operator's hash now, so our own hash of the template decides what is up to date."""
     hashes, wanted = template_hashes(pcs), dict[str, str]()
     now = {one.metadata.name: one for one in cliques}
     outdated = 0

@@ -92,8 +92,8 @@ def binding(levels: Sequence[tuple[str, str]] = LEVELS, name: str = TOPOLOGY) ->
 class World:
     """`nodes`, `objects` (bindings, priority classes) and a `copy` of another cluster exist before Grove starts.
 
-    Use it inside the simulator's virtual-time loop. `seed` decides how long pods take and what they are called; in a
-    `steady` world all take the same time, which nobody minds who only asks where they end up.
+    Use it inside the simulator's virtual-time loop. `seed` decides how long pods take and their names. In a `steady`
+    world all pods take the same time; that is enough for a question about their places.
     """
 
     def __init__(

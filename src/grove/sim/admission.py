@@ -41,7 +41,7 @@ class Hook:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One write on its way in, as hooks are told of it."""
+    """One write on its way in, as hooks receive it."""
 
     resource: Resource
     operation: Operation

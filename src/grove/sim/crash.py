@@ -1,8 +1,8 @@
 """Processes that die: a controller killed at any await and started again, with nothing left but the cluster.
 
-A killed process must not write its last will: its client goes dead first, so that clean-up code running while the
-task unwinds reaches nobody, as after SIGKILL. A request under way at that moment is carried out or not, depending on
-how far it was.
+A killed process must not write anything more. Its client stops first, so clean-up code that runs while the task
+unwinds reaches no server, as after SIGKILL. A request under way at that moment is carried out or not, depending on how
+far it was.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Weather:
     watch_drop: float = 0.0
     """After an event the stream ends, in good order or with an error."""
     watch_expire: float = 0.0
-    """A watch that resumes from a version is told that the version is too old."""
+    """A watch that resumes from a version receives the error that the version is too old."""
     watch_delay_s: float = 0.0
     """An event arrives up to this much later; the order of a stream is kept."""
     stale: float = 0.0
@@ -206,8 +206,7 @@ class FaultyClient:
 class _LateStream:
     """Reads a watch at once and hands its events on later, each with its own delay but never out of order.
 
-    The inner stream is read by a task of its own: were it read only when the next event is due, a slow reader could not
-    be told from a late event.
+    A task of its own reads the inner stream. Otherwise a slow reader would look like a late event.
     """
 
     def __init__(self, stream: AsyncIterator[WatchEvent[Any]], faults: Faults) -> None:

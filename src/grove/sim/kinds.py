@@ -1,7 +1,7 @@
-"""What the simulated server knows about each built-in kind: subresources, generation, field selectors, own rules.
+"""The simulated server's rules for each built-in kind: subresources, generation, field selectors, own checks.
 
-A kind's rules are two functions: `fill` completes and checks a new object (in place: it is the server's own copy), and
-`check` compares an update with what was. Custom kinds bring a schema instead (see `grove.sim.schema`).
+A kind's rules are two functions. `fill` completes and checks a new object (in place: it is the server's own copy).
+`check` compares an update with the stored object. Custom kinds have a schema instead (see `grove.sim.schema`).
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ def crashed(pod: RunPod, now: datetime, *, exit_code: int) -> Json:
 
 
 def unreachable(pod: RunPod, now: datetime) -> Json:
-    """As it was, but not ready: nobody hears from its node any more."""
+    """As it was, but not ready: its node no longer reports."""
     conditions = [
         {"type": c.type, "status": c.status, "reason": c.reason, "lastTransitionTime": rfc3339(c.last_transition_time)}
         for c in pod.status.conditions

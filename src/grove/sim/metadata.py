@@ -1,4 +1,6 @@
-"""Object metadata under the server's rules: what it fills in, what nobody may change, and how a deletion is written."""
+"""Object metadata under the server's rules: the fields it fills in, those that cannot change, and how it marks a
+deletion.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Fake nodes: a controller that plays the kubelets of a whole cluster, over any `Client`.
 
-Pods bound to its nodes start, become Ready, wait for their parents when they carry the startup gate, and are finalised
-when deleted; by default with one status patch a pod, since against a real API server writes are what costs. On command
-pods fail, crash or turn unready, and nodes drain, fall silent, come back or vanish.
+Pods bound to its nodes start, become Ready, and are finalised when deleted. They wait for their parents when they
+carry the startup gate. By default each pod costs one status patch, since writes are the main cost against a real API
+server. On command pods fail, crash or turn unready, and nodes drain, fall silent, come back or vanish.
 """
 
 from __future__ import annotations

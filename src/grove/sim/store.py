@@ -1,8 +1,8 @@
-"""Where the simulated cluster keeps its objects: every version of every kind, one revision counter, watch history.
+"""The objects of the simulated cluster: every version of every kind, one revision counter, watch history.
 
-Knows nothing of Kubernetes' rules (those are `grove.sim.server`'s): it stores finished JSON, numbers it, tells all.
-A stored version is never changed, only replaced, so versions are shared freely: a snapshot is a list of references and
-a typed view is decoded once per version however many caches read it.
+It has no rules of Kubernetes (those are in `grove.sim.server`): it stores finished JSON, numbers it and notifies
+watchers. A stored version never changes, it is only replaced. So versions are shared freely: a snapshot is a list of
+references, and a typed view is decoded once per version for all caches.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class Store:
         return version
 
     def fill(self, resource: Resource, objects: Iterable[Json]) -> None:
-        """Takes many finished objects over that nobody needs to hear of, before anybody watches their kind."""
+        """Adds many finished objects without watch events, before the first watch of their kind."""
         collection = self.collection(resource)
         for json in objects:
             self.revision += 1

@@ -38,7 +38,7 @@ class Topology:
         return self.zones * self.blocks * self.racks * self.nodes
 
     def objects(self) -> Iterator[Json]:
-        """The nodes in topology order, without the moment they became ready (their creator knows the time)."""
+        """The nodes in topology order, without the time they became ready, which their creator sets."""
         for z, b, r, n in product(range(self.zones), range(self.blocks), range(self.racks), range(self.nodes)):
             zone, block, rack = f"z{z}", f"z{z}-b{b}", f"z{z}-b{b}-r{r}"
             name = f"{self.prefix}{rack}-n{n}"

@@ -1,4 +1,4 @@
-"""Whom a pod waits for, and how many pods of each count: arithmetic only, the watching is in `pods`."""
+"""The cliques that a pod waits for, and how many of their pods count. Arithmetic only; `pods` watches them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONDITIONS = (READY, STARTED, CREATED)
 
 
 class BadArgument(ValueError):
-    """An argument nobody can act on; the message is for the person who reads the container's log."""
+    """An argument that cannot be used; the message is for the person who reads the container's log."""
 
 
 def parse_parents(arguments: Iterable[str]) -> dict[str, int]:

@@ -32,11 +32,18 @@ def words() -> ModuleType:
         pytest.param("```\nnobody\n```", [], id="a block of code"),
         pytest.param("1. x\n\n   ```sh\n   nobody\n   ```", [], id="a block of code in a list"),
         pytest.param("| nobody | told |", [], id="a table"),
+        pytest.param("├── nobody\n└── told", [], id="a drawn tree"),
         pytest.param("[page](nobody.md)", [], id="the target of a link"),
     ],
 )
 def test_what_is_found(words: ModuleType, text: str, rules: list[str]) -> None:
     assert [found.rule for found in words.check(Path("page.md"), text)] == rules
+
+
+def test_docstrings_of_modules_classes_and_attributes_are_read(words: ModuleType, tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text('"""Nobody."""\n\nx = 1\n"""Somebody."""\n\nclass C:\n    """It wants."""\n\ny = "told"\n')
+    assert sorted(found.line for found in words.docstrings(module)) == [1, 4, 7]
 
 
 def test_a_finding_names_its_line(words: ModuleType) -> None:

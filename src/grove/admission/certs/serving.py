@@ -142,7 +142,9 @@ class SharedSecret:
     namespace: str
     names: Sequence[str]
     publish: Callable[[bytes], None] = lambda authorities: None
-    """Told the authorities that sign what is served. Who knows only the former ones accepts it too: no need to wait."""
+    """Called with the authorities that sign the served certificate. Clients that trust only the former authorities
+    still accept it, so the caller does not wait.
+    """
     secret_name: str = "grove-webhook-server-cert"
     clock: Clock = SYSTEM
     lives: Lifetimes = field(default_factory=Lifetimes)

@@ -1,7 +1,10 @@
-"""Who may touch what Grove manages: the operator, whom the configuration exempts, and anyone where nothing is at stake.
+"""Who may change objects that Grove manages.
 
-Pure: the request and the owning PodCliqueSet in, an answer out. The webhook configuration selects objects labelled as
-managed by Grove; `/scale` and `/status` are never matched and would pass here too.
+The operator and the users that the configuration exempts may change them. Everybody may make changes that have no
+effect on running work.
+
+Pure: the request and the owning PodCliqueSet in, an answer out. The webhook configuration selects objects with the
+label of Grove. It never matches `/scale` and `/status`; this module would allow both.
 """
 
 from __future__ import annotations

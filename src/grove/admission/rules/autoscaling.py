@@ -1,7 +1,7 @@
-"""What a set says about autoscaling: whom its metrics are about, who is measured, what will not do what it seems to.
+"""Checks of the autoscaling settings of a set: the metrics it names, the pods they measure, and surprising values.
 
-Faults are names that mean nothing. Warnings are for what is legal and surprises: a metric that measures one pod of a
-unit, one that nobody in this cluster serves, a floor of zero.
+A fault is a name that means nothing. A warning is for a legal value that surprises: a metric that measures one pod of
+a unit, a metric that this cluster does not serve, a minimum of zero.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ SELF = "self"
 OWN_PREFIX = "grove_"
 CUSTOM, EXTERNAL, RESOURCE = "custom.metrics.k8s.io", "external.metrics.k8s.io", "metrics.k8s.io"
 OUR_SERVER = {CUSTOM: "pods/grove_requests_waiting", EXTERNAL: "grove_requests_waiting"}
-"""What grove-metrics lists; it looks for any raw name once somebody asks, so an unlisted one means nothing there."""
+"""Metrics that grove-metrics lists. It reads any other engine metric on request, so it can also serve names that are
+not listed.
+"""
 KEDA = "externalmetrics"
 """All that KEDA lists, whatever it serves."""
 _COUNT_PODS = ("Resource", "ContainerResource", "Pods")
@@ -114,7 +116,7 @@ def _unit_notes(path: str, new: SetView, group: GroupView) -> Iterator[str]:
 
 
 def _asked(metric: Json) -> Asked | None:
-    """The name that an autoscaler will ask for; None where this cannot be told."""
+    """The name that an autoscaler will ask for; None if the metric does not define it."""
     match metric.get("type"):
         case "Resource" | "ContainerResource":
             return Asked(RESOURCE, "pods")

@@ -1,8 +1,8 @@
 """What Grove fills in when a PodCliqueSet leaves it open, as a list of additions to the user's own JSON.
 
-Nothing the user wrote is changed or dropped, so unknown fields survive and `kubectl apply` stays quiet. Filling twice
-adds nothing. The defaults of the CRD schema are repeated here: on an API server they are already there and cost no
-patch; in a simulator or on the command line nobody else would set them.
+The additions change and drop nothing that the user wrote. Unknown fields survive, and `kubectl apply` finds no
+difference. Filling twice adds nothing. This module repeats the defaults of the CRD schema. On an API server they are
+already set and cost no patch. A simulator and the command line need them here.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Addition:
 def missing_defaults(obj: Json, old: Json | None = None, namespace: str = "") -> list[Addition]:
     """The additions that complete `obj`; `old` is the stored object on an update, `namespace` that of the request.
 
-    A `minAvailable` left out on an update keeps its stored value: it cannot change, so a client that sends only what it
-    cares about must not be told that it tried to.
+    `minAvailable` cannot change. If an update leaves it out, it keeps its stored value, so a client may send only the
+    fields it sets.
     """
     return [*_metadata(obj, namespace), *_spec(mapping(obj.get("spec")), mapping(mapping(old).get("spec")))]
 

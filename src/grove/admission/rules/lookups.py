@@ -49,7 +49,7 @@ class Needs:
 class Known:
     """Fetched answers; an exception stands for an object that could not be read.
 
-    What is found is None when there is none; `LookupFailed` is raised when nobody can tell.
+    A lookup returns None if the object does not exist. It raises `LookupFailed` if the read failed.
     """
 
     topologies: Mapping[str, Json | Exception | None] = field(default_factory=dict)

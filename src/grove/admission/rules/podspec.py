@@ -1,9 +1,11 @@
-"""A pod template as the API server will judge it when the pod is made, told now instead of then.
+"""Checks of a pod template that the API server would make only when the pod is created.
 
-The CRD's schema covers types, required fields and what is there twice in a list; here are the rules between fields that
-would otherwise surface as failed pod creations: names, references, quantities. It is a subset on purpose: what it
-refuses the API server refuses. A dry-run creation would say all of it, but takes 3 ms of CPU a clique where a whole
-review of five cliques takes 0.8, and refuses for today's quota what fits tomorrow.
+The CRD's schema covers types, required fields and duplicates in lists. This module has the rules between fields:
+names, references, quantities. Without it such faults appear as failed pod creations. It is a subset on purpose: the
+API server refuses everything that this module refuses.
+
+A dry-run creation would find all faults. But it takes 3 ms of CPU for each clique, and a whole review of five cliques
+takes 0.8 ms. It also refuses a template because of today's quota.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ TOO_DEEP = invalid("spec", "…", "the object is nested too deeply")
 
 
 class BadReview(ValueError):
-    """The body is not an AdmissionReview; there is nobody to answer to by uid."""
+    """The body is not an AdmissionReview, so it has no uid that an answer could name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +88,10 @@ class Request:
 
     @cached_property
     def stored_set(self) -> SetView | None:
-        """The stored set, as if it had been defaulted when it was stored, if the new one has been.
+        """The stored set with the defaults filled in, if the new set has them.
 
-        A set that was applied while no admission was there could otherwise never be written again: what the defaulting
-        webhook adds to it would be told as changes of what cannot change.
+        A set may have been stored while no admission webhook was there. Without this, the defaults that the webhook
+        adds would look like changes of fields that cannot change, and every update would be refused.
         """
         if self.operation != "UPDATE" or self.old is None:
             return None

@@ -94,7 +94,9 @@ def _group_faults(new: SetView, group: GroupView) -> Iterator[Fault]:
 
 
 def _replica_faults(path: str, replicas: int | None, floor: int | None, *, optional: bool = False) -> Iterator[Fault]:
-    """Zero replicas are welcome (an autoscaler's idle role); the floor is then what the first scale-out must bring."""
+    """Zero replicas are allowed, for a part that an autoscaler stops when it is idle. The first scale-out must then
+    reach the minimum.
+    """
     if replicas is not None and replicas < 0:
         yield invalid(f"{path}.replicas", replicas, "must not be negative")
     if floor is None:
@@ -184,7 +186,7 @@ def _kept_replicas(path: str, what: str, kind: str) -> str:
 
 
 def _restart_notes(path: str, clique: CliqueView) -> Iterator[str]:
-    """Upstream warns about every pod, even the default; here only a policy that lets a gang lose members is told."""
+    """Warns only about a restart policy that lets a gang lose members. The reference operator warns about every pod."""
     policy = text(clique.pod_spec.get("restartPolicy"))
     if policy not in ("OnFailure", "Never"):
         return

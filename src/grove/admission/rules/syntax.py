@@ -109,7 +109,7 @@ def port_name_fault(text: str) -> str:
 
 
 def enum_faults(path: str, value: Any, allowed: Collection[str]) -> Iterator[Fault]:
-    """A word that must be one of these; an empty or absent one is somebody else's affair."""
+    """A word that must be one of these. Other rules check an empty or absent word."""
     if isinstance(value, str) and value and value not in allowed:
         yield not_supported(path, value, allowed)
 

@@ -184,7 +184,9 @@ def _told(one: Constraint) -> dict[str, str]:
 
 
 def binding_faults(binding: Json, backends: Backends) -> Iterator[Fault]:
-    """A ClusterTopologyBinding has every domain, key and scheduler once, and only schedulers that can be told one."""
+    """A ClusterTopologyBinding names every domain, key and scheduler once, and only schedulers that have a topology
+    object.
+    """
     spec = mapping(binding.get("spec"))
     levels = [mapping(level) for level in sequence(spec.get("levels"))]
     for field in ("domain", "key"):

@@ -16,7 +16,9 @@ from grove.kube.client import Client
 from grove.kube.errors import KubeError, NotFound
 
 FETCH_S = 8.0
-"""The API server waits ten seconds for us; a read that takes longer is told as a failure in time."""
+"""The API server waits ten seconds for an answer. A read that takes longer than this limit is reported as failed
+before that.
+"""
 DISCOVER_S = 2.0
 """For what is only worth a warning: a metrics API that is down must not hold up a set."""
 

@@ -1,8 +1,9 @@
-"""The webhook configurations: how the API server finds us, which requests it brings, and whom it trusts.
+"""The webhook configurations: how the API server reaches the operator, which requests it sends, and which authority it
+trusts.
 
-`configurations` is pure. `Registration` creates what is missing and heals what was changed, also by a chart or a hand;
-it is for the leader alone: replicas of two versions, or with two settings, would undo each other's work. Every field is
-written out, so what the API server stores equals what we want and a look costs no write.
+`configurations` is pure. `Registration` creates missing configurations and corrects changed ones, whether a chart or a
+person changed them. Only the leader runs it, because replicas of two versions or with two settings would undo each
+other's work. Every field is written out, so the stored object equals the wanted one and a check costs no write.
 """
 
 from __future__ import annotations

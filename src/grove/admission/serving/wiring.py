@@ -1,4 +1,4 @@
-"""From the operator's configuration to admission: the one place here that knows how settings are spelled."""
+"""From the operator's configuration to admission. No other module of admission reads names of settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SELF_SUBJECT_REVIEW = Resource("authentication.k8s.io", "v1", "SelfSubjectReview
 
 
 async def user_of(client: Client) -> str:
-    """The user name that the API server knows a client by, wherever its credentials come from."""
+    """The user name of a client at the API server, whatever credentials it uses."""
     answer = await client.create(SELF_SUBJECT_REVIEW, SELF_SUBJECT_REVIEW.manifest({}))
     return text(mapping(mapping(answer.get("status")).get("userInfo")).get("username"))
 
