@@ -20,6 +20,7 @@ from grove.scheduler.evict import preempt as preempt_module
 from grove.scheduler.evict.preempt import preempt
 from grove.scheduler.evict.running import Running
 from grove.scheduler.model.answers import Budget, NoFit, Placement
+from grove.scheduler.solve import place as place_module
 from grove.scheduler.solve.place import place
 
 CALLS_A_STEP = 64
@@ -95,3 +96,24 @@ def test_all_searches_for_victims_share_one_budget(make: Callable[[], Case], mon
     answer = preempt(snapshot, replace(wanted, priority=1000), units, budget=Budget(2_000))
     assert taken <= 2_000
     assert answer.steps >= taken
+
+
+@pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in expensive()])
+def test_a_gang_that_returns_to_its_former_nodes_has_one_budget_for_both_searches(
+    make: Callable[[], Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot, wanted = make()
+    taken = 0
+    search = place_module.place_on
+
+    def counted_search(*args: Any, **options: Any) -> Placement | NoFit:
+        nonlocal taken
+        answer = search(*args, **options)
+        taken += answer.steps
+        return answer
+
+    monkeypatch.setattr(place_module, "place_on", counted_search)
+    former = frozenset(one.name for one in snapshot.nodes.facts if one is not None)
+    answer = place(snapshot, replace(wanted, former=former), Budget(500))
+    assert taken <= 500
+    assert answer.steps in (taken, 0)

@@ -13,7 +13,7 @@ from tests.support.scheduler.kit import gang, group, node, snap
 
 from grove.scheduler.cluster.snapshot import Snapshot, cluster
 from grove.scheduler.loop.decisions import Decider
-from grove.scheduler.model.answers import Budget, NoFit
+from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.replay.journal import Journal, RecordedSnapshot
 from grove.scheduler.replay.replay import replay
@@ -38,7 +38,7 @@ def test_a_long_decision_says_so_and_the_next_one_is_not_hurried() -> None:
 def test_what_is_quick_is_decided_in_place() -> None:
     async def story() -> int:
         decider = Decider(snap([node("n0", 8)]), "run")
-        await decider.place(gang(group("w", 2)), Budget())
+        await decider.place(gang(group("w", 2)), DecisionSteps(Budget()))
         return decider.asides
 
     assert asyncio.run(story()) == 0
@@ -56,7 +56,7 @@ def test_the_event_loop_goes_on_while_a_long_decision_is_made() -> None:
                 ticks += 1
 
         ticking = asyncio.ensure_future(tick())
-        _, answer = await decider.place(wanted, Budget())
+        _, answer = await decider.place(wanted, DecisionSteps(Budget()))
         ticking.cancel()
         return decider.asides, ticks, answer == place(snapshot, wanted)
 
@@ -82,7 +82,7 @@ def test_a_decision_aside_is_made_on_the_cluster_as_it_was_and_recorded_so(tmp_p
 
         decider = Decider(snapshot, "run", journal, aside=meanwhile)
         before = snapshot.version
-        _, answer = await decider.place(wanted, Budget())
+        _, answer = await decider.place(wanted, DecisionSteps(Budget()))
         journal.close()
         return answer.version - before, snapshot.version - before
 

@@ -17,7 +17,7 @@ from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.preempt import Victims
 from grove.scheduler.evict.running import DisruptionBudget, Running
 from grove.scheduler.loop.decisions import Decider
-from grove.scheduler.model.answers import Budget, Placement
+from grove.scheduler.model.answers import Budget, DecisionSteps, Placement
 from grove.scheduler.model.facts import HostPort, NodeFacts, NodeTerm, PodFacts, PodScope, PodTerm, Shape, Spread
 from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup
 from grove.scheduler.policy.queue_tree import QueueTree, QuotaQueue
@@ -75,7 +75,9 @@ async def busy_day(directory: Path, seed: int) -> list[str]:
         root = Branch(f"ns/g{g}", groups, required=rng.choice(("", RACK)))
         pin = Pin(RACK, "n1") if rng.random() < 0.2 else None
         gang = Gang(f"ns/g{g}", root, priority=g, pinned_domain=pin, headroom=((SHAPES[0], 2),))
-        decision, answer = await decider.place(gang, Budget(), closed=["n2"] if rng.random() < 0.3 else [])
+        decision, answer = await decider.place(
+            gang, DecisionSteps(Budget()), closed=["n2"] if rng.random() < 0.3 else []
+        )
         decisions.append(decision)
         if isinstance(answer, Placement):
             snapshot.assume(answer)
@@ -83,7 +85,7 @@ async def busy_day(directory: Path, seed: int) -> list[str]:
         else:
             units = [Running(one.uid, one.priority, (one,)) for one in sorted(placed, key=lambda p: p.uid)]
             budget = DisruptionBudget("ns/keep", 1, frozenset(p.uid for p in placed[:3]))
-            decisions.append((await decider.preempt(gang, units, [budget], Budget()))[0])
+            decisions.append((await decider.preempt(gang, units, [budget], DecisionSteps(Budget())))[0])
         if placed and rng.random() < 0.4:
             snapshot.remove_pod(placed.pop(rng.randrange(len(placed))).uid)
         if rng.random() < 0.2:
@@ -175,15 +177,15 @@ async def day_of_queues(directory: Path) -> list[bool]:
     fits = []
     for name, queue, pods in (("one", "blue", 8), ("two", "red", 4)):
         queues(4 if name == "two" else 1, 4)
-        _, answer = await decider.place(wanted(name, queue, pods), Budget())
+        _, answer = await decider.place(wanted(name, queue, pods), DecisionSteps(Budget()))
         fits.append(isinstance(answer, Placement))
         if isinstance(answer, Placement):
             snapshot.assume(answer)
     units = [Running("one", 0, tuple(sorted(snapshot.pods(), key=lambda pod: pod.uid)), {"g": 4})]
-    _, found = await decider.preempt(wanted("two", "red", 4), units, (), Budget())
+    _, found = await decider.preempt(wanted("two", "red", 4), units, (), DecisionSteps(Budget()))
     fits.append(isinstance(found, Victims))
     queues(1, 1)
-    _, answer = await decider.place(wanted("three", "blue", 3), Budget())
+    _, answer = await decider.place(wanted("three", "blue", 3), DecisionSteps(Budget()))
     fits.append(isinstance(answer, Placement))
     journal.close()
     return fits

@@ -39,12 +39,12 @@ def free_nodes(snapshot: Snapshot, nodes: Iterable[str], open_uids: Collection[s
 
 
 def nodes_to_hold(
-    snapshot: Snapshot, gang: Gang, budget: Budget, others: Collection[str]
-) -> Callable[[Snapshot], Placement | NoFit]:
+    snapshot: Snapshot, gang: Gang, others: Collection[str]
+) -> Callable[[Snapshot, Budget], Placement | NoFit]:
     """Which nodes to hold for a gang, as a question about the snapshot; `others` are held for somebody else."""
     kept = [item for source in snapshot.seams.sources for item in source.kept().items()]
 
-    def choose(snapshot: Snapshot) -> Placement | NoFit:
+    def choose(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:
         emptied = _emptied(snapshot, kept)
         return place_admitted(snapshot, gang, budget, sorted(others), emptied, _occupied(snapshot, emptied))
 

@@ -38,11 +38,10 @@ from grove.scheduler.evict.victims import (
     row_costs,
 )
 from grove.scheduler.filters.fit import RoomWithout
-from grove.scheduler.model.answers import Budget, NoFit, Placement
+from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import (
-    BUDGET_ENDED,
     FITS,
     LEAVING,
     NEVER_PREEMPTS,
@@ -58,8 +57,6 @@ MOST_COVERED = 8
 """Up to so many units under budgets, sets of them are tried for one that breaks none."""
 FINE_TRIALS = 16
 """Up to this many choices are each tried out by a full placement without them."""
-STEPS_A_SEARCH = 10
-"""What a search costs beside the steps it takes: the problem is stated anew for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,28 +88,6 @@ class NoVictims:
         return self.why.kind
 
 
-class _Steps:
-    """What is left of the budget of one decision."""
-
-    def __init__(self, budget: Budget) -> None:
-        self.budget, self.left = budget, budget.steps
-
-    def place(
-        self, snapshot: Snapshot, gang: Gang, closed: Collection[str], cost: Ints | None = None
-    ) -> Placement | NoFit:
-        """A placement within the steps that are left; with a cost of rows, the cheapest ones."""
-        if self.left <= 0:
-            why = Reason(BUDGET_ENDED, numbers={"steps": self.budget.steps})
-            return NoFit(gang.name, why, False, version=snapshot.version)
-        budget = replace(self.budget, steps=self.left)
-        if cost is None:
-            answer = place(snapshot, gang, budget, closed=closed)
-        else:
-            answer = place_on(snapshot, gang, budget, closed, cost=cost)
-        self.left -= answer.steps + STEPS_A_SEARCH
-        return answer
-
-
 def preempt(
     snapshot: Snapshot,
     gang: Gang,
@@ -130,14 +105,14 @@ def preempt(
     what becomes free with pods beside their requests. What the pods in `leaving` use becomes free for the gang without
     an eviction; these are all terminating pods if nothing is given. Other terminating pods stay where they are.
     """
-    steps = _Steps(budget)
+    steps = DecisionSteps(budget, searches=1)
     found = _preempt(snapshot, gang, running, budgets, steps, closed, vacancies, leaving)
     return replace(found, steps=budget.steps - steps.left)
 
 
 def _preempt(
-    snapshot: Snapshot, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget], steps: _Steps,
-    closed: Collection[str], vacancies: Vacancies, leaving: Sequence[PodFacts] | None,
+    snapshot: Snapshot, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget],
+    steps: DecisionSteps, closed: Collection[str], vacancies: Vacancies, leaving: Sequence[PodFacts] | None,
 ) -> Victims | NoVictims:  # fmt: skip
     version = snapshot.version
     if not gang.may_preempt:
@@ -184,8 +159,8 @@ class _PreemptionTrial:
     """One gang against a snapshot, and who might leave it."""
 
     def __init__(
-        self, base: Snapshot, gang: Gang, budgets: Sequence[DisruptionBudget], steps: _Steps, closed: Collection[str],
-        vacancies: Vacancies,
+        self, base: Snapshot, gang: Gang, budgets: Sequence[DisruptionBudget], steps: DecisionSteps,
+        closed: Collection[str], vacancies: Vacancies,
     ) -> None:  # fmt: skip
         self._vacancies = vacancies
         self._base, self._gang, self._budgets, self._steps = base, gang, budgets, steps
@@ -207,7 +182,16 @@ class _PreemptionTrial:
         return self._place(self.emptied(pods))
 
     def _place(self, snapshot: Snapshot, cost: Ints | None = None) -> Placement | NoFit:
-        return self._steps.place(snapshot, self._gang, self._closed, cost)
+        """A placement within the steps that are left; with a cost of rows, the cheapest ones."""
+        if self._steps.are_over:
+            return self._steps.refusal(self._gang.name, snapshot.version)
+        budget = self._steps.next_search()
+        if cost is None:
+            answer = place(snapshot, self._gang, budget, closed=self._closed)
+        else:
+            answer = place_on(snapshot, self._gang, budget, self._closed, cost=cost)
+        self._steps.take(answer.steps)
+        return answer
 
     def sparing_budgets(self, units: list[Running]) -> Victims | NoVictims:
         """Victims among these units, without those a budget protects if that is possible."""

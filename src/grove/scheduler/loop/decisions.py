@@ -35,7 +35,7 @@ from grove.scheduler.evict.running import DisruptionBudget, Running
 from grove.scheduler.evict.victims import NO_VACANCIES, Vacancies
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.view import View
-from grove.scheduler.model.answers import Budget, NoFit, Placement
+from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import NO_DEVICES, SHARED_HOME, Reason
@@ -73,10 +73,10 @@ class Decider:
         self._aside_s = 0.0
 
     async def place(
-        self, gang: Gang, budget: Budget, closed: Iterable[str] = (), open_uids: Collection[str] = ()
+        self, gang: Gang, steps: DecisionSteps, closed: Iterable[str] = (), open_uids: Collection[str] = ()
     ) -> tuple[str, Placement | NoFit]:
         """The decision's id and the core's answer. What the snapshot counts under `open_uids` counts as free."""
-        decision = self._next()
+        decision, budget = self._next(), steps.next_search()
         shut = tuple(sorted(closed))
         began = time.perf_counter()
 
@@ -84,7 +84,10 @@ class Decider:
             if self._tape is not None:
                 self._tape.decided(decision, gang, budget, shut, answer, open_uids)
 
-        answer = await self.work(lambda snapshot: place(snapshot.without(open_uids), gang, budget, closed=shut), note)
+        def ask(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:
+            return place(snapshot.without(open_uids), gang, budget, closed=shut)
+
+        answer = await self.search(gang, steps, ask, note)
         metrics.DECISION_SECONDS.observe(time.perf_counter() - began)
         if isinstance(answer, Placement):
             metrics.ATTEMPTS.labels("placed", "").inc()
@@ -92,12 +95,31 @@ class Decider:
             metrics.ATTEMPTS.labels("refused", answer.reason).inc()
         return decision, answer
 
+    async def search(
+        self,
+        gang: Gang,
+        steps: DecisionSteps,
+        ask: Callable[[Snapshot, Budget], Placement | NoFit],
+        note: Callable[[Placement | NoFit], None] = lambda _: None,
+    ) -> Placement | NoFit:
+        """The answer of one search, within the steps that are left of the decision."""
+        if steps.are_over:
+            return steps.refusal(gang.name, self._snapshot.version)
+        budget = steps.next_search()
+        answer = await self.work(lambda snapshot: ask(snapshot, budget), note)
+        steps.take(answer.steps)
+        return answer
+
     async def preempt(
-        self, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget], budget: Budget,
+        self, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget], steps: DecisionSteps,
         closed: Iterable[str] = (), vacancies: Vacancies = NO_VACANCIES, leaving: Sequence[PodFacts] | None = None,
     ) -> tuple[str, Victims | NoVictims]:  # fmt: skip
         """The same for victims. A recording has what sources said would come free."""
         decision = self._next()
+        if steps.are_over:
+            refused = steps.refusal(gang.name, self._snapshot.version)
+            return decision, NoVictims(gang.name, refused.why, False, refused.version)
+        budget = steps.next_search()
         shut = tuple(sorted(closed))
         if self._tape is not None and vacancies:
             vacancies = vacancies.recording()
@@ -112,7 +134,9 @@ class Decider:
         def ask(snapshot: Snapshot) -> Victims | NoVictims:
             return preempt(snapshot, gang, running, budgets, budget, closed=shut, vacancies=vacancies, leaving=leaving)
 
-        return decision, await self.work(ask, note, is_long=is_long)
+        answer = await self.work(ask, note, is_long=is_long)
+        steps.take(answer.steps)
+        return decision, answer
 
     async def work(
         self, decide: Callable[[Snapshot], T], note: Callable[[T], None] = lambda _: None, *, is_long: bool = False
@@ -176,22 +200,24 @@ class FoundPlacement(msgspec.Struct, frozen=True):
 
 
 class SharedClaimPlacer:
-    def __init__(self, view: View, decider: Decider, budget: Budget) -> None:
-        self._view, self._decider, self._budget = view, decider, budget
+    def __init__(self, view: View, decider: Decider) -> None:
+        self._view, self._decider = view, decider
 
     async def place(
-        self, unit: str, gang: Gang, closed: Collection[str], to_bind: Callable[[Placement], Sequence[PodFacts]],
-        open_uids: Collection[str] = (),
+        self, unit: str, gang: Gang, steps: DecisionSteps, closed: Collection[str],
+        to_bind: Callable[[Placement], Sequence[PodFacts]], open_uids: Collection[str] = (),
     ) -> FoundPlacement:  # fmt: skip
         """`Decider.place`, with what sources give set aside for the pods that will be bound."""
         shut = tuple(closed)
-        found = await self._place(unit, gang, shut, open_uids)
+        found = await self._place(unit, gang, steps, shut, open_uids)
         if isinstance(found.answer, NoFit) or (refused := self._view.counted.take(to_bind(found.answer))) is None:
             return found
         why = refused.why
         for attempts in ways_apart(gang, refused, MOST_APART):
             for apart in attempts:
-                found = await self._place(unit, apart, shut, open_uids)
+                if steps.are_over:
+                    break
+                found = await self._place(unit, apart, steps, shut, open_uids)
                 if isinstance(found.answer, NoFit):
                     continue
                 refused = self._view.counted.take(to_bind(found.answer))
@@ -202,17 +228,17 @@ class SharedClaimPlacer:
         return FoundPlacement(found.decision, NoFit(gang.name, _no_devices(why), False, version=found.answer.version))
 
     async def _place(
-        self, unit: str, gang: Gang, closed: tuple[str, ...], open_uids: Collection[str]
+        self, unit: str, gang: Gang, steps: DecisionSteps, closed: tuple[str, ...], open_uids: Collection[str]
     ) -> FoundPlacement:
         """With the users of each shared claim on one node that can serve it."""
         gang, found = shared_claims_of(self._view, gang)
-        decision, answer = await self._decider.place(gang, self._budget, closed, open_uids)
+        decision, answer = await self._decider.place(gang, steps, closed, open_uids)
         if isinstance(answer, NoFit) or not found:
             return FoundPlacement(decision, answer)
-        return await self._place_at_homes(unit, gang, found, answer, decision, closed, open_uids)
+        return await self._place_at_homes(unit, gang, steps, found, answer, decision, closed, open_uids)
 
     async def _place_at_homes(
-        self, unit: str, gang: Gang, found: list[SharedClaims], loose: Placement, decision: str,
+        self, unit: str, gang: Gang, steps: DecisionSteps, found: list[SharedClaims], loose: Placement, decision: str,
         closed: tuple[str, ...], open_uids: Collection[str],
     ) -> FoundPlacement:  # fmt: skip
         sites = self._view.sources.sites(self._view.snapshot, self._near(loose))
@@ -224,8 +250,10 @@ class SharedClaimPlacer:
         partial: FoundPlacement | None = None
         most = 0
         refusals: list[tuple[str, NoFit]] = []
-        for nodes in islice(choices, TRIES):
-            decision, answer = await self._decider.place(on_nodes(gang, found, nodes), self._budget, closed, open_uids)
+        tried = 0
+        while tried < TRIES and not (tried and steps.are_over) and (nodes := next(choices, None)) is not None:
+            tried += 1
+            decision, answer = await self._decider.place(on_nodes(gang, found, nodes), steps, closed, open_uids)
             if isinstance(answer, Placement):
                 if users.isdisjoint(pod.uid for pod in answer.unplaced):
                     return FoundPlacement(decision, answer)
@@ -241,7 +269,7 @@ class SharedClaimPlacer:
             return FoundPlacement(decision, NoFit(gang.name, _no_devices(text), False, version=loose.version))
         has_more = next(choices, None) is not None
         if has_more:
-            record.tried_choices = (done + TRIES, began)
+            record.tried_choices = (done + tried, began)
         decision, first = refusals[0] if refusals else (decision, NoFit(gang.name, _no_devices(NO_HOME), False))
         # What came while the choices were tried may have helped one that had failed by then.
         return FoundPlacement(decision, first, has_more or (done > 0 and began != loose.version))

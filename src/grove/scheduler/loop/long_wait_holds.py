@@ -29,7 +29,7 @@ from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.unit import Shortage
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
-from grove.scheduler.model.answers import Budget, NoFit
+from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit
 from grove.scheduler.model.config import SchedulerConfiguration, gang_timeout_s
 from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.model.gang import BadGang, Gang
@@ -76,7 +76,9 @@ class LongWaitHolds:
             or self._ledger.find(name, *LONG_WAIT) is not None
         )
 
-    async def note_refused(self, gang: GangState, order: Order, tree: Gang, *, is_admitted: bool) -> None:
+    async def note_refused(
+        self, gang: GangState, order: Order, tree: Gang, steps: DecisionSteps, *, is_admitted: bool
+    ) -> None:
         """Its minimum found no place. If nodes are held for it, those with the most room now are."""
         if not self._config.hold_after:
             return
@@ -90,7 +92,7 @@ class LongWaitHolds:
             unit.shortage = want
         known = self._ledger.find(gang.name, *LONG_WAIT)
         if known is not None:
-            await self._take(gang, order, tree, known.reason)
+            await self._take(gang, order, tree, known.reason, steps)
 
     def note_room_taken(self, order: Order, pods: Iterable[PodFacts]) -> None:
         """A unit got a place: whoever waits before it and could have used that room is overtaken by so much."""
@@ -222,10 +224,16 @@ class LongWaitHolds:
             log.exception("no nodes can be held", gang=gang.name)
             self._units.of(gang.name).hopeless_at = self._view.snapshot.nodes.version
             return
-        await self._take(gang, waiting.order, tree, reason, since)
+        await self._take(gang, waiting.order, tree, reason, DecisionSteps(self._budget), since)
 
     async def _take(
-        self, gang: GangState, order: Order, tree: Gang, reason: HoldReason, since: datetime | None = None
+        self,
+        gang: GangState,
+        order: Order,
+        tree: Gang,
+        reason: HoldReason,
+        steps: DecisionSteps,
+        since: datetime | None = None,
     ) -> None:
         name, snapshot = gang.name, self._view.snapshot
         needed = tuple(pod for group in tree.groups() for pod in group.pods[: group.need])
@@ -236,9 +244,12 @@ class LongWaitHolds:
             self.let_go(name)  # a unit ahead has the quota: units behind this one do not get it either
             self._units.of(name).hopeless_at = snapshot.nodes.version
             return
-        answer = await self._decider.work(nodes_to_hold(snapshot, tree, self._budget, closed.nodes))
+        answer = await self._decider.search(tree, steps, nodes_to_hold(snapshot, tree, closed.nodes))
         if not self._view.units.is_current(gang) or name not in self._queue:
             return
+        before = self._ledger.find(name, *LONG_WAIT)
+        if isinstance(answer, NoFit) and answer.reason == kinds.BUDGET_ENDED and before is not None:
+            return  # not proven: what is held stays
         is_admitted = snapshot.seams.refusal(snapshot, tree, needed) is None
         if isinstance(answer, NoFit) or not (is_admitted or has_quota):
             self.let_go(name)
@@ -247,7 +258,6 @@ class LongWaitHolds:
         # No nodes are held for a gang that may not use them yet.
         nodes = frozenset(pod.node for pod in answer.pods[: answer.core]) if is_admitted else frozenset()
         self._units.of(name).held_shapes = frozenset(pod.shape for pod in answer.pods[: answer.core])
-        before = self._ledger.find(name, *LONG_WAIT)
         if before is None:
             log.info("held for a gang that waits", gang=name, nodes=len(nodes), quota=has_quota, reason=reason.value)
         else:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import islice
 
 import msgspec
@@ -39,7 +38,7 @@ from grove.scheduler.loop.gang_trees import Unit
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
-from grove.scheduler.model.answers import Budget, Placement
+from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import FITS, LEAVING, Reason
@@ -154,7 +153,12 @@ class Nominations:
             self._evictions.evict_gang(gang, pods, marked.message, lambda: time() < until_s)
 
     async def try_preempt(
-        self, unit: Unit, budget: Budget, deadline_s: float, closed: ClosedCapacity, still_waits: Callable[[], bool]
+        self,
+        unit: Unit,
+        steps: DecisionSteps,
+        deadline_s: float,
+        closed: ClosedCapacity,
+        still_waits: Callable[[], bool],
     ) -> bool:
         """Looks for victims; True if there are some and the unit now has a place reserved."""
         record = self._view.units.of(unit.name)
@@ -169,14 +173,14 @@ class Nominations:
         attempts, asides = KeepApartAttempts(unit.tree, MOST_APART), self._decider.asides
         for apart in attempts:
             leaving = self._leaving(closed)
-            decision, answer = await self._victims(apart, running, budget, closed, leaving)
+            decision, answer = await self._victims(apart, running, steps, closed, leaving)
             is_slow = False
             if isinstance(answer, Victims) and answer.budgets_broken:
                 record.protected_by = answer.budgets_broken
                 answer = NoVictims(answer.gang, Reason(kinds.BUDGETS, ", ".join(answer.budgets_broken)), True)
             slow = self._leaving(closed, for_long=True)
             if not isinstance(answer, Victims) and len(slow) > len(leaving):
-                kept = await self._place_without(apart, budget, closed, slow, running)
+                kept = await self._place_without(apart, steps, closed, slow, running)
                 if kept is not None:
                     answer, leaving, is_slow = kept, slow, True
             if answer is None:
@@ -213,24 +217,44 @@ class Nominations:
         return found
 
     async def _place_without(
-        self, tree: Gang, budget: Budget, closed: ClosedCapacity, leaving: Sequence[PodFacts],
+        self,
+        tree: Gang,
+        steps: DecisionSteps,
+        closed: ClosedCapacity,
+        leaving: Sequence[PodFacts],
         running: Sequence[Running],
-    ) -> Victims | None:  # fmt: skip
+    ) -> Victims | None:
         """A place that is free once these pods are gone."""
         pods = [pod for unit in running for pod in unit.pods]
         for variant in at_cleared_homes(self._view, tree, pods):
             self._view.counted.refresh()
             vacancies = self._view.sources.vacancies(variant, running)
-            ask = partial(
-                _without_leaving, gang=variant, budget=budget, closed=closed, vacancies=vacancies, leaving=leaving
-            )
-            found: Victims | None = await self._decider.work(ask)
-            if found is not None:
+            if (found := await self._without_leaving(variant, steps, closed, vacancies, leaving)) is not None:
                 return found
         return None
 
+    async def _without_leaving(
+        self,
+        gang: Gang,
+        steps: DecisionSteps,
+        closed: ClosedCapacity,
+        vacancies: Vacancies,
+        leaving: Sequence[PodFacts],
+    ) -> Victims | None:
+        """Where the gang fits once these terminating pods are gone: no victims, and a place to hold all the same."""
+
+        def ask(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:
+            twin = snapshot.without(closed.own).copy()
+            for pod in leaving:
+                twin.remove_pod(pod.uid)
+            vacancies.clear(twin, leaving)
+            return place(twin, gang, budget, closed=tuple(sorted(closed.nodes)))
+
+        found = await self._decider.search(gang, steps, ask)
+        return Victims(gang.name, (), (), (), found, found.version) if isinstance(found, Placement) else None
+
     async def _victims(
-        self, tree: Gang, running: Sequence[Running], budget: Budget, closed: ClosedCapacity,
+        self, tree: Gang, running: Sequence[Running], steps: DecisionSteps, closed: ClosedCapacity,
         leaving: Sequence[PodFacts],
     ) -> tuple[str, Victims | NoVictims | None]:  # fmt: skip
         """Victims for a gang, whose shared claims may need a home first; None if there is none for them."""
@@ -242,13 +266,10 @@ class Nominations:
             vacancies = self._view.sources.vacancies(variant, running)
             budgets = budgets_of(self._view)
             decision, answer = await self._decider.preempt(
-                variant, running, budgets, budget, closed.nodes, vacancies, leaving
+                variant, running, budgets, steps, closed.nodes, vacancies, leaving
             )
             if not isinstance(answer, Victims) and answer.reason == LEAVING:
-                ask = partial(
-                    _without_leaving, gang=variant, budget=budget, closed=closed, vacancies=vacancies, leaving=leaving
-                )
-                answer = await self._decider.work(ask) or answer
+                answer = await self._without_leaving(variant, steps, closed, vacancies, leaving) or answer
             if isinstance(answer, Victims):
                 break
         return decision, answer
@@ -441,19 +462,6 @@ def at_cleared_homes(view: View, gang: Gang, pods: Sequence[PodFacts]) -> Iterat
     sites = view.sources.sites(cleared, everywhere, frozenset(pod.uid for pod in pods))
     for nodes in islice(sites.choices(found), MOST_CLEARED):
         yield on_nodes(gang, found, nodes)
-
-
-def _without_leaving(
-    snapshot: Snapshot, *, gang: Gang, budget: Budget, closed: ClosedCapacity, vacancies: Vacancies,
-    leaving: Sequence[PodFacts],
-) -> Victims | None:  # fmt: skip
-    """Where the gang fits once these terminating pods are gone: no victims, and a place to hold all the same."""
-    twin = snapshot.without(closed.own).copy()
-    for pod in leaving:
-        twin.remove_pod(pod.uid)
-    vacancies.clear(twin, leaving)
-    placement = place(twin, gang, budget, closed=tuple(sorted(closed.nodes)))
-    return Victims(gang.name, (), (), (), placement, twin.version) if isinstance(placement, Placement) else None
 
 
 def running_units(view: View, below: int | None = None) -> list[Running]:

@@ -33,7 +33,7 @@ from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.unit import Explained
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
-from grove.scheduler.model.answers import Budget, NoFit, Placement
+from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import BadGang, Gang, single
@@ -99,7 +99,7 @@ class UnitPlacer:
         self._replacements, self._reserving = replacements, reserving
         self._reporter, self._clock, self._config = reporter, clock, config
         self._budget, self._base_of = budget, base_of
-        self._sharing = SharedClaimPlacer(view, decider, budget)
+        self._sharing = SharedClaimPlacer(view, decider)
         self._refused: dict[Hashable, SharedRefusal] = {}
         """By what a unit asks for and what is closed to it."""
         self._turn = 0
@@ -126,9 +126,9 @@ class UnitPlacer:
             self._view.ledger.reorder(lambda owner: order_of(self._view, owner).rank)
             order = order._replace(rank=order_of(self._view, name).rank)
         closed = self._view.ledger.closed_to(name, order, accounts)
-        ask = self._ask_of(unit, closed)
+        ask, steps = self._ask_of(unit, closed), DecisionSteps(self._budget)
         if (held := self._held_against(unit, closed)) is not None:
-            await self._refuse(unit, held, "", closed, ask, may_evict=False)
+            await self._refuse(unit, held, "", closed, ask, steps, may_evict=False)
             return ()
         known = self._refused.get((ask, _key_of(closed))) if ask is not None else None
         if known is not None and known.answer.version == self._view.snapshot.version:
@@ -137,25 +137,25 @@ class UnitPlacer:
                 self._park(unit, ask, by_anything=answer.reason == kinds.NOT_ADMITTED)
                 self._queue.refuse_alike((ask, answer.reason == kinds.NOT_ADMITTED))
                 self._view.units.of(name).explained = Explained(answer.why, frozenset(closed.nodes), verdict)
-                await self._report_refusal(unit, answer, verdict)
+                await self._report_refusal(unit, answer, verdict, steps)
             else:
-                await self._refuse(unit, answer, "", closed, ask)
+                await self._refuse(unit, answer, "", closed, ask, steps)
             return ()
         asides, labels_version = self._decider.asides, self._view.snapshot.nodes.labels_version
-        found = await self._find_place(unit, closed)
+        found = await self._find_place(unit, closed, steps)
         if asides != self._decider.asides and not self._still_holds(unit, found.answer, labels_version):
             for pod in unit.to_bind(found.answer) if isinstance(found.answer, Placement) else ():
                 self._view.sources.give_back(pod.uid)
             self._queue.retry(name, asyncio.get_running_loop().time())
         elif isinstance(found.answer, Placement):
-            if (until_s := await self._better_from_s(unit, found.answer, closed)) is not None:
+            if (until_s := await self._better_from_s(unit, found.answer, closed, steps)) is not None:
                 for pod in unit.to_bind(found.answer):
                     self._view.sources.give_back(pod.uid)
                 self._queue.defer(name, asyncio.get_running_loop().time(), until_s)
                 return ()
             return self._accept(unit, found.answer, found.decision, ask)
         else:
-            await self._refuse(unit, found.answer, found.decision, closed, ask)
+            await self._refuse(unit, found.answer, found.decision, closed, ask, steps)
             if found.has_more:
                 self._queue.retry(name, asyncio.get_running_loop().time())
         return ()
@@ -177,22 +177,24 @@ class UnitPlacer:
         ask = ask_of(self._view.snapshot, unit.tree)
         return (unit.order.stage, unit.gang is None, ask) if ask is not None else None
 
-    async def _find_place(self, unit: Unit, closed: ClosedCapacity) -> FoundPlacement:
+    async def _find_place(self, unit: Unit, closed: ClosedCapacity, steps: DecisionSteps) -> FoundPlacement:
         """A place in what is open to the unit; if there is none, in what is held for units behind it as well."""
         to_bind = unit.to_bind if unit.reservation is None else lambda _: ()  # what sources give it is its owners'
-        found = await self._sharing.place(unit.name, unit.tree, closed.nodes, to_bind, closed.own)
+        found = await self._sharing.place(unit.name, unit.tree, steps, closed.nodes, to_bind, closed.own)
         if isinstance(found.answer, Placement) and (found.answer.pods or not found.answer.unplaced):
             return found
         open_uids = closed.own.union(pod.uid for hold in closed.behind for pod in hold.pods)
-        if open_uids == closed.own:
+        if open_uids == closed.own or found.has_more:
             return found
-        second = await self._sharing.place(unit.name, unit.tree, closed.nodes, to_bind, open_uids)
+        second = await self._sharing.place(unit.name, unit.tree, steps, closed.nodes, to_bind, open_uids)
         if isinstance(second.answer, NoFit) or not second.answer.pods:
             return found
         self._take_from_behind(closed, unit.to_bind(second.answer))
         return second
 
-    async def _better_from_s(self, unit: Unit, answer: Placement, closed: ClosedCapacity) -> float | None:
+    async def _better_from_s(
+        self, unit: Unit, answer: Placement, closed: ClosedCapacity, steps: DecisionSteps
+    ) -> float | None:
         """Until when to wait for pods that the unit's pods replace; None if no better place becomes free with them.
 
         A replaced pod still terminates. Its node may be the last one in the rack where the gang is.
@@ -204,10 +206,10 @@ class UnitPlacer:
             return None
         open_uids = closed.own.union(ends)
 
-        def ask(snapshot: Snapshot) -> Placement | NoFit:
-            return place(snapshot.without(open_uids), unit.tree, self._budget, closed=tuple(sorted(closed.nodes)))
+        def ask(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:
+            return place(snapshot.without(open_uids), unit.tree, budget, closed=tuple(sorted(closed.nodes)))
 
-        later = await self._decider.work(ask)
+        later = await self._decider.search(unit.tree, steps, ask)
         if isinstance(later, NoFit) or later.score <= answer.score or len(later.pods) < len(answer.pods):
             return None
         return asyncio.get_running_loop().time() + (max(ends.values()) - now).total_seconds()
@@ -345,7 +347,7 @@ class UnitPlacer:
 
     async def _refuse(
         self, unit: Unit, answer: NoFit, decision: str, closed: ClosedCapacity, ask: Hashable | None,
-        *, may_evict: bool = True,
+        steps: DecisionSteps, *, may_evict: bool = True,
     ) -> None:  # fmt: skip
         now = asyncio.get_running_loop().time()
         gang = unit.gang
@@ -356,7 +358,7 @@ class UnitPlacer:
         if is_floor and may_evict and self._config.preemption.enabled:
             deadline_s = now + self._holding.timeout_s(gang)
             waits = partial(self._still_waits, unit)
-            if await self._nominations.try_preempt(unit, self._budget, deadline_s, closed, waits):
+            if await self._nominations.try_preempt(unit, steps, deadline_s, closed, waits):
                 self._queue.withdraw(unit.name)
                 return
             if protected := self._view.units.of(unit.name).protected_by:
@@ -364,10 +366,10 @@ class UnitPlacer:
         if answer.reason == kinds.NO_DEVICES:
             ask = None  # its own claims cannot be met: others' may
         self._park(unit, ask, by_anything=answer.reason == kinds.NOT_ADMITTED)
-        verdict = await self._explain(unit, answer, closed)
+        verdict = await self._explain(unit, answer, closed, steps)
         if asides != self._decider.asides and not self._still_waits(unit):
             return
-        await self._report_refusal(unit, answer, verdict)
+        await self._report_refusal(unit, answer, verdict, steps)
         if ask is not None:
             self._refuse_alike(ask, SharedRefusal(unit, answer, verdict, self._turn), closed)
 
@@ -395,7 +397,7 @@ class UnitPlacer:
         if len(self._said_alike) > MOST_SAID:
             self._said_alike.clear()
 
-    async def _report_refusal(self, unit: Unit, answer: NoFit, verdict: Verdict) -> None:
+    async def _report_refusal(self, unit: Unit, answer: NoFit, verdict: Verdict, steps: DecisionSteps) -> None:
         gang, is_floor = unit.gang, unit.order.stage is not Stage.SURPLUS
         is_kept_out = answer.reason == kinds.NOT_ADMITTED
         if is_kept_out:
@@ -405,7 +407,7 @@ class UnitPlacer:
         elif gang is None:
             self._reporter.report_waiting(unit.name, verdict)
         elif is_floor:
-            await self._holding.note_refused(gang, unit.order, unit.tree, is_admitted=not is_kept_out)
+            await self._holding.note_refused(gang, unit.order, unit.tree, steps, is_admitted=not is_kept_out)
             if not gang.stood and not any(self._replacements.due_to_leave(gang)):
                 gang.cannot_return()
                 self._replacements.refresh(gang)
@@ -427,12 +429,12 @@ class UnitPlacer:
         else:
             self._reporter.report(gang, verdict)
 
-    async def _explain(self, unit: Unit, answer: NoFit, closed: ClosedCapacity) -> Verdict:
+    async def _explain(self, unit: Unit, answer: NoFit, closed: ClosedCapacity, steps: DecisionSteps) -> Verdict:
         """The refusal as `explain` opens; worked out again only when what stands in the way changed."""
         known = self._view.units.of(unit.name).explained
         if known is not None and known.why == answer.why and known.held_nodes == closed.nodes.keys():
             return known.verdict
-        if closed.nodes and await self._would_fit(unit.tree):
+        if closed.nodes and await self._would_fit(unit.tree, steps):
             verdict = Verdict(False, HELD_FOR_OTHERS, kept_out_by(closed))
         else:
             closest = closest_domain(self._view.snapshot, unit.tree)
@@ -446,9 +448,9 @@ class UnitPlacer:
         """What the gang's topology calls its levels, by label key."""
         return {key: name for name, key in self._view.level_names(tree.topology).items()}
 
-    async def _would_fit(self, tree: Gang) -> bool:
+    async def _would_fit(self, tree: Gang, steps: DecisionSteps) -> bool:
         """Whether there is a place for it if nothing were held for others."""
-        answer = await self._decider.work(lambda snapshot: place(snapshot, tree, self._budget))
+        answer = await self._decider.search(tree, steps, lambda snapshot, budget: place(snapshot, tree, budget))
         return isinstance(answer, Placement)
 
     def _park(self, unit: Unit, ask: Hashable | None, *, by_anything: bool) -> None:

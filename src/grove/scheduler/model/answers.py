@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from grove.scheduler.model.facts import PodFacts
-from grove.scheduler.model.reasons import Reason
+from grove.scheduler.model.reasons import BUDGET_ENDED, Reason
 
 
 class SecondOpinion(Protocol):
@@ -18,7 +18,7 @@ class SecondOpinion(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Work allowed for one decision, counted in steps so that a decision replays the same on any machine.
+    """Work allowed for one search, counted in steps so that a decision replays the same on any machine.
 
     A step is one look at up to 1,024 nodes, or one state of the exact search; some 10 to 50 microseconds. So the worst
     gang holds the scheduler up for a fraction of a second, and gangs that need a tenth of this are rare.
@@ -27,6 +27,37 @@ class Budget:
     steps: int = 20_000
     referee: SecondOpinion | None = None
     """Asked when the steps have ended and nothing is known; may take seconds."""
+
+
+STEPS_A_SEARCH = 10
+"""What a search costs beside the steps it takes: the problem is stated anew for each."""
+
+
+class DecisionSteps:
+    """The steps of one decision. All its searches take from them.
+
+    One search gets at most the steps of its budget. A decision has twice as many: if the search for free capacity uses
+    all of its steps, as many are left to look for victims.
+    """
+
+    def __init__(self, budget: Budget, *, searches: int = 2) -> None:
+        self._budget, self.left = budget, budget.steps * searches
+
+    @property
+    def are_over(self) -> bool:
+        return self.left <= 0
+
+    def next_search(self) -> Budget:
+        """What the next search may take."""
+        return replace(self._budget, steps=max(0, min(self.left, self._budget.steps)))
+
+    def take(self, steps: int) -> None:
+        """A search is over that took so many steps."""
+        self.left -= steps + STEPS_A_SEARCH
+
+    def refusal(self, gang: str, version: int) -> NoFit:
+        """The answer where no steps are left."""
+        return NoFit(gang, Reason(BUDGET_ENDED, numbers={"steps": self._budget.steps}), False, version=version)
 
 
 @dataclass(frozen=True, slots=True)

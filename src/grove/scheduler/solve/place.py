@@ -44,12 +44,14 @@ def place(
 
     Nodes in `closed` are not used (held for someone else). Nothing is written: `snapshot.assume` takes it over.
     """
-    if gang.former:
-        elsewhere = snapshot.nodes.row_of.keys() - gang.former
-        kept = place_on(snapshot, gang, budget, elsewhere.union(closed))
-        if isinstance(kept, Placement) and not kept.unplaced:
-            return kept
-    return place_on(snapshot, gang, budget, closed)
+    if not gang.former:
+        return place_on(snapshot, gang, budget, closed)
+    elsewhere = snapshot.nodes.row_of.keys() - gang.former
+    kept = place_on(snapshot, gang, replace(budget, steps=budget.steps // 2), elsewhere.union(closed))
+    if isinstance(kept, Placement) and not kept.unplaced:
+        return kept
+    answer = place_on(snapshot, gang, replace(budget, steps=budget.steps - kept.steps), closed)
+    return replace(answer, steps=answer.steps + kept.steps)
 
 
 def place_on(
