@@ -177,14 +177,14 @@ class Quota(Policy):
                     numbers = {"used": used.get(resource, 0), "limit": limit, "wanted": wanted, "leaving": leaving}
                     names = {"resource": resource, "rule": "limit", "of": path[0].short}
                     return Reason(QUOTA_EXCEEDED, queue.short, numbers, names, self._holders(usage, queue, resource))
-        wants = usage.counted(pods)
-        if needs_guarantee(pods[0].labels):
+        wants = usage.counted([pod for pod in pods if needs_guarantee(pod.labels)])
+        if wants:
             fixed = counted(snapshot.usage.of(f"{name}{FIXED}").items(), usage.card_memory)
             for resource, most in sorted(path[0].guaranteed.items()):
                 if (wanted := wants.get(resource, 0)) and fixed.get(resource, 0) + wanted > most:
                     numbers = {"used": fixed.get(resource, 0), "limit": most, "wanted": wanted}
                     return Reason(QUOTA_EXCEEDED, path[0].short, numbers, {"resource": resource, "rule": "guaranteed"})
-        return self._kept_for_siblings(snapshot, usage, path, wants)
+        return self._kept_for_siblings(snapshot, usage, path, usage.counted(pods))
 
     def _by_queue(self, pods: Sequence[PodFacts]) -> dict[str, list[PodFacts]]:
         found: dict[str, list[PodFacts]] = {}
@@ -243,24 +243,25 @@ class Quota(Policy):
         return total
 
     def outlook(self, snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> Reason | None:
-        """Whether the queue's share entitles the pods to room that others have, and who has more than theirs."""
-        name = self.account(pods[0])
-        if name is None or self._unusable(name) is not None:
+        """Whether its queues' shares entitle the gang to capacity that others use, and who has more than theirs.
+
+        The reason names the first queue that has no right to more, else the first queue.
+        """
+        reclaim = self._reclaim(snapshot, pods)
+        if reclaim is None:
             return None
-        wants = self.reading(snapshot).counted(pods)
-        queue, share = self.tree.queues[name], self.shares(snapshot)[name]
-        used = self.reading(snapshot).below(name)
-        asked = sorted(r for r in queue.resources if wants.get(r))
-        if not asked:
-            return None
-        over = [r for r in asked if used.get(r, 0) + wants[r] > share.get(r, 0)]
-        resource = (over or asked)[0]
-        numbers = {"used": used.get(resource, 0), "share": share.get(resource, 0), "wanted": wants[resource]}
-        lenders = sorted(self.tree.queues[one].short for one in self._reclaim(snapshot, name, wants).lenders)
-        return Reason(
-            MAY_CALL_BACK, queue.short, numbers,
-            {"resource": resource, "over": "yes" if over else "", "from": ", ".join(lenders[:MOST_HOLDERS])},
-        )  # fmt: skip
+        lenders = ", ".join(sorted(self.tree.queues[one].short for one in reclaim.lenders)[:MOST_HOLDERS])
+        found: list[tuple[bool, Reason]] = []
+        for name, own in self._by_queue(pods).items():
+            queue, share, used = self.tree.queues[name], self.shares(snapshot)[name], reclaim.usage.below(name)
+            wants = reclaim.usage.counted(own)
+            asked = sorted(r for r in queue.resources if wants.get(r))
+            over = [r for r in asked if used.get(r, 0) + wants[r] > share.get(r, 0)]
+            for resource in (over or asked)[:1]:
+                numbers = {"used": used.get(resource, 0), "share": share.get(resource, 0), "wanted": wants[resource]}
+                names = {"resource": resource, "over": "yes" if over else "", "from": lenders}
+                found.append((not over, Reason(MAY_CALL_BACK, queue.short, numbers, names)))
+        return min(found, key=lambda one: one[0])[1] if found else None
 
     def rank(self, snapshot: Snapshot, who: Applicant) -> tuple[int, ...]:
         name = self.objects.queue_of(who.name.removeprefix("pod:").partition("/")[0], who.labels)
@@ -275,11 +276,9 @@ class Quota(Policy):
     def may_put_out(self, snapshot: Snapshot, gang: Gang, victim: Running) -> bool | None:
         if any(is_fixed(pod.labels) for pod in victim.pods):
             return False
-        theirs = self.account(victim.pods[0])
-        ours = self._queue_of(gang)
-        if ours is None or theirs is None or ours == theirs or theirs not in self.tree.queues:
-            return None
-        return False  # between queues nobody goes by priority: see `rounds`
+        ours = {self.account(pod) for group in gang.groups() for pod in group.pods[:1]} - {None}
+        theirs = {self.account(pod) for pod in victim.pods} & self.tree.queues.keys()
+        return None if not ours or theirs <= ours else False  # between queues priority does not count: see `rounds`
 
     def rounds(self, snapshot: Snapshot, gang: Gang, running: Sequence[Running]) -> list[list[Running]]:
         """Units of other queues that the gang may take its share back from; a later round holds the earlier ones."""
@@ -302,14 +301,15 @@ class Quota(Policy):
         return min((seconds for seconds in left if seconds > 0), default=None)
 
     def _reclaim_for(self, snapshot: Snapshot, gang: Gang) -> Reclaim | None:
-        ours = self._queue_of(gang)
-        if ours is None or self._unusable(ours) is not None:
-            return None
-        needed = (pod for group in gang.groups() for pod in group.pods[: group.need])
-        return self._reclaim(snapshot, ours, self.reading(snapshot).counted(needed))
+        return self._reclaim(snapshot, [pod for group in gang.groups() for pod in group.pods[: group.need]])
 
-    def _reclaim(self, snapshot: Snapshot, ours: str, wants: Amounts) -> Reclaim:
-        return Reclaim(self.tree, self.shares(snapshot), self.reading(snapshot), ours, wants)
+    def _reclaim(self, snapshot: Snapshot, pods: Sequence[PodFacts]) -> Reclaim | None:
+        by_queue = self._by_queue(pods)
+        if not by_queue or any(self._unusable(name) is not None for name in by_queue):
+            return None
+        usage = self.reading(snapshot)
+        wants = {name: usage.counted(own) for name, own in by_queue.items()}
+        return Reclaim(self.tree, self.shares(snapshot), usage, wants)
 
     def remembered(self, snapshot: Snapshot) -> Json:
         looks_at_age = any(queue.min_runtime_s for queue in self.tree.queues.values())
@@ -341,10 +341,6 @@ class Quota(Policy):
         if not self.tree.is_leaf(name):
             return Reason(QUEUE_NOT_LEAF, name.partition("/")[2])
         return None
-
-    def _queue_of(self, gang: Gang) -> str | None:
-        pods = next((group.pods for group in gang.groups() if group.pods), ())
-        return self.account(pods[0]) if pods else None
 
     def _kept_for_siblings(
         self, snapshot: Snapshot, usage: QueueUsage, path: Sequence[QuotaQueue], wants: Amounts

@@ -33,39 +33,67 @@ def needs_guarantee(labels: Mapping[str, str]) -> bool:
 
 
 class Reclaim:
-    """What a queue may call back for a gang that wants so much: asked on the use and the shares of one moment."""
+    """What queues may call back for a gang that wants so much in each: asked on the use and the shares of one moment.
+
+    A queue lends to the gang if it has more than its share of something that one of the gang's queues may call back. No
+    other queue of the gang then wants that without a right to it: a search does not tell whose pods use what is freed.
+    """
 
     def __init__(
-        self, tree: QueueTree, shares: Mapping[str, Amounts], usage: QueueUsage, ours: str, wants: Amounts
+        self, tree: QueueTree, shares: Mapping[str, Amounts], usage: QueueUsage, wants: Mapping[str, Amounts]
     ) -> None:
-        self.tree, self._shares, self.usage, self._wants = tree, shares, usage, wants
-        self._mine = tree.paths[ours]
-        self.lenders = self._lenders(ours)
-        """Leaves above their share that the queue may call back from, with how far above they are, in millionths."""
+        self.tree, self._shares, self.usage = tree, shares, usage
+        self._wants: dict[str, int] = {}
+        for amounts in wants.values():
+            for resource, amount in amounts.items():
+                self._wants[resource] = self._wants.get(resource, 0) + amount
+        self._mine = frozenset.intersection(*(frozenset(tree.paths[ours]) for ours in wants))
+        """Queues above all of ours."""
+        right = {ours: self._lenders(ours, wants) for ours in wants}
+        self.lenders = {
+            leaf: self.usage.fullness(tree.queues[leaf], shares[leaf])
+            for leaf in tree.queues
+            if any(leaf in found for found in right.values())
+            and all(leaf in found or not self._has_loan(leaf, wants[ours]) for ours, found in right.items())
+        }
+        """Leaves above their share that the gang may call back from, with how far above they are, in millionths."""
 
-    def _lenders(self, ours: str) -> dict[str, int]:
-        tree, mine = self.tree, self._mine
+    def _lenders(self, ours: str, wants: Mapping[str, Amounts]) -> set[str]:
+        """Leaves that one of our queues may call back from."""
+        tree, mine = self.tree, self.tree.paths[ours]
         entitled: list[str] = []
         for name in mine:
-            used = self.usage.below(name)
-            asked = [r for r in tree.queues[name].resources if self._wants.get(r)]
-            if any(used.get(r, 0) + self._wants[r] > self._shares[name].get(r, 0) for r in asked):
+            used, more = self.usage.below(name), self._wanted_below(name, wants)
+            asked = [r for r in tree.queues[name].resources if more.get(r)]
+            if any(used.get(r, 0) + more[r] > self._shares[name].get(r, 0) for r in asked):
                 break
             entitled.append(name)
-        found: dict[str, int] = {}
+        found: set[str] = set()
         for leaf in tree.queues if entitled else ():
-            if leaf == ours or not tree.is_leaf(leaf) or tree.fault(leaf) is not None:
+            if leaf in wants or not tree.is_leaf(leaf) or tree.fault(leaf) is not None:
                 continue
-            apart = self.apart(leaf)
+            apart = [name for name in tree.paths.get(leaf, ()) if name not in mine]
             level = next((name for name in mine if tree.queues[name].parent == tree.queues[apart[-1]].parent), "")
             if level not in entitled or tree.queues[leaf].tree != tree.queues[ours].tree:
                 continue
-            if all(self.is_above(tree.queues[name], self.usage.below(name), self._wants) for name in apart):
-                found[leaf] = self.usage.fullness(tree.queues[leaf], self._shares[leaf])
+            if all(self._has_loan(name, wants[ours]) for name in apart):
+                found.add(leaf)
         return found
 
+    def _wanted_below(self, name: str, wants: Mapping[str, Amounts]) -> dict[str, int]:
+        """What the gang wants in a queue and in those below it."""
+        total: dict[str, int] = {}
+        for ours, amounts in wants.items():
+            if name in self.tree.paths[ours]:
+                for resource, amount in amounts.items():
+                    total[resource] = total.get(resource, 0) + amount
+        return total
+
+    def _has_loan(self, name: str, wants: Amounts) -> bool:
+        return self.is_above(self.tree.queues[name], self.usage.below(name), wants)
+
     def apart(self, leaf: str) -> list[str]:
-        """The queues above a leaf, itself included, that are not above ours."""
+        """The queues above a leaf, itself included, that are not above all of ours."""
         return [name for name in self.tree.paths.get(leaf, ()) if name not in self._mine]
 
     def is_above(self, queue: QuotaQueue, used: Amounts, given: Amounts) -> bool:
@@ -90,14 +118,17 @@ class Reclaim:
         whole: dict[bool, list[tuple[Order, Running]]] = {False: [], True: []}
         for unit in running:
             pods = [pod for pod in unit.pods if not pod.terminating]
-            theirs = account(pods[0]) if pods and unit.preemptible else None
-            if theirs is None or theirs not in self.lenders or any(is_fixed(pod.labels) for pod in pods):
+            theirs = {account(pod) or "" for pod in pods}
+            lending = theirs & self.lenders.keys() if unit.preemptible else ()
+            if not lending or any(is_fixed(pod.labels) for pod in pods):
                 continue
-            if self._is_young(theirs, pods, now_s):
+            if any(self._is_young(queue, pods, now_s) for queue in lending):
                 continue
-            order = (-self.lenders[theirs], unit.priority, -max(pod.created_s for pod in pods), unit.name)
-            surplus += ((order, unit, pod) for pod in _above_minima(unit, pods))
-            whole[bool(base_of(unit))].append((order, unit))
+            above = max(self.lenders[queue] for queue in lending)
+            order = (-above, unit.priority, -max(pod.created_s for pod in pods), unit.name)
+            surplus += ((order, unit, pod) for pod in _above_minima(unit, pods) if account(pod) in lending)
+            if theirs == lending:
+                whole[bool(base_of(unit))].append((order, unit))
         found: list[list[Running]] = []
         for rank in range(3):
             ledger = _ReclaimedAmounts(self, account)
@@ -135,13 +166,16 @@ class _ReclaimedAmounts:
         if not pods:
             return False
         reclaim = self._reclaim
-        gives = reclaim.usage.counted(pods)
-        apart = reclaim.apart(self._account(pods[0]) or "")
-        if not all(reclaim.is_above(reclaim.tree.queues[name], self._left(name), gives) for name in apart):
+        by_queue: dict[str, list[PodFacts]] = {}
+        for pod in pods:
+            by_queue.setdefault(self._account(pod) or "", []).append(pod)
+        gives = {queue: reclaim.usage.counted(own) for queue, own in by_queue.items()}
+        apart = [(queue, name) for queue in by_queue for name in reclaim.apart(queue)]
+        if not all(reclaim.is_above(reclaim.tree.queues[name], self._left(name), gives[one]) for one, name in apart):
             return False
-        for name in apart:
+        for queue, name in apart:
             used = self._left(name)
-            for resource, amount in gives.items():
+            for resource, amount in gives[queue].items():
                 used[resource] = used.get(resource, 0) - amount
         return bool(apart)
 
