@@ -38,6 +38,21 @@ def test_work_is_placed_and_served(day):
     assert 0 < found["utilisation"]["serving"] < 1
 
 
+def test_writes_are_counted_by_kind_and_cpu_stays_out_of_the_figures(day):
+    run, found = day
+    assert found["writesByKind"]["scheduler"]["create pods/binding"] > 15
+    for who, by_kind in found["writesByKind"].items():
+        assert sum(by_kind.values()) == found["writes"][who]
+    assert 0 < run.scheduler_cpu_s < run.cpu_s
+    assert b"cpu" not in encode(found).lower()
+
+
+def test_teams_use_what_they_ask_for_at_most(day):
+    _, found = day
+    for team in found["teams"].values():
+        assert 0 < team["used"] <= team["asked"]
+
+
 def test_gpu_hours_add_up_to_the_capacity(day):
     run, found = day
     hours = found["gpuHours"]

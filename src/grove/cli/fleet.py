@@ -88,7 +88,7 @@ def fleet(
         json_out.write_bytes(encode(found))
     if html_out is not None:
         html_out.write_text(page(found))
-    _summary(found, run.cpu_s)
+    _summary(found, run)
     for path in (json_out, html_out):
         if path is not None:
             click.echo(f"wrote {path}", err=True)
@@ -225,7 +225,7 @@ def _replay(path: Path) -> int:
     return BROKEN
 
 
-def _summary(found: Json, cpu_s: float) -> None:
+def _summary(found: Json, run: Run) -> None:
     waiting = found["waiting"]["all"].get("all", {"count": 0, "p50": 0.0, "p95": 0.0, "worst": 0.0})
     rows = [
         ("simulated", f"{found['days']:g} days of {found['nodes']} nodes with {found['gpus']} GPUs"),
@@ -235,7 +235,8 @@ def _summary(found: Json, cpu_s: float) -> None:
         ("still waiting", str(len(found["stillWaiting"]))),
         *((f"{name} below minimum", span(one["belowMinimum"])) for name, one in found["serving"].items()),
         ("promises", "all held" if not found["promises"] else found["promises"][0]["text"]),
-        ("CPU", f"{cpu_s:.1f} s"),
+        ("API writes", ", ".join(f"{who} {count:,}" for who, count in found["writes"].items())),
+        ("CPU", f"{run.cpu_s:.1f} s, of it the scheduler's turns {run.scheduler_cpu_s:.1f} s"),
     ]
     console = terminal()
     console.print(table(("FIGURE", "VALUE"), rows, console.width))

@@ -151,7 +151,10 @@ class Figures:
             return
         self._integrate(seen.set_name)
         self.gpus[state] += sign * seen.gpus
-        self.gpus_by_set[seen.set_name][state] += sign * seen.gpus
+        of_set = self.gpus_by_set[seen.set_name]
+        of_set[state] += sign * seen.gpus
+        if not any(of_set.values()):  # its last pod is gone; pods outlive their set
+            del self.gpus_by_set[seen.set_name], self._set_integrated_s[seen.set_name]
 
     def _integrate(self, set_name: str = "") -> None:
         """Adds the time since the last change, for the fleet and for one set."""
@@ -210,8 +213,6 @@ class Figures:
         name = pcs["metadata"]["name"]
         if change.type == "DELETED":
             self.sets.pop(name, None)
-            self.gpus_by_set.pop(name, None)
-            self._set_integrated_s.pop(name, None)
             return
         seen, status = self.sets[name], pcs.get("status") or {}
         self.teams.setdefault(name, (pcs["metadata"].get("labels") or {}).get(QUEUE, ""))

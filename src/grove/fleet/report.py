@@ -217,4 +217,5 @@ def _counts(found: Json) -> str:
         *((name.capitalize(), str(count)) for name, count in found["happenings"].items()),
         *((f"API writes of the {name}", f"{count:,}") for name, count in found["writes"].items()),
     ]
-    return table(("What", "How often"), rows)
+    note = "<p class=soft>Grove does not move running gangs to other nodes, so moves are not counted.</p>"
+    return table(("What", "How often"), rows) + note

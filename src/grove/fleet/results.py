@@ -20,7 +20,7 @@ LARGEST = "over 64 pods"
 _COUNTED = {
     "placements": EventReason.GANG_SCHEDULED,
     "preemptions": EventReason.GANG_PREEMPTED,
-    "attempts that timed out": EventReason.GANG_TIMEOUT,
+    "warnings that a gang waits past its timeout": EventReason.GANG_TIMEOUT,
 }
 
 
@@ -47,8 +47,9 @@ def results(run: Run) -> Json:
         "batch": _batch(run),
         "teams": {team.name: _team(team, figures, teams, run.ended_s) for team in fleet.teams},
         "happenings": dict(sorted(figures.happenings.items())),
-        "events": {name: figures.events[reason] for name, reason in _COUNTED.items()},
-        "writes": run.writes,
+        "events": {name: figures.events[reason] for name, reason in _COUNTED.items()} | {"trimmed pods": run.trimmed},
+        "writes": {who: sum(by_kind.values()) for who, by_kind in run.writes.items()},
+        "writesByKind": {who: dict(sorted(by_kind.items())) for who, by_kind in run.writes.items()},
         "series": _series(figures),
     }
 

@@ -29,6 +29,8 @@ from grove.fleet.manifests import BAD, priority_name, standing_objects
 from grove.fleet.promises import Broken, Promises
 from grove.fleet.serving import Service
 from grove.plan.world import World, binding
+from grove.scheduler.loop.metrics import TRIMMED
+from grove.sim.client import READS, SimClient
 from grove.sim.kubelet import RunPod
 from grove.sim.loop import run as run_virtual
 from grove.sim.store import Change, Store
@@ -49,7 +51,7 @@ Progress = Callable[[float], None]
 
 @dataclass(slots=True)
 class Run:
-    """A finished run: what was measured and what was broken. `cpu_s` depends on the machine, all else does not."""
+    """A finished run: what was measured and what was broken. CPU times depend on the machine, all else does not."""
 
     fleet: Fleet
     figures: Figures
@@ -59,9 +61,14 @@ class Run:
     broken: list[Broken]
     past: list[tuple[float, Resource, Change]]
     """The writes of the last hour before a promise was broken."""
-    writes: dict[str, int]
+    writes: dict[str, dict[str, int]]
+    """API writes of operator and scheduler, by verb and kind."""
+    trimmed: int
+    """Pods above the minimum of their gang that the scheduler evicted."""
     ended_s: float
     cpu_s: float
+    scheduler_cpu_s: float
+    """CPU time of the scheduler's turns."""
 
 
 def run_fleet(fleet: Fleet, progress: Progress = lambda _share: None) -> Run:
@@ -125,7 +132,7 @@ class _Played:
     async def play(self, progress: Progress) -> Run:
         began = time.process_time()
         await asyncio.sleep(START_S)
-        held_before = held(self.world)
+        held_before, trimmed_before = held(self.world), _trimmed()
         await self._play_all(progress)
         figures = copy.deepcopy(self.figures)
         figures.close(self.world.time_s)
@@ -137,13 +144,16 @@ class _Played:
             unfinished=list(self.batch.gangs.values()),
             broken=self.promises.broken,
             past=[],
-            writes={"operator": self.world.operator_client.writes, "scheduler": self.world.scheduler_client.writes},
+            writes={"operator": _writes(self.world.operator_client), "scheduler": _writes(self.world.scheduler_client)},
+            trimmed=round(_trimmed() - trimmed_before),
             ended_s=self.world.time_s,
             cpu_s=0.0,
+            scheduler_cpu_s=0.0,
         )
         if not run.broken:
             await self._come_to_rest(held_before)
         run.past, run.cpu_s = list(self.promises.past), time.process_time() - began
+        run.scheduler_cpu_s = self.world.deciding.spent_s
         return run
 
     async def _play_all(self, progress: Progress) -> None:
@@ -211,6 +221,15 @@ class _Played:
 def _part_of(parts: dict[str, Part], group: str) -> Part | None:
     """The part whose scaling group is called `<set>-<replica>-<part>`."""
     return next((part for name, part in parts.items() if group.endswith(f"-{name}")), None)
+
+
+def _writes(client: SimClient) -> dict[str, int]:
+    return {f"{verb} {kind}": count for (verb, kind), count in client.calls.items() if verb not in READS}
+
+
+def _trimmed() -> float:
+    """The counter of this process: a run is what it grew by."""
+    return sum(one.value for one in next(iter(TRIMMED.collect())).samples if one.name.endswith("_total"))
 
 
 def _is_bad(pod: RunPod) -> bool:

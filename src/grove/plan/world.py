@@ -32,6 +32,7 @@ from grove.config import OperatorConfiguration, load_configuration
 from grove.crds import load as own_crds
 from grove.operator.wiring import Operator
 from grove.plan.copying import Copy, is_restless
+from grove.plan.cpu_meter import CpuMeter
 from grove.plan.devices import ClaimMaker, classes_in, furnish
 from grove.plan.guests import definitions as guests
 from grove.scheduler.loop.live import Scheduler
@@ -120,6 +121,8 @@ class World:
         )  # fmt: skip
         self.scheduler_client = self.cluster.client(user=_SCHEDULER)
         self.scheduler = Scheduler(self.scheduler_client, settings, self.cluster.clock, say=sentence)
+        self.deciding = CpuMeter()
+        """CPU time of the scheduler's turns."""
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -133,7 +136,7 @@ class World:
         for kind, obj in self._objects:
             await self.client.create(kind, obj)
         await stack.enter_async_context(self.scheduler.following())
-        await stack.enter_async_context(_beside(self.scheduler.schedule(), "scheduler"))
+        await stack.enter_async_context(_beside(self.deciding.measured(self.scheduler.schedule()), "scheduler"))
         await stack.enter_async_context(self.operator.running())
         return self
 

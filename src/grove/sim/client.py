@@ -22,6 +22,9 @@ from grove.sim.patch import copy_json
 from grove.sim.server import SimServer
 from grove.sim.store import Change, Version
 
+READS = ("get", "list", "watch", "serves")
+"""Verbs that ask for no change."""
+
 
 class SimClient:
     """One user's way into the cluster. `calls` counts requests by (verb, plural or plural/subresource)."""
@@ -33,7 +36,7 @@ class SimClient:
     @property
     def writes(self) -> int:
         """Requests so far that ask for a change, whether or not it was granted."""
-        return sum(count for (verb, _), count in self.calls.items() if verb not in ("get", "list", "watch", "serves"))
+        return sum(count for (verb, _), count in self.calls.items() if verb not in READS)
 
     async def get(self, kind: Any, name: str, namespace: str = "") -> Any:
         resource = await self._arrive("get", kind)

@@ -2,86 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from tests.support.judged_store import Watched
 
-from grove.api import labels
-from grove.api.conditions import SCHEDULED, EventReason
-from grove.api.core import Event, Node, Pod
-from grove.api.meta import Json, Key, Resource
-from grove.api.podcliqueset import PodCliqueSet
-from grove.api.podgang import PodGang
-from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.fleet.figures import Figures
-from grove.fleet.manifests import GPU, QUEUE
-from grove.fleet.promises import KEPT_S, OUTSIDE, PREEMPTED, RELEASE, Promises
-from grove.sim.store import Change, Store
-
-READY = [{"type": "Ready", "status": "True"}]
-
-
-class Watched:
-    """A store in front of the judges; the test writes to it what a cluster would contain."""
-
-    def __init__(self) -> None:
-        self.figures, self.now_s, self.stops = Figures({"high": 10}), 0.0, 0
-        self.promises = Promises(
-            self.figures,
-            limits={"chat": 16},
-            deadline_s=600.0,
-            patience_s=86400.0,
-            budgets={"web": 2},
-            stop=self._stop,
-        )
-        self._store = Store()
-        self._store.listeners.append(self._see)
-
-    def _stop(self) -> None:
-        self.stops += 1
-
-    def _see(self, resource: Resource, change: Change) -> None:
-        self.figures.see(resource, change, self.now_s)
-        self.promises.see(resource, change)
-
-    @property
-    def broken(self) -> list[str]:
-        return [one.promise for one in self.promises.broken]
-
-    def put(self, resource: Resource, name: str, marks: Json | None = None, **rest: Any) -> None:
-        meta = {"name": name, "namespace": "default", "uid": name, "labels": marks or {}, **rest.pop("meta", {})}
-        self._store.put(resource, {"metadata": meta, **rest})
-
-    def node(self, name: str, *, is_up: bool = True) -> None:
-        ready = [{"type": "Ready", "status": str(is_up)}]
-        self.put(Node.RESOURCE, name, meta={"namespace": ""}, status={"allocatable": {GPU: "8"}, "conditions": ready})
-
-    def pod(self, name: str, of: str = "web", node: str = "", gang: str = "", gpus: int = 8, **meta: Any) -> None:
-        marks = {labels.PART_OF: of, labels.POD_CLIQUE: "worker"} | ({labels.POD_GANG: gang} if gang else {})
-        box = {"name": "engine", "resources": {"limits": {GPU: gpus}}}
-        status = {"conditions": READY if node else []}
-        self.put(Pod.RESOURCE, name, marks, meta=meta, spec={"containers": [box], "nodeName": node}, status=status)
-
-    def gang(self, name: str, pods: int, *, is_placed: bool = False, reason: str = "Unschedulable") -> None:
-        said = {"type": SCHEDULED, "status": str(is_placed), "reason": "" if is_placed else reason, "message": "full"}
-        spec = {"podgroups": [{"name": "worker", "minReplicas": pods}]}
-        self.put(PodGang.RESOURCE, name, {labels.PART_OF: name}, spec=spec, status={"conditions": [said]})
-
-    def set(self, name: str, available: int = 1, queue: str = "", **meta: Any) -> None:
-        marks = {QUEUE: queue} if queue else {}
-        status = {"availableReplicas": available}
-        self.put(PodCliqueSet.RESOURCE, name, marks, meta=meta, spec={"replicas": 1}, status=status)
-
-    def group(self, available: int, *, replicas: int = 3, minimum: int = 2) -> None:
-        spec, status = {"replicas": replicas, "minAvailable": minimum}, {"availableReplicas": available}
-        self.put(PodCliqueScalingGroup.RESOURCE, "web-0-decode", {labels.PART_OF: "web"}, spec=spec, status=status)
-
-    def preempted(self, gang: str) -> None:
-        subject = {"kind": "PodGang", "name": gang}
-        self.put(Event.RESOURCE, f"{gang}.1", involvedObject=subject, reason=EventReason.GANG_PREEMPTED, count=1)
-
-    def delete(self, resource: Resource, name: str) -> None:
-        self._store.remove(resource, Key("default", name))
+from grove.api.core import Pod
+from grove.fleet.promises import KEPT_S, OUTSIDE, PREEMPTED, RELEASE
 
 
 @pytest.fixture

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.judged_store import Watched
 
+from grove.api.core import Pod
+from grove.api.podcliqueset import PodCliqueSet
 from grove.fleet.figures import SERVING, WAITING, Figures
 from grove.fleet.file import Team
 from grove.fleet.results import _team
@@ -25,3 +28,19 @@ def test_what_is_due_to_a_team(quota, serving, waiting, due, fairness):
     figures.gpu_seconds_by_set["web"].update({SERVING: serving * 3600.0, WAITING: waiting * 3600.0})
     found = _team(Team("chat", quota=quota), figures, {"web": "chat"}, lasted_s=3600.0)
     assert (found["due"], found["fairness"]) == (due, fairness)
+
+
+def test_pods_that_outlive_their_set_count_until_they_are_gone():
+    """A set is deleted before its pods: GPU time of the set ends with its last pod, and is never below 0."""
+    seen = Watched()
+    seen.node("n1")
+    seen.set("web", queue="chat")
+    seen.pod("web-0", node="n1")
+    seen.now_s = 3600.0
+    seen.delete(PodCliqueSet.RESOURCE, "web")
+    seen.now_s = 5400.0
+    seen.delete(Pod.RESOURCE, "web-0")
+    seen.now_s = 36000.0
+    seen.figures.close(seen.now_s)
+    found = _team(Team("chat"), seen.figures, {"web": "chat"}, lasted_s=36000.0)
+    assert (found["used"], found["asked"]) == (12.0, 12.0)

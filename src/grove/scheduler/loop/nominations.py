@@ -337,6 +337,7 @@ class Nominations:
             if pod.gang in whole:
                 by_gang.setdefault(pod.gang, []).append(pod)
             else:
+                metrics.TRIMMED.inc()
                 self._evictions.evict_alone(pod, still_wanted, note_refused)
         because = f"evicted for {unit.name}, which has priority {unit.tree.priority}"
         if answer.reclaimed:
