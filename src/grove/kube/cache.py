@@ -73,6 +73,10 @@ class Cache:
         """Calls `handler(old, new)` for every object there is and for every change; it must not block nor await."""
         self.add(kind).add_handler(handler)
 
+    def __contains__(self, kind: type[Object]) -> bool:
+        """Whether the kind is declared."""
+        return kind in self._informers
+
     def add_index(self, kind: type[T], name: str, indexer: Indexer[T]) -> None:
         self.add(kind).add_index(name, indexer)
 
@@ -124,6 +128,10 @@ class Cache:
     def is_echo(self, obj: Object) -> bool:
         """For a handler of `type(obj)`: whether it hears of a write that was said to be no news to it."""
         return self._informers[type(obj)].store.is_echo(obj)
+
+    def is_news(self, old: Object | None, new: Object | None) -> bool:
+        """For a handler: whether the object is there and the event is not the echo of our own write."""
+        return new is not None and not self.is_echo(new)
 
     # Running
 

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 import structlog
 
-from grove.api import labels
 from grove.api.core import Node, Pod, Role, RoleBinding, Secret, Service, ServiceAccount
 from grove.api.meta import Object
 from grove.api.podclique import PodClique
@@ -49,7 +48,7 @@ from grove.operator.shared.cluster.autoscale_events import AutoscaleEvents
 from grove.operator.shared.cluster.backend_discovery import BackendDiscovery, Heard
 from grove.operator.shared.cluster.children_writer import ChildrenWriter
 from grove.operator.shared.cluster.claim_writer import ClaimWriter
-from grove.operator.shared.cluster.deps import Deps, GangKey, Queues
+from grove.operator.shared.cluster.deps import Deps, Queues, gang_key
 from grove.operator.shared.cluster.optional_kinds import MANAGED, OPTIONAL, OptionalKinds
 from grove.operator.shared.cluster.sets import SET, Sets, by_set
 from grove.operator.shared.cluster.status_writer import EventBatches, StatusWriter
@@ -99,7 +98,7 @@ class Operator:
         self._sets = sets = PodCliqueSetController(deps, gangs)
         blocked, groups = StartupBlockedController(deps), ScalingGroupController(deps)
         cliques = PodCliqueController(deps)
-        self._bindings = TopologyController(deps, sets, gangs)
+        self._bindings = TopologyController(deps)
         self._autoscaled = AutoscaleEvents(self.cache, deps.optional, self.events)
         queues, syncs = deps.queues, config.controllers
         of_sets, of_cliques = syncs.pod_clique_set.concurrent_syncs, syncs.pod_clique.concurrent_syncs
@@ -203,29 +202,30 @@ class Operator:
         while True:
             await asyncio.sleep(RESYNC_S * self._rng.uniform(0.75, 1.25))
             log.info("everything is looked at again", sets=len(self.cache.store(PodCliqueSet)))
-            queues = self.deps.queues
             for pcs in self.cache.list(PodCliqueSet):
                 self._sets.wake_children(pcs.key, after_s=self._soon())
             for group in self.cache.list(PodCliqueScalingGroup):
-                queues.groups.add(group.key, after_s=self._soon())
-            for clique in self.cache.list(PodClique):
-                queues.cliques.add(clique.key, after_s=self._soon())
-            for gang in self.cache.list(PodGang):
-                queues.gangs.add(gang_key(gang), after_s=self._soon())
-            for binding in self.cache.list(ClusterTopologyBinding):
-                queues.bindings.add(binding.key, after_s=self._soon())
+                self.deps.queues.groups.add(group.key, after_s=self._soon())
+            self._wake_placement(self._soon)
 
     def _soon(self) -> float:
         return self._rng.uniform(0.0, RESYNC_SPREAD_S)
 
+    def _wake_placement(self, after_s: Callable[[], float] = lambda: 0.0) -> None:
+        """Looks at everything that a scheduler's API is used for: cliques, gangs and bindings."""
+        queues = self.deps.queues
+        for clique in self.cache.list(PodClique):
+            queues.cliques.add(clique.key, after_s=after_s())
+        for gang in self.cache.list(PodGang):
+            if (key := gang_key(gang)) is not None:
+                queues.gangs.add(key, after_s=after_s())
+        for binding in self.cache.list(ClusterTopologyBinding):
+            queues.bindings.add(binding.key, after_s=after_s())
+
     def _offer_changed(self) -> None:
         """A scheduler's API came or went: gangs and pods that waited for it are looked at again."""
         self._follow()
-        self._bindings.wake_all()
-        for gang in self.cache.list(PodGang):
-            self.deps.queues.gangs.add(gang_key(gang))
-        for clique in self.cache.list(PodClique):
-            self.deps.queues.cliques.add(clique.key)
+        self._wake_placement()
 
     def _follow(self) -> None:
         """Has the cache follow the kinds of other schedulers that are there by now."""
@@ -241,10 +241,6 @@ class Operator:
             self.cache.add(kind)
         for kind in (Pod, Service, PodClique, PodCliqueScalingGroup, PodGang):
             self.cache.add_index(kind, SET, by_set)
-
-
-def gang_key(gang: PodGang) -> GangKey:
-    return GangKey(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, ""), gang.metadata.name)
 
 
 K = TypeVar("K", bound=Hashable)

@@ -6,7 +6,7 @@ from tests.walk import LEFT_OUT, walk
 
 from grove.sim.loop import run
 
-MOST = 41
+MOST = 40
 
 
 def test_the_way_of_a_plain_set_is_short() -> None:

@@ -1,12 +1,13 @@
 """PodStartupBlocked: tells pods, and so the people who look at them, for which cliques they wait.
 
-Woken by pods: those that wait, and those that are waited for. A pod is told after a moment, because most waits are over
+`StartupBlockedController.wakes` lists what wakes it. A pod is told after a moment, because most waits are over
 by then, and what is missing is brought up to date every few seconds at most.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from grove.api.core import Pod
 from grove.api.meta import Key
@@ -14,6 +15,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.controller import DONE, Result
 from grove.kube.errors import Conflict, Invalid, NotFound
+from grove.kube.wakes import Wake, changed
 from grove.kube.writes import Refusals
 from grove.operator.pod.plan import BlockedChange, blocked_changes, condition_patch, reached_in_gang
 from grove.operator.shared.cluster.deps import Deps
@@ -38,8 +40,16 @@ class StartupBlockedController:
         self._cache, self._client, self._sets, self._clock = deps.cache, deps.client, deps.sets, deps.clock
         self._batches, self._queue, self._refusals = deps.status_batches, deps.queues.blocked_pods, Refusals()
         self._cache.add_index(PodClique, PARENT, by_parent)
-        self._cache.on_event(Pod, self.on_pod)
-        self._cache.on_event(PodCliqueSet, self.on_set)
+        deps.follow(self.wakes())
+
+    def wakes(self) -> tuple[Wake[Any, Key], ...]:
+        """What wakes the controller: source, keys, and the changes that count."""
+        now = self._queue.add
+        return (
+            Wake(Pod, owner_keys(PodClique), now, _may_wait),
+            Wake(Pod, self._children_of, now, lambda old, new: _counts(old) != _counts(new)),
+            Wake(PodCliqueSet, self._cliques_wanted_again, now, changed(_is_grown)),
+        )
 
     async def reconcile(self, key: Key) -> Result:
         clique = self._cache.get(PodClique, key)
@@ -83,24 +93,30 @@ class StartupBlockedController:
             # The patch names the place of its condition in a list that kubelets write too, and tests that it is there.
             raise Conflict(f"the conditions of pod {meta.name} have moved: {error}") from error
 
-    # Waking
+    # Waking: mappings
 
-    def on_pod(self, old: Pod | None, new: Pod | None) -> None:
-        owners = owner_keys(PodClique, old, new)
-        if new is not None and (old is None or old.status != new.status) and new.spec.init_containers:
-            for key in owners:
-                self._queue.add(key)
-        if _counts(old) != _counts(new):
-            for child in (one for key in owners for one in self._cache.by_index(PodClique, PARENT, key)):
-                self._queue.add(child.key)
+    def _children_of(self, old: Pod | None, new: Pod | None) -> list[Key]:
+        """Cliques that start after the clique of a pod."""
+        owners = owner_keys(PodClique)(old, new)
+        return [one.key for owner in owners for one in self._cache.by_index(PodClique, PARENT, owner)]
 
-    def on_set(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> None:
-        """Pods of a replica that was not wanted for a while were not told anything."""
-        if old is None or new is None or old.spec.replicas >= new.spec.replicas:
-            return
-        for clique in self._cache.by_index(PodClique, SET, new.key):
-            if clique.spec.starts_after and (replica_of(clique.metadata) or 0) >= old.spec.replicas:
-                self._queue.add(clique.key)
+    def _cliques_wanted_again(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> list[Key]:
+        """Cliques of the replicas that a set did not have a moment ago: their pods were not kept up to date."""
+        if old is None or new is None:
+            return []
+        cliques = self._cache.by_index(PodClique, SET, new.key)
+        return [
+            one.key for one in cliques if one.spec.starts_after and (replica_of(one.metadata) or 0) >= old.spec.replicas
+        ]
+
+
+def _may_wait(old: Pod | None, new: Pod | None) -> bool:
+    """Whether a pod with an init container has another status: it may wait for other cliques."""
+    return new is not None and (old is None or old.status != new.status) and bool(new.spec.init_containers)
+
+
+def _is_grown(old: PodCliqueSet, new: PodCliqueSet) -> bool:
+    return old.spec.replicas < new.spec.replicas
 
 
 def _counts(pod: Pod | None) -> tuple[str, tuple[str, ...]]:

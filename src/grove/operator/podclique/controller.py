@@ -1,12 +1,14 @@
 """PodClique: keeps a clique's pods equal, in number and template, to its spec, and its status equal to its pods.
 
-Woken by the clique, by its pods, by the nodes they stand on, and by the gangs, groups and sets that let them go.
+`PodCliqueController.wakes` lists what wakes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from grove.api import conditions, labels
 from grove.api.conditions import ErrorCode, EventReason
@@ -18,6 +20,7 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import Conflict, KubeError, NotFound, NotLeader
+from grove.kube.wakes import Wake, changed, forgetting, is_gone, latest, own_key
 from grove.kube.writes import namespace_ends
 from grove.operator.pod.controller import PARENT
 from grove.operator.podclique.plan import CliquePlan, plan_clique
@@ -29,7 +32,7 @@ from grove.operator.podclique.status import ObservedClique
 from grove.operator.podgang.gangs import is_scheduled
 from grove.operator.shared.children import wanted_clique
 from grove.operator.shared.claims import clique_claims
-from grove.operator.shared.cluster.claim_writer import edited_claim_owner
+from grove.operator.shared.cluster.claim_writer import is_claim_edited
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_clique, release
 from grove.operator.shared.cluster.sets import ON_NODE, SET, by_node, owner_keys, set_key
@@ -45,6 +48,8 @@ TOLD_FIRST = 1
 before more are begun, not all in the end."""
 BASE_GANG = "base-gang"
 """Index: PodCliques by (namespace, base gang) whose own gang waits for that base gang."""
+
+OWNERS = owner_keys(PodClique)
 
 
 def by_base_gang(clique: PodClique) -> tuple[Key, ...]:
@@ -62,13 +67,26 @@ class PodCliqueController:
         self._waits, self._loads = ParentWaits(deps.client), PodLoads(deps.client)
         self._cache.add_index(Pod, ON_NODE, by_node)
         self._cache.add_index(PodClique, BASE_GANG, by_base_gang)
-        self._cache.on_event(PodClique, self.on_clique)
-        self._cache.on_event(Pod, self.on_pod)
-        self._cache.on_event(Node, self.on_node)
-        self._cache.on_event(PodGang, self.on_gang)
-        self._cache.on_event(PodCliqueSet, self.on_set)
-        self._cache.on_event(PodCliqueScalingGroup, self.on_group)
-        deps.optional.on_event(ResourceClaim, edited_claim_owner(PodClique, self._queue.add))
+        self._cache.on_event(PodClique, forgetting(self.forget))
+        deps.follow(self.wakes())
+
+    def wakes(self) -> tuple[Wake[Any, Key], ...]:
+        """What wakes the controller: source, keys, and the changes that count."""
+        now, settled, hurry = self._queue.add, partial(self._queue.add, after_s=SETTLE_S), self._queue.hurry
+        ready, ready_settled = partial(hurry, priority=TOLD_FIRST), partial(settled, priority=TOLD_FIRST)
+        return (
+            Wake(PodClique, own_key, now, self._cache.is_news),
+            Wake(PodClique, latest(self._children_of), settled, _is_shrunk),
+            Wake(Pod, OWNERS, settled, lambda old, new: not _turned_ready(old, new)),
+            Wake(Pod, OWNERS, ready_settled, _turned_ready, hurry=ready, urgent=self._is_whole),
+            Wake(Pod, latest(self._scaled_beside), settled, changed(_is_placed)),
+            Wake(Node, latest(self._cliques_on), settled, is_gone),
+            Wake(PodGang, latest(self._cliques_of_gang), settled, self._opens_gates),
+            Wake(PodCliqueSet, self._followers, settled, changed(lambda *_: True)),
+            Wake(PodCliqueSet, self._chosen, hurry, changed(lambda *_: True)),
+            Wake(PodCliqueScalingGroup, latest(self._members), hurry, changed(_is_restarted)),
+            Wake(ResourceClaim, OWNERS, now, is_claim_edited),
+        )
 
     async def reconcile(self, key_: Key) -> Result:
         clique = self._cache.get(PodClique, key_)
@@ -251,76 +269,76 @@ class PodCliqueController:
         self._writer.forget(uid)
         self._waits.forget(uid)
 
-    # Waking
+    # Waking: mappings and predicates
 
-    def on_clique(self, old: PodClique | None, new: PodClique | None) -> None:
-        if new is None:
-            if old is not None:
-                self.forget(old.metadata.uid)
-        elif not self._cache.is_echo(new):
-            self._queue.add(new.key)
-        if old is not None and (new is None or new.spec.replicas < old.spec.replicas):
-            for child in self._cache.by_index(PodClique, PARENT, old.key):
-                self._queue.add(child.key, after_s=SETTLE_S)
+    def _children_of(self, clique: PodClique) -> list[Key]:
+        """Cliques that start after this one."""
+        return [one.key for one in self._cache.by_index(PodClique, PARENT, clique.key)]
 
-    def on_pod(self, old: Pod | None, new: Pod | None) -> None:
-        is_ready = new is not None and new.is_ready and not (old is not None and old.is_ready)
-        # By its old owner too: somebody may have taken it out of its clique.
-        for owner in owner_keys(PodClique, old, new):
-            if is_ready and self._sets.is_whole(owner, ready=True):
-                self._queue.hurry(owner, priority=TOLD_FIRST)  # there is nothing more to wait for
-            else:
-                self._queue.add(owner, priority=TOLD_FIRST * is_ready, after_s=SETTLE_S)
-        if old is not None and new is not None and new.is_scheduled and not old.is_scheduled:
-            self._wake_scaled(new)
+    def _is_whole(self, old: Pod | None, new: Pod | None) -> bool:
+        """Whether every pod of the clique is ready, so that its status waits for nothing more."""
+        return any(self._sets.is_whole(owner, ready=True) for owner in OWNERS(old, new))
 
-    def on_node(self, old: Node | None, new: Node | None) -> None:
-        if old is None or new is not None:
-            return
-        for pod in self._cache.by_index(Pod, ON_NODE, old.metadata.name):
-            self.on_pod(pod, pod)
+    def _cliques_on(self, node: Node) -> set[Key]:
+        pods = self._cache.by_index(Pod, ON_NODE, node.metadata.name)
+        return {key_ for pod in pods for key_ in OWNERS(None, pod)}
 
-    def on_gang(self, old: PodGang | None, new: PodGang | None) -> None:
-        """A gang that became whole, or lists other pods, may let gated pods go."""
+    def _cliques_of_gang(self, gang: PodGang) -> list[Key]:
+        """Cliques of a gang, and cliques whose gangs wait for it."""
+        own = [Key(gang.metadata.namespace, group.name) for group in gang.spec.podgroups]
+        return own + [one.key for one in self._cache.by_index(PodClique, BASE_GANG, gang.key)]
+
+    def _opens_gates(self, old: PodGang | None, new: PodGang | None) -> bool:
+        """Whether a gang became whole, or lists other pods: its gated pods may go then."""
         if new is None or not self._sets.uses_gate(new):
-            return
-        if old is not None and _gates(old) == _gates(new) and old.spec == new.spec:
-            return
-        for group in new.spec.podgroups:
-            self._queue.add(Key(new.metadata.namespace, group.name), after_s=SETTLE_S)
-        for clique in self._cache.by_index(PodClique, BASE_GANG, new.key):
-            self._queue.add(clique.key, after_s=SETTLE_S)
+            return False
+        return old is None or _gates(old) != _gates(new) or old.spec != new.spec
 
-    def on_set(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> None:
-        """What counts as up to date is said by the set."""
-        if old is None or new is None:
-            return
-        concerned = concerned_replicas(old, new)
-        if concerned is not None and not concerned:
-            return
-        for clique in self._cache.by_index(PodClique, SET, new.key):
-            if concerned is not None and replica_of(clique.metadata) not in concerned:
-                continue
-            if concerned is None or labels.SCALING_GROUP in clique.metadata.labels:
-                self._queue.add(clique.key, after_s=SETTLE_S)  # its template, or its group, is about to change too
-            else:
-                self._queue.hurry(clique.key)  # its turn has come
-
-    def on_group(self, old: PodCliqueScalingGroup | None, new: PodCliqueScalingGroup | None) -> None:
-        """Which of its replicas were restarted is said by the group."""
-        if old is None or new is None or old.status.replica_restarts == new.status.replica_restarts:
-            return
-        for clique in self._cache.owned(PodClique, by=new.metadata.uid):
-            self._queue.hurry(clique.key)
-
-    def _wake_scaled(self, pod: Pod) -> None:
-        """A pod of a base gang was placed: gated pods of the gangs that wait for it may go now."""
+    def _scaled_beside(self, pod: Pod) -> list[Key]:
+        """Cliques of the gangs that wait for the base gang of a pod: gated pods of them may go when it is placed."""
         base = Key(pod.metadata.namespace, pod.metadata.labels.get(labels.POD_GANG, ""))
         gang = self._cache.get(PodGang, base)
         if gang is None or not self._sets.uses_gate(gang):
+            return []
+        return [one.key for one in self._cache.by_index(PodClique, BASE_GANG, base)]
+
+    def _members(self, group: PodCliqueScalingGroup) -> list[Key]:
+        return [one.key for one in self._cache.owned(PodClique, by=group.metadata.uid)]
+
+    def _concerned(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> Iterator[tuple[Key, bool]]:
+        """Cliques of which the set asks something else now, each with whether its own turn has come.
+
+        Otherwise its template, or its group, is about to change too.
+        """
+        concerned = concerned_replicas(old, new) if old is not None and new is not None else frozenset()
+        if new is None or (concerned is not None and not concerned):
             return
-        for clique in self._cache.by_index(PodClique, BASE_GANG, base):
-            self._queue.add(clique.key, after_s=SETTLE_S)
+        for clique in self._cache.by_index(PodClique, SET, new.key):
+            if concerned is None or replica_of(clique.metadata) in concerned:
+                yield clique.key, concerned is not None and labels.SCALING_GROUP not in clique.metadata.labels
+
+    def _followers(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> list[Key]:
+        return [key_ for key_, is_its_turn in self._concerned(old, new) if not is_its_turn]
+
+    def _chosen(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> list[Key]:
+        return [key_ for key_, is_its_turn in self._concerned(old, new) if is_its_turn]
+
+
+def _is_shrunk(old: PodClique | None, new: PodClique | None) -> bool:
+    return old is not None and (new is None or new.spec.replicas < old.spec.replicas)
+
+
+def _turned_ready(old: Pod | None, new: Pod | None) -> bool:
+    return new is not None and new.is_ready and not (old is not None and old.is_ready)
+
+
+def _is_placed(old: Pod, new: Pod) -> bool:
+    return new.is_scheduled and not old.is_scheduled
+
+
+def _is_restarted(old: PodCliqueScalingGroup, new: PodCliqueScalingGroup) -> bool:
+    """Which of its replicas were restarted is said by the group."""
+    return old.status.replica_restarts != new.status.replica_restarts
 
 
 def _gates(gang: PodGang) -> tuple[bool, ...]:

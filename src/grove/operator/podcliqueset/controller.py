@@ -1,25 +1,30 @@
 """PodCliqueSet: keeps the children of a set as its template says, and its status equal to that of its parts.
 
-Woken by the set, by what happens to its children from outside (one that is deleted or edited is put right), and by the
-status of its cliques, groups and gangs. The last is a hundred times more frequent, so the children are compared only
-when there is a reason to, and the bigger the set, the longer it waits for more news before it looks.
+`PodCliqueSetController.wakes` lists what wakes it. The status of cliques, groups and gangs changes a hundred times more
+often than all else. So the children are compared only when there is a reason to, and the bigger the set, the longer
+the controller waits for more news before it looks.
 """
 
 from __future__ import annotations
+
+from functools import partial
+from typing import Any
 
 from msgspec import structs
 
 from grove.api import labels, names
 from grove.api.conditions import ErrorCode, EventReason, with_standing
-from grove.api.core import HorizontalPodAutoscaler, Pod, ResourceClaim, Secret, Service
+from grove.api.core import Pod, ResourceClaim, Secret, Service
 from grove.api.hashes import generation_hash
 from grove.api.meta import Json, Key, Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.topology import ClusterTopologyBinding
 from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import Conflict, Invalid, KubeError
+from grove.kube.wakes import Wake, changed, each, forgetting, is_spec_changed, latest, own_key
 from grove.operator.podclique.status import is_available
 from grove.operator.podcliqueset.compute_domain_writer import ComputeDomain
 from grove.operator.podcliqueset.plan import (
@@ -35,10 +40,10 @@ from grove.operator.podcliqueset.set_children import SetChildren
 from grove.operator.podcliqueset.status import ObservedSet
 from grove.operator.podcliqueset.takeover import takeover
 from grove.operator.podgang.controller import PodGangController
-from grove.operator.shared.cluster.claim_writer import edited_claim_owner
+from grove.operator.shared.cluster.claim_writer import is_claim_edited
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_set, release
-from grove.operator.shared.cluster.sets import SET, differ, set_key
+from grove.operator.shared.cluster.sets import BINDING, SET, by_binding, differ, is_older_pod_gone, owner_keys, set_key
 from grove.operator.shared.diff import finalizer_patch, status_patch
 from grove.operator.shared.layout import find_replica, is_group_available, replica_of
 from grove.operator.shared.outcome import UNKNOWN_SCHEDULER, Outcome, outcome_of, with_outcome
@@ -46,7 +51,7 @@ from grove.operator.shared.readiness import NEW_SET
 from grove.operator.shared.rollout import is_open
 from grove.operator.shared.status_batching import PROGRESS_S, SETTLE_S
 
-Part = PodClique | PodCliqueScalingGroup | PodGang
+Part = PodClique | PodCliqueScalingGroup
 
 UPDATE_LOOK_S, LOOK_S = 0.0002, 0.002
 """What a look waits for each replica of the set: ten times what it costs while an update waits for the next step, and
@@ -71,15 +76,31 @@ class PodCliqueSetController:
         self._passed_on: dict[str, tuple[int, Json, Json]] = {}
         self._missing: dict[str, tuple[type[PodClique] | type[PodCliqueScalingGroup], Key]] = {}
         """A part of each set, by its uid, that was not available when all were looked at."""
-        self._cache.on_event(PodCliqueSet, self.on_set)
-        for kind in CHILDREN:
-            (deps.optional if kind is HorizontalPodAutoscaler else self._cache).on_event(kind, self.on_child)
-        self._cache.on_event(PodClique, self.on_part)
-        self._cache.on_event(PodCliqueScalingGroup, self.on_part)
-        self._cache.on_event(PodGang, self.on_part)
-        deps.optional.on_event(ComputeDomain, self.on_child)
-        deps.optional.on_event(ResourceClaim, edited_claim_owner(PodCliqueSet, self.wake_children))
-        self._cache.on_event(Pod, self.on_pod)
+        self._cache.add_index(PodCliqueSet, BINDING, by_binding)
+        self._cache.on_event(PodCliqueSet, forgetting(self.forget))
+        deps.follow(self.wakes())
+
+    def wakes(self) -> tuple[Wake[Any, Key], ...]:
+        """What wakes the controller: source, keys, and the changes that count.
+
+        `children` has the children compared; `report` reports the status.
+        """
+        children, report, hurry = self.wake_children, self.wake, self._queue.hurry
+        of_set, kinds = each(set_key), list[type[Object]]([*CHILDREN, ComputeDomain])
+        return (
+            Wake(PodCliqueSet, own_key, partial(children, after_s=0.0), _is_changed),
+            Wake(PodCliqueSet, own_key, report, changed(self._is_status_edited)),
+            *(Wake(kind, of_set, children, self._is_to_put_right) for kind in kinds),
+            Wake(ResourceClaim, owner_keys(PodCliqueSet), children, is_claim_edited),
+            Wake(PodClique, of_set, children, changed(self._changes_revision)),
+            Wake(Pod, of_set, children, self._pod_changes_revision),
+            Wake(Pod, of_set, children, self._is_awaited_end),
+            Wake(Pod, of_set, report, is_older_pod_gone),
+            Wake(PodClique, of_set, report, _is_part_changed, hurry=hurry, urgent=self._is_waited_for),
+            Wake(PodCliqueScalingGroup, of_set, report, _is_part_changed, hurry=hurry, urgent=self._is_waited_for),
+            Wake(PodGang, of_set, report, _is_part_changed),
+            Wake(ClusterTopologyBinding, latest(self._sets_by_binding), report, is_spec_changed),
+        )
 
     async def reconcile(self, key_: Key) -> Result:
         pcs = self._cache.get(PodCliqueSet, key_)
@@ -240,12 +261,13 @@ class PodCliqueSetController:
 
     def forget(self, uid: str) -> None:
         self._deps.children.forget(uid)
+        self._deps.statuses.forget(uid)
         self._deps.sets.forget(uid)
         self._deps.set_errors.forget(uid)
         self._passed_on.pop(uid, None)
         self._missing.pop(uid, None)
 
-    # Waking
+    # Waking: mappings and predicates
 
     def wake(self, key_: Key) -> None:
         """Something about the set is to be reported."""
@@ -259,25 +281,18 @@ class PodCliqueSetController:
         self._children_due.add(key_)
         self._queue.add(key_, after_s=after_s)
 
-    def on_set(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> None:
-        if new is None:
-            if old is not None:
-                self.forget(old.metadata.uid)
-                self._deps.statuses.forget(old.metadata.uid)
-        elif old is None or _is_changed(old, new):
-            self.wake_children(new.key, after_s=0.0)
-        elif old.status != new.status and not self._cache.is_echo(new):
-            self.wake(new.key)
+    def _is_status_edited(self, old: PodCliqueSet, new: PodCliqueSet) -> bool:
+        """Whether the status was written by another client, and nothing else that `_is_changed` answers for."""
+        return old.status != new.status and not _is_changed(old, new) and not self._cache.is_echo(new)
 
-    def on_child(self, old: Object | None, new: Object | None) -> None:
-        """A child that comes was made by us; one that goes or is edited may have to be put right."""
-        if old is None or (new is not None and not _is_edited(old, new)):
-            return
-        if labels.SCALING_GROUP in old.metadata.labels:
-            self._on_revision(old, new)
-            return  # a member; its group sees to it
-        if (found := set_key(old)) is not None and not self._is_on_its_way_out(found, old, new):
-            self.wake_children(found)
+    def _is_to_put_right(self, old: Object | None, new: Object | None) -> bool:
+        """A child that comes was made by us; one that goes or is edited may have to be put right.
+
+        A member of a scaling group is the group's child.
+        """
+        if old is None or (new is not None and not _is_edited(old, new)) or labels.SCALING_GROUP in old.metadata.labels:
+            return False
+        return (found := set_key(old)) is not None and not self._is_on_its_way_out(found, old, new)
 
     def _is_on_its_way_out(self, found: Key, old: Object, new: Object | None) -> bool:
         """Whether a child goes as it should: it is of a replica that the set does not want any more."""
@@ -285,24 +300,15 @@ class PodCliqueSetController:
         is_unwanted = pcs is not None and replica is not None and replica >= pcs.spec.replicas
         return is_unwanted and (new is None or new.metadata.is_deleting)
 
-    def on_part(self, old: Part | None, new: Part | None) -> None:
+    def _is_waited_for(self, old: Part | None, new: Part | None) -> bool:
+        """Whether the next replicas are to be chosen, or the set waits for nothing more."""
         part = new or old
-        if part is None or labels.SCALING_GROUP in part.metadata.labels:
-            return  # a member counts through its group
-        if old is not None and new is not None and old.status == new.status:
-            return
-        if (found := set_key(part)) is None:
-            return
-        if isinstance(part, PodGang):
-            self.wake(found)
-        elif self._is_step_over(found) or self._is_last_to_come(old, new, found):
-            self._queue.hurry(found)  # the next replicas are to be chosen, or there is nothing more to wait for
-        else:
-            self.wake(found)
+        found = set_key(part) if part is not None else None
+        return found is not None and (self._is_step_over(found) or self._is_last_to_come(old, new, found))
 
     def _is_last_to_come(self, old: Part | None, new: Part | None, key_: Key) -> bool:
         """Whether a clique or a group turned available that all of its set waited for."""
-        if old is None or new is None or isinstance(old, PodGang) or isinstance(new, PodGang):
+        if old is None or new is None:
             return False
         pcs = self._cache.get(PodCliqueSet, key_)
         if pcs is None or _is_available(old) or not _is_available(new):
@@ -313,7 +319,7 @@ class PodCliqueSetController:
         if missing is not None and not _is_available(missing):
             return False
         cliques, groups = self._cache.owned(PodClique, by=uid), self._cache.owned(PodCliqueScalingGroup, by=uid)
-        parts: list[PodClique | PodCliqueScalingGroup] = [*cliques, *groups]
+        parts: list[Part] = [*cliques, *groups]
         of_replica = len(template.standalone_cliques) + len(template.pod_clique_scaling_groups)
         if len(parts) < pcs.spec.replicas * of_replica:
             return False
@@ -335,34 +341,44 @@ class PodCliqueSetController:
             self._sets.hashes_of(pcs),
         )
 
-    def _on_revision(self, old: Object | None, new: Object | None) -> None:
-        """A revision that a replica gets or loses may have, or have had, a Service."""
-        before, after = (one.metadata.labels.get(labels.REVISION) if one is not None else None for one in (old, new))
-        one = new or old
-        if before == after or one is None or (found := set_key(one)) is None or not self._children.has_revisions(found):
-            return
-        replica = replica_of(one.metadata)
+    def _changes_revision(self, old: Object | None, new: Object) -> bool:
+        """Whether a replica gets or loses a revision that has, or had, a Service."""
+        before = old.metadata.labels.get(labels.REVISION) if old is not None else None
+        after, found = new.metadata.labels.get(labels.REVISION), set_key(new)
+        if before == after or found is None or not self._children.has_revisions(found):
+            return False
+        replica = replica_of(new.metadata)
         name = names.revision_service(found.name, replica, after) if after and replica is not None else ""
-        if before or (name and self._cache.get(Service, Key(found.namespace, name)) is None):
-            self.wake_children(found)
+        return bool(before or (name and self._cache.get(Service, Key(found.namespace, name)) is None))
 
-    def on_pod(self, old: Pod | None, new: Pod | None) -> None:
-        if new is not None:
-            self._on_revision(old, new)
-        if new is not None or old is None or (found := set_key(old)) is None:
-            return
-        if self._children.waits_for_pods(found):
-            self.wake_children(found)
-        elif labels.CLIQUE_NAME not in old.metadata.labels:
-            # The last pod of an older operator may be gone: the selector can be that of units now.
-            self.wake(found)
+    def _pod_changes_revision(self, old: Pod | None, new: Pod | None) -> bool:
+        return new is not None and self._changes_revision(old, new)
+
+    def _is_awaited_end(self, old: Pod | None, new: Pod | None) -> bool:
+        """Whether a pod is gone whose end may be that of a child of the set."""
+        found = set_key(old) if new is None and old is not None else None
+        return found is not None and self._children.waits_for_pods(found)
+
+    def _sets_by_binding(self, binding: ClusterTopologyBinding) -> list[Key]:
+        return [one.key for one in self._cache.by_index(PodCliqueSet, BINDING, binding.metadata.name)]
 
 
-def _is_available(part: PodClique | PodCliqueScalingGroup) -> bool:
+def _is_part_changed(old: Part | PodGang | None, new: Part | PodGang | None) -> bool:
+    """Whether a part came, is gone or has another status. A member of a scaling group counts through its group."""
+    part = new or old
+    if part is None or labels.SCALING_GROUP in part.metadata.labels:
+        return False
+    return old is None or new is None or old.status != new.status
+
+
+def _is_available(part: Part) -> bool:
     return is_available(part) if isinstance(part, PodClique) else is_group_available(part)
 
 
-def _is_changed(old: PodCliqueSet, new: PodCliqueSet) -> bool:
+def _is_changed(old: PodCliqueSet | None, new: PodCliqueSet | None) -> bool:
+    """Whether a set came, or something of it changed that its children are made from."""
+    if old is None or new is None:
+        return new is not None
     return (
         differ(old, new, "generation", "deletion_timestamp", "labels", "annotations")
         or (labels.SET_FINALIZER in old.metadata.finalizers and labels.SET_FINALIZER not in new.metadata.finalizers)

@@ -3,6 +3,8 @@ history, and that is all."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import structlog
 
 from grove.api import labels
@@ -14,8 +16,10 @@ from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.controller import DONE, Controller, Result
 from grove.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from grove.kube.wakes import Wake, forgetting, own_key
 from grove.operator.podcliqueset.rollout import next_revisions
 from grove.operator.shared.cluster.children_writer import check_owner
+from grove.operator.shared.cluster.sets import differ
 from grove.operator.shared.diff import adoption, is_controlled_by, is_left_behind, is_orphan
 
 PAGE = 500
@@ -32,14 +36,9 @@ class RevisionWriter:
         self._kept: dict[str, str] = {}
         """By uid of the set: the hash whose revision is the newest, as far as we know."""
         self.controller = Controller[Key]("podcliqueset-revisions", self.reconcile)
-        cache.on_event(PodCliqueSet, self.on_set)
-
-    def on_set(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> None:
-        if new is None:
-            if old is not None:
-                self._kept.pop(old.metadata.uid, None)
-        elif old is None or (old.metadata.uid, old.metadata.generation) != (new.metadata.uid, new.metadata.generation):
-            self.controller.add(new.key, after_s=SETTLE_S)
+        add = partial(self.controller.add, after_s=SETTLE_S)
+        cache.on_event(PodCliqueSet, forgetting(lambda uid: self._kept.pop(uid, None)))
+        cache.on_event(PodCliqueSet, Wake(PodCliqueSet, own_key, add, _is_edited))
 
     async def reconcile(self, key: Key) -> Result:
         pcs = self._cache.get(PodCliqueSet, key)
@@ -108,3 +107,7 @@ class RevisionWriter:
         mine = f"{kind},{labels.PART_OF}={meta.name}"
         found = (await self._client.list(ControllerRevision, meta.namespace, labels=mine)).items
         return [one for one in found if any(ref.uid == meta.uid for ref in one.metadata.owner_references)]
+
+
+def _is_edited(old: PodCliqueSet | None, new: PodCliqueSet | None) -> bool:
+    return old is None or (new is not None and differ(old, new, "uid", "generation"))

@@ -1,12 +1,14 @@
 """PodGang: tells the scheduler which pods belong together, one gang at a time.
 
-Woken by the pods and PodCliques of a gang, by the size of scaling groups, by the set and by the gang itself. Gangs
-nobody wants any more are removed here.
+`PodGangController.wakes` lists what wakes it; the set's controller wakes all gangs of a set that was edited. The
+controller also removes gangs that are no longer part of their set.
 """
 
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import Any
 
 from prometheus_client import Counter
 
@@ -19,18 +21,20 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.topology import ClusterTopologyBinding
 from grove.backends.base import Backend, BackendError, GangObjectsState
 from grove.kube.clock import loop_time
 from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, NotLeader
+from grove.kube.wakes import Wake, changed, each, is_gone, is_spec_changed, latest
 from grove.kube.writes import namespace_ends
 from grove.operator.podgang.gangs import ObservedGang, find_gang_layout
 from grove.operator.podgang.plan import GangPlan, plan_gang
 from grove.operator.podgang.retry_writer import Retries
 from grove.operator.podgang.scheduler_objects import SchedulerObjects
 from grove.operator.shared.cluster.children_writer import Taken, check_owner, get_own, taken
-from grove.operator.shared.cluster.deps import Deps, GangKey
-from grove.operator.shared.cluster.sets import ON_NODE, SET, set_key
+from grove.operator.shared.cluster.deps import Deps, GangKey, gang_key, gang_key_of
+from grove.operator.shared.cluster.sets import BINDING, ON_NODE, SET, differ
 from grove.operator.shared.diff import needed_patch
 from grove.operator.shared.layout import group_indexes, replica_layouts, replica_of
 from grove.operator.shared.status_batching import (
@@ -56,11 +60,22 @@ class PodGangController:
         self._cache, self._sets, self._queue = deps.cache, deps.sets, deps.queues.gangs
         self._retries = Retries(deps) if any(one.tries_once for one in deps.backends.all) else None
         self._scheduler_spoke_s = -math.inf
-        self._cache.on_event(Pod, self.on_pod)
-        self._cache.on_event(PodClique, self.on_clique)
-        self._cache.on_event(PodCliqueScalingGroup, self.on_group)
-        self._cache.on_event(PodGang, self.on_gang)
-        self._cache.on_event(Node, self.on_node)
+        self._cache.on_event(PodGang, self._note_gang)
+        deps.follow(self.wakes())
+
+    def wakes(self) -> tuple[Wake[Any, GangKey], ...]:
+        """What wakes the controller: source, keys, and the changes that count."""
+        now, settled, hurry = self._queue.add, partial(self._queue.add, after_s=SETTLE_S), self._queue.hurry
+        part_of = each(gang_key_of)
+        return (
+            Wake(PodGang, each(gang_key), settled, self._cache.is_news),
+            Wake(PodGang, each(gang_key), now, is_gone),
+            Wake(Pod, part_of, settled, self._matters, hurry=hurry, urgent=self._completes_gang),
+            Wake(PodClique, part_of, settled, self._is_resized),
+            Wake(PodCliqueScalingGroup, self._gangs_of_group, now, _is_group_resized),
+            Wake(Node, latest(self._gangs_on), settled, changed(lambda old, new: differ(old, new, "labels"))),
+            Wake(ClusterTopologyBinding, latest(self._gangs_by_binding), now, is_spec_changed),
+        )
 
     async def reconcile(self, key_: GangKey) -> Result:
         pcs = self._cache.get(PodCliqueSet, Key(key_.namespace, key_.pcs))
@@ -183,148 +198,112 @@ class PodGangController:
     def _report(self, pcs: PodCliqueSet, key_: GangKey, *errors: tuple[str, str]) -> None:
         self._deps.set_errors.put(pcs.key, pcs.metadata.uid, f"PodGang {key_.name}", errors)
 
-    # Waking
+    # Waking: mappings and predicates
 
     def wake_all(self, pcs: PodCliqueSet) -> None:
-        """All gangs a set has or should have; for whoever saw the set change."""
-        for replica in range(pcs.spec.replicas):
-            self._wake_replica(pcs, replica)
-        for gang in self._cache.by_index(PodGang, SET, pcs.key):
-            self._add(GangKey(pcs.metadata.namespace, pcs.metadata.name, gang.metadata.name))
+        """Adds all gangs that a set has or should have; for callers that saw the set change."""
+        for key_ in self._gangs_of_set(pcs):
+            self._queue.add(key_)
 
-    def on_pod(self, old: Pod | None, new: Pod | None) -> None:
-        pod = new or old
-        if pod is None or (old is not None and new is not None and not self._matters(old, new)):
-            return
-        if old is None and self._completes_gang(pod):
-            self._hurry(pod)
-        else:
-            self._wake(pod)
-        if old is not None and _gang_of(old) != _gang_of(pod):
-            self._wake(old)
+    def _gangs_of_set(self, pcs: PodCliqueSet) -> list[GangKey]:
+        found = [key_ for replica in range(pcs.spec.replicas) for key_ in self._gangs_of_replica(pcs, replica)]
+        return found + [_named(pcs, gang.metadata.name) for gang in self._cache.by_index(PodGang, SET, pcs.key)]
 
-    def _completes_gang(self, pod: Pod) -> bool:
-        """Whether a pod fills the last gap in a gang that is there already, so that nothing else waits to be listed.
+    def _gangs_of_replica(self, pcs: PodCliqueSet, replica: int) -> list[GangKey]:
+        layouts = replica_layouts(pcs, replica, lambda fqn, config: self._sets.group_replicas(pcs, fqn, config))
+        return [_named(pcs, layout.name) for layout in layouts]
+
+    def _completes_gang(self, old: Pod | None, new: Pod | None) -> bool:
+        """Whether a pod comes that fills the last gap in a gang that is there already: nothing else is to be listed.
 
         Not one of a scaling group: where one of its cliques is made anew the others are about to be.
         """
-        namespace, gang = pod.metadata.namespace, self._cache.get(PodGang, Key(pod.metadata.namespace, _gang_of(pod)))
-        if gang is None or labels.SCALING_GROUP in pod.metadata.labels:
+        gang = self._gang_of(new) if old is None and new is not None else None
+        if gang is None or new is None or labels.SCALING_GROUP in new.metadata.labels:
             return False
-        return all(self._sets.is_whole(Key(namespace, group.name)) for group in gang.spec.podgroups)
+        return all(self._sets.is_whole(Key(gang.metadata.namespace, one.name)) for one in gang.spec.podgroups)
 
-    def _matters(self, old: Pod, new: Pod) -> bool:
+    def _matters(self, old: Pod | None, new: Pod | None) -> bool:
         """Whether the gang may list other pods; or is further, where its scheduler does not say that itself; or a pod
         got a node in a gang that requires a domain."""
-        if _is_listed_otherwise(old, new):
+        if old is None or new is None or _is_listed_otherwise(old, new):
             return True
         backend = self._deps.backends.find(new.spec.scheduler_name)
         if backend is None or not backend.reports_gang_status:
             return _is_further(old, new)
         return new.is_bound and not old.is_bound and self._requires_domain(new)
 
+    def _gang_of(self, part: Object) -> PodGang | None:
+        return self._cache.get(PodGang, Key(part.metadata.namespace, part.metadata.labels.get(labels.POD_GANG, "")))
+
     def _requires_domain(self, pod: Pod) -> bool:
-        gang = self._cache.get(PodGang, Key(pod.metadata.namespace, _gang_of(pod)))
+        gang = self._gang_of(pod)
         return gang is not None and gang.requires_domain
 
-    def on_node(self, old: Node | None, new: Node | None) -> None:
-        """A node that changes its labels may be in another domain than its gangs require."""
-        if old is None or new is None or old.metadata.labels == new.metadata.labels:
-            return
-        for pod in self._cache.by_index(Pod, ON_NODE, new.metadata.name):
-            if self._requires_domain(pod):
-                self._wake(pod)
+    def _gangs_on(self, node: Node) -> list[GangKey]:
+        """Gangs with a pod on a node that require a domain: the node may be in another one now."""
+        pods = self._cache.by_index(Pod, ON_NODE, node.metadata.name)
+        keys = (gang_key_of(pod) for pod in pods if self._requires_domain(pod))
+        return [key_ for key_ in keys if key_ is not None]
 
-    def on_clique(self, old: PodClique | None, new: PodClique | None) -> None:
-        clique = new or old
-        if clique is None or (old is None and self._waits_for_pods(clique)):
-            return
-        if old is None or new is None or old.spec.replicas != new.spec.replicas or _is_leaving(old, new):
-            self._wake(clique)
-        elif new.status.last_errors and not old.status.last_errors:
-            self._wake(clique)  # its pods may be long in coming
+    def _is_resized(self, old: PodClique | None, new: PodClique | None) -> bool:
+        """Whether a clique changes what its gang lists, or has errors: its pods may be long in coming then.
 
-    def _waits_for_pods(self, clique: PodClique) -> bool:
-        """Whether a clique that comes changes nothing for its gang: there is none before it has pods, which wake it."""
-        gang = Key(clique.metadata.namespace, _gang_of(clique))
-        return clique.spec.replicas > 0 and self._cache.get(PodGang, gang) is None
+        A clique that comes changes nothing while there is no gang: the gang is made for its pods, which wake it.
+        """
+        if new is None:
+            return True
+        if old is None:
+            return new.spec.replicas == 0 or self._gang_of(new) is not None
+        if old.spec.replicas != new.spec.replicas or _is_leaving(old, new):
+            return True
+        return bool(new.status.last_errors and not old.status.last_errors)
 
-    def on_group(self, old: PodCliqueScalingGroup | None, new: PodCliqueScalingGroup | None) -> None:
+    def _gangs_of_group(self, old: PodCliqueScalingGroup | None, new: PodCliqueScalingGroup | None) -> list[GangKey]:
+        """Gangs of the replica that a group is of, and gangs of its own replicas that were scaled in."""
         group = new or old
-        if group is None or (
-            old is not None
-            and new is not None
-            and old.spec == new.spec
-            and group_indexes(old) == group_indexes(new)
-            and not _is_leaving(old, new)
-        ):
-            return
-        pcs, replica = self._sets.find_of(group), replica_of(group.metadata)
-        if pcs is None or replica is None:
-            return
-        self._wake_replica(pcs, replica)
-        if old is not None:  # gangs of replicas that were scaled in
-            prefix = f"{group.metadata.name}-"
-            for gang in self._cache.by_index(PodGang, SET, pcs.key):
-                if gang.metadata.name.startswith(prefix):
-                    self._add(GangKey(pcs.metadata.namespace, pcs.metadata.name, gang.metadata.name))
+        pcs, replica = (self._sets.find_of(group), replica_of(group.metadata)) if group is not None else (None, None)
+        if group is None or pcs is None or replica is None:
+            return []
+        found = self._gangs_of_replica(pcs, replica)
+        if old is not None:
+            names = (gang.metadata.name for gang in self._cache.by_index(PodGang, SET, pcs.key))
+            found += [_named(pcs, name) for name in names if name.startswith(f"{group.metadata.name}-")]
+        return found
 
-    def on_gang(self, old: PodGang | None, new: PodGang | None) -> None:
-        """A gang that appears, changes or goes without our doing may need repair."""
-        gang = new or old
-        if gang is None or (new is not None and self._cache.is_echo(new)):
+    def _gangs_by_binding(self, binding: ClusterTopologyBinding) -> list[GangKey]:
+        sets = self._cache.by_index(PodCliqueSet, BINDING, binding.metadata.name)
+        return [key_ for pcs in sets for key_ in self._gangs_of_set(pcs)]
+
+    def _note_gang(self, old: PodGang | None, new: PodGang | None) -> None:
+        """Forgets a gang that is gone, and notes when a scheduler has spoken."""
+        if old is None:
             return
         if new is None:
-            self._deps.statuses.forget(gang.metadata.uid)
-            self._objects.forget(gang.metadata.uid)
-            if self._retries is not None and (gone := _key_of(gang)) is not None:
+            self._deps.statuses.forget(old.metadata.uid)
+            self._objects.forget(old.metadata.uid)
+            if self._retries is not None and (gone := gang_key(old)) is not None:
                 self._retries.forget(gone)
-        elif old is not None and _has_verdict(new) and not _has_verdict(old):
+        elif _has_verdict(new) and not _has_verdict(old):
             self._scheduler_spoke_s = loop_time()
-        # By its old labels too: somebody may have taken off the one that says whose it is.
-        for one in (old, new):
-            if one is not None:
-                self._add(_key_of(one), after_s=SETTLE_S if new is not None else 0.0)
-
-    def _wake_replica(self, pcs: PodCliqueSet, replica: int) -> None:
-        for layout in replica_layouts(pcs, replica, lambda fqn, config: self._sets.group_replicas(pcs, fqn, config)):
-            self._add(GangKey(pcs.metadata.namespace, pcs.metadata.name, layout.name))
-
-    def _wake(self, obj: Object) -> None:
-        self._add(_gang_key_of(obj), after_s=SETTLE_S)
-
-    def _hurry(self, obj: Object) -> None:
-        if (gang_key := _gang_key_of(obj)) is not None:
-            self._queue.hurry(gang_key)
-
-    def _add(self, gang_key: GangKey | None, after_s: float = 0.0) -> None:
-        if gang_key is not None:
-            self._queue.add(gang_key, after_s=after_s)
 
 
-def _key_of(gang: PodGang) -> GangKey | None:
-    found = set_key(gang)
-    return GangKey(found.namespace, found.name, gang.metadata.name) if found is not None else None
-
-
-def _gang_key_of(obj: Object) -> GangKey | None:
-    """The gang that a pod or clique is part of, by its labels."""
-    found = obj.metadata.labels
-    if labels.POD_GANG not in found or labels.PART_OF not in found:
-        return None
-    return GangKey(obj.metadata.namespace, found[labels.PART_OF], found[labels.POD_GANG])
+def _named(pcs: PodCliqueSet, gang: str) -> GangKey:
+    return GangKey(pcs.metadata.namespace, pcs.metadata.name, gang)
 
 
 def _has_verdict(gang: PodGang) -> bool:
     return find_condition(gang.status.conditions, SCHEDULED) is not None
 
 
-def _gang_of(obj: Object) -> str:
-    return obj.metadata.labels.get(labels.POD_GANG, "")
-
-
 def _is_leaving(old: Object, new: Object) -> bool:
     return new.metadata.is_deleting and not old.metadata.is_deleting
+
+
+def _is_group_resized(old: PodCliqueScalingGroup | None, new: PodCliqueScalingGroup | None) -> bool:
+    if old is None or new is None or old.spec != new.spec:
+        return True
+    return group_indexes(old) != group_indexes(new) or _is_leaving(old, new)
 
 
 def _is_listed_otherwise(old: Pod, new: Pod) -> bool:

@@ -13,6 +13,7 @@ from grove.api.conditions import EventReason
 from grove.api.core import Node, Pod
 from grove.api.meta import Key
 from grove.api.podgang import PodGang
+from grove.kube.wakes import Wake, latest
 from grove.operator.podgang.gangs import ObservedGang
 from grove.operator.shared.cluster.children_writer import delete
 from grove.operator.shared.cluster.deps import Deps, GangKey
@@ -28,8 +29,12 @@ class Retries:
         self._deps = deps
         self._waiting: dict[GangKey, Mapping[str, str]] = {}
         self._room_at: dict[GangKey, datetime] = {}
-        deps.cache.on_event(Node, self.on_node)
-        deps.cache.on_event(Pod, self.on_pod)
+        deps.follow(
+            (
+                Wake(Node, latest(self._waiting_for), self._try_again, has_more_room),
+                Wake(Pod, latest(self._waiting_beside), self._try_again, leaves_node),
+            )
+        )
 
     async def carry_out(self, key_: GangKey, gang: PodGang, seen: ObservedGang, pods: Sequence[Pod]) -> float | None:
         """Deletes the pods of a gang that are to be tried again; answers when to look the next time."""
@@ -52,24 +57,25 @@ class Retries:
         self._waiting.pop(key_, None)
         self._room_at.pop(key_, None)
 
-    def on_node(self, old: Node | None, new: Node | None) -> None:
-        if self._waiting and new is not None and has_more_room(old, new):
-            self._note(new.metadata.labels)
+    def _try_again(self, key_: GangKey) -> None:
+        self._room_at[key_] = self._deps.clock.now()
+        self._deps.queues.gangs.add(key_)
 
-    def on_pod(self, old: Pod | None, new: Pod | None) -> None:
-        """A pod that ends, or goes, leaves room on its node."""
-        if not self._waiting or old is None or not old.is_bound or old.is_finished:
-            return
-        if new is None or new.is_finished:
-            node = self._deps.cache.get(Node, Key("", old.spec.node_name))
-            if node is not None:
-                self._note(node.metadata.labels)
+    def _waiting_for(self, node: Node | None) -> list[GangKey]:
+        """Gangs that wait for capacity in a domain that a node is part of."""
+        if node is None:
+            return []
+        found = node.metadata.labels
+        return [key_ for key_, domain in self._waiting.items() if domain.items() <= found.items()]
 
-    def _note(self, labels: Mapping[str, str]) -> None:
-        for key_, domain in self._waiting.items():
-            if domain.items() <= labels.items():
-                self._room_at[key_] = self._deps.clock.now()
-                self._deps.queues.gangs.add(key_)
+    def _waiting_beside(self, pod: Pod) -> list[GangKey]:
+        return self._waiting_for(self._deps.cache.get(Node, Key("", pod.spec.node_name))) if self._waiting else []
+
+
+def leaves_node(old: Pod | None, new: Pod | None) -> bool:
+    """Whether a pod ended or is gone, so that its node has capacity for another one."""
+    was_running = old is not None and old.is_bound and not old.is_finished
+    return was_running and (new is None or new.is_finished)
 
 
 def pods_to_try_again(late: Sequence[Pod], room_at: datetime | None, now: datetime) -> tuple[list[Pod], float | None]:
@@ -82,9 +88,9 @@ def pods_to_try_again(late: Sequence[Pod], room_at: datetime | None, now: dateti
     return due, min(young, default=None)
 
 
-def has_more_room(old: Node | None, new: Node) -> bool:
+def has_more_room(old: Node | None, new: Node | None) -> bool:
     """Whether a node came, opened or grew; labels count, because they decide in which domain it is."""
-    if new.spec.unschedulable or not new.is_ready:
+    if new is None or new.spec.unschedulable or not new.is_ready:
         return False
     return (
         old is None

@@ -12,7 +12,6 @@ from functools import cache as remembered
 
 import msgspec
 
-from grove.api import labels
 from grove.api.core import Pod
 from grove.api.meta import Json, Key, Object, Resource
 from grove.api.podcliqueset import PodCliqueSet
@@ -22,9 +21,10 @@ from grove.backends.steps import Step, merged, owner_references, remembering, st
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import AlreadyExists, NotFound
+from grove.kube.wakes import Wake, each
 from grove.kube.workqueue import Workqueue
 from grove.operator.shared.cluster.children_writer import delete
-from grove.operator.shared.cluster.deps import GangKey
+from grove.operator.shared.cluster.deps import GangKey, gang_key_of
 from grove.operator.shared.cluster.optional_kinds import MANAGED
 from grove.operator.shared.cluster.sets import differ
 from grove.operator.shared.diff import Ownership, needed_patch
@@ -55,7 +55,9 @@ class SchedulerObjects:
                 if resource not in self._followed:
                     self._followed.add(resource)
                     self._cache.add(view_of(resource), namespace=self._namespace, labels=MANAGED)
-                    self._cache.on_event(view_of(resource), self._on_event)
+                    self._cache.on_event(view_of(resource), self._forget_edited)
+                    wake = Wake(view_of(resource), each(gang_key_of), self._queue.add, self._is_edited)
+                    self._cache.on_event(wake.source, wake)
 
     async def sync(
         self, gang: PodGang, pcs: PodCliqueSet, backend: Backend, pods: Sequence[Pod]
@@ -152,18 +154,16 @@ class SchedulerObjects:
         self._cache.wrote(msgspec.convert({"metadata": live["metadata"]}, view_of(resource), strict=False), echo=True)
         return live
 
-    def _on_event(self, old: Object | None, new: Object | None) -> None:
-        """Nothing of ours changes by itself: what goes or is edited, and was not our doing, is looked at."""
-        if old is None:
-            return
-        is_edited = new is None or differ(old, new, "generation", "labels", "annotations", "uid")
-        if not is_edited or (new is not None and self._cache.is_echo(new)):
-            return
-        owner, found = old.metadata.controller, old.metadata.labels
-        if owner is not None:
+    def _is_edited(self, old: Object | None, new: Object | None) -> bool:
+        """Whether an object of ours is gone or was edited by another client: nothing of ours changes by itself."""
+        if old is None or (new is not None and self._cache.is_echo(new)):
+            return False
+        return new is None or differ(old, new, "generation", "labels", "annotations", "uid")
+
+    def _forget_edited(self, old: Object | None, new: Object | None) -> None:
+        owner = old.metadata.controller if old is not None else None
+        if owner is not None and self._is_edited(old, new):
             self.forget(owner.uid)
-        if labels.PART_OF in found and labels.POD_GANG in found:
-            self._queue.add(GangKey(old.metadata.namespace, found[labels.PART_OF], found[labels.POD_GANG]))
 
 
 def _dropped(wanted: Json, answer: Json) -> Step | None:

@@ -1,9 +1,12 @@
 """PodCliqueScalingGroup: keeps the member cliques of all replicas of a group, and the group's status equal to theirs.
 
-Woken by the group, by its member cliques and by its set.
+`ScalingGroupController.wakes` lists what wakes it.
 """
 
 from __future__ import annotations
+
+from functools import partial
+from typing import Any
 
 from grove.api import labels
 from grove.api.conditions import ErrorCode, EventReason
@@ -13,15 +16,16 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result, earliest
+from grove.kube.wakes import Wake, changed, each, forgetting, own_key
 from grove.operator.podclique.status import is_available
 from grove.operator.scalinggroup.plan import GroupPlan, plan_group
 from grove.operator.scalinggroup.status import ObservedGroup
 from grove.operator.shared.claims import group_claims
 from grove.operator.shared.cluster.children_writer import Changes
-from grove.operator.shared.cluster.claim_writer import edited_claim_owner
+from grove.operator.shared.cluster.claim_writer import is_claim_edited
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import release
-from grove.operator.shared.cluster.sets import SET, differ, owner_name
+from grove.operator.shared.cluster.sets import SET, differ, is_older_pod_gone, owner_keys, owner_name
 from grove.operator.shared.layout import group_config_of, group_indexes, group_replica_of, replica_of
 from grove.operator.shared.outcome import outcome_of
 from grove.operator.shared.rollout import concerned_replicas, is_open
@@ -33,11 +37,20 @@ class ScalingGroupController:
 
     def __init__(self, deps: Deps) -> None:
         self._deps, self._cache, self._sets, self._queue = deps, deps.cache, deps.sets, deps.queues.groups
-        self._cache.on_event(PodCliqueScalingGroup, self.on_group)
-        self._cache.on_event(PodClique, self.on_clique)
-        self._cache.on_event(PodCliqueSet, self.on_set)
-        self._cache.on_event(Pod, self.on_pod)
-        deps.optional.on_event(ResourceClaim, edited_claim_owner(PodCliqueScalingGroup, self._queue.add))
+        self._cache.on_event(PodCliqueScalingGroup, forgetting(self.forget))
+        deps.follow(self.wakes())
+
+    def wakes(self) -> tuple[Wake[Any, Key], ...]:
+        """What wakes the controller: source, keys, and the changes that count."""
+        now, settled, hurry = self._queue.add, partial(self._queue.add, after_s=SETTLE_S), self._queue.hurry
+        return (
+            Wake(PodCliqueScalingGroup, own_key, now, self._cache.is_news),
+            Wake(PodClique, each(_group_of_clique), settled, hurry=hurry, urgent=changed(self._is_back)),
+            Wake(PodCliqueSet, self._groups_of, settled, changed(_concerns_all)),
+            Wake(PodCliqueSet, self._chosen_groups, hurry, changed(lambda old, new: not _concerns_all(old, new))),
+            Wake(Pod, each(_group_of_pod), settled, is_older_pod_gone),
+            Wake(ResourceClaim, owner_keys(PodCliqueScalingGroup), now, is_claim_edited),
+        )
 
     async def reconcile(self, key_: Key) -> Result:
         group = self._cache.get(PodCliqueScalingGroup, key_)
@@ -114,53 +127,38 @@ class ScalingGroupController:
         self._deps.children.forget(uid)
         self._deps.statuses.forget(uid)
 
-    # Waking
-
-    def on_group(self, old: PodCliqueScalingGroup | None, new: PodCliqueScalingGroup | None) -> None:
-        if new is None:
-            if old is not None:
-                self.forget(old.metadata.uid)
-        elif not self._cache.is_echo(new):
-            self._queue.add(new.key)
-
-    def on_clique(self, old: PodClique | None, new: PodClique | None) -> None:
-        # By its owner too: somebody may have taken off the label that says whose it is.
-        for clique in (old, new):
-            if clique is None:
-                continue
-            if group := clique.metadata.labels.get(labels.SCALING_GROUP) or owner_name(clique, PodCliqueScalingGroup):
-                key_ = Key(clique.metadata.namespace, group)
-                if clique is new and old is not None and old.status != new.status and self._is_back(key_, new):
-                    self._queue.hurry(key_)  # the update waited for it
-                else:
-                    self._queue.add(key_, after_s=SETTLE_S)
-
-    def _is_back(self, key_: Key, member: PodClique) -> bool:
-        """Whether the group is being updated and every clique of the member's replica is up."""
-        group = self._cache.get(PodCliqueScalingGroup, key_)
+    def _is_back(self, old: PodClique, new: PodClique) -> bool:
+        """Whether an update of the group waited for this clique: every clique of its replica is available now."""
+        key_ = _group_of_clique(new)
+        group = self._cache.get(PodCliqueScalingGroup, key_) if key_ is not None and old.status != new.status else None
         if group is None or not is_open(group.status.update_progress):
             return False
-        index, members = group_replica_of(member.metadata), self._cache.owned(PodClique, by=group.metadata.uid)
+        index, members = group_replica_of(new.metadata), self._cache.owned(PodClique, by=group.metadata.uid)
         return all(is_available(one) for one in members if group_replica_of(one.metadata) == index)
 
-    def on_pod(self, old: Pod | None, new: Pod | None) -> None:
-        if old is not None and new is None and labels.CLIQUE_NAME not in old.metadata.labels:
-            # The last pod of an older operator may be gone: the selector can be that of units now.
-            group = old.metadata.labels.get(labels.SCALING_GROUP)
-            if group:
-                self._queue.add(Key(old.metadata.namespace, group), after_s=SETTLE_S)
+    def _groups_of(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> list[Key]:
+        shown = new or old
+        return [one.key for one in self._cache.by_index(PodCliqueScalingGroup, SET, shown.key)] if shown else []
 
-    def on_set(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> None:
-        if old is None or new is None:
-            return
-        concerned = concerned_replicas(old, new)
-        if differ(old, new, "generation", "annotations"):
-            concerned = None
-        if concerned is not None and not concerned:
-            return
-        for group in self._cache.by_index(PodCliqueScalingGroup, SET, new.key):
-            if concerned is None or replica_of(group.metadata) in concerned:
-                if concerned is None:
-                    self._queue.add(group.key, after_s=SETTLE_S)
-                else:
-                    self._queue.hurry(group.key)  # its turn has come
+    def _chosen_groups(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> list[Key]:
+        """Groups of the replicas of which the set asks something else now."""
+        concerned = concerned_replicas(old, new) if old is not None and new is not None else None
+        if new is None or not concerned:
+            return []
+        groups = self._cache.by_index(PodCliqueScalingGroup, SET, new.key)
+        return [one.key for one in groups if replica_of(one.metadata) in concerned]
+
+
+def _concerns_all(old: PodCliqueSet, new: PodCliqueSet) -> bool:
+    return differ(old, new, "generation", "annotations") or concerned_replicas(old, new) is None
+
+
+def _group_of_clique(clique: PodClique) -> Key | None:
+    """By its label, or by its owner if another client removed the label."""
+    name = clique.metadata.labels.get(labels.SCALING_GROUP) or owner_name(clique, PodCliqueScalingGroup)
+    return Key(clique.metadata.namespace, name) if name else None
+
+
+def _group_of_pod(pod: Pod) -> Key | None:
+    name = pod.metadata.labels.get(labels.SCALING_GROUP)
+    return Key(pod.metadata.namespace, name) if name else None

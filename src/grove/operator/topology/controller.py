@@ -1,6 +1,7 @@
 """ClusterTopologyBinding: keeps other schedulers' pictures of the cluster like the binding, or says where they differ.
 
-grove-scheduler reads node labels and needs no object of its own. Sets that use a binding are looked at when it changes.
+grove-scheduler reads node labels and needs no object of its own. A binding that changes also wakes the sets that use it
+and their gangs: the tables of those controllers say so.
 """
 
 from __future__ import annotations
@@ -11,38 +12,28 @@ from functools import partial
 from grove.api import conditions
 from grove.api.conditions import EventReason
 from grove.api.meta import Json, Key, Object, Resource
-from grove.api.podcliqueset import PodCliqueSet
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends.base import TopologyBackend, TopologySync
 from grove.kube.controller import DONE, Result
 from grove.kube.errors import KubeError, NotFound
-from grove.operator.podcliqueset.controller import PodCliqueSetController
-from grove.operator.podgang.controller import PodGangController
+from grove.kube.wakes import Wake, forgetting, latest, own_key
 from grove.operator.podgang.scheduler_objects import view_of
 from grove.operator.shared.cluster.deps import Deps
-from grove.operator.shared.layout import topology_name
+from grove.operator.shared.cluster.sets import differ
 from grove.operator.topology.levels import became, binding_status
 from grove.operator.topology.plan import plan_topology
-
-BINDING = "binding"
-"""Index: sets by the name of the binding they use."""
-
-
-def by_binding(pcs: PodCliqueSet) -> tuple[str, ...]:
-    name = topology_name(pcs)
-    return (name,) if name else ()
 
 
 class TopologyController:
     """Keeps one binding's schedulers in sync; a bad binding troubles nobody but itself."""
 
-    def __init__(self, deps: Deps, sets: PodCliqueSetController, gangs: PodGangController) -> None:
+    def __init__(self, deps: Deps) -> None:
         self._cache, self._client = deps.cache, deps.client
         self._backends, self._statuses = deps.backends, deps.statuses
-        self._deps, self._queue, self._sets, self._gangs = deps, deps.queues.bindings, sets, gangs
+        self._deps, self._queue = deps, deps.queues.bindings
         self._followed: set[Resource] = set()
-        self._cache.add_index(PodCliqueSet, BINDING, by_binding)
-        self._cache.on_event(ClusterTopologyBinding, self.on_binding)
+        self._cache.on_event(ClusterTopologyBinding, forgetting(self._statuses.forget))
+        deps.follow((Wake(ClusterTopologyBinding, own_key, self._queue.add, self._cache.is_news),))
 
     async def reconcile(self, key_: Key) -> Result:
         binding = self._cache.get(ClusterTopologyBinding, key_)
@@ -108,36 +99,23 @@ class TopologyController:
             if resource is not None and backend.topology_served and resource not in self._followed:
                 self._followed.add(resource)
                 self._cache.add(view_of(resource))
-                self._cache.on_event(view_of(resource), partial(self.on_topology, backend.name))
+                named_by = partial(self._bindings_of, backend.name)
+                self._deps.follow((Wake(view_of(resource), latest(named_by), self._queue.add, _is_generation_changed),))
 
-    def wake_all(self) -> None:
-        """Looks at every binding again, as after a scheduler came or went."""
-        for binding in self._cache.list(ClusterTopologyBinding):
-            self._queue.add(binding.key)
-
-    def on_topology(self, scheduler: str, old: Object | None, new: Object | None) -> None:
-        """A scheduler's topology object wakes the binding it was made for, or the ones that name it."""
-        found = new or old
-        if found is None or (old and new and old.metadata.generation == new.metadata.generation):
-            return
-        owners = {one.uid for one in found.metadata.owner_references}
-        for binding in self._cache.list(ClusterTopologyBinding):
-            named = any(
-                (one.scheduler_name, one.topology_reference) == (scheduler, found.metadata.name)
+    def _bindings_of(self, scheduler: str, topology: Object) -> list[Key]:
+        """The binding that a scheduler's topology object was made for, or the bindings that name it."""
+        owners = {one.uid for one in topology.metadata.owner_references}
+        named = (scheduler, topology.metadata.name)
+        return [
+            binding.key
+            for binding in self._cache.list(ClusterTopologyBinding)
+            if binding.metadata.uid in owners
+            or any(
+                named == (one.scheduler_name, one.topology_reference)
                 for one in binding.spec.scheduler_topology_bindings
             )
-            if named or binding.metadata.uid in owners:
-                self._queue.add(binding.key)
+        ]
 
-    def on_binding(self, old: ClusterTopologyBinding | None, new: ClusterTopologyBinding | None) -> None:
-        binding = new or old
-        if binding is None:
-            return
-        if new is None:
-            self._statuses.forget(binding.metadata.uid)
-        elif not self._cache.is_echo(new):
-            self._queue.add(new.key)
-        if old is None or new is None or old.spec != new.spec:
-            for pcs in self._cache.by_index(PodCliqueSet, BINDING, binding.metadata.name):
-                self._gangs.wake_all(pcs)
-                self._sets.wake(pcs.key)
+
+def _is_generation_changed(old: Object | None, new: Object | None) -> bool:
+    return old is None or new is None or differ(old, new, "generation")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from grove.api.core import ResourceClaim, ResourceClaimTemplate
-from grove.api.meta import Json, Key, Object
+from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet, ResourceSharing
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import KubeError, NotFound
-from grove.kube.store import Handler
 from grove.operator.shared.claims import OwnedClaims
 from grove.operator.shared.cluster.children_writer import Changes, ChildrenWriter
 from grove.operator.shared.cluster.optional_kinds import OptionalKinds
@@ -22,17 +21,9 @@ class MissingTemplate(KubeError):
     """A claim cannot be made because nobody has made its template yet."""
 
 
-def edited_claim_owner(kind: type[Object], wake: Callable[[Key], None]) -> Handler[Object]:
-    """A handler that wakes the owner, of this kind, of a claim that was deleted or edited by hand."""
-
-    def on_claim(old: Object | None, new: Object | None) -> None:
-        if old is None or (new is not None and not differ(old, new, "labels", "owner_references")):
-            return
-        owner = old.metadata.controller
-        if owner is not None and owner.kind == kind.RESOURCE.kind:
-            wake(Key(old.metadata.namespace, owner.name))
-
-    return on_claim
+def is_claim_edited(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
+    """Whether a claim was deleted or edited by hand."""
+    return old is not None and (new is None or differ(old, new, "labels", "owner_references"))
 
 
 class ClaimWriter:

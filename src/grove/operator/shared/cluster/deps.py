@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from grove.api.meta import Key
+from grove.api import labels
+from grove.api.meta import Key, Object
+from grove.api.podgang import PodGang
 from grove.backends import Backends
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.kube.events import Recorder
+from grove.kube.wakes import Wake
 from grove.kube.workqueue import Workqueue
 from grove.operator.shared.cluster.children_writer import ChildrenWriter
 from grove.operator.shared.cluster.claim_writer import ClaimWriter
 from grove.operator.shared.cluster.optional_kinds import OptionalKinds
-from grove.operator.shared.cluster.sets import Sets
+from grove.operator.shared.cluster.sets import Sets, set_key
 from grove.operator.shared.cluster.status_writer import EventBatches, StatusWriter
 from grove.operator.shared.outcome import Notice, SetErrors
 from grove.operator.shared.status_batching import StatusBatches
@@ -36,6 +39,19 @@ class GangKey(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+def gang_key(gang: PodGang) -> GangKey | None:
+    found = set_key(gang)
+    return GangKey(found.namespace, found.name, gang.metadata.name) if found is not None else None
+
+
+def gang_key_of(part: Object) -> GangKey | None:
+    """The gang that a pod, a clique or a scheduler's object is part of, by its labels."""
+    found = part.metadata.labels
+    if labels.POD_GANG not in found or labels.PART_OF not in found:
+        return None
+    return GangKey(part.metadata.namespace, found[labels.PART_OF], found[labels.POD_GANG])
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +89,11 @@ class Deps:
     pod_name_salt: str = ""
     mnnvl_enabled: bool = False
     surge_wait_s: float = DEFAULT_WAIT_S
+
+    def follow(self, wakes: Iterable[Wake[Any, Any]]) -> None:
+        """Connects the rows of a controller's table to their sources."""
+        for one in wakes:
+            (self.cache if one.source in self.cache else self.optional).on_event(one.source, one)
 
     def tell(self, notices: Iterable[Notice]) -> None:
         """Records what was decided to be said as Events."""

@@ -20,6 +20,7 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.backends import Backends
 from grove.backends.base import Backend
 from grove.kube.cache import Cache
+from grove.kube.wakes import Keys, each
 from grove.operator.shared.children import (
     awaits_takeover,
     earlier_priority,
@@ -30,6 +31,8 @@ from grove.operator.shared.layout import group_indexes, group_names, member_unit
 
 SET = "set"
 """Index: objects by the key of the set they are part of."""
+BINDING = "binding"
+"""Index: sets by the name of the ClusterTopologyBinding they use."""
 ON_NODE = "node"
 """Index: pods by the name of their node."""
 COUNTED_OFTEN = 16
@@ -48,15 +51,24 @@ def owner_name(obj: Object, kind: type[Object]) -> str:
     return owner.name if owner is not None and owner.kind == kind.RESOURCE.kind else ""
 
 
-def owner_keys(kind: type[Object], old: Object | None, new: Object | None) -> set[Key]:
-    """Keys of the controllers of this kind that an object had before an event and has after it."""
-    shown = (one for one in (old, new) if one is not None)
-    return {Key(one.metadata.namespace, name) for one in shown if (name := owner_name(one, kind))}
+def owner_keys(kind: type[Object]) -> Keys[Object, Key]:
+    """Maps an event to the controllers of this kind that the object had before it and has after it."""
+    return each(lambda one: Key(one.metadata.namespace, name) if (name := owner_name(one, kind)) else None)
 
 
 def differ(old: Object, new: Object, *fields: str) -> bool:
     """Whether one of these fields of the metadata is another."""
     return any(getattr(old.metadata, name) != getattr(new.metadata, name) for name in fields)
+
+
+def is_older_pod_gone(old: Pod | None, new: Pod | None) -> bool:
+    """Whether a pod of an older operator is gone. If it was the last one, the selector can be that of units now."""
+    return new is None and old is not None and labels.CLIQUE_NAME not in old.metadata.labels
+
+
+def by_binding(pcs: PodCliqueSet) -> tuple[str, ...]:
+    name = topology_name(pcs)
+    return (name,) if name else ()
 
 
 def by_node(pod: Pod) -> tuple[str, ...]:
