@@ -24,7 +24,7 @@ from grove.scheduler.explain.explanation import explain
 from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Decider
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import NodeFacts, PodFacts, Shape
-from grove.scheduler.model.gang import Branch, Gang, PodGroup, single
+from grove.scheduler.model.gang import Branch, Gang, PodGroup, gang_of
 from grove.scheduler.model.reading import read_pod
 from grove.scheduler.solve.place import place
 from tests.bench.figures import Figure
@@ -140,7 +140,10 @@ def fill_one_by_one(count: int) -> float:
     """Time to place and assume eight one-GPU jobs a node, one by one, on an empty cluster."""
     snapshot = cluster(nodes(count), (), TOPOLOGY)
     one = shape(1, 1_000)
-    jobs = [single(PodFacts(f"job-{i}", "bench", f"job-{i}", one)) for i in range(count * 8)]
+    jobs = [
+        gang_of(f"job-{i}", [PodGroup("job", 1, (PodFacts(f"job-{i}", "bench", f"job-{i}", one),))])
+        for i in range(count * 8)
+    ]
     began = time.process_time()
     for job in jobs:
         snapshot.assume(placed(place(snapshot, job)))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.gangs import Bench, gang, gang_json, group, member_json, pod_json, scheduling
+from tests.support.gangs import Bench, gang, gang_json, group, member_json, pod_json, priorities, scheduling
 
-from grove.api.core import Node, Pod
+from grove.api.core import Event, Node, Pod
 from grove.api.meta import find_condition
 from grove.api.podgang import PodGang
 from grove.sim.topology import Topology
@@ -335,3 +335,49 @@ async def test_absurd_requests_do_not_stop_others(cluster: Any) -> None:
         await bench.apply(gang("fine", group("w", 1)))
         await bench.expect({"fine/w": 1})
         await bench.condition("huge", status="False", reason="Unschedulable")
+
+
+@pytest.mark.simulated
+async def test_a_pod_without_a_gang_reports_on_itself_and_never_on_a_podgang_of_its_name(cluster: Any) -> None:
+    """The pod `work` preempts another pod, waits for its node, and is bound, beside the PodGang `work`."""
+    async with priorities(cluster, low=1, high=100), scheduling(cluster) as bench:
+        await bench.add_nodes(2)
+        await bench.apply(gang("work", group("w", 1), priority_class="high"))
+        await bench.create_pod(pod_json("victim", bench.namespace, priorityClassName="low"))
+        await bench.expect({"work/w": 1, "/": 1})
+        await cluster.settle(60)
+        before = await bench.client.get(PodGang, "work", bench.namespace)
+        await bench.create_pod(pod_json("work", bench.namespace, priorityClassName="high"))
+        await bench.create_pod(pod_json("waits", bench.namespace, priorityClassName="low"))
+        await cluster.settle(86400)
+        pods = {pod.metadata.name: pod for pod in await bench.pods()}
+        assert pods["work"].spec.node_name
+        assert "victim" not in pods
+        said = find_condition(pods["waits"].status.conditions, "PodScheduled")
+        assert said is not None
+        assert said.status == "False"
+        after = await bench.client.list(PodGang, bench.namespace)
+        assert [(one.metadata.name, one.status) for one in after.items] == [("work", before.status)]
+        events = (await bench.client.list(Event, bench.namespace)).items
+        said_of = {(one.involved_object.kind, one.involved_object.name, one.reason) for one in events}
+        assert {one for one in said_of if one[0] == "PodGang"} == {("PodGang", "work", "GangScheduled")}
+        assert {one for one in said_of if one[2] == "FailedScheduling"} == {("Pod", "waits", "FailedScheduling")}
+
+
+@pytest.mark.simulated
+async def test_a_podgang_takes_over_pods_that_waited_without_one(cluster: Any) -> None:
+    """One of its pods is bound, the other waits for a node. When the PodGang is deleted, the pod waits alone again."""
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(1)
+        work = gang("work", group("w", 2))
+        for number in range(2):
+            await bench.create_pod(pod_json(f"work-w-{number}", bench.namespace))
+        await cluster.settle(60)
+        assert len([pod for pod in await bench.pods() if pod.spec.node_name]) == 1
+        await bench.client.create(PodGang, gang_json(work, bench.namespace))
+        await cluster.settle(60)
+        assert (await bench.condition("work")).status == "False"
+        await bench.client.delete(PodGang, "work", bench.namespace)
+        await bench.add_nodes(1)
+        await cluster.settle(60)
+        assert len([pod for pod in await bench.pods() if pod.spec.node_name]) == 2

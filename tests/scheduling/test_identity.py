@@ -89,7 +89,7 @@ async def test_the_end_of_an_attempt_is_told_to_its_own_gang_though_another_of_i
         after.tell(Looked(Phase.QUEUED, on_nodes=False, stood=False))
         after.tell(AttemptBegan(is_floor=True))
         view.units.gangs[before.name] = after
-        view.changes.forget(before.name, before)
+        view.changes.forget(before)
         await bench.cluster.settle(60)
         assert (before.life.attempts, after.life.attempts) == (0, 1)
 

@@ -60,7 +60,7 @@ async def judged(
 
     async def look(gangs: Sequence[PodGang], most: int) -> dict[Key, Diagnosis]:
         async with looking(client, settings) as scheduler:
-            others.extend(state.podgang for state in scheduler.view.units.gangs.values())
+            others.extend(one.podgang for one in scheduler.view.units.gangs.values() if one.has_object)
             return diagnosed(scheduler, gangs, most)
 
     seen = replace(seen, others=others)  # filled as the scheduler's view is read: who might make room

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.support.scheduler.kit import pod
 
+from grove.api.podgang import PodGang
 from grove.scheduler.evict.preempt import Victims
 from grove.scheduler.loop import nominations as nominate
 from grove.scheduler.loop.gang_trees import Unit
@@ -16,6 +17,7 @@ from grove.scheduler.loop.unit import Units
 from grove.scheduler.model.answers import Budget, Placement
 from grove.scheduler.model.gang import PodGroup, gang_of
 from grove.scheduler.model.seams import Refusal
+from grove.scheduler.policy.gang_state import GangState
 from grove.scheduler.policy.hold_ledger import Ledger
 from grove.scheduler.policy.waiting_queue import Order, Stage
 from grove.sim.loop import LoopClock, run
@@ -30,7 +32,7 @@ def test_a_try_in_which_the_cluster_moved_on_makes_those_after_it_doubtful(
     tries: list[object] = []
     wants = pod("a")
     tree = gang_of("g", [PodGroup("g", 1, (wants,))])
-    unit = Unit("g", tree, Order((), Stage.FLOOR, 0.0, "g"))
+    unit = Unit("g", tree, Order((), Stage.FLOOR, 0.0, "g"), GangState("g", PodGang()))
 
     async def victims(self: Nominations, tree: Any, *_: Any) -> tuple[str, Victims]:
         decider.asides += len(tries) == aside

@@ -11,7 +11,7 @@ from grove.api.core import Node, Pod
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import feasible_nodes
 from grove.scheduler.model.answers import Placement
-from grove.scheduler.model.gang import single
+from grove.scheduler.model.gang import PodGroup, gang_of
 from grove.scheduler.model.reading import read_pod
 from grove.scheduler.solve.place import place
 
@@ -36,7 +36,7 @@ def test_feasible_nodes(row):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_place_takes_a_feasible_node_if_there_is_one(row):
     snapshot, pod = snapshot_of(row), read_pod(msgspec.convert(row.pod, Pod))
-    answer = place(snapshot, single(pod))
+    answer = place(snapshot, gang_of("g", [PodGroup("g", 1, (pod,))]))
     if row.want:
         assert isinstance(answer, Placement)
         assert answer.pods[0].node in row.want.split()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 from tests.support.scheduler.kit import GPU, pod
 
+from grove.api.podgang import PodGang
 from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.loop.unit import Units
 from grove.scheduler.loop.waiting_demand import WaitingDemand
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.seams import Policy
+from grove.scheduler.policy.gang_state import GangState
 
 
 class Counting(Policy):
@@ -39,14 +42,19 @@ class Waits:
         self.snapshot = Snapshot()
         self.snapshot.use(self.snapshot.seams.joined(policies=policies))
         self.changes = SimpleNamespace(demand_changed=False)
-        self.units: dict[str, PodFacts] = {}
+        self.units = Units()
+        self.facts: dict[str, PodFacts] = {}
         self.counted = SimpleNamespace(node_of=lambda pod: "")
         self.reader = SimpleNamespace(facts=lambda pod: pod.facts)
 
-    def pods_of(self, unit: str) -> list[Any]:
-        facts = self.units.get(unit)
-        meta = SimpleNamespace(is_deleting=False)
-        return [SimpleNamespace(metadata=meta, facts=facts)] if facts is not None else []
+    def wait(self, **facts: PodFacts) -> None:
+        """These units wait, and no others."""
+        self.facts = facts
+        for name in facts:
+            self.units.gangs[name] = GangState(name, PodGang())
+
+    def members(self, gang: GangState) -> Iterator[tuple[Any, str]]:
+        yield SimpleNamespace(metadata=SimpleNamespace(is_deleting=False), facts=self.facts[gang.name]), ""
 
 
 def gpus(asked: Mapping[str, Mapping[str, int]], account: str) -> int:
@@ -60,9 +68,9 @@ def demand(view: Waits) -> WaitingDemand:
 def test_each_policy_gets_the_sums_of_its_own_accounts() -> None:
     one, other = Counting("one"), Counting("other")
     view = Waits(one, Silent(), other)
-    view.units = {"a": pod("a", gpu=2), "b": pod("b", gpu=3)}
-    demand(view).begin_turn(view.units, ())
-    namespace = view.units["a"].namespace
+    view.wait(a=pod("a", gpu=2), b=pod("b", gpu=3))
+    demand(view).begin_turn(view.facts, ())
+    namespace = view.facts["a"].namespace
     assert gpus(one.asked, f"one/{namespace}") == 5
     assert gpus(other.asked, f"other/{namespace}") == 5
 
@@ -70,26 +78,26 @@ def test_each_policy_gets_the_sums_of_its_own_accounts() -> None:
 def test_a_unit_that_stops_to_wait_or_asks_for_something_else_changes_the_demand() -> None:
     policy = Counting("q")
     view = Waits(policy)
-    view.units = {"a": pod("a", gpu=2), "b": pod("b", gpu=3)}
+    view.wait(a=pod("a", gpu=2), b=pod("b", gpu=3))
     found = demand(view)
-    found.begin_turn(view.units, ())
+    found.begin_turn(view.facts, ())
     assert not view.changes.demand_changed
-    view.units["a"] = pod("a", gpu=1)
-    found.begin_turn(view.units, ["a"])
+    view.facts["a"] = pod("a", gpu=1)
+    found.begin_turn(view.facts, ["a"])
     assert view.changes.demand_changed
     view.changes.demand_changed = False
-    del view.units["b"]
-    found.begin_turn(view.units, ())
+    del view.facts["b"]
+    found.begin_turn(view.facts, ())
     assert view.changes.demand_changed
-    assert gpus(policy.asked, f"q/{view.units['a'].namespace}") == 1
+    assert gpus(policy.asked, f"q/{view.facts['a'].namespace}") == 1
 
 
 def test_a_new_policy_counts_anew_by_its_own_accounts() -> None:
     view = Waits(Counting("old"))
-    view.units = {"a": pod("a", gpu=2)}
+    view.wait(a=pod("a", gpu=2))
     found = demand(view)
-    found.begin_turn(view.units, ())
+    found.begin_turn(view.facts, ())
     new = Counting("new")
     view.snapshot.use(view.snapshot.seams.with_policies([new]))
-    found.begin_turn(view.units, ())
-    assert list(new.asked) == [f"new/{view.units['a'].namespace}"]
+    found.begin_turn(view.facts, ())
+    assert list(new.asked) == [f"new/{view.facts['a'].namespace}"]

@@ -78,8 +78,8 @@ class BindAttempt(msgspec.Struct):
     """One placement on its way to the cluster. `after` must succeed first: a scaled gang waits for its base."""
 
     unit: str
-    gang: GangState | None
-    """The gang itself, if it is for one: by the time it ends another may have its name."""
+    gang: GangState
+    """The gang itself: by the time it ends another may have its name."""
     pods: tuple[PodFacts, ...]
     deadline_s: float
     is_floor: bool = False
@@ -228,9 +228,8 @@ class Committer:
 
     def launch(self, attempt: BindAttempt) -> None:
         """Starts binding; the pods are reserved already."""
-        if attempt.gang is not None:
-            attempt.gang.tell(AttemptBegan(attempt.is_floor))
-            self._under_way.setdefault(attempt.gang.uid, []).append(attempt)
+        attempt.gang.tell(AttemptBegan(attempt.is_floor))
+        self._under_way.setdefault(attempt.gang.uid, []).append(attempt)
         self._enter(attempt)
         self._spawn(self._run(attempt))
 
@@ -279,15 +278,12 @@ class Committer:
         self._view.counted.release(pod.uid)
         log.warning("pod not bound", unit=attempt.unit, pod=pod.name, node=pod.node, why=bound.fate.value,
                     error=bound.message, decision=attempt.decision)  # fmt: skip
-        if bound.fate is BindFate.REFUSED and attempt.gang is not None and not attempt.gang.stood:
+        if bound.fate is BindFate.REFUSED and not attempt.gang.stood:
             attempt.given_up.set()
 
     def _settle(self, attempt: BindAttempt, results: list[BindResult]) -> None:
         all_bound = len(results) == len(attempt.pods) and all(bound.fate is BindFate.BOUND for bound in results)
-        if attempt.gang is None:
-            attempt.succeeded = all_bound
-        else:
-            self._settle_gang(attempt, attempt.gang, results)
+        self._settle_gang(attempt, attempt.gang, results)
         self._leave(attempt)
         attempt.done.set()
         self._ended(attempt, all_bound)

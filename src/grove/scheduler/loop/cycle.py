@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from grove.api import labels
 from grove.api.conditions import EventReason
-from grove.api.core import Pod
+from grove.api.meta import Key
 from grove.kube.clock import Clock
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.bind import BindAttempt, Committer
@@ -38,7 +37,6 @@ from grove.scheduler.policy.gang_life import Looked, Phase, Stands
 from grove.scheduler.policy.gang_state import (
     GANG_SCHEDULED,
     GANG_TIMEOUT,
-    INVALID,
     PLACED,
     Base,
     GangState,
@@ -52,8 +50,6 @@ if TYPE_CHECKING:
 
 SLICE_S = 0.02
 """A cycle lets the event loop breathe after so much work: binds go out and events come in between decisions."""
-ORPHAN_S = 5.0
-"""How long a pod may name a PodGang that does not exist before it is told so."""
 LOOK_AGAIN_S = 30.0
 """When a unit is looked at again that could not be."""
 MOST_LOOKS = 8
@@ -77,8 +73,8 @@ class QueueUpdater:
         """An attempt is over: whoever depends on it gets another look, and what is missing is tried again."""
         name, gang = attempt.unit, attempt.gang
         now = asyncio.get_running_loop().time()
-        is_current = self._is_current(attempt)
-        if gang is not None and is_current and self._view.has_minimum(gang):
+        is_current = self._view.units.is_current(gang)
+        if is_current and self._view.has_minimum(gang):
             self._note_standing(gang, now)
         if not all_bound and is_current:
             if self._queue.get(name) is None:
@@ -87,19 +83,12 @@ class QueueUpdater:
         for scaled in self._view.units.scaled_of.get(name, ()):
             self._view.changes.mark(scaled)
         self._view.changes.mark(name)
-
-    def _is_current(self, attempt: BindAttempt) -> bool:
-        """Whether what an attempt was for still exists: not another unit of its name."""
-        if attempt.gang is not None:
-            return self._view.units.is_current(attempt.gang)
-        pod = self._view.units.singles.get(attempt.unit)
-        return pod is not None and pod.metadata.uid == attempt.pods[0].uid
+        for pod in attempt.pods if not is_current else ():  # another gang may refer to it by now, and waits for this
+            if (other := self._view.units.gang_with(Key(pod.namespace, pod.name))) is not None:
+                self._view.changes.mark(other.name)
 
     def consider(self, name: str, now: float, *, fresh: bool = False) -> None:
         """Puts a changed unit into the queue, or takes it out."""
-        if (pod := self._view.units.singles.get(name)) is not None:
-            self._consider_pod(name, pod, now, fresh=fresh)
-            return
         self._consider_gang(name, now, fresh=fresh)
         if name in self._view.units.scaled_of:
             footing = (self.base_of(name), domain_of(self._view, self._view.units.gangs.get(name)))
@@ -139,19 +128,6 @@ class QueueUpdater:
             self._reporter.report(gang, found.verdict)
         self._committer.set_deadline(gang, self._holding.timeout_s(gang), now)
 
-    def _consider_pod(self, name: str, pod: Pod, now: float, *, fresh: bool) -> None:
-        named = pod.metadata.labels.get(labels.POD_GANG)
-        if named and self._view.takes_gangs:
-            self.forget(name)
-            if f"{pod.metadata.namespace}/{named}" not in self._view.units.gangs:
-                why = Reason(kinds.INVALID, f"the pod names PodGang {named}, which does not exist")
-                self._reporter.report_waiting(name, Verdict(False, INVALID, why), after_s=ORPHAN_S)
-            return
-        if pod.is_gated or self._view.counted.node_of(pod) or self._nominations.has(name):
-            self._queue.withdraw(name)
-            return
-        self._queue.offer(name, order_of(self._view, name), now, fresh=fresh)
-
     def forget(self, name: str) -> None:
         """The unit is gone, or belongs to another scheduler: its holds end, and its record is dropped."""
         self._queue.withdraw(name)
@@ -181,7 +157,7 @@ class QueueUpdater:
         is_news = not gang.stood
         gang.tell(Stands())
         self._holding.end(gang.name)  # also when it stood before: it may have waited for a pod that it lost
-        if not is_news:
+        if not is_news or not gang.has_object:
             return
         self._view.remember_place(gang)
         unit = self._view.units.of(gang.name)
@@ -251,10 +227,9 @@ class Cycle:
         self._view.counted.refresh()
         if self._view.changes.has_relief:
             self._nominations.reconsider_slow()
-        for unit, gone in self._view.changes.take_gone():
-            self._intake.forget(unit)
-            if gone is not None:
-                self._committer.give_up(gone)
+        for gone in self._view.changes.take_gone():
+            self._committer.give_up(gone)
+            self._intake.forget(gone.name)
         for before in self._view.before_turn:
             before()
         dirty = self._view.changes.take_dirty()

@@ -43,9 +43,7 @@ class LiveDiagnosis:
 
     def tell_queues(self) -> None:
         """Tells policies what waits, as a turn does: for a scheduler that only follows, and takes no turns."""
-        ready = (name for name, turn in self._turns.items() if turn.stage is not None)
-        singles = (name for name, pod in self._view.units.singles.items() if not self._view.counted.node_of(pod))
-        WaitingDemand(self._view).tell([*ready, *singles])
+        WaitingDemand(self._view).tell(name for name, turn in self._turns.items() if turn.stage is not None)
 
     @cached_property
     def _running(self) -> list[Running]:
@@ -76,7 +74,7 @@ class LiveDiagnosis:
         found: list[tuple[tuple[bool, Order], InLine]] = []
         for name, turn in self._turns.items():
             state = self._view.units.gangs[name]
-            if self._view.has_minimum(state):
+            if self._view.has_minimum(state) or not state.has_object:
                 continue
             meta = state.podgang.metadata
             stage = turn.stage if turn.stage is not None else Stage.FLOOR

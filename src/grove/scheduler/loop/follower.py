@@ -13,11 +13,10 @@ from grove.api.core import Namespace, Node, Pod, PriorityClass
 from grove.api.meta import Key
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
-from grove.scheduler.evict.running import POD
 from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.view import View
 from grove.scheduler.policy.cluster_changes import asks_of, fate_of, gang_fate_of, is_other_load, is_our_bind
-from grove.scheduler.policy.gang_state import GangState, base_of
+from grove.scheduler.policy.gang_state import GangState, base_of, gang_of_one
 
 SOON_S = 0.05
 
@@ -70,11 +69,8 @@ class ClusterFollower:
             self._view.reader.forget_waiting(key)
         elif old is not None and asks_of(old) != asks_of(new):
             asks_else = self._view.reader.asks_else(new, is_reserved=uid in self._view.counted.reserved)
-        gang = self._view.units.gang_of.get(key)
-        if gang is not None:
-            self._member_changed(self._view.units.gangs[gang], old, new, ours=was_planned, asks_else=asks_else)
-        elif self._view.is_ours(new):
-            self._stray_changed(old, new, asks_else=asks_else)
+        if (gang := self._gang_for(new)) is not None:
+            self._member_changed(gang, old, new, ours=was_planned, asks_else=asks_else)
 
     def _pod_arrived(self, pod: Pod, node: str) -> None:
         planned = self._view.counted.reserved.get(pod.metadata.uid)
@@ -96,12 +92,12 @@ class ClusterFollower:
                 self._replacements.note_gone(facts)
             self._view.changes.relief.add(node)
             self._view.changes.wake()
-        gang = self._view.units.gangs.get(self._view.units.gang_of.get(key, ""))
-        if gang is not None:
+        gang = self._view.units.gang_with(key)
+        if gang is not None and gang.has_object:
             gang.lost(key)
             self._mark_soon(gang.name)
-        if self._view.units.singles.pop(unit := f"{POD}{key}", None) is not None:
-            self._view.changes.forget(unit)
+        elif gang is not None:
+            self._end_gang_of_one(gang)
 
     def _note_leaving(self, uid: str) -> None:
         pod = self._view.snapshot.find_pod(uid)
@@ -139,16 +135,32 @@ class ClusterFollower:
         elif old.is_ready != new.is_ready:
             self._readiness_changed(gang.name)
 
-    def _stray_changed(self, old: Pod | None, new: Pod, *, asks_else: bool = False) -> None:
-        """A pod of ours that no gang refers to: placed by itself, unless it names a gang that will come."""
-        unit = f"{POD}{new.metadata.key}"
-        if new.spec.node_name or new.metadata.is_deleting:
-            if self._view.units.singles.pop(unit, None) is not None:
-                self._view.changes.mark(unit)
-            return
-        self._view.units.singles[unit] = new
-        if old is None or asks_else or fate_of(old) != fate_of(new):
-            self._view.changes.mark(unit, fresh=True)
+    def _gang_for(self, pod: Pod) -> GangState | None:
+        """The gang of a pod. One of ours that no PodGang refers to is a gang of one while it waits."""
+        known = self._view.units.gang_with(pod.metadata.key)
+        if known is not None and known.has_object:
+            return known
+        if not self._view.is_ours(pod) or pod.spec.node_name or pod.metadata.is_deleting:
+            found = None
+        else:
+            found = gang_of_one(pod, takes_gangs=self._view.takes_gangs)
+        if known is not None and found is not None and (known.uid, known.named) == (found.uid, found.named):
+            known.adopt(found.podgang)
+            return known
+        if known is not None:
+            self._end_gang_of_one(known)
+        if found is not None:
+            self._view.units.gangs[found.name] = found
+            self._view.units.gang_of[pod.metadata.key] = found.name
+            self._view.changes.mark(found.name, fresh=True)
+        return found
+
+    def _end_gang_of_one(self, gang: GangState) -> None:
+        """Its pod is bound or gone, or a PodGang refers to it."""
+        del self._view.units.gangs[gang.name]
+        for key in gang.group_of:
+            del self._view.units.gang_of[key]
+        self._view.changes.forget(gang)
 
     def _note_met_leaving(self, gang: GangState, group: str, pod: Pod) -> None:
         """Notes a pod that is met when it is leaving already, unless the PodGang's status names its node."""
@@ -191,7 +203,7 @@ class ClusterFollower:
         for key in gang.group_of:
             self._unrefer(gang, key)
         self._refer_rivals(gang)
-        self._view.changes.forget(gang.name, gang)
+        self._view.changes.forget(gang)
         self._mark_scaled(gang.name)
 
     def _mark_scaled(self, base: str) -> None:
@@ -205,6 +217,9 @@ class ClusterFollower:
             self._unrefer(gang, key)
         if gone:
             self._refer_rivals(gang)
+        for key in gang.group_of:
+            if (alone := self._view.units.gang_with(key)) is not None and not alone.has_object:
+                self._end_gang_of_one(alone)
         owners = {key: self._view.units.gang_of.setdefault(key, gang.name) for key in gang.group_of}
         mine = [key for key, owner in owners.items() if owner == gang.name]
         gang.refer(set(mine), {key: owner for key, owner in owners.items() if owner != gang.name})
@@ -216,8 +231,6 @@ class ClusterFollower:
             pod = self._view.pods.get(key)
             if pod is not None:
                 gang.met(key, ours=self._view.is_ours(pod))
-                if self._view.units.singles.pop(unit := f"{POD}{key}", None) is not None:
-                    self._view.changes.forget(unit)  # it waited alone until its gang came
                 self._learn_base(gang, pod)
         self._set_priority(gang)
 
@@ -237,11 +250,10 @@ class ClusterFollower:
                 return
             if pod.spec.node_name:
                 self._count_again(pod)
-            if self._view.is_ours(pod):
-                self._stray_changed(None, pod)
+            self._gang_for(pod)
 
     def _learn_base(self, gang: GangState, pod: Pod) -> None:
-        base = base_of(pod)
+        base = base_of(pod) if gang.has_object else ""
         if base and base != gang.base:
             self._view.units.join(gang, base)
 

@@ -24,36 +24,41 @@ if TYPE_CHECKING:
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """What is decided about in one step: a gang (with its state) or a single pod."""
+    """What is decided about in one step."""
 
     name: str
     tree: Gang
     order: Order
-    gang: GangState | None = None
-    """The gang itself, if it is one: by the time something was done for it another may have its name."""
-    reservation: PendingReservation | None = None
-    """The Reservations that wait, if it stands for some."""
+    subject: GangState | PendingReservation
+    """The gang itself: by the time something was done for it another may have its name. Or Reservations that wait."""
+
+    @property
+    def gang(self) -> GangState:
+        assert isinstance(self.subject, GangState), "Reservations are placed, and neither bound nor preempted for"
+        return self.subject
+
+    @property
+    def reservation(self) -> PendingReservation | None:
+        return None if isinstance(self.subject, GangState) else self.subject
+
+    @property
+    def is_floor(self) -> bool:
+        """Whether it is about the minimum."""
+        return self.order.stage is not Stage.SURPLUS
 
     def to_bind(self, placement: Placement) -> tuple[PodFacts, ...]:
         """Minima go alone, so that other gangs' minima come before this one's surplus."""
-        is_floor = self.order.stage is not Stage.SURPLUS and self.gang is not None
-        return placement.pods[: placement.core] if is_floor else placement.pods
+        return placement.pods[: placement.core] if self.is_floor else placement.pods
 
 
 def order_of(view: View, name: str) -> Order:
-    """Where the minimum of a gang, or a single pod, comes in the queue."""
-    gang = view.units.gangs.get(name)
+    """Where the minimum of a unit comes in the queue."""
+    gang, waiting = view.units.gangs.get(name), view.units.reservations.get(name)
     if gang is not None:
         return gang_order(view, gang, floor_of(gang))
-    if (waiting := view.units.reservations.get(name)) is not None:
-        rank = view.snapshot.seams.rank(view.snapshot, Applicant(name, waiting.tree.priority, waiting.labels))
-        return Order(rank, Stage.FLOOR, waiting.created_s, name)
-    pod = view.units.singles.get(name)
-    created = pod.metadata.creation_timestamp if pod is not None else None
-    priority = (pod.spec.priority or 0) if pod is not None else 0
-    applicant = Applicant(name, priority, pod.metadata.labels if pod is not None else {})
+    applicant = Applicant(name, waiting.tree.priority, waiting.labels) if waiting else Applicant(name, 0, {})
     rank = view.snapshot.seams.rank(view.snapshot, applicant)
-    return Order(rank, Stage.FLOOR, created.timestamp() if created else 0.0, name)
+    return Order(rank, Stage.FLOOR, waiting.created_s if waiting else 0.0, name)
 
 
 def gang_order(view: View, gang: GangState, stage: Stage) -> Order:

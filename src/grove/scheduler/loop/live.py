@@ -174,7 +174,7 @@ class Scheduler:
             await asyncio.sleep(STANDBY_S)
             if self._tasks is not None:
                 return
-            view.changes.forget_gone(lambda unit: unit in view.units.gangs or unit in view.units.singles)
+            view.changes.forget_gone(view.units.gangs.__contains__)
 
     async def lead(self) -> None:
         """`schedule` for a standby, once it has read everything that the former leader wrote.

@@ -64,10 +64,9 @@ class LongWaitHolds:
         self._next_look_s: float | None = None
         """When it is to be repeated in any case."""
 
-    def timeout_s(self, gang: GangState | None) -> float:
+    def timeout_s(self, gang: GangState) -> float:
         """How long an attempt may take: what the gang says, or the default."""
-        said = gang.podgang.metadata.annotations.get(labels.GANG_TIMEOUT) if gang is not None else None
-        return gang_timeout_s(said, self._config.gang_timeout)
+        return gang_timeout_s(gang.podgang.metadata.annotations.get(labels.GANG_TIMEOUT), self._config.gang_timeout)
 
     def _is_settled(self, name: str) -> bool:
         """Whether nodes are held for a gang, or none can be."""
@@ -180,7 +179,7 @@ class LongWaitHolds:
             (waiting, gang)
             for waiting in self._queue.all()
             if waiting.failures and waiting.order.stage is not Stage.SURPLUS
-            and (gang := self._view.units.gangs.get(waiting.order.name)) is not None
+            and (gang := self._view.units.gangs.get(waiting.order.name)) is not None and gang.has_object
         ]  # fmt: skip
         self._elders = heapq.nsmallest(MOST_ELDERS, (waiting for waiting, _ in failing), key=lambda one: one.order)
         patient: list[tuple[Waiting, GangState]] = []

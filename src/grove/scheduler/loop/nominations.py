@@ -73,7 +73,7 @@ class Nomination(msgspec.Struct):
     deadline_s: float
     """Until when the API server has to accept the evictions."""
     decision: str
-    spec: PodGangSpec | None
+    spec: PodGangSpec
     """What the gang asked for when the place was chosen."""
     domains: Mapping[str, object]
     """Of the nodes, the labels that the gang's constraints name: they say which domains it is in."""
@@ -165,9 +165,9 @@ class Nominations:
         record.protected_by = ()
         snapshot, lowest = self._view.snapshot, self._view.counted.running.lowest_priority()
         reclaims = snapshot.seams.may_reclaim(snapshot, unit.tree)
-        if not unit.tree.may_preempt or lowest is None or not (reclaims or lowest < unit.tree.priority):
+        if lowest is None or not (reclaims or lowest < unit.tree.priority):
             return False
-        base = unit.gang.base if unit.gang is not None else ""
+        base = unit.gang.base
         below = None if reclaims else unit.tree.priority
         running = [one for one in running_units(self._view, below) if one.name != base]  # nobody evicts its own base
         attempts, asides = KeepApartAttempts(unit.tree, MOST_APART), self._decider.asides
@@ -300,7 +300,7 @@ class Nominations:
         snapshot = self._view.snapshot
         victims = frozenset(pod.uid for pod in answer.pods)
         waits_for = frozenset(pod.uid for pod in leaving if pod.node in nodes)
-        spec = unit.gang.podgang.spec if unit.gang is not None else None
+        spec = unit.gang.podgang.spec
         domains = {node: _domains_of(snapshot, node, unit.tree) for node in nodes}
         found = Nomination(
             unit, answer.placement, victims, waits_for, deadline_s, decision, spec, domains, is_slow=is_slow
@@ -318,11 +318,10 @@ class Nominations:
         why = Reason(kind, numbers={"pods": len(answer.pods)}, names={k: v for k, v in about.items() if v})
         log.info("preempting", unit=unit.name, decision=decision, version=answer.version, victims=len(answer.pods),
                  gangs=answer.gangs, budgets_broken=answer.budgets_broken)  # fmt: skip
-        if (gang := unit.gang) is not None:
-            gang.tell(Nominated(why))
-            self._reporter.report(gang, Verdict(False, PREEMPTING, why))
-            if answer.pods:
-                self._reporter.tell(gang, EventReason.GANG_PREEMPTING, why)
+        unit.gang.tell(Nominated(why))
+        self._reporter.report(unit.gang, Verdict(False, PREEMPTING, why))
+        if answer.pods:
+            self._reporter.tell(unit.gang, EventReason.GANG_PREEMPTING, why)
 
         def still_wanted() -> bool:
             record = self._view.units.find(unit.name)
@@ -417,12 +416,12 @@ class Nominations:
         self._view.ledger.end(unit, HoldReason.NOMINATED)
         for pod in one.pods:
             self._view.counted.release(pod.uid)
-        if (gang := one.unit.gang) is not None and gang.phase is Phase.NOMINATED:
-            gang.tell(NominationDropped())
+        if one.unit.gang.phase is Phase.NOMINATED:
+            one.unit.gang.tell(NominationDropped())
 
     def _is_same(self, one: Nomination) -> bool:
         """Whether the gang asks for what it did, and its nodes are in the domains they were in."""
-        if one.unit.gang is not None and one.unit.gang.podgang.spec != one.spec:
+        if one.unit.gang.podgang.spec != one.spec:
             return False
         tree, snapshot = one.unit.tree, self._view.snapshot
         return all(_domains_of(snapshot, node, tree) == domains for node, domains in one.domains.items())
@@ -430,7 +429,7 @@ class Nominations:
     def _is_wanted(self, one: Nomination) -> bool:
         """Whether the gang and all pods it was made for still exist and wait."""
         gang = one.unit.gang
-        if gang is not None and not (self._view.units.is_current(gang) and gang.phase is Phase.NOMINATED):
+        if not (self._view.units.is_current(gang) and gang.phase is Phase.NOMINATED):
             return False
         for pod in one.pods:
             found = self._view.pods.get(Key(pod.namespace, pod.name))
@@ -466,7 +465,7 @@ def at_cleared_homes(view: View, gang: Gang, pods: Sequence[PodFacts]) -> Iterat
 
 
 def running_units(view: View, below: int | None = None) -> list[Running]:
-    """Gangs and single pods on nodes, of a lower priority if one is given. What is not bound yet cannot be evicted."""
+    """Gangs on nodes, and pods without one, of a lower priority if one is given. Only bound pods can be evicted."""
 
     def terms(name: str) -> Terms | None:
         gang = view.units.gangs.get(name)

@@ -36,7 +36,7 @@ from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import PodFacts
-from grove.scheduler.model.gang import BadGang, Gang, single
+from grove.scheduler.model.gang import BadGang, Gang
 from grove.scheduler.model.reasons import Reason, named
 from grove.scheduler.policy.alike import ask_of, kinds_of, part_names, renamed
 from grove.scheduler.policy.gang_life import Phase
@@ -164,8 +164,8 @@ class UnitPlacer:
         """The refusal of a unit whose queue's quota is held for units ahead of it."""
         if unit.reservation is not None or not closed.quota:
             return None
-        snapshot, is_floor = self._view.snapshot, unit.order.stage is not Stage.SURPLUS
-        pods = [pod for group in unit.tree.groups() for pod in (group.pods[: group.need] if is_floor else group.pods)]
+        snapshot, groups = self._view.snapshot, unit.tree.groups()
+        pods = [pod for group in groups for pod in (group.pods[: group.need] if unit.is_floor else group.pods)]
         held = [pod for hold in closed.quota for pod in hold.quota]
         why = snapshot.seams.held_against(snapshot, pods, held)
         return NoFit(unit.tree.name, why, True, version=snapshot.version) if why is not None else None
@@ -175,7 +175,7 @@ class UnitPlacer:
         if closed.own or unit.reservation is not None:
             return None
         ask = ask_of(self._view.snapshot, unit.tree)
-        return (unit.order.stage, unit.gang is None, ask) if ask is not None else None
+        return (unit.order.stage, ask) if ask is not None else None
 
     async def _find_place(self, unit: Unit, closed: ClosedCapacity, steps: DecisionSteps) -> FoundPlacement:
         """A place in what is open to the unit; if there is none, in what is held for units behind it as well."""
@@ -200,7 +200,7 @@ class UnitPlacer:
         A replaced pod still terminates. Its node may be the last one in the rack where the gang is.
         """
         now = self._clock.now()
-        ends = dict(self._replacements.due_to_leave(unit.gang)) if unit.gang is not None else {}
+        ends = dict(self._replacements.due_to_leave(unit.name))
         ends = {uid: at for uid, end in ends.items() if (at := end + timedelta(seconds=OVERDUE_S)) > now}
         if not ends:
             return None
@@ -254,12 +254,12 @@ class UnitPlacer:
 
     def _still_waits(self, unit: Unit) -> bool:
         """Whether a unit and all its pods are what they were when it was looked at."""
-        view, gang, waiting = self._view, unit.gang, self._queue.get(unit.name)
+        view, waiting = self._view, self._queue.get(unit.name)
         if waiting is None or waiting.order != unit.order:
             return False
         if unit.reservation is not None:
             return view.units.reservations.get(unit.name) is unit.reservation
-        if gang is not None and not (view.units.is_current(gang) and gang.life.is_open):
+        if not (view.units.is_current(unit.gang) and unit.gang.life.is_open):
             return False
         pods = (facts for group in unit.tree.groups() for facts in group.pods)
         found = ((view.pods.get(Key(facts.namespace, facts.name)), facts.uid) for facts in pods)
@@ -271,11 +271,7 @@ class UnitPlacer:
     def _unit(self, name: str, order: Order) -> Unit | None:
         view = self._view
         if (reservation := view.units.reservations.get(name)) is not None:
-            return Unit(name, reservation.tree, order, reservation=reservation)
-        if (pod := view.units.singles.get(name)) is not None:
-            if pod.is_gated or view.counted.node_of(pod):
-                return None
-            return Unit(name, single(view.reader.facts(pod), self._config.node_policy), order)
+            return Unit(name, reservation.tree, order, reservation)
         gang = view.units.gangs.get(name)
         if gang is None or gang.phase is Phase.NEW or not gang.life.is_open:
             return None  # the one that was due is gone; another of its name has not been looked at yet
@@ -290,19 +286,18 @@ class UnitPlacer:
             self._reserving.commit(unit.reservation, placement)
             return ()
         now = asyncio.get_running_loop().time()
-        is_floor = unit.order.stage is not Stage.SURPLUS
         pods = unit.to_bind(placement)
         if not pods:
             is_kept_out = self._is_kept_out(unit.tree, placement.unplaced)
             self._park(unit, ask, by_anything=is_kept_out)
             self._queue.refuse_alike((ask, is_kept_out))
-            if unit.gang is not None and placement.unplaced:
+            if placement.unplaced:
                 self._leave_over(unit.gang, surplus_reason(self._view.snapshot, unit.tree, placement.unplaced[0]))
             return ()
         self._queue.withdraw(unit.name)
         self._relief.forget(unit.name)
         self._commit(unit, placement, pods, decision)
-        if unit.gang is None or not is_floor:
+        if not unit.is_floor:
             return ()
         scaled = sorted(self._view.units.scaled_of.get(unit.name, ()))
         if len(placement.pods) + len(placement.unplaced) <= placement.core:
@@ -314,21 +309,17 @@ class UnitPlacer:
         now = asyncio.get_running_loop().time()
         gang = unit.gang
         self._view.counted.reserve(pods)
-        if gang is not None:
-            self._replacements.refresh(gang)
+        self._replacements.refresh(gang)
         self._holding.note_room_taken(unit.order, pods)
         deadline = now + self._holding.timeout_s(gang)
-        after = None
-        is_floor = gang is not None and unit.order.stage is not Stage.SURPLUS
-        if gang is not None:
-            after = self._committer.floor_of(self._view.units.gangs.get(gang.base) if is_floor else gang)
-            if is_floor:
-                self._note_choice(gang, unit.tree, placement)
-                if unit.tree.former and unit.tree.former.issuperset(pod.node for pod in pods):
-                    metrics.RESERVATION_USED.inc()
-            elif gang.verdict is not None:
-                gang.judge(gang.verdict, round(placement.score, 4))
-        self._committer.launch(BindAttempt(unit.name, gang, pods, deadline, is_floor, decision, after, unit.order))
+        after = self._committer.floor_of(self._view.units.gangs.get(gang.base) if unit.is_floor else gang)
+        if unit.is_floor and gang.has_object:
+            self._note_choice(gang, unit.tree, placement)
+            if unit.tree.former and unit.tree.former.issuperset(pod.node for pod in pods):
+                metrics.RESERVATION_USED.inc()
+        elif gang.verdict is not None:
+            gang.judge(gang.verdict, round(placement.score, 4))
+        self._committer.launch(BindAttempt(unit.name, gang, pods, deadline, unit.is_floor, decision, after, unit.order))
         log.info("placed", unit=unit.name, decision=decision, version=placement.version, pods=len(pods),
                  domain=placement.domain, score=round(placement.score, 3), steps=placement.steps)  # fmt: skip
 
@@ -350,13 +341,11 @@ class UnitPlacer:
         steps: DecisionSteps, *, may_evict: bool = True,
     ) -> None:  # fmt: skip
         now = asyncio.get_running_loop().time()
-        gang = unit.gang
-        is_floor = unit.order.stage is not Stage.SURPLUS
         asides = self._decider.asides
         log.info("no place", unit=unit.name, decision=decision, version=answer.version, reason=answer.reason,
                  proven=answer.proven, message=self._reporter.say(answer.why))  # fmt: skip
-        if is_floor and may_evict and self._config.preemption.enabled:
-            deadline_s = now + self._holding.timeout_s(gang)
+        if unit.is_floor and may_evict and unit.tree.may_preempt and self._config.preemption.enabled:
+            deadline_s = now + self._holding.timeout_s(unit.gang)
             waits = partial(self._still_waits, unit)
             if await self._nominations.try_preempt(unit, steps, deadline_s, closed, waits):
                 self._queue.withdraw(unit.name)
@@ -398,22 +387,20 @@ class UnitPlacer:
             self._said_alike.clear()
 
     async def _report_refusal(self, unit: Unit, answer: NoFit, verdict: Verdict, steps: DecisionSteps) -> None:
-        gang, is_floor = unit.gang, unit.order.stage is not Stage.SURPLUS
         is_kept_out = answer.reason == kinds.NOT_ADMITTED
         if is_kept_out:
             metrics.QUOTA_REJECTIONS.inc()
         if unit.reservation is not None:
             self._reserving.refuse(unit.reservation, verdict.why)
-        elif gang is None:
-            self._reporter.report_waiting(unit.name, verdict)
-        elif is_floor:
+        elif unit.is_floor:
+            gang = unit.gang
             await self._holding.note_refused(gang, unit.order, unit.tree, steps, is_admitted=not is_kept_out)
-            if not gang.stood and not any(self._replacements.due_to_leave(gang)):
+            if not gang.stood and not any(self._replacements.due_to_leave(gang.name)):
                 gang.cannot_return()
                 self._replacements.refresh(gang)
             self._reporter.report(gang, verdict)
         else:
-            self._leave_over(gang, verdict.why)
+            self._leave_over(unit.gang, verdict.why)
 
     def _is_kept_out(self, tree: Gang, surplus: Sequence[PodFacts]) -> bool:
         """Whether a policy has a word against any of these pods; those of a group are alike."""
@@ -454,7 +441,7 @@ class UnitPlacer:
         return isinstance(answer, Placement)
 
     def _park(self, unit: Unit, ask: Hashable | None, *, by_anything: bool) -> None:
-        may_evict = self._config.preemption.enabled and unit.order.stage is not Stage.SURPLUS
+        may_evict = self._config.preemption.enabled and unit.is_floor
         self._relief.remember(unit.name, unit.tree, may_evict=may_evict, by_anything=by_anything)
         now_s = asyncio.get_running_loop().time()
         self._queue.park(unit.name, now_s, (ask, by_anything) if ask is not None else None)
@@ -468,8 +455,7 @@ class UnitPlacer:
     def start_nominated(self, one: Nomination) -> None:
         """The victims are gone: what was reserved is bound."""
         unit = msgspec.structs.replace(one.unit, order=order_of(self._view, one.unit.name))
-        if unit.gang is not None:
-            unit.gang.judge(Verdict(False, BINDING, Reason(kinds.PLACE_FREE), brief=True))
+        unit.gang.judge(Verdict(False, BINDING, Reason(kinds.PLACE_FREE), brief=True))
         self._commit(unit, one.placement, one.pods, one.decision)
 
 

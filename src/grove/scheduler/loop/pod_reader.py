@@ -9,7 +9,6 @@ import msgspec
 from grove.api.core import Pod
 from grove.api.meta import Key
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.evict.running import POD
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.policy.cluster_changes import Changes
 from grove.scheduler.policy.gang_state import GangState
@@ -56,7 +55,7 @@ class PodReader:
         """The facts of a pod as the objects around it make them now."""
         facts = self._sources.read(pod)
         gang = self._gangs.get(self._gang_of.get(pod.metadata.key, ""))
-        if gang is None:
+        if gang is None or not gang.has_object:
             return facts if self._takes_gangs or not facts.gang else msgspec.structs.replace(facts, gang="", group="")
         group = gang.group_of[pod.metadata.key]
         priority = max(gang.priority, facts.priority)
@@ -86,7 +85,8 @@ class PodReader:
         """Volumes or devices changed, or who has them: pods that ask for any are read again, and their units tried."""
         for key in self._dependent:
             self._facts.pop(key, None)
-            self._changes.helped.add(self._gang_of.get(key) or f"{POD}{key}")
+            if (gang := self._gang_of.get(key)) is not None:
+                self._changes.helped.add(gang)
         self._dependent.clear()
         self._changes.wake()
 

@@ -37,7 +37,7 @@ class Replacements:
 
     def note_leaving(self, pod: PodFacts) -> None:
         """The pod begins to terminate, or is gone without that."""
-        gang = self._view.units.gangs.get(self._view.units.gang_of.get(Key(pod.namespace, pod.name), ""))
+        gang = self._view.units.gang_with(Key(pod.namespace, pod.name))
         if gang is not None and pod.node:
             self._gangs[pod.uid] = gang
             gang.note_replaced(pod.group, self.replaced(pod))
@@ -117,9 +117,9 @@ class Replacements:
             left[:] = [one for one in left if one.node not in nodes]
         self._view.ledger.put(replace(hold, pods=kept))
 
-    def due_to_leave(self, gang: GangState) -> Iterator[tuple[str, datetime]]:
+    def due_to_leave(self, gang: str) -> Iterator[tuple[str, datetime]]:
         """Pods of the gang that still terminate and will be replaced: their uids, and when they have to be gone."""
-        hold = self._view.ledger.find(gang.name, HoldReason.REPLACEMENT)
+        hold = self._view.ledger.find(gang, HoldReason.REPLACEMENT)
         for uid in sorted(hold.awaited) if hold is not None else ():
             if (end := self._view.grace_end(uid)) is not None:
                 yield uid, end

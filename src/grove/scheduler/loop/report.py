@@ -24,8 +24,10 @@ from grove.kube.events import Recorder
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gang_state import (
+    BIND_FAILED,
     INVALID,
     NO_PLACE,
+    PREEMPTING,
     UNSCHEDULABLE,
     WAITING_FOR_PODS,
     GangState,
@@ -57,6 +59,8 @@ START_S, MOST_START_S, FEW_PODS = 1.0, 10.0, 2
 
 A longer one while pods of others become ready: where many start at once, its own may be next.
 """
+ORPHAN_S = 5.0
+"""How long a pod may name a PodGang that does not exist before its condition says so."""
 REWORD_S = 60.0
 """A pod's text is not changed more often than this."""
 TEXT_WRITES = 8
@@ -89,6 +93,10 @@ class Reporter:
         before, now_s = gang.verdict, asyncio.get_running_loop().time()
         unit = self._view.units.of(gang.name)
         gang.judge(verdict)
+        if not gang.has_object:
+            if not (verdict.placed or verdict.brief or verdict.reason in (PREEMPTING, BIND_FAILED)):
+                self.report_waiting(gang.name, verdict, after_s=ORPHAN_S if verdict.reason == INVALID else None)
+            return
         if verdict.placed:
             unit.settling = (verdict.reason, now_s + START_S) if len(gang.group_of) <= FEW_PODS else None
             unit.pods_text = None
@@ -109,7 +117,13 @@ class Reporter:
 
     def touch(self, gang: str) -> None:
         """Something the status is made from changed."""
-        self.statuses.add(gang, after_s=SOON_S)
+        if self._with_object(gang) is not None:
+            self.statuses.add(gang, after_s=SOON_S)
+
+    def _with_object(self, name: str) -> GangState | None:
+        """A gang whose PodGang exists."""
+        gang = self._view.units.gangs.get(name)
+        return gang if gang is not None and gang.has_object else None
 
     def readiness_changed(self, gang: str) -> None:
         """A pod of the gang became ready, or stopped to be."""
@@ -117,15 +131,17 @@ class Reporter:
         self.touch(gang)
 
     def tell(self, gang: GangState, reason: str, why: Reason | str) -> None:
-        """An event on the gang."""
-        self._events.normal(gang.podgang, reason, why if isinstance(why, str) else self.say(why))
+        """An event on the PodGang, if there is one."""
+        if gang.has_object:
+            self._events.normal(gang.podgang, reason, why if isinstance(why, str) else self.say(why))
 
     def warn(self, gang: GangState, reason: str, why: Reason | str) -> None:
-        """A warning event on the gang."""
-        self._events.warn(gang.podgang, reason, why if isinstance(why, str) else self.say(why))
+        """A warning event on the PodGang, if there is one."""
+        if gang.has_object:
+            self._events.warn(gang.podgang, reason, why if isinstance(why, str) else self.say(why))
 
     def report_waiting(self, unit: str, verdict: Verdict, after_s: float | None = None) -> None:
-        """A single pod, or pods of a gang above its minimum, have no place."""
+        """Pods without a PodGang, or above the minimum of their gang, have no place."""
         self._view.units.of(unit).pods_verdict = verdict
         self.texts.add(unit, after_s=self._settle_s if after_s is None else after_s)
 
@@ -133,7 +149,7 @@ class Reporter:
 
     async def write_status(self, name: str) -> Result:
         """Writes the gang's status if it differs from what it should be."""
-        gang = self._view.units.gangs.get(name)
+        gang = self._with_object(name)
         if gang is None or gang.podgang.metadata.is_deleting:
             return DONE
         current = self._view.cache.get(PodGang, gang.podgang.metadata.key)  # our own last write, if it is newer
@@ -228,9 +244,10 @@ class Reporter:
 
     async def _write_texts(self, name: str) -> Result:
         unit, gang = self._view.units.find(name), self._view.units.gangs.get(name)
-        verdict = (unit.pods_verdict if unit is not None else None) or (gang.verdict if gang is not None else None)
-        pods = self._waiting_pods(name)
-        if unit is None or verdict is None or verdict.placed or not pods:
+        if unit is None or gang is None:
+            return DONE
+        verdict, pods = unit.pods_verdict or gang.verdict, self._waiting_pods(gang)
+        if verdict is None or verdict.placed or not pods:
             return DONE
         now = asyncio.get_running_loop().time()
         said, when = unit.pods_text or (None, 0.0)
@@ -241,15 +258,14 @@ class Reporter:
         if (failed := next((one for one in told if one is not None), None)) is not None:
             unit.pods_text = None
             raise failed
-        if gang is None:
+        if not gang.has_object:
             self._events.warn(pods[0], FAILED_SCHEDULING, self.say(verdict.why))
         return DONE
 
-    def _waiting_pods(self, unit: str) -> list[Pod]:
-        view, found = self._view, self._view.pods_of(unit)
-        if unit in view.units.singles:
-            return found  # also a gated pod, whose PodGang does not exist
-        return [pod for pod in found if view.is_pending(pod) and not pod.is_gated]
+    def _waiting_pods(self, gang: GangState) -> list[Pod]:
+        """Its pods that wait for a place; also a gated pod whose PodGang does not exist."""
+        found = (pod for pod, _ in self._view.members(gang) if self._view.is_pending(pod))
+        return [pod for pod in found if not pod.is_gated or not gang.has_object]
 
     async def _write_text(self, pod: Pod, verdict: Verdict) -> None:
         reason = SCHEDULER_ERROR if verdict.reason == INVALID else UNSCHEDULABLE

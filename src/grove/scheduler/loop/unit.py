@@ -1,4 +1,4 @@
-"""What the loop remembers about one unit: a gang, a single pod, or the Reservations of one group.
+"""What the loop remembers about one unit: a gang, or the Reservations of one group. A pod alone is a gang of one.
 
 Every part of the loop keeps what it has to remember in the unit's record. Forgetting a unit is dropping its record.
 """
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from grove.api.core import Pod
 from grove.api.meta import Key
 from grove.scheduler.model.facts import Shape
 from grove.scheduler.model.reasons import Reason
@@ -78,13 +77,13 @@ class Units:
     def __init__(self) -> None:
         self._records: dict[str, UnitRecord] = {}
         self.gangs: dict[str, GangState] = {}
-        self.singles: dict[str, Pod] = {}
+        """Also gangs of one: a pod of ours that no PodGang refers to, while it waits."""
         self.reservations: dict[str, PendingReservation] = {}
         """Reservations that wait for a place, by the name of their unit."""
         self.scaled_of: dict[str, set[str]] = {}
         """Scaled gangs by the name of their base."""
         self.gang_of: dict[Key, str] = {}
-        """The gang that refers to a pod; the first one, if there are several."""
+        """The gang that refers to a pod; the first one, if there are several. Also that of a pod alone."""
         self.places: dict[str, frozenset[str]] = {}
         """Nodes of gangs that stood, by name, after they are gone too; the oldest are forgotten."""
 
@@ -108,6 +107,10 @@ class Units:
         self._records.pop(name, None)
 
     # Gangs
+
+    def gang_with(self, pod: Key) -> GangState | None:
+        """The gang of a pod."""
+        return self.gangs.get(self.gang_of.get(pod, ""))
 
     def is_current(self, gang: GangState) -> bool:
         """Whether the gang still exists: not another one of its name."""

@@ -1,4 +1,4 @@
-"""The cluster as the scheduler sees it: the caches, one snapshot, the gangs, the single pods, and what changed lately.
+"""The cluster as the scheduler sees it: the caches, one snapshot, the gangs, and what changed lately.
 
 `follower` brings the events in. `counted` has the pods on nodes, `reader` the facts of waiting pods. The cache shows at
 once that a pod terminates which this scheduler deleted.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from grove.api import labels
 from grove.api.core import Node, Pod, PodDisruptionBudget, PriorityClass
@@ -25,9 +24,6 @@ from grove.scheduler.policy.cluster_changes import Changes
 from grove.scheduler.policy.gang_state import GangState, Look, says_placed
 from grove.scheduler.policy.hold_ledger import Ledger
 from grove.scheduler.sources.node_sources import NodeSources
-
-if TYPE_CHECKING:
-    pass
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -82,13 +78,6 @@ class View:
             pod = get(key)
             if pod is not None and owner(key) == gang.name:
                 yield pod, group
-
-    def pods_of(self, unit: str) -> list[Pod]:
-        """Existing pods of a gang, or a single pod."""
-        if (single := self.units.singles.get(unit)) is not None:
-            return [single]
-        gang = self.units.gangs.get(unit)
-        return [pod for pod, _ in self.members(gang)] if gang is not None else []
 
     def concerns_us(self, gang: GangState) -> bool:
         """Whether the gang is this scheduler's: its label says so, or a pod it names, or those it had did."""

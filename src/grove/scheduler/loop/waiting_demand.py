@@ -47,7 +47,8 @@ class WaitingDemand:
 
     def _asked_by(self, name: str, policies: Sequence[Policy]) -> list[Amounts]:
         view, found = self._view, [Amounts() for _ in policies]
-        for pod in view.pods_of(name):
+        gang = view.units.gangs.get(name)
+        for pod, _ in view.members(gang) if gang is not None else ():
             if not view.counted.node_of(pod) and not pod.metadata.is_deleting:
                 facts = view.reader.facts(pod)
                 for policy, asked in zip(policies, found, strict=True):

@@ -1,6 +1,6 @@
 """A gang as a tree: the whole, branches that share a constraint, pod groups at the leaves.
 
-`build_gang` makes it from a PodGang and its pods; a pod that belongs to no gang is a gang of one. A constraint names a
+`build_gang` makes it from a PodGang and its pods. A constraint names a
 node label: all core pods below it must (required) or should (preferred) share one value of that label's level.
 """
 
@@ -146,13 +146,6 @@ class Gang:
 def gang_of(name: str, groups: Iterable[Branch | PodGroup]) -> Gang:
     """A gang of these parts, without a constraint or a priority."""
     return Gang(name, Branch(name, tuple(groups)))
-
-
-def single(pod: PodFacts, strategy: Strategy = "pack") -> Gang:
-    """A pod that belongs to no gang."""
-    name = f"{pod.namespace}/{pod.name}"
-    group = PodGroup(name, 1, (pod,))
-    return Gang(name, Branch(name, (group,)), pod.priority, pod.may_preempt, strategy=strategy, labels=pod.labels)
 
 
 def build_gang(

@@ -21,8 +21,8 @@ class Changes:
         self.wake = wake
         self.dirty: dict[str, bool] = {}
         """Units to look at, and whether they changed in a way that makes old refusals void."""
-        self.gone: list[tuple[str, GangState | None]] = []
-        """Units that went, with the gang if it was one: whoever has their name now is another."""
+        self.gone: list[GangState] = []
+        """Gangs that went: whoever has their name now is another."""
         self.relief: set[str] = set()
         """Nodes that may hold more than before."""
         self.wide_relief = False
@@ -50,10 +50,10 @@ class Changes:
         self.wide_relief = True
         self.wake()
 
-    def forget(self, unit: str, gang: GangState | None = None) -> None:
-        """Asks that nothing of a unit that went be kept, before a look at whoever has its name now."""
-        self.gone.append((unit, gang))
-        self.mark(unit)
+    def forget(self, gang: GangState) -> None:
+        """Asks that nothing of a gang that went be kept, before a look at whoever has its name now."""
+        self.gone.append(gang)
+        self.mark(gang.name)
 
     def forget_gone(self, is_there: Callable[[str], bool]) -> None:
         """Keeps nothing of units that went: for who takes no turns yet, and has nobody waiting who could be helped.
@@ -65,7 +65,7 @@ class Changes:
         self.helped.clear()
         self.dirty = {unit: fresh for unit, fresh in self.dirty.items() if is_there(unit)}
 
-    def take_gone(self) -> list[tuple[str, GangState | None]]:
+    def take_gone(self) -> list[GangState]:
         found, self.gone = self.gone, []
         return found
 

@@ -20,7 +20,8 @@ from grove.api import labels
 from grove.api.core import Pod
 from grove.api.koordinator import PRIORITY, QOS
 from grove.api.meta import Key, find_condition, is_true
-from grove.api.podgang import PodGang, PodGangSpec
+from grove.api.podgang import NamespacedName, PodGang, PodGangSpec, PodGroup
+from grove.scheduler.evict.running import POD
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.facts import Shape
 from grove.scheduler.model.gang import Pin
@@ -113,6 +114,10 @@ class GangState(msgspec.Struct):
     score: float | None = None
     verdict: Verdict | None = None
     life: Life = msgspec.field(default_factory=Life)
+    has_object: bool = True
+    """Whether a PodGang exists for it. A pod that no PodGang refers to is a gang of one, and only the pod reports."""
+    named: str = ""
+    """The PodGang that the pod of a gang of one names."""
 
     def __post_init__(self) -> None:
         self.minima = _minima(self.podgang.spec)
@@ -225,6 +230,18 @@ class GangState(msgspec.Struct):
         self.podgang = podgang
 
 
+def gang_of_one(pod: Pod, *, takes_gangs: bool) -> GangState:
+    """The gang of a pod that no PodGang refers to."""
+    key, label = pod.metadata.key, pod.metadata.labels.get(labels.POD_GANG)
+    named = f"{key.namespace}/{label}" if label and takes_gangs else ""
+    refs = (NamespacedName(namespace=key.namespace, name=key.name),)
+    spec = PodGangSpec(podgroups=(PodGroup(name=str(key), pod_references=refs, min_replicas=1),))
+    podgang = PodGang(metadata=msgspec.structs.replace(pod.metadata, annotations={}), spec=spec)
+    gang = GangState(f"{POD}{key}", podgang, priority=pod.spec.priority or 0, has_object=False, named=named)
+    gang.adopt(podgang)
+    return gang
+
+
 def _minima(spec: PodGangSpec) -> dict[str, int]:
     return {group.name: max(0, group.min_replicas) for group in spec.podgroups}
 
@@ -323,6 +340,11 @@ PHASES = {
 
 def readiness(gang: GangState, look: Look, base: Callable[[str], Base]) -> Readiness:
     """What may be done for a gang now."""
+    if gang.named:
+        if base(gang.named) is not Base.ABSENT:
+            return Readiness(Phase.WAITING_FOR_PODS, None)  # it refers to the pod soon
+        text = f"the pod names PodGang {gang.named.partition('/')[2]}, which does not exist"
+        return _waits(INVALID, Reason(kinds.INVALID, text))
     if gang.trouble:
         return _waits(INVALID, Reason(kinds.INVALID, gang.trouble))
     if look.pending and (mixed := _mixed(look.pending)) is not None:
