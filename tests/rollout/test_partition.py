@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World, operating
-from tests.support.workloads import change, updated, versions
+from tests.support.workloads import change, lose, updated, versions
 
-from grove.api.core import Pod
 from grove.api.podcliqueset import PodCliqueSet
 
 pytestmark = pytest.mark.simulated
@@ -20,13 +19,6 @@ async def world(cluster: object) -> AsyncIterator[World]:
     async with operating(cluster) as world:
         world.nodes.start_s = 0.2
         yield world
-
-
-async def lose(world: World, hostname: str) -> None:
-    for pod in await world.pods():
-        if pod.spec.hostname == hostname:
-            await world.delete(Pod, pod.metadata.name, grace_period_s=0)
-    await world.quiet()
 
 
 @pytest.mark.parametrize("kind", ["RollingRecreate", "Coherent"])

@@ -8,11 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World, condition, operating
-from tests.support.workloads import change, take_back, updated, versions, watching, wl1
+from tests.support.workloads import change, lose, pause, take_back, updated, versions, watching, wl1
 
 from grove.api import conditions as words
 from grove.api import labels as key
-from grove.api.core import Pod
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 
@@ -24,19 +23,6 @@ async def world(cluster: object) -> AsyncIterator[World]:
     async with operating(cluster) as world:
         world.nodes.start_s = 0.2
         yield world
-
-
-async def pause(world: World, paused: bool) -> None:
-    patch = {"metadata": {"annotations": {key.ROLLOUT_PAUSED: "true" if paused else None}}}
-    await world.client.patch(PodCliqueSet, "wl", patch, world.namespace)
-    await world.quiet()
-
-
-async def lose(world: World, hostname: str) -> None:
-    for pod in await world.pods():
-        if pod.spec.hostname == hostname:
-            await world.delete(Pod, pod.metadata.name, grace_period_s=0)
-    await world.quiet()
 
 
 async def test_a_replica_that_never_fits_does_not_hold_up_the_others(world: World) -> None:

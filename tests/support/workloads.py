@@ -71,6 +71,20 @@ async def take_back(world: World, name: str, *cliques: str) -> PodCliqueSet:
     return back
 
 
+async def pause(world: World, paused: bool) -> None:
+    patch = {"metadata": {"annotations": {key.ROLLOUT_PAUSED: "true" if paused else None}}}
+    await world.client.patch(PodCliqueSet, "wl", patch, world.namespace)
+    await world.quiet()
+
+
+async def lose(world: World, hostname: str) -> None:
+    """Deletes the pod of this host name without grace."""
+    for pod in await world.pods():
+        if pod.spec.hostname == hostname:
+            await world.delete(Pod, pod.metadata.name, grace_period_s=0)
+    await world.quiet()
+
+
 async def versions(world: World, clique_name: str = "") -> dict[str, str]:
     """Host name to the version that `change` put into the template; empty for the first."""
     page = await world.client.list(Pod.RESOURCE, world.namespace)

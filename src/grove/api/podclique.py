@@ -54,6 +54,7 @@ class PodsSelectedToUpdate(Struct):
     indexes: Annotated[
         tuple[int, ...], doc("Indexes whose ready pod is being replaced; their new pods are waited for.")
     ] = ()
+    updated_indexes: Annotated[tuple[int, ...], doc("Indexes whose ready pod was replaced.")] = ()
 
 
 class PodCliqueUpdateProgress(Struct):

@@ -320,3 +320,9 @@ def part_max_unavailable(pcs: PodCliqueSet, own: RollingUpdate | None, minimum: 
 def partition_of(own: RollingUpdate | None) -> int:
     """Units with a lower index keep the old revision."""
     return own.partition or 0 if own is not None else 0
+
+
+def set_partition(pcs: PodCliqueSet) -> int:
+    """Replicas of the set with a lower index keep the old revision."""
+    strategy = pcs.spec.update_strategy
+    return partition_of(strategy.rolling_update if strategy is not None else None)

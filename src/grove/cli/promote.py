@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from grove.api.podcliqueset import ON_DELETE, partition_of
+from grove.api.podcliqueset import ON_DELETE, partition_of, set_partition
 from grove.api.words import many
 from grove.cli.access import Answer, Unanswered, confirm
 
@@ -65,9 +65,8 @@ async def asked_for(client: Client, namespace: str, target: str, to: int) -> Pro
 
 
 def _partition(pcs: PodCliqueSet, group: str) -> int:
-    strategy = pcs.spec.update_strategy
     if not group:
-        return partition_of(strategy.rolling_update if strategy is not None else None)
+        return set_partition(pcs)
     groups = {one.name: one for one in pcs.spec.template.pod_clique_scaling_groups}
     if group not in groups:
         there = ", ".join(sorted(groups)) or "none"

@@ -49,6 +49,7 @@ from grove.operator.shared.cluster.backend_discovery import BackendDiscovery, He
 from grove.operator.shared.cluster.children_writer import ChildrenWriter
 from grove.operator.shared.cluster.claim_writer import ClaimWriter
 from grove.operator.shared.cluster.deps import Deps, Queues, gang_key
+from grove.operator.shared.cluster.former_templates import FormerTemplates
 from grove.operator.shared.cluster.optional_kinds import MANAGED, OPTIONAL, OptionalKinds
 from grove.operator.shared.cluster.sets import SET, Sets, by_set
 from grove.operator.shared.cluster.status_writer import EventBatches, StatusWriter
@@ -136,6 +137,7 @@ class Operator:
             event_batches=EventBatches(self.events),
             optional=optional,
             sets=Sets(cache, self.backends, topology_enabled=config.topology_aware_scheduling.enabled),
+            former=FormerTemplates(client),
             set_errors=SetErrors(lambda key: queues.sets.add(key, after_s=SETTLE_S)),
             children=children,
             claims=ClaimWriter(cache, client, children, optional),

@@ -13,7 +13,14 @@ from datetime import datetime
 from grove.api import labels
 from grove.api.hashes import hash_in_use, pod_template_hash, wanted_revision
 from grove.api.podclique import PodClique
-from grove.api.podcliqueset import ON_DELETE, PodCliqueSet, max_unavailable, part_max_unavailable, partition_of
+from grove.api.podcliqueset import (
+    ON_DELETE,
+    PodCliqueSet,
+    max_unavailable,
+    part_max_unavailable,
+    partition_of,
+    set_partition,
+)
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.words import many
 from grove.show.seen import Seen
@@ -144,8 +151,8 @@ def _is_outdated(own: Mapping[str, str], place: Place, pcs: PodCliqueSet, hashes
 
 
 def _budgets(pcs: PodCliqueSet) -> Iterator[PartBudget]:
-    strategy, template = pcs.spec.update_strategy, pcs.spec.template
-    yield PartBudget("", max_unavailable(pcs), 0, partition_of(strategy.rolling_update if strategy else None))
+    template = pcs.spec.template
+    yield PartBudget("", max_unavailable(pcs), 0, set_partition(pcs))
     minimums = [(one.name, one.rolling_update, one.spec.floor) for one in template.standalone_cliques]
     minimums += [(one.name, one.rolling_update, one.min_available) for one in template.pod_clique_scaling_groups]
     for name, own, minimum in minimums:
@@ -217,8 +224,7 @@ def released_units(seen: Seen, pcs: PodCliqueSet, group: str, before: int, after
 
     A replica of a group stays where the partition of the set holds its replica of the set.
     """
-    strategy, hashes = pcs.spec.update_strategy, wanted_hashes(pcs)
-    of_set = partition_of(strategy.rolling_update if strategy else None) if group else 0
+    hashes, of_set = wanted_hashes(pcs), set_partition(pcs) if group else 0
     groups = {one.name: partition_of(one.rolling_update) for one in pcs.spec.template.pod_clique_scaling_groups}
     found: set[str] = set()
     for clique in seen.of_set(seen.cliques, pcs):

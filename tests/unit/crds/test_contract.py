@@ -49,6 +49,7 @@ ADDITIONS = {
         ".status.lastOperation",
         ".status.incarnation",
         ".status.updateProgress.readyPodsSelectedToUpdate.indexes",
+        ".status.updateProgress.readyPodsSelectedToUpdate.updatedIndexes",
         ".status.updateProgress.unplaced",
         ".status.updateProgress.surge",
     },

@@ -27,7 +27,7 @@ from grove.operator.podclique.plan import CliquePlan, plan_clique
 from grove.operator.podclique.pod_facts import ParentWaits, PodLoads, VanishedNodes
 from grove.operator.podclique.pod_writer import PodWriter
 from grove.operator.podclique.pods import surplus
-from grove.operator.podclique.rollout import CliqueStep, is_due
+from grove.operator.podclique.rollout import CliqueStep, is_due, pauses_halfway
 from grove.operator.podclique.status import ObservedClique
 from grove.operator.podgang.gangs import is_scheduled
 from grove.operator.shared.children import wanted_clique
@@ -37,6 +37,7 @@ from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_clique, release
 from grove.operator.shared.cluster.sets import ON_NODE, SET, by_node, owner_keys, set_key
 from grove.operator.shared.diff import needed_patch
+from grove.operator.shared.former import clique_before
 from grove.operator.shared.layout import Unit, pod_index, replica_of, unit_of
 from grove.operator.shared.outcome import COMPLETE, Outcome
 from grove.operator.shared.rollout import concerned_replicas
@@ -101,10 +102,19 @@ class PodCliqueController:
         observed = await self._observe(clique, pcs, unit)
         if is_due(observed):
             observed = await self._hand_over(observed)
+        if pauses_halfway(observed):
+            observed = await self._with_former(observed)
         plan = plan_clique(observed, self._deps.clock.now(), self._writer.names_for(clique))
         return await self._apply(plan)
 
     # Reading
+
+    async def _with_former(self, observed: ObservedClique) -> ObservedClique:
+        former = await self._deps.former.find(observed.pcs)
+        if former is None:
+            return observed
+        every = self._cache.by_index(PodClique, SET, observed.pcs.key)
+        return replace(observed, former=clique_before(observed.pcs, former, observed.clique, every))
 
     async def _observe(self, clique: PodClique, pcs: PodCliqueSet, unit: Unit) -> ObservedClique:
         uid, namespace = clique.metadata.uid, clique.metadata.namespace

@@ -22,7 +22,7 @@ from grove.api.podclique import PodClique
 from grove.backends.base import Backend
 from grove.operator.podclique.in_place import InPlaceStep, can_be_patched, step_of_chosen, step_of_staying
 from grove.operator.podclique.pod import build_pod
-from grove.operator.podclique.rollout import CliqueStep, selected_indexes
+from grove.operator.podclique.rollout import CliqueStep, made_from, selected_indexes
 from grove.operator.podclique.status import VANISHED_NODE_GRACE_S, ObservedClique, is_outdated_pod
 from grove.operator.podgang.gangs import may_be_ungated
 from grove.operator.shared.layout import min_pods, pod_index
@@ -131,7 +131,13 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
     fresh = fresh if observed.recorded else []
     names_taken = {pod.metadata.name for pod in pods}
     create = [
-        build_pod(observed, backend, step.incarnation, index, _unused_name(clique.metadata.name, names_taken, rng))
+        build_pod(
+            made_from(observed, step, index),
+            backend,
+            step.incarnation,
+            index,
+            _unused_name(clique.metadata.name, names_taken, rng),
+        )
         for index in fresh
     ]
     ungate = _ungated(observed, backend, staying)

@@ -27,6 +27,7 @@ from grove.operator.shared.rollout import (
     is_chosen,
     is_made_from,
     is_open,
+    is_paused,
     is_rolling,
     part_budget,
     pods_of_earlier_incarnations,
@@ -223,6 +224,26 @@ def is_due(observed: ObservedClique) -> bool:
     )
 
 
+def pauses_halfway(observed: ObservedClique) -> bool:
+    """Whether a pause may have found a standalone clique with some of its pods replaced, and some not."""
+    pcs, unit = observed.pcs, observed.unit
+    return unit.group is None and observed.recorded and is_paused(pcs) and is_chosen(pcs, unit.replica)
+
+
+def made_from(observed: ObservedClique, step: CliqueStep, index: int) -> ObservedClique:
+    """What a new pod is made from. In a pause that is the template of before.
+
+    A surge pod, and a pod of an index that the update has taken, is new also in a pause.
+    """
+    progress = step.progress
+    if observed.former is None or not is_open(progress):
+        return observed
+    selection = _selection(progress)
+    if index in (*selection.indexes, *selection.updated_indexes, *step.surge):
+        return observed
+    return replace(observed, clique=observed.former)
+
+
 def next_clique_step(observed: ObservedClique, now: datetime) -> CliqueStep:
     """The next step of a clique. Until the set's status names its templates as they are now, no update moves."""
     incarnation = incarnation_in_effect(observed.pcs, observed.clique, observed.group, observed.template_hash)
@@ -289,10 +310,12 @@ def _with_selection(
     gone = [pod.name for pod in taken]
     current = before.current if before.current in gone or not gone else gone[-1]
     names = (*before.completed, before.current, *gone)
+    landed = (index for index in before.indexes if index not in step.in_flight)
     selection = PodsSelectedToUpdate(
         current=current,
         completed=tuple(name for name in dict.fromkeys(names) if name not in ("", current)),
         indexes=tuple(sorted(index for index in step.in_flight if index >= 0)),
+        updated_indexes=tuple(sorted({*before.updated_indexes, *landed})),
     )
     kept = None if selection == PodsSelectedToUpdate() else selection
     unplaced = tuple(index for index in step.unplaced if index >= 0)

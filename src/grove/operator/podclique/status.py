@@ -58,6 +58,7 @@ class ObservedClique:
     templates as they are now. `stuck` are the uids of pods that wait for more of a parent than it has, `loads` what
     pods have to do, by name, as far as is known. `core_nodes` are the labels of the nodes on which pods stand that the
     gang needs, a node as often as it has such pods. `gone_since` says of nodes that are missing since when, by name.
+    `former` is the clique with the template of before an update that is paused.
     """
 
     clique: PodClique
@@ -77,6 +78,7 @@ class ObservedClique:
     gone_since: Mapping[str, datetime] = field(default_factory=dict)
     startup_image: str = ""
     surge_wait_s: float = DEFAULT_WAIT_S
+    former: PodClique | None = None
 
     @property
     def revision(self) -> str:

@@ -110,8 +110,8 @@ class PodCliqueSetController:
         if pcs.metadata.is_deleting:
             return await self._finish(pcs)
         pcs = await self._begin(pcs)
-        plan = plan_set(self._observe(pcs), self._observe_children(pcs), self._deps.clock.now())
-        return await self._apply(plan)
+        children = await self._observe_children(pcs)
+        return await self._apply(plan_set(self._observe(pcs), children, self._deps.clock.now()))
 
     # Reading
 
@@ -135,10 +135,10 @@ class PodCliqueSetController:
             ],
         )
 
-    def _observe_children(self, pcs: PodCliqueSet) -> ObservedChildren | None:
+    async def _observe_children(self, pcs: PodCliqueSet) -> ObservedChildren | None:
         """Read when there is a reason to compare them."""
         is_written = self._deps.set_errors.find(pcs.metadata.uid, pcs.metadata.generation) is not None
-        return None if is_written and pcs.key not in self._children_due else self._children.observe(pcs)
+        return None if is_written and pcs.key not in self._children_due else await self._children.observe(pcs)
 
     # Writing
 
@@ -193,13 +193,13 @@ class PodCliqueSetController:
 
     async def _apply(self, plan: SetPlan) -> Result:
         pcs, error = plan.observed.pcs, None
-        uid, generation = pcs.metadata.uid, pcs.metadata.generation
+        uid, generation, planned = pcs.metadata.uid, pcs.metadata.generation, structs.replace(pcs, status=plan.of_parts)
         if (children := plan.children) is not None:
             if children.surplus:  # their end takes a while; that they count no more is told before
                 await self._deps.statuses.write(pcs, plan.status(Outcome()), news=True)
                 self._pass_on(pcs)
-                children = plan_set_children(pcs, self._children.observe(pcs))  # pods may have gone meanwhile
-            error = await self._write_children(structs.replace(pcs, status=plan.of_parts), children)
+                children = plan_set_children(planned, await self._children.observe(pcs))  # pods may have gone meanwhile
+            error = await self._write_children(planned, children)
         outcome = self._deps.set_errors.find(uid, generation) or Outcome()
         after, now = plan.status(outcome), self._cache.get(PodCliqueSet, pcs.key)
         if now is not None and now.metadata.uid == uid:
@@ -263,6 +263,7 @@ class PodCliqueSetController:
         self._deps.children.forget(uid)
         self._deps.statuses.forget(uid)
         self._deps.sets.forget(uid)
+        self._deps.former.forget(uid)
         self._deps.set_errors.forget(uid)
         self._passed_on.pop(uid, None)
         self._missing.pop(uid, None)

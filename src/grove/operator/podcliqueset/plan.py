@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from grove.api import names
+from grove.api import labels, names
 from grove.api.conditions import (
     GANG_RESTARTS_EXHAUSTED,
     TOPOLOGY_LEVELS_UNAVAILABLE,
@@ -40,6 +40,7 @@ from grove.operator.shared.children import (
     wanted_groups,
     wanted_services,
 )
+from grove.operator.shared.former import choose_templates, unreached_replicas, with_templates
 from grove.operator.shared.layout import find_replica, replica_of
 from grove.operator.shared.outcome import Notice, Outcome, appeared, with_outcome
 from grove.operator.shared.readiness import judged, set_standing
@@ -96,7 +97,8 @@ class ObservedChildren:
 
     `parts` are its Services, cliques and groups, `secrets` the names of its token Secrets that are there. Its pods,
     which may be thousands, are asked for only where they count, and so are its PodCliques with those of groups.
-    `has_domains`: ComputeDomains are kept here.
+    `has_domains`: ComputeDomains are kept here. `former` are the templates of before an update, read if a PodClique is
+    missing.
     """
 
     parts: Sequence[Object]
@@ -104,6 +106,7 @@ class ObservedChildren:
     pods: Callable[[], Sequence[Pod]]
     has_domains: bool = False
     cliques: Callable[[], Sequence[PodClique]] = tuple
+    former: Json | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,7 @@ class ChildrenPlan:
 
     `access_in_use`: the set has no start order any more and a pod from before still watches its parents. `kept_secrets`
     are not looked at: the token under its old name, while a pod still mounts it. ComputeDomains of `replicas_with_pods`
-    stay. `revisions` have a Service.
+    stay. `revisions` have a Service. PodCliques that are missing in `unreached` replicas are made as `former` says.
     """
 
     surplus: frozenset[int] = frozenset()
@@ -120,12 +123,27 @@ class ChildrenPlan:
     kept_secrets: tuple[str, ...] = ()
     replicas_with_pods: frozenset[int] = frozenset()
     revisions: Revisions = field(default_factory=dict)
+    former: PodCliqueSet | None = None
+    unreached: frozenset[int] = frozenset()
+    there: Sequence[Object] = ()
 
     @property
     def kinds(self) -> dict[type[Object], ChildKind]:
         kinds = {kind: child for kind, child in CHILDREN.items() if not (self.access_in_use and kind in ACCESS)}
         services = kinds[Service]._replace(wanted=lambda pcs: wanted_services(pcs, self.revisions))
-        return {**kinds, Service: services}
+        cliques = kinds[PodClique]._replace(wanted=self._cliques)
+        return {**kinds, Service: services, PodClique: cliques}
+
+    def _cliques(self, pcs: PodCliqueSet) -> list[Json]:
+        wanted = wanted_cliques(pcs)
+        if self.former is None or not self.unreached:
+            return wanted
+        before = (one for one in wanted_cliques(self.former) if _replica_in(one) in self.unreached)
+        return choose_templates(wanted, before, self.there)
+
+
+def _replica_in(wanted: Json) -> int:
+    return int(wanted["metadata"]["labels"][labels.REPLICA_INDEX])
 
 
 def plan_set_children(pcs: PodCliqueSet, seen: ObservedChildren) -> ChildrenPlan:
@@ -149,6 +167,9 @@ def plan_set_children(pcs: PodCliqueSet, seen: ObservedChildren) -> ChildrenPlan
         kept_secrets=(old_token,) if keeps_old else (),
         replicas_with_pods=frozenset(replica for replica in in_use if replica is not None),
         revisions=revisions_in_use(pcs, seen.cliques(), pods) if by_revision else {},
+        former=with_templates(pcs, seen.former, seen.cliques()) if seen.former is not None else None,
+        unreached=unreached_replicas(pcs, seen.cliques()) if seen.former is not None else frozenset(),
+        there=tuple(one for one in seen.parts if isinstance(one, PodClique)) if seen.former is not None else (),
     )
 
 
@@ -210,5 +231,5 @@ def plan_set(observed: ObservedSet, children: ObservedChildren | None, now: date
     terminated = set_replicas_to_restart(judged, cliques, groups, now, observed.moment)
     after = with_set_restarts(judged, cliques, groups, terminated, now)
     next_look_s = min((at for at in (stalls_s, terminated.wait_s) if at is not None), default=None)
-    planned = plan_set_children(pcs, children) if children is not None else None
+    planned = plan_set_children(structs.replace(pcs, status=after), children) if children is not None else None
     return SetPlan(observed, now, planned, terminated, after, next_look_s)

@@ -41,14 +41,21 @@ from grove.api.podcliqueset import (
     ReplicaUpdate,
     is_coherent,
     max_unavailable,
-    partition_of,
+    set_partition,
 )
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podcliqueset.coherent import in_scope, next_revisions_of_parts, next_scope, with_slices
 from grove.operator.podcliqueset.status import ObservedSet, SetReplica, set_replicas
 from grove.operator.shared.diff import child_metadata
 from grove.operator.shared.layout import min_pods, standalone_names
-from grove.operator.shared.rollout import is_open, is_paused, is_rolling, replica_incarnation, restarts_within
+from grove.operator.shared.rollout import (
+    is_open,
+    is_origin,
+    is_paused,
+    is_rolling,
+    replica_incarnation,
+    restarts_within,
+)
 from grove.operator.shared.stepper import Budget, Unit, next_step
 
 
@@ -138,7 +145,7 @@ def set_update_facts(observed: ObservedSet) -> SetUpdateFacts:
         rolling=is_rolling(pcs),
         max_unavailable=max_unavailable(pcs),
         paused=is_paused(pcs),
-        partition=partition_of(pcs.spec.update_strategy.rolling_update if pcs.spec.update_strategy else None),
+        partition=set_partition(pcs),
     )
 
 
@@ -290,7 +297,8 @@ def next_revisions(pcs: PodCliqueSet, kept: Sequence[ControllerRevision]) -> Rev
     renumber = None
     if current is not None and current.revision < highest:
         renumber = (current.metadata.name, highest + 1)
-    others = [one for one in ordered if one is not current]
+    # While an update is open, what is made where it has not come to is made from the templates of before.
+    others = [one for one in ordered if one is not current and not is_origin(pcs, one)]
     over = len(ordered) + (create is not None) - limit
     return RevisionSteps(create, renumber, tuple(one.metadata.name for one in others[: max(0, over)]))
 

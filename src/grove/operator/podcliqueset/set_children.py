@@ -26,6 +26,8 @@ from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_replicas
 from grove.operator.shared.cluster.sets import SET
 from grove.operator.shared.diff import is_controlled_by
+from grove.operator.shared.layout import standalone_names
+from grove.operator.shared.rollout import origin
 
 _DOMAIN_EVENTS: dict[type[Object], ChildKind] = {
     ComputeDomain: ChildKind(
@@ -46,7 +48,8 @@ class SetChildren:
         self.domains = ComputeDomains(deps.client, deps.optional, enabled=deps.mnnvl_enabled)
         self._access_in_use: set[Key] = set()
 
-    def observe(self, pcs: PodCliqueSet) -> ObservedChildren:
+    async def observe(self, pcs: PodCliqueSet) -> ObservedChildren:
+        former = await self._deps.former.find(pcs) if origin(pcs) and self._is_short(pcs) else None
         name, namespace, uid = pcs.metadata.name, pcs.metadata.namespace, pcs.metadata.uid
         secrets = (names.token_secret(name), names.legacy_token_secret(name))
         return ObservedChildren(
@@ -55,7 +58,14 @@ class SetChildren:
             lambda: self._cache.by_index(Pod, SET, pcs.key),
             self.domains.enabled,
             lambda: self._cache.by_index(PodClique, SET, pcs.key),
+            former,
         )
+
+    def _is_short(self, pcs: PodCliqueSet) -> bool:
+        """Whether a standalone PodClique is missing."""
+        there = {one.metadata.name for one in self._cache.owned(PodClique, by=pcs.metadata.uid)}
+        names_of = standalone_names(pcs)
+        return any(fqn not in there for replica in range(pcs.spec.replicas) for fqn, _ in names_of(replica))
 
     async def sync(self, pcs: PodCliqueSet, plan: ChildrenPlan) -> list[Changes]:
         """All kinds of children at once: trouble with one does not stop the rest.
@@ -65,7 +75,7 @@ class SetChildren:
         any more go first, whole: their gangs and Services before their pods, else every pod that goes is reported on a
         PodGang and an EndpointSlice that are about to go too.
         """
-        kinds = plan.kinds
+        kinds, also = plan.kinds, {Service: plan.revisions, PodClique: plan.unreached}
         autoscaler = kinds.pop(HorizontalPodAutoscaler)
         for_account: tuple[type[Object], ...] = (RoleBinding, Secret)
         of_account = {kind: kinds.pop(kind) for kind in for_account if kind in kinds}
@@ -76,7 +86,7 @@ class SetChildren:
             await self._remove_replicas(pcs, plan.surplus)
         async with asyncio.TaskGroup() as group:
             tasks = {
-                kind: group.create_task(self._sync(pcs, kind, child, also=plan.revisions if kind is Service else None))
+                kind: group.create_task(self._sync(pcs, kind, child, also=also.get(kind)))
                 for kind, child in kinds.items()
             }
             for kind, child in of_account.items():

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,7 +29,7 @@ from grove.operator.shared.cluster.pod_cleanup import release
 from grove.operator.shared.cluster.sets import SET, differ, is_older_pod_gone, owner_keys, owner_name
 from grove.operator.shared.layout import group_config_of, group_indexes, group_replica_of, replica_of
 from grove.operator.shared.outcome import outcome_of
-from grove.operator.shared.rollout import concerned_replicas, is_open
+from grove.operator.shared.rollout import concerned_replicas, is_open, origin
 from grove.operator.shared.status_batching import SETTLE_S
 
 
@@ -61,6 +62,9 @@ class ScalingGroupController:
         observed = self._observe(group)
         if observed is None:
             return DONE  # nobody wants it any more; its set removes it
+        if origin(observed.pcs) and observed.is_short:
+            former = await self._deps.former.find(observed.pcs)
+            observed = replace(self._observe(group) or observed, former=former)
         return await self._apply(plan_group(observed, self._deps.clock.now()))
 
     def _observe(self, group: PodCliqueScalingGroup) -> ObservedGroup | None:
@@ -81,6 +85,7 @@ class ScalingGroupController:
             moment=self._deps.statuses.moment,
             pods_of=lambda fqn: self._sets.pods_of(pcs.metadata.namespace, fqn),
             surge_wait_s=self._deps.surge_wait_s,
+            of_set=lambda: self._cache.by_index(PodClique, SET, pcs.key),
         )
 
     async def _apply(self, plan: GroupPlan) -> Result:
@@ -98,6 +103,7 @@ class ScalingGroupController:
                 plan.observed.recorded,
                 pcs.status.revisions,
                 tuple(group_indexes(group)),
+                plan.unreached,
             ),
             code=ErrorCode.CREATE_POD_CLIQUE,
         )

@@ -11,6 +11,7 @@ from datetime import datetime
 
 from msgspec import structs
 
+from grove.api import labels
 from grove.api.conditions import BELOW_MINIMUM, GANG_RESTARTS_EXHAUSTED, EventReason
 from grove.api.meta import Json
 from grove.api.scalinggroup import PodCliqueScalingGroupStatus
@@ -18,9 +19,15 @@ from grove.api.status import SurgeProgress
 from grove.operator.scalinggroup.rollout import next_group_replicas
 from grove.operator.scalinggroup.status import ObservedGroup, group_status
 from grove.operator.shared.children import wanted_members
+from grove.operator.shared.former import choose_templates, unreached_group_replicas, with_templates
 from grove.operator.shared.outcome import Notice, Outcome, appeared, with_outcome
 from grove.operator.shared.readiness import group_standing, judged
-from grove.operator.shared.rollout import find_restart, known_restarts, lost_all_scheduled, replica_incarnation
+from grove.operator.shared.rollout import (
+    find_restart,
+    known_restarts,
+    lost_all_scheduled,
+    replica_incarnation,
+)
 from grove.operator.shared.status_batching import group_news
 from grove.operator.shared.surge import surge_given_up_s, surge_refused
 from grove.operator.shared.termination import (
@@ -47,11 +54,22 @@ class GroupPlan:
 
     def members(self) -> list[Json]:
         """The members that are wanted; no new one before the set has recorded which templates an update leads to."""
-        wanted = wanted_members(self.observed.pcs, self.observed.group)
-        if self.observed.recorded:
+        seen = self.observed
+        wanted = wanted_members(seen.pcs, seen.group)
+        if unreached := self.unreached:
+            former = with_templates(seen.pcs, seen.former or {}, seen.of_set())
+            before = wanted_members(former, seen.group) if former is not None else []
+            wanted = choose_templates(wanted, (one for one in before if _index_in(one) in unreached), seen.members)
+        if seen.recorded:
             return wanted
         there = {clique.metadata.name for clique in self.observed.members}
         return [one for one in wanted if one["metadata"]["name"] in there]
+
+    @property
+    def unreached(self) -> frozenset[int]:
+        """Replicas of which a missing member is made from the templates of before."""
+        seen = self.observed
+        return unreached_group_replicas(seen.pcs, seen.group, seen.of_set()) if seen.former is not None else frozenset()
 
     @property
     def next_look_s(self) -> float | None:
@@ -102,6 +120,10 @@ class GroupPlan:
 
 def _surge(status: PodCliqueScalingGroupStatus) -> SurgeProgress | None:
     return status.update_progress.surge if status.update_progress is not None else None
+
+
+def _index_in(wanted: Json) -> int:
+    return int(wanted["metadata"]["labels"][labels.SCALING_GROUP_REPLICA_INDEX])
 
 
 def plan_group(observed: ObservedGroup, now: datetime) -> GroupPlan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -23,7 +23,7 @@ from grove.api.conditions import (
     without_condition,
 )
 from grove.api.hashes import wanted_revision
-from grove.api.meta import Conditions, find_condition, is_true
+from grove.api.meta import Conditions, Json, find_condition, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig, is_coherent
 from grove.api.scalinggroup import (
@@ -52,7 +52,8 @@ class ObservedGroup:
     """What was read about a group that its set wants.
 
     `replica` is the set's replica the group belongs to; `hashes` are the template hashes of the set by clique name;
-    `recorded`: the set's status names its templates as they are now; `moment` says when a condition turned.
+    `recorded`: the set's status names its templates as they are now; `moment` says when a condition turned;
+    `of_set` are all PodCliques of the set. `former` are the templates of before an update, read if a member is missing.
     """
 
     group: PodCliqueScalingGroup
@@ -65,6 +66,15 @@ class ObservedGroup:
     moment: Moment = as_written
     pods_of: PodsOf = no_pods
     surge_wait_s: float = DEFAULT_WAIT_S
+    of_set: Callable[[], Sequence[PodClique]] = tuple
+    former: Json | None = None
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a member is missing."""
+        there = {one.metadata.name for one in self.members}
+        units = (member_units(self.pcs, self.replica, self.config, index) for index in group_indexes(self.group))
+        return any(unit.fqn not in there for replica in units for unit in replica)
 
 
 @dataclass(frozen=True, slots=True)

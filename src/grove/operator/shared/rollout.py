@@ -25,8 +25,9 @@ from typing import Any, TypeGuard, TypeVar
 import msgspec
 
 from grove.api import labels
-from grove.api.core import Pod
+from grove.api.core import ControllerRevision, Pod
 from grove.api.fields import natural
+from grove.api.hashes import set_generation_hash
 from grove.api.podclique import PodClique, PodCliqueStatus, PodCliqueUpdateProgress
 from grove.api.podcliqueset import (
     IF_POSSIBLE,
@@ -114,6 +115,23 @@ def _slice(pcs: PodCliqueSet, replica: int) -> UpdateSlice | None:
 def is_chosen(pcs: PodCliqueSet, replica: int) -> bool:
     """Whether it is this replica's turn: an update is open and the set chose the replica."""
     return is_rolling(pcs) and replica in _chosen(pcs.status.update_progress)
+
+
+def origin(pcs: PodCliqueSet) -> str:
+    """The generation that an update starts from, if one is open or begins now; else empty."""
+    progress, recorded = pcs.status.update_progress, pcs.status.current_generation_hash
+    if not is_rolling(pcs):
+        return ""
+    if is_open(progress):
+        return progress.from_generation_hash
+    return recorded if recorded != set_generation_hash(pcs) else ""
+
+
+def is_origin(pcs: PodCliqueSet, revision: ControllerRevision) -> bool:
+    """Whether a ControllerRevision has the templates that an update starts from."""
+    before, kept = origin(pcs), revision.metadata.labels.get(labels.GENERATION_HASH)
+    adopted = {one.own_hash for one in pcs.status.adopted_hashes if one.used_hash == before}
+    return bool(before) and kept in {before, *adopted}
 
 
 def concerned_replicas(old: PodCliqueSet, new: PodCliqueSet) -> frozenset[int] | None:

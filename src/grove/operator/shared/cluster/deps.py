@@ -22,6 +22,7 @@ from grove.kube.wakes import Wake
 from grove.kube.workqueue import Workqueue
 from grove.operator.shared.cluster.children_writer import ChildrenWriter
 from grove.operator.shared.cluster.claim_writer import ClaimWriter
+from grove.operator.shared.cluster.former_templates import FormerTemplates
 from grove.operator.shared.cluster.optional_kinds import OptionalKinds
 from grove.operator.shared.cluster.sets import Sets, set_key
 from grove.operator.shared.cluster.status_writer import EventBatches, StatusWriter
@@ -78,6 +79,7 @@ class Deps:
     event_batches: EventBatches
     optional: OptionalKinds
     sets: Sets
+    former: FormerTemplates
     set_errors: SetErrors
     children: ChildrenWriter
     claims: ClaimWriter

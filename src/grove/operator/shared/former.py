@@ -1,0 +1,134 @@
+"""The templates of before an update, and what is still made from them.
+
+An update does not spread through what is made anew, by scaling or because a user deleted it. A PodClique in a unit that
+the update has not reached gets the templates of before. So does a pod that is made in a pause, in a standalone clique
+of which the update has replaced some pods. The templates are in the ControllerRevision of the generation that the
+update started from (`rollout.origin`). Without that revision, what is made gets the templates of now.
+
+A unit that is missing as a whole gets the templates of before only below a partition and in a pause. Otherwise it is
+new, because an update replaces broken units at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import structs
+
+from grove.api import labels
+from grove.api.hashes import generation_hashes
+from grove.api.meta import Json, Object
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet, partition_of, set_partition
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.operator.shared.children import template_hashes, wanted_clique
+from grove.operator.shared.layout import group_config_of, group_replica_of, replica_of, unit_of
+from grove.operator.shared.rollout import is_chosen, is_paused, origin, was_taken
+
+
+def with_templates(pcs: PodCliqueSet, data: Mapping[str, Any], cliques: Iterable[PodClique]) -> PodCliqueSet | None:
+    """The set with the templates that a ControllerRevision has; None if they are those of now.
+
+    `cliques` are all of the set. The ones with such a template say which revision their part had.
+    """
+    kept = {one["name"]: one for one in data.get("cliques") or ()}
+    templates = [
+        structs.replace(
+            one,
+            labels=kept[one.name].get("labels") or {},
+            annotations=kept[one.name].get("annotations") or {},
+            spec=structs.replace(one.spec, pod_spec=kept[one.name]["podSpec"]),
+        )
+        if one.name in kept
+        else one
+        for one in pcs.spec.template.cliques
+    ]
+    template = structs.replace(
+        pcs.spec.template, cliques=tuple(templates), priority_class_name=data.get("priorityClassName") or ""
+    )
+    before = structs.replace(pcs, spec=structs.replace(pcs.spec, template=template))
+    if generation_hashes(before) & generation_hashes(pcs):
+        return None
+    return structs.replace(before, status=structs.replace(pcs.status, revisions=_revisions(before, cliques)))
+
+
+def _changed(pcs: PodCliqueSet) -> tuple[str, ...]:
+    progress = pcs.status.update_progress
+    if progress is None:
+        return ()
+    return (*progress.updated_standalone_pod_cliques, *progress.updated_pod_clique_scaling_groups)
+
+
+def _revisions(before: PodCliqueSet, cliques: Iterable[PodClique]) -> dict[str, str]:
+    changed, hashes, now = _changed(before), template_hashes(before), before.status.revisions
+    found = {**now, **dict.fromkeys(changed, origin(before))}
+    for clique in cliques:
+        own, unit = clique.metadata.labels, unit_of(before, clique)
+        if unit is None or unit.part not in changed:
+            continue
+        if own.get(labels.POD_TEMPLATE_HASH) == hashes[unit.template.name]:
+            revision = own.get(labels.REVISION)
+            found |= {unit.part: revision} if revision and revision != now.get(unit.part) else {}
+    return found
+
+
+def unreached_replicas(pcs: PodCliqueSet, cliques: Iterable[PodClique]) -> frozenset[int]:
+    """Replicas of a set whose PodCliques are made from the templates of before; `cliques` are all that there are."""
+    new, old = set[int | None](), set[int | None]()
+    for one in cliques:
+        if not one.metadata.is_deleting and (unit := unit_of(pcs, one)) is not None and unit.part in _changed(pcs):
+            (new if _is_new(pcs, one, unit.part) else old).add(unit.replica)
+    held = pcs.spec.replicas if is_paused(pcs) else set_partition(pcs)
+    return frozenset(
+        replica
+        for replica in range(pcs.spec.replicas)
+        if replica not in new and not is_chosen(pcs, replica) and (replica < held or replica in old)
+    )
+
+
+def _is_new(pcs: PodCliqueSet, clique: PodClique, part: str) -> bool:
+    return clique.metadata.labels.get(labels.REVISION) == pcs.status.revisions.get(part)
+
+
+def unreached_group_replicas(
+    pcs: PodCliqueSet, group: PodCliqueScalingGroup, cliques: Iterable[PodClique]
+) -> frozenset[int]:
+    """The same of a scaling group; `cliques` are all of the set."""
+    replica, every = replica_of(group.metadata) or 0, list(cliques)
+    config = group_config_of(pcs, group.metadata.name, replica)
+    if config is None or config.name not in _changed(pcs):
+        return frozenset()
+    progress, target = group.status.update_progress, pcs.status.current_generation_hash
+    is_reached = progress is not None and progress.pod_clique_set_generation_hash == target
+    held = partition_of(config.rolling_update)
+    if (is_paused(pcs) and is_chosen(pcs, replica)) or (not is_reached and replica in unreached_replicas(pcs, every)):
+        held = group.spec.replicas
+    members = [one for one in every if one.metadata.labels.get(labels.SCALING_GROUP) == group.metadata.name]
+    new = {group_replica_of(one.metadata) for one in members if _is_new(pcs, one, config.name)}
+    indexes = range(min(held, group.spec.replicas))
+    return frozenset(index for index in indexes if index not in new and not was_taken(group, index, target))
+
+
+def choose_templates(now: Iterable[Json], before: Iterable[Json], there: Iterable[Object]) -> list[Json]:
+    """The wanted PodCliques `now`; one that is not there yet is as it was `before`, if that names it."""
+    old, names = {one["metadata"]["name"]: one for one in before}, {one.metadata.name for one in there}
+    return [one if (name := one["metadata"]["name"]) in names else old.get(name, one) for one in now]
+
+
+def clique_before(
+    pcs: PodCliqueSet, data: Mapping[str, Any], clique: PodClique, cliques: Iterable[PodClique]
+) -> PodClique | None:
+    """The clique with the template of before, to make a pod from; `cliques` are all of the set."""
+    before = with_templates(pcs, data, cliques)
+    unit = unit_of(before, clique) if before is not None else None
+    if before is None or unit is None:
+        return None
+    wanted = wanted_clique(before, unit)
+    metadata = structs.replace(
+        clique.metadata,
+        labels=wanted["metadata"]["labels"],
+        annotations=wanted["metadata"].get("annotations") or {},
+    )
+    spec = structs.replace(clique.spec, pod_spec=wanted["spec"]["podSpec"])
+    return structs.replace(clique, metadata=metadata, spec=spec)
