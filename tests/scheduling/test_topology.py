@@ -285,6 +285,22 @@ async def test_scaled_gangs_wait_until_they_fit_in_the_domain_of_their_base(clus
 
 
 @pytest.mark.simulated
+@pytest.mark.parametrize(("gpus", "score"), [pytest.param(2, 0.5, id="another block"), pytest.param(4, 1.0, id="same")])
+async def test_a_scaled_gang_in_another_block_than_its_base_scores_less(cluster: Any, gpus: int, score: float) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_topology(Topology(blocks=2, racks=1, nodes=1, gpus=gpus))
+        await bench.apply(gang("set", group("a", 2), preferred=BLOCK))
+        await bench.expect({"set/a": 2})
+        await bench.apply(gang("set-sg-0", group("b", 2), preferred=BLOCK, base="set"))
+        await bench.expect({"set/a": 2, "set-sg-0/b": 2})
+        blocks = await bench.domains(BLOCK, "set"), await bench.domains(BLOCK, "set-sg-0")
+        assert (blocks[0] == blocks[1]) == (score == 1.0)
+        said = await bench.condition("set-sg-0", status="True", reason="GangScheduled")
+        assert (await bench.podgang("set-sg-0")).status.placement_score == score
+        assert f"score {score:g}" in said.message
+
+
+@pytest.mark.simulated
 @pytest.mark.parametrize(
     ("wanted", "rack"),
     [

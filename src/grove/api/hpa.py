@@ -34,6 +34,14 @@ def current_of(wanted: Json, status: Json | None) -> str:
     return _shown(metric_source(status or {}).get("current") or {}, target_field(wanted))
 
 
+def asks_for_more(wanted: Json, status: Json | None) -> bool:
+    """True if a metric is above its target by more than the tolerance of the autoscaler, 10 %."""
+    field = target_field(wanted)
+    target = (metric_source(wanted).get("target") or {}).get(field)
+    current = (metric_source(status or {}).get("current") or {}).get(field)
+    return target is not None and current is not None and exact(str(current)) * 10 > exact(str(target)) * 11
+
+
 def _shown(values: Json, field: str) -> str:
     found = values.get(field)
     if found is None:

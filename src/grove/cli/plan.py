@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from grove.api.meta import Key
     from grove.kube.errors import ApiError
     from grove.plan.copying import Copy
-    from grove.plan.whatif import Plan
+    from grove.plan.whatif import GangPlan, Plan
     from grove.plan.world import World
     from grove.scheduler.model.config import SchedulerConfiguration
 
@@ -279,8 +279,7 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
     for together in troubles[:MOST_TOLD]:
         gang, partly = together[0], together[0].answer == "fits"
         names = listed([one.name for one in together], MOST_NAMED)
-        verb = "" if gang.why.startswith(f"{gang.answer} ") else f"{gang.answer}{', but' if partly else ':'} "
-        said = f"{names} {verb}{gang.why}"
+        said = f"{names} {_answer_of(gang, len(together))}"
         parts += indented(said, width, 0, styles["waits" if partly else gang.answer])
         if gang.helps:
             parts += indented("any one of these would make it fit:", width, 2)
@@ -300,6 +299,14 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
     if plan.blind:
         parts += indented(f"not seen for lack of rights, so less exact: {', '.join(plan.blind)}", width, 0, "yellow")
     return Group(*parts)
+
+
+def _answer_of(gang: GangPlan, count: int) -> str:
+    """The answer for `count` gangs with its reason: the verb agrees with the number, and stands once."""
+    verb = gang.answer if count == 1 else gang.answer.removesuffix("s")
+    if gang.why.startswith(f"{gang.answer} "):
+        return f"{verb} {gang.why.removeprefix(f'{gang.answer} ')}"
+    return f"{verb}{', but' if gang.answer == 'fits' else ':'} {gang.why}"
 
 
 def _bystanders(plan: Plan, width: int) -> list[Text]:

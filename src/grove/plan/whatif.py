@@ -217,7 +217,7 @@ def _gang_plan(
         why = f"{scheduler} decides about it, and is not played here"
         return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=why, moved=moved)
     if found is None or found.explanation is None or found.gate or found.explanation.fits:
-        why = sentence(found.gate) if found is not None and found.gate else UNDECIDED
+        why = sentence(found.gate) if found is not None and found.gate else (said.message if said else "") or UNDECIDED
         return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=why, moved=moved)
     pcs = seen.find_set(Key(key.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
     changes = [one for one in found.explanation.changes if not drained.intersection(one.nodes)]

@@ -1,6 +1,6 @@
-"""Autoscalers of a set: what they see, what they want, and why they do not move.
+"""Autoscalers of a set: their metrics, the replicas that they ask for, and why they do not change them.
 
-Made from HorizontalPodAutoscalers as the API server has them, by Grove or by a user, and the objects they scale.
+The lines come from HorizontalPodAutoscalers, which Grove or a user created, and from the objects that they scale.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.core import HorizontalPodAutoscaler
-from grove.api.hpa import current_of, metric_name, target_of
-from grove.api.meta import Key, find_condition
+from grove.api.hpa import asks_for_more, current_of, metric_name, target_of
+from grove.api.meta import Json, Key, find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -79,17 +79,23 @@ def _find_target(seen: Seen, kind: str, key: Key) -> Scaled | None:
     return next((one for one in kinds.get(kind, ()) if one.metadata.key == key), None)
 
 
-def _measures(scaler: HorizontalPodAutoscaler) -> Iterator[str]:
+def _metrics(scaler: HorizontalPodAutoscaler) -> Iterator[tuple[Json, Json | None]]:
+    """Each metric of the spec with its status."""
     seen = list(scaler.status.current_metrics or ())
     for index, wanted in enumerate(scaler.spec.metrics or ()):
         current = next((one for one in seen if metric_name(one) == metric_name(wanted)), None)
         if current is None and len(seen) == len(scaler.spec.metrics or ()):
             current = seen[index]
+        yield wanted, current
+
+
+def _measures(scaler: HorizontalPodAutoscaler) -> Iterator[str]:
+    for wanted, current in _metrics(scaler):
         yield f"{metric_name(wanted) or '?'} {current_of(wanted, current) or '?'}/{target_of(wanted) or '?'}"
 
 
 def _why(scaler: HorizontalPodAutoscaler, scaled: Scaled, seen: Seen) -> str:
-    """The first thing that keeps it where it is; what a person can mend comes first."""
+    """The first reason why the autoscaler changes nothing. Reasons that a person can remove come first."""
     said = {one.type: one for one in scaler.status.conditions or ()}
     active, able, limited = (said.get(name) for name in ("ScalingActive", "AbleToScale", "ScalingLimited"))
     if able is not None and able.status == "False":
@@ -99,7 +105,9 @@ def _why(scaler: HorizontalPodAutoscaler, scaled: Scaled, seen: Seen) -> str:
         return "off: its target has 0 replicas" if disabled else f"metric missing: {active.message}"
     if waiting := _waiting_gangs(scaled, seen):
         return f"waits for room: {waiting} of its gangs are not placed"
-    least = 1 if scaler.spec.min_replicas is None else scaler.spec.min_replicas
+    least, most = 1 if scaler.spec.min_replicas is None else scaler.spec.min_replicas, scaler.spec.max_replicas
+    if scaler.status.current_replicas >= most and any(asks_for_more(*one) for one in _metrics(scaler)):
+        return f"at its most ({most})"  # also while it is stabilised: the load is above its target now
     if able is not None and able.reason == "ScaleDownStabilized" and scaler.status.current_replicas <= least:
         return f"at its least ({least})"  # so the HPA says of idle ones for minutes, though they cannot scale in
     if able is not None and able.reason in ("ScaleDownStabilized", "ScaleUpStabilized"):
@@ -108,7 +116,7 @@ def _why(scaler: HorizontalPodAutoscaler, scaled: Scaled, seen: Seen) -> str:
         return f"scale-{way} waits until the load has been so for a while (stabilisation)"
     if limited is not None and limited.status == "True":
         told = {
-            "TooManyReplicas": f"at its most ({scaler.spec.max_replicas})",
+            "TooManyReplicas": f"at its most ({most})",
             "TooFewReplicas": f"at its least ({least})",
             "ScaleUpLimit": "scales out no faster than its behavior allows",
             "ScaleDownLimit": "scales in no faster than its behavior allows",

@@ -1,4 +1,4 @@
-"""Scores of places as tables: a line a score, the chosen place beside the next best one."""
+"""Scores of places as tables: one line for each score, the chosen place beside the next best one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,20 @@ def _told(one: ScoredGang, width: int) -> list[RenderableType]:
     if not rows:
         return [*parts, *indented("no score tells these places apart: the tightest is taken", width, style="dim")]
     rows.append(("together", "", str(one.chosen.total), str(other.total) if other else "–"))
-    return [*parts, table(TITLES, rows, width, right=TITLES[1:]), Text("")]
+    parts.append(table(TITLES, rows, width, right=TITLES[1:]))
+    if other is not None and other.total > one.chosen.total:
+        parts += indented(why_not_the_higher(one.runs, one.chosen, other), width, style="dim")
+    return [*parts, Text("")]
+
+
+def why_not_the_higher(runs: bool, chosen: ScoredPlace, other: ScoredPlace) -> str:
+    """Why the place with the higher sum of scores is not the chosen one."""
+    if runs:
+        return "the next best place scores higher now; a gang that runs is not moved for a better score"
+    if chosen.closeness is not None and other.closeness is not None and chosen.closeness > other.closeness:
+        closer = f"{chosen.closeness:.2f} against {other.closeness:.2f}"
+        return f"the chosen place uses fewer topology domains ({closer}), which counts before every score"
+    return "the scheduler chooses the domain first; scores compare only the nodes and domains that hold it equally well"
 
 
 def _value(place: ScoredPlace | None, name: str) -> str:

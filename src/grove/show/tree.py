@@ -6,7 +6,7 @@ says why the whole is not running.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -94,6 +94,20 @@ def tree_of(seen: Seen, pcs: PodCliqueSet) -> Twig:
     if pcs.metadata.is_deleting:
         state, why = State.LEAVING, "is being deleted"
     return Twig("PodCliqueSet", name, name, state, count, why, children=tuple(replicas))
+
+
+def with_reasons(twig: Twig, reasons: Mapping[str, str]) -> Twig:
+    """The tree in which pods without a node have the reason of their gang, so that it agrees with what stands above.
+
+    The scheduler wrote its own reason on the objects earlier, when other capacity was free.
+    """
+    if twig.kind == "Pod":
+        told = reasons.get(twig.gang, "") if twig.state is State.PENDING else ""
+        return replace(twig, why=told) if told else twig
+    children = tuple(with_reasons(child, reasons) for child in twig.children)
+    before = [child.why for child in twig.children]
+    why = children[before.index(twig.why)].why if twig.why in before else twig.why
+    return replace(twig, why=why, children=children)
 
 
 class _Growth:

@@ -34,7 +34,7 @@ from grove.show.states import (
     Facts,
     brief,
 )
-from grove.show.tree import Twig, tree_of
+from grove.show.tree import Twig, tree_of, with_reasons
 from grove.show.words import counted
 
 if TYPE_CHECKING:  # it brings the solver along, which most questions do not need
@@ -82,6 +82,9 @@ def judge(
         facts[gang.metadata.name] = gang_facts(seen, gang, cliques, own)
         known = replace(facts[gang.metadata.name], rollout=turning)
         verdicts.append(told(seen, gang, found.get(gang.metadata.key), own, known))
+    tree = with_reasons(
+        tree, {one.gang: one.reason for one in verdicts if Key(pcs.metadata.namespace, one.gang) in found}
+    )
     down = _down(processes, gangs)
     state = set_state(seen, pcs, tree, facts, turning, unattended=down is not None)
     if not gangs and state not in (DELETING, STOPPED) and down is None:

@@ -85,6 +85,26 @@ def test_what_a_set_names(obj: Json, lists: dict, want: str) -> None:
     assert [one for one in found if "koordinator.sh" in one] == ([want] if want else [])
 
 
+KAI_QUEUE = "kai.scheduler/queue"
+BOTH = Admission(backends=schedulers("grove-scheduler", "kai-scheduler", "default-scheduler"))
+
+
+@pytest.mark.parametrize("scheduler", ["grove-scheduler", "kai-scheduler"])
+@pytest.mark.parametrize(
+    ("lists", "want"),
+    [
+        pytest.param({"Queue": [{"metadata": {"name": "nosuch"}}]}, "", id="a queue that is there"),
+        pytest.param({"Queue": []}, "there is no Queue nosuch; its gangs wait until there is one", id="not there"),
+        pytest.param({}, "this cluster has no Queue (scheduling.run.ai), so nosuch limits nothing", id="no such kind"),
+        pytest.param({"Queue": ConnectionError("busy")}, "", id="could not be read"),
+    ],
+)
+def test_a_queue_of_kai_that_a_set_names(scheduler: str, lists: dict, want: str) -> None:
+    obj = pcs("d", clique("a"), scheduler=scheduler, namespace="ns", metadata={"labels": {KAI_QUEUE: "nosuch"}})
+    found = [one for one in warnings(BOTH, obj, lookups=Known(lists=lists)) if KAI_QUEUE in one]
+    assert found == ([f"metadata.labels[{KAI_QUEUE}]: {want}"] if want else [])
+
+
 def test_only_what_is_named_is_looked_up() -> None:
     def needs(obj: Json) -> frozenset[str]:
         return ADMISSION.needs(VALIDATE_SET, review_of(obj)).lists
@@ -94,7 +114,7 @@ def test_only_what_is_named_is_looked_up() -> None:
     assert needs(asks("team", "r1", scheduler="default-scheduler")) == frozenset()
 
 
-CLASSES = {"PriorityClass": [{"metadata": {"name": "high"}, "value": 9}]}
+CLASSES = {"PriorityClass": [{"metadata": {"name": "high"}, "value": 9}], "Queue": [{"metadata": {"name": "q"}}]}
 SET_CLASS = "spec.template.priorityClassName"
 POD_CLASS = "spec.template.cliques[0].spec.podSpec.priorityClassName"
 EVERYWHERE = Admission(backends=schedulers("default-scheduler", "kai-scheduler"))

@@ -141,7 +141,8 @@ def test_the_operator_may_make_what_each_scheduler_is_told(name: str):
 
 def test_rights_for_other_schedulers_come_with_their_profiles():
     def groups(file: Path) -> set[str]:
-        return {group for _, group, _ in held(file, OPERATOR)}
+        """The API groups in which the operator may do something, but for KAI's queues, which it lists for warnings."""
+        return {group for verb, group, resource in held(file, OPERATOR) if (verb, resource) != ("list", "queues")}
 
     optional = {
         "scheduling.run.ai", "kai.scheduler", "scheduling.volcano.sh", "topology.volcano.sh", "grove.dynamo.ai",

@@ -114,6 +114,23 @@ def test_why_it_does_not_move(found: dict[str, tuple[str, str]], waiting: bool, 
     assert line.why == want
 
 
+IDLE_NOW = object_metric("grove_requests_waiting", current={"averageValue": "500m"})
+
+
+@pytest.mark.parametrize(
+    ("current", "now", "want"),
+    [
+        pytest.param(9, QUEUE_NOW, "at its most (9)", id="the load is above the target"),
+        pytest.param(9, IDLE_NOW, "scale-in waits until the load has been so for a while (stabilisation)", id="idle"),
+        pytest.param(8, QUEUE_NOW, "scale-in waits until the load has been so for a while (stabilisation)", id="below"),
+    ],
+)
+def test_one_at_its_maximum_with_load_does_not_wait_to_scale_in(current: int, now: Json, want: str) -> None:
+    held = {"AbleToScale": ("True", "ScaleDownStabilized"), "ScalingLimited": ("True", "TooManyReplicas")}
+    (line,) = autoscaler_lines([scaler([QUEUE], [now], current=current, desired=current, **held)], seen())
+    assert line.why == want
+
+
 def test_one_at_its_floor_does_not_wait_to_scale_in() -> None:
     held = {"AbleToScale": ("True", "ScaleDownStabilized"), "ScalingLimited": ("False", "DesiredWithinRange")}
     (line,) = autoscaler_lines([scaler([QUEUE], [QUEUE_NOW], current=1, desired=1, **held)], seen())

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from grove.api import kai
 from grove.api.koordinator import ElasticQuota, Reservation
 from grove.api.meta import Json, Key, Resource
 from grove.api.node import PriorityClass
 
 LISTED: Mapping[str, Resource] = {
-    one.kind: one for one in (PriorityClass.RESOURCE, ElasticQuota.RESOURCE, Reservation.RESOURCE)
+    one.kind: one
+    for one in (PriorityClass.RESOURCE, ElasticQuota.RESOURCE, kai.Queue.RESOURCE, Reservation.RESOURCE)
 }  # fmt: skip
 """Kinds that a set refers to by name or label: looked at as a whole, for warnings only."""
 

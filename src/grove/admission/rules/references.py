@@ -1,8 +1,8 @@
-"""Warnings about what a set names and what is not there, or not for its pods: priority classes, quotas, reservations.
+"""Warnings about objects that a set names and that do not exist, or that its pods cannot use.
 
-Never a refusal: they may be made a moment later. The API server refuses pods of an unknown priority class. Koordinator
-counts pods of an unknown quota against its default quota without a word, and lets a gang wait for ever whose
-reservations belong to others.
+These are priority classes, quotas, queues and reservations. A missing object is no refusal: it may be created a moment
+later. The API server refuses pods of an unknown priority class. Koordinator counts pods of an unknown quota against its
+default quota and says nothing. It lets a gang wait for ever whose reservations belong to others.
 """
 
 from __future__ import annotations
@@ -13,10 +13,18 @@ import msgspec
 
 from grove.admission.rules.lookups import Known, LookupFailed
 from grove.admission.rules.view import TEMPLATE, CliqueView, SetView
-from grove.api import labelsets, names
+from grove.api import kai, labelsets, names
 from grove.api.fields import text
 from grove.api.koordinator import QUOTA, RESERVATION_REF, ElasticQuota, Reservation, ReservationOwner
-from grove.api.labels import COMPONENT, GROVE_PREFIX, GROVE_SCHEDULER, KAI_SCHEDULER, KOORDINATOR_SCHEDULER, NAME
+from grove.api.labels import (
+    COMPONENT,
+    GROVE_PREFIX,
+    GROVE_SCHEDULER,
+    KAI_QUEUE,
+    KAI_SCHEDULER,
+    KOORDINATOR_SCHEDULER,
+    NAME,
+)
 from grove.api.meta import Json, ObjectMeta, OwnerReference
 from grove.api.node import PriorityClass
 from grove.api.pod import Pod
@@ -24,15 +32,19 @@ from grove.api.podclique import PodClique
 from grove.api.reservation_ref import InvalidAnnotation, matching, reservation_affinity
 
 READERS = (KOORDINATOR_SCHEDULER, GROVE_SCHEDULER)
-"""Schedulers that know these objects."""
+"""Schedulers that read ElasticQuotas and Reservations."""
+QUEUE_READERS = (GROVE_SCHEDULER, KAI_SCHEDULER)
+"""Schedulers that read KAI's Queues."""
 
 
 def listed_kinds(new: SetView, scheduler: str) -> set[str]:
     """Kinds that have to be looked at for these warnings."""
     found = {PriorityClass.RESOURCE.kind} if _priority_classes(new, scheduler) else set()
+    if scheduler in QUEUE_READERS and _named(new, KAI_QUEUE):
+        found.add(kai.Queue.RESOURCE.kind)
     if scheduler not in READERS:
         return found
-    found |= {ElasticQuota.RESOURCE.kind} if _quotas(new) else set()
+    found |= {ElasticQuota.RESOURCE.kind} if _named(new, QUOTA) else set()
     return found | ({Reservation.RESOURCE.kind} if RESERVATION_REF in new.annotations else set())
 
 
@@ -44,6 +56,8 @@ def reference_warnings(new: SetView, scheduler: str, lookups: Known) -> Iterator
                 yield from _priority_warnings(new, scheduler, found or [])
             elif kind == ElasticQuota.RESOURCE.kind:
                 yield from _quota_warnings(new, scheduler, found)
+            elif kind == kai.Queue.RESOURCE.kind:
+                yield from _queue_warnings(new, found)
             else:
                 yield from _reservation_warnings(new, found)
     except LookupFailed:
@@ -68,10 +82,10 @@ def _priority_warnings(new: SetView, scheduler: str, classes: list[Json]) -> Ite
             yield f"{path}: there is no PriorityClass {name}; the API server refuses pods until there is one"
 
 
-def _quotas(new: SetView) -> dict[str, str]:
-    """Names of quotas with where they are said."""
-    found = {f"{clique.path}.labels[{QUOTA}]": text(clique.labels.get(QUOTA)) for clique in new.cliques}
-    said = {f"metadata.labels[{QUOTA}]": text(new.labels.get(QUOTA)), **found}
+def _named(new: SetView, key: str) -> dict[str, str]:
+    """The values of a label of the set and of its cliques, by field path."""
+    found = {f"{clique.path}.labels[{key}]": text(clique.labels.get(key)) for clique in new.cliques}
+    said = {f"metadata.labels[{key}]": text(new.labels.get(key)), **found}
     return {path: name for path, name in said.items() if name}
 
 
@@ -82,11 +96,20 @@ def _quota_warnings(new: SetView, scheduler: str, quotas: list[Json] | None) -> 
         if scheduler == KOORDINATOR_SCHEDULER
         else "its gangs wait until there is one"
     )
-    for path, name in _quotas(new).items():
+    for path, name in _named(new, QUOTA).items():
         if quotas is None:
             yield f"{path}: this cluster has no ElasticQuota (scheduling.sigs.k8s.io), so {name} limits nothing"
         elif name not in known:
             yield f"{path}: there is no ElasticQuota {name}; {falls}"
+
+
+def _queue_warnings(new: SetView, queues: list[Json] | None) -> Iterator[str]:
+    known = {text((one.get("metadata") or {}).get("name")) for one in queues or ()}
+    for path, name in _named(new, KAI_QUEUE).items():
+        if queues is None:
+            yield f"{path}: this cluster has no Queue ({kai.Queue.RESOURCE.group}), so {name} limits nothing"
+        elif name not in known:
+            yield f"{path}: there is no Queue {name}; its gangs wait until there is one"
 
 
 def _reservation_warnings(new: SetView, found: list[Json] | None) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -155,19 +156,45 @@ def _with_existing(podgang: PodGang, facts: dict[Key, PodFacts], *, lower: bool)
 
 
 def domain_of(view: View, base: GangState | None) -> Pin | None:
-    """A requirement of the whole replica holds for its scaled gangs too: they go where their base gang is."""
+    """The domain that scaled gangs must use: a requirement of the whole replica holds for its scaled gangs too."""
     if base is None or base.podgang.spec.topology_constraint is None:
         return None
     key = base.podgang.spec.topology_constraint.required
-    if not key:
-        return None
+    nodes = _nodes_of(view, base) if key else []
+    return Pin(key, min(nodes)) if nodes else None
+
+
+def _nodes_of(view: View, gang: GangState) -> list[str]:
     known = view.snapshot.nodes.row_of
-    nodes = [
+    return [
         node
-        for pod, _ in view.members(base)
+        for pod, _ in view.members(gang)
         if (node := view.counted.node_of(pod)) in known and not pod.metadata.is_deleting
     ]
-    return Pin(key, min(nodes)) if nodes else None
+
+
+def score_in_replica(view: View, gang: GangState, placement: Placement) -> float:
+    """The score of a placement, lower if a scaled gang does not share the domains of its base gang.
+
+    The level is the narrowest that the base gang names for the whole replica. The score is at most the number of
+    domains that the base uses over the number that both gangs use.
+    """
+    base = view.units.gangs.get(gang.base) if gang.base else None
+    constraint = base.podgang.spec.topology_constraint if base is not None else None
+    key = (constraint.preferred or constraint.required) if constraint is not None else ""
+    if base is None or not key:
+        return placement.score
+    snapshot = view.snapshot
+    tree = snapshot.tree((key,), base.podgang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
+    level, rows = tree.find_level(key), snapshot.nodes.row_of
+    assert level is not None
+
+    def domains(nodes: Iterable[str]) -> set[int]:
+        return {tree.domain_of(rows[node], level) for node in nodes if node in rows} - {-1}
+
+    near = domains(_nodes_of(view, base))
+    both = near | domains((*(pod.node for pod in placement.pods), *_nodes_of(view, gang)))
+    return min(placement.score, len(near) / len(both)) if near else placement.score
 
 
 def _headroom(view: View, gang: GangState) -> tuple[tuple[Shape, int], ...]:

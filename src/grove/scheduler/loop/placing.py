@@ -24,7 +24,7 @@ from grove.scheduler.filters.fit import allowed_mask, surplus_reason
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.bind import BindAttempt, Committer
 from grove.scheduler.loop.decisions import Decider, FoundPlacement, SharedClaimPlacer
-from grove.scheduler.loop.gang_trees import Unit, order_of, tree_of
+from grove.scheduler.loop.gang_trees import Unit, order_of, score_in_replica, tree_of
 from grove.scheduler.loop.long_wait_holds import LongWaitHolds, kept_out_by
 from grove.scheduler.loop.nominations import OVERDUE_S, Nomination, Nominations
 from grove.scheduler.loop.pending_reservations import PendingReservations
@@ -318,18 +318,18 @@ class UnitPlacer:
             if unit.tree.former and unit.tree.former.issuperset(pod.node for pod in pods):
                 metrics.RESERVATION_USED.inc()
         elif gang.verdict is not None:
-            gang.judge(gang.verdict, round(placement.score, 4))
+            gang.judge(gang.verdict, round(score_in_replica(self._view, gang, placement), 4))
         self._committer.launch(BindAttempt(unit.name, gang, pods, deadline, unit.is_floor, decision, after, unit.order))
         log.info("placed", unit=unit.name, decision=decision, version=placement.version, pods=len(pods),
                  domain=placement.domain, score=round(placement.score, 3), steps=placement.steps)  # fmt: skip
 
     def _note_choice(self, gang: GangState, tree: Gang, placement: Placement) -> None:
-        score = round(placement.score, 4)
+        score = round(score_in_replica(self._view, gang, placement), 4)
         pods = placement.core + sum(len(group.bound) for group in tree.groups())
         level = {"level": self._level_names(tree).get(placement.domain_key, placement.domain_key)}
         why = Reason(kinds.PLACED, placement.domain, {"pods": pods, "score": score}, level)
         gang.judge(Verdict(True, GANG_SCHEDULED, why), score)
-        metrics.PLACEMENT_SCORE.observe(placement.score)
+        metrics.PLACEMENT_SCORE.observe(score)
         if placement.domain:
             metrics.DOMAIN_SELECTED.labels(placement.domain_key).inc()
         if placement.domain and placement.core >= TWO_EVENTS:
