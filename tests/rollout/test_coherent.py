@@ -86,6 +86,11 @@ class Slices:
                 self.taken.append({one.name: one.units for one in entry.slice.parts})
 
 
+async def pause(world: World, value: str | None) -> None:
+    patch = {"metadata": {"annotations": {key.ROLLOUT_PAUSED: value}}}
+    await world.client.patch(PodCliqueSet, "wl", patch, world.namespace)
+
+
 @asynccontextmanager
 async def slicing(world: World) -> AsyncIterator[Slices]:
     seen, cache = Slices(), Cache(world.client)
@@ -260,21 +265,17 @@ async def test_a_pause_stops_between_slices_and_an_operator_that_dies_goes_on_wh
     await world.available("wl")
     await world.ready(16)
 
-    async def pause(value: str | None) -> None:
-        patch = {"metadata": {"annotations": {key.ROLLOUT_PAUSED: value}}}
-        await world.client.patch(PodCliqueSet, "wl", patch, world.namespace)
-
     async with slicing(world) as seen:
         await change(world, "wl", "frontend", "p", "d")
         await asyncio.sleep(2)
-        await pause("true")
+        await pause(world, "true")
         await asyncio.sleep(30)
         slices = len(seen.taken)
         found = Counter((await versions(world)).values())
         assert found["two"] == 4 * slices, "what is down comes back, whole"
         await asyncio.sleep(60)
         assert len(seen.taken) == slices
-        await pause(None)
+        await pause(world, None)
         for _ in range(5):
             await asyncio.sleep(1.3)
             await world.restart()
@@ -312,3 +313,24 @@ async def test_replicas_of_a_set_are_updated_one_after_the_other(world: World) -
 
     assert seen.taken == [{"frontend": 1, "prefill": 1, "decode": 1}] * 4
     assert sum(seen.deleted.values()) == 12
+
+
+@pytest.mark.simulated
+async def test_a_part_that_kept_its_revision_does_not_hold_up_the_others(world: World) -> None:
+    """An undo in a pause finds the frontend as it was: it has no update of its own, and nothing to replace."""
+    await world.apply(disaggregated())
+    await world.available("wl")
+    await world.ready(16)
+    before = await uids(world)
+
+    await pause(world, "true")
+    await change(world, "wl", "frontend", "p", "d")
+    await world.scale(PodCliqueScalingGroup, "wl-0-prefill", 5)
+    await asyncio.sleep(10)
+    await take_back(world, "wl", "frontend", "p", "d")
+    await pause(world, None)
+    await updated(world, "wl")
+
+    assert set((await versions(world)).values()) == {""}
+    after = await uids(world)
+    assert {host for host in before if before[host] != after[host]} == set()

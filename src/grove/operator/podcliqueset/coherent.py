@@ -20,7 +20,7 @@ from datetime import datetime
 import msgspec
 
 from grove.api.hashes import wanted_revision
-from grove.api.podclique import PodClique
+from grove.api.podclique import PodClique, PodCliqueUpdateProgress
 from grove.api.podcliqueset import (
     PodCliqueSet,
     PodCliqueSetUpdateProgress,
@@ -28,7 +28,7 @@ from grove.api.podcliqueset import (
     SlicePart,
     UpdateSlice,
 )
-from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupUpdateProgress
 from grove.operator.podcliqueset.status import ObservedSet
 from grove.operator.shared.layout import floor, group_floor, group_names, living, standalone_names, unit_of
 from grove.operator.shared.rollout import has_template, is_open, is_paused, part_budget
@@ -159,13 +159,27 @@ def seen_parts(
     return parts if len(parts) == len(found) else None
 
 
+def _is_about(part: PodClique | PodCliqueScalingGroup, generation: str) -> bool:
+    """Whether the status of a part is about this generation.
+
+    A part that is of this generation already has no update to it: an undo brought back what the part has. It has
+    nothing to replace, and the others do not wait for it.
+    """
+    status, progress = part.status, part.status.update_progress
+    if progress is not None and progress.pod_clique_set_generation_hash == generation:
+        return True
+    is_whole = status.updated_replicas == status.replicas and status.observed_generation == part.metadata.generation
+    is_over = progress is None or progress.update_ended_at is not None
+    return is_over and is_whole and status.current_pod_clique_set_generation_hash == generation
+
+
 def _clique_part(
     pcs: PodCliqueSet, replica: int, name: str, clique: PodClique | None, own: RollingUpdate | None, generation: str
 ) -> SeenPart | None:
-    progress = clique.status.update_progress if clique is not None else None
-    if clique is None or progress is None or progress.pod_clique_set_generation_hash != generation:
+    if clique is None or not _is_about(clique, generation):
         return None
     status, minimum = clique.status, floor(clique.spec)
+    progress = status.update_progress or PodCliqueUpdateProgress()
     selected = progress.ready_pods_selected_to_update
     return SeenPart(
         Part(clique.spec.replicas, minimum, status.replicas - status.updated_replicas),
@@ -185,10 +199,10 @@ def _group_part(
     name: str,
     generation: str,
 ) -> SeenPart | None:
-    progress = group.status.update_progress if group is not None else None
-    if group is None or progress is None or progress.pod_clique_set_generation_hash != generation:
+    if group is None or not _is_about(group, generation):
         return None
     status, minimum = group.status, group_floor(group.spec.replicas, group.spec.min_available)
+    progress = status.update_progress or PodCliqueScalingGroupUpdateProgress()
     return SeenPart(
         Part(group.spec.replicas, minimum, progress.outdated_replicas_count or 0),
         progress.in_flight_replicas_count or 0,
