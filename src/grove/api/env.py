@@ -54,12 +54,12 @@ def with_variables(pod_spec: Json, variables: Sequence[Json]) -> Json:
     """A copy of a pod spec whose containers and init containers all have `variables` first."""
     ours = {variable["name"] for variable in variables}
 
-    def told(container: Json) -> Json:
+    def with_variables(container: Json) -> Json:
         own = [v for v in container.get("env") or () if v.get("name") not in ours]
         return {**container, "env": [*variables, *own]}
 
     changed: dict[str, Any] = {
-        part: [told(container) for container in pod_spec[part]]
+        part: [with_variables(container) for container in pod_spec[part]]
         for part in ("containers", "initContainers")
         if pod_spec.get(part)
     }

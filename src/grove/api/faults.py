@@ -107,10 +107,10 @@ def shown(value: Any) -> str:
 
 def invalid_status(kind: str, group: str, name: str, faults: Sequence[Fault]) -> Json:
     """The Status (422 Invalid) that carries these faults, as the API server itself would word it."""
-    told = faults[:MOST_FAULTS]
-    texts = [str(fault) for fault in told]
-    if len(faults) > len(told):
-        texts.append(f"and {len(faults) - len(told)} more")
+    shown = faults[:MOST_FAULTS]
+    texts = [str(fault) for fault in shown]
+    if len(faults) > len(shown):
+        texts.append(f"and {len(faults) - len(shown)} more")
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     return {
         "status": "Failure",
@@ -121,7 +121,7 @@ def invalid_status(kind: str, group: str, name: str, faults: Sequence[Fault]) ->
             "group": group,
             "kind": kind,
             "name": name,
-            "causes": [{"reason": str(f.type), "message": f.message, "field": f.path} for f in told],
+            "causes": [{"reason": str(f.type), "message": f.message, "field": f.path} for f in shown],
         },
     }
 

@@ -97,7 +97,7 @@ class KoordBackend(Backend):
         found += _compute_domains(pcs)
         for one in constraints_of(pcs):
             if not self.options.layers:
-                message = "no layers are configured for koord-scheduler, so it cannot be told any topology"
+                message = "no layers are configured for koord-scheduler, so it cannot use any topology"
                 found.append(Refusal(one.path, message))
             elif one.owner != "set" and self.options.strict:
                 found.append(Refusal(one.path, "Koordinator knows one topology for a whole gang: constrain the set"))
@@ -168,11 +168,11 @@ class KoordBackend(Backend):
             return GangObjects(ready=False, reason=base.NOT_REPRESENTABLE, message=f"{UNEQUAL}: {unequal}")
         lost, dropped = self._unsupported_constraints(gang)
         if lost:
-            message = f"Koordinator cannot be told this: {', '.join(lost)}"
+            message = f"Koordinator cannot express this: {', '.join(lost)}"
             return GangObjects(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
         objects = pod_groups(gang, self.options.layers)
         if not self.options.group_first and not _core_released(gang, pods):
-            return GangObjects(objects, False, base.PODS_HELD, "told when all core pods have been let go", create=False)
+            return GangObjects(objects, False, base.PODS_HELD, "made when all core pods may be scheduled", create=False)
         if dropped:
             return GangObjects(objects, reason=base.TOLD_IN_PART, message=f"ignored: {', '.join(dropped)}")
         return GangObjects(objects)

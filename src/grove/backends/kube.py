@@ -127,8 +127,8 @@ class KubeBackend(Backend):
         """Whether pods that refer to the gang's one group would wait for others that it has no more."""
         if len(gang.spec.podgroups) >= kube_objects.whole_size(pcs, gang):
             return False  # the cliques are back; the condition will say so
-        told = find_condition(gang.status.conditions, conditions.SCHEDULER_OBJECTS_READY)
-        return self.recorded(gang)[1] == MERGED and told is not None and told.reason == base.SHRUNK
+        objects_ready = find_condition(gang.status.conditions, conditions.SCHEDULER_OBJECTS_READY)
+        return self.recorded(gang)[1] == MERGED and objects_ready is not None and objects_ready.reason == base.SHRUNK
 
     def asks_for_more(self, wanted: Json, live: Json) -> bool:
         return kube_objects.min_count(live) > kube_objects.min_count(wanted)
@@ -146,12 +146,12 @@ class KubeBackend(Backend):
             return self._without_objects(gang)
         if version != self.offered.version:
             if self.options.gang == OFF or not self.offered.version:
-                return GangObjects(ready=False, reason=base.NOT_OFFERED, message=f"told as {version}; {_MISSING}")
-            message = f"told as {version}, the server now has {self.offered.version}: recreate the set for a gang"
+                return GangObjects(ready=False, reason=base.NOT_OFFERED, message=f"made as {version}; {_MISSING}")
+            message = f"made as {version}, the server now has {self.offered.version}: recreate the set for a gang"
             return GangObjects(ready=False, reason=base.NOT_OFFERED, message=message)
         lost, dropped = kube_objects.unsupported_constraints(gang, mapping, self.offered)
         if lost:
-            message = f"kube-scheduler cannot be told this: {', '.join(lost)}"
+            message = f"kube-scheduler cannot express this: {', '.join(lost)}"
             return GangObjects(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
         objects = kube_objects.gang_objects(gang, pcs, mapping, self.offered)
         if dropped:

@@ -89,9 +89,7 @@ class VolcanoBackend(Backend):
             found.append(Refusal("spec", message))
         for one in constraints_of(pcs):
             if not self.tiers:
-                found.append(
-                    Refusal(one.path, "no tiers are configured for volcano, so it cannot be told any topology")
-                )
+                found.append(Refusal(one.path, "no tiers are configured for volcano, so it cannot use any topology"))
             elif one.owner == "group" and one.cliques > 1:
                 message = (
                     "Volcano cannot keep several cliques of a gang in one domain: constrain the set or each clique"
@@ -112,7 +110,7 @@ class VolcanoBackend(Backend):
         if not self.capable:
             return GangObjects(ready=False, reason=base.NOT_INSTALLED, message="Volcano 1.14 or later is not installed")
         if lost := self._unsupported_constraints(gang):
-            message = f"Volcano cannot be told this: {', '.join(lost)}"
+            message = f"Volcano cannot express this: {', '.join(lost)}"
             return GangObjects(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
         objects = (pod_group(gang, QUEUE.queues(pcs)[0], self.tiers),)
         asked = list(gang_constraints(gang))

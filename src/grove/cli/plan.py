@@ -97,7 +97,7 @@ async def plan_answer(
 
     from grove.kube.errors import ApiError
     from grove.plan.copying import controllers_of
-    from grove.plan.standin import stood_in, told
+    from grove.plan.standin import other_schedulers_remark, stood_in
     from grove.plan.whatif import planned
     from grove.plan.world import World
     from grove.scheduler.model.config import SchedulerConfiguration
@@ -121,7 +121,7 @@ async def plan_answer(
             )
         except ApiError as error:
             raise refused(error) from error
-    found = replace(found, blind=copy.blind, note=told(others) if others else "")
+    found = replace(found, blind=copy.blind, note=other_schedulers_remark(others) if others else "")
     states = {gang.answer for gang in found.gangs}
     homeless = any(one.fits is False for one in found.others)
     waits = "waits" in states or any(gang.why for gang in found.gangs)

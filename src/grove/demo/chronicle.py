@@ -126,8 +126,8 @@ class Chronicle:
         nodes = {pod.spec.node_name for pod in pods}
         where = self._common_domain(nodes)
         score = gang.status.placement_score
-        told = f", score {score:.2f}" if score is not None else ""
-        return f"gang {name} is placed whole: {many(len(pods), 'pod')} on {many(len(nodes), 'node')}{where}{told}"
+        score_text = f", score {score:.2f}" if score is not None else ""
+        return f"gang {name} is placed whole: {many(len(pods), 'pod')} on {many(len(nodes), 'node')}{where}{score_text}"
 
     def _common_domain(self, nodes: set[str]) -> str:
         seen = self._world.seen()

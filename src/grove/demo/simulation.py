@@ -18,7 +18,7 @@ from grove.demo.story import Story, StoryFailed
 from grove.demo.summary import Summary, summarize
 from grove.kube.errors import ApiError
 from grove.plan.copying import Copy
-from grove.plan.standin import stood_in, told
+from grove.plan.standin import other_schedulers_remark, stood_in
 from grove.plan.world import World, binding, shaped
 from grove.show.gangs import Verdict
 from grove.show.tree import State, Twig, tree_of
@@ -160,7 +160,7 @@ async def simulate(
         placement = {pod.metadata.name: pod.spec.node_name for pod in seen.pods if pod.is_bound}
         trees = tuple(tree_of(seen, pcs) for pcs in seen.sets)
         notes, summary = tuple(story.chronicle.notes), summarize(world, story.chronicle)
-        remarks = [told(others)] if others else []
+        remarks = [other_schedulers_remark(others)] if others else []
         if left_out := sorted({one["kind"] for one in manifests} & _LEFT_OUT):
             remarks.append(f"not simulated: {', '.join(left_out)}")
         return Outcome(trees, notes, placement, summary, failed, "; ".join(remarks), faults)

@@ -178,7 +178,7 @@ class DialectReconciler:
             return Outcome(None, FALSE, SET_IS_GOING, f"PodCliqueSet {meta.name} has just gone")
         last = Record.of(mapping(mapping(live.get("metadata")).get("annotations"))) or Record()
         wanted = merged_set(live, translation.manifest, last, record)
-        faults = [translation.told(one) for one in _fixed(wanted, live)]
+        faults = [translation.in_source_words(one) for one in _fixed(wanted, live)]
         if faults and source.metadata.annotations.get(dynamo.RECREATE) == "true":
             await self._delete(pcs)
             self._events.normal(source, "PodCliqueSetRecreated", f"made anew for a change of {faults[0].path}")
@@ -196,18 +196,18 @@ class DialectReconciler:
         """Tells changed replicas to what there is: a template is heard only when a PodClique or group is made."""
         scaling, errors = list[Scaling](), list[KubeError]()
         for one in record.scaling:
-            told = set(one.told)
+            scaled_uids = set(one.told)
             for part in self._parts(pcs, one):
-                if part.metadata.uid in told:
+                if part.metadata.uid in scaled_uids:
                     continue  # a later change of the scale counts from now on
                 try:
                     if part.spec.replicas != one.replicas:  # type: ignore[attr-defined]
                         patch = {"spec": {"replicas": one.replicas}}
                         await self._client.patch(type(part), part.metadata.name, patch, part.metadata.namespace)
-                    told.add(part.metadata.uid)
+                    scaled_uids.add(part.metadata.uid)
                 except KubeError as error:
                     errors.append(error)
-            scaling.append(one._replace(told=tuple(sorted(told))))
+            scaling.append(one._replace(told=tuple(sorted(scaled_uids))))
         if not errors and is_taken_up(pcs):
             scaling = []  # until then the operator may make parts from the old template; the next look scales those
         if scaling != record.scaling:
@@ -279,10 +279,10 @@ class DialectReconciler:
     async def _tell(self, source: Source, outcome: Outcome) -> Result:
         now, before = self._clock.now(), source.status
         generation = source.metadata.generation
-        told = with_condition(
+        conditions = with_condition(
             before.conditions, TRANSLATED, outcome.status, outcome.reason, outcome.message, now, generation
         )
-        status: Any = structs.replace(before, observed_generation=generation, conditions=told)
+        status: Any = structs.replace(before, observed_generation=generation, conditions=conditions)
         if outcome.pcs is not None:
             pcs = self._cache.get(PodCliqueSet, outcome.pcs.key) or outcome.pcs
             cliques, gangs = self._sorted(PodClique, pcs), self._sorted(PodGang, pcs)
@@ -329,5 +329,5 @@ def _listed(faults: Sequence[Fault]) -> str:
 def _refusal(translation: Translation, error: Invalid) -> str:
     """What the API server said of the set, with the paths of the object."""
     causes = error.details.get("causes") or ()
-    told = [f"{translation.spelled(one.get('field', ''))}: {one.get('message', '')}" for one in causes]
-    return "; ".join(told) or str(error)
+    causes_text = [f"{translation.spelled(one.get('field', ''))}: {one.get('message', '')}" for one in causes]
+    return "; ".join(causes_text) or str(error)

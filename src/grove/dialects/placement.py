@@ -77,9 +77,9 @@ class Placement:
         return {name: part for name, part in parts.items() if part}
 
     @classmethod
-    def of(cls, told: Json) -> Placement:
-        effects = {name: Effect(text(one[0]), mapping(one[1])) for name, one in mapping(told.get("effects")).items()}
-        return cls(mapping(told.get("constraint")), effects)
+    def of(cls, record: Json) -> Placement:
+        effects = {name: Effect(text(one[0]), mapping(one[1])) for name, one in mapping(record.get("effects")).items()}
+        return cls(mapping(record.get("constraint")), effects)
 
 
 NOWHERE = Placement()

@@ -57,8 +57,8 @@ class Record:
             return None
 
     def __str__(self) -> str:
-        told = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name)}
-        return msgspec.json.encode(told, order="sorted").decode()
+        fields = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name)}
+        return msgspec.json.encode(fields, order="sorted").decode()
 
 
 def with_record(manifest: Json, record: Record) -> Json:
@@ -79,8 +79,8 @@ def merged_set(live: Json, manifest: Json, last: Record, now: Record) -> Json:
     """The live set with the translation in it."""
     metadata = mapping(live.get("metadata"))
     labels = merged(mapping(metadata.get("labels")), manifest["metadata"]["labels"], last.labels)
-    told = mapping(metadata.get("annotations"))
-    annotations = merged(told, manifest["metadata"]["annotations"], last.annotations) | {TRANSLATION: str(now)}
+    stored = mapping(metadata.get("annotations"))
+    annotations = merged(stored, manifest["metadata"]["annotations"], last.annotations) | {TRANSLATION: str(now)}
     spec = merged(mapping(live.get("spec")), manifest["spec"], last.spec)
     return {**live, "metadata": {**metadata, "labels": labels, "annotations": annotations}, "spec": spec}
 

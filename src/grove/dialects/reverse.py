@@ -35,8 +35,8 @@ def to_dialect(pcs: Json, group: str) -> Reversed:
 
 def _manifest(pcs: Json, resource: Resource, spec: Json) -> Json:
     metadata = mapping(pcs.get("metadata"))
-    told = mapping(metadata.get("annotations"))
-    found: Json = {"name": text(told.get(TRANSLATED_NAME)) or text(metadata.get("name"))}
+    annotations = mapping(metadata.get("annotations"))
+    found: Json = {"name": text(annotations.get(TRANSLATED_NAME)) or text(metadata.get("name"))}
     if namespace := text(metadata.get("namespace")):
         found["namespace"] = namespace
     for part in ("labels", "annotations"):

@@ -56,11 +56,11 @@ def _of_gangs(type_: str, gangs: Sequence[PodGang]) -> tuple[str, str, str]:
     missing = [gang for gang in gangs if not is_true(gang.status.conditions, type_)]
     if gangs and not missing:
         return TRUE, f"AllGangs{type_}", f"{len(gangs)} of {many(len(gangs), 'gang')}"
-    told = find_condition(missing[0].status.conditions, type_) if missing else None
+    condition = find_condition(missing[0].status.conditions, type_) if missing else None
     count = f"{len(gangs) - len(missing)} of {many(len(gangs), 'gang')}"
-    if told is None:
+    if condition is None:
         return FALSE, f"GangsNot{type_}", count
-    return FALSE, told.reason or f"GangsNot{type_}", f"{count}; {missing[0].metadata.name}: {told.message}"
+    return FALSE, condition.reason or f"GangsNot{type_}", f"{count}; {missing[0].metadata.name}: {condition.message}"
 
 
 # grove.dynamo.ai
@@ -76,7 +76,7 @@ def gang_set_status(
     phases = [gang.status.phase or PENDING for gang in gangs]
     waiting = waiting_gang(gangs)
     breached = next((find_condition(one.status.conditions, conditions.MIN_AVAILABLE_BREACHED) for one in cliques), None)
-    told: dict[str, Any] = {"reason": waiting.reason, "message": waiting.message} if waiting is not None else {}
+    cause: dict[str, Any] = {"reason": waiting.reason, "message": waiting.message} if waiting is not None else {}
     return PodGangSetStatus(
         observed_generation=before.observed_generation,
         pod_clique_set_name=pcs.metadata.name,
@@ -94,7 +94,7 @@ def gang_set_status(
             for gang in gangs
         ),
         conditions=mirrored_conditions(before.conditions, pcs, gangs, now, *([breached] if breached else [])),
-        **told,
+        **cause,
     )
 
 

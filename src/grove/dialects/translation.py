@@ -50,7 +50,7 @@ class Translation:
         ours, theirs = max(known, key=lambda pair: len(pair[0]), default=("", ""))
         return theirs + path[len(ours) :] if ours else path
 
-    def told(self, fault: Fault) -> Fault:
+    def in_source_words(self, fault: Fault) -> Fault:
         """A fault of the set as one of the object."""
         return replace(fault, path=self.spelled(fault.path))
 

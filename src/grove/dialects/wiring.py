@@ -121,8 +121,8 @@ class Dialects:
         """Objects whose set's name was taken: it may be free now."""
         for kind in _KINDS.values():
             for source in self._sources.list(kind, namespace):
-                told = find_condition(source.status.conditions, TRANSLATED)
-                if told is not None and told.reason == NAME_CONFLICT:
+                translated = find_condition(source.status.conditions, TRANSLATED)
+                if translated is not None and translated.reason == NAME_CONFLICT:
                     self._sets.add(SourceKey(kind, source.key))
 
     def _wake_rules(self, near: Object) -> None:

@@ -84,7 +84,7 @@ class _Siblings:
 
     owner: _Subject
     began: float
-    told: int = 0
+    reported: int = 0
     unwritten: int = 0
     last: str = ""
 
@@ -140,8 +140,8 @@ class Recorder:
             subject = _Subject(owner.api_version, owner.kind, about.metadata.namespace, owner.name, owner.uid)
             found = self._siblings[key] = _Siblings(subject, loop.time())
             _trim(self._siblings, REMEMBERED)
-        found.told += 1
-        if found.told <= SIBLINGS:
+        found.reported += 1
+        if found.reported <= SIBLINGS:
             return False
         if not found.unwritten:
             loop.call_later(SUM_S, self._sum_up, key)

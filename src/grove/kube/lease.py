@@ -108,11 +108,11 @@ class Leadership:
 
     async def _acquire(self, watch: Informer[Lease]) -> None:
         """Returns when the lease is ours."""
-        told = None
+        logged = None
         while not await self._try():
             holder = self._seen.spec.holder_identity if self._seen is not None else None
-            if holder and holder != told:
-                told = holder
+            if holder and holder != logged:
+                logged = holder
                 self._log.info("standing by", leader=holder)
             wait = self._expires_in()
             if watch.error is not None or wait <= 0:

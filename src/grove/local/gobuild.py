@@ -235,10 +235,10 @@ def _kubernetes_module(go: Path, work: Path, version: str) -> tuple[Path, str]:
     module = work / "kubernetes"
     module.mkdir()
     (module / "go.mod").write_text("module grove.local/kube\n")  # so that no go.mod further up is taken for ours
-    told = json.loads(_run([str(go), "mod", "download", "-json", f"k8s.io/kubernetes@v{version}"], cwd=module))
-    (module / "go.mod").write_text(generated_go_mod(Path(told["GoMod"]).read_text(), version))
+    downloaded = json.loads(_run([str(go), "mod", "download", "-json", f"k8s.io/kubernetes@v{version}"], cwd=module))
+    (module / "go.mod").write_text(generated_go_mod(Path(downloaded["GoMod"]).read_text(), version))
     # Its go.sum is covered by the checksum of the module itself, and spares hundreds of look-ups.
-    sums = Path(told["Dir"]) / "go.sum"
+    sums = Path(downloaded["Dir"]) / "go.sum"
     if sums.exists():
         (module / "go.sum").write_bytes(sums.read_bytes())
     return module, version_flags(version)

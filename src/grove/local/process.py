@@ -138,6 +138,6 @@ def _look_at(pid: int) -> tuple[str | None, bool]:
         state, threads, started = fields[0], int(fields[17]), fields[19]
         # The first thread can be a zombie while others still run and hold the port.
         return f"{boot}/{started}", state in "ZX" and threads <= 1
-    told = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    state, _, started = told.stdout.strip().partition(" ")
+    listed = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    state, _, started = listed.stdout.strip().partition(" ")
     return (started.strip(), state.startswith("Z")) if state else (None, True)

@@ -122,8 +122,8 @@ class Readings:
     def _of(self, pods: list[PodNumbers], metric: str, now: float) -> Value | None:
         meaning = engines.find_meaning(metric)
         if metric == engines.GPU_UTILIZATION:
-            told = [(one.gpu, one.gpu_read_at) for one in pods if one.gpu and one.gpu_read_at >= now - self.stale_s]
-            return _mean(told)
+            readings = [(one.gpu, one.gpu_read_at) for one in pods if one.gpu and one.gpu_read_at >= now - self.stale_s]
+            return _mean(readings)
         fresh = [one.history for one in pods if one.history.read_at >= now - self.stale_s]
         if meaning is not None and meaning.kind is Kind.LATENCY:
             return _latency(fresh, meaning.name, engines.quantile_of(metric))
@@ -145,28 +145,28 @@ def owners_of(namespace: str, labels: Mapping[str, str]) -> list[Subject]:
     return [Subject(namespace, kind, name) for kind, name in named if name]
 
 
-Told = tuple[Gauge, float]
+Reading = tuple[Gauge, float]
 
 
-def _lowest_rank(told: Iterable[Told]) -> list[Told]:
-    told = list(told)
-    lowest = min((gauge.rank for gauge, _ in told), default=0)
-    return [one for one in told if one[0].rank == lowest]
+def _lowest_rank(readings: Iterable[Reading]) -> list[Reading]:
+    readings = list(readings)
+    lowest = min((gauge.rank for gauge, _ in readings), default=0)
+    return [one for one in readings if one[0].rank == lowest]
 
 
-def _sum(told: list[Told]) -> Value | None:
-    return Value(sum(gauge.value for gauge, _ in told), min(at for _, at in told)) if told else None
+def _sum(readings: list[Reading]) -> Value | None:
+    return Value(sum(gauge.value for gauge, _ in readings), min(at for _, at in readings)) if readings else None
 
 
-def _mean(told: list[Told]) -> Value | None:
-    total = _sum(told)
-    return Value(total.number / len(told), total.read_at) if total is not None else None
+def _mean(readings: list[Reading]) -> Value | None:
+    total = _sum(readings)
+    return Value(total.number / len(readings), total.read_at) if total is not None else None
 
 
 def _latency(fresh: list[History], name: str, q: float) -> Value | None:
-    told = [(*one.growths[name], one) for one in fresh if name in one.growths]
-    lowest = min((rank for rank, _, _ in told), default=0)
-    chosen = [(growth, one) for rank, growth, one in told if rank == lowest and growth.steps]
+    ranked = [(*one.growths[name], one) for one in fresh if name in one.growths]
+    lowest = min((rank for rank, _, _ in ranked), default=0)
+    chosen = [(growth, one) for rank, growth, one in ranked if rank == lowest and growth.steps]
     whole = summed((growth.bounds, growth.total) for growth, _ in chosen)
     if whole is None:
         return None

@@ -30,7 +30,7 @@ def stood_in(manifest: Json) -> tuple[Json, tuple[str, ...]]:
     return changed, tuple(sorted(others))
 
 
-def told(others: tuple[str, ...]) -> str:
+def other_schedulers_remark(others: tuple[str, ...]) -> str:
     return f"played by {GROVE_SCHEDULER} in place of {', '.join(others)}, which may decide differently"
 
 

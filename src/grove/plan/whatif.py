@@ -235,9 +235,9 @@ def _gang_plan(
 def _above_minimum(rest: Sequence[Pod]) -> str:
     """Why pods of a gang that is placed find no node: what the scheduler wrote on them."""
     said = [find_condition(pod.status.conditions, POD_SCHEDULED) for pod in rest]
-    told = next((one.message for one in said if one is not None and one.message), "")
+    reason = next((one.message for one in said if one is not None and one.message), "")
     return f"{many(len(rest), 'pod')} above its minimum {'has' if len(rest) == 1 else 'have'} no place" + (
-        f": {told}" if told else ""
+        f": {reason}" if reason else ""
     )
 
 

@@ -94,5 +94,5 @@ def _say(line: str) -> None:
 def _stop_when_told() -> None:
     """A thread of its own: a handler would not run before a read that began just after the signal came to its end."""
     signal.sigwait({signal.SIGTERM})
-    print("grove startup: told to stop before all parents were there", file=sys.stderr, flush=True)
+    print("grove startup: asked to stop before all parents were there", file=sys.stderr, flush=True)
     os._exit(1)

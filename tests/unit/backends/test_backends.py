@@ -204,7 +204,7 @@ def test_admission_knows_the_other_name_and_leaves_topology_to_the_backend() -> 
     rack = {"topologyName": "cluster", "pack": {"required": "rack"}}
     bound = Known(topologies={"cluster": review_binding()}, queues={"default": {"status": {"state": "Open"}}})
     assert faults(refused, pcs("d", clique("a"), scheduler="volcano", topologyConstraint=rack), lookups=bound) == [
-        "spec.template.topologyConstraint: Forbidden: no tiers are configured for volcano, so it cannot be told any "
+        "spec.template.topologyConstraint: Forbidden: no tiers are configured for volcano, so it cannot use any "
         "topology"
     ]
     wanted = pcs("d", clique("a"), metadata={"annotations": {"scheduling.koordinator.sh/gang-timeout": "soon"}})

@@ -62,12 +62,12 @@ def wants_new_set(obj: Json) -> bool:
     return mapping(mapping(obj.get("metadata")).get("annotations")).get(dynamo.RECREATE) == "true"
 
 
-def told(translation: Translation, faults: Iterable[Fault]) -> Iterator[Fault]:
+def in_source_words(translation: Translation, faults: Iterable[Fault]) -> Iterator[Fault]:
     """Faults of the set in the object's words, without what was said already of a field, or of names used twice."""
     known = {fault.path for fault in translation.faults}
     repeated = any(fault.type is FaultType.DUPLICATE for fault in translation.faults)
     yield from translation.faults
-    for fault in map(translation.told, faults):
+    for fault in map(translation.in_source_words, faults):
         if fault.path not in known and not (repeated and fault.type is FaultType.DUPLICATE):
             yield fault
 

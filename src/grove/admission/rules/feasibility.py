@@ -112,11 +112,11 @@ def _too_large_for_a_node(clique: CliqueView, need: Amounts, summary: NodeSummar
     if not over:
         yield f"{where}: no node has all that a pod asks for together ({_told(need, need)}); it cannot be placed now"
         return
-    told = ", ".join(
+    amounts = ", ".join(
         f"{format_amount(name, need[name])} {name} (largest node: {format_amount(name, summary.largest(name))})"
         for name in over
     )
-    yield f"{where}: a pod asks for more than any node has: {told}; it cannot be placed now"
+    yield f"{where}: a pod asks for more than any node has: {amounts}; it cannot be placed now"
 
 
 def _domain_warnings(
@@ -132,13 +132,13 @@ def _domain_warnings(
         key = level_keys.get(constraint.hard, "")
         if constraint.hard and summary.has_level(key) and not summary.fits_a_domain(key, need):
             over = {name: value for name, value in need.items() if value > summary.largest_in_domain(key, name)}
-            told = ", ".join(
+            amounts = ", ".join(
                 f"{format_amount(name, value)} {name} "
                 f"(largest: {format_amount(name, summary.largest_in_domain(key, name))})"
                 for name, value in (over or need).items()
             )
             where = f'{constraint.path}: no "{constraint.hard}" is large enough for {owner}'
-            yield f"{where}, which needs {told}; it cannot be placed now"
+            yield f"{where}, which needs {amounts}; it cannot be placed now"
 
 
 def _gangs(new: SetView, needs: Mapping[str, Amounts]) -> Iterator[tuple[str, Constraint, Amounts]]:

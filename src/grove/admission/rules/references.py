@@ -128,8 +128,8 @@ def _reservation_warnings(new: SetView, found: list[Json] | None) -> Iterator[st
     pods = [_first_pod(new, clique) for clique in new.cliques]
     for clique, pod in zip(new.cliques, pods, strict=True):
         if not any(_may_own(owner, pod) for one in meant for owner in one.spec.owners):
-            told = ", ".join(sorted(one.metadata.name for one in meant)[:3])
-            yield f"{path}: the owners of {told} match no pod of clique {clique.name}: they cannot use it"
+            names = ", ".join(sorted(one.metadata.name for one in meant)[:3])
+            yield f"{path}: the owners of {names} match no pod of clique {clique.name}: they cannot use it"
 
 
 def _first_pod(new: SetView, clique: CliqueView) -> Pod:

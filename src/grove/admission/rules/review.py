@@ -243,7 +243,7 @@ class Admission:
         of_set = published_check("podcliquesets.grove.io").faults(behind.new.raw) or list(
             self._set_faults(behind.new, behind.old, behind.namespace, lookups)
         )
-        return list(dialects.told(behind.translation, of_set))
+        return list(dialects.in_source_words(behind.translation, of_set))
 
     def _authorize(self, request: Request, lookups: Known) -> Answer:
         if self.authorizer is None:

@@ -38,8 +38,8 @@ def startup_faults(new: SetView) -> Iterator[Fault]:
         clique.name: [p for p in clique.starts_after if p in known and p != clique.name] for clique in new.cliques
     }
     for circle in circles(parents):
-        told = ", ".join(f"{child} starts after {parent}" for child, parent in pairwise(circle))
-        yield invalid(f"{TEMPLATE}.cliques", circle[:-1], f"cliques wait for each other and none can start: {told}")
+        order = ", ".join(f"{child} starts after {parent}" for child, parent in pairwise(circle))
+        yield invalid(f"{TEMPLATE}.cliques", circle[:-1], f"cliques wait for each other and none can start: {order}")
 
 
 def circles(parents: Mapping[str, Sequence[str]]) -> list[list[str]]:
@@ -48,7 +48,7 @@ def circles(parents: Mapping[str, Sequence[str]]) -> list[list[str]]:
     Linear in edges, and no recursion: users write the graph.
     """
     found: list[list[str]] = []
-    told: set[str] = set()
+    reported: set[str] = set()
     finished: set[str] = set()
     for root in parents:
         if root in finished:
@@ -60,9 +60,9 @@ def circles(parents: Mapping[str, Sequence[str]]) -> list[list[str]]:
             for parent in rest:
                 if parent in trail:
                     circle = list(trail)[trail[parent] :]
-                    if told.isdisjoint(circle):
+                    if reported.isdisjoint(circle):
                         found.append([*circle, parent])
-                        told.update(circle)
+                        reported.update(circle)
                 elif parent not in finished:
                     trail[parent] = len(trail)
                     pending.append((parent, iter(parents.get(parent, ()))))

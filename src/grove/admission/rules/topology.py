@@ -179,8 +179,8 @@ def deprecation_warnings(new: SetView) -> Iterator[str]:
 
 
 def _told(one: Constraint) -> dict[str, str]:
-    told = {"topologyName": one.topology_name, "required": one.hard, "preferred": one.preferred}
-    return {key: value for key, value in told.items() if value}
+    fields = {"topologyName": one.topology_name, "required": one.hard, "preferred": one.preferred}
+    return {key: value for key, value in fields.items() if value}
 
 
 def binding_faults(binding: Json, backends: Backends) -> Iterator[Fault]:

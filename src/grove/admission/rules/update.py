@@ -138,8 +138,8 @@ def _what_changed(old: Constraint | None, new: Constraint | None) -> str:
         "pack.required": (old.required, new.required),
         "pack.preferred": (old.preferred, new.preferred),
     }
-    told = ", ".join(f'{name} "{was}" to "{now}"' for name, (was, now) in fields.items() if was != now)
-    return f"a topology constraint of an existing workload cannot change ({told or 'pack'})"
+    changes = ", ".join(f'{name} "{was}" to "{now}"' for name, (was, now) in fields.items() if was != now)
+    return f"a topology constraint of an existing workload cannot change ({changes or 'pack'})"
 
 
 def _paired(new: Sequence[Named], old: Sequence[Named]) -> Iterator[tuple[Named, Named]]:

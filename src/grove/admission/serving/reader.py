@@ -62,10 +62,10 @@ class ClusterReader:
         who = {"user": user.get("username", ""), "groups": user.get("groups") or [], "uid": user.get("uid", "")}
         spec = {**who, "extra": user.get("extra") or {}, "resourceAttributes": asked}
         review = SUBJECT_ACCESS_REVIEW.manifest({}, spec=spec)
-        told = await self._answer(lambda: self._client.create(SUBJECT_ACCESS_REVIEW, review))
-        if told is None:
+        answer = await self._answer(lambda: self._client.create(SUBJECT_ACCESS_REVIEW, review))
+        if answer is None:
             return NotFound("the API server does not serve SubjectAccessReviews")
-        return told if isinstance(told, Exception) else told["status"].get("allowed") is True
+        return answer if isinstance(answer, Exception) else answer["status"].get("allowed") is True
 
     async def _is_listed(self, api: str, name: str) -> bool | Exception | None:
         for version, kind in METRICS_APIS[api]:

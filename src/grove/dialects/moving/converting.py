@@ -80,8 +80,8 @@ def _gang_set(obj: Json, rules: Sequence[Json]) -> Document:
     near = [one for one in rules if text(mapping(one.get("metadata")).get("namespace")) == namespace]
     placement = placed(near, labels, namespace, {}, pack=False)
     found = _translated(obj, dynamo.to_set(obj, placement))
-    told = tuple(f"PodClique {name} became pod affinity of this set" for name in placement.effects)
-    return found._replace(chosen=(*told, *found.chosen))
+    remarks = tuple(f"PodClique {name} became pod affinity of this set" for name in placement.effects)
+    return found._replace(chosen=(*remarks, *found.chosen))
 
 
 def _translated(obj: Json, translation: Translation) -> Document:

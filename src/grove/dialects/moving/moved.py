@@ -44,8 +44,8 @@ def moved_set(
         "apiVersion": resource.api_version, "kind": resource.kind, "metadata": made,
         "spec": {"replicas": replicas, **(spec or {}), "template": whole},
     }  # fmt: skip
-    told = [f"the name is cut to {short}, so that pods' names stay within 63 characters"] if short != name else []
-    return manifest, told
+    remarks = [f"the name is cut to {short}, so that pods' names stay within 63 characters"] if short != name else []
+    return manifest, remarks
 
 
 def clique(name: str, template: Json, replicas: int, min_available: int, after: Sequence[str] = ()) -> Json:

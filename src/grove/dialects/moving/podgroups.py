@@ -77,9 +77,9 @@ def _annotations(gang: Gang) -> Json:
 
 
 def _minimum(gang: Gang) -> int | None:
-    told = text(_annotations(gang).get(_MINIMUM))
+    minimum = text(_annotations(gang).get(_MINIMUM))
     spec = mapping((gang.pod_group or {}).get("spec"))
-    return integer(spec.get("minMember")) or natural(told)
+    return integer(spec.get("minMember")) or natural(minimum)
 
 
 def _timeout(gang: Gang) -> str:
@@ -108,7 +108,7 @@ def _lost(gang: Gang) -> Iterator[str]:
     known = ("replicas", "selector", "template")
     for one in gang.workloads:
         yield from (
-            f"{_told(one)} {told}" for told in has_no_counterpart(mapping(one.get("spec")), "spec", known, _WHY)
+            f"{_told(one)} {problem}" for problem in has_no_counterpart(mapping(one.get("spec")), "spec", known, _WHY)
         )
     spec = mapping((gang.pod_group or {}).get("spec"))
     yield from has_no_counterpart(spec, f"PodGroup {gang.name} spec", ("minMember", "scheduleTimeoutSeconds"), {})
