@@ -222,7 +222,8 @@ class Lives(RuleBasedStateMachine):
             await self.client.delete(PodDisruptionBudget, "guard", NAMESPACE)
         await self._make_volume()
         await asyncio.sleep(120)
-        view, books = self.scheduler.view, self.scheduler._committer._under_way
+        view = self.scheduler.view
+        books = [unit.name for unit in view.units if unit.attempts]
         for one in view.units.gangs.values():
             if one.phase in ENGAGED or one.life.attempts:
                 self.world.broken.append(f"{one.name} is {one.phase.value} at the end")

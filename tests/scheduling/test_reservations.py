@@ -600,3 +600,19 @@ async def test_an_allocatable_that_is_no_quantity_is_told_and_holds_nothing(clus
         assert event.message == f"allocatable.{GPU}: 'lots' is not a quantity"
         await bench.apply(gang("runs", group("w", 1)))
         await bench.expect({"runs/w": 1})
+
+
+@pytest.mark.simulated
+async def test_no_record_remains_of_reservations_that_were_placed_or_deleted(cluster: Any, reservations: None) -> None:
+    """Both are refused first, so that a reason is remembered for each."""
+    async with scheduling(cluster) as bench:
+        for name in ("placed", "deleted"):
+            body = reservation(own(bench, name), gpus=1 if name == "placed" else 2, **copy.deepcopy(OURS))
+            await cluster.client.create(Reservation, body)
+        await cluster.settle(60)
+        assert len([unit for unit in bench.scheduler.view.units if unit.explained is not None]) == 2
+        await bench.add_nodes(1)
+        await cluster.client.delete(Reservation, own(bench, "deleted"))
+        await cluster.settle(3600)
+        assert (await cluster.client.get(Reservation, own(bench, "placed"))).status.phase == "Available"
+        assert [unit.name for unit in bench.scheduler.view.units] == []

@@ -10,6 +10,7 @@ from tests.support.scheduler.toys import Quota
 
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import allowed_mask
+from grove.scheduler.loop.unit import Units
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.policy import waiting_queue as module
 from grove.scheduler.policy.waiting_queue import Backoff, Order, Relief, Stage, WaitingQueue
@@ -48,14 +49,14 @@ def names(queue: WaitingQueue, now: float) -> list[str]:
     ],
 )
 def test_order(units: list[Order], want: list[str]) -> None:
-    queue = WaitingQueue()
+    queue = WaitingQueue(Units(), Backoff())
     for unit in units:
         queue.offer(unit.name, unit, 0.0)
     assert names(queue, 0.0) == want
 
 
 def test_a_parked_unit_waits_for_help_and_not_for_time() -> None:
-    queue = WaitingQueue(Backoff(1.0, 8.0))
+    queue = WaitingQueue(Units(), Backoff(1.0, 8.0))
     queue.offer("a", order("a"), 0.0)
     queue.park("a", 0.0)
     assert names(queue, 1000.0) == []
@@ -65,7 +66,7 @@ def test_a_parked_unit_waits_for_help_and_not_for_time() -> None:
 
 
 def test_help_that_cannot_help_wakes_nobody() -> None:
-    queue = WaitingQueue()
+    queue = WaitingQueue(Units(), Backoff())
     queue.offer("a", order("a"), 0.0)
     queue.park("a", 0.0)
     assert queue.wake(lambda _: False) == 0
@@ -73,7 +74,7 @@ def test_help_that_cannot_help_wakes_nobody() -> None:
 
 
 def test_back_off_doubles_up_to_its_most_and_ends_with_a_change_of_the_unit() -> None:
-    queue = WaitingQueue(Backoff(1.0, 4.0))
+    queue = WaitingQueue(Units(), Backoff(1.0, 4.0))
     queue.offer("a", order("a"), 0.0)
     waits = []
     for _ in range(4):
@@ -86,7 +87,7 @@ def test_back_off_doubles_up_to_its_most_and_ends_with_a_change_of_the_unit() ->
 
 
 def test_nobody_overtakes_because_of_a_back_off() -> None:
-    queue = WaitingQueue(Backoff(5.0, 5.0))
+    queue = WaitingQueue(Units(), Backoff(5.0, 5.0))
     queue.offer("first", order("first", created=1), 0.0)
     queue.park("first", 0.0)
     queue.wake(lambda _: True)
@@ -96,7 +97,7 @@ def test_nobody_overtakes_because_of_a_back_off() -> None:
 
 
 def test_trouble_on_the_way_is_waited_out() -> None:
-    queue = WaitingQueue(Backoff(5.0, 5.0))
+    queue = WaitingQueue(Units(), Backoff(5.0, 5.0))
     queue.offer("a", order("a"), 0.0)
     queue.retry("a", 0.0)
     queue.offer("b", order("b"), 1.0)
@@ -105,7 +106,7 @@ def test_trouble_on_the_way_is_waited_out() -> None:
 
 
 def test_a_unit_keeps_the_time_it_first_became_ready() -> None:
-    queue = WaitingQueue()
+    queue = WaitingQueue(Units(), Backoff())
     queue.offer("a", order("a"), 3.0)
     queue.offer("a", order("a"), 9.0, fresh=True)
     waiting = queue.get("a")
@@ -123,13 +124,13 @@ def test_a_unit_keeps_the_time_it_first_became_ready() -> None:
     ],
 )
 def test_who_stands_back_for_whom(waiting: Order, want: bool) -> None:
-    queue = WaitingQueue()
+    queue = WaitingQueue(Units(), Backoff())
     queue.offer(waiting.name, waiting, 0.0)
     assert queue.has_minimum_before(order("me", stage=Stage.SURPLUS)) is want
 
 
 def test_standing_back_has_an_end() -> None:
-    queue = WaitingQueue()
+    queue = WaitingQueue(Units(), Backoff())
     queue.offer("a", order("a", stage=Stage.SURPLUS), 0.0)
     queue.defer("a", 0.0, 2.0)
     assert names(queue, 1.0) == []
@@ -143,7 +144,7 @@ def test_standing_back_has_an_end() -> None:
 
 def test_who_stands_back_follows_units_that_moved_in_the_order() -> None:
     """What is counted of ranks and stages is what the units have now, whoever moved them."""
-    queue = WaitingQueue()
+    queue = WaitingQueue(Units(), Backoff())
     queue.offer("base", order("base", priority=5), 0.0)
     surplus = order("more", priority=5, stage=Stage.SURPLUS)
     assert queue.has_minimum_before(surplus)
@@ -160,7 +161,7 @@ def test_what_many_wait_for_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         module, "allowed_mask", lambda snapshot, shape: looked.append(shape) or allowed_mask(snapshot, shape)
     )
-    snapshot, queue = snap([node("n0", 4), node("n1", 8)]), WaitingQueue()
+    snapshot, queue = snap([node("n0", 4), node("n1", 8)]), WaitingQueue(Units(), Backoff())
     relief = Relief(snapshot, queue, patience_s=0)
     for number in range(50):
         small, large = f"small-{number}", f"large-{number}"
@@ -188,7 +189,7 @@ class Ageing(Quota):
 
 def test_who_may_call_back_is_looked_for_after_changes_and_at_exact_moments() -> None:
     policy = Ageing({})
-    snapshot, queue = snap([node("n0", 4)]), WaitingQueue()
+    snapshot, queue = snap([node("n0", 4)]), WaitingQueue(Units(), Backoff())
     snapshot.use(snapshot.seams.joined(policies=[policy]))
     relief = Relief(snapshot, queue, patience_s=0)
     assert relief.next_look_s(1.0) is None
@@ -213,7 +214,7 @@ def test_who_may_call_back_is_looked_for_after_changes_and_at_exact_moments() ->
 
 
 def line_of_three() -> WaitingQueue:
-    queue = WaitingQueue()
+    queue = WaitingQueue(Units(), Backoff())
     for name in ("a", "b", "c"):
         queue.offer(name, order(name), 0.0)
         queue.park(name, 0.0, "ask")

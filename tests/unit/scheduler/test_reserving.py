@@ -21,7 +21,7 @@ from grove.scheduler.loop.unit import Units
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.policy.hold_ledger import Ledger
-from grove.scheduler.policy.waiting_queue import WaitingQueue
+from grove.scheduler.policy.waiting_queue import Backoff, WaitingQueue
 from grove.scheduler.reserve.reservation_status import ReservationRef, reservation_of
 from grove.scheduler.solve.place import place
 from grove.scheduler.sources.reservation_writer import ReservationWriter
@@ -72,13 +72,14 @@ async def after_turns(server: Server, view: View, turns: int, room_comes: int = 
     """Takes turns of a cluster in which something changes in each; how many requests that took."""
     status = ReservationWriter(server, server, None, SYSTEM)  # type: ignore[arg-type]
     writing = asyncio.get_running_loop().create_task(status.run())
-    reserving = PendingReservations(view, WaitingQueue(), status, SYSTEM, say=sentence)  # type: ignore[arg-type]
+    queue = WaitingQueue(view.units, Backoff())
+    reserving = PendingReservations(view, queue, status, SYSTEM, say=sentence)  # type: ignore[arg-type]
     for turn in range(turns):
         view.snapshot.add_pod(PodFacts(f"u{turn}", "ns", f"p{turn}", Shape(), node="n1"))
         if turn == room_comes:
             view.snapshot.add_node(node("n2", 4))
         reserving.turn()
-        for unit in list(view.units.reservations.values()):
+        for unit in [one.reservation for one in view.units if one.reservation is not None]:
             answer = place(view.snapshot, unit.tree)
             if isinstance(answer, Placement):
                 reserving.commit(unit, answer)

@@ -217,19 +217,23 @@ class Committer:
         self._view, self._binder, self._evictions = view, binder, evictions
         self._reporter, self._clock = reporter, clock
         self._spawn, self._ended = spawn, ended
-        self._under_way: dict[str, list[BindAttempt]] = {}
-        """Attempts by the uid of their gang."""
-        self._half_bound: dict[str, GangState] = {}
+        self._half_bound: set[str] = set()
+        """Names of gangs that may have a deadline."""
+
+    def _attempts(self, gang: GangState) -> list[BindAttempt]:
+        """Attempts of the gang that are on their way: not those of another one of its name."""
+        unit = self._view.units.find(gang.name)
+        return [attempt for attempt in unit.attempts if attempt.gang is gang] if unit is not None else []
 
     def floor_of(self, gang: GangState | None) -> BindAttempt | None:
         """The attempt for a gang's minimum that is on its way, if there is one."""
-        mine = self._under_way.get(gang.uid, ()) if gang is not None else ()
+        mine = self._attempts(gang) if gang is not None else ()
         return next((attempt for attempt in mine if attempt.is_floor), None)
 
     def launch(self, attempt: BindAttempt) -> None:
         """Starts binding; the pods are reserved already."""
         attempt.gang.tell(AttemptBegan(attempt.is_floor))
-        self._under_way.setdefault(attempt.gang.uid, []).append(attempt)
+        self._view.units.of(attempt.unit).attempts.append(attempt)
         self._enter(attempt)
         self._spawn(self._run(attempt))
 
@@ -250,7 +254,7 @@ class Committer:
 
     def give_up(self, gang: GangState) -> None:
         """The gang is gone: pods that are not bound yet are not bound any more, and their capacity is free."""
-        for attempt in self._under_way.get(gang.uid, ()):
+        for attempt in self._attempts(gang):
             attempt.given_up.set()
 
     async def _run(self, attempt: BindAttempt) -> None:
@@ -289,10 +293,7 @@ class Committer:
         self._ended(attempt, all_bound)
 
     def _settle_gang(self, attempt: BindAttempt, gang: GangState, results: list[BindResult]) -> None:
-        mine = self._under_way[gang.uid]
-        mine.remove(attempt)
-        if not mine:
-            del self._under_way[gang.uid]
+        self._view.units.of(attempt.unit).attempts.remove(attempt)
         gang.tell(AttemptEnded(attempt.is_floor))
         if not self._view.units.is_current(gang):
             return
@@ -322,15 +323,15 @@ class Committer:
         since = [moment for pod in bound if (moment := view.bound_since(pod)) is not None]
         elapsed_s = (self._clock.now() - min(since)).total_seconds() if since else 0.0
         gang.tell(HalfBound(now_s + timeout_s - min(max(elapsed_s, 0.0), timeout_s)))
-        self._half_bound[gang.name] = gang
+        self._half_bound.add(gang.name)
 
     def take_late(self, now_s: float) -> list[GangState]:
         """Gangs that are still bound in part at their deadline: they have to be taken back."""
         found = []
-        for name, gang in sorted(self._half_bound.items()):
-            deadline_s = gang.life.deadline_s
-            if deadline_s is None or not self._view.units.is_current(gang):
-                del self._half_bound[name]
+        for name in sorted(self._half_bound):
+            gang = self._view.units.gangs.get(name)
+            if gang is None or (deadline_s := gang.life.deadline_s) is None:
+                self._half_bound.remove(name)
             elif deadline_s > now_s or (gang.life.is_busy and gang.phase is not Phase.NOMINATED):
                 continue
             elif not any(self._view.standing(gang).values()) or self._view.has_minimum(gang):
@@ -340,7 +341,7 @@ class Committer:
         return found
 
     def next_deadline_s(self) -> float | None:
-        half = (gang.life.deadline_s for gang in self._half_bound.values() if self._view.units.is_current(gang))
+        half = (gang.life.deadline_s for name in self._half_bound if (gang := self._view.units.gangs.get(name)))
         return min((moment for moment in half if moment is not None), default=None)
 
     def roll_back(self, gang: GangState, verdict: Verdict) -> None:

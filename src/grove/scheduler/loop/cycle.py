@@ -131,7 +131,6 @@ class QueueUpdater:
     def forget(self, name: str) -> None:
         """The unit is gone, or belongs to another scheduler: its holds end, and its record is dropped."""
         self._queue.withdraw(name)
-        self._relief.forget(name)
         self._nominations.drop(name)
         self._holding.let_go(name)
         self._replacements.end(name)

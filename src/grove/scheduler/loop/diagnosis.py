@@ -43,7 +43,7 @@ class LiveDiagnosis:
 
     def tell_queues(self) -> None:
         """Tells policies what waits, as a turn does: for a scheduler that only follows, and takes no turns."""
-        WaitingDemand(self._view).tell(name for name, turn in self._turns.items() if turn.stage is not None)
+        WaitingDemand(self._view).tell([name for name, turn in self._turns.items() if turn.stage is not None])
 
     @cached_property
     def _running(self) -> list[Running]:

@@ -54,7 +54,7 @@ class Unit(msgspec.Struct, frozen=True):
 
 def order_of(view: View, name: str) -> Order:
     """Where the minimum of a unit comes in the queue."""
-    gang, waiting = view.units.gangs.get(name), view.units.reservations.get(name)
+    gang, waiting = view.units.gangs.get(name), view.units.reservation(name)
     if gang is not None:
         return gang_order(view, gang, floor_of(gang))
     applicant = Applicant(name, waiting.tree.priority, waiting.labels) if waiting else Applicant(name, 0, {})

@@ -91,7 +91,7 @@ class Scheduler:
         daemons.follow()
         replacements = Replacements(self.view, clock)
         ClusterFollower(self.view, replacements, self._readiness_changed).follow()
-        self.queue = WaitingQueue(Backoff(config.backoff.initial, config.backoff.max))
+        self.queue = WaitingQueue(self.view.units, Backoff(config.backoff.initial, config.backoff.max))
         self.quotas = QuotaFollower(client, self.view, self._events, clock)
         status = ReservationWriter(self.cache, client, self._events, clock)
         self.reservations = ReservationSource(self.view, client, status, clock, count_use=metrics.RESERVATION_USED.inc)

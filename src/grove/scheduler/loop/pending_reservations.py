@@ -71,8 +71,8 @@ class PendingReservations:
         self, view: View, queue: WaitingQueue, status: ReservationWriter, clock: Clock, *, say: Callable[[Reason], str]
     ) -> None:
         self._view, self._queue, self._status, self._clock, self._say = view, queue, status, clock, say
-        self._seen: dict[str, tuple[str, ...]] = {}
-        """By unit, the versions of its members when it was offered last."""
+        self._offered: set[str] = set()
+        """Names of the units; what is remembered of each is in its record."""
 
     def turn(self) -> None:
         """Offers every group that is whole and waits; withdraws those that do not wait any more."""
@@ -88,7 +88,7 @@ class PendingReservations:
                 waiting.setdefault(group, []).append(one)
         names = {f"{RESERVATION}{group}": members for group, members in sorted(waiting.items())
                  if sizes[group] >= max(_least(one) for one in members)}  # fmt: skip
-        for name in self._seen.keys() - names.keys():
+        for name in self._offered - names.keys():
             self._forget(name)
         self._end_written({one.metadata.uid for one in self._view.cache.list(Reservation) if self._is_unwritten(one)})
         for name, members in names.items():
@@ -109,9 +109,9 @@ class PendingReservations:
                 self._view.ledger.end(hold.owner, HoldReason.RESERVATION)
 
     def _forget(self, name: str) -> None:
-        self._seen.pop(name, None)
-        self._view.units.reservations.pop(name, None)
+        self._offered.discard(name)
         self._queue.withdraw(name)
+        self._view.units.drop(name)
 
     def _is_ours(self, one: Reservation) -> bool:
         spec = mapping((one.spec.template or {}).get("spec"))
@@ -125,12 +125,12 @@ class PendingReservations:
                 self._status.say(one, ended(one, FAILED, "Expired", "its time was over before it found a place", now))
         members = [one for one in members if one not in over]
         versions = tuple(sorted(f"{one.metadata.uid}/{one.metadata.generation}" for one in members))
-        if self._seen.get(name) != versions:
-            self._seen[name] = versions
-            self._view.units.reservations.pop(name, None)
-            if (found := self._read(name, members)) is not None:
-                self._view.units.reservations[name] = found
-        if name not in self._view.units.reservations:
+        self._offered.add(name)
+        unit = self._view.units.of(name)
+        if unit.reservation_versions != versions:
+            unit.reservation_versions, unit.reservation = versions, None
+            unit.reservation = self._read(name, members)
+        if unit.reservation is None:
             self._queue.withdraw(name)
         elif name not in self._queue:
             self._queue.offer(name, order_of(self._view, name), asyncio.get_running_loop().time())

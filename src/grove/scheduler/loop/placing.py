@@ -258,7 +258,7 @@ class UnitPlacer:
         if waiting is None or waiting.order != unit.order:
             return False
         if unit.reservation is not None:
-            return view.units.reservations.get(unit.name) is unit.reservation
+            return view.units.reservation(unit.name) is unit.reservation
         if not (view.units.is_current(unit.gang) and unit.gang.life.is_open):
             return False
         pods = (facts for group in unit.tree.groups() for facts in group.pods)
@@ -270,7 +270,7 @@ class UnitPlacer:
 
     def _unit(self, name: str, order: Order) -> Unit | None:
         view = self._view
-        if (reservation := view.units.reservations.get(name)) is not None:
+        if (reservation := view.units.reservation(name)) is not None:
             return Unit(name, reservation.tree, order, reservation)
         gang = view.units.gangs.get(name)
         if gang is None or gang.phase is Phase.NEW or not gang.life.is_open:
@@ -282,7 +282,6 @@ class UnitPlacer:
     def _accept(self, unit: Unit, placement: Placement, decision: str, ask: Hashable | None) -> Sequence[str]:
         """Reserves and launches; whoever comes next because of that."""
         if unit.reservation is not None:
-            self._relief.forget(unit.name)
             self._reserving.commit(unit.reservation, placement)
             return ()
         now = asyncio.get_running_loop().time()
@@ -295,7 +294,6 @@ class UnitPlacer:
                 self._leave_over(unit.gang, surplus_reason(self._view.snapshot, unit.tree, placement.unplaced[0]))
             return ()
         self._queue.withdraw(unit.name)
-        self._relief.forget(unit.name)
         self._commit(unit, placement, pods, decision)
         if not unit.is_floor:
             return ()

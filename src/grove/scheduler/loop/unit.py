@@ -14,8 +14,10 @@ from grove.api.meta import Key
 from grove.scheduler.model.facts import Shape
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gang_state import GangState, Verdict
+from grove.scheduler.policy.waiting_queue import Waiting
 
 if TYPE_CHECKING:
+    from grove.scheduler.loop.bind import BindAttempt
     from grove.scheduler.loop.nominations import Nomination
     from grove.scheduler.loop.pending_reservations import PendingReservation
 
@@ -42,6 +44,16 @@ class UnitRecord(msgspec.Struct, eq=False):
     """One unit. All times are seconds of the event loop's clock."""
 
     name: str
+    waiting: Waiting | None = None
+    """How it waits in the queue, while it does."""
+    attempts: list[BindAttempt] = msgspec.field(default_factory=list)
+    """Bindings on their way."""
+    asked: list[dict[str, dict[str, int]]] | None = None
+    """What it asks for in the accounts of each policy that counts demand, by account and resource."""
+    reservation: PendingReservation | None = None
+    """The Reservations that wait, if it stands for some that can be placed."""
+    reservation_versions: tuple[str, ...] = ()
+    """Versions of these Reservations when they were read."""
     ready_since_s: float | None = None
     """When the gang was first ready to be placed; None once its minimum was on nodes."""
 
@@ -78,8 +90,6 @@ class Units:
         self._records: dict[str, UnitRecord] = {}
         self.gangs: dict[str, GangState] = {}
         """Also gangs of one: a pod of ours that no PodGang refers to, while it waits."""
-        self.reservations: dict[str, PendingReservation] = {}
-        """Reservations that wait for a place, by the name of their unit."""
         self.scaled_of: dict[str, set[str]] = {}
         """Scaled gangs by the name of their base."""
         self.gang_of: dict[Key, str] = {}
@@ -103,8 +113,15 @@ class Units:
         return self._records.get(name)
 
     def drop(self, name: str) -> None:
-        """Forgets a unit."""
-        self._records.pop(name, None)
+        """Forgets a unit. Bindings on their way stay until they end."""
+        found = self._records.pop(name, None)
+        if found is not None and found.attempts:
+            self._records[name] = UnitRecord(name, attempts=found.attempts)
+
+    def reservation(self, name: str) -> PendingReservation | None:
+        """The Reservations that wait under this name."""
+        found = self._records.get(name)
+        return found.reservation if found is not None else None
 
     # Gangs
 

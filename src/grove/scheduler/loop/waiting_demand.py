@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.seams import Policy
@@ -14,8 +14,8 @@ Amounts = dict[str, dict[str, int]]
 class WaitingDemand:
     def __init__(self, view: View) -> None:
         self._view = view
-        self._asked: dict[str, list[Amounts]] = {}
-        """By unit, what it asks for in the accounts of each policy."""
+        self._counted: set[str] = set()
+        """Units whose demand is in the sums; what each asks for is in its record."""
         self._policies: list[Policy] = []
 
     def begin_turn(self, waiting: Iterable[str], changed: Iterable[str]) -> None:
@@ -23,25 +23,32 @@ class WaitingDemand:
         if not self._view.snapshot.seams.counting_demand():
             return
         units = set(waiting)
-        stale = [name for name in {*changed, *(self._asked.keys() - units)} if name in self._asked]
-        before = {name: self._asked.pop(name) for name in stale}
+        stale = {*changed, *(self._counted - units)} & self._counted
+        before = {name: self._asked(name) for name in stale}
+        self._counted -= stale
         self.tell(units)
-        if any(self._asked.get(name) != asked for name, asked in before.items()):
+        if any(name not in units or self._asked(name) != asked for name, asked in before.items()):
             self._view.changes.demand_changed = True
 
-    def tell(self, units: Iterable[str]) -> None:
+    def _asked(self, name: str) -> list[Amounts] | None:
+        unit = self._view.units.find(name)
+        return unit.asked if unit is not None else None
+
+    def tell(self, units: Collection[str]) -> None:
         """These units wait."""
         snapshot = self._view.snapshot
         policies = snapshot.seams.counting_demand()
         if policies != self._policies:
-            self._policies, self._asked = policies, {}
+            self._policies, self._counted = policies, set()
         totals: list[Amounts] = [{} for _ in policies]
         for name in units:
-            if name not in self._asked:
-                self._asked[name] = self._asked_by(name, policies)
-            for total, asked in zip(totals, self._asked[name], strict=True):
+            unit = self._view.units.of(name)
+            if name not in self._counted or unit.asked is None:
+                unit.asked = self._asked_by(name, policies)
+            for total, asked in zip(totals, unit.asked, strict=True):
                 for account, amounts in asked.items():
                     _add(total, account, amounts.items())
+        self._counted.update(units)
         for policy, total in zip(policies, totals, strict=True):
             policy.note_demand(snapshot, total)
 

@@ -8,7 +8,7 @@ their own (volumes, shared claims) or look at other pods are like no other.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -45,6 +45,9 @@ class AlikeLines:
         line = self.of(ask)
         at = bisect_right(line, last) if last is not None else 0
         return line[at] if at < len(line) else None
+
+    def names(self) -> Iterator[str]:
+        return (name for line in self._lines.values() for _, name in line)
 
     def asks(self) -> Iterable[Hashable]:
         return [ask for ask in self._lines if ask is not None]

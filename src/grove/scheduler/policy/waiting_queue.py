@@ -17,9 +17,9 @@ from __future__ import annotations
 import functools
 import heapq
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -55,6 +55,17 @@ class Order(NamedTuple):
     name: str
 
 
+class Needed(NamedTuple):
+    """What would help a unit that waits."""
+
+    shapes: tuple[Shape, ...]
+    """Room for one of these."""
+    anything: bool
+    """Any pod that goes, wherever: it may leave the unit what a policy kept from it."""
+    evictor: Gang | None
+    """Itself, if others could go for it."""
+
+
 class Waiting(msgspec.Struct):
     """A unit in the queue; `since_s` is when it was first ready, and stays while it waits."""
 
@@ -73,6 +84,22 @@ class Waiting(msgspec.Struct):
     """What it asked for when it was refused: equal for units that are alike, None for one that is like no other."""
     overtaken: int = 0
     """What units behind it have taken, since it waits, of the resource it is short of."""
+    needed: Needed | None = None
+    """What would help it, since it was refused."""
+
+
+class Record(Protocol):
+    """What is remembered about a unit."""
+
+    waiting: Waiting | None
+
+
+class Records(Protocol):
+    """Units by name: `of` makes a record if there is none."""
+
+    def of(self, name: str) -> Record: ...
+
+    def find(self, name: str) -> Record | None: ...
 
 
 class Backoff(msgspec.Struct):
@@ -92,34 +119,46 @@ class WokenLine(msgspec.Struct):
     """Whether each is woken, also when the one before it is refused."""
 
 
-class WaitingQueue(msgspec.Struct):
-    """Units by name. All times are seconds of one clock that only goes forward, handed in by the caller."""
+class WaitingQueue:
+    """The order of units that wait; how each of them waits is in its record.
 
-    backoff: Backoff = msgspec.field(default_factory=Backoff)
-    version: int = 0
-    """Grows when units come, move or are refused for the first time."""
-    _waiting: dict[str, Waiting] = msgspec.field(default_factory=dict)
-    _of: Counter[tuple[tuple[int, ...], Stage]] = msgspec.field(default_factory=Counter)
-    """How many units there are of each rank and stage."""
-    _awake: dict[str, Waiting] = msgspec.field(default_factory=dict)
-    """Those that are not parked."""
-    _parked: AlikeLines = msgspec.field(default_factory=AlikeLines)
-    _helped: dict[Hashable, WokenLine] = msgspec.field(default_factory=dict)
-    """By what they ask for: units that something may have helped since the last refusal, woken one after the other."""
-    alone: Callable[[], Iterable[str]] = tuple
-    """Units that have what others like them have not: capacity is held for them."""
+    All times are seconds of one clock that only goes forward, handed in by the caller.
+    """
+
+    def __init__(self, units: Records, backoff: Backoff) -> None:
+        self._units, self._backoff = units, backoff
+        self.version = 0
+        """Grows when units come, move or are refused for the first time."""
+        self._of: Counter[tuple[tuple[int, ...], Stage]] = Counter()
+        """How many units there are of each rank and stage."""
+        self._awake: dict[str, Waiting] = {}
+        """Those that are not parked."""
+        self._parked = AlikeLines()
+        self._helped: dict[Hashable, WokenLine] = {}
+        """By what they ask for: units that something may have helped since the last refusal, woken one by one."""
+        self.alone: Callable[[], Iterable[str]] = tuple
+        """Units that have what others like them have not: capacity is held for them."""
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return self._of.total()
 
     def __contains__(self, name: str) -> bool:
-        return name in self._waiting
+        return self.get(name) is not None
 
     def get(self, name: str) -> Waiting | None:
-        return self._waiting.get(name)
+        unit = self._units.find(name)
+        return unit.waiting if unit is not None else None
 
-    def all(self) -> Iterable[Waiting]:
-        return self._waiting.values()
+    def all(self) -> Iterator[Waiting]:
+        """Every unit that waits, in no order."""
+        yield from self._awake.values()
+        yield from map(self._known, self._parked.names())
+
+    def _known(self, name: str) -> Waiting:
+        """A unit that waits."""
+        found = self.get(name)
+        assert found is not None, f"{name} does not wait"
+        return found
 
     def reorder(self, rank_of: Callable[[str], tuple[int, ...]]) -> None:
         """Ranks have changed since units were offered; those that are parked get theirs when they are woken."""
@@ -128,7 +167,7 @@ class WaitingQueue(msgspec.Struct):
 
     def move(self, name: str, order: Order) -> None:
         """The unit comes elsewhere in the order."""
-        known = self._waiting[name]
+        known = self._known(name)
         if known.order == order:
             return
         was_parked = known.parked
@@ -141,9 +180,10 @@ class WaitingQueue(msgspec.Struct):
 
     def offer(self, name: str, order: Order, now_s: float, *, fresh: bool = False) -> None:
         """The unit is ready to be tried. `fresh` says that it changed itself, so its failures say nothing any more."""
-        known = self._waiting.get(name)
+        unit = self._units.of(name)
+        known = unit.waiting
         if known is None:
-            self._waiting[name] = self._awake[name] = Waiting(order, now_s, not_before_s=now_s)
+            unit.waiting = self._awake[name] = Waiting(order, now_s, not_before_s=now_s)
             self._count(order, 1)
             self.version += 1
             return
@@ -154,10 +194,11 @@ class WaitingQueue(msgspec.Struct):
 
     def withdraw(self, name: str) -> None:
         """The unit is placed, gone, or not ready any more."""
-        known = self._waiting.get(name)
-        if known is not None:
+        unit = self._units.find(name)
+        if unit is not None and (known := unit.waiting) is not None:
             self._set_parked(name, known, False)
-            del self._waiting[name], self._awake[name]
+            unit.waiting = None
+            del self._awake[name]
             self._count(known.order, -1)
 
     def _count(self, order: Order, by: int) -> None:
@@ -179,11 +220,11 @@ class WaitingQueue(msgspec.Struct):
 
     def park(self, name: str, now_s: float, ask: Hashable | None = None) -> None:
         """It was tried and found no place."""
-        known = self._waiting.get(name)
+        known = self.get(name)
         if known is not None:
             self.version += known.failures == 0
             known.failures += 1
-            known.not_before_s = now_s + self.backoff.after(known.failures)
+            known.not_before_s = now_s + self._backoff.after(known.failures)
             self._set_parked(name, known, False)
             known.ask, known.must_wait = ask, False
             self._set_parked(name, known, True)
@@ -191,14 +232,14 @@ class WaitingQueue(msgspec.Struct):
     def retry(self, name: str, now_s: float) -> None:
         """It had a place and something went wrong on the way: again after the back-off, whatever happens."""
         self.park(name, now_s)
-        if (known := self._waiting.get(name)) is not None:
+        if (known := self.get(name)) is not None:
             self._set_parked(name, known, False)
             known.must_wait = True
 
     def defer(self, name: str, now_s: float, until_s: float, *, with_others: bool = False) -> None:
         """It stands back for others until then; not a failure. `with_others` has those stay parked that ask for the
         same."""
-        known = self._waiting[name]
+        known = self._known(name)
         self._set_parked(name, known, False)
         known.not_before_s, known.must_wait = until_s, True
         if not with_others:
@@ -218,7 +259,7 @@ class WaitingQueue(msgspec.Struct):
         helped = [name for _, name in self._parked.of(None) if can_help(name)]
         helped += [name for name in self.alone() if self._is_parked(name) and can_help(name)]
         for name in dict.fromkeys(helped):
-            self._set_parked(name, self._waiting[name], False)
+            self._set_parked(name, self._known(name), False)
         woken = len(helped)
         for ask in self._parked.asks():
             if any(can_help(name) for _, name in self._parked.of(ask)):
@@ -227,7 +268,7 @@ class WaitingQueue(msgspec.Struct):
         return woken
 
     def _is_parked(self, name: str) -> bool:
-        unit = self._waiting.get(name)
+        unit = self.get(name)
         return unit is not None and unit.parked
 
     def _help(self, ask: Hashable, *, all_of_them: bool = False) -> None:
@@ -250,8 +291,9 @@ class WaitingQueue(msgspec.Struct):
             del self._helped[ask]
             return None
         name = helped.last[1]
-        self._set_parked(name, self._waiting[name], False)
-        return self._waiting[name].order, name
+        unit = self._known(name)
+        self._set_parked(name, unit, False)
+        return unit.order, name
 
     def refuse_alike(self, ask: Hashable) -> None:
         """A unit that asks for this found no place: neither would the others."""
@@ -291,17 +333,6 @@ def _place_of(unit: Waiting, name: str) -> tuple[Order, str]:
     return unit.order._replace(rank=()), name
 
 
-class Needed(NamedTuple):
-    """What would help a unit that waits."""
-
-    shapes: tuple[Shape, ...]
-    """Room for one of these."""
-    anything: bool
-    """Any pod that goes, wherever: it may leave the unit what a policy kept from it."""
-    evictor: Gang | None
-    """Itself, if others could go for it."""
-
-
 MOST_PATIENCE = 3
 """Nobody stands back for longer than so many times the patience, however busy the cluster is."""
 
@@ -311,7 +342,6 @@ class Relief:
 
     def __init__(self, snapshot: Snapshot, queue: WaitingQueue, *, patience_s: float) -> None:
         self._snapshot, self._queue, self._patience_s = snapshot, queue, patience_s
-        self._needs: dict[str, Needed] = {}
         self._last_s = float("-inf")
         self._looked_at: tuple[int, tuple[int, ...]] | None = None
         """Versions of the snapshot and the policies when was looked last who may call back what was lent."""
@@ -324,14 +354,17 @@ class Relief:
         for shape in shapes:  # a decision made aside met its resources on a copy only
             for requests in (shape.requests, *shape.alternatives):
                 self._snapshot.amounts(requests)
-        self._needs[unit] = Needed(shapes, by_anything, gang if may_evict and gang.may_preempt else None)
+        if (waiting := self._queue.get(unit)) is not None:
+            waiting.needed = Needed(shapes, by_anything, gang if may_evict and gang.may_preempt else None)
+
+    def _needed(self, unit: str) -> Needed | None:
+        waiting = self._queue.get(unit)
+        return waiting.needed if waiting is not None else None
 
     def sees_pods(self, unit: str) -> bool:
         """Whether other pods' coming or going may help it."""
-        return unit in self._needs and any(shape.sees_pods for shape in self._needs[unit].shapes)
-
-    def forget(self, unit: str) -> None:
-        self._needs.pop(unit, None)
+        needed = self._needed(unit)
+        return needed is not None and any(shape.sees_pods for shape in needed.shapes)
 
     def wake_helped(self, roomier: Collection[str] | None, now_s: float) -> None:
         """Wakes who can be helped by room on these nodes; None is a change that may help anybody."""
@@ -346,23 +379,25 @@ class Relief:
 
     def wake_kept_out(self) -> None:
         """Wakes those whom a policy kept out, not those who lack room."""
-        self._queue.wake(lambda unit: (needed := self._needs.get(unit)) is None or needed.anything)
+        self._queue.wake(lambda unit: (needed := self._needed(unit)) is None or needed.anything)
 
     @property
     def seeks_reclaim(self) -> bool:
         """Whether a unit waits that may call back what was lent, as soon as it is entitled."""
-        return self._snapshot.seams.reclaims and any(
-            needed.evictor is not None and unit in self._queue for unit, needed in self._needs.items()
-        )
+        needs = (waiting.needed for waiting in self._queue.all())
+        return self._snapshot.seams.reclaims and any(one is not None and one.evictor is not None for one in needs)
 
     def wake_entitled(self, now_s: float) -> None:
         """Wakes who might call back what was lent. That changes with what runs and waits, and with time."""
         seams, state = self._snapshot.seams, (self._snapshot.version, self._snapshot.seams.versions)
         is_time = self._matures_s is not None and self._matures_s <= now_s
-        if not seams.reclaims or not self._needs or (state == self._looked_at and not is_time):
+        if not seams.reclaims or (state == self._looked_at and not is_time):
+            return
+        needs = {one.order.name: one.needed for one in self._queue.all() if one.needed is not None}
+        if not needs:
             return
         self._looked_at, self._matures_s = state, None
-        asking = {unit: needed.evictor for unit, needed in self._needs.items() if needed.evictor is not None}
+        asking = {unit: needed.evictor for unit, needed in needs.items() if needed.evictor is not None}
         self._queue.wake(lambda unit: unit in asking and seams.may_reclaim(self._snapshot, asking[unit]))
 
     def next_look_s(self, now_s: float) -> float | None:
@@ -384,7 +419,7 @@ class Relief:
         fits = functools.cache(lambda shape, above: self._fits(shape, rows, room_for(above)))
 
         def could_use(unit: str) -> bool:
-            needed = self._needs.get(unit)
+            needed = self._needed(unit)
             if needed is None or needed.anything:
                 return True
             above = needed.evictor.priority if needed.evictor is not None else None
