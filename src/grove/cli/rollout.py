@@ -107,26 +107,28 @@ def _watch(options: Options, name: str) -> int:
     from grove.cli.following import watch_set
 
     ended: list[Answer] = []
-
-    def picture(found_name: str) -> Picture:
-        async def draw(source: Source) -> Answer | None:
-            seen = source.seen(found_name)
-            if not seen.sets or ended:
-                return None
-            found = _status_of(seen, await source.processes(), source.now())
-            if found.code == RUNNING:
-                ended.append(found)
-                return None
-            return found
-
-        return draw
-
-    code = watch_set(options, name, picture)
+    code = watch_set(options, name, lambda found_name: status_picture(found_name, ended))
     if not ended:
         return code
     from grove.cli.access import show
 
     return show(ended[0], options.output)
+
+
+def status_picture(name: str, ended: list[Answer]) -> Picture:
+    """The picture of `rollout status -w`. When the update is over, the last answer is put into `ended`."""
+
+    async def draw(source: Source) -> Answer | None:
+        seen = source.seen(name)
+        if not seen.sets or ended:
+            return None
+        found = _status_of(seen, await source.processes(), source.now())
+        if found.code == RUNNING:
+            ended.append(found)
+            return None
+        return found
+
+    return draw
 
 
 @_command("history")
