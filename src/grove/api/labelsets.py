@@ -132,8 +132,8 @@ def clique_annotations(template: Mapping[str, str]) -> dict[str, str]:
 
 
 def group_annotations(config: Mapping[str, str], set_annotations: Mapping[str, str]) -> dict[str, str]:
-    """A scaling group has its own annotations and, unless it says otherwise, the set's MNNVL group."""
-    inherited = {k: v for k, v in set_annotations.items() if k == labels.MNNVL_GROUP}
+    """A scaling group has its own annotations, and the set's MNNVL group and draining time unless it has others."""
+    inherited = {k: v for k, v in set_annotations.items() if k in (labels.MNNVL_GROUP, labels.DRAIN_SECONDS)}
     return inherited | dict(config)
 
 

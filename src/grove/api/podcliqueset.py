@@ -14,7 +14,7 @@ from grove.api.labels import METRICS_CLIQUE
 from grove.api.meta import Condition, Int64, Json, Object, Resource, Struct, doc
 from grove.api.podclique import AutoScalingConfig, PodCliqueSpec
 from grove.api.startorder import READY, START_CONDITIONS
-from grove.api.status import LastError, LastOperation, ReplicaRestart
+from grove.api.status import DrainingReplica, LastError, LastOperation, ReplicaRestart
 from grove.api.topology import TopologyConstraint
 
 ANY_ORDER, IN_ORDER, EXPLICIT = "CliqueStartupTypeAnyOrder", "CliqueStartupTypeInOrder", "CliqueStartupTypeExplicit"
@@ -287,6 +287,7 @@ class PodCliqueSetStatus(Struct):
     ] = {}
     gang_restarts: Annotated[int, doc("Times a replica of the set was terminated as a gang.")] = 0
     replica_restarts: Annotated[tuple[ReplicaRestart, ...], doc("Replicas that were ever restarted whole.")] = ()
+    draining: Annotated[tuple[DrainingReplica, ...], doc("Replicas that were scaled in and still drain.")] = ()
 
 
 class PodCliqueSet(Object):

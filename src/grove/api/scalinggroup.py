@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, ClassVar
 
 from grove.api.meta import Condition, Int64, Object, Resource, Struct, doc
-from grove.api.status import LastError, LastOperation, ReplicaRestart, SurgeProgress
+from grove.api.status import DrainingReplica, LastError, LastOperation, ReplicaRestart, SurgeProgress
 
 
 class PodCliqueScalingGroupSpec(Struct):
@@ -53,6 +53,7 @@ class PodCliqueScalingGroupStatus(Struct):
     update_progress: Annotated[PodCliqueScalingGroupUpdateProgress | None, doc("The current or last update.")] = None
     gang_restarts: Annotated[int, doc("Times a replica of this group was terminated as a gang.")] = 0
     replica_restarts: Annotated[tuple[ReplicaRestart, ...], doc("Replicas that were ever restarted whole.")] = ()
+    draining: Annotated[tuple[DrainingReplica, ...], doc("Replicas that were scaled in and still drain.")] = ()
     incarnation: Annotated[int, doc("Restart of its replica of the set that this status is about.")] = 0
 
 

@@ -36,6 +36,13 @@ class SurgeProgress(Struct):
     settled_slice: Annotated[int | None, doc("Slice of a coherent update that needs no further surge unit.")] = None
 
 
+class DrainingReplica(Struct):
+    """A replica of a set or of a scaling group that was scaled in, and whose pods finish their requests."""
+
+    replica_index: Annotated[int, doc("Replica it is about.", required=True)] = 0
+    until: Annotated[datetime | None, doc("When its pods are deleted at the latest.", required=True)] = None
+
+
 class ReplicaRestart(Struct):
     """How often all pods of one replica, of a set or of a scaling group, were made anew together."""
 

@@ -72,16 +72,27 @@ def _confirm(asked: Subject) -> None:
 
 
 async def restart_answer(client: Client, asked: Subject, *, dry_run: bool = False) -> Answer:
-    """Deletes the pods that were read, and no pod that took a name since."""
+    """Deletes the pods that were read, and no pod that took a name since.
+
+    If the set drains, the operator is asked to do it, after the draining.
+    """
     import asyncio
 
     from grove.api.core import Pod
+    from grove.api.draining import replica_drain_s
+    from grove.api.labels import RESTART_REQUESTED
     from grove.kube.errors import Conflict, NotFound
+
+    drains = any(map(replica_drain_s, asked.seen.sets))
 
     async def delete(pod: Pod) -> None:
         meta = pod.metadata
         try:
-            await client.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
+            if drains:
+                mark = {"uid": meta.uid, "annotations": {RESTART_REQUESTED: "true"}}
+                await client.patch(Pod, meta.name, {"metadata": mark}, meta.namespace)
+            else:
+                await client.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
         except (NotFound, Conflict):
             pass  # it is gone already, or another pod has its name
 
@@ -97,7 +108,11 @@ async def restart_answer(client: Client, asked: Subject, *, dry_run: bool = Fals
         from grove.show.columns import indented
         from grove.show.words import listed
 
-        verb = "would be deleted (dry run)" if dry_run else "deleted; the operator creates them anew"
+        verb = "deleted; the operator creates them anew"
+        if drains:
+            verb = "drain first; then the operator deletes them and creates them anew"
+        if dry_run:
+            verb = "would be deleted (dry run)"
         head = Text(f"{asked.name}: {many(len(names), 'pod')} {verb}")
         return Group(head, *indented(listed(names, MOST_NAMED), width, 2, "dim"))
 

@@ -315,6 +315,10 @@ def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], own: Seq
         evidence = tuple(f"{twig.name}: {twig.why}" for twig in short)
         step = "the operator is making them; if it stays so, kubectl grove doctor"
         return because(name, "operator", f"{short[0].name}: {short[0].why}", evidence, step)
+    draining = [twig for twig in own if twig.state is State.LEAVING]
+    if not sick and draining:
+        evidence = tuple(f"{twig.name}: {twig.why}" for twig in draining)
+        return because(name, "operator", draining[0].why, evidence, "wait: the operator then deletes these pods")
     if not sick:
         ready = sum(twig.count.ready for twig in own)
         return because(name, "", f"{many(ready, 'pod')} ready")

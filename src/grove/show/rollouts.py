@@ -20,6 +20,7 @@ from grove.api.meta import Json, is_true
 from grove.api.podcliqueset import ON_DELETE, CliqueTemplate, PodCliqueSet
 from grove.api.words import many
 from grove.show.columns import table
+from grove.show.draining import drain_lines
 from grove.show.processes import Process
 from grove.show.revisions import Parts, lines_of, parts_of, wanted_hashes
 from grove.show.seen import Seen
@@ -112,10 +113,10 @@ def rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:
 
 
 def whole_rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:
-    """With its revisions, budgets, slices and surge units."""
+    """With its revisions, budgets, slices, surge units and pods that drain."""
     found = rollout_of(seen, pcs, now)
     parts = parts_of(seen, pcs, is_open=found.state != DONE)
-    return replace(found, parts=parts, lines=lines_of(parts, now))
+    return replace(found, parts=parts, lines=(*lines_of(parts, now), *drain_lines(seen, pcs, now)))
 
 
 def _taken_up(pcs: PodCliqueSet) -> bool:

@@ -13,6 +13,7 @@ from enum import IntEnum
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.core import Pod
+from grove.api.draining import is_draining
 from grove.api.meta import Key, find_condition
 from grove.api.pod import ContainerTermination, ContainerWaiting, PodHealth, container_health, pod_health
 from grove.api.podclique import PodClique
@@ -21,6 +22,7 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.startorder import READY
 from grove.api.words import many
+from grove.show.draining import drain_words
 from grove.show.seen import Seen
 from grove.show.words import refusal
 
@@ -154,21 +156,25 @@ class _Growth:
         pods = sorted(self._seen.pods_of_clique.get(key, ()), key=lambda pod: (_index(pod), pod.metadata.name))
         twigs = [self.pod(pod, clique) for pod in pods]
         staying = [twig for twig in twigs if twig.state is not State.LEAVING]
+        draining = [twig for twig, pod in zip(twigs, pods, strict=True) if _drains(pod)]
+        wanted = clique.spec.replicas if not self._is_scaled_in(clique) else 0
         status = clique.status
         count = Count(
-            clique.spec.replicas, sum(twig.count.ready for twig in staying),
+            wanted, sum(twig.count.ready for twig in staying),
             sum(twig.count.scheduled for twig in staying), status.updated_replicas,
             sum(twig.count.gated for twig in staying),
         )  # fmt: skip
         state, why = min((twig.state for twig in staying), default=State.READY), ""
         if staying and state is not State.READY:
             why = _worst(staying).why
-        missing = clique.spec.replicas - len(staying)
+        missing = wanted - len(staying) - len(draining)
         if missing > 0 and state > State.MISSING:
             state, why = (
                 State.MISSING,
-                f"{missing} of {many(clique.spec.replicas, 'pod')} {'does' if missing == 1 else 'do'} not exist yet",
+                f"{missing} of {many(wanted, 'pod')} {'does' if missing == 1 else 'do'} not exist yet",
             )
+        elif draining and state > State.LEAVING:
+            state, why = State.LEAVING, draining[0].why
         if missing > 0 and state is not State.FAILED:
             why = _last_error(clique) or why  # what keeps pods from being made keeps the others waiting
         name = clique.metadata.name
@@ -178,10 +184,19 @@ class _Growth:
             children=tuple(twigs),
         )  # fmt: skip
 
+    def _is_scaled_in(self, clique: PodClique) -> bool:
+        """True if the clique drains with its replica, of the set or of its group, and no longer counts."""
+        own = clique.metadata.labels
+        places = [(self._pcs.status.draining, labels.REPLICA_INDEX)]
+        group = next((one for one in self._groups if one.metadata.name == own.get(labels.SCALING_GROUP)), None)
+        if group is not None:
+            places.append((group.status.draining, labels.SCALING_GROUP_REPLICA_INDEX))
+        return any(one.replica_index == _number(own.get(label)) for found, label in places for one in found)
+
     def pod(self, pod: Pod, clique: PodClique) -> Twig:
         name, node = pod.metadata.name, pod.spec.node_name
         state, why = self._pod_state(pod, clique)
-        is_ready = pod_health(pod) is PodHealth.READY
+        is_ready = pod_health(pod) is PodHealth.READY and not _drains(pod)
         count = Count(1, int(is_ready), int(pod.is_bound), 0, int(pod.is_gated))
         gang = pod.metadata.labels.get(labels.POD_GANG, "")
         return Twig("Pod", name, name, state, count, why, gang, node=node, domains=self._domains([pod]))
@@ -192,6 +207,8 @@ class _Growth:
         lost = f"node {pod.spec.node_name} " + ("is gone" if node is None else "does not answer")
         if pod.metadata.is_deleting:
             return State.LEAVING, lost if is_lost else "is being deleted"
+        if _drains(pod) and not is_lost:
+            return State.LEAVING, drain_words(pod, self._seen.now)
         if pod.is_finished:
             return State.FAILED, pod.status.message or f"ended: {pod.status.reason or pod.status.phase}"
         health = pod_health(pod)
@@ -338,6 +355,10 @@ def _own_words(health: PodHealth, waiting: ContainerWaiting | None, ended: Conta
             message = f"{ended.reason}. {message}".rstrip(". ")
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return f": {lines[-1][:MOST_WORDS]}" if lines else ""
+
+
+def _drains(pod: Pod) -> bool:
+    return is_draining(pod) and not pod.metadata.is_deleting and not pod.is_finished
 
 
 def _number(text: str | None) -> int:

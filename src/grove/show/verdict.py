@@ -34,7 +34,7 @@ from grove.show.states import (
     Facts,
     brief,
 )
-from grove.show.tree import Twig, tree_of, with_reasons
+from grove.show.tree import State, Twig, tree_of, with_reasons
 from grove.show.words import counted
 
 if TYPE_CHECKING:  # it brings the solver along, which most questions do not need
@@ -69,6 +69,7 @@ def judge(
     found: Mapping[Key, Diagnosis] = {},
 ) -> Judgement:  # fmt: skip
     """One set. `found` are the scheduler's diagnoses of gangs that wait, as far as somebody asked for them."""
+    seen = seen if seen.now is not None else replace(seen, now=now)
     tree = tree_of(seen, pcs)
     gangs = sorted(seen.of_set(seen.gangs, pcs), key=lambda gang: counted(gang.metadata.name))
     leaves = {twig.name: twig for twig in leaves_of(tree)}
@@ -122,6 +123,8 @@ def _first(
         return replace(worst, reason=f"{NOT_HONOURED}; {count}")
     if state == RUNNING or worst.state == RUNNING:
         rest = f"; {rollout.sentence}" if rollout.outdated else ("; updates are paused" if rollout.paused else "")
+        if tree.state is State.LEAVING and tree.why:  # some pods drain
+            rest = f"; {tree.why}{rest}"
         return because("", "", f"{count}{rest}")
     return worst
 

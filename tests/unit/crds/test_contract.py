@@ -27,6 +27,7 @@ ADDITIONS = {
         ".spec.template.startsAfterCondition",
         ".status.lastOperation",
         ".status.adoptedHashes",
+        ".status.draining",
         ".status.gangRestarts",
         ".status.replicaRestarts",
         ".status.updateProgress.updatedUnitsCount",
@@ -55,6 +56,7 @@ ADDITIONS = {
     },
     "podcliquescalinggroups.grove.io": {
         ".status.lastOperation",
+        ".status.draining",
         ".status.gangRestarts",
         ".status.replicaRestarts",
         ".status.incarnation",

@@ -26,7 +26,8 @@ from grove.backends.grove import GroveBackend
 from grove.backends.kai import KaiBackend
 from grove.backends.kube import KubeBackend
 from grove.operator.podclique.pod import build_pod
-from grove.operator.podclique.pods import PodPlan, free_indexes, plan_pods, scale_in_order
+from grove.operator.podclique.pods import PodPlan, free_indexes, plan_pods
+from grove.operator.podclique.removals import scale_in_order
 from grove.operator.podclique.rollout import CliqueStep
 from grove.operator.podclique.status import ObservedClique
 from grove.operator.shared.layout import pod_index

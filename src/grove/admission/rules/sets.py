@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from grove.admission.rules.collisions import collision_faults
 from grove.admission.rules.names import clique_name_faults, group_name_faults, metadata_faults
@@ -13,9 +14,10 @@ from grove.admission.rules.startorder import start_order_notes, startup_faults
 from grove.admission.rules.syntax import annotation_faults, label_faults
 from grove.admission.rules.view import TEMPLATE, CliqueView, GroupView, Scaling, SetView
 from grove.api import duration
+from grove.api.draining import LONGEST_DRAIN_S
 from grove.api.faults import Fault, duplicate, invalid, required
-from grove.api.fields import integer, mapping, text
-from grove.api.labels import MAX_GANG_RESTARTS, SCHEDULER_ANNOTATION, STARTUP_READINESS_GATE
+from grove.api.fields import integer, mapping, natural, text
+from grove.api.labels import DRAIN_SECONDS, MAX_GANG_RESTARTS, SCHEDULER_ANNOTATION, STARTUP_READINESS_GATE
 from grove.api.podcliqueset import EXPLICIT, IN_ORDER
 from grove.api.words import many
 
@@ -30,6 +32,7 @@ def general_faults(new: SetView, old: SetView | None = None) -> Iterator[Fault]:
     restarts = new.annotations.get(MAX_GANG_RESTARTS)
     if restarts is not None and not _COUNT.fullmatch(text(restarts)):
         yield invalid(f"metadata.annotations.{MAX_GANG_RESTARTS}", restarts, "must be a whole number, 0 or more")
+    yield from drain_faults("metadata.annotations", new.annotations)
     gate = new.annotations.get(STARTUP_READINESS_GATE)
     if gate not in (None, "true", "false"):
         yield invalid(f"metadata.annotations.{STARTUP_READINESS_GATE}", gate, 'must be "true" or "false"')
@@ -60,6 +63,19 @@ def general_faults(new: SetView, old: SetView | None = None) -> Iterator[Fault]:
         yield from _duration_faults(f"{TEMPLATE}.terminationDelay", text(new.template.get("terminationDelay")))
 
 
+def drain_faults(path: str, annotations: Mapping[str, Any]) -> Iterator[Fault]:
+    """A draining time that is no number of seconds, or that is longer than an hour."""
+    said = annotations.get(DRAIN_SECONDS)
+    if said is None:
+        return
+    seconds = natural(text(said).strip())
+    if seconds is None:
+        yield invalid(f"{path}.{DRAIN_SECONDS}", said, "must be a whole number of seconds, 0 or more")
+    elif seconds > LONGEST_DRAIN_S:
+        detail = f"must not be longer than an hour ({LONGEST_DRAIN_S}): pods that drain keep their GPUs all the time"
+        yield invalid(f"{path}.{DRAIN_SECONDS}", said, detail)
+
+
 def _account_faults(new: SetView, *, creating: bool) -> Iterator[Fault]:
     """A set with a start order has a ServiceAccount of its own name, and every namespace has one of this name."""
     if creating and new.name == DEFAULT_ACCOUNT and new.startup_type in (IN_ORDER, EXPLICIT):
@@ -70,6 +86,7 @@ def _account_faults(new: SetView, *, creating: bool) -> Iterator[Fault]:
 def _clique_faults(clique: CliqueView) -> Iterator[Fault]:
     yield from label_faults(f"{clique.path}.labels", clique.labels)
     yield from annotation_faults(f"{clique.path}.annotations", clique.annotations)
+    yield from drain_faults(f"{clique.path}.annotations", clique.annotations)
     path = f"{clique.path}.spec"
     yield from _replica_faults(path, clique.replicas, clique.min_available)
     if clique.scaling is not None:
@@ -82,6 +99,7 @@ def _clique_faults(clique: CliqueView) -> Iterator[Fault]:
 
 def _group_faults(new: SetView, group: GroupView) -> Iterator[Fault]:
     yield from annotation_faults(f"{group.path}.annotations", group.annotations)
+    yield from drain_faults(f"{group.path}.annotations", group.annotations)
     known = {clique.name for clique in new.cliques}
     if not group.clique_names:
         yield required(f"{group.path}.cliqueNames", "a scaling group needs at least one clique")

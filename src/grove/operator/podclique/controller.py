@@ -347,8 +347,9 @@ def _is_placed(old: Pod, new: Pod) -> bool:
 
 
 def _is_restarted(old: PodCliqueScalingGroup, new: PodCliqueScalingGroup) -> bool:
-    """Which of its replicas were restarted is said by the group."""
-    return old.status.replica_restarts != new.status.replica_restarts
+    """The group says which of its replicas were restarted, and which drain."""
+    before, after = old.status, new.status
+    return before.replica_restarts != after.replica_restarts or before.draining != after.draining
 
 
 def _gates(gang: PodGang) -> tuple[bool, ...]:

@@ -21,7 +21,7 @@ from datetime import datetime
 import msgspec
 
 from grove.api import labels
-from grove.api.conditions import FALSE, IN_PLACE, IN_PLACE_UPDATE, READY_FOR_TRAFFIC, TRUE
+from grove.api.conditions import DRAINS, FALSE, IN_PLACE, IN_PLACE_UPDATE, READY_FOR_TRAFFIC, TRUE
 from grove.api.core import Pod
 from grove.api.meta import Json, Struct, find_condition
 from grove.api.podcliqueset import CliqueTemplate
@@ -58,11 +58,17 @@ def prepare(pod: Json, template: CliqueTemplate) -> None:
     spec, metadata = pod["spec"], pod["metadata"]
     if spec.get("restartPolicy", "Always") != "Always":
         return
-    spec["readinessGates"] = [*(spec.get("readinessGates") or ()), {"conditionType": IN_PLACE}]
+    add_gate(spec)
     record = InPlaceRecord(
         base=_base(spec), labels=tuple(sorted(template.labels)), annotations=tuple(sorted(template.annotations))
     )
     metadata["annotations"][labels.IN_PLACE] = msgspec.json.encode(record).decode()
+
+
+def add_gate(spec: Json) -> None:
+    gates = spec.get("readinessGates") or ()
+    if not any(gate.get("conditionType") == IN_PLACE for gate in gates):
+        spec["readinessGates"] = [*gates, {"conditionType": IN_PLACE}]
 
 
 def record_of(pod: Pod) -> InPlaceRecord | None:
@@ -86,7 +92,7 @@ def can_be_patched(pod: Pod, wanted: Json) -> bool:
 
 def step_of_chosen(pod: Pod, wanted: Json, now: datetime) -> InPlaceStep:
     """The next step of a pod that an update takes, and that can be patched."""
-    if _gate(pod) != FALSE and pod.is_bound:
+    if gate_of(pod) != FALSE and pod.is_bound:
         return InPlaceStep(gate=FALSE)
     if pod.is_ready:
         return InPlaceStep()  # its kubelet reports soon that the gate is closed
@@ -95,7 +101,7 @@ def step_of_chosen(pod: Pod, wanted: Json, now: datetime) -> InPlaceStep:
 
 def step_of_staying(pod: Pod, now: datetime) -> InPlaceStep:
     """The next step of a pod that stays as it is: its gate opens, unless the kubelet still stops old containers."""
-    if not has_gate(pod) or not pod.status.conditions or _gate(pod) == TRUE:
+    if not has_gate(pod) or not pod.status.conditions or gate_of(pod) == TRUE:
         return InPlaceStep()
     record = record_of(pod) or InPlaceRecord()
     running = {one.name: one.container_id for one in pod.status.container_statuses}
@@ -105,14 +111,17 @@ def step_of_staying(pod: Pod, now: datetime) -> InPlaceStep:
     return InPlaceStep(recreate=True) if left_s <= 0 else InPlaceStep(wait_s=left_s)
 
 
-def gate_words(status: str) -> tuple[str, str]:
+def gate_words(status: str, *, drains: bool = False) -> tuple[str, str]:
     """Reason and message of the gate's condition."""
+    if drains:
+        return DRAINS, "the pod drains"
     if status == TRUE:
         return READY_FOR_TRAFFIC, "no update in place is under way"
     return IN_PLACE_UPDATE, "the pod is updated in place"
 
 
-def _gate(pod: Pod) -> str:
+def gate_of(pod: Pod) -> str:
+    """What the readiness gate of a pod says; empty while it has no condition."""
     found = find_condition(pod.status.conditions, IN_PLACE)
     return found.status if found is not None else ""
 

@@ -13,6 +13,7 @@ from random import Random
 from msgspec import structs
 
 from grove.api.conditions import BELOW_MINIMUM, ErrorCode, EventReason
+from grove.api.meta import rfc3339
 from grove.api.podclique import PodCliqueStatus
 from grove.api.words import many
 from grove.backends.base import BackendError
@@ -65,6 +66,11 @@ class CliquePlan:
         if patched:
             message = f"updated {many(len(patched), 'pod')} in place: {', '.join(sorted(patched)[:5])}"
             said.append(Notice(clique, EventReason.POD_UPDATED_IN_PLACE, message))
+        marked = {pod.metadata.name: one.until for pod, one in self.pods.drain if one.until is not None}
+        if marked:
+            until = rfc3339(max(marked.values()))
+            message = f"draining {many(len(marked), 'pod')} until {until}: {', '.join(sorted(marked)[:5])}"
+            said.append(Notice(clique, EventReason.POD_DRAINING, message))
         for removal in self.pods.delete:
             message = f"deleted pod {removal.pod.metadata.name}: {removal.reason}"
             said.append(Notice(clique, EventReason.POD_DELETE_SUCCESSFUL, message))

@@ -75,6 +75,8 @@ def build_pod(observed: ObservedClique, backend: Backend, incarnation: int, inde
     pod = Pod.RESOURCE.manifest(metadata, spec=spec)
     site = PodSite(pcs, unit.gang, clique.metadata.name, index, min_pods(unit.template), observed.gang)
     backend.prepare_pod(pod, site)
+    if observed.drain_s:
+        in_place.add_gate(spec)
     if is_in_place(pcs):
         in_place.prepare(pod, unit.template)
     return pod

@@ -12,17 +12,20 @@ from random import Random
 
 import structlog
 
-from grove.api.conditions import IN_PLACE, ErrorCode
+from grove.api.conditions import FALSE, IN_PLACE, ErrorCode
 from grove.api.core import Pod
-from grove.api.meta import Json
+from grove.api.labels import DRAINING
+from grove.api.meta import Json, rfc3339
 from grove.api.podclique import PodClique
 from grove.kube.cache import Cache
 from grove.kube.client import Client, Patch
 from grove.kube.clock import Clock
 from grove.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound
 from grove.kube.writes import Refusals
+from grove.operator.podclique.draining import DrainStep
 from grove.operator.podclique.in_place import InPlaceStep, gate_words
-from grove.operator.podclique.pods import PodPlan, Removal
+from grove.operator.podclique.pods import PodPlan
+from grove.operator.podclique.removals import Removal
 from grove.operator.podgang.gangs import gate_removal
 from grove.operator.shared.cluster.children_writer import delete
 from grove.operator.shared.diff import condition_steps
@@ -69,12 +72,14 @@ class PodWriter:
         patched = await do(
             "in place", {one.metadata.name: partial(self._in_place, one, step) for one, step in plan.in_place}
         )
+        drained = await do("drain", {one.metadata.name: partial(self._drain, one, step) for one, step in plan.drain})
         by_code = (
             (ErrorCode.CREATE_POD, refused),
             (ErrorCode.DELETE_POD, kept),
             (ErrorCode.REMOVE_GATE, held),
             (ErrorCode.BUILD_POD, lost),
             (ErrorCode.BUILD_POD, patched),
+            (ErrorCode.DELETE_POD, drained),
         )
         return [(code, error) for code, found in by_code for error in found]
 
@@ -115,6 +120,26 @@ class PodWriter:
         except (Invalid, Forbidden) as refused:
             log.info("a pod cannot be updated in place, so it is recreated", pod=str(pod.key), error=str(refused))
             await delete(self._client, self._cache, pod)
+
+    async def _drain(self, pod: Pod, step: DrainStep) -> None:
+        """Marks a pod and closes its gate, or takes the mark off. A pod that the API server does not let us mark goes.
+
+        The mark comes first: it has the time, which must outlive a crash between the two writes.
+        """
+        if step.until is not None or step.unmark:
+            mark = rfc3339(step.until) if step.until is not None else None
+            try:
+                await self._patch(pod, {"metadata": {"annotations": {DRAINING: mark}}})
+            except (Invalid, Forbidden) as refused:
+                if step.unmark:
+                    raise
+                log.info("a pod cannot be marked as draining, so it is deleted", pod=str(pod.key), error=str(refused))
+                await delete(self._client, self._cache, pod)
+                return
+        if step.closes_gate:
+            reason, message = gate_words(FALSE, drains=True)
+            steps = condition_steps(pod, IN_PLACE, FALSE, reason, message, self._clock.now())
+            await self._patch(pod, steps, subresource="status")
 
     async def _relabel(self, pod: Pod, changes: Json) -> None:
         await self._patch(pod, {"metadata": {"labels": changes}})

@@ -8,7 +8,6 @@ own index.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,12 +15,28 @@ from random import Random
 
 from grove.api import labels, names
 from grove.api.core import Pod
+from grove.api.draining import is_draining
 from grove.api.meta import Json
 from grove.api.pod import PodHealth, pod_health
 from grove.api.podclique import PodClique
 from grove.backends.base import Backend
+from grove.operator.podclique.draining import Drains, DrainStep, is_past_return, marks_of_leaving
 from grove.operator.podclique.in_place import InPlaceStep, can_be_patched, step_of_chosen, step_of_staying
 from grove.operator.podclique.pod import build_pod
+from grove.operator.podclique.removals import (
+    DUPLICATE,
+    FAILED,
+    NODE_GONE,
+    OUTDATED,
+    PARENT_AT_ZERO,
+    REQUESTED,
+    RESTARTED,
+    START_CONDITION_CHANGED,
+    SURGE_OVER,
+    SURPLUS,
+    Removal,
+    scale_in_order,
+)
 from grove.operator.podclique.rollout import CliqueStep, made_from, selected_indexes
 from grove.operator.podclique.status import VANISHED_NODE_GRACE_S, ObservedClique, is_outdated_pod
 from grove.operator.podgang.gangs import may_be_ungated
@@ -31,26 +46,6 @@ from grove.operator.shared.startup import waits_for_another_condition
 
 FAILED_POD_PAUSE_S = 10.0
 """Youngest age at which a failed pod is replaced, so that a program that dies at once does not spin the cluster."""
-
-FAILED, NODE_GONE, DUPLICATE, OUTDATED, SURPLUS = "Failed", "NodeGone", "DuplicateIndex", "Outdated", "ScaleIn"
-
-RESTARTED, PARENT_AT_ZERO, START_CONDITION_CHANGED = "GangRestart", "ParentAtZero", "StartConditionChanged"
-
-SURGE_OVER = "SurgeOver"
-
-
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """A pod to delete and why. `force` where no kubelet is left to confirm the deletion."""
-
-    pod: Pod
-    reason: str
-    force: bool = False
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the pod may be running until it is deleted."""
-        return self.reason != NODE_GONE and not self.pod.is_finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +64,8 @@ class PodPlan:
     relabel: list[tuple[Pod, Json]] = field(default_factory=list)
     in_place: list[tuple[Pod, InPlaceStep]] = field(default_factory=list)
     """Pods whose readiness gate turns, or that get a new template while they run."""
+    drain: list[tuple[Pod, DrainStep]] = field(default_factory=list)
+    """Pods whose mark or gate is to be written because they drain, or do so no longer."""
     indexes: frozenset[int] = frozenset()
     next_look_s: float | None = None
 
@@ -76,12 +73,16 @@ class PodPlan:
     def is_settled(self) -> bool:
         """Whether nothing is to come of it. A pod that is being deleted already may have a finalizer and stay."""
         leaving = any(not one.pod.metadata.is_deleting for one in self.delete)
-        return not (leaving or self.create or self.ungate or self.relabel or self.in_place)
+        return not (leaving or self.create or self.ungate or self.relabel or self.in_place or self.drain)
 
 
 def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now: datetime, rng: Random) -> PodPlan:
     """The plan for a clique that is not being deleted; `step` says which pods an update or a restart takes now."""
     clique, pods, wanted = observed.clique, observed.pods, observed.clique.spec.replicas
+    if (going := observed.leaving) is not None:  # its owner removes it whole
+        held = frozenset(index for pod in pods if (index := pod_index(pod)) is not None)
+        return PodPlan(drain=marks_of_leaving(pods, going.until, now), indexes=held)
+    drains = Drains(observed, now) if observed.drain_s or any(map(is_draining, pods)) else None
     staying: list[Pod] = []
     removals: list[Removal] = []
     due: list[float] = []
@@ -90,6 +91,8 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
     rewaiting = [pod.metadata.uid for pod in pods if waits_for_another_condition(pod, clique.spec.start_condition)]
     reasons = (
         (step.surplus, SURGE_OVER),
+        ((pod.metadata.uid for pod in pods if labels.RESTART_REQUESTED in pod.metadata.annotations), REQUESTED),
+        ((pod.metadata.uid for pod in pods if is_draining(pod) and is_past_return(observed, pod)), OUTDATED),
         (observed.stuck, PARENT_AT_ZERO),
         (rewaiting, START_CONDITION_CHANGED),
         (step.restart, RESTARTED),
@@ -107,7 +110,8 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
             and (patched := _in_place(observed, backend, step, pod, why, now))
         ):
             staying.append(pod)
-            in_place.append((pod, patched))
+            if drains is None or not drains.holds(pod, why):
+                in_place.append((pod, patched))
         elif reason := reason or why or _unpatched(pod, now, due):
             removals.append(Removal(pod, reason, force=reason == NODE_GONE))
         else:
@@ -122,9 +126,12 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
         gone = {pod.metadata.uid for pod in victims}
         staying = [pod for pod in staying if pod.metadata.uid not in gone]
 
-    used = {index for pod in staying if (index := pod_index(pod)) is not None}
+    removals, held_back = drains.split(removals) if drains is not None else (removals, [])
+    there = [*staying, *(one.pod for one in held_back)]
+    used = {index for pod in there if (index := pod_index(pod)) is not None}
     # A change that the set has not recorded is about to reach this clique, or not: until then no pod is made.
-    missing = max(0, wanted - sum(pod_index(pod) not in surge for pod in staying))
+    replaced = [one.pod for one in held_back if one.reason not in (SURPLUS, SURGE_OVER)]
+    missing = max(0, wanted - sum(pod_index(pod) not in surge for pod in (*staying, *replaced)))
     back = [index for index in _replaced_indexes(removals, step) if index not in used and index not in surge][:missing]
     fresh = [*back, *free_indexes({*used, *surge, *back}, missing - len(back))]
     fresh += [index for index in surge if index not in used]
@@ -142,6 +149,8 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
     ]
     ungate = _ungated(observed, backend, staying)
     chosen, left = {pod.metadata.uid for pod, _ in in_place}, {pod.metadata.uid for pod in staying}
+    if drains is not None:
+        chosen, due = chosen | drains.uids, due + drains.ends_s
     in_place = [(pod, one) for pod, one in in_place if pod.metadata.uid in left and (one.gate or one.patch)]
     for pod in (pod for pod in staying if pod.metadata.uid not in chosen):
         if pod.spec.readiness_gates and (opened := step_of_staying(pod, now)).gate:
@@ -154,6 +163,7 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
         node_labels=backend.node_labels_to_keep(gang, observed.core_nodes) if ungate and gang is not None else {},
         relabel=[(pod, changes) for pod in staying if (changes := _wrong_labels(observed, pod))],
         in_place=in_place,
+        drain=drains.steps(staying, chosen) if drains is not None else [],
         indexes=frozenset(used | set(fresh)),
         next_look_s=min(due) if due else None,
     )
@@ -230,46 +240,6 @@ def _ungated(observed: ObservedClique, backend: Backend, staying: Sequence[Pod])
         return []
     complete = may_be_ungated(staying, name, gang, base_scheduled=observed.base_scheduled)
     return [pod for pod in complete if backend.may_ungate(pod, gang)]
-
-
-_PHASE_RANK = {"Unknown": 1, "Running": 2}
-
-
-def scale_in_order(
-    pods: Iterable[Pod], up_to_date: str, loads: Mapping[str, float] | None = None, *, first_stays: bool = False
-) -> list[Pod]:
-    """Pods in the order in which scale-in takes them: the least useful first, the newest of equals.
-
-    Without a node, then by phase, not ready, from an old template, lowest deletion cost, least to do, youngest. Indexes
-    play no part before the last tie, except that `first_stays` keeps index 0 among pods that are equally well. A pod of
-    which nobody knows what it has to do may be busy: it goes after those that are known.
-    """
-    known = loads or {}
-
-    def usefulness(pod: Pod) -> tuple[bool, int, bool, bool, bool, int, float, float, int, str]:
-        created, index = pod.metadata.creation_timestamp, pod_index(pod)
-        return (
-            pod.is_bound,
-            _PHASE_RANK.get(pod.status.phase, 0),
-            pod.is_ready,
-            pod.metadata.labels.get(labels.POD_TEMPLATE_HASH, "") == up_to_date,
-            first_stays and index == 0,
-            deletion_cost(pod),
-            known.get(pod.metadata.name, math.inf),
-            -created.timestamp() if created is not None else float("-inf"),
-            -(index or 0),
-            pod.metadata.name,
-        )
-
-    return sorted(pods, key=usefulness)
-
-
-def deletion_cost(pod: Pod) -> int:
-    """What its engine or a planner says its loss would cost; 0 if nothing, or nonsense, is said."""
-    try:
-        return int(pod.metadata.annotations.get(labels.POD_DELETION_COST, "0"))
-    except ValueError:
-        return 0
 
 
 def surplus(clique: PodClique, pods: Iterable[Pod]) -> int:

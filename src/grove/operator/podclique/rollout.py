@@ -16,6 +16,7 @@ from datetime import datetime
 import msgspec
 
 from grove.api.core import Pod
+from grove.api.draining import is_draining
 from grove.api.pod import PodHealth, pod_health
 from grove.api.podclique import PodCliqueStatus, PodCliqueUpdateProgress, PodsSelectedToUpdate
 from grove.operator.podclique.status import ObservedClique, is_outdated_pod
@@ -209,6 +210,8 @@ def is_due(observed: ObservedClique) -> bool:
     a change was taken back before any pod was replaced.
     """
     pcs, clique, unit, group = observed.pcs, observed.clique, observed.unit, observed.group
+    if observed.leaving is not None:
+        return False
     if not observed.recorded or is_made_from(clique, observed.template_hash, observed.revision):
         return False
     if not is_rolling(pcs) or not is_open(pcs.status.update_progress):
@@ -246,6 +249,8 @@ def made_from(observed: ObservedClique, step: CliqueStep, index: int) -> Observe
 
 def next_clique_step(observed: ObservedClique, now: datetime) -> CliqueStep:
     """The next step of a clique. Until the set's status names its templates as they are now, no update moves."""
+    if observed.leaving is not None:
+        return CliqueStep(observed.clique.status.update_progress, incarnation=observed.clique.status.incarnation)
     incarnation = incarnation_in_effect(observed.pcs, observed.clique, observed.group, observed.template_hash)
     pcs, progress = observed.pcs, observed.clique.status.update_progress
     step = CliqueStep(progress)
@@ -268,7 +273,7 @@ def _pod_state(observed: ObservedClique, pod: Pod) -> PodState:
         pod.metadata.name,
         pod_index(pod),
         old=is_outdated_pod(observed, pod),
-        ready=pod_health(pod) is PodHealth.READY,
+        ready=pod_health(pod) is PodHealth.READY and not is_draining(pod),
         created=created.timestamp() if created is not None else 0.0,
         uid=pod.metadata.uid,
         has_node=pod.is_bound,

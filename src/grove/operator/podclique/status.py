@@ -31,6 +31,7 @@ from grove.api.conditions import (
     without_condition,
 )
 from grove.api.core import Pod
+from grove.api.draining import is_draining, part_drain_s, replica_drain_s
 from grove.api.hashes import wanted_revision
 from grove.api.meta import Conditions
 from grove.api.pod import PodHealth, pod_health
@@ -38,9 +39,10 @@ from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet, is_coherent
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.status import DrainingReplica
 from grove.api.words import many
 from grove.backends.base import Backend
-from grove.operator.shared.layout import Unit, floor
+from grove.operator.shared.layout import Unit, asked_indexes, floor
 from grove.operator.shared.outcome import Outcome, with_outcome
 from grove.operator.shared.rollout import has_template, is_open
 from grove.operator.shared.surge import DEFAULT_WAIT_S
@@ -48,6 +50,17 @@ from grove.operator.shared.surge import DEFAULT_WAIT_S
 VANISHED_NODE_GRACE_S = 10.0
 """How long a node may be missing before its pods are given up: a node that registers anew, or one our cache has not
 seen yet, must not cost its pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """The clique is of a replica that was scaled in. `until` is None while its owner has not recorded the time."""
+
+    until: datetime | None = None
+
+
+def _until(draining: Iterable[DrainingReplica], index: int) -> datetime | None:
+    return next((one.until for one in draining if one.replica_index == index), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +98,22 @@ class ObservedClique:
         """The revision that its part of the set has now."""
         return wanted_revision(self.pcs, self.unit.part)
 
+    @property
+    def drain_s(self) -> int:
+        """Seconds that a pod of this clique drains if it goes alone or with its unit."""
+        place = self.unit.group
+        return part_drain_s(self.pcs, place.config if place is not None else self.unit.template)
+
+    @property
+    def leaving(self) -> Leaving | None:
+        """Set if the clique goes with its replica, of the set or of the scaling group, and drains before."""
+        pcs, unit, place = self.pcs, self.unit, self.unit.group
+        if unit.replica >= pcs.spec.replicas and replica_drain_s(pcs):
+            return Leaving(_until(pcs.status.draining, unit.replica))
+        if place is None or self.group is None or not self.drain_s or place.replica in asked_indexes(self.group):
+            return None
+        return Leaving(_until(self.group.status.draining, place.replica))
+
     def nodes_gone(self, now: datetime) -> frozenset[str]:
         """The nodes that have been missing so long that their pods are given up."""
         return frozenset(
@@ -113,7 +142,7 @@ def count_pods(pods: Iterable[Pod], nodes_gone: Collection[str] = ()) -> PodCoun
         present += 1
         scheduled += pod.is_scheduled
         gated += pod.is_held_by_gate
-        ready += health is PodHealth.READY
+        ready += health is PodHealth.READY and not is_draining(pod)
         up += pod.is_scheduled and health.is_up
     return PodCounts(present, ready, scheduled, gated, up)
 

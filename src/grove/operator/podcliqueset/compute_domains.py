@@ -15,6 +15,7 @@ from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.operator.shared.claims import find_mnnvl_group, has_gpus
 from grove.operator.shared.diff import child_metadata, refers_to
+from grove.operator.shared.layout import kept_replicas
 
 
 def wanted_compute_domains(pcs: PodCliqueSet) -> list[Json]:
@@ -24,7 +25,7 @@ def wanted_compute_domains(pcs: PodCliqueSet) -> list[Json]:
         for template in pcs.spec.template.cliques
         if has_gpus(template.spec.pod_spec) and (group := find_mnnvl_group(pcs, template))
     )
-    return [_compute_domain(pcs, replica, group) for replica in range(pcs.spec.replicas) for group in groups]
+    return [_compute_domain(pcs, replica, group) for replica in kept_replicas(pcs) for group in groups]
 
 
 def surplus_compute_domains(

@@ -16,7 +16,7 @@ from grove.api import labels, names
 from grove.api.conditions import ErrorCode, EventReason, with_standing
 from grove.api.core import Pod, ResourceClaim, Secret, Service
 from grove.api.hashes import generation_hash
-from grove.api.meta import Json, Key, Object
+from grove.api.meta import Key, Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -73,7 +73,7 @@ class PodCliqueSetController:
         self._cache, self._sets, self._queue = deps.cache, deps.sets, deps.queues.sets
         self._children = SetChildren(deps)
         self._children_due: set[Key] = set()
-        self._passed_on: dict[str, tuple[int, Json, Json]] = {}
+        self._passed_on: dict[str, tuple[object, ...]] = {}
         self._missing: dict[str, tuple[type[PodClique] | type[PodCliqueScalingGroup], Key]] = {}
         """A part of each set, by its uid, that was not available when all were looked at."""
         self._cache.add_index(PodCliqueSet, BINDING, by_binding)
@@ -138,7 +138,8 @@ class PodCliqueSetController:
     async def _observe_children(self, pcs: PodCliqueSet) -> ObservedChildren | None:
         """Read when there is a reason to compare them."""
         is_written = self._deps.set_errors.find(pcs.metadata.uid, pcs.metadata.generation) is not None
-        return None if is_written and pcs.key not in self._children_due else await self._children.observe(pcs)
+        is_due = pcs.key in self._children_due or bool(pcs.status.draining)
+        return await self._children.observe(pcs) if is_due or not is_written else None
 
     # Writing
 
@@ -197,7 +198,7 @@ class PodCliqueSetController:
         if (children := plan.children) is not None:
             if children.surplus:  # their end takes a while; that they count no more is told before
                 await self._deps.statuses.write(pcs, plan.status(Outcome()), news=True)
-                self._pass_on(pcs)
+                self._pass_on(planned)
                 children = plan_set_children(planned, await self._children.observe(pcs))  # pods may have gone meanwhile
             error = await self._write_children(planned, children)
         outcome = self._deps.set_errors.find(uid, generation) or Outcome()
@@ -235,7 +236,7 @@ class PodCliqueSetController:
 
     def _pass_on(self, pcs: PodCliqueSet) -> None:
         """Has the gangs looked at when something changed that they are made from."""
-        said = (pcs.metadata.generation, pcs.metadata.labels, pcs.metadata.annotations)
+        said = (pcs.metadata.generation, pcs.metadata.labels, pcs.metadata.annotations, pcs.status.draining)
         if self._passed_on.get(pcs.metadata.uid) != said:
             self._passed_on[pcs.metadata.uid] = said
             self._gangs.wake_all(pcs)

@@ -28,7 +28,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podcliqueset.rollout import next_replicas, with_progress_time
-from grove.operator.podcliqueset.status import ObservedSet, set_status, with_features_condition
+from grove.operator.podcliqueset.status import ObservedSet, set_status, with_draining, with_features_condition
 from grove.operator.podgang.status import with_gang_conditions
 from grove.operator.shared.children import (
     Revisions,
@@ -40,8 +40,9 @@ from grove.operator.shared.children import (
     wanted_groups,
     wanted_services,
 )
+from grove.operator.shared.draining import next_end_s
 from grove.operator.shared.former import choose_templates, unreached_replicas, with_templates
-from grove.operator.shared.layout import find_replica, replica_of
+from grove.operator.shared.layout import find_replica, kept_replicas, replica_of
 from grove.operator.shared.outcome import Notice, Outcome, appeared, with_outcome
 from grove.operator.shared.readiness import judged, set_standing
 from grove.operator.shared.startup import has_start_order, mounts_secret, mounts_token
@@ -154,10 +155,11 @@ def plan_set_children(pcs: PodCliqueSet, seen: ObservedChildren) -> ChildrenPlan
     by_revision = has_revision_services(pcs)
     pods = seen.pods() if may_close or old_token in seen.secrets or seen.has_domains or by_revision else ()
     keeps_old = old_token in seen.secrets and any(mounts_secret(pod, old_token) for pod in pods)
+    kept = kept_replicas(pcs)
     surplus = (
         replica for one in seen.parts
         if (replica := find_replica(name, one.metadata.name)) is not None
-        and replica >= pcs.spec.replicas
+        and replica not in kept
         and not one.metadata.is_deleting
     )  # fmt: skip
     in_use = (replica_of(pod.metadata) for pod in pods) if seen.has_domains else ()
@@ -224,12 +226,13 @@ class SetPlan:
 def plan_set(observed: ObservedSet, children: ObservedChildren | None, now: datetime) -> SetPlan:
     """The plan for a set that stays; `children` were read if there is a reason to compare them."""
     pcs, cliques, groups, gangs = observed.pcs, observed.cliques, observed.groups, observed.gangs
-    after = set_status(replace(observed, pcs=next_replicas(observed, now)), now)
+    after = with_draining(observed, set_status(replace(observed, pcs=next_replicas(observed, now)), now), now)
     conditions = with_gang_conditions(after.conditions, gangs, pcs.metadata.generation, now)
     after, stalls_s = with_progress_time(structs.replace(after, conditions=conditions), observed, now)
     judged = structs.replace(pcs, status=after)
     terminated = set_replicas_to_restart(judged, cliques, groups, now, observed.moment)
     after = with_set_restarts(judged, cliques, groups, terminated, now)
-    next_look_s = min((at for at in (stalls_s, terminated.wait_s) if at is not None), default=None)
+    times = (stalls_s, terminated.wait_s, next_end_s(after.draining, now) if after.draining else None)
+    next_look_s = min((at for at in times if at is not None), default=None)
     planned = plan_set_children(structs.replace(pcs, status=after), children) if children is not None else None
     return SetPlan(observed, now, planned, terminated, after, next_look_s)

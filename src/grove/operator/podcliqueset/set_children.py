@@ -26,7 +26,7 @@ from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_replicas
 from grove.operator.shared.cluster.sets import SET
 from grove.operator.shared.diff import is_controlled_by
-from grove.operator.shared.layout import standalone_names
+from grove.operator.shared.layout import kept_replicas, standalone_names
 from grove.operator.shared.rollout import origin
 
 _DOMAIN_EVENTS: dict[type[Object], ChildKind] = {
@@ -123,7 +123,7 @@ class SetChildren:
         *, also: object = None,
     ) -> Changes:  # fmt: skip
         """`also` is what the wanted children are made from beside the set."""
-        version = (pcs.metadata.generation, pcs.metadata.annotations, pcs.status.revisions, also)
+        version = (pcs.metadata.generation, pcs.metadata.annotations, pcs.status.revisions, kept_replicas(pcs), also)
         return await self._deps.children.sync(
             kind, pcs, lambda: child.wanted(pcs), version=version, code=child.code, without=without
         )

@@ -18,6 +18,8 @@ from grove.api.conditions import (
     with_condition,
     without_condition,
 )
+from grove.api.core import Pod
+from grove.api.draining import replica_drain_s
 from grove.api.meta import Conditions, Resource
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import (
@@ -32,8 +34,10 @@ from grove.api.podgang import PENDING, PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
 from grove.operator.podclique.status import has_hashes, is_available, is_updated
+from grove.operator.shared.draining import next_draining
 from grove.operator.shared.layout import (
     PodsOf,
+    find_replica,
     group_names,
     is_group_available,
     living,
@@ -171,6 +175,23 @@ def set_status(observed: ObservedSet, now: datetime) -> PodCliqueSetStatus:
         current_generation_hash=current,
         update_progress=_with_counts(before.update_progress, replicas),
     )
+
+
+def with_draining(observed: ObservedSet, after: PodCliqueSetStatus, now: datetime) -> PodCliqueSetStatus:
+    """The status with the replicas that drain: of those whose parts are there and that nobody asks for."""
+    pcs, seconds = observed.pcs, replica_drain_s(observed.pcs)
+    leaving: dict[int, list[Pod]] = {}
+    for part in (*observed.cliques, *observed.groups) if seconds else ():
+        index = find_replica(pcs.metadata.name, part.metadata.name)
+        if index is not None and index >= pcs.spec.replicas and not part.metadata.is_deleting:
+            leaving.setdefault(index, [])
+    for clique in observed.every_clique() if leaving else ():
+        index = find_replica(pcs.metadata.name, clique.metadata.name)
+        if index in leaving:
+            leaving[index].extend(observed.pods_of(clique.metadata.name))
+    if not leaving:
+        return msgspec.structs.replace(after, draining=()) if after.draining else after
+    return msgspec.structs.replace(after, draining=next_draining(pcs.status.draining, leaving, seconds, now))
 
 
 def _observed_generation(pcs: PodCliqueSet) -> int | None:

@@ -29,6 +29,7 @@ from grove.operator.shared.layout import (
     find_replica,
     find_scaled_layout,
     group_names,
+    kept_replicas,
     min_pods,
     replica_layouts,
     topology_name,
@@ -111,7 +112,7 @@ def find_gang_layout(pcs: PodCliqueSet, name: str, group_replicas: GroupReplicas
     None when the set does not want it (any more).
     """
     replica = find_replica(pcs.metadata.name, name)
-    if replica is None or replica >= pcs.spec.replicas:
+    if replica is None or replica not in kept_replicas(pcs):
         return None
     if name == names.base_gang(pcs.metadata.name, replica):
         return next(replica_layouts(pcs, replica, group_replicas))

@@ -89,7 +89,7 @@ class ScalingGroupController:
         )
 
     async def _apply(self, plan: GroupPlan) -> Result:
-        group, pcs, config = plan.observed.group, plan.observed.pcs, plan.observed.config
+        group, pcs, config = plan.group, plan.observed.pcs, plan.observed.config
         code = ErrorCode.SYNC_GROUP_RESOURCE_CLAIM
         claims = await self._deps.claims.sync(group_claims(pcs, group, config), code=code)
         members = await self._deps.children.sync(
@@ -110,7 +110,7 @@ class ScalingGroupController:
         self._tell_members(plan, members)
         outcome = outcome_of((*claims.errors, *members.errors)[:5], (*claims.blocked, *members.blocked))
         after = plan.status(outcome)
-        wait_s = await self._deps.statuses.write(group, after, news=plan.is_news(after))
+        wait_s = await self._deps.statuses.write(plan.observed.group, after, news=plan.is_news(after))
         if wait_s is None:
             self._deps.tell(plan.events(after))
         return Result(earliest(wait_s, plan.next_look_s), claims.error or members.error)

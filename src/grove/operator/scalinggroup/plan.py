@@ -14,11 +14,12 @@ from msgspec import structs
 from grove.api import labels
 from grove.api.conditions import BELOW_MINIMUM, GANG_RESTARTS_EXHAUSTED, EventReason
 from grove.api.meta import Json
-from grove.api.scalinggroup import PodCliqueScalingGroupStatus
+from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
 from grove.api.status import SurgeProgress
 from grove.operator.scalinggroup.rollout import next_group_replicas
-from grove.operator.scalinggroup.status import ObservedGroup, group_status
+from grove.operator.scalinggroup.status import ObservedGroup, group_status, with_draining
 from grove.operator.shared.children import wanted_members
+from grove.operator.shared.draining import next_end_s
 from grove.operator.shared.former import choose_templates, unreached_group_replicas, with_templates
 from grove.operator.shared.outcome import Notice, Outcome, appeared, with_outcome
 from grove.operator.shared.readiness import group_standing, judged
@@ -52,13 +53,20 @@ class GroupPlan:
     of_parts: PodCliqueScalingGroupStatus
     """The status but for how the writes go."""
 
+    @property
+    def group(self) -> PodCliqueScalingGroup:
+        """The group with the replicas that drain from now on. All else follows what its status recorded before."""
+        group, after = self.observed.group, self.of_parts
+        seen = structs.replace(group.status, draining=after.draining, observed_generation=after.observed_generation)
+        return structs.replace(group, status=seen)
+
     def members(self) -> list[Json]:
         """The members that are wanted; no new one before the set has recorded which templates an update leads to."""
         seen = self.observed
-        wanted = wanted_members(seen.pcs, seen.group)
+        wanted = wanted_members(seen.pcs, self.group)
         if unreached := self.unreached:
             former = with_templates(seen.pcs, seen.former or {}, seen.of_set())
-            before = wanted_members(former, seen.group) if former is not None else []
+            before = wanted_members(former, self.group) if former is not None else []
             wanted = choose_templates(wanted, (one for one in before if _index_in(one) in unreached), seen.members)
         if seen.recorded:
             return wanted
@@ -78,7 +86,8 @@ class GroupPlan:
         if (old.indexes if old else ()) != (new.indexes if new else ()):
             return 0.0
         given_up_s = surge_given_up_s(new, self.observed.surge_wait_s, self.now) if new is not None else None
-        return min((at for at in (self.terminated.wait_s, given_up_s) if at is not None), default=None)
+        drained_s = next_end_s(self.of_parts.draining, self.now) if self.of_parts.draining else None
+        return min((at for at in (self.terminated.wait_s, given_up_s, drained_s) if at is not None), default=None)
 
     @property
     def restarts(self) -> bool:
@@ -133,7 +142,7 @@ def plan_group(observed: ObservedGroup, now: datetime) -> GroupPlan:
     turned = structs.replace(group, status=known)
     if observed.recorded:
         turned = next_group_replicas(replace(observed, group=turned), now)
-    after = group_status(replace(observed, group=turned), now)
+    after = with_draining(observed, group_status(replace(observed, group=turned), now), now)
     # Never less than it had: a set that was made anew beside its groups has no numbers.
     incarnation = max(replica_incarnation(pcs, replica), group.status.incarnation)
     after = with_group_memory(group, after, incarnation, now, is_limited=max_gang_restarts(pcs) is not None)

@@ -22,6 +22,8 @@ from grove.api.conditions import (
     with_condition,
     without_condition,
 )
+from grove.api.core import Pod
+from grove.api.draining import part_drain_s
 from grove.api.hashes import wanted_revision
 from grove.api.meta import Conditions, Json, find_condition, is_true
 from grove.api.podclique import PodClique
@@ -33,10 +35,13 @@ from grove.api.scalinggroup import (
 )
 from grove.api.words import many
 from grove.operator.podclique.status import has_hashes, is_available, is_updated, with_below_minimum
+from grove.operator.shared.draining import next_draining
 from grove.operator.shared.layout import (
     PodsOf,
+    asked_indexes,
     group_floor,
     group_indexes,
+    group_replica_of,
     group_scale_selector,
     living,
     member_units,
@@ -101,7 +106,7 @@ def group_replicas(observed: ObservedGroup) -> list[GroupReplica]:
     """The replicas that the group is to have, with those that an update has beyond `replicas`."""
     pcs, group, live = observed.pcs, observed.group, living(observed.members)
     replicas: list[GroupReplica] = []
-    for index in group_indexes(group):
+    for index in asked_indexes(group):
         units = list(member_units(pcs, observed.replica, observed.config, index))
         found = [(live[unit.fqn], observed.hashes[unit.template.name]) for unit in units if unit.fqn in live]
         incarnation = group_replica_incarnation(pcs, observed.replica, group, index)
@@ -140,6 +145,23 @@ def group_status(observed: ObservedGroup, now: datetime) -> PodCliqueScalingGrou
         # Nor is it fully what it was: a change may be taken back and leave behind what was made from it.
         return msgspec.structs.replace(after, current_pod_clique_set_generation_hash="")
     return after
+
+
+def with_draining(
+    observed: ObservedGroup, after: PodCliqueScalingGroupStatus, now: datetime
+) -> PodCliqueScalingGroupStatus:
+    """The status with the replicas that drain: of those whose cliques are there and that nobody asks for."""
+    group = observed.group
+    asked = asked_indexes(msgspec.structs.replace(group, status=after))
+    leaving: dict[int, list[Pod]] = {}
+    for clique in observed.members:
+        index = group_replica_of(clique.metadata)
+        if index is not None and index not in asked and not clique.metadata.is_deleting:
+            leaving.setdefault(index, []).extend(observed.pods_of(clique.metadata.name))
+    if not leaving:
+        return msgspec.structs.replace(after, draining=()) if after.draining else after
+    seconds = part_drain_s(observed.pcs, observed.config)
+    return msgspec.structs.replace(after, draining=next_draining(group.status.draining, leaving, seconds, now))
 
 
 def is_outdated(observed: ObservedGroup, clique: PodClique, template_hash: str) -> bool:

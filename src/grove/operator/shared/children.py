@@ -37,6 +37,7 @@ from grove.operator.shared.layout import (
     group_config_of,
     group_indexes,
     group_names,
+    kept_replicas,
     member_units,
     replica_of,
     standalone_units,
@@ -47,7 +48,7 @@ from grove.operator.shared.startup import has_start_order, parents
 def wanted_cliques(pcs: PodCliqueSet) -> list[Json]:
     """The standalone PodCliques of all replicas."""
     hashes = template_hashes(pcs)
-    units = (unit for replica in range(pcs.spec.replicas) for unit in standalone_units(pcs, replica))
+    units = (unit for replica in kept_replicas(pcs) for unit in standalone_units(pcs, replica))
     return [_clique(pcs, unit, pcs, hashes) for unit in units]
 
 
@@ -102,7 +103,7 @@ Revisions = Mapping[int, frozenset[str]]
 
 def wanted_services(pcs: PodCliqueSet, revisions: Revisions = MappingProxyType({})) -> list[Json]:
     """One headless Service a replica, by which its pods find each other, and one for each of these revisions."""
-    name, replicas = pcs.metadata.name, range(pcs.spec.replicas)
+    name, replicas = pcs.metadata.name, kept_replicas(pcs)
     plain = [_service(pcs, replica, names.headless_service(name, replica), {}) for replica in replicas]
     return plain + [
         _service(pcs, replica, names.revision_service(name, replica, one), {labels.REVISION: one})
@@ -133,7 +134,7 @@ def revisions_in_use(pcs: PodCliqueSet, cliques: Iterable[PodClique], pods: Iter
         if (replica := replica_of(one.metadata)) is not None and (own := one.metadata.labels.get(labels.REVISION)):
             found.setdefault(replica, set()).add(own)
     first = {wanted_revision(pcs, part) for part in pcs.spec.template.part_names}
-    return {replica: frozenset(found.get(replica, first)) for replica in range(pcs.spec.replicas)}
+    return {replica: frozenset(found.get(replica, first)) for replica in kept_replicas(pcs)}
 
 
 def wanted_access(pcs: PodCliqueSet) -> list[Json]:
@@ -228,7 +229,7 @@ def _clique(pcs: PodCliqueSet, unit: Unit, owner: Object, hashes: Mapping[str, s
 def wanted_groups(pcs: PodCliqueSet) -> list[Json]:
     """The scaling groups of all replicas."""
     pcs_name, groups = pcs.metadata.name, list[Json]()
-    for replica in range(pcs.spec.replicas):
+    for replica in kept_replicas(pcs):
         for fqn, config in group_names(pcs, replica):
             own = labelsets.replica_component(pcs_name, labels.GROUP_COMPONENT, fqn, replica)
             annotations = labelsets.group_annotations(config.annotations, pcs.metadata.annotations)

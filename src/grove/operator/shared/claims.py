@@ -25,7 +25,7 @@ from grove.api.podcliqueset import (
 )
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.shared.diff import child_metadata
-from grove.operator.shared.layout import Unit, group_indexes
+from grove.operator.shared.layout import Unit, group_indexes, kept_replicas
 
 _CONTAINERS = ("containers", "initContainers")
 
@@ -74,7 +74,7 @@ class OwnedClaims:
 
 def set_claims(pcs: PodCliqueSet) -> OwnedClaims:
     labels = partial(labelsets.set_claim, pcs.metadata.name)
-    return OwnedClaims(pcs, pcs, pcs.spec.template.resource_sharing, range(pcs.spec.replicas), labels)
+    return OwnedClaims(pcs, pcs, pcs.spec.template.resource_sharing, kept_replicas(pcs), labels)
 
 
 def group_claims(pcs: PodCliqueSet, group: PodCliqueScalingGroup, config: ScalingGroupConfig) -> OwnedClaims:

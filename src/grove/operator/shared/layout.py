@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from grove.api import labels, labelsets, names
 from grove.api.core import Pod
+from grove.api.draining import drain_s, replica_drain_s
 from grove.api.meta import Object, ObjectMeta
 from grove.api.podclique import PodClique, PodCliqueSpec
 from grove.api.podcliqueset import CliqueTemplate, PodCliqueSet, ScalingGroupConfig
@@ -92,11 +93,35 @@ def living(objects: Iterable[T]) -> dict[str, T]:
     return {one.metadata.name: one for one in objects if not one.metadata.is_deleting}
 
 
-def group_indexes(group: PodCliqueScalingGroup) -> Collection[int]:
+def asked_indexes(group: PodCliqueScalingGroup) -> Collection[int]:
     """The replicas that a scaling group is to have now: those asked for, and those that an update has beyond them."""
     asked, progress = range(group.spec.replicas), group.status.update_progress
     surge = progress.surge if progress is not None else None
     return asked if surge is None else (*asked, *(index for index in surge.indexes if index >= group.spec.replicas))
+
+
+def group_indexes(group: PodCliqueScalingGroup) -> Collection[int]:
+    """The replicas of a scaling group whose objects stay: those it is to have, and those that drain.
+
+    After a scale-in all replicas stay until the group has recorded which of them drain.
+    """
+    asked, status = asked_indexes(group), group.status
+    extra = {one.replica_index for one in status.draining}
+    if status.observed_generation != group.metadata.generation and drain_s(group.metadata.annotations):
+        extra.update(range(group.spec.replicas, status.replicas))
+    return (*asked, *sorted(extra.difference(asked))) if extra else asked
+
+
+def kept_replicas(pcs: PodCliqueSet) -> Collection[int]:
+    """The replicas of a set whose objects stay: those asked for, and those that drain.
+
+    After a scale-in all replicas stay until the set has recorded which of them drain.
+    """
+    asked, status = range(pcs.spec.replicas), pcs.status
+    extra = {one.replica_index for one in status.draining}
+    if status.replicas > pcs.spec.replicas and replica_drain_s(pcs):
+        extra.update(range(pcs.spec.replicas, status.replicas))
+    return (*asked, *sorted(extra.difference(asked))) if extra else asked
 
 
 def live_replicas(groups: Iterable[PodCliqueScalingGroup]) -> GroupReplicas:

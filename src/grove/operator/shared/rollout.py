@@ -147,7 +147,9 @@ def concerned_replicas(old: PodCliqueSet, new: PodCliqueSet) -> frozenset[int] |
         return None
     restarts = set(before.replica_restarts) ^ set(after.replica_restarts)
     turns = {index for index, _ in _turns(before.update_progress) ^ _turns(after.update_progress)}
-    return frozenset(turns) | {one.replica_index for one in restarts} | set(range(old.spec.replicas, new.spec.replicas))
+    draining = {one.replica_index for one in set(before.draining) ^ set(after.draining)}
+    again = set(range(old.spec.replicas, new.spec.replicas))
+    return frozenset(turns) | {one.replica_index for one in restarts} | draining | again
 
 
 def _chosen(progress: PodCliqueSetUpdateProgress | None) -> frozenset[int]:

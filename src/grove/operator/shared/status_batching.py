@@ -134,6 +134,7 @@ def group_news(
     wanted, need = spec.replicas, group_floor(spec.replicas, spec.min_available)
     return (
         before.last_errors != after.last_errors
+        or before.draining != after.draining
         or _group_step(before) != _group_step(after)
         or (before.available_replicas >= need) != (after.available_replicas >= need)
         or (after.available_replicas == wanted and _whole_of(before) != _whole_of(after))
@@ -161,6 +162,7 @@ def set_turned(before: PodCliqueSetStatus, after: PodCliqueSetStatus) -> bool:
     """News of a set other than how many of its replicas are available, which may go back and forth."""
     return (
         before.last_errors != after.last_errors
+        or before.draining != after.draining
         or _set_step(before) != _set_step(after)
         or before.current_generation_hash != after.current_generation_hash
         or _turned(before.conditions, after.conditions)

@@ -27,7 +27,14 @@ from grove.operator.shared.children import (
     earlier_reading,
     template_hashes,
 )
-from grove.operator.shared.layout import group_indexes, group_names, member_units, replica_of, topology_name
+from grove.operator.shared.layout import (
+    group_indexes,
+    group_names,
+    kept_replicas,
+    member_units,
+    replica_of,
+    topology_name,
+)
 
 SET = "set"
 """Index: objects by the key of the set they are part of."""
@@ -100,7 +107,7 @@ class Sets:
         """The set that an object is part of and that wants it, if no other operator's names await adoption."""
         found, replica = set_key(obj), replica_of(obj.metadata)
         pcs = self._cache.get(PodCliqueSet, found) if found is not None else None
-        if pcs is None or pcs.metadata.is_deleting or (replica is not None and replica >= pcs.spec.replicas):
+        if pcs is None or pcs.metadata.is_deleting or (replica is not None and replica not in kept_replicas(pcs)):
             return None
         return None if self.awaits_takeover(pcs) else pcs
 

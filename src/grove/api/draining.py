@@ -1,0 +1,56 @@
+"""Draining: a unit that is to go serves its last requests for a stated time, and gets no new ones.
+
+`grove.io/drain-seconds` says how long, `grove.io/draining` on a pod says until when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from grove.api.fields import natural
+from grove.api.labels import DRAIN_SECONDS, DRAINING
+from grove.api.pod import Pod
+from grove.api.podcliqueset import CliqueTemplate, PodCliqueSet, ScalingGroupConfig
+
+LONGEST_DRAIN_S = 3600
+
+
+def drain_s(*annotations: Mapping[str, str]) -> int:
+    """Seconds by the first of these annotations that say it; 0 if none does. At most an hour, whatever they say."""
+    said = (one[DRAIN_SECONDS] for one in annotations if DRAIN_SECONDS in one)
+    return min(natural(next(said, "").strip()) or 0, LONGEST_DRAIN_S)
+
+
+def part_drain_s(pcs: PodCliqueSet, part: CliqueTemplate | ScalingGroupConfig) -> int:
+    """Seconds that one unit drains: a pod of a standalone clique, or a replica of a scaling group."""
+    return drain_s(part.annotations, pcs.metadata.annotations)
+
+
+def replica_drain_s(pcs: PodCliqueSet) -> int:
+    """Seconds that a replica of the set drains: as long as the part of it that needs the most."""
+    template = pcs.spec.template
+    of_cliques = (part_drain_s(pcs, clique) for clique in template.standalone_cliques)
+    of_groups = (part_drain_s(pcs, group) for group in template.pod_clique_scaling_groups)
+    return max((*of_cliques, *of_groups), default=0)
+
+
+def draining_until(pod: Pod) -> datetime | None:
+    """When the draining of a pod ends; None if it does not drain, or its mark is not a time."""
+    try:
+        found = datetime.fromisoformat(pod.metadata.annotations[DRAINING])
+    except (KeyError, ValueError):
+        return None
+    return found if found.tzinfo is not None else None
+
+
+def is_draining(pod: Pod) -> bool:
+    return DRAINING in pod.metadata.annotations
+
+
+def is_serving(pod: Pod) -> bool:
+    """Whether a pod may have requests to finish: it is ready, or it is not ready only because it drains."""
+    if pod.is_finished or pod.metadata.is_deleting:
+        return False
+    containers = pod.status.container_statuses
+    return pod.is_ready or (is_draining(pod) and bool(containers) and all(one.ready for one in containers))

@@ -1,0 +1,127 @@
+"""Draining of pods: the operator marks a pod, and deletes it or patches it when its time is over.
+
+    marked    the annotation says until when; the readiness gate is closed, so Services and gateways stop sending
+    over      the time has passed, or a container is not ready any more: the pod is removed
+    undone    the pod is to stay after all: the mark is removed and the gate opens
+
+A pod drains if it serves and if it goes by a decision: a scale-in, an update, a restart by a person. A pod that is
+broken, or that the restart of its gang takes after a breach, does not drain. Pods that were made before draining was
+asked for have no gate. They are marked and get the same time.
+
+A pod of a replica that was scaled in (`shared.draining`) is only marked here. The owner of the replica removes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from grove.api import labels
+from grove.api.conditions import FALSE
+from grove.api.core import Pod
+from grove.api.draining import draining_until, is_draining, is_serving
+from grove.operator.podclique.in_place import gate_of, has_gate
+from grove.operator.podclique.removals import OUTDATED, REQUESTED, RESTARTED, SURGE_OVER, SURPLUS, Removal
+from grove.operator.podclique.status import ObservedClique, is_outdated_pod
+from grove.operator.shared.rollout import has_template, is_open
+
+
+@dataclass(frozen=True, slots=True)
+class DrainStep:
+    """What to write to a pod: its mark, the end of its mark, or only its gate."""
+
+    until: datetime | None = None
+    unmark: bool = False
+    closes_gate: bool = False
+
+    @property
+    def is_written(self) -> bool:
+        return self.until is not None or self.unmark or self.closes_gate
+
+
+def next_drain_step(pod: Pod, until: datetime, now: datetime) -> DrainStep | None:
+    """The step of a pod that goes; None if it does not drain, or has drained. `until` is the end if it begins now."""
+    if not is_serving(pod):
+        return None
+    closes_gate = has_gate(pod) and gate_of(pod) != FALSE
+    if not is_draining(pod):
+        return DrainStep(until=until, closes_gate=closes_gate)
+    end = draining_until(pod)
+    return DrainStep(closes_gate=closes_gate) if end is not None and end > now else None
+
+
+def end_of(seconds: int, now: datetime) -> datetime:
+    return (now + timedelta(seconds=seconds)).replace(microsecond=0)
+
+
+def left_s(pod: Pod, step: DrainStep, now: datetime) -> float:
+    end = step.until or draining_until(pod)
+    return max(0.0, (end - now).total_seconds()) if end is not None else 0.0
+
+
+def marks_of_leaving(pods: Iterable[Pod], until: datetime | None, now: datetime) -> list[tuple[Pod, DrainStep]]:
+    """What is written to the pods of a clique that goes with its replica."""
+    if until is None:
+        return []
+    steps = ((pod, next_drain_step(pod, until, now)) for pod in pods)
+    return [(pod, step) for pod, step in steps if step is not None and step.is_written]
+
+
+def is_past_return(observed: ObservedClique, pod: Pod) -> bool:
+    """Whether a pod that drains is replaced although its unit stays: an update passed the unit while it drained."""
+    return (
+        observed.recorded
+        and not is_open(observed.pcs.status.update_progress)
+        and has_template(observed.clique, observed.template_hash)
+        and is_outdated_pod(observed, pod)
+    )
+
+
+def is_of_former_revision(observed: ObservedClique, pod: Pod) -> bool:
+    """Whether an update takes this pod. A gang that is restarted after a breach has pods of the revision of now."""
+    own = pod.metadata.labels.get(labels.REVISION, observed.revision)
+    return own != observed.revision or is_outdated_pod(observed, pod)
+
+
+class Drains:
+    """Which of the pods that go drain first. `ends_s` are the seconds that each has left."""
+
+    def __init__(self, observed: ObservedClique, now: datetime) -> None:
+        self._observed, self._now, self._seconds = observed, now, observed.drain_s
+        self._written: list[tuple[Pod, DrainStep]] = []
+        self.ends_s: list[float] = []
+        self.uids: set[str] = set()
+
+    def holds(self, pod: Pod, reason: str) -> bool:
+        """Whether a pod that is taken for this reason drains now, and is not to be touched otherwise."""
+        if pod.metadata.uid in self.uids:
+            return True
+        if not self._seconds or not self._may_drain(pod, reason):
+            return False
+        step = next_drain_step(pod, end_of(self._seconds, self._now), self._now)
+        if step is None:
+            return False
+        self.uids.add(pod.metadata.uid)
+        self.ends_s.append(left_s(pod, step, self._now))
+        if step.is_written:
+            self._written.append((pod, step))
+        return True
+
+    def split(self, removals: Iterable[Removal]) -> tuple[list[Removal], list[Removal]]:
+        """The removals that are due now, and those of pods that drain."""
+        now: list[Removal] = []
+        later: list[Removal] = []
+        for one in removals:
+            (later if self.holds(one.pod, one.reason) else now).append(one)
+        return now, later
+
+    def steps(self, staying: Iterable[Pod], chosen: Collection[str]) -> list[tuple[Pod, DrainStep]]:
+        """All that is to be written. Pods that stay lose their mark, but for those in `chosen`, by UID."""
+        undone = (pod for pod in staying if is_draining(pod) and pod.metadata.uid not in chosen)
+        return [*self._written, *((pod, DrainStep(unmark=True)) for pod in undone)]
+
+    def _may_drain(self, pod: Pod, reason: str) -> bool:
+        if reason == RESTARTED:
+            return is_of_former_revision(self._observed, pod)
+        return reason in (SURPLUS, OUTDATED, SURGE_OVER, REQUESTED)

@@ -1,0 +1,40 @@
+"""Draining of whole replicas, of a set or of a scaling group, after a scale-in.
+
+The owner records in its status which of its replicas drain, and until when, before anything of them is deleted
+(`status.draining`). While a replica is in that list all its objects stay, and its PodCliques mark their pods
+(`podclique.draining`). The record ends at its time, or earlier if no pod of the replica serves any more. Scaling out
+takes the record back. Draining of single pods is decided by their PodClique alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+from grove.api.core import Pod
+from grove.api.draining import draining_until, is_serving
+from grove.api.status import DrainingReplica
+
+Draining = tuple[DrainingReplica, ...]
+
+
+def next_draining(recorded: Draining, leaving: Mapping[int, Iterable[Pod]], seconds: int, now: datetime) -> Draining:
+    """The replicas that drain now. `leaving` are the pods of the replicas that are there and that nobody asks for."""
+    if not seconds:
+        return ()
+    known = {one.replica_index: one for one in recorded}
+    # Whole seconds, as the API server stores them: a status that is read back compares as equal.
+    end = (now + timedelta(seconds=seconds)).replace(microsecond=0)
+    wanted = (known.get(index) or DrainingReplica(replica_index=index, until=end) for index in sorted(leaving))
+    open_ = (one for one in wanted if one.until is not None and one.until > now)
+    return tuple(one for one in open_ if any(_has_time_left(pod, now) for pod in leaving[one.replica_index]))
+
+
+def _has_time_left(pod: Pod, now: datetime) -> bool:
+    end = draining_until(pod)
+    return is_serving(pod) and (end is None or end > now)
+
+
+def next_end_s(draining: Draining, now: datetime) -> float | None:
+    """Seconds until the first of these replicas has drained."""
+    return min(((one.until - now).total_seconds() for one in draining if one.until is not None), default=None)
