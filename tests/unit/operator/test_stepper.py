@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from grove.operator.shared.stepper import Budget, Part, Unit, next_slice, next_step
@@ -125,6 +125,7 @@ def test_old_and_new_capacity_keep_their_ratio_within_one_slice(sizes: dict[str,
     unplaced=st.sets(st.integers(0, 7)),
     budget=st.builds(Budget, st.integers(1, 4), st.integers(0, 4), st.integers(0, 3), st.booleans()),
 )
+@example("oo", {1}, set(), Budget(2, 0))
 def test_laws_of_a_step(text: str, flying: set[int], unplaced: set[int], budget: Budget) -> None:
     found = units(text)
     step = next_step(found, flying, budget, unplaced)

@@ -114,9 +114,10 @@ def next_step(
         return nothing
     # Also one in flight, if a change in the middle made it outdated again.
     broken = sorted((unit for unit in old if not unit.up), key=lambda unit: unit.order)
-    # A unit that was chosen and has not gone yet comes before any other.
+    # Units that were chosen and have not gone yet come before any other, in the order in which they were chosen.
     ready = [unit for unit in old if unit.up and unit.id not in flying]
-    ready.sort(key=lambda unit: (unit.id not in in_flight, unit.order))
+    chosen = {one: at for at, one in enumerate(in_flight)}
+    ready.sort(key=lambda unit: (chosen.get(unit.id, len(chosen)), unit.order))
     allowed = len(old) - len(broken) - budget.keep
     surge = next_surge(
         surge,
