@@ -17,7 +17,7 @@ from grove.cli.access import RUNNING, Options, Unanswered, cluster_command, reso
 from grove.cli.terminal import printed, terminal
 from grove.fleet.amounts import BadAmount, seconds
 from grove.fleet.compare import compare
-from grove.fleet.file import BadFleet, Fleet, Settings, Time, load, ready_made, text_of
+from grove.fleet.file import BadFleet, Fleet, Time, load, ready_made, text_of
 from grove.fleet.record import record_fleet
 from grove.fleet.replay import NotReplay, is_same, read_replay, replay_file
 from grove.fleet.report import page, share, span
@@ -145,7 +145,8 @@ def _wanted(name: str, lasts: str, seed: int | None, operator: Path | None, sche
         if seed is not None:
             changes["seed"] = seed
         if operator is not None or scheduler is not None:
-            settings = Settings(
+            settings = msgspec.structs.replace(
+                found.settings,
                 operator=_config(operator) if operator is not None else found.settings.operator,
                 scheduler=_config(scheduler) if scheduler is not None else found.settings.scheduler,
             )

@@ -224,6 +224,8 @@ class Settings(Section):
 
     operator: dict[str, Any] = {}
     scheduler: dict[str, Any] = {}
+    order: Literal["backfill", "strict"] = "backfill"
+    """`strict` places the gangs of a team one by one; it exists to compare with, and only in simulated fleets."""
 
 
 class Fleet(Section):

@@ -36,7 +36,7 @@ def results(run: Run) -> Json:
         "days": round(run.ended_s / 86400, 3),
         "gpus": fleet.gpus,
         "nodes": sum(kind.count for kind in fleet.cluster.nodes),
-        "settings": {"operator": fleet.settings.operator, "scheduler": fleet.settings.scheduler},
+        "settings": msgspec.to_builtins(fleet.settings),
         "promises": [{"at": round(one.at_s, 1), "promise": one.promise, "text": one.text} for one in run.broken],
         "utilisation": _utilisation(figures),
         "gpuHours": {state: round(value / 3600, 1) for state, value in sorted(figures.gpu_seconds.items())},

@@ -28,6 +28,7 @@ from grove.fleet.machines import Machines, node_objects
 from grove.fleet.manifests import BAD, priority_name, standing_objects
 from grove.fleet.promises import Broken, Promises
 from grove.fleet.serving import Service
+from grove.fleet.strict_order import StrictOrder
 from grove.plan.world import World, binding
 from grove.scheduler.loop.metrics import TRIMMED
 from grove.sim.client import READS, SimClient
@@ -88,6 +89,9 @@ async def _play(fleet: Fleet, progress: Progress) -> Run:
         settings=fleet.scheduler_settings(),
         config=fleet.operator_settings(),
     )
+    if fleet.settings.order == "strict":
+        view = world.scheduler.view
+        view.snapshot.use(view.snapshot.seams.joined(policies=[StrictOrder(view, world.scheduler.queue)]))
     played = _Played(world, fleet, nodes)
     async with world, asyncio.TaskGroup() as group:
         sweeping = group.create_task(_forget_events(world.cluster.server.store, world))
