@@ -329,6 +329,19 @@ def test_at_its_timeout_a_gang_is_told_and_goes_on_waiting() -> None:
     assert count == 2
 
 
+def test_a_gang_that_waits_for_hours_has_a_warning_at_every_hour_and_not_many_more() -> None:
+    """With default settings. Every warning is a write, for each gang that waits."""
+
+    async def story() -> int:
+        async with world(1) as (_, client, _scheduler):
+            await apply(client, gang("large", group("w", 2)))
+            await asyncio.sleep(6 * 3600)
+            events = [e for e in (await client.list(Event, NAMESPACE)).items if e.reason == "GangTimeout"]
+            return sum(event.count or 1 for event in events)
+
+    assert 6 <= run(story()) <= 8
+
+
 def claim(name: str, volume: str = "", storage_class: str = "local") -> Json:
     spec: Json = {"storageClassName": storage_class, "accessModes": ["ReadWriteOnce"],
                   "resources": {"requests": {"storage": "1Gi"}}}  # fmt: skip

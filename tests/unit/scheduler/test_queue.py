@@ -5,13 +5,13 @@ from __future__ import annotations
 import heapq
 
 import pytest
-from tests.support.scheduler.kit import gang, group, node, pod, snap
+from tests.support.scheduler.kit import RACK, gang, group, node, pod, snap
 from tests.support.scheduler.toys import Quota
 
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.loop.unit import Units
-from grove.scheduler.model.gang import Gang
+from grove.scheduler.model.gang import Gang, Pin
 from grove.scheduler.policy import waiting_queue as module
 from grove.scheduler.policy.waiting_queue import Backoff, Order, Relief, Stage, WaitingQueue
 
@@ -172,6 +172,29 @@ def test_what_many_wait_for_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -
     relief.wake_helped({"n0"}, 1.0)
     assert names(queue, 1.0) == sorted(f"small-{number}" for number in range(50))
     assert len(looked) == 2
+
+
+@pytest.mark.parametrize(
+    ("roomier", "now_at", "woken"),
+    [
+        pytest.param("a1", "a0", True, id="room in the rack of its base gang"),
+        pytest.param("b1", "a0", False, id="room in another rack"),
+        pytest.param("a1", "b0", True, id="its base gang has moved since: any room may help"),
+        pytest.param("b1", "b0", True, id="its base gang has moved to that rack"),
+        pytest.param("b1", None, True, id="its base gang has no place any more"),
+    ],
+)
+def test_a_scaled_gang_is_woken_by_room_where_it_may_go(roomier: str, now_at: str | None, woken: bool) -> None:
+    snapshot, queue = (
+        snap([node(f"{rack}{n}", 8, rack=rack) for rack in "ab" for n in range(2)]),
+        WaitingQueue(Units(), Backoff()),
+    )
+    relief = Relief(snapshot, queue, patience_s=0, pin_of=lambda _: Pin(RACK, now_at) if now_at else None)
+    queue.offer("scaled", order("scaled"), 0.0)
+    queue.park("scaled", 0.0)
+    relief.remember("scaled", gang(group("g", 1, 8), pinned_domain=Pin(RACK, "a0")), may_evict=False)
+    relief.wake_helped({roomier}, 1.0)
+    assert names(queue, 1.0) == (["scaled"] if woken else [])
 
 
 class Ageing(Quota):

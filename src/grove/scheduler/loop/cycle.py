@@ -19,7 +19,7 @@ from grove.kube.clock import Clock
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.bind import BindAttempt, Committer
 from grove.scheduler.loop.decisions import Decider
-from grove.scheduler.loop.gang_trees import domain_of, former_nodes, gang_order, order_of
+from grove.scheduler.loop.gang_trees import domain_of, former_nodes, gang_order, order_of, pin_of
 from grove.scheduler.loop.hold_restorer import HoldRestorer
 from grove.scheduler.loop.long_wait_holds import LongWaitHolds
 from grove.scheduler.loop.nominations import Nominations
@@ -185,7 +185,12 @@ class Cycle:
 
             self.referee = find_referee()
         budget = Budget(config.search_budget or Budget().steps, self.referee)
-        self._relief = Relief(view.snapshot, queue, patience_s=config.patience)
+        self._relief = Relief(
+            view.snapshot,
+            queue,
+            patience_s=config.patience,
+            pin_of=lambda name: pin_of(view, view.units.gangs.get(name)),
+        )
         self._restoring = HoldRestorer(view, reporter)
         self._holding = LongWaitHolds(view, queue, reporter, clock, config, decider, budget, self._restoring)
         self._intake = QueueUpdater(

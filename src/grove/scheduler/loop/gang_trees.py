@@ -103,7 +103,7 @@ def tree_of(view: View, gang: GangState, strategy: Strategy, *, placed: bool = T
         priority=gang.priority,
         may_preempt=may_preempt,
         topology=topology,
-        pinned_domain=domain_of(view, view.units.gangs.get(gang.base)) if gang.base else None,
+        pinned_domain=pin_of(view, gang),
         headroom=_headroom(view, gang),
         strategy=strategy,
         former=former_nodes(view, gang),
@@ -153,6 +153,11 @@ def _with_existing(podgang: PodGang, facts: dict[Key, PodFacts], *, lower: bool)
         groups.append(msgspec.structs.replace(group, pod_references=refs, min_replicas=minimum))
     spec = msgspec.structs.replace(podgang.spec, podgroups=tuple(groups))
     return msgspec.structs.replace(podgang, spec=spec)
+
+
+def pin_of(view: View, gang: GangState | None) -> Pin | None:
+    """Where a scaled gang must go: the domain of its base gang. None for a gang that may go anywhere."""
+    return domain_of(view, view.units.gangs.get(gang.base)) if gang is not None and gang.base else None
 
 
 def domain_of(view: View, base: GangState | None) -> Pin | None:

@@ -43,6 +43,8 @@ MOST_ELDERS = 16
 BETWEEN_LOOKS_S = 1.0
 """Gangs that become old enough within this time are looked at together."""
 MOST_NAMED = 3
+WARN_AGAIN_S = 3000.0
+"""Between two warnings of one gang that waits. The API server forgets an Event after an hour."""
 
 log = structlog.get_logger(__name__)
 
@@ -186,10 +188,9 @@ class LongWaitHolds:
         soonest = float("inf")
         for waiting, gang in failing:
             timeout_s = self.timeout_s(gang)
-            warn_at_s = max(waiting.since_s, waiting.warned_s) + timeout_s
-            if warn_at_s <= now_s:
+            if _warn_at_s(waiting, timeout_s) <= now_s:
                 self._warn_of_timeout(gang, waiting, now_s)
-                warn_at_s = now_s + timeout_s
+            warn_at_s = _warn_at_s(waiting, timeout_s)
             soonest = min(soonest, warn_at_s)
             if self._config.hold_after:
                 due_s = waiting.since_s + self._config.hold_after
@@ -305,6 +306,11 @@ class LongWaitHolds:
         said = gang.verdict.why if gang.verdict is not None else Reason(kinds.NO_ROOM)
         why = Reason(kinds.TIMED_OUT, numbers={"seconds": self.timeout_s(gang)}, parts=(said,))
         self._reporter.warn(gang, EventReason.GANG_TIMEOUT, why)
+
+
+def _warn_at_s(waiting: Waiting, timeout_s: float) -> float:
+    """When to warn that a gang waits: after its timeout, and then so often that an Event is always there."""
+    return max(waiting.since_s + timeout_s, waiting.warned_s + max(timeout_s, WARN_AGAIN_S))
 
 
 def kept_out_by(closed: ClosedCapacity) -> Reason:

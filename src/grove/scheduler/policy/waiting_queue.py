@@ -26,9 +26,9 @@ import numpy as np
 
 from grove.scheduler.cluster.node_table import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.filters.fit import PLENTY, allowed_mask
+from grove.scheduler.filters.fit import PLENTY, allowed_mask, pinned_rows
 from grove.scheduler.model.facts import Shape
-from grove.scheduler.model.gang import Gang
+from grove.scheduler.model.gang import Gang, Pin
 from grove.scheduler.policy.alike import AlikeLines
 
 
@@ -64,6 +64,8 @@ class Needed(NamedTuple):
     """Any pod that goes, wherever: it may leave the unit what a policy kept from it."""
     evictor: Gang | None
     """Itself, if others could go for it."""
+    pinned: Gang | None = None
+    """Itself, if it must go to the domain of its base gang: nothing outside that domain helps it."""
 
 
 class Waiting(msgspec.Struct):
@@ -338,10 +340,20 @@ MOST_PATIENCE = 3
 
 
 class Relief:
-    """`patience_s` is how long room is left to waiting minima after some has come."""
+    """`patience_s` is how long room is left to waiting minima after some has come.
 
-    def __init__(self, snapshot: Snapshot, queue: WaitingQueue, *, patience_s: float) -> None:
-        self._snapshot, self._queue, self._patience_s = snapshot, queue, patience_s
+    `pin_of` answers where a unit must go now: its base gang may be elsewhere than when the unit was refused.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        queue: WaitingQueue,
+        *,
+        patience_s: float,
+        pin_of: Callable[[str], Pin | None] = lambda _: None,
+    ) -> None:
+        self._snapshot, self._queue, self._patience_s, self._pin_of = snapshot, queue, patience_s, pin_of
         self._last_s = float("-inf")
         self._looked_at: tuple[int, tuple[int, ...]] | None = None
         """Versions of the snapshot and the policies when was looked last who may call back what was lent."""
@@ -355,7 +367,9 @@ class Relief:
             for requests in (shape.requests, *shape.alternatives):
                 self._snapshot.amounts(requests)
         if (waiting := self._queue.get(unit)) is not None:
-            waiting.needed = Needed(shapes, by_anything, gang if may_evict and gang.may_preempt else None)
+            evictor = gang if may_evict and gang.may_preempt else None
+            pinned = gang if gang.pinned_domain is not None else None
+            waiting.needed = Needed(shapes, by_anything, evictor, pinned)
 
     def _needed(self, unit: str) -> Needed | None:
         waiting = self._queue.get(unit)
@@ -417,11 +431,20 @@ class Relief:
         """
         room_for = functools.cache(lambda above: self._room(rows, above))
         fits = functools.cache(lambda shape, above: self._fits(shape, rows, room_for(above)))
+        inside: dict[tuple[Pin | None, str], bool] = {}
+        """Whether one of the rows is in the domain to which units are pinned."""
 
         def could_use(unit: str) -> bool:
             needed = self._needed(unit)
             if needed is None or needed.anything:
                 return True
+            if (pinned := needed.pinned) is not None and pinned.pinned_domain == self._pin_of(unit):
+                where = (pinned.pinned_domain, pinned.topology)
+                if where not in inside:
+                    found = pinned_rows(self._snapshot, pinned)
+                    inside[where] = found is None or bool(found[0][rows].any())
+                if not inside[where]:
+                    return False
             above = needed.evictor.priority if needed.evictor is not None else None
             return any(fits(shape, above) for shape in needed.shapes)
 
