@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.browser.conftest import Opened, Painted, Tab, serving
 
-RUNNING = {"phase": "Running", "score": 1.0, "message": ""}
+RUNNING = {"score": 1.0, "message": ""}
 
 
 def small_fleet() -> dict[str, Any]:
@@ -25,7 +25,7 @@ def small_fleet() -> dict[str, Any]:
     }
     gangs = {
         "a/chat-0": {"set": "chat", **RUNNING},
-        "a/big-0": {"set": "big", "phase": "Pending", "score": None, "message": "no rack has room"},
+        "a/big-0": {"set": "big", "score": None, "message": "no rack has room"},
     }
     levels = [
         {"name": "rack", "key": "r", "domains": 2, "largestFree": 24, "largestWhole": 3, "best": "r1",

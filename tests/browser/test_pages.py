@@ -199,7 +199,7 @@ async def test_names_and_messages_are_text_whatever_they_say(opened: Opened) -> 
         "updated": 0, "pods": 1, "ready": 0, "asked": 8, "held": 0, "restarts": 0, "gangRestarts": 0,
         "autoscaled": [HOSTILE], "created": HOSTILE, "resource": HOSTILE,
     }  # fmt: skip
-    gang = {"set": HOSTILE, "phase": HOSTILE, "score": None, "message": HOSTILE}
+    gang = {"set": HOSTILE, "score": None, "message": HOSTILE}
     node = [[HOSTILE], 8, 1, HOSTILE, [[HOSTILE, 1]]]
     viewer.ledger.replace(
         {"sets": {f"{HOSTILE}/{HOSTILE}": row}, "nodes": {HOSTILE: node}, "gangs": {f"a/{HOSTILE}": gang}}

@@ -22,6 +22,9 @@ from grove.cli.explain import explain_answer, queue_answer
 from grove.cli.rollout import pause_answer
 from grove.cli.rollout import status_answer as rollout_answer
 from grove.cli.tree import status_answer, tree_answer
+from grove.console.rows import set_rows
+from grove.show.processes import read_processes
+from grove.show.seen import read
 from grove.sim.topology import RACK
 
 pytestmark = pytest.mark.real_in("soak")
@@ -343,14 +346,18 @@ async def _agreed(world: World, situation: Situation) -> None:
     queue = await queue_answer(client, namespace, world.now)
     rollout = await rollout_answer(client, namespace, "chat", world.now)
     assert rollout.code == situation.rollout_code
+    source = await read(client, namespace)
+    page = set_rows(source, world.now, await read_processes(client, world.now), "")[f"{namespace}/chat"]
     [row] = status.data
-    words = {"status": row.state, "tree": tree.data["verdict"], "explain": explain.data["state"]}
+    words = {"status": row.state, "tree": tree.data["verdict"], "explain": explain.data["state"],
+             "rollout": rollout.data.set_state, "console": page["state"]}  # fmt: skip
     assert words == dict.fromkeys(words, situation.state), row.why
     assert (status.code, tree.code, explain.code, queue.code) == (situation.code,) * 4
     if situation.code and not situation.waits:
         assert re.search(rf"chat is {situation.state}: .*", text_of(queue, 400, world)), "why it is not 0"
     assert re.match(situation.sentence, explain.data["reason"]), explain.data["reason"]
     assert row.why == tree.data["reason"]
+    assert page["gangs"] == {one.gang: one.state for one in explain.data["gangs"]}
     assert 0 < len(row.why) <= 80
     assert row.why[:20] == explain.data["reason"][:20]
     assert bool([line for line in queue.data if line.name.startswith("chat-")]) == situation.waits

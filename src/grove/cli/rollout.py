@@ -96,9 +96,13 @@ async def status_answer(client: Client, namespace: str, name: str, now: datetime
 
 
 def _status_of(seen: Seen, processes: Processes, now: datetime) -> Answer:
-    from grove.show.rollouts import DONE, painted, whole_rollout_of
+    from dataclasses import replace
 
-    found = whole_rollout_of(seen, seen.sets[0], now)
+    from grove.show.rollouts import DONE, painted, whole_rollout_of
+    from grove.show.verdict import judge
+
+    whole = judge(seen, seen.sets[0], now, processes)
+    found = replace(whole_rollout_of(seen, seen.sets[0], now), set_state=whole.state, set_reason=whole.brief)
     name, code = seen.sets[0].metadata.name, RUNNING if found.state == DONE else WAITING
     return Answer(found, lambda width: painted(name, found, processes.operator, width), code)
 

@@ -1,4 +1,4 @@
-"""The rows of the page's tables, from values that the pictures of the command line are made of. Pure."""
+"""The rows of the console's tables, made of the same values as the answers of the command line. Pure."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from grove.show.words import camel
 
 
 def node_rows(layout: Layout) -> dict[str, Any]:
-    """A row a node: its domains from broad to narrow, amounts, why it takes no pods, and who has how much of it.
+    """One row for each node: its domains from broad to narrow, amounts, why it takes no pods, and its gangs.
 
-    Of few nodes there is more to say: what of it is broken, what is reserved by which Reservation, for whom it is held.
+    Some rows are longer: how much of the node is broken, reserved by which Reservation, and held for which gang.
     """
     found: dict[str, Any] = {}
     for path, domain in _leaves(layout.root, ()):
@@ -45,7 +45,7 @@ def _leaves(domain: Domain, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
 
 
 def fleet_rows(layout: Layout) -> dict[str, Any]:
-    """What is said of the fleet as a whole, by name."""
+    """Numbers of the fleet as a whole, by name."""
     root = layout.root
     return {
         "resource": layout.resource,
@@ -55,19 +55,22 @@ def fleet_rows(layout: Layout) -> dict[str, Any]:
 
 
 def set_rows(seen: Seen, now: datetime, processes: Processes, resource: str) -> dict[str, Any]:
-    """A row a set, as `kubectl grove status -o json` has it; of gangs that wait, what the scheduler wrote on them."""
+    """One row for each set, as `kubectl grove status -o json` has it, with the states of its gangs by name.
+
+    The reason of a gang that waits is the one that the scheduler wrote on it.
+    """
     judged = [judge(seen, pcs, now, processes) for pcs in seen.sets]
-    found = rows_of(judged, seen, resource=resource)
-    return {str(Key(one.namespace, one.name)): camel(msgspec.to_builtins(one)) for one in found}
+    gangs = {Key(one.namespace, one.name): {gang.gang: gang.state for gang in one.gangs} for one in judged}
+    rows = {Key(one.namespace, one.name): one for one in rows_of(judged, seen, resource=resource)}
+    return {str(key): camel(msgspec.to_builtins(one)) | {"gangs": gangs[key]} for key, one in rows.items()}
 
 
 def gang_row(gang: PodGang) -> dict[str, Any]:
-    """What the page says of a gang beside its pods."""
+    """One gang, without its pods and its state."""
     said = find_condition(gang.status.conditions, words.SCHEDULED)
     created, held = gang.metadata.creation_timestamp, held_for(gang)
     return {
         "set": gang.metadata.labels.get(labels.PART_OF, ""),
-        "phase": gang.status.phase,
         "score": gang.status.placement_score,
         "placed": said is not None and said.status == words.TRUE,
         "message": said.message if said is not None and said.status != words.TRUE else "",

@@ -24,6 +24,7 @@ from grove.show.draining import drain_lines
 from grove.show.processes import Process
 from grove.show.revisions import Parts, lines_of, parts_of, wanted_hashes
 from grove.show.seen import Seen
+from grove.show.states import CODES, STYLES
 from grove.show.words import age
 
 UPDATING, PAUSED, DONE = "updating", "paused", "done"
@@ -70,6 +71,9 @@ class Rollout:
     parts: Parts = field(default_factory=Parts)
     lines: tuple[str, ...] = ()
     """What `parts` says, in words; both only where one set is asked about."""
+    set_state: str = ""
+    """The state of the set, as `status` has it, with its reason in `set_reason`; only for one set."""
+    set_reason: str = ""
 
     @property
     def updated(self) -> int:
@@ -231,5 +235,7 @@ def painted(name: str, one: Rollout, operator: Process, width: int) -> Renderabl
         for down in one.down[IN_SENTENCE:]
     ]
     first = [Text(operator.sentence, style="bold red")] if operator.is_down else []
+    if one.set_state not in ("", PAUSED, UPDATING) and CODES[one.set_state] and not operator.is_down:
+        first.append(Text(f"{name} is {one.set_state}: {one.set_reason}", style=STYLES[one.set_state]))
     more = [Text(line, style="dim") for line in one.lines]
     return Group(*first, head, *lines, *more, table(titles, rows, width))

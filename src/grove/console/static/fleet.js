@@ -48,6 +48,12 @@ function aboutNode(name) {
     h("p", {}, link("YAML", "object", "Node", "-", name)));
 }
 
+// The state of a gang, which stands in the row of its set.
+function stateOf(key) {
+  const [namespace, name] = key.split("/");
+  return row("sets", `${namespace}/${row("gangs", key)?.set}`)?.gangs?.[name] ?? "waiting";
+}
+
 function aboutGang(key) {
   const gang = row("gangs", key), [namespace, name] = key.split("/");
   if (!gang) return h("p", { class: "dim" }, `gang ${key} is gone`);
@@ -56,7 +62,7 @@ function aboutGang(key) {
   const count = on.reduce((sum, [, one]) => sum + one[4].find(([who]) => who === key)[1], 0);
   const domains = new Set(on.map(([, one]) => one[0].at(-1)).filter(Boolean));
   return h("section", {},
-    h("h3", {}, name, " ", badge(gang.phase || "Pending")),
+    h("h3", {}, name, " ", badge(stateOf(key))),
     h("p", {}, `${count} ${units()} on ${many(on.length, "node")}`, domains.size > 0 && ` in ${[...domains].slice(0, 3).join(", ")}${domains.size > 3 ? " …" : ""}`),
     typeof gang.score === "number" && h("p", { class: "dim" }, `placement score ${gang.score.toFixed(2)}`),
     gang.message && h("p", { class: "reason" }, gang.message),
@@ -73,7 +79,7 @@ function aboutSet(key) {
     one && h("p", {}, `${one.ready} of ${one.pods} pods ready, ${one.held} of ${one.asked} ${units()}`),
     one && one.state !== "running" && one.why && h("p", { class: "reason" }, one.why),
     h("p", { class: "links" }, link("tree and timeline", "set", namespace, name), link("why", "why", namespace, name)),
-    h("ul", { class: "plain" }, gangs.slice(0, 30).map((gang) => h("li", {}, gangLink(gang), " ", badge(row("gangs", gang).phase || "Pending")))));
+    h("ul", { class: "plain" }, gangs.slice(0, 30).map((gang) => h("li", {}, gangLink(gang), " ", badge(stateOf(gang))))));
 }
 
 // What stands beside the picture while nothing is chosen: how to use it, and who waits for a place.
