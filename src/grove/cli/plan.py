@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from grove.api.meta import Key
     from grove.kube.errors import ApiError
     from grove.plan.copying import Copy
+    from grove.plan.given import Given, KnownObjects
     from grove.plan.whatif import GangPlan, Plan
     from grove.plan.world import World
     from grove.scheduler.model.config import SchedulerConfiguration
@@ -35,7 +36,7 @@ MOST_NAMED = 4
 @click.command()
 @click.option("-f", "--filename", "files", multiple=True,
               type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
-              help="A manifest with PodCliqueSets, - for stdin; may be given several times.")  # fmt: skip
+              help="Manifests: PodCliqueSets and what they need; - is stdin. May be given several times.")  # fmt: skip
 @click.option("--scale", "scales", multiple=True, metavar="PCS[/PART]=N", help="What if this were scaled?")
 @click.option("--drain", "drains", multiple=True, metavar="NODE", help="What if this node were drained?")
 @click.option("--show-pods", is_flag=True, help="One line a pod.")
@@ -58,6 +59,7 @@ def plan(
     from grove.kube.http import HttpClient
     from grove.kube.logs import configure_logs
     from grove.plan.copying import copy_cluster
+    from grove.plan.given import given_in, read_known
     from grove.sim.loop import run
 
     if sum(map(bool, (files, scales, drains))) != 1:
@@ -66,37 +68,55 @@ def plan(
     given = settings_in(settings) if settings is not None else None
     config, namespace = resolve(options)
     try:
-        manifests = [one for path in files for one in load_manifests(path) if one["kind"] == "PodCliqueSet"]
+        given_files = given_in([one for path in files for one in load_manifests(path)], namespace)
     except ValueError as error:
         raise Unanswered(str(error)) from error
-    if files and not manifests:
+    if files and not given_files.sets:
         raise Unanswered("there is no PodCliqueSet in what was given")
-    check_fields(manifests)
+    check_fields(given_files.sets)
 
-    read: list[tuple[Copy, SchedulerConfiguration]] = []
+    read: list[tuple[Copy, SchedulerConfiguration, KnownObjects]] = []
 
     async def copied() -> None:
         async with HttpClient(config, user_agent="kubectl-grove", attempts=2, timeout_s=options.timeout_s) as client:
             # Not returned: asyncio.run formats what its task returned, which takes half a second here.
-            read.append((await copy_cluster(client, None), given or await settings_of(client)))
+            kept = await read_known(client, given_files.sets, namespace)
+            read.append((await copy_cluster(client, None), given or await settings_of(client), kept))
 
     asyncio.run(copied())
-    [(copy, known)] = read
-    found = run(plan_answer(copy, namespace, manifests, scales, drains, show_pods, settings=known))
+    [(copy, known, referred)] = read
+    found = run(
+        plan_answer(
+            copy,
+            namespace,
+            given_files.sets,
+            scales,
+            drains,
+            show_pods,
+            settings=known,
+            beside=given_files,
+            referred=referred,
+        )
+    )
     return show(found, options.output)
 
 
 async def plan_answer(
     copy: Copy, namespace: str, manifests: Sequence[Any] = (), scales: Sequence[str] = (), drains: Sequence[str] = (),
     show_pods: bool = False, now: datetime | None = None, settings: SchedulerConfiguration | None = None,
-    replica: int | None = None,
+    replica: int | None = None, beside: Given | None = None, referred: KnownObjects | None = None,
 ) -> Answer:  # fmt: skip
-    """Plays a change on a copy and answers. Runs on any loop; on the virtual one it takes no time."""
+    """Plays a change on a copy and answers. Runs on any loop; on the virtual one it takes no time.
+
+    `beside` are other objects of the files, `referred` objects of the cluster that the manifests refer to.
+    """
     from dataclasses import replace
     from datetime import UTC, datetime
 
     from grove.kube.errors import ApiError
+    from grove.plan.binding import binding_volumes
     from grove.plan.copying import controllers_of
+    from grove.plan.given import Given, KnownObjects, apply_given, wrong_references
     from grove.plan.standin import other_schedulers_remark, stood_in
     from grove.plan.whatif import planned
     from grove.plan.world import World
@@ -111,20 +131,27 @@ async def plan_answer(
     known, moment = settings or SchedulerConfiguration(), now or datetime.now(UTC)
     async with World([], copy=kept, namespace=namespace, now=moment, settings=known, steady=True) as world:
         try:
-            found = await planned(
-                world,
-                change,
-                sets,
-                count_more=bool(manifests),
-                drained=drains,
-                controllers=controllers_of(_pods_on(copy, drains)),
-            )
+            await apply_given(world, (beside or Given()).objects)
+            async with binding_volumes(world):
+                found = await planned(
+                    world,
+                    change,
+                    sets,
+                    count_more=bool(manifests),
+                    drained=drains,
+                    controllers=controllers_of(_pods_on(copy, drains)),
+                )
         except ApiError as error:
             raise refused(error) from error
-    found = replace(found, blind=copy.blind, note=other_schedulers_remark(others) if others else "")
+        wrong = wrong_references(world, sets, referred or KnownObjects(), copy.blind) if manifests else ()
+    notes = [other_schedulers_remark(others)] if others else []
+    if left_out := (beside or Given()).left_out:
+        notes.append(f"not part of the plan: {', '.join(left_out)}")
+    missing = tuple(f"{one.reason}: {one.step}" for one in wrong)
+    found = replace(found, blind=copy.blind, note="; ".join(notes), missing=missing)
     states = {gang.answer for gang in found.gangs}
     homeless = any(one.fits is False for one in found.others)
-    waits = "waits" in states or any(gang.why for gang in found.gangs)
+    waits = bool(missing) or "waits" in states or any(gang.why for gang in found.gangs)
     code = NO_FIT if homeless or "cannot fit" in states else WAITING if waits else RUNNING
     return Answer(found, lambda width: _paint(found, width, show_pods), code)
 
@@ -294,6 +321,8 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
     if plan.more is not None:
         least = "at least " if plan.more == MOST_MORE else ""
         parts.append(Text(f"{least}{many(plan.more, 'more base gang')} of it would fit after that"))
+    for line in plan.missing:
+        parts += indented(f"its pods would not start: {line}", width, 0, "red")
     if plan.note:
         parts += indented(plan.note, width, 0, "yellow")
     if plan.blind:

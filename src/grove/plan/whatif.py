@@ -81,6 +81,8 @@ class Plan:
     others: tuple[Displaced, ...] = ()
     note: str = ""
     """What is not as it would be on the cluster itself."""
+    missing: tuple[str, ...] = ()
+    """Objects that pods cannot start without and that are not there or not right, each with what to do."""
 
     @property
     def fits(self) -> bool:

@@ -49,8 +49,12 @@ class Referred:
 
 
 def references(clique: PodClique) -> set[Reference]:
-    """What the pods of a clique refer to and cannot do without."""
-    spec = clique.spec.pod_spec
+    """Objects that the pods of a clique cannot start without."""
+    return references_of(clique.spec.pod_spec)
+
+
+def references_of(spec: Json) -> set[Reference]:
+    """Objects that a pod of this spec cannot start without."""
     found = set(_of_volumes(spec.get("volumes") or ()))
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         found |= set(_of_environment(container))
@@ -127,7 +131,7 @@ def _claim(name: str, found: Referred) -> tuple[str, str] | None:
         return None
     own = claim.spec.storage_class_name
     if own is None:
-        if not any(_is_default(one) for one in found.classes.values() if one is not None) and not _blind(found):
+        if not any(is_default(one) for one in found.classes.values() if one is not None) and not _blind(found):
             step = f"kubectl annotate storageclass NAME {DEFAULT_CLASS}=true, or name a class in the claim"
             return f"{CLAIM} {name} names no StorageClass, and no class is the default", step
         return _pending(name, found)
@@ -145,7 +149,7 @@ def _blind(found: Referred) -> bool:
     return "StorageClass" in found.unread
 
 
-def _is_default(one: StorageClass) -> bool:
+def is_default(one: StorageClass) -> bool:
     return one.metadata.annotations.get(DEFAULT_CLASS, "") == "true"
 
 

@@ -1,0 +1,121 @@
+"""Claims for volumes are bound while a plan is played, as the volume controllers of Kubernetes bind them.
+
+A claim is bound to a PersistentVolume that matches, or to a new one if its class has a provisioner. A claim that waits
+for its first pod is bound when the scheduler has chosen a volume or a node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from grove.api.meta import Json
+from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
+from grove.api.quantity import exact
+from grove.plan.world import World
+from grove.scheduler.volumes.volume_claims import SELECTED_NODE
+from grove.show.causes import LATER, NO_PROVISIONER, is_default
+
+BOUND = "Bound"
+PERIOD_S = 1.0
+
+
+@asynccontextmanager
+async def binding_volumes(world: World) -> AsyncIterator[None]:
+    """Binds claims of a world until the block ends. It does nothing if no claim waits."""
+    if not _waiting(world):
+        yield
+        return
+    await _bind_all(world)
+    task = asyncio.get_running_loop().create_task(_again(world))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _again(world: World) -> None:
+    while True:
+        await asyncio.sleep(PERIOD_S)
+        await _bind_all(world)
+
+
+def _waiting(world: World) -> list[PersistentVolumeClaim]:
+    stored = world.cluster.server.store.collection(PersistentVolumeClaim.RESOURCE).objects
+    return [
+        one.view(PersistentVolumeClaim)
+        for _, one in sorted(stored.items())
+        if (one.json.get("status") or {}).get("phase") not in (BOUND, "Lost")
+    ]
+
+
+async def _bind_all(world: World) -> None:
+    classes = {one.metadata.name: one for one in world.all(StorageClass)}
+    for claim in _waiting(world):
+        named = claim.spec.storage_class_name
+        if named is None:
+            named = next((name for name, one in classes.items() if is_default(one)), "")
+        volumes = world.all(PersistentVolume)
+        own = classes.get(named)
+        chosen = next((one for one in volumes if _is_for(one, claim)), None)
+        if own is None or own.volume_binding_mode != LATER:
+            chosen = chosen or next((one for one in volumes if suits(one, claim, named)), None)
+        elif chosen is None and SELECTED_NODE not in claim.metadata.annotations:
+            continue
+        if chosen is not None:
+            await _bind(world, claim, named, chosen.metadata.name)
+        elif own is not None and own.provisioner not in ("", NO_PROVISIONER):
+            await _bind(world, claim, named, await _provision(world, claim, own))
+
+
+def _is_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """True if the volume is promised to the claim."""
+    ref, key = volume.spec.claim_ref or {}, claim.metadata.key
+    return (ref.get("namespace"), ref.get("name")) == (key.namespace, key.name)
+
+
+def suits(volume: PersistentVolume, claim: PersistentVolumeClaim, named: str) -> bool:
+    """True if a free volume has the class, the size and the access modes that a claim asks for."""
+    spec = volume.spec
+    if spec.claim_ref is not None or (claim.spec.volume_name and volume.metadata.name != claim.spec.volume_name):
+        return False
+    size, asked = spec.capacity.get("storage", "0"), _asked(claim).get("storage", "0")
+    return (
+        spec.storage_class_name == named
+        and set(claim.spec.access_modes) <= set(spec.access_modes)
+        and exact(size) >= exact(asked)
+    )
+
+
+def _asked(claim: PersistentVolumeClaim) -> Json:
+    found: Json = claim.spec.resources.get("requests") or {}
+    return found
+
+
+async def _provision(world: World, claim: PersistentVolumeClaim, own: StorageClass) -> str:
+    """A new volume where the class allows volumes."""
+    key = claim.metadata.key
+    name = f"of-{key.namespace}-{key.name}"
+    spec: Json = {
+        "storageClassName": own.metadata.name, "accessModes": list(claim.spec.access_modes), "capacity": _asked(claim),
+    }  # fmt: skip
+    terms = [
+        {"matchExpressions": [{"operator": "In", **each} for each in one.get("matchLabelExpressions") or ()]}
+        for one in own.allowed_topologies
+    ]
+    if terms:
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
+    await world.client.create(PersistentVolume, {"metadata": {"name": name}, "spec": spec})
+    return name
+
+
+async def _bind(world: World, claim: PersistentVolumeClaim, named: str, volume: str) -> None:
+    key, status = claim.metadata.key, {"status": {"phase": BOUND}}
+    ref = {"kind": "PersistentVolumeClaim", "namespace": key.namespace, "name": key.name, "uid": claim.metadata.uid}
+    await world.client.patch(PersistentVolume, volume, {"spec": {"claimRef": ref}})
+    await world.client.patch(PersistentVolume, volume, status, subresource="status")
+    spec = {"volumeName": volume, "storageClassName": named}
+    await world.client.patch(PersistentVolumeClaim, key.name, {"spec": spec}, key.namespace)
+    await world.client.patch(PersistentVolumeClaim, key.name, status, key.namespace, subresource="status")
