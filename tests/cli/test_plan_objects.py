@@ -77,7 +77,7 @@ async def plan_of(world: World, *objects: Json) -> Answer:
             id="a volume of the file that is large enough",
         ),
         pytest.param(
-            [claim(storageClassName=""), volume("v0", "5Gi")], 4, "PersistentVolumeClaim models is Pending",
+            [claim(storageClassName=""), volume("v0", "5Gi")], 4, "no free PersistentVolume has the 10Gi",
             id="a volume that is too small",
         ),
     ],

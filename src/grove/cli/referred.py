@@ -1,4 +1,4 @@
-"""Reads the objects that pods of a set refer to: claims, storage classes, Secrets and ConfigMaps, by name."""
+"""Reads the objects that pods of a set refer to: claims, volumes, storage classes, Secrets and ConfigMaps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T", bound="Object")
 async def read_causes(client: Client, seen: Seen) -> tuple[Cause, ...]:
     """What is wrong with objects that pods need which are not ready; what the user may not read is left out."""
     from grove.api.core import ConfigMap, Event, Secret
-    from grove.api.node import PersistentVolumeClaim, StorageClass
+    from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
     from grove.kube.errors import Forbidden, KubeError, NotFound
     from grove.show.causes import CLAIM, CONFIG_MAP, SECRET, Referred, causes, references
 
@@ -50,14 +50,19 @@ async def read_causes(client: Client, seen: Seen) -> tuple[Cause, ...]:
                 keys[label, name] = data
     classes: dict[str, StorageClass | None] = {}
     warnings: tuple[Event, ...] = ()
+    volumes: tuple[PersistentVolume, ...] | None = None
     if any(one is not None and one.status.phase != "Bound" for one in claims.values()):
         try:
             classes = {one.metadata.name: one for one in (await client.list(StorageClass)).items}
         except KubeError:
             unread.add(StorageClass.RESOURCE.kind)
         try:
+            volumes = tuple((await client.list(PersistentVolume)).items)
+        except KubeError:
+            unread.add(PersistentVolume.RESOURCE.kind)
+        try:
             fields = f"type=Warning,involvedObject.kind={CLAIM}"
             warnings = tuple((await client.list(Event, namespace, fields=fields)).items)
         except KubeError:
             pass
-    return causes(cliques, Referred(claims, classes, keys, frozenset(unread), warnings))
+    return causes(cliques, Referred(claims, classes, keys, frozenset(unread), warnings, volumes))

@@ -12,10 +12,9 @@ from contextlib import asynccontextmanager
 
 from grove.api.meta import Json
 from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
-from grove.api.quantity import exact
 from grove.plan.world import World
 from grove.scheduler.volumes.volume_claims import SELECTED_NODE
-from grove.show.causes import LATER, NO_PROVISIONER, is_default
+from grove.show.causes import LATER, NO_PROVISIONER, asked_of, is_default, suits
 
 BOUND = "Bound"
 PERIOD_S = 1.0
@@ -76,31 +75,12 @@ def _is_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     return (ref.get("namespace"), ref.get("name")) == (key.namespace, key.name)
 
 
-def suits(volume: PersistentVolume, claim: PersistentVolumeClaim, named: str) -> bool:
-    """True if a free volume has the class, the size and the access modes that a claim asks for."""
-    spec = volume.spec
-    if spec.claim_ref is not None or (claim.spec.volume_name and volume.metadata.name != claim.spec.volume_name):
-        return False
-    size, asked = spec.capacity.get("storage", "0"), _asked(claim).get("storage", "0")
-    return (
-        spec.storage_class_name == named
-        and set(claim.spec.access_modes) <= set(spec.access_modes)
-        and exact(size) >= exact(asked)
-    )
-
-
-def _asked(claim: PersistentVolumeClaim) -> Json:
-    found: Json = claim.spec.resources.get("requests") or {}
-    return found
-
-
 async def _provision(world: World, claim: PersistentVolumeClaim, own: StorageClass) -> str:
     """A new volume where the class allows volumes."""
     key = claim.metadata.key
     name = f"of-{key.namespace}-{key.name}"
-    spec: Json = {
-        "storageClassName": own.metadata.name, "accessModes": list(claim.spec.access_modes), "capacity": _asked(claim),
-    }  # fmt: skip
+    modes, named = list(claim.spec.access_modes), own.metadata.name
+    spec: Json = {"storageClassName": named, "accessModes": modes, "capacity": asked_of(claim)}
     terms = [
         {"matchExpressions": [{"operator": "In", **each} for each in one.get("matchLabelExpressions") or ()]}
         for one in own.allowed_topologies

@@ -153,5 +153,6 @@ def wrong_references(
             for kind, one in there
             if one.metadata.namespace == key.namespace
         }
-        found += causes(cliques, Referred(claims, dict(classes), keys, unread))
+        volumes = tuple(world.all(PersistentVolume)) if PersistentVolume.RESOURCE.plural not in blind else None
+        found += causes(cliques, Referred(claims, dict(classes), keys, unread, volumes=volumes))
     return tuple({one.reason: one for one in found}.values())

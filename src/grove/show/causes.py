@@ -1,6 +1,6 @@
-"""What pods refer to and what is wrong with it: claims, storage classes, Secrets and ConfigMaps. Pure.
+"""Objects that pods refer to, and their faults: claims, volumes, storage classes, Secrets and ConfigMaps. Pure.
 
-`references` says what to read; `causes` says of what was read what keeps pods from starting, in the object's own words.
+`references` names the objects to read. `causes` names the faults that keep pods from starting.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from grove.api.core import Event
 from grove.api.meta import Json
-from grove.api.node import PersistentVolumeClaim, StorageClass
+from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
 from grove.api.podclique import PodClique
+from grove.api.quantity import exact
 
 CLAIM, SECRET, CONFIG_MAP = "PersistentVolumeClaim", "Secret", "ConfigMap"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
@@ -39,13 +40,15 @@ class Cause:
 
 @dataclass(frozen=True)
 class Referred:
-    """What was read. `keys` are those of Secrets and ConfigMaps that exist; what could not be read is in `unread`."""
+    """Objects that were read. `keys` are those of Secrets and ConfigMaps that exist. `unread` are kinds that could not
+    be read. `volumes` is None if nobody read them."""
 
     claims: Mapping[str, PersistentVolumeClaim | None]
     classes: Mapping[str, StorageClass | None]
     keys: Mapping[tuple[str, str], frozenset[str] | None]
     unread: frozenset[str] = frozenset()
     warnings: tuple[Event, ...] = ()
+    volumes: tuple[PersistentVolume, ...] | None = None
 
 
 def references(clique: PodClique) -> set[Reference]:
@@ -142,7 +145,66 @@ def _claim(name: str, found: Referred) -> tuple[str, str] | None:
     kept = found.classes.get(own) if own else None
     if kept is not None and kept.volume_binding_mode == LATER and kept.provisioner != NO_PROVISIONER:
         return None  # it is bound when the pods have a place
+    static = not own or (kept is not None and kept.provisioner == NO_PROVISIONER)
+    if found.volumes is not None and (static or claim.spec.volume_name):
+        return _no_volume(claim, own, found.volumes) or _pending(name, found)
     return _pending(name, found)
+
+
+def suits(volume: PersistentVolume, claim: PersistentVolumeClaim, named: str) -> bool:
+    """True if a free volume has the class, the size and the access modes that a claim asks for."""
+    spec = volume.spec
+    if spec.claim_ref is not None or (claim.spec.volume_name and volume.metadata.name != claim.spec.volume_name):
+        return False
+    return (
+        spec.storage_class_name == named
+        and set(claim.spec.access_modes) <= set(spec.access_modes)
+        and exact(spec.capacity.get("storage", "0")) >= exact(asked_of(claim).get("storage", "0"))
+    )
+
+
+def asked_of(claim: PersistentVolumeClaim) -> Json:
+    """What a claim asks for, by resource."""
+    found: Json = claim.spec.resources.get("requests") or {}
+    return found
+
+
+def _no_volume(
+    claim: PersistentVolumeClaim, named: str, volumes: tuple[PersistentVolume, ...]
+) -> tuple[str, str] | None:
+    """Why no PersistentVolume that exists can be bound to a claim; None if one can."""
+    name, size = claim.metadata.name, asked_of(claim).get("storage", "0")
+    if wanted := claim.spec.volume_name:
+        one = next((each for each in volumes if each.metadata.name == wanted), None)
+        if one is None:
+            step = f"create the PersistentVolume {wanted}, or make the claim anew without volumeName"
+            return f"PersistentVolume {wanted} does not exist; {CLAIM} {name} names it", step
+        ref = one.spec.claim_ref or {}
+        if ref and ref.get("uid", claim.metadata.uid) != claim.metadata.uid:
+            step = f"make the claim anew with another volume, or delete {ref.get('namespace')}/{ref.get('name')}"
+            return f"PersistentVolume {wanted} belongs to claim {ref.get('namespace')}/{ref.get('name')}", step
+    if any(suits(one, claim, named) for one in volumes):
+        return None
+    step = f"create a PersistentVolume of {size} with {', '.join(claim.spec.access_modes) or 'its access modes'}"
+    mine = [one for one in volumes if one.spec.storage_class_name == named]
+    released = [one for one in mine if one.status.phase == "Released"]
+    if released:
+        volume = released[0].metadata.name
+        patch = """-p '{"spec":{"claimRef":null}}'"""
+        return (
+            f"PersistentVolume {volume} is Released, so {CLAIM} {name} cannot have it",
+            f"kubectl patch pv {volume} {patch}, if its data may be used again",
+        )
+    free = [one for one in mine if one.spec.claim_ref is None]
+    if not free:
+        of = f" of StorageClass {named}" if named else ""
+        return f"no PersistentVolume{of} is free for {CLAIM} {name}", step
+    largest = max((str(one.spec.capacity.get("storage", "0")) for one in free), key=exact)
+    if exact(largest) < exact(size):
+        return f"no free PersistentVolume has the {size} of {CLAIM} {name}; the largest has {largest}", step
+    modes = sorted({mode for one in free for mode in one.spec.access_modes})
+    asked = ", ".join(claim.spec.access_modes)
+    return f"no free PersistentVolume allows {asked} for {CLAIM} {name}; they allow {', '.join(modes)}", step
 
 
 def _blind(found: Referred) -> bool:

@@ -26,6 +26,7 @@ from grove.scheduler.model.reading import NOT_READY, UNREACHABLE, UNSCHEDULABLE,
 from grove.scheduler.model.reasons import Reason, named
 from grove.show.advice import Advice, advice_of
 from grove.show.held_capacity import held_sentence
+from grove.show.pod_causes import pod_cause
 from grove.show.reasons import level_of, sentence
 from grove.show.seen import Seen
 from grove.show.standing import cliques_of, fate_of, gang_facts
@@ -327,8 +328,9 @@ def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], own: Seq
     if worst.state is State.FAILED:
         node = seen.node_of.get(worst.node)
         lost = bool(seen.nodes) and bool(worst.node) and (node is None or not node.is_ready)
-        step = "recover the node, or kubectl delete node it" if lost else _remedy(worst)
-        return because(name, "node" if lost else "pod", worst.why, evidence, step)
+        if lost:
+            return because(name, "node", worst.why, evidence, "recover the node, or kubectl delete node it")
+        return because(name, "pod", *_exactly(seen, gang, worst, evidence))
     if worst.state is State.PENDING:
         return because(name, "node", worst.why, evidence, "the gang stands; these pods are above its minimum")
     blocked = [clique for clique in cliques if clique.spec.starts_after and _is_waiting(seen, clique)]
@@ -348,15 +350,25 @@ def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], own: Seq
     return because(name, "pod", worst.why or "its pods are starting", evidence, "wait, or read their logs")
 
 
+def _exactly(seen: Seen, gang: PodGang, pod: Twig, evidence: tuple[str, ...]) -> tuple[str, tuple[str, ...], str]:
+    """Reason, evidence and step for a pod whose container ended or cannot start, as exactly as they are known."""
+    found = next((one for one in seen.pods_of_gang.get(gang.metadata.key, ()) if one.metadata.name == pod.name), None)
+    cause = pod_cause(found, seen.events) if found is not None else None
+    return (cause[0], evidence, cause[1]) if cause is not None else (pod.why, evidence, _remedy(pod))
+
+
 def _complaints(seen: Seen, gang: PodGang, pod: str, evidence: tuple[str, ...]) -> Verdict:
     """Pods that are bound and whose containers say nothing: what their kubelets warn of, the latest first."""
-    name, mine = gang.metadata.name, {one.metadata.name for one in seen.pods_of_gang.get(gang.metadata.key, ())}
+    pods = {one.metadata.name: one for one in seen.pods_of_gang.get(gang.metadata.key, ())}
+    name, mine = gang.metadata.name, {key for key, one in pods.items() if not one.is_ready}
     said = [one for one in seen.events if one.involved_object.name in mine and one.type == "Warning"]
     said.sort(key=lambda one: str(one.last_timestamp or one.event_time or ""), reverse=True)
     if not said:
         step = f"wait, or kubectl describe pod {pod}"
         return because(name, "pod", "its pods are starting", evidence, step)
     latest = said[0]
+    if (cause := pod_cause(pods[latest.involved_object.name], said)) is not None:
+        return because(name, "pod", cause[0], evidence, cause[1])
     warnings = dict.fromkeys(f"{one.involved_object.name}: {one.reason}: {one.message}" for one in said)
     step = _create_absent(latest.message) or f"kubectl describe pod {latest.involved_object.name}"
     reason = f"{latest.reason}: {latest.message}"

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from grove.api.meta import Json
-from grove.api.node import PersistentVolumeClaim, StorageClass
+from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
 from grove.api.podclique import PodClique
 from grove.show.causes import DEFAULT_CLASS, LATER, Referred, causes
 
@@ -36,6 +36,14 @@ def storage(mode: str = "Immediate", *, default: bool = False) -> StorageClass:
     return msgspec.convert({"metadata": meta, "provisioner": "csi.example", "volumeBindingMode": mode}, StorageClass)
 
 
+TEN = {"resources": {"requests": {"storage": "10Gi"}}}
+
+
+def volume(phase: str = "Available", **spec: Any) -> PersistentVolume:
+    own = {"capacity": {"storage": "5Gi"}, "accessModes": ["ReadOnlyMany"], **spec}
+    return msgspec.convert({"metadata": {"name": "pv-1"}, "spec": own, "status": {"phase": phase}}, PersistentVolume)
+
+
 def referred(**found: Any) -> Referred:
     return Referred(**{"claims": {}, "classes": {}, "keys": {}, **found})
 
@@ -48,6 +56,38 @@ def referred(**found: Any) -> Referred:
         ),
         pytest.param(CLAIMED, referred(claims={"models": claim("Bound")}), "", id="a claim that is bound"),
         pytest.param(CLAIMED, referred(), "", id="a claim that may not be read"),
+        pytest.param(
+            CLAIMED, referred(claims={"models": claim(storageClassName="", volumeName="pv-1")}, volumes=()),
+            "PersistentVolume pv-1 does not exist; PersistentVolumeClaim models names it", id="no such volume",
+        ),
+        pytest.param(
+            CLAIMED, referred(claims={"models": claim(storageClassName="", volumeName="pv-1")},
+                              volumes=(volume(claimRef={"namespace": "a", "name": "b", "uid": "other"}),)),
+            "PersistentVolume pv-1 belongs to claim a/b", id="a volume of another claim",
+        ),
+        pytest.param(
+            CLAIMED, referred(claims={"models": claim(storageClassName="", **TEN)}, volumes=()),
+            "no PersistentVolume is free for PersistentVolumeClaim models", id="no volume",
+        ),
+        pytest.param(
+            CLAIMED, referred(claims={"models": claim(storageClassName="", **TEN)}, volumes=(volume(),)),
+            "no free PersistentVolume has the 10Gi of PersistentVolumeClaim models; the largest has 5Gi", id="small",
+        ),
+        pytest.param(
+            CLAIMED, referred(claims={"models": claim(storageClassName="", accessModes=["ReadWriteMany"])},
+                              volumes=(volume(),)),
+            "no free PersistentVolume allows ReadWriteMany for PersistentVolumeClaim models; they allow ReadOnlyMany",
+            id="other access modes",
+        ),
+        pytest.param(
+            CLAIMED, referred(claims={"models": claim(storageClassName="", **TEN)},
+                              volumes=(volume("Released", claimRef={"namespace": "a", "name": "b", "uid": "gone"}),)),
+            "PersistentVolume pv-1 is Released, so PersistentVolumeClaim models cannot have it", id="released",
+        ),
+        pytest.param(
+            CLAIMED, referred(claims={"models": claim(storageClassName="")}, volumes=(volume(),)),
+            "PersistentVolumeClaim models is Pending: no PersistentVolume was bound to it", id="a volume that suits",
+        ),
         pytest.param(
             CLAIMED, referred(claims={"models": claim("Lost", volumeName="pv-1")}),
             "PersistentVolumeClaim models is Lost: its PersistentVolume pv-1 is gone", id="a volume that is gone",

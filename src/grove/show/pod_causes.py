@@ -1,0 +1,119 @@
+"""Why the containers of a pod do not run or are not ready, and what to do: images, probes, ends of containers. Pure.
+
+The reason comes from the pod's status and from the warnings that kubelets wrote about the pod.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from grove.api.core import Event
+from grove.api.pod import ContainerStatus, ContainerTermination, Pod
+
+OUT_OF_MEMORY = "OOMKilled"
+_PROBE = re.compile(r"^(Readiness|Liveness|Startup) probe (?:failed|errored[^:]*): (.*)", re.DOTALL)
+_PORT = re.compile(r":(\d{1,5})(?=[/\":\s]|$)")
+_ANSWER = re.compile(r"statuscode: (\d+)")
+_IMAGE_WAITS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
+_NOT_FOUND = re.compile(r"not found|manifest unknown|NotFound|does not exist", re.IGNORECASE)
+_REFUSED = re.compile(r"unauthorized|denied|authentication required|forbidden|no basic auth", re.IGNORECASE)
+_SILENT = re.compile(r"no such host|i/o timeout|connection refused|dial tcp|deadline exceeded", re.IGNORECASE)
+_FULL = re.compile(r"no space left", re.IGNORECASE)
+
+
+def pod_cause(pod: Pod, warnings: Iterable[Event]) -> tuple[str, str] | None:
+    """A reason and a step for a pod that is not ready; None if nothing more exact is known than its state."""
+    mine = [one for one in warnings if one.involved_object.name == pod.metadata.name]
+    mine.sort(key=lambda one: str(one.last_timestamp or one.event_time or ""), reverse=True)
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    for status in statuses:
+        waiting = status.state.waiting
+        if waiting is not None and waiting.reason in _IMAGE_WAITS:
+            return _image(pod, status, [waiting.message, *(one.message for one in mine)])
+    probe = next((found for one in mine if (found := _probe(pod, one.message)) is not None), None)
+    for status in statuses:
+        if (found := _ended(pod, status, probe)) is not None:
+            return found
+    return probe
+
+
+def _image(pod: Pod, status: ContainerStatus, messages: Sequence[str]) -> tuple[str, str] | None:
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    image = next((one.image for one in containers if one.name == status.name), "") or status.image
+    said, waiting = " ".join(messages), status.state.waiting
+    where = f"container {status.name}"
+    if waiting is not None and waiting.reason == "InvalidImageName":
+        return f"image name {image} is not valid ({where})", "mend the image in the pod template"
+    if waiting is not None and waiting.reason == "ErrImageNeverPull":
+        step = "load the image on the node, or set imagePullPolicy: IfNotPresent"
+        return f"image {image} is not on node {pod.spec.node_name} and may not be pulled ({where})", step
+    if _REFUSED.search(said):
+        step = "add a Secret of type kubernetes.io/dockerconfigjson to imagePullSecrets, or check that it is valid"
+        return f"image {image}: the registry refuses the pull ({where})", step
+    if _NOT_FOUND.search(said):
+        return f"image {image} not found ({where})", "mend the image's name or tag, or push the image"
+    if _FULL.search(said):
+        return f"image {image}: node {pod.spec.node_name} has no space left", "free the node's disk"
+    if _SILENT.search(said):
+        registry = image.partition("/")[0] if "." in image.partition("/")[0] else "the registry"
+        return f"image {image}: {registry} does not answer ({where})", "check the registry and the node's network"
+    return None
+
+
+def _probe(pod: Pod, message: str) -> tuple[str, str] | None:
+    """What a failed probe says, beside the ports that the container declares."""
+    found = _PROBE.match(message)
+    if found is None:
+        return None
+    kind, said = found[1].lower(), found[2].strip()
+    ports = [int(one) for one in _PORT.findall(said)]
+    where = f"{kind} probe on port {ports[-1]}" if ports else f"{kind} probe"
+    if not ports:
+        last = said.splitlines()[-1] if said else "failed"
+        return f"{where} fails: {last[:120]}", f"kubectl logs {pod.metadata.name}, or mend the {kind}Probe"
+    declared = sorted({one.container_port for each in pod.spec.containers for one in each.ports})
+    answer = _ANSWER.search(said)
+    if answer is not None:
+        return (
+            f"{where} answers {answer[1]}",
+            f"kubectl logs {pod.metadata.name}: the server is not ready yet, or fails",
+        )
+    if "refused" not in said:
+        return (
+            f"{where} has no answer in time",
+            f"kubectl logs {pod.metadata.name}, or raise timeoutSeconds of the probe",
+        )
+    if declared and ports[-1] not in declared:
+        others = ", ".join(map(str, declared))
+        reason = f"{where} refused; the container declares port {others}"
+        return reason, f"set the port of the {kind}Probe to {declared[0]}, or let the server listen on {ports[-1]}"
+    return f"{where} refused", f"kubectl logs {pod.metadata.name}: does the server listen on port {ports[-1]}?"
+
+
+def _ended(pod: Pod, status: ContainerStatus, probe: tuple[str, str] | None) -> tuple[str, str] | None:
+    """Ends of containers with a known cause."""
+    ended = status.state.terminated or status.last_state.terminated
+    if status.ready or ended is None or not ended.exit_code:
+        return None
+    init = any(one.name == status.name for one in pod.spec.init_containers)
+    who = f"init container {status.name}" if init else f"container {status.name}"
+    if ended.reason == OUT_OF_MEMORY:
+        return f"{who} is out of memory ({OUT_OF_MEMORY})", f"raise resources.limits.memory of {status.name}"
+    if ended.exit_code in (126, 127, 128) or ended.reason in ("ContainerCannotRun", "StartError"):
+        words = _last_line(ended)
+        return f"{who} cannot start its command" + (
+            f": {words}" if words else ""
+        ), "mend command and args, or the image"
+    if ended.exit_code in (137, 143) and probe is not None and probe[0].startswith(("liveness", "startup")):
+        return f"{probe[0]}, so the kubelet restarts {who}", probe[1]
+    if init:
+        words = _last_line(ended)
+        reason = f"{who} ends with exit code {ended.exit_code}" + (f": {words}" if words else "")
+        return reason, f"kubectl logs {pod.metadata.name} -c {status.name} --previous"
+    return None
+
+
+def _last_line(ended: ContainerTermination) -> str:
+    lines = [line.strip() for line in ended.message.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else ""

@@ -1,0 +1,125 @@
+"""Reasons and steps for pods that are not ready: images, probes, init containers, ends of containers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from grove.api.core import Event
+from grove.api.meta import Json
+from grove.api.pod import Pod
+from grove.show.pod_causes import pod_cause
+
+IMAGE = "registry.example.com/llm:9"
+PULL = 'Failed to pull image "registry.example.com/llm:9": rpc error: code = '
+REFUSED = 'Get "http://10.0.0.7:8000/health": dial tcp 10.0.0.7:8000: connect: connection refused'
+
+
+def pod(status: Json | None = None, *, init: bool = False, ports: tuple[int, ...] = ()) -> Pod:
+    container = {"name": "llm", "image": IMAGE, "ports": [{"containerPort": port} for port in ports]}
+    spec: Json = {"nodeName": "n1", "containers": [container]}
+    if init:
+        spec["initContainers"] = [{"name": "fetch", "image": "fetch:1"}]
+    said = {"initContainerStatuses" if init else "containerStatuses": [status] if status else []}
+    return msgspec.convert({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec, "status": said}, Pod)
+
+
+def waiting(reason: str, message: str = "") -> Json:
+    return {"name": "llm", "state": {"waiting": {"reason": reason, "message": message}}}
+
+
+def ended(code: int, reason: str = "Error", message: str = "", name: str = "llm") -> Json:
+    last = {"terminated": {"exitCode": code, "reason": reason, "message": message}}
+    return {"name": name, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": last}
+
+
+def warning(message: str, at: int = 0, name: str = "p") -> Event:
+    about = {"kind": "Pod", "name": name, "namespace": "ns"}
+    when = f"2026-01-01T00:00:{at:02d}Z"
+    return msgspec.convert(
+        {"metadata": {"name": f"e{at}"}, "involvedObject": about, "type": "Warning", "message": message,
+         "lastTimestamp": when}, Event,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("found", "warnings", "reason", "step"),
+    [
+        pytest.param(
+            pod(waiting("ImagePullBackOff", "Back-off pulling image")), [PULL + "NotFound desc = llm:9: not found"],
+            f"image {IMAGE} not found (container llm)", "tag", id="an image that is not there",
+        ),
+        pytest.param(
+            pod(waiting("ErrImagePull", PULL + "Unknown desc = 401 unauthorized")), [],
+            f"image {IMAGE}: the registry refuses the pull (container llm)", "imagePullSecrets", id="no right to pull",
+        ),
+        pytest.param(
+            pod(waiting("ErrImagePull", PULL + "Unknown desc = dial tcp: lookup: no such host")), [],
+            f"image {IMAGE}: registry.example.com does not answer (container llm)", "network", id="a silent registry",
+        ),
+        pytest.param(
+            pod(waiting("InvalidImageName")), [], f"image name {IMAGE} is not valid (container llm)", "mend",
+            id="a bad name",
+        ),
+        pytest.param(
+            pod(waiting("ErrImageNeverPull")), [],
+            f"image {IMAGE} is not on node n1 and may not be pulled (container llm)", "IfNotPresent", id="never pulled",
+        ),
+        pytest.param(pod(waiting("ImagePullBackOff", "Back-off pulling image")), [], "", "", id="no cause is known"),
+        pytest.param(
+            pod(ports=(8080,)), [f"Readiness probe failed: {REFUSED}"],
+            "readiness probe on port 8000 refused; the container declares port 8080",
+            "set the port of the readinessProbe to 8080", id="a probe of another port",
+        ),
+        pytest.param(
+            pod(ports=(8000,)), [f"Readiness probe failed: {REFUSED}"], "readiness probe on port 8000 refused",
+            "does the server listen on port 8000?", id="a server that does not listen",
+        ),
+        pytest.param(
+            pod(), ['Startup probe failed: Get "http://10.0.0.7:8000/": HTTP probe failed with statuscode: 503'],
+            "startup probe on port 8000 answers 503", "kubectl logs p", id="a probe with an answer",
+        ),
+        pytest.param(
+            pod(), ['Readiness probe failed: Get "http://10.0.0.7:8000/": context deadline exceeded'],
+            "readiness probe on port 8000 has no answer in time", "timeoutSeconds", id="a slow server",
+        ),
+        pytest.param(
+            pod(), ["Readiness probe failed: cat: /ready: No such file"],
+            "readiness probe fails: cat: /ready: No such file", "readinessProbe", id="a probe by command",
+        ),
+        pytest.param(
+            pod(ended(137)), [f"Liveness probe failed: {REFUSED}"],
+            "liveness probe on port 8000 refused, so the kubelet restarts container llm", "kubectl logs p",
+            id="a liveness probe",
+        ),
+        pytest.param(
+            pod(ended(137, "OOMKilled")), [], "container llm is out of memory (OOMKilled)",
+            "raise resources.limits.memory of llm", id="out of memory",
+        ),
+        pytest.param(
+            pod(ended(127, message='exec: "vllm": not found')), [],
+            'container llm cannot start its command: exec: "vllm": not found', "command", id="no such command",
+        ),
+        pytest.param(
+            pod(ended(1, message="a\nno space on /models", name="fetch"), init=True), [],
+            "init container fetch ends with exit code 1: no space on /models", "kubectl logs p -c fetch --previous",
+            id="an init container",
+        ),
+        pytest.param(pod(ended(1)), [], "", "", id="an exit code that says nothing"),
+        pytest.param(pod(), ["Created container llm"], "", "", id="another warning"),
+    ],
+)  # fmt: skip
+def test_why_a_pod_is_not_ready(found: Pod, warnings: list[str], reason: str, step: str) -> None:
+    said = pod_cause(found, [warning(text, at) for at, text in enumerate(warnings)])
+    assert (said[0] if said else "") == reason
+    assert step in (said[1] if said else "")
+
+
+def test_the_latest_warning_of_the_pod_itself_counts() -> None:
+    def probe(port: int) -> str:
+        return f"Readiness probe failed: dial tcp 10.0.0.7:{port}: connect: connection refused"
+
+    said: Any = pod_cause(pod(), [warning(probe(1), 1), warning(probe(2), 2), warning(probe(3), 3, "other")])
+    assert said[0] == "readiness probe on port 2 refused"
