@@ -51,8 +51,8 @@ STRATEGIES = ("RollingRecreate", "Coherent", "Coherent")
 class Story:
     """One seeded run: what is done to the cluster, and what should be there at the end."""
 
-    def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
+    def __init__(self, seed: int, drain_s: int = 0) -> None:
+        self.rng, self.drain_s = random.Random(seed), drain_s
         self.wanted: dict[str, Json] = {}
         self.scaled: dict[tuple[type[Object], str], int] = {}
 
@@ -85,6 +85,8 @@ class Story:
             replicas=rng.randint(1, 2),
             strategy={"type": rng.choice(STRATEGIES), "inPlace": rng.choice(("Never", "IfPossible"))},
         )
+        if self.drain_s:
+            manifest["metadata"]["annotations"] = {key.DRAIN_SECONDS: str(self.drain_s)}
         await client.create(PodCliqueSet, manifest)
         self.wanted[name] = manifest
 
@@ -294,9 +296,9 @@ async def settled(client: Client, timeout_s: float = 3600.0) -> list[Json]:
             await asyncio.sleep(120)
 
 
-async def told(seed: int) -> tuple[Story, list[Json], list[Pod], list[BaseException]]:
+async def told(seed: int, drain_s: int = 0) -> tuple[Story, list[Json], list[Pod], list[BaseException]]:
     """Runs a story in bad weather and returns what was there when it had calmed down."""
-    story = Story(seed)
+    story = Story(seed, drain_s)
     async with SimCluster(nodes=Topology(racks=2, nodes=5), seed=seed) as sim, AsyncExitStack() as stack:
         faults = Faults(ROUGH, seed=seed)
 
@@ -339,9 +341,9 @@ async def fresh(story: Story) -> list[Json]:
         return await settled(user)
 
 
-def check(seed: int) -> None:
+def check(seed: int, drain_s: int = 0) -> None:
     with without_logs():
-        story, graph, pods, failures = run(told(seed), seed=seed)
+        story, graph, pods, failures = run(told(seed, drain_s), seed=seed)
         assert not failures, f"seed {seed}: the operator died by itself: {failures[0]!r}"
         expected = run(fresh(story), seed=seed)
         ours, theirs = shape(graph), shape(expected)
@@ -351,6 +353,8 @@ def check(seed: int) -> None:
         indexes = Counter((pod.metadata.labels[key.POD_CLIQUE], pod_index(pod)) for pod in pods)
         assert [one for one, count in indexes.items() if count > 1] == [], f"seed {seed}: an index twice"
         assert all(pod.is_ready for pod in pods), f"seed {seed}: a pod that is not ready"
+        marked = [pod.metadata.name for pod in pods if key.DRAINING in pod.metadata.annotations]
+        assert marked == [], f"seed {seed}: pods that drain for ever"
         old = [one["metadata"]["name"] for one in graph if one["kind"] == "Pod" and story.is_outdated(one)]
         assert old == [], f"seed {seed}: pods of an older template"
 
@@ -358,6 +362,11 @@ def check(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_after_the_storm_all_is_as_in_a_calm_first_apply(seed: int) -> None:
     check(seed)
+
+
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_after_a_storm_with_draining_all_is_as_in_a_calm_first_apply(seed: int) -> None:
+    check(seed, drain_s=25)
 
 
 def test_a_run_is_a_function_of_its_seed() -> None:
@@ -370,4 +379,4 @@ def test_a_run_is_a_function_of_its_seed() -> None:
 @pytest.mark.parametrize("first", range(1000, 2000, 25), ids=lambda first: f"seeds from {first}")
 def test_after_many_storms(first: int) -> None:
     for seed in range(first, first + 25):
-        check(seed)
+        check(seed, drain_s=25 * (seed % 2))
