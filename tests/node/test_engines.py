@@ -17,6 +17,7 @@ from tools.engines import llama, models
 from tools.engines.__main__ import default_cache
 
 from grove import __version__
+from grove.api.labels import DRAIN_SECONDS, DRAINING
 from grove.cli.local_ready import NAMESPACE, expose_metrics
 from grove.local.nodes.cluster import RealCluster
 from grove.local.ports import free_ports
@@ -135,6 +136,31 @@ def test_three_instances_answer_behind_one_service(llama_image: None, stage: Sta
     leaders = {pod["metadata"]["name"]: computed(pod) for pod in stage.ready("leader")}
     print(f"\ntokens by leader: {leaders}; {counts}")
     assert len(leaders) == 3
+    assert counts.failed == 0
+
+
+def test_a_scale_in_with_draining_loses_no_request(llama_image: None, stage: Stage) -> None:
+    """Without hooks in the pods: only the draining keeps requests away from an instance that goes."""
+
+    def bare(system: dict[str, Any]) -> None:
+        system["metadata"]["annotations"] = {DRAIN_SECONDS: "20"}
+        for name in ("leader", "worker"):
+            del clique(system, name)["podSpec"]["containers"][0]["lifecycle"]
+
+    stage.apply(manifest("llama-cpp-rpc", bare))
+    instances(stage, 1)
+    stage.kubectl("scale", "podcliquescalinggroup/llama-0-instance", "--replicas=3")
+    url = instances(stage, 3)
+    with stage.load(url, "--model", "tiny-a", "--clients", "6") as counts:
+        stage.until("every leader has computed", lambda: all(computed(one) > 0 for one in stage.ready("leader")))
+        stage.kubectl("scale", "podcliquescalinggroup/llama-0-instance", "--replicas=1")
+        stage.until("two instances drain", lambda: len(stage.ready("leader")) == 1 and len(stage.pods()) == 9)
+        assert sum(DRAINING in pod["metadata"].get("annotations", {}) for pod in stage.pods()) == 6
+        stage.until("one instance is left", lambda: len(stage.pods()) == 3)
+        stage.answers(url, "tiny-a")
+    print(f"\nscale-in with draining: {counts}")
+    assert counts.sent == counts.answered + counts.failed
+    assert counts.answered > 0
     assert counts.failed == 0
 
 
