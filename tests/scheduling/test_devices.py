@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support.devices import Devices, claiming, sharing, with_devices
-from tests.support.gangs import HOME, add_priority, gang, group
+from tests.support.gangs import HOME, add_priority, gang, gang_json, group, member_json
 
 from grove.api.core import Node, Pod, PriorityClass, ResourceClaim
 from grove.api.podgang import PodGang
@@ -264,6 +264,32 @@ async def test_a_gang_that_shares_a_claim_puts_out_those_who_have_its_devices(cl
         async with devices.freeing_claims():
             await bench.apply(gang("over", sharing("w", 2, "shared"), priority_class=high))
             await bench.expect({"equal/w": 1, "over/w": 2})
+        await nothing_is_given_twice(devices)
+
+
+@pytest.mark.simulated
+async def test_the_devices_of_a_pod_that_is_replaced_are_held_for_the_pod_that_replaces_it(cluster: Any) -> None:
+    async with with_devices(cluster) as (bench, devices):
+        (node,) = await bench.add_nodes(1)
+        await devices.put(node, "a", "a")
+        base = gang("base", claiming("w", 2, resourceClaimTemplateName="one"))
+        await bench.apply(base)
+        await devices.make_claims("one")
+        await bench.expect({"base/w": 2})
+        await bench.apply(gang("scaled", claiming("w", 1, resourceClaimTemplateName="one"), base="base"))
+        await devices.make_claims("one")
+        async with devices.freeing_claims():
+            await devices.client.delete(Pod, "base-w-0", bench.namespace, grace_period_s=0)
+            await bench.expect({"base/w": 1}, quiet_s=5)
+            again = member_json(base, base.groups[0], 0, bench.namespace)
+            again["metadata"]["name"] = "base-again"
+            await bench.create_pod(again)
+            body = gang_json(base, bench.namespace)["spec"]["podgroups"]
+            body[0]["podReferences"][0]["name"] = "base-again"
+            await devices.client.patch(PodGang, "base", {"spec": {"podgroups": body}}, bench.namespace)
+            await devices.make_claims("one")
+            await bench.expect({"base/w": 2}, quiet_s=5)
+            assert "base-again" in await devices.given()
         await nothing_is_given_twice(devices)
 
 

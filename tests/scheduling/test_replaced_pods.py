@@ -83,9 +83,40 @@ async def test_a_pod_of_a_minimum_that_is_replaced_gets_a_node_before_a_waiting_
             await bench.expect({"base/w": 2, "scaled-0/w": 1}, quiet_s=0.5)
 
 
-@pytest.mark.parametrize("how", ["update", "kill"])
-@pytest.mark.parametrize("preferred", [RACK, ""], ids=["preferred", "nothing asked for"])
-async def test_a_gang_that_fills_its_rack_stays_in_it(cluster: Any, how: How, preferred: str) -> None:
+@pytest.mark.simulated
+@pytest.mark.parametrize("how", ["update", "kill", "drain"])
+async def test_a_pod_above_a_minimum_that_is_replaced_gets_its_node_before_surplus_that_waits(
+    cluster: Any, how: How
+) -> None:
+    """Four nodes. The older gang `elder` waits for a pod above its minimum, and for a gang that is scaled with it."""
+    async with scheduling(cluster) as bench:
+        await bench.add_topology(Topology(nodes=4, gpus=1), stop_s=0.5)
+        await bench.apply(gang("elder", group("w", 1)))
+        await bench.expect({"elder/w": 1})
+        owner = Owner(bench, gang("work", group("w", 3, 1)))
+        await bench.apply(owner.made)
+        await bench.expect({"elder/w": 1, "work/w": 3})
+        await bench.apply(gang("scaled", group("w", 1), base="elder"))
+        elder = gang("elder", group("w", 3, 1))
+        await bench.create_pods(elder, only=["elder-w-1", "elder-w-2"])
+        groups = gang_json(elder, bench.namespace)["spec"]["podgroups"]
+        await bench.client.patch(PodGang, "elder", {"spec": {"podgroups": groups}}, bench.namespace)
+        for turn in range(TIMES):
+            await owner.replace(turn % 3, how)
+            await bench.expect({"elder/w": 1, "work/w": 3}, quiet_s=0.5)
+
+
+@pytest.mark.parametrize(
+    ("how", "preferred", "times"),
+    [
+        pytest.param("update", RACK, 3, id="preferred, updated thrice", marks=pytest.mark.real_in("test")),
+        pytest.param("update", RACK, TIMES, id="preferred, updated"),
+        pytest.param("kill", RACK, TIMES, id="preferred, killed"),
+        pytest.param("update", "", TIMES, id="nothing asked for, updated"),
+        pytest.param("kill", "", TIMES, id="nothing asked for, killed"),
+    ],
+)
+async def test_a_gang_that_fills_its_rack_stays_in_it(cluster: Any, how: How, preferred: str, times: int) -> None:
     async with scheduling(cluster) as bench:
         name = f"{bench.namespace}-levels"
         await bench.client.create(ClusterTopologyBinding, binding(name=name))
@@ -96,7 +127,7 @@ async def test_a_gang_that_fills_its_rack_stays_in_it(cluster: Any, how: How, pr
         await bench.expect({"work/w": 2})
         home = await bench.domains(RACK, "work")
         assert len(home) == 1
-        for turn in range(TIMES):
+        for turn in range(times):
             await owner.replace(turn % 2, how)
             await bench.expect({"work/w": 2}, quiet_s=0)
             await cluster.eventually(lambda: _is_at(bench, owner.names))

@@ -15,7 +15,7 @@ from grove.api.meta import Key
 from grove.kube.store import Store
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import RunningIndex
-from grove.scheduler.model.facts import NodeFacts, PodFacts
+from grove.scheduler.model.facts import NodeFacts, PodFacts, Requests, Shape
 from grove.scheduler.model.reading import read_node
 from grove.scheduler.model.seams import Refusal
 from grove.scheduler.policy.cluster_changes import Changes
@@ -78,8 +78,23 @@ class CountedPods:
             if (gang := self._gangs.get(pod.gang)) is not None:
                 taken = gang.take_replaced(pod.group, pod.node)
                 if taken is not None:
-                    self._snapshot.remove_pod(f"{HELD}{taken.uid}")
+                    self.end_hold(f"{HELD}{taken.uid}")
             self.put(self._sources.without_counted(pod))
+
+    def hold(self, uid: str, node: str, requests: Requests) -> PodFacts:
+        """Counts amounts on a node that no pod uses."""
+        pod = PodFacts(uid, "", uid.removeprefix(HELD), Shape(requests), node=node)
+        self._sources.ask_for(Key("", uid), requests)
+        self._snapshot.add_pod(pod)
+        return pod
+
+    def end_hold(self, uid: str) -> bool:
+        """Counts them no more; whether they were counted."""
+        self._sources.forget_pod(Key("", uid))
+        is_counted = self._snapshot.find_pod(uid) is not None
+        if is_counted:
+            self._snapshot.remove_pod(uid)
+        return is_counted
 
     def release(self, uid: str) -> None:
         """Ends the reservation of a node, unless the pod is bound."""

@@ -50,7 +50,7 @@ class ClusterFollower:
             return
         key, uid, node = new.metadata.key, new.metadata.uid, new.spec.node_name
         if new.metadata.is_deleting and old is not None and not old.metadata.is_deleting:
-            self._note_leaving(uid)
+            self._note_leaving(new)
         was_planned = asks_else = False
         if node:
             was_planned = self._view.counted.reserved.get(uid) == node and old is not None and is_our_bind(old, new)
@@ -86,7 +86,7 @@ class ClusterFollower:
         if node:
             facts = self._view.snapshot.find_pod(uid)
             if not pod.metadata.is_deleting:
-                self._note_leaving(uid)
+                self._note_leaving(pod)
             self._view.counted.drop(uid)
             if facts is not None:
                 self._replacements.note_gone(facts)
@@ -99,10 +99,10 @@ class ClusterFollower:
         elif gang is not None:
             self._end_gang_of_one(gang)
 
-    def _note_leaving(self, uid: str) -> None:
-        pod = self._view.snapshot.find_pod(uid)
-        if pod is not None:
-            self._replacements.note_leaving(pod)
+    def _note_leaving(self, pod: Pod) -> None:
+        facts = self._view.snapshot.find_pod(pod.metadata.uid)
+        if facts is not None:
+            self._replacements.note_leaving(facts, pod)
 
     def _mark_soon(self, gang: str) -> None:
         """A gang that loses pods often loses many; nothing can be done for it before new ones come."""
@@ -167,7 +167,7 @@ class ClusterFollower:
         node = pod.spec.node_name
         if node and pod.metadata.is_deleting and all(one.node != node for one in gang.replaced.get(group, ())):
             facts = self._view.reader.read(pod)
-            gang.note_replaced(group, self._replacements.replaced(facts))
+            gang.note_replaced(group, self._replacements.replaced(facts, pod))
 
     # Gangs
 
@@ -294,6 +294,7 @@ class ClusterFollower:
                 return  # a heartbeat: nothing that placement looks at
             self._view.changes.relief.add(new.metadata.name)
             self._view.changes.neighbours_changed()  # a tainted node may not count for a spread
+            self._replacements.note_node_changed(new.metadata.name)
             if snapshot.nodes.labels_version != labels_version:
                 self._view.changes.wide_relief = True  # domains changed, and with them what other nodes are good for
         self._view.changes.wake()

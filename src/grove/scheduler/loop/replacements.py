@@ -14,13 +14,14 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
+from grove.api.core import Pod
 from grove.api.meta import Key
 from grove.kube.clock import Clock
 from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.loop.counted_pods import HELD
 from grove.scheduler.loop.gang_trees import gang_order
 from grove.scheduler.loop.view import View
-from grove.scheduler.model.facts import PodFacts, Shape
+from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.policy.gang_state import GangState, ReplacedPod, repair_of
 from grove.scheduler.policy.hold_ledger import CapacityHold, HoldReason
 from grove.scheduler.policy.waiting_queue import Stage
@@ -34,20 +35,22 @@ class Replacements:
         self._view, self._clock = view, clock
         self._gangs: dict[str, GangState] = {}
         """By the uid of each pod that is leaving, the gang that referred to it: by now it may refer to others."""
+        self._lacking_pods: set[str] = set()
+        """Gangs that had replaced pods when they were looked at last."""
 
-    def note_leaving(self, pod: PodFacts) -> None:
+    def note_leaving(self, pod: PodFacts, known: Pod) -> None:
         """The pod begins to terminate, or is gone without that."""
         gang = self._view.units.gang_with(Key(pod.namespace, pod.name))
         if gang is not None and pod.node:
             self._gangs[pod.uid] = gang
-            gang.note_replaced(pod.group, self.replaced(pod))
+            gang.note_replaced(pod.group, self.replaced(pod, known))
             if gang.returns:
                 hold = self._view.ledger.find(gang.name, HoldReason.REPLACEMENT) or self._empty(gang)
                 self._view.ledger.put(replace(hold, awaited=hold.awaited | {pod.uid}))
 
-    def replaced(self, pod: PodFacts) -> ReplacedPod:
-        loop = asyncio.get_running_loop()
-        return ReplacedPod(pod.uid, pod.node, pod.shape, loop.time() + ABSENT_S)
+    def replaced(self, pod: PodFacts, known: Pod) -> ReplacedPod:
+        shape = self._view.sources.with_counted(pod, known).shape
+        return ReplacedPod(pod.uid, pod.node, shape, asyncio.get_running_loop().time() + ABSENT_S)
 
     def note_gone(self, pod: PodFacts) -> None:
         """The pod is off its node: what it used is held from this moment on."""
@@ -70,6 +73,13 @@ class Replacements:
         if self._view.units.is_current(gang) and self._view.ledger.find(gang.name, HoldReason.REPLACEMENT) is not None:
             self._view.changes.mark(gang.name)
 
+    def note_node_changed(self, node: str) -> None:
+        """The node may be open again for pods that replace others: their gangs hold it before any unit is placed."""
+        for name in sorted(self._lacking_pods):
+            gang = self._view.units.gangs.get(name)
+            if gang is not None and any(one.node == node for left in gang.replaced.values() for one in left):
+                self._view.changes.mark(name, fresh=True)
+
     def refresh(self, gang: GangState) -> None:
         """Holds what the gang's missing pods had, and no more."""
         ledger = self._view.ledger
@@ -77,9 +87,9 @@ class Replacements:
             gang.cannot_return()
         before = ledger.find(gang.name, HoldReason.REPLACEMENT)
         if not gang.returns or not any(gang.replaced.values()):
-            if before is not None:
-                self.end(gang.name)
+            self.end(gang.name)
             return
+        self._lacking_pods.add(gang.name)
         hold = before or self._empty(gang)
         lacking, breached = self._lacking(gang)
         find = self._view.snapshot.find_pod
@@ -97,11 +107,12 @@ class Replacements:
         for pod in hold.pods:
             if pod.uid not in kept:
                 self._free(pod)
-        order = gang_order(self._view, gang, repair_of(gang) if breached else Stage.SURPLUS)
+        order = gang_order(self._view, gang, repair_of(gang) if breached else Stage.RETURNING)
         ledger.put(replace(hold, order=order, pods=tuple(pods), awaited=frozenset(awaited)))
 
     def end(self, gang: str) -> None:
         """Nothing is held any more."""
+        self._lacking_pods.discard(gang)
         for hold in self._view.ledger.end(gang, HoldReason.REPLACEMENT):
             for pod in hold.pods:
                 self._free(pod)
@@ -156,9 +167,7 @@ class Replacements:
         """Counts what a replaced pod had, unless its node is closed to it or the capacity is taken already."""
         if not self._is_usable(one) or not self._has_room(one, more=True):
             return None
-        counted = PodFacts(f"{HELD}{one.uid}", "", one.uid, Shape(one.shape.requests), node=one.node)
-        self._view.snapshot.add_pod(counted)
-        return counted
+        return self._view.counted.hold(f"{HELD}{one.uid}", one.node, one.shape.requests)
 
     def _is_usable(self, one: ReplacedPod) -> bool:
         snapshot = self._view.snapshot
@@ -166,14 +175,16 @@ class Replacements:
         return row is not None and bool(allowed_mask(snapshot, one.shape)[row])
 
     def _has_room(self, one: ReplacedPod, *, more: bool) -> bool:
-        """Whether its node has so much more, or is at least not over its capacity."""
+        """Whether its node has so much more, or is at least not over its capacity.
+
+        What sources count is left out: devices are given back a moment after their pod is gone.
+        """
         snapshot = self._view.snapshot
         row = snapshot.nodes.row_of[one.node]
-        asked = snapshot.amounts(one.shape.requests)
+        asked = snapshot.amounts(self._view.sources.not_counted(one.shape.requests))
         return all(snapshot.free[r, row] >= (amount if more else 0) for r, amount in asked)
 
     def _free(self, pod: PodFacts) -> None:
-        if self._view.snapshot.find_pod(pod.uid) is not None:
-            self._view.snapshot.remove_pod(pod.uid)
+        if self._view.counted.end_hold(pod.uid):
             self._view.changes.relief.add(pod.node)
             self._view.changes.wake()

@@ -99,6 +99,10 @@ class NodeSource(Protocol):
         """What a pod asks for. Bound pods are asked too, for where they could go; their requests do not count."""
         return NO_NEEDS
 
+    def replacement(self, pod: Pod) -> Requests:
+        """What a pod that replaces this bound pod will ask of its node, of what the source counts."""
+        return ()
+
     def learn(self, kinds: Mapping[str, Any]) -> None:
         """Counts nodes by these resources too from now on: a pod that was read needs them."""
         return

@@ -41,8 +41,10 @@ class Stage(IntEnum):
     REPAIR = 0
     SCALED_REPAIR = 1
     FLOOR = 2
-    SCALED_FLOOR = 3
-    SURPLUS = 4
+    RETURNING = 3
+    """The capacity of pods above a minimum that are being replaced. Only holds have this stage."""
+    SCALED_FLOOR = 4
+    SURPLUS = 5
 
 
 class Order(NamedTuple):

@@ -30,7 +30,7 @@ from grove.scheduler.devices.device_inventory import (
     allocated,
 )
 from grove.scheduler.devices.shared_claims import DeviceNodes
-from grove.scheduler.model.facts import NodeTerm, NodeTerms, PodFacts, node_terms
+from grove.scheduler.model.facts import NodeTerm, NodeTerms, PodFacts, Requests, node_terms
 from grove.scheduler.model.seams import NO_NEEDS, Needs, Refusal, Vacancy
 from grove.scheduler.sources.node_sources import FollowedCluster, FollowedSource
 
@@ -116,13 +116,23 @@ class DeviceClaims(FollowedSource):
             elif wants.requests:
                 marks[SHARED] = 0  # where its users go is decided with them; see `decisions.Sharing`
                 shared.append(wants)
-        asked = {**marks, **counted(own), **({whole: 1} if (whole := set_name(own)) else {})}
+        whole = set_name(own)
+        asked = {**marks, **_asked(own)}
         kinds: dict[str, DeviceRequest | tuple[ClaimRequests, ...]] = {
             one.resource: one for wants in (*own, *shared) for one in wants.asked()
         }
         if whole:
             kinds[whole] = tuple(own)
         return Needs(tuple(sorted(asked.items())), tuple(t for t in terms if t != ANYWHERE), kinds=kinds)
+
+    def replacement(self, pod: Pod) -> Requests:
+        """What the claims that were made for the pod alone ask for; the next pod gets such claims too."""
+        names = [name for name, is_own in claim_names(pod) if is_own and name] if pod.spec.resource_claims else []
+        claims = [claim for name in names if (claim := self._find(Key(pod.metadata.namespace, name))) is not None]
+        try:
+            return tuple(sorted(_asked([self._read(claim)[0] for claim in claims]).items())) if claims else ()
+        except NotUnderstood:
+            return ()
 
     def _read(self, claim: ResourceClaim) -> tuple[ClaimRequests, list[DeviceRequest]]:
         """What a claim asks of its node, and what of devices that several nodes reach. Raises NotUnderstood."""
@@ -312,6 +322,11 @@ class DeviceClaims(FollowedSource):
 
 ANYWHERE: NodeTerms = (NodeTerm(),)
 """Stands for no condition while terms are gathered; it never leaves this module."""
+
+
+def _asked(wants: Sequence[ClaimRequests]) -> dict[str, int]:
+    """What claims of one pod ask of a node, by the resources that nodes are counted by."""
+    return {**counted(wants), **({whole: 1} if (whole := set_name(wants)) else {})}
 
 
 def claim_names(pod: Pod) -> Iterator[tuple[str, bool]]:

@@ -213,6 +213,7 @@ class NodeSources:
         self._needed, self._reserving, self._releasing, self._preparing, self._refreshed, self._sharing = map(
             self._that_say, ("needs", "reserve", "release", "prepare", "refresh", "shared")
         )
+        self._replacing = self._that_say("replacement")
 
     def _that_say(self, method: str) -> tuple[NodeSource, ...]:
         """The sources that override a method. Others are not called, since the call is made for every pod."""
@@ -243,6 +244,18 @@ class NodeSources:
         if not pod.spec.node_name and (ways := [one for one in needs if one.instead]):
             facts = _instead(facts, counted, ways[0])
         return facts
+
+    def with_counted(self, facts: PodFacts, pod: Pod) -> PodFacts:
+        """A bound pod, with what a pod that replaces it will ask of the sources."""
+        more = tuple(item for source in self._replacing for item in source.replacement(pod))
+        return facts.asking(requests=tuple(sorted((*facts.shape.requests, *more)))) if more else facts
+
+    def ask_for(self, pod: Key, requests: Requests) -> None:
+        """Nodes stay counted by these resources until the pod is forgotten."""
+        kinds = frozenset(name for name, _ in requests)
+        for source in self.all if any(name.startswith(self._counted) for name in kinds) else ():
+            if source.counts and (own := frozenset(name for name in kinds if name.startswith(source.counts))):
+                self._asking.setdefault(source, {})[pod] = own
 
     def forget_pod(self, pod: Key) -> None:
         """The pod does not wait any more."""
@@ -327,8 +340,12 @@ class NodeSources:
 
     def without_counted(self, pod: PodFacts) -> PodFacts:
         """The pod without what sources count."""
-        rest = tuple(item for item in pod.shape.requests if not item[0].startswith(self._counted))
+        rest = self.not_counted(pod.shape.requests)
         return pod if len(rest) == len(pod.shape.requests) else pod.asking(requests=rest)
+
+    def not_counted(self, requests: Requests) -> Requests:
+        """Requests without those that sources count."""
+        return tuple(item for item in requests if not item[0].startswith(self._counted))
 
 
 def depends_on_objects(pod: Pod, facts: PodFacts) -> bool:
