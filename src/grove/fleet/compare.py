@@ -10,6 +10,8 @@ from grove.fleet.report import share, span
 
 NEAR = 0.05
 """Differences below five percent are shown, and not called better or worse."""
+NEAR_S = 10.0
+"""So are differences in time of less than this: gangs that wait for a second and for two seconds do not wait."""
 
 
 def _count(value: float | None) -> str:
@@ -62,7 +64,7 @@ def _pairs(a: Json, b: Json) -> Iterator[tuple[str, str, float, float]]:
 def _row(name: str, a: float, b: float, kind: str) -> Row:
     unit, _, wanted = kind.partition(" ")
     shown = _SHOWN[unit]
-    apart = abs(a - b) > NEAR * max(abs(a), abs(b))
+    apart = abs(a - b) > max(NEAR * max(abs(a), abs(b)), NEAR_S if unit == "time" else 0.0)
     better = ""
     if apart and wanted:
         better = "a" if (a > b) == (wanted == "more") else "b"

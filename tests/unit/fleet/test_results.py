@@ -7,6 +7,7 @@ from tests.support.judged_store import Watched
 
 from grove.api.core import Pod
 from grove.api.podcliqueset import PodCliqueSet
+from grove.fleet.compare import _row
 from grove.fleet.figures import SERVING, WAITING, Figures
 from grove.fleet.file import Team
 from grove.fleet.results import _team
@@ -44,3 +45,17 @@ def test_pods_that_outlive_their_set_count_until_they_are_gone():
     seen.figures.close(seen.now_s)
     found = _team(Team("chat"), seen.figures, {"web": "chat"}, lasted_s=36000.0)
     assert (found["used"], found["asked"]) == (12.0, 12.0)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "kind", "better"),
+    [
+        pytest.param(1.0, 2.0, "time less", "", id="seconds do not matter"),
+        pytest.param(600.0, 1200.0, "time less", "a", id="minutes do"),
+        pytest.param(36000.0, 36600.0, "time less", "", id="ten minutes of ten hours do not"),
+        pytest.param(0.5, 0.6, "share more", "b", id="a larger share"),
+        pytest.param(3, 5, "count", "", id="a count that is neither good nor bad"),
+    ],
+)
+def test_which_run_is_better(a, b, kind, better):
+    assert _row("figure", a, b, kind).better == better
