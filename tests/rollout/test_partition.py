@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World, operating
-from tests.support.workloads import change, lose, updated, versions
+from tests.support.workloads import change, lose, pause, uids, updated, versions
 
+from grove.api import labels
 from grove.api.podcliqueset import PodCliqueSet
+from grove.cli.rollout import undo_answer
 
 pytestmark = pytest.mark.simulated
 
@@ -74,3 +76,36 @@ async def test_replicas_of_a_group_below_its_partition_keep_their_revision(world
     await world.client.patch(PodCliqueSet, "wl", lower, world.namespace)
     await updated(world, "wl")
     assert set((await versions(world)).values()) == {"two"}
+
+
+@pytest.mark.parametrize("kind", ["RollingRecreate", "Coherent"])
+@pytest.mark.parametrize("paused", [False, True])
+async def test_undo_of_a_canary_leaves_the_units_below_the_partition_as_they_are(
+    world: World, kind: str, paused: bool
+) -> None:
+    strategy = {"type": kind, "rollingUpdate": {"partition": 2}}
+    own = group("g", "b", replicas=3, min_available=1, rollingUpdate={"partition": 1})
+    await world.apply(pcs("wl", clique("a", 2), clique("b"), groups=[own], replicas=4, strategy=strategy))
+    await world.available("wl")
+    await world.quiet(for_s=3)
+    before = await uids(world)
+    await change(world, "wl", "a", "b")
+    await world.quiet()
+    new = {f"wl-{replica}-{part}" for replica in (2, 3) for part in ("a-0", "a-1", "g-1-b-0", "g-2-b-0")}
+    assert {host for host, version in (await versions(world)).items() if version} == new
+
+    if paused:
+        await pause(world, True)
+    await undo_answer(world.client, world.namespace, "wl")
+    await world.quiet()
+    if paused:
+        assert {host for host, version in (await versions(world)).items() if version} == new
+        await pause(world, False)
+    found = await updated(world, "wl")
+
+    assert set((await versions(world)).values()) == {""}
+    after = await uids(world)
+    assert {host for host, uid in after.items() if uid != before[host]} == new
+    assert {pod.metadata.labels[labels.REVISION] for pod in await world.pods()} == {
+        found.status.current_generation_hash
+    }
