@@ -23,10 +23,12 @@ from grove.kube.errors import (
 from grove.scheduler.loop.bind import BindAttempt, Binder, BindFate, BindResult
 from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.policy.gang_state import GangState
+from grove.scheduler.policy.waiting_queue import Order, Stage
 from grove.sim.loop import run
 
 WANTED = PodFacts("u1", "ns", "p", Shape(), node="n1")
 GANG = GangState("ns/g", PodGang())
+ORDER = Order((), Stage.FLOOR, 0.0, "ns/g")
 
 
 def stored(node: str = "", uid: str = "u1", gates: tuple[str, ...] = ()) -> Pod:
@@ -64,7 +66,7 @@ async def outcome(
 ) -> tuple[BindResult, int, float]:
     client = Scripted(binds, gets)
     binder = Binder(client, turns=asyncio.Semaphore(4), fits=lambda _: fits, prepare=lambda *_: ())  # type: ignore[arg-type]
-    attempt = BindAttempt("ns/g", GANG, (WANTED,), deadline_s)
+    attempt = BindAttempt("ns/g", GANG, (WANTED,), deadline_s, ORDER)
     seen: list[BindResult] = []
     [bound] = await binder.bind(attempt, seen.append)
     assert seen == [bound]
@@ -136,7 +138,7 @@ def test_after_a_refusal_the_rest_of_the_gang_is_not_sent() -> None:
     async def story() -> list[BindFate]:
         client = Scripted([Forbidden("no")], [])
         binder = Binder(client, turns=asyncio.Semaphore(1), fits=lambda _: True, prepare=lambda *_: ())  # type: ignore[arg-type]
-        attempt = BindAttempt("ns/g", GANG, (WANTED,) * 3, 30.0)
+        attempt = BindAttempt("ns/g", GANG, (WANTED,) * 3, 30.0, ORDER)
 
         def seen(bound: BindResult) -> None:
             if bound.fate is BindFate.REFUSED:

@@ -54,4 +54,4 @@ def test_what_daemons_keep_of_their_nodes(
         cache.tell(old, new)
         old = new
     assert {node: dict(amounts) for node, amounts in daemons.kept().items()} == kept
-    assert heard.take_daemons_went() is went
+    assert heard.take_relief().daemons_went is went

@@ -87,5 +87,5 @@ def test_contradictions_are_told(wrong, text):
         build_gang(wrong, {})
 
 
-def test_an_empty_gang_is_settled():
-    assert build_gang(podgang([]), {}).is_settled()
+def test_an_empty_gang_has_no_groups():
+    assert list(build_gang(podgang([]), {}).groups()) == []

@@ -12,8 +12,9 @@ from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.loop.unit import Units
 from grove.scheduler.model.gang import Gang, Pin
-from grove.scheduler.policy import waiting_queue as module
-from grove.scheduler.policy.waiting_queue import Backoff, Order, Relief, Stage, WaitingQueue
+from grove.scheduler.policy import relief as module
+from grove.scheduler.policy.relief import Relief
+from grove.scheduler.policy.waiting_queue import Backoff, Order, Stage, WaitingQueue
 
 
 def order(name: str, *, priority: int = 0, stage: Stage = Stage.FLOOR, created: float = 0.0) -> Order:

@@ -74,7 +74,7 @@ class BindResult(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class BindAttempt(msgspec.Struct):
+class BindAttempt(msgspec.Struct, eq=False):
     """One placement on its way to the cluster. `after` must succeed first: a scaled gang waits for its base."""
 
     unit: str
@@ -82,12 +82,12 @@ class BindAttempt(msgspec.Struct):
     """The gang itself: by the time it ends another may have its name."""
     pods: tuple[PodFacts, ...]
     deadline_s: float
+    order: Order
+    """Where its unit comes in the queue."""
     is_floor: bool = False
     """Whether it is for the gang's minimum."""
     decision: str = ""
     after: BindAttempt | None = None
-    order: Order | None = None
-    """Where its unit comes in the queue."""
     given_up: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set to stop asking: a pod was refused and the rest would have to be taken back, or the gang is gone."""
     done: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
@@ -234,23 +234,16 @@ class Committer:
         """Starts binding; the pods are reserved already."""
         attempt.gang.tell(AttemptBegan(attempt.is_floor))
         self._view.units.of(attempt.unit).attempts.append(attempt)
-        self._enter(attempt)
+        self._hold(attempt)
         self._spawn(self._run(attempt))
 
-    def _enter(self, attempt: BindAttempt) -> None:
-        """Enters the attempt in the ledger, beside others of its unit."""
-        if attempt.order is not None:
-            known = self._view.ledger.find(attempt.unit, HoldReason.BINDING)
-            pods = (*(known.pods if known is not None else ()), *attempt.pods)
-            since = known.since if known is not None else self._clock.now()
-            self._view.ledger.put(CapacityHold(attempt.unit, attempt.order, HoldReason.BINDING, since, pods=pods))
-
-    def _leave(self, attempt: BindAttempt) -> None:
-        known = self._view.ledger.find(attempt.unit, HoldReason.BINDING)
-        if known is not None:
-            over = {pod.uid for pod in attempt.pods}
-            left = tuple(pod for pod in known.pods if pod.uid not in over)
-            self._view.ledger.put(msgspec.structs.replace(known, pods=left))
+    def _hold(self, attempt: BindAttempt) -> None:
+        """Enters in the ledger what all attempts of the unit bind."""
+        unit, order, ledger = attempt.unit, attempt.order, self._view.ledger
+        pods = tuple(pod for one in self._view.units.of(unit).attempts for pod in one.pods)
+        known = ledger.find(unit, HoldReason.BINDING)
+        since = known.since if known is not None else self._clock.now()
+        ledger.put(CapacityHold(unit, order, HoldReason.BINDING, since, pods=pods))
 
     def give_up(self, gang: GangState) -> None:
         """The gang is gone: pods that are not bound yet are not bound any more, and their capacity is free."""
@@ -287,13 +280,13 @@ class Committer:
 
     def _settle(self, attempt: BindAttempt, results: list[BindResult]) -> None:
         all_bound = len(results) == len(attempt.pods) and all(bound.fate is BindFate.BOUND for bound in results)
+        self._view.units.of(attempt.unit).attempts.remove(attempt)
+        self._hold(attempt)
         self._settle_gang(attempt, attempt.gang, results)
-        self._leave(attempt)
         attempt.done.set()
         self._ended(attempt, all_bound)
 
     def _settle_gang(self, attempt: BindAttempt, gang: GangState, results: list[BindResult]) -> None:
-        self._view.units.of(attempt.unit).attempts.remove(attempt)
         gang.tell(AttemptEnded(attempt.is_floor))
         if not self._view.units.is_current(gang):
             return
@@ -317,7 +310,7 @@ class Committer:
         if gang.stood or gang.life.deadline_s is not None or gang.life.is_busy:
             return
         view = self._view
-        bound = [pod for pod, _ in view.members(gang) if view.counted.bound_node(pod) and not pod.metadata.is_deleting]
+        bound = view.bound_pods(gang)
         if not bound or view.has_minimum(gang):
             return
         since = [moment for pod in bound if (moment := view.bound_since(pod)) is not None]

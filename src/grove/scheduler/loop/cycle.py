@@ -43,7 +43,8 @@ from grove.scheduler.policy.gang_state import (
     Verdict,
     readiness,
 )
-from grove.scheduler.policy.waiting_queue import Order, Relief, Stage, WaitingQueue
+from grove.scheduler.policy.relief import Relief
+from grove.scheduler.policy.waiting_queue import Order, Stage, WaitingQueue
 
 if TYPE_CHECKING:
     from grove.scheduler.solve.referee import Referee
@@ -306,13 +307,13 @@ class Cycle:
     def _wake_helped(self, now_s: float) -> None:
         """Wakes whom it helps that room came, or that pods did which they look at."""
         self._view.counted.refresh()  # what units that went had is free
-        roomier, helped = self._view.changes.take_relief(), self._view.changes.take_helped()
-        if self._view.changes.take_daemons_went() or roomier is None or helped:
+        came = self._view.changes.take_relief()
+        if came.daemons_went or came.nodes is None or came.helped:
             self._holding.reconsider()
-        self._relief.wake_helped(roomier, now_s)
-        if helped:
-            self._queue.wake(helped.__contains__)
-        if self._view.changes.take_demand_changed():
+        self._relief.wake_helped(came.nodes, now_s)
+        if came.helped:
+            self._queue.wake(came.helped.__contains__)
+        if came.demand_changed:
             self._relief.wake_kept_out()
-        if self._view.changes.take_moved():
+        if came.pods_moved:
             self._queue.wake(self._relief.sees_pods)

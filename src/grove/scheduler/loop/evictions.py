@@ -56,9 +56,7 @@ class Evictions:
 
     def bound_pods(self, gang: GangState) -> list[Pod]:
         """Pods of a gang that would have to be deleted."""
-        view = self._view
-        ours = (pod for pod, _ in view.members(gang) if view.is_ours(pod))
-        return [pod for pod in ours if view.counted.bound_node(pod) and not pod.metadata.is_deleting]
+        return [pod for pod in self._view.bound_pods(gang) if self._view.is_ours(pod)]
 
     async def _delete(self, gang: GangState) -> None:
         pause_s = DELETE_RETRY_S

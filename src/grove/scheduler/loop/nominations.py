@@ -97,9 +97,6 @@ class Nominations:
         self._unsettled: set[str] = set()
         view.cache.on_event(PodDisruptionBudget, self._budget_changed)
 
-    def has(self, unit: str) -> bool:
-        return self._view.ledger.find(unit, HoldReason.NOMINATED) is not None
-
     def _open(self) -> list[Nomination]:
         found = map(self._view.units.of, self._view.ledger.owners(HoldReason.NOMINATED))
         return [unit.nomination for unit in found if unit.nomination is not None]
@@ -142,10 +139,10 @@ class Nominations:
             return
         since = marked.last_transition_time
         left = [
-            pod for pod, _ in self._view.members(gang)
-            if self._view.counted.bound_node(pod) and not pod.metadata.is_deleting
-            and pod.metadata.creation_timestamp is not None and pod.metadata.creation_timestamp <= since
-        ]  # fmt: skip
+            pod
+            for pod in self._view.bound_pods(gang)
+            if pod.metadata.creation_timestamp is not None and pod.metadata.creation_timestamp <= since
+        ]
         if left:
             log.info("eviction of a gang taken up again", gang=gang.name, pods=len(left))
             time = asyncio.get_running_loop().time

@@ -51,7 +51,8 @@ from grove.scheduler.policy.gang_state import (
     Verdict,
 )
 from grove.scheduler.policy.hold_ledger import ClosedCapacity, HoldReason
-from grove.scheduler.policy.waiting_queue import Order, Relief, Stage, WaitingQueue
+from grove.scheduler.policy.relief import Relief
+from grove.scheduler.policy.waiting_queue import Order, Stage, WaitingQueue
 from grove.scheduler.solve.place import place
 
 QUOTA_REASONS = {
@@ -317,7 +318,7 @@ class UnitPlacer:
                 metrics.RESERVATION_USED.inc()
         elif gang.verdict is not None:
             gang.judge(gang.verdict, round(score_in_replica(self._view, gang, placement), 4))
-        self._committer.launch(BindAttempt(unit.name, gang, pods, deadline, unit.is_floor, decision, after, unit.order))
+        self._committer.launch(BindAttempt(unit.name, gang, pods, deadline, unit.order, unit.is_floor, decision, after))
         log.info("placed", unit=unit.name, decision=decision, version=placement.version, pods=len(pods),
                  domain=placement.domain, score=round(placement.score, 3), steps=placement.steps)  # fmt: skip
 

@@ -148,9 +148,7 @@ class Replacements:
 
     def _lacking(self, gang: GangState) -> tuple[dict[str, int], bool]:
         """By group, how many pods will come for a place; and whether the minimum is not complete without them."""
-        placed = dict.fromkeys(gang.minima, 0)
-        for pod, group in self._view.members(gang):
-            placed[group] += bool(self._view.counted.node_of(pod)) and not pod.metadata.is_deleting
+        placed = self._view.count(gang, self._view.counted.node_of)
         named = {group.name: len(group.pod_references) for group in gang.podgang.spec.podgroups}
         wanted = {group: max(named.get(group, 0), minimum) for group, minimum in gang.minima.items()}
         breached = any(placed[group] < minimum for group, minimum in gang.minima.items())

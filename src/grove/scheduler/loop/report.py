@@ -159,7 +159,8 @@ class Reporter:
         unsettled_s, lacking_s = self._unsettled_s(gang), self._lacking_s(gang)
         standing = self._view.standing(gang)
         stands = gang.has_minimum(standing)
-        verdict, ready, now = self._settled_verdict(gang), self._ready(gang), self._clock.now()
+        ready = self._view.count(gang, lambda pod: pod.is_ready)
+        verdict, now = self._settled_verdict(gang), self._clock.now()
 
         def wanted_with(replaced: Mapping[str, Sequence[ReplacedPod]]) -> PodGangStatus:
             held, former = self._view.ledger.of(name), frozenset() if stands else gang.former
@@ -219,12 +220,6 @@ class Reporter:
         """
         since_s = self._view.units.of(gang.name).lacking_since_s
         return max(0.0, since_s + CREATION_S - asyncio.get_running_loop().time()) if since_s is not None else None
-
-    def _ready(self, gang: GangState) -> dict[str, int]:
-        ready = dict.fromkeys(gang.minima, 0)
-        for pod, group in self._view.members(gang):
-            ready[group] += pod.is_ready and not pod.metadata.is_deleting
-        return ready
 
     def _bound(self, gang: GangState) -> dict[str, list[datetime]]:
         """When the pods on nodes were bound, by group, as far as their conditions say."""

@@ -122,13 +122,21 @@ class View:
         has_stood = any(reserved.values()) and (gang.stood or says_placed(gang.podgang, since))
         return Look(bound, reserved, pending, usable, is_leaving, has_stood)
 
-    def standing(self, gang: GangState) -> dict[str, int]:
-        """Pods on nodes by group; those on their way out do not count."""
-        count = dict.fromkeys(gang.minima, 0)
+    def bound_pods(self, gang: GangState) -> list[Pod]:
+        """Pods of the gang on nodes, without those that terminate."""
+        pods = (pod for pod, _ in self.members(gang) if not pod.metadata.is_deleting)
+        return [pod for pod in pods if self.counted.bound_node(pod)]
+
+    def count(self, gang: GangState, counts: Callable[[Pod], object]) -> dict[str, int]:
+        """How many pods count, by group; those that terminate do not."""
+        found = dict.fromkeys(gang.minima, 0)
         for pod, group in self.members(gang):
-            if self.counted.bound_node(pod) and not pod.metadata.is_deleting:
-                count[group] += 1
-        return count
+            found[group] += not pod.metadata.is_deleting and bool(counts(pod))
+        return found
+
+    def standing(self, gang: GangState) -> dict[str, int]:
+        """Pods on nodes, by group."""
+        return self.count(gang, self.counted.bound_node)
 
     def has_minimum(self, gang: GangState) -> bool:
         """Whether every group of it has its minimum on nodes."""

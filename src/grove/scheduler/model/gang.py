@@ -96,10 +96,6 @@ class Gang:
         pin = {self.pinned_domain.key} if self.pinned_domain else set()
         return {part.required for part in _parts(self.root) if part.required} | pin
 
-    def is_settled(self) -> bool:
-        """Whether the minimum of every group runs already, so that only surplus pods are left."""
-        return all(group.need == 0 for group in self.groups())
-
     def with_part(self, part: Branch | PodGroup, **changes: object) -> Gang:
         """The gang with one part of its tree changed."""
         return self._mapped(lambda one: replace(one, **changes) if one is part else one)  # type: ignore[arg-type]

@@ -6,12 +6,23 @@ Handlers of events note it in `Changes`, between turns and in the middle of them
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from grove.api.core import Pod
 from grove.api.meta import find_condition
 from grove.api.podgang import PodGang
 from grove.scheduler.model.facts import HOSTNAME, PodFacts
 from grove.scheduler.policy.gang_state import GangState, is_initialized
+
+
+class TakenRelief(NamedTuple):
+    """The fields of `Changes` of these names; `nodes` is None if something changed that may help anybody."""
+
+    nodes: set[str] | None
+    helped: set[str]
+    demand_changed: bool
+    daemons_went: bool
+    pods_moved: bool
 
 
 class Changes:
@@ -69,10 +80,12 @@ class Changes:
         found, self.gone = self.gone, []
         return found
 
-    def take_relief(self) -> set[str] | None:
-        """Nodes that may hold more than before; None if something changed that may help anybody."""
-        found = None if self.wide_relief else self.relief
-        self.relief, self.wide_relief = set(), False
+    def take_relief(self) -> TakenRelief:
+        """What came that may help units that wait."""
+        roomier = None if self.wide_relief else self.relief
+        found = TakenRelief(roomier, self.helped, self.demand_changed, self.daemons_went, self.pods_moved)
+        self.relief, self.helped = set(), set()
+        self.wide_relief = self.demand_changed = self.daemons_went = self.pods_moved = False
         return found
 
     def take_dirty(self) -> list[tuple[str, bool]]:
@@ -98,22 +111,6 @@ class Changes:
     def has_relief(self) -> bool:
         """Whether anything came that may help units that wait."""
         return bool(self.relief) or bool(self.helped) or self.wide_relief or self.pods_moved
-
-    def take_helped(self) -> set[str]:
-        found, self.helped = self.helped, set()
-        return found
-
-    def take_demand_changed(self) -> bool:
-        found, self.demand_changed = self.demand_changed, False
-        return found
-
-    def take_daemons_went(self) -> bool:
-        found, self.daemons_went = self.daemons_went, False
-        return found
-
-    def take_moved(self) -> bool:
-        found, self.pods_moved = self.pods_moved, False
-        return found
 
 
 def _keeps_off(pod: PodFacts) -> tuple[object, ...]:

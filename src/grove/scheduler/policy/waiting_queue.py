@@ -6,29 +6,20 @@ bounds how often. Nobody waits behind anybody: a cycle looks at every unit that 
 
 Units that ask for the same are refused for the same. Of those only the first in order is woken; when it is placed the
 next one is, and when it is refused the others stay parked. So one free slot costs two searches, however many wait.
-
-`Relief` says whom a change helps: parked units are woken when one of their pods would fit where room has come. Also who
-stands back: room often comes node by node, and what a waiting minimum could need must not go to scaled gangs or surplus
-behind it while it is still coming.
 """
 
 from __future__ import annotations
 
-import functools
 import heapq
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 import msgspec
-import numpy as np
 
-from grove.scheduler.cluster.node_table import Ints
-from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.filters.fit import PLENTY, allowed_mask, pinned_rows
 from grove.scheduler.model.facts import Shape
-from grove.scheduler.model.gang import Gang, Pin
+from grove.scheduler.model.gang import Gang
 from grove.scheduler.policy.alike import AlikeLines
 
 
@@ -335,156 +326,3 @@ class WaitingQueue:
 def _place_of(unit: Waiting, name: str) -> tuple[Order, str]:
     """Where a parked unit comes among those alike: they have one rank, but it may have changed since one was parked."""
     return unit.order._replace(rank=()), name
-
-
-MOST_PATIENCE = 3
-"""Nobody stands back for longer than so many times the patience, however busy the cluster is."""
-
-
-class Relief:
-    """`patience_s` is how long room is left to waiting minima after some has come.
-
-    `pin_of` answers where a unit must go now: its base gang may be elsewhere than when the unit was refused.
-    """
-
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        queue: WaitingQueue,
-        *,
-        patience_s: float,
-        pin_of: Callable[[str], Pin | None] = lambda _: None,
-    ) -> None:
-        self._snapshot, self._queue, self._patience_s, self._pin_of = snapshot, queue, patience_s, pin_of
-        self._last_s = float("-inf")
-        self._looked_at: tuple[int, tuple[int, ...]] | None = None
-        """Versions of the snapshot and the policies when was looked last who may call back what was lent."""
-        self._matures_s: float | None = None
-        """When the mere passing of time may entitle a unit."""
-
-    def remember(self, unit: str, gang: Gang, *, may_evict: bool, by_anything: bool = False) -> None:
-        """Keeps what would help a unit that found no place, and nobody to put out if it may do that."""
-        shapes = tuple(dict.fromkeys(pod.shape for group in gang.groups() for pod in group.pods))
-        for shape in shapes:  # a decision made aside met its resources on a copy only
-            for requests in (shape.requests, *shape.alternatives):
-                self._snapshot.amounts(requests)
-        if (waiting := self._queue.get(unit)) is not None:
-            evictor = gang if may_evict and gang.may_preempt else None
-            pinned = gang if gang.pinned_domain is not None else None
-            waiting.needed = Needed(shapes, by_anything, evictor, pinned)
-
-    def _needed(self, unit: str) -> Needed | None:
-        waiting = self._queue.get(unit)
-        return waiting.needed if waiting is not None else None
-
-    def sees_pods(self, unit: str) -> bool:
-        """Whether other pods' coming or going may help it."""
-        needed = self._needed(unit)
-        return needed is not None and any(shape.sees_pods for shape in needed.shapes)
-
-    def wake_helped(self, roomier: Collection[str] | None, now_s: float) -> None:
-        """Wakes who can be helped by room on these nodes; None is a change that may help anybody."""
-        if roomier is None:
-            self._last_s = now_s
-            self._queue.wake(lambda _: True)
-        elif roomier:
-            self._last_s = now_s
-            row_of = self._snapshot.nodes.row_of
-            rows = np.array(sorted(row_of[name] for name in roomier if name in row_of), dtype=np.int64)
-            self._queue.wake(self._could_use(rows))
-
-    def wake_kept_out(self) -> None:
-        """Wakes those whom a policy kept out, not those who lack room."""
-        self._queue.wake(lambda unit: (needed := self._needed(unit)) is None or needed.anything)
-
-    @property
-    def seeks_reclaim(self) -> bool:
-        """Whether a unit waits that may call back what was lent, as soon as it is entitled."""
-        needs = (waiting.needed for waiting in self._queue.all())
-        return self._snapshot.seams.reclaims and any(one is not None and one.evictor is not None for one in needs)
-
-    def wake_entitled(self, now_s: float) -> None:
-        """Wakes who might call back what was lent. That changes with what runs and waits, and with time."""
-        seams, state = self._snapshot.seams, (self._snapshot.version, self._snapshot.seams.versions)
-        is_time = self._matures_s is not None and self._matures_s <= now_s
-        if not seams.reclaims or (state == self._looked_at and not is_time):
-            return
-        needs = {one.order.name: one.needed for one in self._queue.all() if one.needed is not None}
-        if not needs:
-            return
-        self._looked_at, self._matures_s = state, None
-        asking = {unit: needed.evictor for unit, needed in needs.items() if needed.evictor is not None}
-        self._queue.wake(lambda unit: unit in asking and seams.may_reclaim(self._snapshot, asking[unit]))
-
-    def next_look_s(self, now_s: float) -> float | None:
-        """When time alone may entitle a unit that waits; None if it does not."""
-        if not self.seeks_reclaim:
-            return None
-        if self._matures_s is None:
-            wait_s = self._snapshot.seams.changes_in_s(self._snapshot)
-            self._matures_s = now_s + wait_s if wait_s is not None else None
-        return self._matures_s
-
-    def _could_use(self, rows: Ints) -> Callable[[str], bool]:
-        """Whether one of a unit's pods would fit on one of these rows now, or without those it may put out there; if
-        none does, nothing changed for it.
-
-        Many wait for the same: a shape is looked at once.
-        """
-        room_for = functools.cache(lambda above: self._room(rows, above))
-        fits = functools.cache(lambda shape, above: self._fits(shape, rows, room_for(above)))
-        inside: dict[tuple[Pin | None, str], bool] = {}
-        """Whether one of the rows is in the domain to which units are pinned."""
-
-        def could_use(unit: str) -> bool:
-            needed = self._needed(unit)
-            if needed is None or needed.anything:
-                return True
-            if (pinned := needed.pinned) is not None and pinned.pinned_domain == self._pin_of(unit):
-                where = (pinned.pinned_domain, pinned.topology)
-                if where not in inside:
-                    found = pinned_rows(self._snapshot, pinned)
-                    inside[where] = found is None or bool(found[0][rows].any())
-                if not inside[where]:
-                    return False
-            above = needed.evictor.priority if needed.evictor is not None else None
-            return any(fits(shape, above) for shape in needed.shapes)
-
-        return could_use
-
-    def _room(self, rows: Ints, above: int | None) -> Ints:
-        """What is free on these rows; with a priority, what there is but for pods of at least that.
-
-        What sources count is known only as free: without some pods there may be any amount of it.
-        """
-        snapshot = self._snapshot
-        if above is None:
-            return snapshot.free[:, rows]
-        room: Ints = snapshot.allocatable[:, rows]
-        for i, row in enumerate(rows.tolist()):
-            for pod in snapshot.pods_on(row):
-                if pod.priority >= above:
-                    for r, amount in snapshot.amounts(pod.shape.requests):
-                        room[r, i] -= amount
-        counted = tuple(source.counts for source in snapshot.seams.sources if source.counts)
-        room[[r for r, name in enumerate(snapshot.resources) if name.startswith(counted)]] = PLENTY
-        return room
-
-    def _fits(self, shape: Shape, rows: Ints, room: Ints) -> bool:
-        snapshot = self._snapshot
-        allowed = allowed_mask(snapshot, shape)[rows]
-        for requests in (shape.requests, *shape.alternatives):
-            fitting = allowed.copy()
-            for r, amount in snapshot.amounts(requests):
-                fitting &= room[r] >= amount
-            if fitting.any():
-                return True
-        return False
-
-    def stands_back_until_s(self, name: str, order: Order, now_s: float) -> float | None:
-        """Until when a unit that is not a base gang's minimum has to let those go first; None if it need not."""
-        waiting = self._queue.get(name)
-        until = self._last_s + self._patience_s
-        if waiting is not None and waiting.deferred_s is not None:
-            until = min(until, waiting.deferred_s + MOST_PATIENCE * self._patience_s)
-        return until if until > now_s and self._queue.has_minimum_before(order) else None
