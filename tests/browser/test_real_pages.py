@@ -108,6 +108,9 @@ async def test_every_page_shows_what_the_command_line_prints(world: World, real_
         assert names == [one["name"] for one in walked(tree)]
         rollout = await printed(real_plane, world, "rollout", "status", "chat")
         await tab.page.get_by_text(rollout["sentence"]).wait_for()
+        assert [line.split(":")[0].split()[0] for line in rollout["lines"]] == ["revision", "budgets"]
+        for line in rollout["lines"]:
+            await tab.page.get_by_text(line, exact=True).wait_for()
         assert await tab.page.locator(".piece.new").count() == sum(role["updated"] for role in rollout["roles"])
         await tab.page.locator("svg.picture").first.wait_for()
         label = await tab.page.get_attribute("svg.picture", "aria-label")

@@ -47,17 +47,19 @@ async def delete_ahead_of_set(cache: Cache, client: Client, pcs: PodCliqueSet) -
     selector = labelsets.set_selector(pcs.metadata.name)
     if _has_strangers(cache, pcs) or not await _has_children(client, pcs, PodGang, selector):
         return
-    gangs = asyncio.ensure_future(_delete_all(client, pcs, PodGang, selector))
+    gangs = asyncio.ensure_future(_delete_shown(cache, client, pcs, PodGang, selector))
     chunks = _chunks(range(pcs.spec.replicas)) if pcs.spec.replicas > 1 else []
 
     async def delete_part(part: str) -> None:
         await _delete_all(client, pcs, Service, part)
         await gangs
-        await _delete_in_turn(client, pcs, (Pod, PodClique), part)
+        for kind in (Pod, PodClique):
+            await _delete_all(client, pcs, kind, part)
 
     await asyncio.gather(gangs, *(delete_part(_part(selector, chunk)) for chunk in chunks))
     # And those of replicas that were scaled away.
-    await _delete_in_turn(client, pcs, (Service, Pod, PodClique, PodCliqueScalingGroup), selector)
+    for kind in (Service, Pod, PodClique, PodCliqueScalingGroup):
+        await _delete_shown(cache, client, pcs, kind, selector)
 
 
 async def delete_replicas(
@@ -151,9 +153,14 @@ def _is_stranger(one: Object, owners: Collection[str]) -> bool:
     return not one.metadata.is_deleting and not _is_owned(one, owners)
 
 
-async def _delete_in_turn(client: Client, owner: Object, kinds: Iterable[type[Object]], selector: str) -> None:
-    for kind in kinds:
-        await _delete_all(client, owner, kind, selector)
+async def _delete_shown(cache: Cache, client: Client, pcs: PodCliqueSet, kind: type[Object], selector: str) -> None:
+    """Deletes the objects of a kind, if the cache shows one that is not being deleted.
+
+    A small set has few kinds, and a request that deletes nothing costs the API server as much as one that deletes an
+    object. The garbage collector deletes what the cache does not show yet.
+    """
+    if any(not one.metadata.is_deleting for one in cache.by_index(kind, SET, pcs.key)):
+        await _delete_all(client, pcs, kind, selector)
 
 
 async def _delete_all(client: Client, owner: Object, kind: type[Object], selector: str) -> bool:
