@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -380,3 +381,31 @@ async def test_deletion_cost_on_a_pod_names_the_pod_that_goes(world: World) -> N
     await annotate(world, pod.metadata.name, **{key.DELETION_COST: "-10"})
     await world.scale(PodClique, "wl-0-w", 2)
     await left(world, hosts - {"wl-0-w-1"})
+
+
+@simulated
+async def test_what_draining_costs_in_writes(world: World) -> None:
+    async def writes(name: str, seconds: int | None) -> Counter[tuple[str, str]]:
+        manifest = drained(clique("w", 3, min_available=1), seconds=seconds)
+        manifest["metadata"]["name"] = name
+        before = world.writes()
+        await world.apply(manifest)
+        await world.available(name)
+        await world.scale(PodClique, f"{name}-0-w", 2)
+
+        async def scaled() -> bool:
+            return len(await world.pods(f"{name}-0-w")) == 2
+
+        await world.eventually(scaled, 120)
+        await world.quiet()
+        made = world.writes()
+        made.subtract(before)
+        return Counter({call: count for call, count in made.items() if "pods" in call[1]})
+
+    without, with_ = await writes("plain", None), await writes("drained", 30)
+    with_.subtract(without)
+    assert sum(without.values()) == 4, "three pods are made, and one is deleted"
+    assert {call: count for call, count in with_.items() if count} == {
+        ("patch", "pods/status"): 4,
+        ("patch", "pods"): 1,
+    }, "the gate of every pod opens once; one pod is marked and its gate closes"
