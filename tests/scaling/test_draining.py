@@ -23,6 +23,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.cache import Cache
+from grove.kube.errors import Forbidden
 
 simulated = pytest.mark.simulated
 
@@ -381,6 +382,28 @@ async def test_deletion_cost_on_a_pod_names_the_pod_that_goes(world: World) -> N
     await annotate(world, pod.metadata.name, **{key.DELETION_COST: "-10"})
     await world.scale(PodClique, "wl-0-w", 2)
     await left(world, hosts - {"wl-0-w-1"})
+
+
+@simulated
+@pytest.mark.parametrize("kind", ["clique", "group", "set"])
+async def test_a_pod_that_may_not_be_marked_goes_at_once(
+    world: World, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, pods = by_kind(kind)
+    hosts, (scaled, name, replicas) = await begun(world, manifest, pods), SCALED[kind]
+    gone = {host for host in hosts if host.startswith(LAST[kind])}
+    patch = world.operator_client.patch
+
+    async def refuse(resource: Any, name: str, body: Any, *more: Any, **options: Any) -> Any:
+        if resource is Pod and key.DRAINING in str(body):
+            raise Forbidden("a policy forbids it")
+        return await patch(resource, name, body, *more, **options)
+
+    monkeypatch.setattr(world.operator_client, "patch", refuse)
+    async with watching(world) as seen:
+        await world.scale(scaled, name, replicas - 1)
+        await left(world, hosts - gone)
+    assert (seen.drained, seen.at_once) == (set(), gone)
 
 
 @simulated
