@@ -13,7 +13,7 @@ A pod of a replica that was scaled in (`shared.draining`) is only marked here. T
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -24,7 +24,7 @@ from grove.api.draining import draining_until, is_draining, is_serving
 from grove.operator.podclique.in_place import gate_of, has_gate
 from grove.operator.podclique.removals import OUTDATED, REQUESTED, RESTARTED, SURGE_OVER, SURPLUS, Removal
 from grove.operator.podclique.status import ObservedClique, is_outdated_pod
-from grove.operator.shared.rollout import has_template, is_open
+from grove.operator.shared.rollout import has_template, is_open, is_rolling
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,25 @@ def marks_of_leaving(pods: Iterable[Pod], until: datetime | None, now: datetime)
     return [(pod, step) for pod, step in steps if step is not None and step.is_written]
 
 
-def is_past_return(observed: ObservedClique, pod: Pod) -> bool:
-    """Whether a pod that drains is replaced although its unit stays: an update passed the unit while it drained."""
-    return (
-        observed.recorded
-        and not is_open(observed.pcs.status.update_progress)
-        and has_template(observed.clique, observed.template_hash)
-        and is_outdated_pod(observed, pod)
-    )
+def is_passed_by(observed: ObservedClique) -> bool:
+    """Whether an update began and ended while the clique drained with its replica, which was wanted again later.
+
+    No update will take its pods then. OnDelete records its own progress on every clique, so that is not taken for it.
+    """
+    pcs, progress = observed.pcs, observed.clique.status.update_progress
+    if not observed.recorded or not is_rolling(pcs) or is_open(pcs.status.update_progress):
+        return False
+    target = (pcs.status.current_generation_hash, observed.template_hash)
+    known = (progress.pod_clique_set_generation_hash, progress.pod_template_hash) if progress is not None else None
+    return known != target and has_template(observed.clique, observed.template_hash)
+
+
+def passed_by(observed: ObservedClique) -> Iterator[str]:
+    """UIDs of the pods that an update passed by. They drain, or go on to drain, and are replaced."""
+    for pod in observed.pods if is_passed_by(observed) else ():
+        is_old = pod.metadata.labels.get(labels.POD_TEMPLATE_HASH) != observed.template_hash
+        if is_old or (is_draining(pod) and is_outdated_pod(observed, pod)):
+            yield pod.metadata.uid
 
 
 def is_of_former_revision(observed: ObservedClique, pod: Pod) -> bool:

@@ -20,7 +20,7 @@ from grove.api.meta import Json
 from grove.api.pod import PodHealth, pod_health
 from grove.api.podclique import PodClique
 from grove.backends.base import Backend
-from grove.operator.podclique.draining import Drains, DrainStep, is_past_return, marks_of_leaving
+from grove.operator.podclique.draining import Drains, DrainStep, marks_of_leaving, passed_by
 from grove.operator.podclique.in_place import InPlaceStep, can_be_patched, step_of_chosen, step_of_staying
 from grove.operator.podclique.pod import build_pod
 from grove.operator.podclique.removals import (
@@ -92,7 +92,7 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
     reasons = (
         (step.surplus, SURGE_OVER),
         ((pod.metadata.uid for pod in pods if labels.RESTART_REQUESTED in pod.metadata.annotations), REQUESTED),
-        ((pod.metadata.uid for pod in pods if is_draining(pod) and is_past_return(observed, pod)), OUTDATED),
+        (passed_by(observed) if observed.set_drains else (), OUTDATED),
         (observed.stuck, PARENT_AT_ZERO),
         (rewaiting, START_CONDITION_CHANGED),
         (step.restart, RESTARTED),

@@ -19,6 +19,7 @@ from grove.api.core import Pod
 from grove.api.draining import is_draining
 from grove.api.pod import PodHealth, pod_health
 from grove.api.podclique import PodCliqueStatus, PodCliqueUpdateProgress, PodsSelectedToUpdate
+from grove.operator.podclique.draining import is_passed_by
 from grove.operator.podclique.status import ObservedClique, is_outdated_pod
 from grove.operator.shared.layout import floor, pod_index
 from grove.operator.shared.rollout import (
@@ -257,6 +258,8 @@ def next_clique_step(observed: ObservedClique, now: datetime) -> CliqueStep:
     has_part = progress is not None or not is_rolling(pcs) or is_chosen(pcs, observed.unit.replica)
     if observed.recorded and has_part:
         step = next_rollout_step(clique_update_facts(observed), now)
+    if observed.set_drains and is_passed_by(observed):
+        step = replace(step, progress=None)  # it is about an update before the one that passed
     gone = set(surge_indexes(progress)).difference(step.surge)
     surplus = frozenset(
         pod.metadata.uid

@@ -105,10 +105,15 @@ class ObservedClique:
         return part_drain_s(self.pcs, place.config if place is not None else self.unit.template)
 
     @property
+    def set_drains(self) -> bool:
+        """Whether replicas of the set drain when they are scaled in."""
+        return replica_drain_s(self.pcs) > 0
+
+    @property
     def leaving(self) -> Leaving | None:
         """Set if the clique goes with its replica, of the set or of the scaling group, and drains before."""
         pcs, unit, place = self.pcs, self.unit, self.unit.group
-        if unit.replica >= pcs.spec.replicas and replica_drain_s(pcs):
+        if unit.replica >= pcs.spec.replicas and self.set_drains:
             return Leaving(_until(pcs.status.draining, unit.replica))
         if place is None or self.group is None or not self.drain_s or place.replica in asked_indexes(self.group):
             return None
