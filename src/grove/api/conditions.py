@@ -21,6 +21,8 @@ STALLED = "Stalled"
 # PodClique and PodCliqueScalingGroup
 MIN_AVAILABLE_BREACHED = "MinAvailableBreached"
 UPDATE_IN_PROGRESS = "UpdateInProgress"
+WAITING_FOR_KUEUE = "WaitingForKueue"
+"""Reason of MinAvailableBreached=Unknown: Kueue has not admitted the missing pods, or has evicted them."""
 SCHEDULED_REPLICAS_BELOW_MIN_AVAILABLE = "ScheduledReplicasBelowMinAvailable"
 INSUFFICIENT_READY_PODS = "InsufficientReadyPods"
 SUFFICIENT_READY_PODS = "SufficientReadyPods"

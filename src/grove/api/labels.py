@@ -79,6 +79,8 @@ IN_PLACE = "grove.io/in-place"
 """On a pod: what an update in place needs to know of its template."""
 INCARNATION = "grove.io/incarnation"
 """On a pod: which restart of its gang it was made for; absent before the first."""
+KUEUE_SIZES = "grove.io/kueue-group-sizes"
+"""On a pod of a Kueue pod group: how many pods of each clique the group has."""
 GPU_MEMORY = "grove.io/gpu-memory"
 """On a set or clique: the least memory a card must have (`80Gi`), as a condition on nodes."""
 KAI_FRACTIONS = ("gpu-fraction", "gpu-memory")

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from grove.cli.referred import read_causes
+from grove.cli.referred import read_causes, read_kueue
 from grove.cli.settings import settings_of
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ async def judged(
     from grove.show.processes import read_processes
 
     if len(seen.sets) == 1:
-        seen = replace(seen, causes=await read_causes(client, seen))
+        seen = replace(seen, causes=await read_causes(client, seen), kueue=await read_kueue(client, seen))
         if not seen.events and _unready(seen):
             seen = replace(seen, events=await _warnings(client, seen.sets[0].metadata.namespace))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from grove.api.meta import Object
+    from grove.api.meta import Object, ObjectMeta
     from grove.kube.client import Client
     from grove.show.causes import Cause
+    from grove.show.kueue import KueueSeen
     from grove.show.seen import Seen
 
 T = TypeVar("T", bound="Object")
@@ -66,3 +67,51 @@ async def read_causes(client: Client, seen: Seen) -> tuple[Cause, ...]:
         except KubeError:
             pass
     return causes(cliques, Referred(claims, classes, keys, frozenset(unread), warnings, volumes))
+
+
+async def read_kueue(client: Client, seen: Seen) -> dict[str, KueueSeen]:
+    """What Kueue says of the pod groups of a set that it holds, by name; nothing is read for other sets."""
+    from grove.api import kueue
+    from grove.show.kueue import KueueSeen
+
+    held = {
+        pod.metadata.labels[kueue.GROUP]: pod.metadata
+        for pod in seen.pods
+        if kueue.waits(pod) and kueue.GROUP in pod.metadata.labels
+    }
+    if not held:
+        return {}
+    version = await _kueue_version(client)
+    if version is None:
+        return dict.fromkeys(held, KueueSeen(is_served=False))
+    return {name: await _kueue_group(client, version, meta, name) for name, meta in held.items()}
+
+
+async def _kueue_version(client: Client) -> str | None:
+    from grove.api import kueue
+
+    for version in kueue.VERSIONS:
+        if await client.serves(kueue.kinds(version)[0]):
+            return version
+    return None
+
+
+async def _kueue_group(client: Client, version: str, pod: ObjectMeta, name: str) -> KueueSeen:
+    from grove.api import kueue
+    from grove.api.fields import mapping, text
+    from grove.kube.errors import Forbidden, NotFound
+    from grove.show.kueue import KueueSeen
+
+    workloads, local, queues = kueue.kinds(version)
+    try:
+        workload = await client.get(workloads, name, pod.namespace)
+    except NotFound:
+        return KueueSeen()
+    except Forbidden:
+        return KueueSeen(unread=workloads.plural)
+    try:
+        named = await client.get(local, pod.labels.get(kueue.QUEUE, ""), pod.namespace)
+        queue = await client.get(queues, text(mapping(named.get("spec")).get("clusterQueue")))
+    except (NotFound, Forbidden):
+        return KueueSeen(workload=workload)
+    return KueueSeen(workload=workload, queue=queue)

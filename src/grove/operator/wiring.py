@@ -37,6 +37,7 @@ from grove.kube.events import Recorder
 from grove.kube.workqueue import Workqueue
 from grove.kube.writes import unless_namespace_ends
 from grove.operator.pod.controller import StartupBlockedController
+from grove.operator.pod.kueue_writer import KueueFinalizerController
 from grove.operator.podclique.controller import PodCliqueController
 from grove.operator.podcliqueset.compute_domain_writer import ComputeDomain
 from grove.operator.podcliqueset.controller import PodCliqueSetController
@@ -98,6 +99,7 @@ class Operator:
         gangs = PodGangController(deps, self._objects)
         self._sets = sets = PodCliqueSetController(deps, gangs)
         blocked, groups = StartupBlockedController(deps), ScalingGroupController(deps)
+        kueue_pods = KueueFinalizerController(deps)
         cliques = PodCliqueController(deps)
         self._bindings = TopologyController(deps)
         self._autoscaled = AutoscaleEvents(self.cache, deps.optional, self.events)
@@ -111,6 +113,7 @@ class Operator:
             _controller("podclique-controller", cliques.reconcile, queues.cliques, of_cliques),
             _controller("podgang", gangs.reconcile, queues.gangs, of_gangs + of_sets),
             _controller("startup-blocked", blocked.reconcile, queues.blocked_pods, of_cliques),
+            _controller("kueue-finalizer", kueue_pods.reconcile, queues.kueue_pods, of_cliques),
             _controller("clustertopology-controller", self._bindings.reconcile, queues.bindings, 1),
         )
         self.controllers += (RevisionWriter(self.cache, client, namespace=namespace).controller,)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from grove.api import conditions as words
-from grove.api import labels
+from grove.api import kueue, labels
+from grove.api.fields import natural
 from grove.api.meta import Key, find_condition, is_true
 from grove.api.podclique import PodClique
 from grove.api.podgang import PodGang
@@ -26,6 +27,7 @@ from grove.scheduler.model.reading import NOT_READY, UNREACHABLE, UNSCHEDULABLE,
 from grove.scheduler.model.reasons import Reason, named
 from grove.show.advice import Advice, advice_of
 from grove.show.held_capacity import held_sentence
+from grove.show.kueue import kueue_reason
 from grove.show.pod_causes import pod_cause
 from grove.show.reasons import level_of, sentence
 from grove.show.seen import Seen
@@ -112,6 +114,8 @@ def _story(seen: Seen, gang: PodGang, found: Diagnosis | None, own: Sequence[Twi
         return because(name, "reference", wrong[0].reason, tuple(one.reason for one in wrong[1:]), wrong[0].step)
     if is_true(gang.status.conditions, words.SCHEDULED) or (found is not None and found.placed):
         return _as_placed(gang, _not_ready(seen, gang, cliques, own))
+    if (queued := _by_kueue(seen, gang)) is not None:
+        return queued
     kept = _kept_waiting(gang)
     if kept is not None:
         return kept
@@ -131,6 +135,17 @@ def _as_placed(gang: PodGang, verdict: Verdict) -> Verdict:
     scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
     step = f"kubectl grove doctor says what {scheduler} needs; then delete the pods that stand apart"
     return because(verdict.gang, "topology", f"{verdict.reason}; {NOT_HONOURED}", evidence, step)
+
+
+def _by_kueue(seen: Seen, gang: PodGang) -> Verdict | None:
+    """What Kueue says of a gang that it has not admitted."""
+    held = [pod for pod in seen.pods_of_gang.get(gang.metadata.key, ()) if kueue.waits(pod)]
+    if not held:
+        return None
+    first = held[0].metadata
+    total = natural(first.annotations.get(kueue.TOTAL, "")) or 1
+    story = kueue_reason(seen.kueue.get(first.labels.get(kueue.GROUP, "")), len(held), total)
+    return because(gang.metadata.name, "gate", story.reason, story.evidence, story.step)
 
 
 def _kept_waiting(gang: PodGang) -> Verdict | None:

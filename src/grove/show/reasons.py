@@ -266,7 +266,7 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.PODS_COMING: lambda one: "its pods are still being created",
     kinds.PODS_MISSING: _missing,
     kinds.PODS_LEAVING: lambda one: "some of its pods are being deleted",
-    kinds.GATED: lambda one: "its pods are held by scheduling gates",
+    kinds.GATED: lambda one: "waits for Kueue to admit it" if one.subject else "its pods are held by scheduling gates",
     kinds.BASE_WAITS: _base,
     kinds.INVALID: lambda one: one.subject,
     kinds.FITS: lambda one: f"fits: {many_pods(one)}, score {one.numbers.get('score', 0.0):g}",

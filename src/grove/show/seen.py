@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -22,6 +22,7 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.kube.client import Client
 from grove.kube.errors import Forbidden, NotFound
 from grove.show.causes import Cause
+from grove.show.kueue import KueueSeen
 
 T = TypeVar("T", bound=Object)
 
@@ -45,6 +46,8 @@ class Seen:
     """Gangs of other sets, where somebody asked who might make room."""
     causes: Sequence[Cause] = ()
     """Faults of objects that pods refer to. Only questions about one set fill it."""
+    kueue: Mapping[str, KueueSeen] = field(default_factory=dict)
+    """What Kueue says of pod groups that wait, by name. Only questions about one set fill it."""
     reservations: Sequence[Reservation] = ()
     now: datetime | None = None
     blind: tuple[str, ...] = field(default=())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from grove.api import conditions as words
-from grove.api import labels
+from grove.api import kueue, labels
 from grove.api.core import Pod
 from grove.api.draining import is_draining
 from grove.api.meta import Key, find_condition
@@ -23,6 +23,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.startorder import READY
 from grove.api.words import many
 from grove.show.draining import drain_words
+from grove.show.kueue import WAITS
 from grove.show.seen import Seen
 from grove.show.words import refusal
 
@@ -238,6 +239,8 @@ class _Growth:
         gang = self._seen.gang_of.get(Key(pod.metadata.namespace, base)) if base else None
         if gang is not None and not _holds(gang, words.SCHEDULED):
             return f"waits for its base gang {base} to be scheduled"
+        if kueue.waits(pod):
+            return f"{WAITS} to admit it"
         others = [gate.name for gate in pod.spec.scheduling_gates if gate.name != labels.POD_GANG_GATE]
         if others:
             return f"held by scheduling gate {', '.join(others)}"

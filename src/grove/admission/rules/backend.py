@@ -18,6 +18,7 @@ from grove.api.labels import SCHEDULER_ANNOTATION, VOLCANO_SCHEDULER
 from grove.api.podcliqueset import PodCliqueSet
 from grove.backends import QUEUES, Backends
 from grove.backends.base import Backend
+from grove.backends.kueue import kueue_change_faults, kueue_faults
 from grove.backends.uniform import qos_faults
 
 SCHEDULER_PATH = f"{TEMPLATE}.cliques.spec.podSpec.schedulerName"
@@ -53,13 +54,13 @@ def backend_faults(new: SetView, old: SetView | None, backends: Backends, lookup
             if (path, message) not in before:
                 yield forbidden(path, message)
     if stored is not None:
-        for path, message in backend.validate_change(pcs, stored):
+        for path, message in (*backend.validate_change(pcs, stored), *kueue_change_faults(pcs, stored)):
             yield forbidden(path, message)
 
 
 def _refusals(backend: Backend, pcs: PodCliqueSet) -> dict[tuple[str, str], None]:
     """What a scheduler cannot do, and what none can, each once and in order."""
-    return dict.fromkeys([*backend.validate(pcs), *qos_faults(pcs)])
+    return dict.fromkeys([*backend.validate(pcs), *qos_faults(pcs), *kueue_faults(pcs)])
 
 
 def _decoded(view: SetView | None) -> PodCliqueSet | None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from grove.api import conditions, labels
+from grove.api import conditions, kueue, labels
 from grove.api.conditions import ErrorCode, EventReason
 from grove.api.core import Node, Pod, ResourceClaim
 from grove.api.meta import Key, is_true
@@ -29,7 +29,7 @@ from grove.operator.podclique.pod_writer import PodWriter
 from grove.operator.podclique.pods import surplus
 from grove.operator.podclique.rollout import CliqueStep, is_due, pauses_halfway
 from grove.operator.podclique.status import ObservedClique
-from grove.operator.podgang.gangs import is_scheduled
+from grove.operator.podgang.gangs import find_gang_layout, is_scheduled
 from grove.operator.shared.children import wanted_clique
 from grove.operator.shared.claims import clique_claims
 from grove.operator.shared.cluster.claim_writer import is_claim_edited
@@ -38,6 +38,7 @@ from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_clique, re
 from grove.operator.shared.cluster.sets import ON_NODE, SET, by_node, owner_keys, set_key
 from grove.operator.shared.diff import needed_patch
 from grove.operator.shared.former import clique_before
+from grove.operator.shared.kueue import KueueGroup, is_admitted, kueue_group
 from grove.operator.shared.layout import Unit, pod_index, replica_of, unit_of
 from grove.operator.shared.outcome import COMPLETE, Outcome
 from grove.operator.shared.rollout import concerned_replicas
@@ -78,9 +79,11 @@ class PodCliqueController:
         return (
             Wake(PodClique, own_key, now, self._cache.is_news),
             Wake(PodClique, latest(self._children_of), settled, _is_shrunk),
+            Wake(PodClique, latest(self._in_kueue_group), settled, changed(_is_scaled)),
             Wake(Pod, OWNERS, settled, lambda old, new: not _turned_ready(old, new)),
             Wake(Pod, OWNERS, ready_settled, _turned_ready, hurry=ready, urgent=self._is_whole),
             Wake(Pod, latest(self._scaled_beside), settled, changed(_is_placed)),
+            Wake(Pod, latest(self._of_base_gang), settled, changed(_is_admitted)),
             Wake(Node, latest(self._cliques_on), settled, is_gone),
             Wake(PodGang, latest(self._cliques_of_gang), settled, self._opens_gates),
             Wake(PodCliqueSet, self._followers, settled, changed(lambda *_: True)),
@@ -150,7 +153,26 @@ class PodCliqueController:
             gone_since=self._nodes.gone_since(pods),
             startup_image=self._deps.startup_image,
             surge_wait_s=self._deps.surge_wait_s,
+            kueue=self._kueue_group(pcs, unit),
         )
+
+    def _kueue_group(self, pcs: PodCliqueSet, unit: Unit) -> KueueGroup | None:
+        """Computed only for a set that names a Kueue queue: every pod of the gang is looked at."""
+        queue, namespace = kueue.queue_of(pcs), pcs.metadata.namespace
+        layout = find_gang_layout(pcs, unit.gang, partial(self._sets.group_replicas, pcs)) if queue else None
+        if layout is None:
+            return None
+        asked = {one.fqn: self._asked_for(namespace, one) for one in layout.units}
+        pods = [pod for one in layout.units for pod in self._sets.pods_of(namespace, one.fqn)]
+        base = self._cache.by_index(Pod, SET, pcs.key) if unit.is_scaled else ()
+        is_first = not unit.is_scaled or any(
+            is_admitted(pod) for pod in base if pod.metadata.labels.get(labels.POD_GANG) == unit.base_gang
+        )
+        return kueue_group(queue, unit.gang, asked, pods, may_queue=is_first)
+
+    def _asked_for(self, namespace: str, unit: Unit) -> int:
+        clique = self._cache.get(PodClique, Key(namespace, unit.fqn))
+        return clique.spec.replicas if clique is not None else unit.template.spec.replicas
 
     async def _hidden_pods(self, clique: PodClique) -> list[Pod]:
         """Pods of a clique that the cache does not show, because another client changed their label.
@@ -308,9 +330,20 @@ class PodCliqueController:
         """Cliques of the gangs that wait for the base gang of a pod: gated pods of them may go when it is placed."""
         base = Key(pod.metadata.namespace, pod.metadata.labels.get(labels.POD_GANG, ""))
         gang = self._cache.get(PodGang, base)
-        if gang is None or not self._sets.uses_gate(gang):
-            return []
+        return self._of_base_gang(pod) if gang is not None and self._sets.uses_gate(gang) else []
+
+    def _of_base_gang(self, pod: Pod) -> list[Key]:
+        """Cliques of the gangs that wait for the base gang of a pod."""
+        base = Key(pod.metadata.namespace, pod.metadata.labels.get(labels.POD_GANG, ""))
         return [one.key for one in self._cache.by_index(PodClique, BASE_GANG, base)]
+
+    def _in_kueue_group(self, clique: PodClique) -> list[Key]:
+        """Cliques of one pod group of Kueue: while it is not admitted, its size follows them."""
+        pcs, gang = self._sets.find_of(clique), clique.metadata.labels.get(labels.POD_GANG)
+        if pcs is None or not kueue.queue_of(pcs):
+            return []
+        every = self._cache.by_index(PodClique, SET, pcs.key)
+        return [one.key for one in every if one.metadata.labels.get(labels.POD_GANG) == gang]
 
     def _members(self, group: PodCliqueScalingGroup) -> list[Key]:
         return [one.key for one in self._cache.owned(PodClique, by=group.metadata.uid)]
@@ -321,6 +354,8 @@ class PodCliqueController:
         Otherwise its template, or its group, is about to change too.
         """
         concerned = concerned_replicas(old, new) if old is not None and new is not None else frozenset()
+        if old is not None and new is not None and kueue.queue_of(old) != kueue.queue_of(new):
+            concerned = None
         if new is None or (concerned is not None and not concerned):
             return
         for clique in self._cache.by_index(PodClique, SET, new.key):
@@ -336,6 +371,15 @@ class PodCliqueController:
 
 def _is_shrunk(old: PodClique | None, new: PodClique | None) -> bool:
     return old is not None and (new is None or new.spec.replicas < old.spec.replicas)
+
+
+def _is_scaled(old: PodClique, new: PodClique) -> bool:
+    return old.spec.replicas != new.spec.replicas
+
+
+def _is_admitted(old: Pod, new: Pod) -> bool:
+    """Whether Kueue let the pod go."""
+    return kueue.waits(old) and not kueue.waits(new)
 
 
 def _turned_ready(old: Pod | None, new: Pod | None) -> bool:

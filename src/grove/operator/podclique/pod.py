@@ -73,6 +73,8 @@ def build_pod(observed: ObservedClique, backend: Backend, incarnation: int, inde
     if minimums and condition != READY:
         metadata["annotations"][labels.STARTS_AFTER_CONDITION] = condition
     pod = Pod.RESOURCE.manifest(metadata, spec=spec)
+    if observed.kueue is not None:
+        observed.kueue.mark(pod, clique.metadata.name, index, unit.template.name)
     site = PodSite(pcs, unit.gang, clique.metadata.name, index, min_pods(unit.template), observed.gang)
     backend.prepare_pod(pod, site)
     if observed.drain_s:

@@ -16,6 +16,7 @@ from random import Random
 from grove.api import labels, names
 from grove.api.core import Pod
 from grove.api.draining import is_draining
+from grove.api.kueue import waits
 from grove.api.meta import Json
 from grove.api.pod import PodHealth, pod_health
 from grove.api.podclique import PodClique
@@ -29,6 +30,7 @@ from grove.operator.podclique.removals import (
     NODE_GONE,
     OUTDATED,
     PARENT_AT_ZERO,
+    QUEUE_CHANGED,
     REQUESTED,
     RESTARTED,
     START_CONDITION_CHANGED,
@@ -40,6 +42,7 @@ from grove.operator.podclique.removals import (
 from grove.operator.podclique.rollout import CliqueStep, made_from, selected_indexes
 from grove.operator.podclique.status import VANISHED_NODE_GRACE_S, ObservedClique, is_outdated_pod
 from grove.operator.podgang.gangs import may_be_ungated
+from grove.operator.shared.kueue import is_misplaced, without_early
 from grove.operator.shared.layout import min_pods, pod_index
 from grove.operator.shared.rollout import is_in_place
 from grove.operator.shared.startup import waits_for_another_condition
@@ -95,6 +98,7 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
         (passed_by(observed) if observed.set_drains else (), OUTDATED),
         (observed.stuck, PARENT_AT_ZERO),
         (rewaiting, START_CONDITION_CHANGED),
+        (_misplaced(observed), QUEUE_CHANGED),
         (step.restart, RESTARTED),
         (step.replace, OUTDATED),
     )
@@ -136,6 +140,8 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
     fresh = [*back, *free_indexes({*used, *surge, *back}, missing - len(back))]
     fresh += [index for index in surge if index not in used]
     fresh = fresh if observed.recorded else []
+    if observed.kueue is not None:
+        fresh = without_early(observed.kueue, clique.metadata.name, fresh, staying, pods)
     names_taken = {pod.metadata.name for pod in pods}
     create = [
         build_pod(
@@ -167,6 +173,18 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
         indexes=frozenset(used | set(fresh)),
         next_look_s=min(due) if due else None,
     )
+
+
+def _misplaced(observed: ObservedClique) -> list[str]:
+    """Pods that Kueue would not admit as they are."""
+    if observed.kueue is None:
+        return [pod.metadata.uid for pod in observed.pods if waits(pod)]  # the set has left its queue
+    name, role = observed.clique.metadata.name, observed.unit.template.name
+    return [
+        pod.metadata.uid
+        for pod in observed.pods
+        if (index := pod_index(pod)) is not None and is_misplaced(pod, observed.kueue, name, index, role)
+    ]
 
 
 def _in_place(
@@ -218,9 +236,11 @@ def _scale_in_order(observed: ObservedClique, backend: Backend, step: CliqueStep
     """Pods of this clique in the order in which scale-in takes them."""
     is_measured = _stands_for_replica(observed)
     order = scale_in_order(pods, _expected_hash(observed, step), observed.loads, first_stays=is_measured)
-    if backend.core_by_index:
+    kueue, name = observed.kueue, observed.clique.metadata.name
+    if backend.core_by_index or kueue is not None:
         # Only pods with low indexes are members of the scheduler's gang; without them it could never be whole again.
-        core = min_pods(observed.unit.template)
+        # Those of Kueue's group hold quota until the whole group goes.
+        core = min_pods(observed.unit.template) if kueue is None else kueue.sizes.get(name, 0)
         order.sort(key=lambda pod: (pod_index(pod) or 0) < core)
     return order
 

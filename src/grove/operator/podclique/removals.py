@@ -16,7 +16,7 @@ FAILED, NODE_GONE, DUPLICATE, OUTDATED, SURPLUS = "Failed", "NodeGone", "Duplica
 
 RESTARTED, PARENT_AT_ZERO, START_CONDITION_CHANGED = "GangRestart", "ParentAtZero", "StartConditionChanged"
 
-SURGE_OVER, REQUESTED = "SurgeOver", "RestartRequested"
+SURGE_OVER, REQUESTED, QUEUE_CHANGED = "SurgeOver", "RestartRequested", "QueueChanged"
 
 
 @dataclass(frozen=True, slots=True)

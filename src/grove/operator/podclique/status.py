@@ -12,7 +12,7 @@ from datetime import datetime
 
 import msgspec
 
-from grove.api import labels, labelsets
+from grove.api import kueue, labels, labelsets
 from grove.api.conditions import (
     BELOW_MINIMUM,
     FALSE,
@@ -27,6 +27,7 @@ from grove.api.conditions import (
     TRUE,
     UNKNOWN,
     UPDATE_IN_PROGRESS,
+    WAITING_FOR_KUEUE,
     with_condition,
     without_condition,
 )
@@ -42,6 +43,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.status import DrainingReplica
 from grove.api.words import many
 from grove.backends.base import Backend
+from grove.operator.shared.kueue import KueueGroup
 from grove.operator.shared.layout import Unit, asked_indexes, floor
 from grove.operator.shared.outcome import Outcome, with_outcome
 from grove.operator.shared.rollout import has_template, is_open
@@ -92,6 +94,7 @@ class ObservedClique:
     startup_image: str = ""
     surge_wait_s: float = DEFAULT_WAIT_S
     former: PodClique | None = None
+    kueue: KueueGroup | None = None
 
     @property
     def revision(self) -> str:
@@ -128,7 +131,7 @@ class ObservedClique:
 
 @dataclass(frozen=True, slots=True)
 class PodCounts:
-    """Pods of a clique by what they are; every number is of pods that are not terminating."""
+    """Pods of a clique by what they are; every number but `held` is of pods that are not terminating."""
 
     present: int = 0
     ready: int = 0
@@ -136,11 +139,14 @@ class PodCounts:
     gated: int = 0
     up: int = 0
     """Scheduled, and ready or starting."""
+    held: int = 0
+    """Not admitted by Kueue, or evicted by it: those are terminating."""
 
 
 def count_pods(pods: Iterable[Pod], nodes_gone: Collection[str] = ()) -> PodCounts:
-    present = ready = scheduled = gated = up = 0
+    present = ready = scheduled = gated = up = held = 0
     for pod in pods:
+        held += kueue.is_held(pod)
         if pod.metadata.is_deleting:
             continue
         health = pod_health(pod, node_is_gone=pod.spec.node_name in nodes_gone)
@@ -149,14 +155,14 @@ def count_pods(pods: Iterable[Pod], nodes_gone: Collection[str] = ()) -> PodCoun
         gated += pod.is_held_by_gate
         ready += health is PodHealth.READY and not is_draining(pod)
         up += pod.is_scheduled and health.is_up
-    return PodCounts(present, ready, scheduled, gated, up)
+    return PodCounts(present, ready, scheduled, gated, up, held)
 
 
 def clique_status(observed: ObservedClique, outcome: Outcome, now: datetime) -> PodCliqueStatus:
     """What the status should say; equal to the clique's own when there is nothing to write."""
     clique, pcs = observed.clique, observed.pcs
     pods = [pod for pod in observed.pods if not pod.metadata.is_deleting]
-    counts = count_pods(pods, observed.nodes_gone(now))
+    counts = count_pods(observed.pods, observed.nodes_gone(now))
     before = clique.status
     updated = _updated_pods(observed, pods)
     is_member = labels.SCALING_GROUP in clique.metadata.labels
@@ -230,6 +236,8 @@ def with_below_minimum(conditions: Conditions, replicas: int, min_available: int
 def _breach(clique: PodClique, counts: PodCounts, need: int) -> tuple[str, str, str]:
     if is_open(clique.status.update_progress):
         return UNKNOWN, UPDATE_IN_PROGRESS, "not judged while an update is under way"
+    if counts.up < need <= counts.up + counts.held:
+        return UNKNOWN, WAITING_FOR_KUEUE, f"{many(counts.held, 'pod waits', 'pods wait')} for Kueue"
     if counts.scheduled < need:
         return TRUE, SCHEDULED_REPLICAS_BELOW_MIN_AVAILABLE, f"fewer than {many(need, 'pod has', 'pods have')} a node"
     if counts.up < need:

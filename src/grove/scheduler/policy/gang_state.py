@@ -16,7 +16,7 @@ from enum import Enum
 import msgspec
 
 from grove.api import conditions as words
-from grove.api import labels
+from grove.api import kueue, labels
 from grove.api.core import Pod
 from grove.api.koordinator import PRIORITY, QOS
 from grove.api.meta import Key, find_condition, is_true
@@ -365,7 +365,9 @@ def readiness(gang: GangState, look: Look, base: Callable[[str], Base]) -> Readi
     if look.is_leaving:
         return _waits(WAITING_FOR_PODS, Reason(kinds.PODS_LEAVING), brief=True)
     if any(pod.is_gated for pod in look.pending):
-        return _waits(WAITING_FOR_GATES, Reason(kinds.GATED), brief=True)
+        by_kueue = any(kueue.waits(pod) for pod in look.pending)
+        # Kueue may take hours, so the status says it at once.
+        return _waits(WAITING_FOR_GATES, Reason(kinds.GATED, "Kueue" if by_kueue else ""), brief=not by_kueue)
     if gang.base and (found := base(gang.base)) is not Base.STANDS:
         state = {"state": "absent"} if found is Base.ABSENT else {}
         return _waits(WAITING_FOR_BASE, Reason(kinds.BASE_WAITS, gang.base, names=state))

@@ -63,6 +63,7 @@ class Queues:
     groups: Workqueue[Key] = field(default_factory=Workqueue)
     cliques: Workqueue[Key] = field(default_factory=Workqueue)
     blocked_pods: Workqueue[Key] = field(default_factory=Workqueue)
+    kueue_pods: Workqueue[Key] = field(default_factory=Workqueue)
     gangs: Workqueue[GangKey] = field(default_factory=Workqueue)
     bindings: Workqueue[Key] = field(default_factory=Workqueue)
 
