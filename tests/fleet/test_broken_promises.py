@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -95,6 +96,30 @@ async def leak(world: World) -> None:
     kept: list[Any] = []
     world.scheduler.kept = kept  # type: ignore[attr-defined]
     world.cluster.server.store.listeners.append(lambda _resource, change: kept.extend([change.version.key] * 100))
+
+
+class StillWorld:
+    """A world in which nothing is written. Raises if it is asked for the time again and again."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.cluster = SimpleNamespace(server=SimpleNamespace(store=SimpleNamespace(listeners=[])))
+
+    @property
+    def time_s(self) -> float:
+        self.looks += 1
+        assert self.looks < 100, "the wait for a quiet hour does not end"
+        return asyncio.get_running_loop().time()
+
+
+def test_the_wait_for_a_quiet_hour_ends_at_any_moment():
+    """At this moment an hour later, less this moment, is a little less than an hour: numbers are rounded."""
+
+    async def wait() -> str:
+        await asyncio.sleep(522169.1666273035)
+        return await ending._restless(StillWorld())
+
+    assert run_virtual(wait(), seed=1, limit_s=7 * 86400.0) == ""
 
 
 @pytest.fixture

@@ -78,10 +78,10 @@ async def _restless(world: World) -> str:
     listeners = world.cluster.server.store.listeners
     listeners.append(see)
     try:
-        while world.time_s - since_s < QUIET_S:
+        while (left_s := since_s + QUIET_S - world.time_s) > 0:
             if world.time_s >= end_s:
                 return last
-            await asyncio.sleep(since_s + QUIET_S - world.time_s)
+            await asyncio.sleep(max(1.0, left_s))  # a rounded rest may be too short for the clock to move
         return ""
     finally:
         listeners.remove(see)
