@@ -60,7 +60,7 @@ async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Pat
     from grove.kube.metrics import watch_requests
     from grove.kube.run import probes
     from grove.scheduler.loop.live import Scheduler
-    from grove.scheduler.loop.metrics import watch_headroom
+    from grove.scheduler.loop.metrics import sizes_in, watch_headroom
     from grove.scheduler.loop.quota_follower import watch_queues
     from grove.scheduler.replay.journal import Journal, RecordedSnapshot
     from grove.show.reasons import sentence
@@ -87,7 +87,7 @@ async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Pat
             client, config, tune_gc=True, tape=journal,
             snapshot=RecordedSnapshot(journal) if journal is not None else None, say=sentence,
         )  # fmt: skip
-        watch_headroom(running.view.snapshot)
+        watch_headroom(running.view.snapshot, sizes_in(running.view))
         watch_queues(running.quotas, running.view)
         watch_requests(client.calls)
         if config.server.port >= 0:

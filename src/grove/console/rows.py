@@ -51,6 +51,7 @@ def fleet_rows(layout: Layout) -> dict[str, Any]:
         "resource": layout.resource,
         "total": [root.nodes, root.total, root.used, root.free],
         "levels": camel(msgspec.to_builtins(layout.levels)),
+        "size": layout.size.words if layout.size is not None else "",
     }
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from grove.api import labels
 from grove.api.conditions import SCHEDULED
 from grove.api.core import Event, Node, Pod
+from grove.api.fragmentation import gang_size, unusable_share
 from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -269,20 +270,10 @@ class Figures:
                 seen.below_since_s = now_s
 
     def fragmentation(self) -> float:
-        """The share of free GPUs that a pod of the typical size cannot use.
-
-        The typical size is the largest that a waiting pod asks for, or the most frequent one of running pods.
-        """
-        sizes = Counter(pod.gpus for pod in self.pods.values() if pod.gpus and pod.state == WAITING)
-        size = max(sizes, default=0)
-        if not size:
-            running = Counter(pod.gpus for pod in self.pods.values() if pod.gpus)
-            size = max(running, key=lambda gpus: (running[gpus], gpus), default=0)
-        free = [gpus - self.load[name] for name, (gpus, _, is_up) in self.nodes.items() if is_up]
-        total = sum(max(0, one) for one in free)
-        if not size or not total:
-            return 0.0
-        return 1.0 - sum(max(0, one) // size * size for one in free) / total
+        """The share of free GPUs that a pod of the largest waiting size, or of the most frequent one, cannot use."""
+        size = gang_size((name, pod.state == WAITING, [pod.gpus]) for name, pod in self.pods.items())
+        free = [[max(0, gpus - self.load[name])] for name, (gpus, _, is_up) in self.nodes.items() if is_up]
+        return unusable_share(free, size)
 
 
 def _state(pod: Json, nodes: Mapping[str, tuple[int, str, bool]]) -> str:

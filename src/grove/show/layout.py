@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from grove.api import labels
 from grove.api.core import Node
+from grove.api.fragmentation import GangSize, gang_size, unusable_share
 from grove.api.quantity import amount
 from grove.scheduler.model.reading import pod_requests
 from grove.show.held_capacity import held_nodes, reserved_on
@@ -78,7 +79,7 @@ class Level:
     largest_whole: int
     best: str
     fragmentation: float
-    """Share of the free amount that lies in domains which are partly used: 0 when all of it is in whole free ones."""
+    """Share of the free amount that gangs of the layout's `size`, each within one domain, cannot use."""
     unlabelled: int
     to_free: str = ""
     """The domain that would be whole with the least to move, where something is fragmented."""
@@ -95,6 +96,16 @@ class Layout:
     levels: tuple[Level, ...]
     set_of: Mapping[str, str] = field(default_factory=dict)
     gang_of: Mapping[str, str] = field(default_factory=dict)
+    size: GangSize | None = None
+    """The size of gang with which fragmentation is measured."""
+
+    @property
+    def measure(self) -> str:
+        """What a share of fragmentation means."""
+        if self.size is None:
+            return "FRAGMENTED is 0: no gang asks for this resource"
+        unit = self.resource.rpartition("/")[2]
+        return f"FRAGMENTED: share of the free {unit} that gangs of {self.size.words} in one domain cannot use"
 
 
 def layout_of(seen: Seen, topology: str = "", resource: str = "") -> Layout:
@@ -105,10 +116,14 @@ def layout_of(seen: Seen, topology: str = "", resource: str = "") -> Layout:
     set_of: dict[str, str] = {}
     gang_of: dict[str, str] = {}
     namespace_of: dict[str, str] = {}
+    gangs: dict[str, tuple[bool, list[int]]] = {}
     for pod in seen.pods:
-        if pod.spec.node_name and not pod.is_finished:
-            wants = dict(pod_requests(pod)).get(resource, 0)
-            if wants:
+        if not pod.is_finished and (wants := dict(pod_requests(pod)).get(resource, 0)):
+            if not pod.metadata.is_deleting:
+                name = f"{pod.metadata.namespace}/{pod.metadata.labels.get(labels.POD_GANG) or pod.metadata.name}"
+                waits, asked = gangs.get(name, (True, []))
+                gangs[name] = (waits and not pod.spec.node_name, [*asked, wants])
+            if pod.spec.node_name:
                 meta = pod.metadata
                 gang, whole = meta.labels.get(labels.POD_GANG, ""), f"{meta.namespace}/{meta.name}"
                 owner = gang or whole
@@ -125,9 +140,10 @@ def layout_of(seen: Seen, topology: str = "", resource: str = "") -> Layout:
         if (name := node.metadata.name)
     ]
     placed = sorted(((seen.path(spot.node, levels), spot) for spot in spots), key=lambda one: (one[0], one[1].node))
+    size = gang_size((name, waits, asked) for name, (waits, asked) in gangs.items())
     root = _domain("cluster", "cluster", placed, [name for name, _ in levels])
-    found = tuple(_level(root, depth, name, key) for depth, (name, key) in enumerate(levels))
-    return Layout(resource, root, found, set_of, gang_of)
+    found = tuple(_level(root, depth, name, key, size) for depth, (name, key) in enumerate(levels))
+    return Layout(resource, root, found, set_of, gang_of, size)
 
 
 def accelerator(nodes: Sequence[Node]) -> str:
@@ -181,14 +197,13 @@ def at_depth(root: Domain, depth: int) -> Iterable[Domain]:
     return [inner for domain in at_depth(root, depth - 1) for inner in domain.domains]
 
 
-def _level(root: Domain, depth: int, name: str, key: str) -> Level:
+def _level(root: Domain, depth: int, name: str, key: str, size: GangSize | None) -> Level:
     every = list(at_depth(root, depth))
     real = [domain for domain in every if domain.name != NO_DOMAIN]
     best = max(real, key=lambda one: (one.free, one.whole), default=None)
-    free = sum(domain.free for domain in every)
-    whole = sum(domain.free for domain in real if not domain.used)
+    outside = sum(domain.free for domain in every if domain.name == NO_DOMAIN)
     lost = sum(domain.nodes for domain in every if domain.name == NO_DOMAIN)
-    share = round(1 - whole / free, 3) if free else 0.0
+    share = unusable_share(([spot.free for spot in spots_of(domain)] for domain in real), size, outside)
     movable = share > 0 and len(real) > 1
     nearest = min(
         (one for one in real if one.used and one.free), key=lambda one: (one.used, -one.free, one.name), default=None

@@ -263,7 +263,9 @@ def level_table(layout: Layout, width: int) -> Group:
         for level in layout.levels
     ]  # fmt: skip
     moves = [Text(_move(level), style="dim", overflow="fold") for level in layout.levels if level.to_free]
-    return Group(table(titles, rows, width, right=("DOMAINS", "LARGEST FREE", "WHOLE NODES", "FRAGMENTED")), *moves)
+    meaning = Text(layout.measure, style="dim", overflow="fold")
+    numbers = ("DOMAINS", "LARGEST FREE", "WHOLE NODES", "FRAGMENTED")
+    return Group(table(titles, rows, width, right=numbers), meaning, *moves)
 
 
 def _move(level: Level) -> str:

@@ -251,7 +251,8 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], at: int, room: 
 def _fleet(model: Model, width: int) -> list[Text]:
     if model.layout is None:
         return [Text("you may not see the nodes", style="yellow")]
-    return [*racks(model.layout, width), *(Text(_offer(level), style="dim") for level in model.layout.levels)]
+    return [*racks(model.layout, width), *(Text(_offer(level), style="dim") for level in model.layout.levels),
+            Text(model.layout.measure, style="dim")]  # fmt: skip
 
 
 def _offer(level: Level) -> str:

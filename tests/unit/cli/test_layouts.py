@@ -53,15 +53,20 @@ def layout(*pods: Pod, racks: int = 2, nodes: int = 2) -> Layout:
             [pod(f"p{i}", f"z0-b0-r0-n{i}", 8, "chat", "chat-0") for i in range(2)], (0.0, "", ()), id="one rack full"
         ),
         pytest.param(
-            [pod("p", "z0-b0-r0-n0", 8, "chat", "chat-0")], (0.333, "z0-b0-r0", (("chat-0", 8),)), id="half a rack"
+            [pod("p", "z0-b0-r0-n0", 8, "chat", "chat-0")], (0.0, "", ()), id="half a rack takes another one",
         ),
         pytest.param(
-            [pod("p", "z0-b0-r0-n0", 4, "chat", "chat-0"), pod("q", "z0-b0-r1-n0", 1, "code", "code-0")],
+            [pod("p", "z0-b0-r0-n0", 8, "chat", "chat-0"), *(pod(f"q{i}", "", 8, "big", "big-0") for i in range(2))],
+            (0.333, "z0-b0-r0", (("chat-0", 8),)), id="two nodes of a rack are asked for",
+        ),
+        pytest.param(
+            [pod("p", "z0-b0-r0-n0", 4, "chat", "chat-0"), pod("q", "z0-b0-r1-n0", 1, "code", "code-0"),
+             *(pod(f"w{i}", "", 8, "big", "big-0") for i in range(2))],
             (1.0, "z0-b0-r1", (("code-0", 1),)), id="the one with least to move is named",
         ),
     ],
 )  # fmt: skip
-def test_fragmentation_is_what_lies_in_racks_that_are_not_whole(
+def test_fragmentation_is_what_the_largest_waiting_gang_cannot_use(
     pods: list[Pod], want: tuple[float, str, tuple[object, ...]]
 ) -> None:
     rack = layout(*pods).levels[-1]
@@ -73,7 +78,10 @@ def test_who_would_have_to_move_is_said() -> None:
 
     console = Console(width=120, color_system=None)
     with console.capture() as said:
-        console.print(level_table(layout(pod("p", "z0-b0-r0-n0", 8, "chat", "chat-0")), 120))
+        waiting = (pod(f"q{i}", "", 8, "big", "big-0") for i in range(2))
+        console.print(level_table(layout(pod("p", "z0-b0-r0-n0", 8, "chat", "chat-0"), *waiting), 120))
+    meaning = "FRAGMENTED: share of the free gpu that gangs of 2 × 8 (ns/big-0 waits) in one domain cannot use"
+    assert meaning in said.get()
     assert "to free rack z0-b0-r0: chat-0 (8) would have to move" in said.get()
 
 

@@ -181,7 +181,7 @@ def test_a_layout_counts_what_pods_take_and_only_open_nodes_are_free():
     layout = layout_of(world)
     assert (layout.root.used, layout.root.total, layout.root.free, layout.root.whole) == (4, 32, 20, 2)
     assert [(level.name, level.largest_free, level.best, level.fragmentation) for level in layout.levels] == [
-        ("zone", 20, "z0", 1.0), ("block", 12, "z0-b0", 0.6), ("rack", 12, "z0-b0-r0", 0.6),
+        ("zone", 20, "z0", 0.0), ("block", 12, "z0-b0", 0.0), ("rack", 12, "z0-b0-r0", 0.0),
     ]  # fmt: skip
     assert [line.plain for line in domain_lines(layout, 80, nodes=True)] == [
         "cluster                  ██░░░░░░░░░░░░░░ 4/32 nvidia.com/gpu  4 nodes, 2 unused",

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from tests.support.scheduler.kit import GPU, HOST, RACK, ZONE, branch, gang, group, node, racks, shape, snap, used
 
 from grove.api.core import Taint
+from grove.api.fragmentation import GangSize
 from grove.api.selector import Requirement, of_labels
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.loop.metrics import watch_headroom
@@ -229,16 +230,18 @@ def test_headroom_numbers_by_domain():
     snapshot = snap(racks({"a": 2, "b": 1}), [used("a-0", 4)])
     assert slots_by_domain(snapshot, shape(8), RACK) == {"z/b/a": 1, "z/b/b": 1}
     assert slots_by_domain(snapshot, shape(2), RACK) == {"z/b/a": 6, "z/b/b": 4}
-    assert fragmentation(snapshot, GPU, RACK) == pytest.approx(1 - 12 / 20)
+    assert fragmentation(snapshot, GPU, RACK, GangSize(1, 8)) == pytest.approx(4 / 20)
+    assert fragmentation(snapshot, GPU, RACK, GangSize(2, 8)) == 1.0
+    assert fragmentation(snapshot, GPU, RACK, None) == 0.0
 
 
 def test_headroom_is_served_as_metrics():
     registry = CollectorRegistry()
     snapshot = snap(racks({"a": 2, "b": 1}), [used("a-0", 4)])
-    watch_headroom(snapshot, registry)
+    watch_headroom(snapshot, lambda resource: GangSize(3, 4) if resource == GPU else None, registry)
     labels = {"level": RACK, "resource": GPU}
     assert registry.get_sample_value("grove_largest_placeable_gang", labels) == 12
-    assert registry.get_sample_value("grove_fragmentation_ratio", labels) == pytest.approx(1 - 12 / 20)
+    assert registry.get_sample_value("grove_fragmentation_ratio", labels) == pytest.approx(8 / 20)
 
 
 def near(key: str, app: str) -> PodTerm:

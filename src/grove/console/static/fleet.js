@@ -93,9 +93,10 @@ function nothingChosen() {
 function levels() {
   const found = row("fleet", "levels") ?? [];
   if (!found.length) return h("p", { class: "dim" }, "no ClusterTopologyBinding: gangs cannot ask for racks or blocks yet");
-  const whole = row("fleet", "total") ?? [0, 0, 0, 0];
+  const whole = row("fleet", "total") ?? [0, 0, 0, 0], size = row("fleet", "size");
   const card = (title, free, text, share) => h("div", { class: "card level" }, h("h3", {}, title), h("p", { class: "large" }, free, h("small", {}, ` ${units()}`)),
-    h("p", { class: "dim" }, text), share !== null && h("p", {}, bar(share, 1, `fragmentation ${Math.round(share * 100)} %`), h("span", { class: "dim" }, ` ${Math.round(share * 100)} % fragmented`)));
+    h("p", { class: "dim" }, text), share !== null && h("p", {}, bar(share, 1, `fragmentation ${Math.round(share * 100)} %`), h("span", { class: "dim" }, ` ${Math.round(share * 100)} % fragmented`)),
+    share !== null && h("p", { class: "dim few" }, size ? `share of the free ${units()} that gangs of ${size} in one domain cannot use` : `no gang asks for ${units()}`));
   return h("div", { class: "cards" }, card("cluster", whole[3], `free on ${many(whole[0], "node")}, ${whole[2]} of ${whole[1]} in use`, null), found.map((one) => card(
     `one ${one.name}`, one.largestFree, `${one.best ? `in ${one.best}; ` : ""}${many(one.largestWhole, "whole node")} in one of ${one.domains}`, one.fragmentation)));
 }

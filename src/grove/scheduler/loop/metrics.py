@@ -6,15 +6,18 @@ Capacity figures (largest placeable gang, fragmentation) are computed when they 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from grove.api.fragmentation import GangSize, gang_size
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.devices.device_inventory import is_shorthand
 from grove.scheduler.model.facts import PODS, Shape
+from grove.scheduler.model.reading import pod_requests
 from grove.scheduler.solve.placement_score import fragmentation, slots_by_domain
 
 ATTEMPTS = Counter("grove_gang_attempts", "Decisions about gangs, by result and reason.", ["result", "reason"])
@@ -44,12 +47,17 @@ QUOTA_REJECTIONS = Counter("grove_quota_rejections", "Gangs that a quota or queu
 ROLLBACKS = Counter("grove_gang_rollbacks", "Gangs taken back because they could not be completed in time.")
 BINDS = Counter("grove_pod_binds", "Bind requests by what became of the pod.", ["result"])
 
+if TYPE_CHECKING:
+    from grove.scheduler.loop.view import View
+
+Sizes = Callable[[str], GangSize | None]
+
 
 class HeadroomCollector(Collector):
     """How much of each device or resource is left in one piece, by level of every known topology."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = weakref.ref(snapshot)
+    def __init__(self, snapshot: Snapshot, sizes: Sizes) -> None:
+        self._snapshot, self._sizes = weakref.ref(snapshot), sizes
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         largest = GaugeMetricFamily(
@@ -59,21 +67,22 @@ class HeadroomCollector(Collector):
         )
         broken = GaugeMetricFamily(
             "grove_fragmentation_ratio",
-            "Share of what is free that is outside the domain with the most of it; 0 is one piece.",
+            "Share of what is free that the largest waiting gang, or one of the most frequent size, cannot use.",
             labels=["level", "resource"],
         )
         snapshot = self._snapshot()
         if snapshot is not None and snapshot.nodes.rows:
-            for level, resource, most, ratio in headroom(snapshot):
+            for level, resource, most, ratio in headroom(snapshot, self._sizes):
                 largest.add_metric([level, resource], most)
                 broken.add_metric([level, resource], ratio)
         yield largest
         yield broken
 
 
-def headroom(snapshot: Snapshot) -> Iterable[tuple[str, str, float, float]]:
+def headroom(snapshot: Snapshot, sizes: Sizes) -> Iterable[tuple[str, str, float, float]]:
     """(level key, resource, most unit pods in a domain, fragmentation) for cpu and extended resources."""
     resources = [name for name in snapshot.resources if name == "cpu" or ("/" in name and not is_shorthand(name))]
+    found = {resource: sizes(resource) for resource in resources}
     seen: set[str] = set()
     for topology in sorted(snapshot.topologies):
         for key in snapshot.topologies[topology]:
@@ -83,11 +92,27 @@ def headroom(snapshot: Snapshot) -> Iterable[tuple[str, str, float, float]]:
             for resource in resources:
                 unit = Shape(((PODS, 1), (resource, 1000 if resource == "cpu" else 1)))
                 slots = slots_by_domain(snapshot, unit, key, topology)
-                yield key, resource, max(slots.values(), default=0), fragmentation(snapshot, resource, key, topology)
+                broken = fragmentation(snapshot, resource, key, found[resource], topology)
+                yield key, resource, max(slots.values(), default=0), broken
 
 
-def watch_headroom(snapshot: Snapshot, registry: CollectorRegistry = REGISTRY) -> Collector:
-    """Adds the capacity figures of a snapshot to a registry; unregister the returned collector when it ends."""
-    collector = HeadroomCollector(snapshot)
+def sizes_in(view: View) -> Sizes:
+    """The gang size with which the fragmentation of a resource is measured, from the gangs of a view as they are."""
+
+    def gangs(resource: str) -> Iterator[tuple[str, bool, list[int]]]:
+        for name, gang in list(view.units.gangs.items()):
+            pods = [pod for pod, _ in view.members(gang) if not pod.metadata.is_deleting]
+            waits = not any(view.counted.node_of(pod) for pod in pods)
+            yield name, waits, [dict(pod_requests(pod)).get(resource, 0) for pod in pods]
+
+    return lambda resource: gang_size(gangs(resource))
+
+
+def watch_headroom(snapshot: Snapshot, sizes: Sizes, registry: CollectorRegistry = REGISTRY) -> Collector:
+    """Adds the capacity figures of a snapshot to a registry; unregister the returned collector when it ends.
+
+    `sizes` gives the gang size with which the fragmentation of a resource is measured.
+    """
+    collector = HeadroomCollector(snapshot, sizes)
     registry.register(collector)
     return collector

@@ -10,6 +10,7 @@ from collections import Counter
 
 import numpy as np
 
+from grove.api.fragmentation import GangSize, unusable_share
 from grove.scheduler.cluster.node_table import running_sum
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import allowed_mask, room
@@ -106,14 +107,16 @@ def slots_by_domain(snapshot: Snapshot, shape: Shape, key: str = HOSTNAME, topol
     return {snapshot.domain_name(tree, level, int(d)): int(n) for d, n in zip(domains, held, strict=True)}
 
 
-def fragmentation(snapshot: Snapshot, resource: str, key: str, topology: str = "") -> float:
-    """Share of a resource's free amount outside the domain with the most of it: 0 is one hole, near 1 is dust."""
+def fragmentation(snapshot: Snapshot, resource: str, key: str, size: GangSize | None, topology: str = "") -> float:
+    """The share of a resource's free amount that gangs of this size, each in one domain of a level, cannot use."""
     if resource not in snapshot.resources:
         return 0.0
     tree = snapshot.tree((key,), topology)
     level = tree.find_level(key)
     assert level is not None
-    free = running_sum(np.maximum(snapshot.free[snapshot.resources.index(resource)][tree.order], 0))
+    rows = snapshot.nodes.rows
+    is_open = allowed_mask(snapshot, Shape(((resource, 1),)))
+    free = (np.maximum(snapshot.free[snapshot.resources.index(resource), :rows], 0) * is_open)[tree.order]
     starts, ends, _ = tree.runs[level]
-    total = int(free[-1])
-    return 1.0 - int((free[ends] - free[starts]).max()) / total if total and starts.size else 0.0
+    domains = [free[low:high].tolist() for low, high in zip(starts.tolist(), ends.tolist(), strict=True)]
+    return unusable_share(domains, size, int(free.sum()) - sum(map(sum, domains)))
