@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -195,3 +196,64 @@ async def test_the_first_picture_of_ten_thousand_nodes_is_there_at_once(opened: 
 
 SLACK = 4
 """Other work may run on this machine; what was measured is printed."""
+
+
+async def test_the_picture_of_the_tour_follows_the_theme(opened: Opened) -> None:
+    viewer = Painted()
+    viewer.ledger.replace(small_fleet())
+    async with serving(viewer, "tour") as (url, owner):
+        tab = await opened(url, owner, theme="dark")
+        await tab.go("tour")
+        await tab.page.wait_for_selector("canvas[data-frame]")
+        await until_light(tab, lambda light: light < 200)
+        await tab.page.emulate_media(color_scheme="light")
+        await until_light(tab, lambda light: light > 600)
+        await tab.page.get_by_label("light or dark").click()
+        await until_light(tab, lambda light: light < 200)
+
+
+async def until_light(tab: Tab, holds: Callable[[int], bool]) -> None:
+    """Waits until the ground of the picture is light or dark: the sum of its red, green and blue."""
+    light = -1
+    for _ in range(150):
+        light = await tab.page.evaluate(
+            """() => {
+              const part = document.querySelector("canvas").getContext("2d").getImageData(3, 3, 1, 1).data;
+              return part[0] + part[1] + part[2];
+            }"""
+        )
+        if holds(light):
+            return
+        await tab.page.wait_for_timeout(100)
+    raise AssertionError(f"the ground is {light}")
+
+
+async def test_words_of_a_timeline_do_not_cover_each_other_and_say_what_failed(opened: Opened) -> None:
+    viewer = Painted()
+    kinds = ["created", "placed", "ready", "scaled", "updated", "failed", "failed"]
+    marks = [
+        {"at": f"2026-01-01T00:{minute:02d}:{7 * number:02d}Z", "kind": kind, "text": f"{kind} {minute}",
+         "what": ["BackOff", "Unhealthy"][minute % 2] if kind == "failed" else ""}
+        for minute in range(0, 12, 3)
+        for number, kind in enumerate(kinds)
+    ]  # fmt: skip
+    lanes = [{"clique": "chat-0-worker", "spans": []}]
+    viewer.answers = {
+        "name": "chat", "kind": "PodCliqueSet", "sentence": "", "marks": marks, "lanes": lanes, "roles": [], "down": [],
+    }  # fmt: skip
+    async with serving(viewer, "local") as (url, owner):
+        tab = await opened(url, owner)
+        await tab.go("set/a/chat")
+        await tab.page.wait_for_selector(".sign-text")
+        boxes = await tab.page.evaluate(
+            """() => [...document.querySelectorAll(".sign-text")]
+              .map((one) => [one.textContent, one.getBoundingClientRect().toJSON()])"""
+        )
+    words = [word for word, _ in boxes]
+    assert any(word.startswith("failed: BackOff ×2") for word in words), words
+    for number, (word, a) in enumerate(boxes):
+        for other, b in boxes[number + 1 :]:
+            apart = (
+                a["right"] <= b["left"] or b["right"] <= a["left"] or a["bottom"] <= b["top"] or b["bottom"] <= a["top"]
+            )
+            assert apart or abs(a["top"] - b["top"]) > 10, (word, other)

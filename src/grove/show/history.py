@@ -1,6 +1,6 @@
-"""The life of a set as a picture: a lane a clique with what its pods went through, and the moments that changed it.
+"""The life of a set: one lane for each clique with the phases of its pods, and the moments that changed the set.
 
-Pure: from what was read to values. Lanes are in the order the cliques start, so that a start order reads as stairs.
+Pure. Lanes are in the order in which the cliques started.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SCALING = frozenset({EventReason.SCALED_BY_AUTOSCALER, "SuccessfulRescale"})
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Pods of a clique that went the same way at the same times. What has not happened yet is None."""
+    """Pods of a clique with the same times. A time is None if its moment has not come yet."""
 
     pods: int
     created: datetime | None
@@ -50,6 +50,8 @@ class Mark:
     at: datetime
     kind: str
     text: str
+    what: str = ""
+    """What failed, in one word: the reason of the event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def _second(at: datetime | None) -> datetime | None:
 
 
 def _started(pod: Pod) -> datetime | None:
-    """When the last of its containers began to run; None while one of them does not."""
+    """When the last of its containers started; None while one of them does not run."""
     found = [one.state.running.started_at if one.state.running else None for one in pod.status.container_statuses]
     return max((at for at in found if at is not None), default=None) if None not in found else None
 
@@ -100,7 +102,7 @@ def _first_ready(lane: Lane) -> datetime | None:
 
 
 def _own_marks(seen: Seen, pcs: PodCliqueSet) -> Iterator[Mark]:
-    """What the set and its gangs say of themselves: created, placed, ready, made later by scaling, updated."""
+    """Moments from the set and its gangs: created, placed, ready, added by scaling, updated."""
     if pcs.metadata.creation_timestamp:
         yield Mark(pcs.metadata.creation_timestamp, CREATED, f"{pcs.metadata.name} is created")
     gangs = seen.of_set(seen.gangs, pcs)
@@ -126,7 +128,7 @@ def _since(conditions: tuple[Condition, ...], type_: str) -> datetime | None:
 
 
 def _told(seen: Seen, pcs: PodCliqueSet, happened: Iterable[Event]) -> Iterator[Mark]:
-    """Events that tell of scaling, and warnings, of the set and its parts."""
+    """Moments from events about the set and its parts: scaling and warnings."""
     mine = {pcs.metadata.name}
     cliques = {one.metadata.name for one in seen.of_set(seen.cliques, pcs)}
     mine |= cliques | {one.metadata.name for one in seen.of_set(seen.groups, pcs)}
@@ -138,4 +140,4 @@ def _told(seen: Seen, pcs: PodCliqueSet, happened: Iterable[Event]) -> Iterator[
         if event.reason in _SCALING:
             yield Mark(moment.at, SCALED, event.message or f"{about} is scaled")
         elif moment.warning:
-            yield Mark(moment.at, FAILED, f"{about}: {event.message or event.reason}")
+            yield Mark(moment.at, FAILED, f"{about}: {event.message or event.reason}", event.reason)

@@ -59,6 +59,9 @@ function turn() {
   tell("theme");
 }
 
+// The system switches its theme: pictures are painted again.
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => tell("theme"));
+
 function keys() {
   const dialog = document.getElementById("keys");
   fill(dialog, h("h2", {}, "Keys"), h("dl", {}, KEYS.map(([key, text]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, text)])),

@@ -2,7 +2,7 @@
 
 import { bar, h, many } from "./dom.js";
 
-const WIDTH = 1000, LEFT = 210, RIGHT = 16, BAR = 7, ROW = 16, LETTER = 6.6;
+const WIDTH = 1000, LEFT = 210, RIGHT = 16, BAR = 7, ROW = 16, LETTER = 7.6, MOST_NAMED = 2;
 const WORDS = { created: "created", placed: "placed", ready: "ready", scaled: "scaled", updated: "updated", failed: "failed" };
 const time = (at) => new Date(at).getTime();
 
@@ -13,17 +13,27 @@ function long(ms) {
   return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} d`;
 }
 
+// The word of a moment: how often it happened and, of failures, what failed.
+function named({ kind, texts, whats }) {
+  const counts = new Map();
+  for (const what of whats.filter(Boolean)) counts.set(what, (counts.get(what) ?? 0) + 1);
+  const times = (word, count) => (count > 1 ? `${word} ×${count}` : word);
+  if (!counts.size) return times(WORDS[kind], texts.length);
+  const first = [...counts].slice(0, MOST_NAMED).map(([what, count]) => times(what, count)).join(", ");
+  return `${WORDS[kind]}: ${first}${counts.size > MOST_NAMED ? " …" : ""}`;
+}
+
 // Moments that would stand on each other are one, with a count; each gets a line on which its word has room.
 function gathered(marks, x) {
   const found = [];
   for (const one of marks) {
     const at = x(time(one.at)), near = found.find((other) => other.kind === one.kind && Math.abs(other.x - at) < 26);
-    if (near) near.texts.push(one.text);
-    else found.push({ kind: one.kind, x: at, texts: [one.text] });
+    if (near) { near.texts.push(one.text); near.whats.push(one.what); }
+    else found.push({ kind: one.kind, x: at, texts: [one.text], whats: [one.what] });
   }
   const ends = [];
   for (const one of found.sort((a, b) => a.x - b.x)) {
-    one.word = WORDS[one.kind] + (one.texts.length > 1 ? ` ×${one.texts.length}` : "");
+    one.word = named(one);
     const wide = one.word.length * LETTER + 14;
     one.end = one.x + wide > WIDTH;
     const from = one.end ? one.x - wide : one.x;
