@@ -138,3 +138,23 @@ def test_trusted_requests_need_no_look_at_the_set() -> None:
 def test_another_groups_pod_is_not_a_pod() -> None:
     asked = request("DELETE", "Pod") | {"kind": {"group": "example.com", "kind": "Pod"}}
     assert GUARD.authorize(asked, SETS).allowed is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "annotations", "more", "allowed"),
+    [
+        pytest.param("Pod", {"grove.io/deletion-cost": "5"}, {}, True, id="a cost"),
+        pytest.param("Pod", {"grove.io/restart-requested": "true"}, {}, True, id="a restart"),
+        pytest.param(
+            "Pod", {"grove.io/deletion-cost": "5", "mine": "1"}, {}, False, id="a cost and another annotation"
+        ),
+        pytest.param("Pod", {"grove.io/draining": "2026-01-01T00:00:00Z"}, {}, False, id="a mark of the operator"),
+        pytest.param("Pod", {"grove.io/deletion-cost": "5"}, {"spec": {}}, False, id="a cost and the spec"),
+        pytest.param("PodClique", {"grove.io/deletion-cost": "5"}, {}, False, id="not a pod"),
+    ],
+)
+def test_what_anyone_may_ask_of_a_pod(kind: str, annotations: dict, more: dict, allowed: bool) -> None:
+    asked = request("UPDATE", kind)
+    metadata = {**asked["oldObject"]["metadata"], "annotations": annotations, "resourceVersion": "2"}
+    asked["object"] = {**asked["oldObject"], "metadata": metadata, **more}
+    assert GUARD.authorize(asked, SETS).allowed is allowed

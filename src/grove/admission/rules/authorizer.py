@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from grove.admission.rules.lookups import Known, LookupFailed
 from grove.api.fields import mapping, text
-from grove.api.labels import DISABLE_PROTECTION, PART_OF
+from grove.api.labels import DELETION_COST, DISABLE_PROTECTION, PART_OF, POD_DELETION_COST, RESTART_REQUESTED
 from grove.api.meta import Json, Key
 
 EXEMPT_BY_DEFAULT = (
@@ -103,7 +103,27 @@ class Authorizer:
         if user and (user in self.operator_users or user in self.exempt):
             return True
         kind = mapping(request.get("kind"))
-        return operation == "DELETE" and kind.get("kind") == "Pod" and not kind.get("group")
+        is_pod = kind.get("kind") == "Pod" and not kind.get("group")
+        return is_pod and (operation == "DELETE" or (operation == "UPDATE" and _is_only_asked(request)))
+
+
+OPEN_ANNOTATIONS = frozenset({DELETION_COST, POD_DELETION_COST, RESTART_REQUESTED})
+"""Annotations of pods by which engines and people ask the operator for something."""
+
+
+def _is_only_asked(request: Json) -> bool:
+    """Whether an update of a pod changes these annotations and nothing else."""
+    before, after = mapping(request.get("oldObject")), mapping(request.get("object"))
+    return before != after and _without_asking(before) == _without_asking(after)
+
+
+def _without_asking(pod: Json) -> Json:
+    """The pod without what the update may change, and without what the API server notes about every update."""
+    metadata = mapping(pod.get("metadata"))
+    kept = {key: value for key, value in metadata.items() if key not in ("managedFields", "resourceVersion")}
+    annotations = mapping(metadata.get("annotations"))
+    kept["annotations"] = {key: value for key, value in annotations.items() if key not in OPEN_ANNOTATIONS}
+    return {**pod, "metadata": kept}
 
 
 def _judged(request: Json) -> Json | None:
