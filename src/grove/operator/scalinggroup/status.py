@@ -40,7 +40,6 @@ from grove.operator.shared.layout import (
     PodsOf,
     asked_indexes,
     group_floor,
-    group_indexes,
     group_replica_of,
     group_scale_selector,
     living,
@@ -76,9 +75,9 @@ class ObservedGroup:
 
     @property
     def is_short(self) -> bool:
-        """Whether a member is missing."""
-        there = {one.metadata.name for one in self.members}
-        units = (member_units(self.pcs, self.replica, self.config, index) for index in group_indexes(self.group))
+        """Whether a member is missing. Surge replicas do not count: they are always new."""
+        there, indexes = {one.metadata.name for one in self.members}, range(self.group.spec.replicas)
+        units = (member_units(self.pcs, self.replica, self.config, index) for index in indexes)
         return any(unit.fqn not in there for replica in units for unit in replica)
 
 
