@@ -124,7 +124,7 @@ async def annotate(world: World, pod: str, **annotations: str | None) -> None:
 
 
 async def test_scale_in_of_a_clique_drains_first(world: World) -> None:
-    hosts = await begun(world, drained(clique("w", 3, min_available=1), seconds=3), 3)
+    hosts = await begun(world, drained(clique("w", 3, min_available=1), seconds=15), 3)
     gates = [is_true(pod.status.conditions, IN_PLACE) for pod in await world.pods()]
     assert gates == [True] * 3
 
