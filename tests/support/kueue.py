@@ -24,7 +24,7 @@ from grove.api.meta import Json, Resource
 from grove.api.podrequest import pod_request
 from grove.api.quantity import amount
 from grove.kube.client import Client
-from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from grove.kube.errors import AlreadyExists, KubeError, NotFound
 
 VERSION = "v1beta2"
 WORKLOAD, LOCAL_QUEUE, CLUSTER_QUEUE = kueue.kinds(VERSION)
@@ -119,7 +119,7 @@ class Kueue:
             self._changed.clear()
             try:
                 await self._look()
-            except (Conflict, NotFound):
+            except KubeError:  # what it read has changed: it looks again
                 self._changed.set()
             await asyncio.sleep(SETTLE_S)
 
@@ -144,7 +144,7 @@ class Kueue:
         for name, members in groups.items():
             try:
                 await self._keep(name, members, workloads.get(name))
-            except (Conflict, NotFound):
+            except KubeError:
                 self._changed.set()
         for name, workload in workloads.items():
             if workload["metadata"].get("deletionTimestamp"):
