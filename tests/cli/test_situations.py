@@ -323,13 +323,13 @@ async def test_every_command_says_the_same_of_a_situation(world: World, name: st
     if situation.simulated and not world.cluster.is_sim:
         pytest.skip("the simulator alone plays this situation")
     try:
-        await _agreed(world, situation)
+        await agreed(world, situation)
     finally:  # a lease of one's own on a cluster that others share
         for lease in (await world.client.list(Lease, world.namespace)).items:
             await world.client.delete(Lease, lease.metadata.name, world.namespace)
 
 
-async def _agreed(world: World, situation: Situation) -> None:
+async def agreed(world: World, situation: Situation) -> None:
     await situation.act(world)
     client, namespace, now = world.client, world.namespace, world.now
 

@@ -344,7 +344,9 @@ def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], own: Seq
         node = seen.node_of.get(worst.node)
         lost = bool(seen.nodes) and bool(worst.node) and (node is None or not node.is_ready)
         if lost:
-            return because(name, "node", worst.why, evidence, "recover the node, or kubectl delete node it")
+            return because(
+                name, "node", worst.why, evidence, f"recover node {worst.node}, or kubectl delete node {worst.node}"
+            )
         return because(name, "pod", *_exactly(seen, gang, worst, evidence))
     if worst.state is State.PENDING:
         return because(name, "node", worst.why, evidence, "the gang stands; these pods are above its minimum")
