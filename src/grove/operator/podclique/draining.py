@@ -82,10 +82,16 @@ def is_passed_by(observed: ObservedClique) -> bool:
 
 
 def passed_by(observed: ObservedClique) -> Iterator[str]:
-    """UIDs of the pods that an update passed by. They drain, or go on to drain, and are replaced."""
+    """UIDs of the pods that an update passed by. They drain, or go on to drain, and are replaced.
+
+    A pod that only has another revision counts if its clique has not become what the set is now. Otherwise a set that
+    turns Coherent would replace pods without an update.
+    """
+    now = observed.pcs.status.current_generation_hash
+    is_realised = observed.clique.status.current_pod_clique_set_generation_hash == now
     for pod in observed.pods if is_passed_by(observed) else ():
         is_old = pod.metadata.labels.get(labels.POD_TEMPLATE_HASH) != observed.template_hash
-        if is_old or (is_draining(pod) and is_outdated_pod(observed, pod)):
+        if is_old or ((is_draining(pod) or not is_realised) and is_outdated_pod(observed, pod)):
             yield pod.metadata.uid
 
 
