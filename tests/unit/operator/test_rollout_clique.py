@@ -25,6 +25,7 @@ from grove.operator.podclique.rollout import (
     next_rollout_step,
 )
 from grove.operator.shared.children import template_hashes
+from grove.operator.shared.stepper import Budget
 
 OLD, NEW, NEWER = ("gen-a", "hash-a"), ("gen-b", "hash-b"), ("gen-c", "hash-c")
 
@@ -62,23 +63,23 @@ def selected(progress: PodCliqueUpdateProgress | None) -> str:
         ),
         pytest.param([("bb", [0, 1], ""), ("nn", [], "end")], id="all broken: all at once, and nothing to wait for"),
         pytest.param(
-            [("oooo", [0, 1], "0 1", {"max_unavailable": 2}), ("nnoo", [], "0 1"), ("n.oo", [2], "0 2"),
+            [("oooo", [0, 1], "0 1", {"budget": Budget(2)}), ("nnoo", [], "0 1"), ("n.oo", [2], "0 2"),
              ("..no", [3], "2 3"), ("....", [], "end")],
             id="two at a time",
         ),
         pytest.param(
-            [("ooo", [0], "0", {"max_unavailable": 3, "min_available": 3}), ("noo", [], "0"), (".oo", [1], "1"),
+            [("ooo", [0], "0", {"budget": Budget(3, 3)}), ("noo", [], "0"), (".oo", [1], "1"),
              ("..o", [2], "2"), ("...", [], "end")],
             id="never two below the minimum, whatever is allowed",
         ),
         pytest.param(
-            [("obb", [1, 2], "", {"min_available": 2}), ("o.n", [0], "0"), ("...", [], "end")],
+            [("obb", [1, 2], "", {"budget": Budget(1, 2)}), ("o.n", [0], "0"), ("...", [], "end")],
             id="the minimum must be ready before a ready pod goes",
         ),
         pytest.param([("oo", [0], "0"), ("oo", [0], "0"), ("_o", [], "0")], id="deleted again until it is gone"),
-        pytest.param([("ooo", [0], "0", {"min_available": 3}), ("oo_", [], ""), ("oon", [], ""), ("oo.", [0], "0")],
+        pytest.param([("ooo", [0], "0", {"budget": Budget(1, 3)}), ("oo_", [], ""), ("oon", [], ""), ("oo.", [0], "0")],
                      id="what was chosen stays while another pod is lost"),
-        pytest.param([("oo", [0], "0", {"min_available": 2}), ("no", [], "0"), ("ob", [1], "", {"target": NEWER}),
+        pytest.param([("oo", [0], "0", {"budget": Budget(1, 2)}), ("no", [], "0"), ("ob", [1], "", {"target": NEWER}),
                       ("on", [], ""), ("o.", [0], "0"), ("..", [], "end")],
                      id="a pod that is back and outdated again goes only if it can be spared"),
         pytest.param([("oo", [0], "0"), ("no..", [], "0", {"wanted": 4}), (".o..", [1], "1"), ("....", [], "end")],
@@ -176,7 +177,7 @@ def test_pods_are_not_counted_by_a_change_that_ondelete_told_and_that_was_taken_
     targets=st.lists(st.sampled_from([NEW, NEWER]), min_size=8, max_size=8),
 )
 def test_what_is_taken_can_be_spared(facts: list[str], budget: int, floor: int, targets: list[tuple[str, str]]) -> None:
-    observed = CliqueUpdateFacts(NEW, OLD, None, (), wanted=4, min_available=floor, max_unavailable=budget)
+    observed = CliqueUpdateFacts(NEW, OLD, None, (), wanted=4, budget=Budget(budget, floor))
     for text, target in zip(facts, targets, strict=False):
         observed = replace(observed, pods=pods(text), target=target)
         step = next_rollout_step(observed, NOW)

@@ -28,6 +28,7 @@ from grove.operator.scalinggroup.rollout import (
 )
 from grove.operator.shared.children import template_hashes
 from grove.operator.shared.rollout import known_restarts
+from grove.operator.shared.stepper import Budget
 
 OLD, NEW, NEWER = "hash-a", "hash-b", "hash-c"
 
@@ -69,17 +70,17 @@ def flying(progress: PodCliqueScalingGroupUpdateProgress | None) -> str:
             id="broken replicas go at once and nobody waits for them to be whole",
         ),
         pytest.param(
-            [("oooo", [0, 1], "0 1", {"max_unavailable": 2}), ("rroo", [], "0 1"), (".roo", [2], "1 2"),
+            [("oooo", [0, 1], "0 1", {"budget": Budget(2)}), ("rroo", [], "0 1"), (".roo", [2], "1 2"),
              (".r.o", [3], "1 3"), ("....", [], "end")],
             id="two at a time",
         ),
         pytest.param(
-            [("oo", [0], "0", {"max_unavailable": 2, "min_available": 2}), ("ro", [], "0"), (".o", [1], "1"),
+            [("oo", [0], "0", {"budget": Budget(2, 2)}), ("ro", [], "0"), (".o", [1], "1"),
              ("..", [], "end")],
             id="never two below the minimum, whatever is allowed",
         ),
         pytest.param(
-            [("obb", [1, 2], "", {"min_available": 2}), ("onr", [], ""), ("o.n", [0], "0"), ("...", [], "end")],
+            [("obb", [1, 2], "", {"budget": Budget(1, 2)}), ("onr", [], ""), ("o.n", [0], "0"), ("...", [], "end")],
             id="the minimum must be there before a whole replica goes",
         ),
         pytest.param([("oo", [0], "0"), ("ro.", [], "0"), (".o.", [1], "1"), ("...", [], "end")],
@@ -137,7 +138,7 @@ def test_a_group_that_is_what_it_shall_be_has_no_update() -> None:
     floor=st.integers(1, 4),
 )
 def test_what_is_taken_can_be_spared(facts: list[str], budget: int, floor: int) -> None:
-    observed = GroupUpdateFacts(NEW, OLD, None, (), min_available=floor, max_unavailable=budget)
+    observed = GroupUpdateFacts(NEW, OLD, None, (), budget=Budget(budget, floor))
     for text in facts:
         observed = replace(observed, replicas=states(text))
         step = next_rollout_step(observed, NOW)

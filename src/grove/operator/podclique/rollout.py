@@ -35,8 +35,8 @@ from grove.operator.shared.rollout import (
     pods_of_earlier_incarnations,
     was_taken,
 )
-from grove.operator.shared.stepper import Budget, Step, Unit, next_step
-from grove.operator.shared.surge import NO_SURGE, SurgeBudget, overtaken
+from grove.operator.shared.stepper import ONE_AT_A_TIME, Budget, Step, Unit, next_step
+from grove.operator.shared.surge import overtaken
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +69,7 @@ class CliqueUpdateFacts:
     rolling: bool = True
     is_member: bool = False
     has_template: bool = True
-    min_available: int = 1
-    max_unavailable: int = 1
-    keep: int = 0
-    paused: bool = False
-    surge: SurgeBudget = NO_SURGE
-    held: bool = False
-
-    @property
-    def budget(self) -> Budget:
-        return Budget(self.max_unavailable, self.min_available, self.keep, self.paused, self.surge, self.held)
+    budget: Budget = ONE_AT_A_TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +154,7 @@ def _units(
         ready = any(pod.ready for pod in pods)
         old, has_node = any(pod.old for pod in pods), any(pod.has_node for pod in pods)
         units.append(Unit(index, old, up=ready, is_back=ready, has_place=has_node, order=min(map(_age, pods))))
-    surge = observed.surge.indexes(progress.surge)
+    surge = observed.budget.surge.indexes(progress.surge)
     # The pod of such an index is gone, and its replacement is not there yet.
     if sum(pod.index not in surge for pod in observed.pods) < observed.wanted:
         missing = (index for index in _selection(progress).indexes if index not in pods_of)
@@ -195,12 +186,7 @@ def clique_update_facts(observed: ObservedClique) -> CliqueUpdateFacts:
         has_template=has_template(clique, template_hash),
         rolling=is_rolling(pcs),
         is_member=observed.unit.group is not None,
-        min_available=budget.min_available,
-        max_unavailable=budget.max_unavailable,
-        keep=budget.keep,
-        paused=budget.paused,
-        surge=budget.surge,
-        held=budget.held,
+        budget=budget,
     )
 
 

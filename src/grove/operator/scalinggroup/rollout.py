@@ -31,8 +31,8 @@ from grove.operator.shared.rollout import (
     was_taken,
     with_restart,
 )
-from grove.operator.shared.stepper import Budget, Step, Unit, next_step
-from grove.operator.shared.surge import NO_SURGE, SurgeBudget, overtaken
+from grove.operator.shared.stepper import ONE_AT_A_TIME, Budget, Step, Unit, next_step
+from grove.operator.shared.surge import overtaken
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +62,15 @@ class GroupUpdateFacts:
     replicas: Sequence[GroupReplicaState]
     chosen: bool = True
     rolling: bool = True
-    min_available: int = 1
-    max_unavailable: int = 1
-    keep: int = 0
-    paused: bool = False
+    budget: Budget = ONE_AT_A_TIME
     partition: int = 0
     counted: bool = False
     """The set plans slices by what the group says is left."""
-    surge: SurgeBudget = NO_SURGE
-    held: bool = False
-
-    @property
-    def budget(self) -> Budget:
-        return Budget(self.max_unavailable, self.min_available, self.keep, self.paused, self.surge, self.held)
 
     @property
     def regular(self) -> list[GroupReplicaState]:
         """The replicas without those that an update has beyond them."""
-        extra = self.surge.indexes(self.progress.surge) if self.progress is not None else ()
+        extra = self.budget.surge.indexes(self.progress.surge) if self.progress is not None else ()
         return [replica for replica in self.replicas if replica.index not in extra]
 
 
@@ -157,14 +148,9 @@ def group_update_facts(observed: ObservedGroup) -> GroupUpdateFacts:
         replicas=[_state(observed, one, target) for one in group_replicas(observed)],
         chosen=is_chosen(pcs, observed.replica),
         rolling=is_rolling(pcs),
-        min_available=budget.min_available,
-        max_unavailable=budget.max_unavailable,
-        keep=budget.keep,
-        paused=budget.paused,
+        budget=budget,
         partition=partition_of(config.rolling_update),
         counted=is_coherent(pcs),
-        surge=budget.surge,
-        held=budget.held,
     )
 
 

@@ -62,6 +62,9 @@ class Budget:
     held: bool = False
 
 
+ONE_AT_A_TIME = Budget()
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """The answer: units to replace now, and what to record.
