@@ -21,7 +21,7 @@ from grove.api.podgang import PodGang
 from grove.kube.errors import NotFound
 from grove.sim.loop import run
 
-SEEDS, SOAK_SEEDS, AT_ONCE = 40, 1000, 4
+SEEDS, SOAK_SEEDS, AT_ONCE = 50, 1000, 5
 LONGEST_S, GRACE_S = 1800.0, 60
 HOLD_S = 120.0
 

@@ -70,8 +70,7 @@ async def a_stream_of_small_pods(client: SimClient, lives_s: float, every_s: flo
 
 def after_an_hour(hold_after: float) -> Callable[[], Awaitable[int]]:
     async def story() -> int:
-        config = {"hold_after": Seconds(hold_after), "gang_timeout": Seconds(7200)}
-        async with world(4, **config) as (_, client, _scheduler):
+        async with world(4, hold_after=Seconds(hold_after)) as (_, client, _scheduler):
             stream = asyncio.ensure_future(a_stream_of_small_pods(client, lives_s=40, every_s=9))
             await asyncio.sleep(120)
             await apply(client, gang("large", group("w", 4)))
@@ -158,7 +157,7 @@ def test_the_node_that_is_held_is_one_where_room_can_come() -> None:
     """What belongs to a node stays in use there, whoever else ends: that node would be held for ever."""
 
     async def story() -> tuple[str, int]:
-        async with world(2, gpus=2, hold_after=Seconds(10), gang_timeout=Seconds(7200)) as (_, client, _scheduler):
+        async with world(2, gpus=2, hold_after=Seconds(10)) as (_, client, _scheduler):
             tended, free = (await client.list(Node)).items
             first, second = tended.metadata.name, free.metadata.name
             await client.create(Pod, static_json("agent", tended, 1))
@@ -180,8 +179,7 @@ def test_the_node_that_is_held_is_one_where_room_can_come() -> None:
 
 def test_nothing_is_held_for_a_gang_that_would_fit_only_without_daemons_until_they_go() -> None:
     async def story() -> tuple[int, int, int]:
-        config = {"hold_after": Seconds(10), "gang_timeout": Seconds(7200)}
-        async with world(1, gpus=2, **config) as (_, client, _scheduler):
+        async with world(1, gpus=2, hold_after=Seconds(10)) as (_, client, _scheduler):
             (node,) = (await client.list(Node)).items
             await client.create(Pod, static_json("agent", node, 1))
             await asyncio.sleep(2)
@@ -264,7 +262,7 @@ def test_what_nothing_can_be_held_for_is_asked_once_and_again_when_nodes_change(
     monkeypatch.setattr(holding, "nodes_to_hold", counted)
 
     async def story() -> tuple[int, int]:
-        async with world(1, hold_after=Seconds(10), gang_timeout=Seconds(7200)) as (sim, client, _):
+        async with world(1, hold_after=Seconds(10)) as (sim, client, _):
             await apply(client, gang("large", group("w", 3)))
             for number in range(20):
                 await asyncio.sleep(3)
@@ -418,7 +416,7 @@ def test_a_gang_is_not_overtaken_for_ever_by_those_that_come_and_go() -> None:
     nodes, releases = 40, 4
 
     async def story() -> tuple[int, int]:
-        async with world(nodes, gpus=2, gang_timeout=Seconds(7200)) as (_sim, client, _):
+        async with world(nodes, gpus=2) as (_sim, client, _):
             for number in range(nodes):
                 await apply(client, single_pod_gang(number))
             await asyncio.sleep(5)
@@ -438,7 +436,7 @@ def test_room_of_another_kind_that_others_take_is_nobodys_loss() -> None:
     """Small gangs come and go on nodes that the waiting one cannot use: nothing is held for it before its time."""
 
     async def story() -> bool:
-        async with world(3, gpus=2, gang_timeout=Seconds(7200), hold_after=Seconds(3600)) as (sim, client, _):
+        async with world(3, gpus=2, hold_after=Seconds(3600)) as (sim, client, _):
             for name in sim.nodes.names[1:]:
                 await client.patch(Node, name, {"metadata": {"labels": {"pool": "other"}}})
             one, other = {"nodeSelector": {HOST: sim.nodes.names[0]}}, {"nodeSelector": {"pool": "other"}}
@@ -491,7 +489,7 @@ def test_what_is_held_is_written_on_both_gangs() -> None:
 
 async def test_within_a_few_releases_the_elder_gang_has_its_nodes_on_any_cluster(cluster: Any) -> None:
     """Four nodes with gangs of one pod that come and go, one at a time: a gang of two is not overtaken for ever."""
-    async with scheduling(cluster, gang_timeout=Seconds(7200), hold_after=Seconds(3600)) as bench:
+    async with scheduling(cluster, hold_after=Seconds(3600)) as bench:
         await bench.add_nodes(4)
         for number in range(4):
             await bench.apply(gang(f"small-{number}", group("w", 1)))

@@ -58,8 +58,8 @@ class Day:
         await self._stack.aclose()
 
     async def start(self) -> None:
-        client = self.sim.client(user="grove-scheduler")
-        self.scheduler = Scheduler(client, self.config, self.sim.clock, say=sentence)
+        self.scheduler_client = self.sim.client(user="grove-scheduler")
+        self.scheduler = Scheduler(self.scheduler_client, self.config, self.sim.clock, say=sentence)
         self._running = asyncio.ensure_future(self.scheduler.run())
         await asyncio.sleep(1)
 
