@@ -35,7 +35,10 @@ class DisruptionController:
         if resource not in (POD, BUDGET):
             return
         namespace = change.version.key.namespace
-        if namespace in self._dirty or not self._server.all(BUDGET, namespace):
+        if namespace in self._dirty:
+            return
+        budgets = self._server.all(BUDGET, namespace)
+        if not budgets or (resource == POD and not any(_concerns(budget, change) for budget in budgets)):
             return
         self._dirty[namespace] = None
         asyncio.get_running_loop().call_later(self._delay_s, self._recompute, namespace)
@@ -92,6 +95,12 @@ class DisruptionController:
         if kind is None or owner is None or kind.scale is None:
             return 0
         return int(scale_of(kind, owner)["spec"]["replicas"])
+
+
+def _concerns(budget: Json, change: Change) -> bool:
+    """Whether the budget selects the pod, or did before the change."""
+    match = selector_match(budget["spec"].get("selector"))
+    return match(change.version.json) or (change.previous is not None and match(change.previous.json))
 
 
 def _share(amount: Any, of: int) -> int:
