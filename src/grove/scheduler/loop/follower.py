@@ -137,11 +137,13 @@ class ClusterFollower:
 
     def _gang_for(self, pod: Pod) -> GangState | None:
         """The gang of a pod. One of ours that no PodGang refers to is a gang of one while it waits."""
-        known = self._view.units.gang_with(pod.metadata.key)
+        known, meta = self._view.units.gang_with(pod.metadata.key), pod.metadata
         if known is not None and known.has_object:
             return known
         if not self._view.is_ours(pod) or pod.spec.node_name or pod.metadata.is_deleting:
             found = None
+        elif known is not None and (known.uid, known.podgang.metadata.labels) == (meta.uid, meta.labels):
+            return known
         else:
             found = gang_of_one(pod, takes_gangs=self._view.takes_gangs)
         if known is not None and found is not None and (known.uid, known.named) == (found.uid, found.named):

@@ -147,7 +147,9 @@ class WaitingQueue:
     def all(self) -> Iterator[Waiting]:
         """Every unit that waits, in no order."""
         yield from self._awake.values()
-        yield from map(self._known, self._parked.names())
+        for unit in map(self._units.find, self._parked.names()):
+            if unit is not None and unit.waiting is not None:
+                yield unit.waiting
 
     def _known(self, name: str) -> Waiting:
         """A unit that waits."""
