@@ -275,10 +275,10 @@ def object_name(text: str) -> str:
 
 
 def complete_sets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of sets, for the shell; silence when the cluster does not answer at once."""
+    """Names of sets and of their parts, for the shell; none if the cluster does not answer at once."""
     import asyncio
 
-    from grove.api.podcliqueset import PodCliqueSet
+    from grove.cli.subjects import subject_names
     from grove.kube.errors import KubeError
     from grove.kube.http import HttpClient
 
@@ -292,7 +292,7 @@ def complete_sets(ctx: click.Context, param: click.Parameter, incomplete: str) -
     async def names() -> list[str]:
         config, namespace = resolve(Options(said("kubeconfig"), said("context") or "", said("namespace") or ""))
         async with HttpClient(config, attempts=1, timeout_s=2.0) as client:
-            return sorted(one.metadata.name for one in (await client.list(PodCliqueSet, namespace)).items)
+            return await subject_names(client, namespace, incomplete)
 
     try:
         return [name for name in asyncio.run(names()) if name.startswith(incomplete)]

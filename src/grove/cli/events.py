@@ -71,6 +71,13 @@ def _about(asked: Subject) -> tuple[dict[tuple[str, str], Object], set[str]]:
         about |= {(asked.kind, one.metadata.name): one for one in seen.groups if one.metadata.name == name}
         members = (one for one in seen.cliques if one.metadata.labels.get(labels.SCALING_GROUP) == name)
         cliques = {one.metadata.name for one in members}
+    elif asked.kind == "part":
+        own = {pod.metadata.name for pod in asked.pods}
+        cliques = {pod.metadata.labels.get(labels.POD_CLIQUE, "") for pod in asked.pods}
+        mine = [one for one in seen.pods if one.metadata.labels.get(labels.POD_CLIQUE) in cliques]
+        if own < {one.metadata.name for one in mine}:  # one pod of a clique
+            about |= {("Pod", one.metadata.name): one for one in mine if one.metadata.name in own}
+            cliques = set()
     else:
         cliques = {name} if asked.kind == "PodClique" else set()
     about |= {("PodClique", one.metadata.name): one for one in seen.cliques if one.metadata.name in cliques}

@@ -96,6 +96,43 @@ async def _part(client: Client, namespace: str, text: str) -> Subject:
     return Subject("part", text, seen, gangs, pods)
 
 
+async def subject_names(client: Client, namespace: str, incomplete: str) -> list[str]:
+    """Subjects that a shell may complete: sets, `SET/PART`, `SET/PART/N`, or names of the kind before the slash."""
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.show.seen import read
+
+    head, slash, rest = incomplete.partition("/")
+    kind, _ = _split(f"{head}/")
+    if not slash:
+        return sorted(one.metadata.name for one in (await client.list(PodCliqueSet, namespace)).items)
+    if kind:
+        found = (await client.list(_kinds()[kind], namespace)).items
+        return sorted(f"{head}/{one.metadata.name}" for one in found)
+    seen = await _find_set(client, namespace, head, read)
+    if seen is None:
+        return []
+    template = seen.sets[0].spec.template
+    part, deeper, _ = rest.partition("/")
+    groups = {one.name for one in template.pod_clique_scaling_groups}
+    if not deeper:
+        return sorted(f"{head}/{name}" for name in groups | {one.name for one in template.cliques})
+    of_group = [one.spec.replicas for one in seen.groups if one.metadata.name.endswith(f"-{part}")]
+    of_clique = [one.spec.replicas for one in seen.cliques if one.metadata.name.endswith(f"-{part}")]
+    counts = of_group if part in groups else of_clique
+    return [f"{head}/{part}/{number}" for number in range(max(counts, default=0))]
+
+
+def _kinds() -> dict[str, type[Object]]:
+    from grove.api.core import Pod
+    from grove.api.podclique import PodClique
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.api.podgang import PodGang
+    from grove.api.scalinggroup import PodCliqueScalingGroup
+
+    kinds: tuple[type[Object], ...] = (PodCliqueSet, PodGang, PodCliqueScalingGroup, PodClique, Pod)
+    return {one.RESOURCE.kind: one for one in kinds}
+
+
 def _pods_of(seen: Seen, kind: str, found: Object) -> Sequence[Pod]:
     from grove.api import labels
     from grove.api.core import Pod
@@ -134,13 +171,9 @@ def _unless_of_the_object(group: BaseExceptionGroup[Any]) -> None:
 
 
 async def _find(client: Client, namespace: str, wanted: str, name: str) -> tuple[str, Object | None]:
-    from grove.api.core import Pod
-    from grove.api.podclique import PodClique
-    from grove.api.podgang import PodGang
-    from grove.api.scalinggroup import PodCliqueScalingGroup
     from grove.kube.errors import NotFound
 
-    kinds: tuple[type[Object], ...] = (PodGang, PodCliqueScalingGroup, PodClique, Pod)
+    kinds = [one for name, one in _kinds().items() if name != "PodCliqueSet"]
     for kind in kinds:
         if wanted in ("", kind.RESOURCE.kind):
             try:

@@ -12,6 +12,7 @@ from grove.cli.access import (
     WAITING,
     Answer,
     Options,
+    Unanswered,
     answer,
     cluster_command,
     complete_sets,
@@ -37,7 +38,10 @@ if TYPE_CHECKING:
 @click.option("--no-pods", is_flag=True, help="One line a clique.")
 @cluster_command()
 def tree(options: Options, pcs: str, watch: bool, no_pods: bool) -> int:
-    """A set as a tree: groups, cliques and pods with their counts, gangs, places and what is wrong."""
+    """A set as a tree: groups, cliques and pods with their counts, gangs, places and what is wrong.
+
+    PCS is a set, or a part of one: SET/GROUP, SET/GROUP/N, SET/CLIQUE, pg/NAME, pclq/NAME, pod/NAME.
+    """
     name = object_name(pcs)
     if watch:
         from grove.cli.following import watch_set
@@ -52,11 +56,22 @@ async def tree_answer(
     from datetime import UTC, datetime
 
     from grove.cli.judged import judged
-    from grove.cli.subjects import set_called
+    from grove.cli.subjects import set_called, subject
     from grove.show.seen import read
+    from grove.show.tree import with_pods
 
-    seen = await set_called(client, namespace, name, read)
-    return picture_of((await judged(client, seen, now or datetime.now(UTC))).sets[0], pods=pods)
+    if "/" not in name:
+        seen = await set_called(client, namespace, name, read)
+        return picture_of((await judged(client, seen, now or datetime.now(UTC))).sets[0], pods=pods)
+    asked = await subject(client, namespace, name)
+    if not asked.seen.sets:
+        raise Unanswered(f"{name} belongs to no PodCliqueSet")
+    [whole] = (await judged(client, asked.seen, now or datetime.now(UTC))).sets
+    assert whole.tree is not None
+    part = with_pods(whole.tree, {pod.metadata.name for pod in asked.pods})
+    if part is None:
+        raise Unanswered(f"{name} has no pods; kubectl grove tree {whole.name} shows the whole set")
+    return picture_of(replace(whole, tree=part), pods=pods)
 
 
 def tree_picture(name: str, *, pods: bool = True) -> Picture:
@@ -135,11 +150,14 @@ async def status_answer(
 ) -> Answer:  # fmt: skip
     from grove.cli.autoscalers import read_autoscalers, with_autoscalers
     from grove.cli.judged import judged
-    from grove.cli.subjects import ensure_namespace, set_called
+    from grove.cli.subjects import ensure_namespace, set_called, subject
     from grove.show.autoscalers import autoscaler_lines
     from grove.show.seen import read
 
-    seen = await (set_called(client, namespace, name, read) if name else read(client, namespace, selector=selector))
+    if "/" in name:  # a part of a set: the row of its set
+        seen = (await subject(client, namespace, name)).seen
+    else:
+        seen = await (set_called(client, namespace, name, read) if name else read(client, namespace, selector=selector))
     if not seen.sets:
         await ensure_namespace(client, namespace)
     found = await judged(client, seen, now)

@@ -6,7 +6,7 @@ says why the whole is not running.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -111,6 +111,14 @@ def with_reasons(twig: Twig, reasons: Mapping[str, str]) -> Twig:
     before = [child.why for child in twig.children]
     why = children[before.index(twig.why)].why if twig.why in before else twig.why
     return replace(twig, why=why, children=children)
+
+
+def with_pods(twig: Twig, names: Collection[str]) -> Twig | None:
+    """The branches that lead to these pods; None if there are none."""
+    if twig.kind == "Pod":
+        return twig if twig.name in names else None
+    children = tuple(found for child in twig.children if (found := with_pods(child, names)) is not None)
+    return replace(twig, children=children) if children else None
 
 
 class _Growth:

@@ -1,0 +1,57 @@
+"""Commands take a set, a part of it by the names in the manifest, or an object by kind and name."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.asking import World, server, text_of
+
+from grove.api.core import Pod
+from grove.cli.access import Unanswered
+from grove.cli.events import events_answer
+from grove.cli.explain import explain_answer
+from grove.cli.subjects import subject_names
+from grove.cli.tree import status_answer, tree_answer
+
+pytestmark = pytest.mark.simulated
+
+
+async def chat(world: World) -> str:
+    """A set with a router and two instances of a pair; the name of a pod of the second one."""
+    groups = [{"name": "pair", "cliqueNames": ["leader"], "replicas": 2, "minAvailable": 1}]
+    cliques = [server("front", 1, 1), server("leader", 2, 8)]
+    await world.apply(world.system("chat", required="block", cliques=cliques, podCliqueScalingGroups=groups))
+    await world.available("chat")
+    pods = (await world.client.list(Pod, world.namespace)).items
+    return next(one.metadata.name for one in pods if one.metadata.name.startswith("chat-0-pair-1-leader"))
+
+
+async def test_every_command_takes_every_subject(world: World) -> None:
+    pod = await chat(world)
+    for name, pods in (
+        ("chat/pair", 4), ("chat/pair/1", 2), ("chat/front", 1), ("chat/front/0", 1), ("pg/chat-0", 3),
+        ("pclq/chat-0-pair-1-leader", 2), ("pcsg/chat-0-pair", 4), (f"pod/{pod}", 1), ("pcs/chat", 5),
+    ):  # fmt: skip
+        tree = await tree_answer(world.client, world.namespace, name, now=world.now)
+        assert text_of(tree, 200, world).count("●") == pods, name
+        status = await status_answer(world.client, world.namespace, name, world.now)
+        assert [row.name for row in status.data] == ["chat"], name
+        assert (await explain_answer(world.client, world.namespace, name, now=world.now)).code == 0, name
+        events = (await events_answer(world.client, world.namespace, name)).data
+        assert events, name
+    with pytest.raises(Unanswered, match="nosuch"):
+        await tree_answer(world.client, world.namespace, "chat/nosuch", now=world.now)
+
+
+async def test_the_shell_completes_sets_parts_numbers_and_kinds(world: World) -> None:
+    pod = await chat(world)
+
+    async def names(incomplete: str) -> list[str]:
+        return await subject_names(world.client, world.namespace, incomplete)
+
+    assert await names("ch") == ["chat"]
+    assert await names("chat/") == ["chat/front", "chat/leader", "chat/pair"]
+    assert await names("chat/pair/") == ["chat/pair/0", "chat/pair/1"]
+    assert await names("chat/front/") == ["chat/front/0"]
+    assert await names("pg/") == ["pg/chat-0", "pg/chat-0-pair-0"]
+    assert f"pod/{pod}" in await names("pod/")
+    assert await names("nosuch/") == []
