@@ -14,7 +14,7 @@ from grove.api.core import Pod, Service
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 
-pytestmark = pytest.mark.simulated
+pytestmark = pytest.mark.real_in("soak")
 
 
 @pytest.fixture
@@ -68,6 +68,7 @@ async def test_a_revision_has_a_service_while_it_has_pods(world: World) -> None:
     assert await services(world) == {"wl-0": "", f"wl-0-{new}": new}
 
 
+@pytest.mark.simulated
 async def test_each_replica_has_the_services_of_its_own_pods(world: World) -> None:
     await world.apply(disaggregated(3, rollingUpdate={"partition": 2}))
     await world.available("wl")
@@ -92,6 +93,7 @@ async def test_each_replica_has_the_services_of_its_own_pods(world: World) -> No
     assert await services(world) == {"wl-0": "", f"wl-0-{old}": old}
 
 
+@pytest.mark.simulated
 async def test_pods_that_are_updated_in_place_move_to_the_service_of_their_revision(world: World) -> None:
     manifest = disaggregated(inPlace="IfPossible")
     await world.apply(manifest)
@@ -111,6 +113,7 @@ async def test_pods_that_are_updated_in_place_move_to_the_service_of_their_revis
     assert await services(world) == {"wl-0": "", f"wl-0-{new}": new}
 
 
+@pytest.mark.simulated
 async def test_a_lost_pod_keeps_the_service_and_turning_it_off_removes_it(world: World) -> None:
     await world.apply(disaggregated())
     await world.available("wl")

@@ -224,12 +224,18 @@ async def test_a_coherent_slice_goes_when_the_surge_units_of_all_parts_are_ready
 QUICK = "updates: {surgePlacementTimeout: 5s}"
 
 
-@pytest.mark.parametrize("has_place", [True, False], ids=["with-a-place", "without-a-place"])
+@pytest.mark.parametrize(
+    "has_place",
+    [
+        pytest.param(True, id="with-a-place", marks=pytest.mark.real_in("test")),
+        pytest.param(False, id="without-a-place"),
+    ],
+)
 async def test_surge_at_both_levels(cluster: object, has_place: bool) -> None:
     obj = pcs("wl", clique("w", 2, min_available=1), clique("a"), groups=[group("g", "a", replicas=2, min_available=1)])
     for part in (obj["spec"]["template"]["cliques"][0], obj["spec"]["template"]["podCliqueScalingGroups"][0]):
         part["rollingUpdate"] = {"maxSurge": 1}
-    async with operating(cluster, config=QUICK) as world:
+    async with operating(cluster, config="" if has_place else QUICK) as world:
         world.nodes.start_s = 0.2
         hosts = await begun(world, obj, 4)
         if not has_place:
