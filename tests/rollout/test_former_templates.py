@@ -15,7 +15,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 
-pytestmark = pytest.mark.simulated
+pytestmark = pytest.mark.real_in("soak")
 
 
 @pytest.fixture
@@ -39,6 +39,7 @@ async def lower(world: World, strategy: dict[str, object]) -> None:
     await world.client.patch(PodCliqueSet, "wl", patch, world.namespace)
 
 
+@pytest.mark.simulated
 @pytest.mark.parametrize("restart", [False, True])
 async def test_replicas_of_a_set_that_come_below_the_partition_are_old(world: World, restart: bool) -> None:
     strategy = {"type": "RollingRecreate", "rollingUpdate": {"partition": 3}}
@@ -87,6 +88,7 @@ async def test_a_clique_that_is_deleted_below_the_partition_comes_back_old(world
     assert await versions(world) == {"wl-0-a-0": "", "wl-0-a-1": "", "wl-1-a-0": "two", "wl-1-a-1": "two"}
 
 
+@pytest.mark.simulated
 async def test_replicas_of_a_group_that_come_below_its_partition_are_old(world: World) -> None:
     config = group("g", "a", replicas=2, min_available=1, rollingUpdate={"partition": 3})
     await world.apply(pcs("wl", clique("a"), groups=[config]))
@@ -107,6 +109,7 @@ async def test_replicas_of_a_group_that_come_below_its_partition_are_old(world: 
     assert set((await versions(world)).values()) == {"two"}
 
 
+@pytest.mark.simulated
 async def test_what_scaling_adds_during_a_pause_is_old(world: World) -> None:
     config = group("g", "b", replicas=1, min_available=1)
     await world.apply(pcs("wl", clique("a"), clique("b"), groups=[config]))
@@ -127,6 +130,7 @@ async def test_what_scaling_adds_during_a_pause_is_old(world: World) -> None:
     assert set((await versions(world)).values()) == {"two"}
 
 
+@pytest.mark.simulated
 @pytest.mark.parametrize("kind", ["RollingRecreate", "Coherent"])
 async def test_a_half_updated_clique_gets_old_pods_during_a_pause(world: World, kind: str) -> None:
     await world.apply(pcs("wl", clique("a", 4, min_available=1), strategy={"type": kind}))
@@ -158,6 +162,7 @@ async def test_a_half_updated_clique_gets_old_pods_during_a_pause(world: World, 
     assert set((await versions(world)).values()) == {"two"}
 
 
+@pytest.mark.simulated
 async def test_surge_pods_stay_new_during_a_pause(world: World) -> None:
     manifest = pcs("wl", clique("a", 3, min_available=1))
     manifest["spec"]["template"]["cliques"][0]["rollingUpdate"] = {"maxSurge": 1}
@@ -179,6 +184,7 @@ async def test_surge_pods_stay_new_during_a_pause(world: World) -> None:
     assert await versions(world) == {"wl-0-a-0": "", "wl-0-a-1": "", "wl-0-a-2": "", "wl-0-a-3": "two"}
 
 
+@pytest.mark.simulated
 async def test_surge_replicas_of_a_group_stay_new_during_a_pause(world: World) -> None:
     config = group("g", "a", replicas=3, min_available=1, rollingUpdate={"maxSurge": 1})
     await world.apply(pcs("wl", clique("a"), groups=[config]))
@@ -201,6 +207,7 @@ async def test_surge_replicas_of_a_group_stay_new_during_a_pause(world: World) -
     assert await versions(world) == want
 
 
+@pytest.mark.simulated
 async def test_a_pod_that_the_update_replaced_comes_back_new_during_a_pause(world: World) -> None:
     await world.apply(pcs("wl", clique("a", 4, min_available=1)))
     await world.available("wl")
@@ -230,6 +237,7 @@ async def test_a_pod_that_the_update_replaced_comes_back_new_during_a_pause(worl
     assert set((await versions(world)).values()) == {"two"}
 
 
+@pytest.mark.simulated
 async def test_a_group_that_grows_in_a_replica_that_waits_for_its_turn_stays_old(world: World) -> None:
     config = group("g", "b", replicas=1, min_available=1)
     await world.apply(pcs("wl", clique("a"), clique("b"), groups=[config], replicas=2))
@@ -254,6 +262,7 @@ async def test_a_group_that_grows_in_a_replica_that_waits_for_its_turn_stays_old
     assert set((await versions(world)).values()) == {"two"}
 
 
+@pytest.mark.simulated
 @pytest.mark.parametrize("kind", ["RollingRecreate", "Coherent"])
 async def test_one_edit_that_changes_templates_and_replicas_adds_old_replicas_below_the_partition(
     world: World, kind: str
@@ -270,6 +279,7 @@ async def test_one_edit_that_changes_templates_and_replicas_adds_old_replicas_be
     assert await versions(world) == {"wl-0-a-0": "", "wl-1-a-0": "", "wl-2-a-0": "two"}
 
 
+@pytest.mark.simulated
 async def test_the_revision_that_an_update_started_from_outlives_the_limit(world: World) -> None:
     manifest = pcs(
         "wl", clique("a"), replicas=2, strategy={"type": "RollingRecreate", "rollingUpdate": {"partition": 2}}
