@@ -7,8 +7,8 @@ from pathlib import Path
 
 import aiohttp
 import yaml
-from tests.operator.test_real_process import eventually, operator
-from tests.scheduling.test_real_process import nodes, scheduler
+from tests.operator.test_real_operator_process import eventually, operator
+from tests.scheduling.test_real_scheduler_process import nodes, scheduler
 from tests.support.manifests import clique, pcs
 from tools.dashboard import dashboard
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.sharing.test_claims import DEVICES, MNNVL, TEMPLATE, domains, install_compute_domains, pod_claims
+from tests.sharing.test_claims_of_sets import DEVICES, MNNVL, TEMPLATE, domains, install_compute_domains, pod_claims
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World, operating
 
@@ -16,7 +16,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 
-pytestmark = pytest.mark.simulated  # one case of each family runs on both, in tests/sharing/test_claims.py
+pytestmark = pytest.mark.simulated  # one case of each family runs on both, in tests/sharing/test_claims_of_sets.py
 
 
 @pytest.fixture
