@@ -1,6 +1,6 @@
 """Checks the language of pages and docstrings: long sentences, and words that docs/development/style.md excludes.
 
-`make lint` runs it. A finding names file, line, rule and text. `--all` also checks the packages in `UNFINISHED`.
+`make lint` runs it. A finding names file, line, rule and text.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ BANNED = {
     for word in words.split()
 }
 
-UNFINISHED = ("cli", "console", "operator", "scheduler", "show")
-"""Packages whose docstrings still have findings."""
-
 
 class Finding(NamedTuple):
     path: Path
@@ -44,13 +41,14 @@ def sentences(text: str) -> Iterator[tuple[int, str]]:
 
 
 def prose(text: str) -> str:
-    """The text without code, tables, drawn trees and links; line numbers stay the same."""
+    """The text without code, tables, aligned columns, drawn trees and links; line numbers stay the same."""
 
     def blank(match: re.Match[str]) -> str:
         return re.sub(r"[^\n]", " ", match.group())
 
     text = re.sub(r"^ *(`{3,}).*?^ *\1", blank, text, flags=re.M | re.S)
     text = re.sub(r"^\s*[|├│└].*$", blank, text, flags=re.M)
+    text = re.sub(r"^.*\S {3,}\S.*$", blank, text, flags=re.M)
     text = re.sub(r"`[^`\n]*`", blank, text)
     return re.sub(r"\]\([^)]*\)", blank, text)
 
@@ -73,18 +71,16 @@ def docstrings(path: Path) -> Iterator[Finding]:
             yield from check(path, node.value.value, node.lineno)
 
 
-def findings(*, unfinished: bool) -> Iterator[Finding]:
+def findings() -> Iterator[Finding]:
     for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("samples/**/*.md")]):
         yield from check(path, path.read_text())
-    source = ROOT / "src" / "grove"
-    for path in sorted(source.glob("**/*.py")):
-        if unfinished or path.relative_to(source).parts[0] not in UNFINISHED:
-            yield from docstrings(path)
+    for path in sorted(ROOT.glob("src/**/*.py")):
+        yield from docstrings(path)
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     count = 0
-    for found in findings(unfinished="--all" in arguments):
+    for found in findings():
         count += 1
         print(f"{found.path.relative_to(ROOT)}:{found.line}: {found.rule}: {found.text}")
     print(f"{count} findings", file=sys.stderr)
@@ -92,4 +88,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

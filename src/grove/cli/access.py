@@ -26,7 +26,7 @@ RUNNING, FAULT, WAITING, NO_FIT = 0, 2, 3, 4
 """Exit codes: all is well; the question could not be answered; something is waiting; something cannot be placed."""
 
 AUTHORITIES = "SSL_CERT_FILE"
-"""The environment variable by which OpenSSL is told another file of certificate authorities."""
+"""The environment variable that gives OpenSSL another file of certificate authorities."""
 
 NO_LIMIT_S = 7 * 24 * 3600.0
 """A week, where a limit is needed and none was wanted."""
@@ -196,7 +196,7 @@ async def asked(options: Options, ask: Callable[[Client, str], Awaitable[Answer]
 
 
 async def explained(client: Client, work: Awaitable[T]) -> T:
-    """The answer; a cluster without Grove is told as that, not as a missing path."""
+    """The answer. A cluster without Grove gets a message that says so, not one about a missing path."""
     from grove.api.podcliqueset import PodCliqueSet
     from grove.kube.errors import NotFound
 
@@ -218,7 +218,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 class Unanswered(click.ClickException):
-    """The question has no answer, for a reason the user can do something about; `faults` are told one a line."""
+    """The question has no answer, for a reason that the user can act on; `faults` are printed one per line."""
 
     exit_code = FAULT
 

@@ -79,7 +79,9 @@ async def kinds(client: Client) -> list[Finding]:
 
 
 async def dialects(client: Client, now: datetime) -> list[Finding]:
-    """The CRDs of other APIs, where there are any: all there and up to date, and somebody translates their objects."""
+    """The CRDs of other APIs, where there are any: all are there and up to date, and a controller translates their
+    objects.
+    """
     from grove import crds
     from grove.api.dynamo import PodGangSet
     from grove.api.koordset import KoordPodCliqueSet

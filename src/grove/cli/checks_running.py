@@ -16,7 +16,7 @@ STALE = timedelta(minutes=1)
 
 
 async def operator(client: Client, now: datetime) -> list[Finding]:
-    """The operator: somebody holds its lease or runs as its pod, and sets are being looked at."""
+    """The operator: a process holds its lease or runs as its pod, and sets are being reconciled."""
     from grove.api.hashes import is_taken_up
     from grove.api.podcliqueset import PodCliqueSet
     from grove.config import LeaderElection

@@ -182,7 +182,7 @@ def questions() -> Mapping[str, Question]:
 
 
 def _answers(ask: Callable[..., Coroutine[Any, Any, Any]]) -> Question:
-    """What a command line complains of, told to the page."""
+    """Shows an error of a command in the page."""
 
     @functools.wraps(ask)
     async def asked(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:

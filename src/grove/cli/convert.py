@@ -94,7 +94,7 @@ def _as_sets(documents: Sequence[Json]) -> Iterator[Result]:
 
 
 def _spoken(documents: Sequence[Json], group: str) -> Iterator[Result]:
-    """PodCliqueSets in the words of a dialect; what would be lost stops it, all of it told at once."""
+    """PodCliqueSets in the words of a dialect. If fields would be lost, the conversion stops and lists all of them."""
     from grove.dialects.moving.converting import source_of
     from grove.dialects.reverse import to_dialect
 

@@ -63,7 +63,7 @@ def operator(
 
 
 async def serve(config: OperatorConfiguration, cluster: ClusterConfig, webhook_url: str | None) -> None:
-    """Runs the operator as this process: until cancelled, or until its lease is somebody else's.
+    """Runs the operator as this process: until cancelled, or until another process holds its lease.
 
     `webhook_url` is where admission is reached: empty for the Service of the chart, None to not serve it at all.
     """

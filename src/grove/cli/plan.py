@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PATIENCE_S = 600.0
 """Virtual time in which disruption budgets have let go what they ever will."""
 MOST_TOLD = 3
-"""Reasons that are told in full; gangs with the same one share it."""
+"""Reasons that are printed in full; gangs with the same reason share it."""
 MOST_NAMED = 4
 
 

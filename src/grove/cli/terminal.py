@@ -18,7 +18,7 @@ UNLIMITED = 100_000
 
 
 class Terminal(Console):
-    """A console that ends quietly when nobody reads it any more."""
+    """A console that ends quietly when its reader closes the pipe."""
 
     def on_broken_pipe(self) -> None:
         pipe_closed()

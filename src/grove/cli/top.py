@@ -254,7 +254,7 @@ def raw_keys(keys: asyncio.Queue[str]) -> Iterator[None]:
 
 
 def split_keys(text: str) -> Iterator[str]:
-    """What a terminal sent, key by key; sequences nobody knows are dropped."""
+    """The input of a terminal, key by key; unknown sequences are dropped."""
     while text:
         known = next((code for code in sorted(KEYS, key=len, reverse=True) if text.startswith(code)), "")
         if known == "\x1b" and len(text) > 1 and text[1] in "[O":

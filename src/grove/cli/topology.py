@@ -1,4 +1,4 @@
-"""`topology`: the cluster as its gangs see it: domains, how full they are and with whom, and how large a gang fits."""
+"""`topology`: the domains of the cluster, how full they are, which sets use them, and the largest gang that fits."""
 
 from __future__ import annotations
 

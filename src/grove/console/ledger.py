@@ -1,7 +1,8 @@
 """What a page shows, as tables of rows, and what changed since any recent revision of them.
 
-A viewer remembers the revision it has seen and asks for what came after; however slow it is, it gets one merged change
-and never a queue of them. The history is bounded: whoever fell out of it gets everything anew and is told so.
+A viewer keeps the revision it has seen and asks for later changes. However slow it is, it gets one merged change and
+never a queue of them. The history is bounded: a viewer that is too far behind gets everything anew, with a mark that
+says so.
 """
 
 from __future__ import annotations

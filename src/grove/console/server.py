@@ -1,8 +1,8 @@
-"""The HTTP server of the console: the page, one stream of changes a viewer, and questions.
+"""The HTTP server of the console: the page, one stream of changes for each viewer, and questions.
 
-No cookies and no ambient authority: every request carries a token in its Authorization header, so another site can make
-a browser send nothing of worth. The host must be one we know (DNS rebinding), the page may load nothing from elsewhere
-and be framed by nobody. Bodies, streams and questions under way are bounded.
+There are no cookies and no ambient authority. Every request carries a token in its Authorization header, so another
+site cannot make a browser send a valid request. The server accepts only its own host names (DNS rebinding). The page
+loads nothing from elsewhere and cannot be framed. Bodies, streams and questions under way are bounded.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 
 
 class Doorman(Protocol):
-    """Knows viewers by their tokens."""
+    """Finds viewers by their tokens."""
 
     mode: str
 

@@ -59,7 +59,7 @@ BREAKING = (
 class PausableLoop(PacedLoop):
     """A paced loop that can stand still and that other threads can call at any time: a call ends a rest at once.
 
-    It stands still while it is paused, and while somebody reads; questions are answered all the same.
+    It stands still while it is paused, and while a person reads. It still answers questions.
     """
 
     def __init__(self, *, speed: float, frame: Callable[[], None]) -> None:
@@ -122,7 +122,9 @@ class PausableLoop(PacedLoop):
         return False
 
     def _waited(self, seconds: float) -> tuple[bool, float]:
-        """Draws, then waits until somebody calls, at most so long (for ever if paused); whether they did, how long."""
+        """Draws, then waits for a call, at most this long (for ever if paused). Returns whether a call came, and the
+        time waited.
+        """
         self._frame()
         began_s = time.monotonic()
         called = self._called.wait(None if self.paused else seconds)

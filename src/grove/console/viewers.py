@@ -1,8 +1,8 @@
-"""Who looks, what they may see, and the followings they share.
+"""The viewers, what they may see, and the followings they share.
 
-Rights are asked of the API server with the viewer's own credentials. Viewers whose rights are the same share one
-following, which reads with the credentials of whoever of them is there; nobody is handed rows of a following whose
-kinds and namespace their own answers do not cover. Answers are asked for anew every minute: rights can be taken away.
+The API server answers what a viewer may see, with the viewer's own credentials. Viewers with the same rights share one
+following, which reads with the credentials of one of them. A viewer never gets rows of a kind or namespace that its
+own rights do not cover. Rights are checked anew every minute, because they can be taken away.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Watched(Protocol):
 
 
 class Viewer(Protocol):
-    """Somebody with a page open."""
+    """A person with an open page."""
 
     def watching(self, namespace: str) -> AbstractAsyncContextManager[Watched]:
         """What they may see of a namespace, or of all; raises Forbidden where that is not even PodCliqueSets."""
@@ -279,7 +279,7 @@ class Owner:
     def __init__(self, viewer: Viewer, mode: str) -> None:
         self.mode, self._viewer = mode, viewer
         self.said: Callable[[str], None] = lambda link: None
-        """Told of every new link."""
+        """Called with every new link."""
         self._links: set[str] = set()
         self._sessions: set[bytes] = set()
 

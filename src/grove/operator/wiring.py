@@ -1,11 +1,11 @@
-"""The operator, built and wired: the one place that knows all its parts.
+"""The operator, built and wired: the one place that uses all its parts.
 
     operator = Operator(client, configuration)
     await operator.run()                     # until cancelled; as leader, in a process
     async with operator.running(): ...       # in a test or a demo: synced inside, stopped afterwards
 
-It runs over any `Client`, so the same wiring drives a real cluster and the simulator. Nothing here elects a leader or
-serves probes; `grove.cli.operator` does that around it.
+It runs over any `Client`, so the same wiring drives a real cluster and the simulator. It elects no leader and serves
+no probes; `grove.cli.operator` does that around it.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Operator:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody works and nothing waits to be worked on now; timers may be set."""
+        """Whether no controller works and no key waits; timers may be set."""
         return all(controller.queue.is_idle for controller in self.controllers)
 
     async def run(self, *, on_ready: Callable[[], None] = lambda: None) -> None:

@@ -40,8 +40,11 @@ class Cause:
 
 @dataclass(frozen=True)
 class Referred:
-    """Objects that were read. `keys` are those of Secrets and ConfigMaps that exist. `unread` are kinds that could not
-    be read. `volumes` is None if nobody read them."""
+    """Objects that were read.
+
+    `keys` are those of Secrets and ConfigMaps that exist. `unread` are kinds that could not be read. `volumes` is None
+    if they were not read.
+    """
 
     claims: Mapping[str, PersistentVolumeClaim | None]
     classes: Mapping[str, StorageClass | None]

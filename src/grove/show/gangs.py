@@ -149,8 +149,9 @@ def _by_kueue(seen: Seen, gang: PodGang) -> Verdict | None:
 
 
 def _kept_waiting(gang: PodGang) -> Verdict | None:
-    """What the scheduler itself does with the gang, which nobody else can know: its place is being cleared, or nodes
-    that would do are held for others."""
+    """What only the scheduler can say of the gang: it evicts pods for it, or holds nodes that would do for other
+    gangs.
+    """
     name, conditions = gang.metadata.name, gang.status.conditions
     chosen = find_condition(conditions, words.NOMINATED)
     if chosen is not None and chosen.status == words.TRUE:
@@ -285,7 +286,7 @@ def _gate_step(gate: Reason) -> str:
 
 
 def _as_written(seen: Seen, gang: PodGang) -> Verdict:
-    """What the objects say, when nobody could look at the cluster with the scheduler's eyes."""
+    """What the objects say, if the scheduler's view of the cluster is not available."""
     name = gang.metadata.name
     scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
     said = find_condition(gang.status.conditions, words.SCHEDULED)

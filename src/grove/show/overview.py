@@ -27,7 +27,7 @@ from grove.show.words import age
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One set. `scheduled` pods have a node; `asked` and `held` are accelerators of all that it wants, and of those."""
+    """One set. `scheduled` pods have a node; `asked` and `held` are the accelerators of all its pods, and of those."""
 
     namespace: str
     name: str

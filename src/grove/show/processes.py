@@ -1,4 +1,4 @@
-"""Whether the operator and the scheduler run, and how one knows: a lease that is held, else ready pods."""
+"""Whether the operator and the scheduler run, and the sign of it: a lease that is held, else ready pods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPERATOR, SCHEDULER = "grove-operator", "grove-scheduler"
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """`sign` is how one knows: who leads, or since when nobody does."""
+    """`sign` is the evidence: which process leads, or since when none does."""
 
     name: str
     state: str = UNSURE
@@ -58,7 +58,7 @@ async def read_processes(client: Client, now: datetime) -> Processes:
 
 
 async def sign_of_life(client: Client, app: str, lease_name: str, now: datetime) -> tuple[str, str]:
-    """How it is and how one knows: who leads, else its pods. A lease that was left to expire is a fault for certain."""
+    """Its state and the evidence: the leader, else its pods. A lease that expired without release is always a fault."""
     expired = ""
     try:
         for lease in (await client.list(Lease, fields=f"metadata.name={lease_name}")).items:

@@ -204,7 +204,7 @@ def _down(seen: Seen, pcs: PodCliqueSet) -> Iterable[Down]:
 
 
 def _waits_for(seen: Seen, cliques: Iterable) -> str:  # type: ignore[type-arg]
-    """The first clique of a replica that has fewer ready pods than it wants, and how many."""
+    """The first clique of a replica with fewer ready pods than it should have, and how many."""
     for clique in cliques:
         pods = [pod for pod in seen.pods_of_clique.get(clique.metadata.key, ()) if not pod.metadata.is_deleting]
         ready = sum(pod.is_ready for pod in pods)

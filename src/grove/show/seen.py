@@ -43,7 +43,7 @@ class Seen:
     bindings: Sequence[ClusterTopologyBinding] = ()
     events: Sequence[Event] = ()
     others: Sequence[PodGang] = ()
-    """Gangs of other sets, where somebody asked who might make room."""
+    """Gangs of other sets, if the caller asked which could make room."""
     causes: Sequence[Cause] = ()
     """Faults of objects that pods refer to. Only questions about one set fill it."""
     kueue: Mapping[str, KueueSeen] = field(default_factory=dict)
@@ -151,9 +151,9 @@ async def read(
 
 
 async def read_layout(client: Client) -> Seen:
-    """Reads what a picture of the nodes needs: them, all pods, the topology, and what is kept for whom.
+    """Reads what a picture of the nodes needs: nodes, all pods, the topology, and held capacity.
 
-    Whoever may not see pods gets none. Reservations are there on few clusters.
+    A user without rights to pods gets none. Few clusters have Reservations.
     """
     blind: list[str] = []
 

@@ -1,14 +1,14 @@
 """The state of a set or of a gang in one word. Every command, the console and JSON take it from here. Pure.
 
-    running    every pod is ready
-    degraded   the minimum serves; a pod above it failed or waits, or a required topology is not kept
-    updating   an update replaces pods
-    paused     an update is paused
-    starting   pods are created or start; nothing failed
-    waiting    the minimum never had nodes; the reason says what it waits for
-    broken     below the minimum after it had nodes
-    stopped    0 replicas
-    deleting   the object is being deleted
+- running: every pod is ready.
+- degraded: the minimum serves; a pod above it failed or waits, or a required topology is not kept.
+- updating: an update replaces pods.
+- paused: an update is paused.
+- starting: pods are created or start; nothing failed.
+- waiting: the minimum never had nodes; the reason says what it waits for.
+- broken: below the minimum after it had nodes.
+- stopped: 0 replicas.
+- deleting: the object is being deleted.
 
 The exit code and the colour follow from the state alone.
 """

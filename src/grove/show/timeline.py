@@ -138,7 +138,7 @@ def painted(moments: Sequence[Moment], width: int, only: Container[Moment] | Non
 
 
 def _narrow(when: str, whom: str, what: str, one: Moment, width: int) -> Iterator[Text]:
-    """Without room for columns: when and what, and below it of whom and in which words, all of it."""
+    """For narrow terminals without columns: time and event, and below it the object and the full message."""
     first = Text(f"{when}{' ' * GAP}", style="dim", overflow="fold")
     yield first.append(what, style=_style(one) or "default")
     told = f"{whom}: {one.message}" if one.message else whom

@@ -68,7 +68,7 @@ def judge(
     seen: Seen, pcs: PodCliqueSet, now: datetime, processes: Processes = Processes(),
     found: Mapping[Key, Diagnosis] = {},
 ) -> Judgement:  # fmt: skip
-    """One set. `found` are the scheduler's diagnoses of gangs that wait, as far as somebody asked for them."""
+    """One set. `found` are the scheduler's diagnoses of waiting gangs, as far as the caller asked for them."""
     seen = seen if seen.now is not None else replace(seen, now=now)
     tree = tree_of(seen, pcs)
     gangs = sorted(seen.of_set(seen.gangs, pcs), key=lambda gang: counted(gang.metadata.name))

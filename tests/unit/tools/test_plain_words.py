@@ -32,6 +32,7 @@ def words() -> ModuleType:
         pytest.param("```\nnobody\n```", [], id="a block of code"),
         pytest.param("1. x\n\n   ```sh\n   nobody\n   ```", [], id="a block of code in a list"),
         pytest.param("| nobody | told |", [], id="a table"),
+        pytest.param("name    nobody told", [], id="aligned columns"),
         pytest.param("├── nobody\n└── told", [], id="a drawn tree"),
         pytest.param("[page](nobody.md)", [], id="the target of a link"),
     ],

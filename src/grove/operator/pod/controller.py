@@ -1,7 +1,7 @@
-"""PodStartupBlocked: tells pods, and so the people who look at them, for which cliques they wait.
+"""PodStartupBlocked: shows on a pod for which cliques it waits.
 
-`StartupBlockedController.wakes` lists what wakes it. A pod is told after a moment, because most waits are over
-by then, and what is missing is brought up to date every few seconds at most.
+`StartupBlockedController.wakes` lists what wakes it. It writes after a moment, because most waits are over by then. It
+updates the missing pods every few seconds at most.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The pod condition `PodStartupBlocked`: which pods wait, and for which pods, in words.
 
-The waiting itself is done by the start-order container (`startup`); here it is only told. A pod that never had to wait
-is told nothing, so a set whose parents are quick costs no write; unless it carries the readiness gate
-`grove.io/startup-order`, which says the same the other way round and which the kubelet waits for.
+The start-order container (`startup`) does the waiting; this module only reports it. A pod that never had to wait gets
+no condition, so a set whose parents are quick costs no write. The exception is a pod with the readiness gate
+`grove.io/startup-order`: the kubelet waits for it, so it is always written.
 """
 
 from __future__ import annotations

@@ -46,8 +46,9 @@ from grove.operator.shared.startup import parent_minimums
 from grove.operator.shared.status_batching import FIRST_S, PROGRESS_S, SETTLE_S
 
 TOLD_FIRST = 1
-"""Priority of a clique with a pod that turned ready: where hundreds are begun at once, those that are up are told of
-before more are begun, not all in the end."""
+"""Priority of a clique with a pod that turned ready. Where hundreds of pods start at once, their status is written
+before more pods are created.
+"""
 BASE_GANG = "base-gang"
 """Index: PodCliques by (namespace, base gang) whose own gang waits for that base gang."""
 

@@ -43,7 +43,9 @@ class CliquePlan:
 
     @property
     def recorded_first(self) -> PodCliqueStatus | None:
-        """A status that must be written before any pod goes: whom an update waits for has to outlive a crash."""
+        """A status that must be written before any pod is deleted: the pods that an update waits for must survive a
+        crash.
+        """
         if not self.step.must_be_recorded(self.observed.clique.status):
             return None
         return self.status(Outcome(waiting_for="pods to be replaced"))
@@ -90,7 +92,7 @@ class CliquePlan:
         return judged(after, standing, clique.metadata.generation, self.now)
 
     def is_news(self, after: PodCliqueStatus) -> bool:
-        """Whether somebody waits for this status; else it may wait for more to report."""
+        """Whether readers wait for this status; otherwise it may wait for more changes."""
         return clique_news(self.observed.clique.spec, self.observed.clique.status, after)
 
     def warnings(self, after: PodCliqueStatus) -> list[Notice]:

@@ -1,10 +1,10 @@
-"""What is asked about pods that the cache cannot say: whether their node is really gone, for how many pods of their
-parents they wait, and what they have to do.
+"""Facts about pods that the cache does not have: whether their node is gone, which parents they wait for, and their
+load.
 
-A pod on a node that is gone for good will never be confirmed dead by a kubelet, and is given up by force: a cache that
-lags must not decide that alone. What a pod waits for stands in the arguments of its start-order container, which are
-not kept for the pods of a whole cluster. What it has to do comes from the metrics API that `grove metrics` serves;
-where there is none, nobody knows, and the choice whom a scale-in takes is made without it.
+No kubelet confirms the end of a pod on a node that is gone for good, so the operator deletes it by force. A cache that
+lags must not decide that alone. The arguments of the start-order container say what a pod waits for; the cache does
+not keep them for a whole cluster. The load comes from the metrics API of `grove metrics`. Without it, scale-in chooses
+pods without their load.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from grove.operator.shared.startup import is_waiting, waited_for
 
 
 class VanishedNodes:
-    """Answers from the cache; a node we never saw counts as missing from the first time somebody asks."""
+    """Answers from the cache. An unknown node counts as missing from the first question on."""
 
     def __init__(self, cache: Cache, client: Client, clock: Clock) -> None:
         self._cache, self._client, self._clock = cache, client, clock

@@ -214,9 +214,9 @@ def _unpatched(pod: Pod, now: datetime, due: list[float]) -> str:
 
 
 def _replaced_indexes(removals: Iterable[Removal], step: CliqueStep) -> list[int]:
-    """Indexes that pods come back under: those of pods that are replaced now, or that an update waits for.
+    """Indexes that new pods reuse: those of pods that are replaced now, or that an update waits for.
 
-    Scaling in may leave lower indexes free. An update knows a replacement by its index.
+    Scaling in may leave lower indexes free. An update recognises a replacement by its index.
     """
     now = (
         pod_index(one.pod)

@@ -41,9 +41,9 @@ def scale_in_order(
 ) -> list[Pod]:
     """Pods in the order in which scale-in takes them: the least useful first, the newest of equals.
 
-    Without a node, then by phase, not ready, from an old template, lowest deletion cost, least to do, youngest. Indexes
-    play no part before the last tie, except that `first_stays` keeps index 0 among pods that are equally well. A pod of
-    which nobody knows what it has to do may be busy: it goes after those that are known.
+    Without a node, then by phase, not ready, from an old template, lowest deletion cost, least load, youngest. Indexes
+    play no part before the last tie, except that `first_stays` keeps index 0 among equal pods. A pod with unknown load
+    may be busy, so it comes after those with known load.
     """
     known = loads or {}
 

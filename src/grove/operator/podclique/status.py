@@ -67,13 +67,15 @@ def _until(draining: Iterable[DrainingReplica], index: int) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class ObservedClique:
-    """What was read about a clique that its set wants.
+    """What was read about a clique that its set has.
 
-    `base_scheduled`: the base gang of a scaled gang has its minimum on nodes. `recorded`: the set's status names its
-    templates as they are now. `stuck` are the uids of pods that wait for more of a parent than it has, `loads` what
-    pods have to do, by name, as far as is known. `core_nodes` are the labels of the nodes on which pods stand that the
-    gang needs, a node as often as it has such pods. `gone_since` says of nodes that are missing since when, by name.
-    `former` is the clique with the template of before an update that is paused.
+    - `base_scheduled`: the base gang of a scaled gang has its minimum on nodes.
+    - `recorded`: the set's status names its templates as they are now.
+    - `stuck`: uids of pods that wait for more pods of a parent than it has.
+    - `loads`: the known load of pods, by name.
+    - `core_nodes`: labels of the nodes of pods that the gang needs, a node as often as it has such pods.
+    - `gone_since`: since when a node is missing, by name.
+    - `former`: the clique with the template from before an update that is paused.
     """
 
     clique: PodClique

@@ -70,9 +70,9 @@ class ComputeDomains:
         return changes
 
     async def release_all(self, pcs: PodCliqueSet) -> None:
-        """The set goes: nothing may hold its domains any more, also those from before the operator's switch was off.
+        """The set is being deleted: it releases its domains, also those from before the operator's switch was off.
 
-        They stay if the set's deleter wants to keep its children; by then they may refer to it no more.
+        They stay if the deletion keeps its children; they may no longer refer to the set then.
         """
         self._has.discard(pcs.metadata.uid)
         self._refusals.forget(pcs.metadata.uid)
@@ -138,7 +138,7 @@ class ComputeDomains:
 
 
 def _may_have_had(pcs: PodCliqueSet) -> bool:
-    """A set scaled to nothing wants no domain, but may still have some."""
+    """A set with 0 replicas needs no domain, but may still have some."""
     template = pcs.spec.template
     groups, cliques = template.pod_clique_scaling_groups, template.cliques
     levels = (pcs.metadata.annotations, *(one.annotations for one in groups), *(one.annotations for one in cliques))

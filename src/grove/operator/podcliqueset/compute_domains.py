@@ -1,4 +1,4 @@
-"""The ComputeDomains a set wants, and those it no longer needs.
+"""The ComputeDomains that a set needs, and those it no longer needs.
 
 An MNNVL group is a set of cliques whose GPUs share one NVLink domain across nodes. The NVIDIA driver reads the group
 from a ComputeDomain. A set has one for each replica and group.

@@ -144,7 +144,7 @@ class PodCliqueSetController:
     # Writing
 
     async def _begin(self, pcs: PodCliqueSet) -> PodCliqueSet:
-        """Takes charge of a new set: our finalizer, and the hash that later changes are told by."""
+        """Begins to manage a new set: writes the finalizer, and the hash that shows later changes."""
         meta, client = pcs.metadata, self._deps.client
         patch = finalizer_patch(meta.finalizers, meta.resource_version, labels.SET_FINALIZER, present=True)
         if patch is not None:

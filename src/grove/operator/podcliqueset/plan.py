@@ -199,7 +199,7 @@ class SetPlan:
         return judged(after, set_standing(seen.pcs, after, seen.cliques, seen.groups, outcome), generation, self.now)
 
     def is_news(self, after: PodCliqueSetStatus) -> bool:
-        """Whether somebody waits for this status; else it may wait for more to report."""
+        """Whether readers wait for this status; otherwise it may wait for more changes."""
         before = self.observed.pcs.status
         return before.replica_restarts != after.replica_restarts or set_news(
             self.observed.pcs.spec.replicas, before, after

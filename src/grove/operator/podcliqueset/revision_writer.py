@@ -1,5 +1,6 @@
-"""Writes the history of a set's templates. Nobody waits for it: without rights to ControllerRevisions there is no
-history, and that is all."""
+"""Writes the history of a set's templates. Nothing else depends on it: without rights to ControllerRevisions there is
+only no history.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from grove.operator.shared.diff import adoption, is_controlled_by, is_left_behin
 
 PAGE = 500
 SETTLE_S = 1.0
-"""Nobody waits for a revision; what a set needs to run comes first."""
+"""A revision is not urgent; the objects that a set needs to run come first."""
 
 log = structlog.get_logger(__name__)
 

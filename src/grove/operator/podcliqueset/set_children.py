@@ -68,12 +68,13 @@ class SetChildren:
         return any(fqn not in there for replica in range(pcs.spec.replicas) for fqn, _ in names_of(replica))
 
     async def sync(self, pcs: PodCliqueSet, plan: ChildrenPlan) -> list[Changes]:
-        """All kinds of children at once: trouble with one does not stop the rest.
+        """All kinds of children at once: a failure of one does not stop the rest.
 
-        Only the binding and the token Secret come after the account: neither is made for an account that belongs to
-        somebody else, and Kubernetes deletes the token of an account that is not there. And replicas that nobody wants
-        any more go first, whole: their gangs and Services before their pods, else every pod that goes is reported on a
-        PodGang and an EndpointSlice that are about to go too.
+        Only the RoleBinding and the token Secret come after the ServiceAccount. Neither is made for an account of
+        another owner, and Kubernetes deletes the token of a missing account.
+
+        Replicas that the set no longer has are deleted first, with gangs and Services before pods. Otherwise every
+        deleted pod would be reported on a PodGang and an EndpointSlice that are deleted a moment later.
         """
         kinds, also = plan.kinds, {Service: plan.revisions, PodClique: plan.unreached}
         autoscaler = kinds.pop(HorizontalPodAutoscaler)

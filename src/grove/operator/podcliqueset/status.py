@@ -178,7 +178,7 @@ def set_status(observed: ObservedSet, now: datetime) -> PodCliqueSetStatus:
 
 
 def with_draining(observed: ObservedSet, after: PodCliqueSetStatus, now: datetime) -> PodCliqueSetStatus:
-    """The status with the replicas that drain: of those whose parts are there and that nobody asks for."""
+    """The status with the replicas that drain: their parts exist, and the set no longer has them."""
     pcs, seconds = observed.pcs, replica_drain_s(observed.pcs)
     leaving: dict[int, list[Pod]] = {}
     for part in (*observed.cliques, *observed.groups) if seconds else ():

@@ -1,22 +1,22 @@
-"""Moving in: a set that another operator of Grove made keeps its pods.
+"""Takes over a set from another operator of Grove and keeps its pods.
 
-That operator's hashes cannot be reckoned here, but they need not be: where a hash stands for the template as it is
-now, it is remembered (`status.adoptedHashes`) as another name of our own hash, and read as such from then on. A
-template that changes has a hash of ours that has no other name, so an update begins, as with any set.
+This operator cannot compute the other operator's hashes, and need not. If a hash stands for the current template,
+`status.adoptedHashes` records it as another name of our own hash. A template that changes has a new hash without
+another name, so an update begins, as with any set.
 
-    tied      = the hash a clique's status names together with the set's recorded generation
-    the same  = the clique's pods would be made by us from the set as it is exactly as the clique says
-    current   = the set's status has seen the set as it is (observedGeneration)
+- tied: the hash in a clique's status that stands beside the set's recorded generation.
+- the same: this operator would make the clique's pods from the set exactly as the clique describes them.
+- current: the set's status has seen the set as it is (observedGeneration).
 
-A template's name is the tied hash of a current set; else the label of cliques that are the same; else, in a current set
-that is not being updated, the label all its cliques have. If every template that has cliques has a name, the generation
-has the recorded one; else an update begins. In the middle of an update pods of the new template are thereby kept and
-those of the old one updated. Pure, and the same answer until somebody changes the set: `doctor --takeover` says what
-will happen by this, and the operator does it.
+The name of a template is the tied hash of a current set. Otherwise it is the label of cliques that are the same.
+Otherwise, in a current set that is not being updated, it is the label that all its cliques have. If every template
+that has cliques has a name, the generation gets the recorded one; otherwise an update begins. So in the middle of an
+update, pods of the new template stay and those of the old one are updated. The decision is pure, and the same until
+the set changes: `doctor --takeover` predicts it, and the operator carries it out.
 
-What an earlier version of this operator recorded can be reckoned, and is remembered likewise if it stands for the set
-as it is: an upgrade of the operator touches no pod. So is what was recorded before an edit of the set's priority class
-alone, where the scheduler reads that from the gang and pods do not carry it: the gangs still say which it was.
+Hashes of an earlier version of this operator can be computed. They are recorded likewise if they stand for the current
+set, so an upgrade of the operator touches no pod. The same holds for an edit of the priority class alone, if the
+scheduler reads it from the gang and the pods do not carry it.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _with_other_priority(pcs: PodCliqueSet, before: str) -> Takeover:
 
 
 def _by_template(pcs: PodCliqueSet, cliques: Iterable[PodClique]) -> dict[str, list[PodClique]]:
-    """The cliques that the set wants, by the name of their template, in the order of the templates."""
+    """The cliques of the set, by the name of their template, in the order of the templates."""
     found: dict[str, list[PodClique]] = {one.name: [] for one in pcs.spec.template.cliques}
     for clique in cliques:
         unit = unit_of(pcs, clique) if not clique.metadata.is_deleting else None

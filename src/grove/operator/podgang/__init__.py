@@ -1,1 +1,1 @@
-"""PodGang: which pods belong together, told to the scheduler that places them."""
+"""PodGang: which pods belong together, for the scheduler that places them."""

@@ -1,7 +1,7 @@
-"""PodGangs: which ones a set wants, what is in them, and when their pods may be scheduled.
+"""PodGangs: which ones a set has, their pods, and when these may be scheduled.
 
-A gang lists the pods that exist; it is complete once every clique in it has all its pods. Cliques scaled to zero are
-left out: nobody waits for them.
+A gang lists the pods that exist; it is complete once every clique in it has all its pods. It leaves out cliques with 0
+replicas.
 """
 
 from __future__ import annotations

@@ -37,10 +37,11 @@ NOT_ENFORCED = GangObjectsState(
 class GangPlan:
     """What to do about a gang.
 
-    `nothing`: it is as it should be, or its deletion is the event to wait for. `taken`: somebody else's object stands
-    under its name. `adopt`: what stands there is nobody's, and becomes ours. `write` is create or patch, which may wait
-    up to `wait_s` for more pods, then the status; objects by which another scheduler learns of it are written after a
-    create, and before a patch.
+    - `nothing`: it is as it should be, or its deletion is the event to wait for.
+    - `taken`: an object of another owner has its name.
+    - `adopt`: an object without owner has its name, and becomes ours.
+    - `write`: create or patch, which may wait up to `wait_s` for more pods, then the status. Objects for another
+      scheduler are written after a create, and before a patch.
     """
 
     observed: ObservedGang
@@ -67,7 +68,7 @@ class GangPlan:
     def doubted(
         self, gang: PodGang, backend: Backend, state: GangObjectsState | None
     ) -> tuple[GangObjectsState | None, float | None]:
-        """How far another scheduler is told, in the light of what it did; and when to look whether it does."""
+        """Whether another scheduler has its objects, given its answers; and when to check that it acts on them."""
         doubt_s = backend.doubt_s(gang, self.pods_of(gang), self.now) if state is not None else None
         return (NOT_ENFORCED, None) if doubt_s == 0.0 else (state, doubt_s)
 
@@ -81,13 +82,14 @@ class GangPlan:
         return with_topology_condition(status, spread_message(broken) if broken else "", self.now)
 
     def is_news(self, before: PodGangStatus, after: PodGangStatus, backend: Backend) -> bool:
-        """Whether somebody waits for this status; else it may wait for more to report."""
+        """Whether readers wait for this status; otherwise it may wait for more changes."""
         if self.wanted is None or not gang_news(before, after, scheduler_reports=backend.reports_gang_status):
             return False
         return backend.reports_gang_status or not self.wanted.incomplete
 
     def troubles(self, gang: PodGang, after: PodGangStatus) -> list[Condition]:
-        """Conditions that are new and say that a gang is not told to its scheduler, or not placed as it requires.
+        """New conditions which say that a gang's scheduler lacks its objects, or that a required placement is not
+        kept.
 
         `gang` is as it was before `after` was written.
         """

@@ -1,8 +1,8 @@
-"""Objects beside a PodGang by which other schedulers learn of it, such as a PodGroup; ours needs none.
+"""Objects of a PodGang for other schedulers, such as a PodGroup; grove-scheduler needs none.
 
-What they are is the backend's word, what to do about each is decided by `grove.backends.steps`; here it is done, in
-order, and followed: an object that somebody deletes or edits wakes its gang. While what a gang needs stays the same,
-nothing is read or written.
+The backend defines them, and `grove.backends.steps` decides what to do about each. This module does it, in order, and
+follows the objects: a deletion or an edit wakes the gang. While a gang's needs stay the same, it reads and writes
+nothing.
 """
 
 from __future__ import annotations

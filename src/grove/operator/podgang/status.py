@@ -56,9 +56,9 @@ def gang_status(
     now: datetime,
     state: GangObjectsState | None = None,
 ) -> PodGangStatus:
-    """What the operator would write on a PodGang that exists; equal to what it has if there is nothing to say.
+    """The status that the operator writes on an existing PodGang; equal to the present one if nothing changed.
 
-    `state` says how far another scheduler was told of the gang, if it is told by objects of its own.
+    `state` says whether another scheduler has the gang's objects, if it needs any.
     """
     status = _with_initialized(gang, wanted, now)
     if state is not None:

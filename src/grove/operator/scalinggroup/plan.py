@@ -99,7 +99,7 @@ class GroupPlan:
         return judged(after, group_standing(group, after, members, outcome), group.metadata.generation, self.now)
 
     def is_news(self, after: PodCliqueScalingGroupStatus) -> bool:
-        """Whether somebody waits for this status; else it may wait for more to report."""
+        """Whether readers wait for this status; otherwise it may wait for more changes."""
         group = self.observed.group
         return self.restarts or group_news(group.spec, group.status, after)
 

@@ -53,11 +53,14 @@ from grove.operator.shared.termination import Moment, as_written
 
 @dataclass(frozen=True, slots=True)
 class ObservedGroup:
-    """What was read about a group that its set wants.
+    """What was read about a group that its set has.
 
-    `replica` is the set's replica the group belongs to; `hashes` are the template hashes of the set by clique name;
-    `recorded`: the set's status names its templates as they are now; `moment` says when a condition turned;
-    `of_set` are all PodCliques of the set. `former` are the templates of before an update, read if a member is missing.
+    - `replica`: the set's replica the group belongs to.
+    - `hashes`: the template hashes of the set by clique name.
+    - `recorded`: the set's status names its templates as they are now.
+    - `moment`: when a condition turned.
+    - `of_set`: all PodCliques of the set.
+    - `former`: the templates from before an update, read if a member is missing.
     """
 
     group: PodCliqueScalingGroup
@@ -149,7 +152,7 @@ def group_status(observed: ObservedGroup, now: datetime) -> PodCliqueScalingGrou
 def with_draining(
     observed: ObservedGroup, after: PodCliqueScalingGroupStatus, now: datetime
 ) -> PodCliqueScalingGroupStatus:
-    """The status with the replicas that drain: of those whose cliques are there and that nobody asks for."""
+    """The status with the replicas that drain: their cliques exist, and the group no longer has them."""
     group = observed.group
     asked = asked_indexes(msgspec.structs.replace(group, status=after))
     leaving: dict[int, list[Pod]] = {}
@@ -166,8 +169,8 @@ def with_draining(
 def is_outdated(observed: ObservedGroup, clique: PodClique, template_hash: str) -> bool:
     """Whether a member, or a pod of it, is from other templates than the set has now.
 
-    One that was told of a change, by OnDelete, that was taken back before any of its pods was replaced is not: it is
-    only to be told back.
+    With OnDelete a member may have received a change that was undone before any of its pods was replaced. Such a
+    member is not outdated: it only gets its template back.
     """
     status = clique.status
     if is_coherent(observed.pcs):

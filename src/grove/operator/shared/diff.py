@@ -39,13 +39,14 @@ _AT_CREATION: tuple[Path, ...] = (
 class Ownership(NamedTuple):
     """Which parts of a live object are ours.
 
-    `exact`: every key below is ours and compared literally (a label with an empty value is not a missing label).
-    `whole`: every key below is ours, but a zero value and a missing one are the same, as on Kubernetes' own types.
-    `left`: ours when the object is created, somebody else's afterwards.
-    `unordered`: lists whose order means nothing and is the server's.
-    `amounts`: names of maps whose values may be quantities: compared by what they come to, for the server spells them
-    in its own way (`1000m` comes back as `1`).
-    Whatever is in none of them is patched where wanted names it, and foreign keys beside it stay.
+    - `exact`: every key below is ours and compared literally (a label with an empty value is not a missing label).
+    - `whole`: every key below is ours, but a zero value and a missing one are the same, as on Kubernetes' own types.
+    - `left`: ours when the object is created, free for others afterwards.
+    - `unordered`: lists whose order means nothing and is the server's.
+    - `amounts`: names of maps whose values may be quantities. They are compared by value, because the server changes
+      their spelling (`1000m` comes back as `1`).
+
+    Any other part is patched where the wanted object names it. Foreign keys beside it stay.
     """
 
     exact: tuple[Path, ...] = (_LABELS,)
@@ -147,12 +148,11 @@ class ChildPlan:
 def plan_children(
     wanted: Iterable[Json], observed: Iterable[Object], owner: Object, *, unchanged: Iterable[str] = ()
 ) -> ChildPlan:
-    """Plan for all children of one kind of one owner, told apart by their controller.
+    """Plan for all children of one kind of one owner, distinguished by their controller.
 
-    `observed` may hold strangers (a label selector finds them too): they are never patched or deleted, except that
-    orphans are adopted. What an earlier object of the owner's name left behind is on its way out too, though the
-    garbage collector has not come to it yet.
-    Existing children named in `unchanged` were compared before and have not changed since.
+    `observed` may hold objects of others (a label selector finds them too). They are never patched or deleted; only
+    orphans are adopted. Children of an earlier object with the owner's name are deleted too, before the garbage
+    collector reaches them. Existing children named in `unchanged` were compared before and have not changed since.
     """
     plan = ChildPlan()
     seen = {obj.metadata.name: obj for obj in observed}
@@ -339,7 +339,7 @@ def is_controlled_by(obj: Object, owner: Object) -> bool:
 
 
 def is_orphan(live: Object, wanted: Json) -> bool:
-    """Whether nobody owns this and it was made as what is wanted: its owner was deleted without its children."""
+    """Whether this has no owner and was made as wanted: its owner was deleted without its children."""
     if live.metadata.controller is not None or live.metadata.is_deleting:
         return False
     made, asked = live.metadata.labels, wanted["metadata"]["labels"]

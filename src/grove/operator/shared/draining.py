@@ -19,7 +19,7 @@ Draining = tuple[DrainingReplica, ...]
 
 
 def next_draining(recorded: Draining, leaving: Mapping[int, Iterable[Pod]], seconds: int, now: datetime) -> Draining:
-    """The replicas that drain now. `leaving` are the pods of the replicas that are there and that nobody asks for."""
+    """The replicas that drain now. `leaving` are the pods of existing replicas that the owner no longer has."""
     if not seconds:
         return ()
     known = {one.replica_index: one for one in recorded}

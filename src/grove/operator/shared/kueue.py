@@ -125,7 +125,7 @@ def _text(sizes: Mapping[str, int]) -> str:
 
 
 def _sizes(text: str) -> dict[str, int]:
-    """What `_text` wrote; nothing for text that somebody has edited."""
+    """Reads what `_text` wrote; empty for text that was edited by hand."""
     found: dict[str, int] = {}
     for one in text.split(","):
         clique, _, count = one.partition("=")

@@ -200,7 +200,9 @@ def replica_of(meta: ObjectMeta) -> int | None:
 
 
 def find_replica(pcs_name: str, name: str) -> int | None:
-    """The replica of its set that something belongs to, by its name, which nobody can edit; None for what is of all."""
+    """The replica of the set that an object belongs to, by its name, which cannot be edited; None for objects of all
+    replicas.
+    """
     prefix = f"{pcs_name}-"
     if not name.startswith(prefix):
         return None

@@ -1,8 +1,8 @@
-"""Writes that only report progress wait a little for company; news that somebody waits for does not.
+"""Status writes that only report progress wait a little for more progress; urgent news does not wait.
 
-Two pods that turn ready within the same moment then cost one status write instead of two, and a clique on its way from
-created over scheduled to ready costs one or two instead of six. News is: something broke, something is whole again, a
-minimum was crossed, an update moved. What an update takes down is on its way back, so that is progress too.
+Two pods that turn ready in the same moment then cost one status write instead of two. A clique that goes from created
+to ready costs one or two instead of six. Urgent news is: a failure, a recovery, a minimum that was crossed, a step of
+an update. Pods that an update takes down return soon, so that is progress too.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _whole_of(status: PodCliqueSetStatus | PodCliqueScalingGroupStatus) -> tuple
 
 
 def _set_step(status: PodCliqueSetStatus) -> tuple[object, ...]:
-    """What of an update somebody waits for: begin, end, who is being updated, when it last got on; not its counts."""
+    """The urgent part of an update's status: begin, end, the unit being updated, its last progress; not its counts."""
     found = status.update_progress
     if found is None:
         return ()

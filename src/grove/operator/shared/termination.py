@@ -2,12 +2,15 @@
 
     since(part)   = later of: when its breach began, when it was last known whole
     due(replica)  = min over its breached parts of since(part) + terminationDelay
-    a replica of a scaling group is terminated alone while its group keeps its minimum; else its whole set replica is
 
-A part counts only if it was whole before, which its own status remembers (`WasScheduled`, `WasHealthy`) until the next
-restart, or until it is scaled out from 0 or from below its minimum: the larger one was not whole. Upstream guesses that
-from times, and so recycles for ever what never fitted. Where restarts are limited (`grove.io/max-gang-restarts`),
-earlier ones are forgotten once the part's minimum was ready for ten minutes (`WasReady`); starting does not count.
+A replica of a scaling group is terminated alone while its group keeps its minimum. Otherwise its whole set replica is.
+
+A part counts only if it was whole before. Its own status records that (`WasScheduled`, `WasHealthy`) until the next
+restart, or until it is scaled out from 0 or from below its minimum, because the larger one was not whole. The
+reference operator guesses that from times, and so restarts for ever what never fitted.
+
+If restarts are limited (`grove.io/max-gang-restarts`), earlier ones are forgotten once the part's minimum was ready
+for ten minutes (`WasReady`); starting does not count.
 """
 
 from __future__ import annotations
@@ -65,7 +68,7 @@ from grove.operator.shared.rollout import (
 )
 
 Moment = Callable[[str, Condition], datetime | None]
-"""When a condition of the object with this UID turned; who wrote it knows that better than the wire does."""
+"""When a condition of the object with this UID turned. The writer has the exact time; the wire has whole seconds."""
 
 
 def as_written(uid: str, condition: Condition) -> datetime | None:

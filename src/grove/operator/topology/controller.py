@@ -25,7 +25,7 @@ from grove.operator.topology.plan import plan_topology
 
 
 class TopologyController:
-    """Keeps one binding's schedulers in sync; a bad binding troubles nobody but itself."""
+    """Keeps one binding's schedulers in sync; a bad binding affects no other."""
 
     def __init__(self, deps: Deps) -> None:
         self._cache, self._client = deps.cache, deps.client

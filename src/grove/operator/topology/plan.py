@@ -25,8 +25,9 @@ LEAVE = TopologyPlan()
 def plan_topology(
     binding: ClusterTopologyBinding, backend: TopologyBackend, reference: str | None, observed: Json | None
 ) -> TopologyPlan:
-    """The plan for the object as it was read (None: there is none). One that a binding names (`reference`) is
-    somebody else's: it is compared and left alone."""
+    """The plan for the object as it was read (None: there is none). An object that a binding names (`reference`)
+    belongs to another owner: it is compared and left alone.
+    """
     wanted = backend.wanted_topology(binding) if reference is None else None
     if wanted is None:
         return LEAVE

@@ -37,7 +37,7 @@ class Snapshot:
         """Grows with every change; a decision names the version it was made on."""
         self._resource_row = {name: i for i, name in enumerate(self.resources)}
         self._spare: dict[str, None] = {}
-        """Resources that nobody counts by any more, and whose rows others may have once nothing is left of them."""
+        """Resources that are no longer counted. Other resources may take over their rows once these are empty."""
         self._pods: Shards[tuple[PodFacts, int]] = Shards()
         self._homeless: dict[str, dict[str, PodFacts]] = {}
         """Pods by uid on nodes, by name, that are not known (yet)."""
@@ -208,7 +208,7 @@ class Snapshot:
         self.version += 1
 
     def forget(self, resources: Iterable[str]) -> None:
-        """Nobody counts nodes by these any more."""
+        """Stops counting nodes by these resources."""
         self._spare.update(dict.fromkeys(name for name in resources if name in self._resource_row))
 
     def terminating(self) -> list[PodFacts]:

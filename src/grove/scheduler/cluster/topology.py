@@ -61,7 +61,9 @@ class Tree:
         return int(self.domains[level][position]) if position >= 0 else -1
 
     def crossed(self, level: int, positions: npt.NDArray[np.int64]) -> int:
-        """How many domains of a level these positions are in; a node outside every domain is near nobody, and one."""
+        """How many domains of a level these positions are in. A node outside every domain counts as a domain of its
+        own.
+        """
         domains = self.domains[level][positions]
         outside = domains < 0
         if not outside.any():

@@ -25,7 +25,7 @@ DEVICES = "deviceclass/"
 ANY = f"{DEVICES}~any"
 """Free devices of a node, whatever they are: claims of different kinds compete for them. Sorts behind all classes."""
 SHARED = f"{DEVICES}?shared"
-"""Marks, with an amount of zero, a pod that shares a claim whose devices nobody has yet."""
+"""Marks, with an amount of zero, a pod that shares a claim whose devices are not allocated yet."""
 
 ODD = ("taints", "consumesCounters", "bindingConditions", "allowMultipleAllocations")
 

@@ -1,8 +1,8 @@
 """GPUs by the minor: which concrete devices of a node a pod gets.
 
-A node's devices are cards with a core (100 parts) and memory, and RDMA devices beside them. Which minors: those that
-fit, near each other as asked, from the fullest place that has room, so that what is left stays in one piece. All
-amounts are whole numbers; nothing here knows a cluster.
+A node's devices are cards with a core (100 parts) and memory, and RDMA devices beside them. A pod gets minors that fit
+and are as near each other as it asks. They come from the fullest part of the node that has enough, so that the rest
+stays in one piece. All amounts are whole numbers; this module reads no cluster.
 """
 
 from __future__ import annotations

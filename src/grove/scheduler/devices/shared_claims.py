@@ -1,9 +1,10 @@
-"""On which node the pods that share a claim go, while nobody has its devices yet. Pure: the loop's `Sharing` asks.
+"""The node for the pods that share a claim, while its devices are not allocated yet. Pure: the loop's `Sharing` asks.
 
-Devices of a node serve pods on that node alone, so all users of a claim go there, and so do all claims of such a pod
-and their users: `SharedClaims` have one node. It is a guess that the placement of the whole gang proves or refuses.
-Choices come best first, each counted against what those before it would take, and then with one node after another
-replaced by the next best.
+Devices of a node serve pods on that node alone. So all users of a claim go to one node, with all claims of such a pod
+and their users: `SharedClaims` have one node. The placement of the whole gang confirms or refuses this guess.
+
+Choices come best first. Each counts what those before it would take. Then one node after another is replaced by the
+next best.
 """
 
 from __future__ import annotations

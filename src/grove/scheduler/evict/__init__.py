@@ -1,7 +1,7 @@
-"""Who must leave so that a gang fits, and which nodes are held for one that waits.
+"""Which pods must leave so that a gang fits, and which nodes are held for a gang that waits.
 
 preempt.preempt(snapshot, gang, running, budgets)  -> Victims | NoVictims
-running.RunningIndex                               what runs, by unit, priority and budget
-victims.fewest_victims                             whom to choose for a given placement
-holds.Holds                                        nodes kept for gangs that wait
+running.RunningIndex                               running pods by unit, priority and budget
+victims.fewest_victims                             the victims for a given placement
+nodes_to_hold                                      nodes to hold for gangs that wait
 """

@@ -41,7 +41,7 @@ def free_nodes(snapshot: Snapshot, nodes: Iterable[str], open_uids: Collection[s
 def nodes_to_hold(
     snapshot: Snapshot, gang: Gang, others: Collection[str]
 ) -> Callable[[Snapshot, Budget], Placement | NoFit]:
-    """Which nodes to hold for a gang, as a question about the snapshot; `others` are held for somebody else."""
+    """Which nodes to hold for a gang, as a question about the snapshot; `others` are held for other units."""
     kept = [item for source in snapshot.seams.sources for item in source.kept().items()]
 
     def choose(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:

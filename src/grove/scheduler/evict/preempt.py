@@ -1,11 +1,11 @@
-"""Whom to evict so that a gang fits: the least priority that suffices, the cheapest domain, then the fewest pods in it.
+"""Which pods to evict so that a gang fits: the lowest sufficient priority, the cheapest domain, then the fewest pods
+in it.
 
-Only strictly lower priorities go, so what is placed is not evicted again by the same rule. A gang goes whole or loses
-surplus only. Disruption budgets are kept if any choice keeps them, and named if none does. The answer is checked by
-`place` on a snapshot without the victims; there is no other way to be in it.
+Only strictly lower priorities leave, so a placed gang is not evicted again by the same rule. A gang leaves whole or
+loses surplus only. Disruption budgets are kept if any choice keeps them, and named if none does. `place` checks every
+answer on a snapshot without the victims.
 
-All searches share one budget of steps. When it ends, victims that were found stay as they are: some that could be
-spared may be among them.
+All searches share one budget of steps. When it ends, the victims found so far stay; some of them may be superfluous.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ def preempt(
     vacancies: Vacancies = NO_VACANCIES,
     leaving: Sequence[PodFacts] | None = None,
 ) -> Victims | NoVictims:
-    """Victims for a gang that does not fit, or why there are none. Who of `running` may go is decided here.
+    """Victims for a gang that does not fit, or why there are none. This function decides which of `running` may leave.
 
-    Nodes in `closed` are held for somebody else: nobody there is put out, and nothing there is used. `vacancies` know
-    what becomes free with pods beside their requests. What the pods in `leaving` use becomes free for the gang without
-    an eviction; these are all terminating pods if nothing is given. Other terminating pods stay where they are.
+    Nodes in `closed` are held for other units: it evicts no pod there and uses nothing there. `vacancies` count what
+    becomes free with pods beside their requests. The capacity of the pods in `leaving` becomes free for the gang
+    without an eviction; by default these are all terminating pods. Other terminating pods stay where they are.
     """
     steps = DecisionSteps(budget, searches=1)
     found = _preempt(snapshot, gang, running, budgets, steps, closed, vacancies, leaving)
@@ -348,8 +348,8 @@ class _PreemptionTrial:
     def _with_fewer_pods(self, units: list[Running], found: Victims) -> Victims:
         """The same, or victims of no higher priority that are fewer pods and break no more budgets.
 
-        Whom to choose was decided row by row, which cannot see that one gang stands on several rows or that a large pod
-        does for two small ones. So all smaller sets are tried, the smallest first, where these are few enough.
+        The first choice was made row by row. That cannot see that one gang stands on several rows, or that one large
+        pod replaces two small ones. So all smaller sets are tried, the smallest first, where these are few enough.
         """
         if not 1 < len(found.pods) <= FINE_TRIALS:
             return found

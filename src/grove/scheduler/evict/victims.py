@@ -1,11 +1,11 @@
-"""The fewest victims for a given placement: what their leaving costs, what it frees, and whom to choose.
+"""The fewest victims for a given placement: what their eviction costs, what it frees, and which to choose.
 
-A pod above its group's minimum may go alone; beyond that a gang goes whole. Costs are pods lost. Nothing here asks
-whether the gang then fits: `preempt` does, before anyone is named.
+A pod above its group's minimum may leave alone; below that a gang leaves whole. Costs are pods lost. This module does
+not check whether the gang then fits: `preempt` does, before it names any victim.
 
-Devices come free by rules of their own, not by requests: two halves of a card make a whole one only when both are free,
-a claim's devices come back when its last user goes, and what a pod used of a reservation goes back to the reservation
-and not to the node. So sources are asked about sets of pods (`Vacancies`).
+Devices become free by rules of their own, not by requests. Two halves of a card make a whole one only when both are
+free. A claim's devices return when its last user leaves. Capacity of a reservation returns to the reservation and not
+to the node. So sources count sets of pods (`Vacancies`).
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ def _take_for_devices(
     snapshot: Snapshot, victims: ChosenVictims, here: Sequence[tuple[Running, PodFacts]], row: int, demand: Ints,
     vacancies: Vacancies, column_of: ColumnOf,
 ) -> None:  # fmt: skip
-    """Takes pods of a row, the cheapest first, until what sources count there suffices, or nobody is left."""
+    """Takes pods of a row, the cheapest first, until the sources count enough there, or no pod is left."""
     gone = [pod for unit, pod in here if victims.price(unit, pod) == 0]
     left = snapshot.free[:, row] - demand + sum(column_of(pod.shape.requests) for pod in gone)
 

@@ -236,7 +236,7 @@ def surplus_reason(snapshot: Snapshot, gang: Gang, pod: PodFacts) -> Reason:
 
 
 def scarcest(snapshot: Snapshot, gang: Gang) -> Reason | None:
-    """The resource of which the gang wants the largest share of what is free, in numbers."""
+    """The resource of which the gang asks for the largest share of what is free, in numbers."""
     wanted: dict[str, int] = {}
     for group in gang.groups():
         for pod in group.pods[: group.need]:

@@ -94,7 +94,7 @@ def _requirement_mask(table: NodeTable, r: Requirement) -> Mask:
 
 
 def _name_mask(table: NodeTable, r: Requirement) -> Mask:
-    """A field expression: `metadata.name` is the only field a node selector knows."""
+    """A field expression: `metadata.name` is the only field that a node selector supports."""
     mask = np.zeros(table.rows, dtype=np.bool_)
     if r.key == "metadata.name" and r.operator in ("In", "NotIn"):
         mask[[row for name in r.values if (row := table.row_of.get(name)) is not None]] = True

@@ -42,10 +42,12 @@ GPUS = ("nvidia.com/gpu", "amd.com/gpu", "koordinator.sh/gpu", "koordinator.sh/g
 
 
 class NetworkAffinity(Score):
-    """0 to 100: how near a node is to the pods one talks to, how full its cards would be, how many pods of the same
-    clique are in its NVLink domain, and whether it is in a zone that is asked for.
+    """A score from 0 to 100 for a node.
 
-    While nobody it talks to has a place, a pod likes nodes whose domain has room for all of its gang.
+    It counts how near the node is to the pods that this pod talks to, and how full its cards would be. It also counts
+    pods of the same clique in its NVLink domain, and whether the node is in a requested zone.
+
+    While none of these pods has a node, the score prefers nodes whose domain can take the whole gang.
     """
 
     name = NETWORK_AFFINITY

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def affinity_mask(snapshot: Snapshot, pod: PodFacts) -> Mask:
     """Rows near enough to pods that match every affinity term.
 
-    The first of a series has nobody to be near: if no pod in the cluster matches and the pod matches itself, any node
-    that has all the labels will do.
+    The first pod of a series has no pod to be near. If no pod in the cluster matches and the pod matches itself, any
+    node with all the labels is allowed.
     """
     terms = pod.shape.affinity
     rows = snapshot.nodes.rows

@@ -1,17 +1,17 @@
 """The running scheduler: it follows the cluster, decides, binds and reports.
 
-live                                    `Scheduler(client, config).run()`: wires everything below together
-follower, view, gang_trees              events come in; the state of the cluster; gangs as the core reads them
-unit, counted_pods, pod_reader          parts of that state: what is remembered of units, pods on nodes, waiting pods
-cycle                                   one turn: what changed, then every unit that is due, in order
-placing                                 one unit: its placement is reserved and bound, or it gets a reason to wait
-decisions                               calls the core, on the event loop or in a thread
-bind, nominations, evictions            binds placements or rolls them back; preempts; deletes and evicts pods
-long_wait_holds, replacements           hold capacity for gangs that wait long, and for pods that are being replaced
-hold_restorer                           reads back what an earlier scheduler held
-pending_reservations                    Reservations that wait for a placement
-report, metrics                         status, conditions, events and numbers
-quota_follower                          follows ElasticQuotas and KAI's queues
-optional_kinds                          follows kinds that a cluster may lack
-diagnosis                               answers `explain` and `queue` without a decision
+- live: `Scheduler(client, config).run()` connects everything below.
+- follower, view, gang_trees: events come in; the state of the cluster; gangs as the core reads them.
+- unit, counted_pods, pod_reader: parts of that state: records of units, pods on nodes, waiting pods.
+- cycle: one turn: what changed, then every unit that is due, in order.
+- placing: one unit: its placement is reserved and bound, or it gets a reason to wait.
+- decisions: calls the core, on the event loop or in a thread.
+- bind, nominations, evictions: binds placements or rolls them back; preempts; deletes and evicts pods.
+- long_wait_holds, replacements: hold capacity for gangs that wait long, and for pods that are being replaced.
+- hold_restorer: reads back what an earlier scheduler held.
+- pending_reservations: Reservations that wait for a placement.
+- report, metrics: status, conditions, events and numbers.
+- quota_follower: follows ElasticQuotas and KAI's queues.
+- optional_kinds: follows kinds that a cluster may lack.
+- diagnosis: answers `explain` and `queue` without a decision.
 """

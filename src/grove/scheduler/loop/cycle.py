@@ -1,6 +1,7 @@
-"""One turn of the scheduler: what changed, who can be helped, who is late, then every unit that is due, in order.
+"""One turn of the scheduler: what changed, which units it can help, which are late, then every unit that is due, in
+order.
 
-Minima of all gangs come before surplus of any of the same priority. A gang that finds no place blocks nobody, unless it
+Minima of all gangs come before surplus of the same priority. A gang that finds no place stops no other unit, unless it
 waited so long that nodes are held for it.
 """
 
@@ -54,7 +55,8 @@ SLICE_S = 0.02
 LOOK_AGAIN_S = 30.0
 """When a unit is looked at again that could not be."""
 MOST_LOOKS = 8
-"""So often in a turn those are looked at again for whom room came in the middle of it; else the others never would."""
+"""How often one turn tries units again that new capacity helps. Without this limit other units would never get a turn.
+"""
 
 log = structlog.get_logger(__name__)
 
@@ -228,7 +230,9 @@ class Cycle:
             self._wake_at(min(later))
 
     def _take_in(self, began: float) -> None:
-        """What changed since the last turn: who is gone, who waits and in which order, whom it helps, who is late."""
+        """What changed since the last turn: units that are gone, units that wait and their order, units it helps, late
+        units.
+        """
         self._view.counted.refresh()
         if self._view.changes.has_relief:
             self._nominations.reconsider_slow()
@@ -305,7 +309,7 @@ class Cycle:
         return order, name
 
     def _wake_helped(self, now_s: float) -> None:
-        """Wakes whom it helps that room came, or that pods did which they look at."""
+        """Wakes the units that new capacity helps, or changes of the pods that they depend on."""
         self._view.counted.refresh()  # what units that went had is free
         came = self._view.changes.take_relief()
         if came.daemons_went or came.nodes is None or came.helped:

@@ -1,8 +1,8 @@
-"""Where the live scheduler asks the core: every decision gets an id, is measured, counted and recorded.
+"""Where the live scheduler calls the core: every decision gets an id, is measured, counted and recorded.
 
-Nearly all decisions take a millisecond and are made in place. One that takes long is made again in a thread, on a copy
-of the snapshot, so that the event loop keeps its lease, watches and binds; the cluster moves on meanwhile, and whoever
-asked has to see whether the answer still holds. Where a decision is made changes nothing about it.
+Nearly all decisions take a millisecond and run on the event loop. A long one runs again in a thread, on a copy of the
+snapshot, so that the event loop keeps its lease, watches and binds. The cluster changes meanwhile, so the caller
+checks that the answer still holds. The answer does not depend on where the decision runs.
 
 `SharedClaimPlacer` places gangs whose pods claim devices. It first ignores claims that pods share. Then it tries nodes
 that can serve those claims, nodes near the first placement first. A decision tries a few choices, and the next

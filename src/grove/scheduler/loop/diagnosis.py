@@ -50,9 +50,9 @@ class LiveDiagnosis:
         return running_units(self._view)
 
     def diagnose(self, gang: GangState, *, most: int = 5) -> Diagnosis:
-        """What keeps a gang from being placed, and up to `most` changes that would help, each tried out on a copy.
+        """What keeps a gang from being placed, and up to `most` changes that would help, each tried on a copy.
 
-        Nobody is asked to make room for another part of the same set.
+        No advice removes another part of the same set.
         """
         view = self._view
         if view.has_minimum(gang):

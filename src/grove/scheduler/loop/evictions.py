@@ -120,9 +120,9 @@ class Evictions:
     async def _evict(
         self, pods: list[PodFacts], who: str, still_wanted: Callable[[], bool], refused: Callable[[], object]
     ) -> bool:
-        """Evicts these pods while a unit needs their capacity; whether all of them terminate.
+        """Evicts these pods while a unit needs their capacity; returns whether all of them terminate.
 
-        A gang of which some have gone when nobody wants the rest any more is repaired like any other that lost pods.
+        If the unit no longer needs them after some have left, the gang is repaired like any other that lost pods.
         """
         left = list(pods)
         pause_s = RETRY_S

@@ -60,7 +60,7 @@ class LongWaitHolds:
         self._ledger, self._units = view.ledger, view.units
         self._elders: list[Waiting] = []
         self._overtaken: list[Waiting] = []
-        """Those for whom nodes are to be held at once."""
+        """Units that get a hold at once."""
         self._looked_at: tuple[int, int] | None = None
         """Versions of queue and nodes at the last look at all that wait; it is repeated when one of them changed."""
         self._next_look_s: float | None = None
@@ -116,7 +116,7 @@ class LongWaitHolds:
         return waiting.order._replace(rank=order_of(self._view, waiting.order.name).rank)
 
     def reconsider(self) -> None:
-        """Something changed that may help anybody, also those for whom no node was worth holding."""
+        """A change may help any unit, also one for which no node was worth holding."""
         for unit in self._units:
             unit.hopeless_at = None
         self._looked_at = None
@@ -314,7 +314,7 @@ def _warn_at_s(waiting: Waiting, timeout_s: float) -> float:
 
 
 def kept_out_by(closed: ClosedCapacity) -> Reason:
-    """Why a unit that would fit waits: for whom nodes are held, and since when."""
+    """Why a unit that would fit waits: the units that hold nodes, and since when."""
     holds = sorted({hold.owner: hold for hold in closed.nodes.values()}.values(), key=lambda hold: hold.order)
     names = " ".join(hold.owner for hold in holds[:MOST_NAMED])
     since = rfc3339(min(hold.since for hold in holds))

@@ -127,10 +127,10 @@ class Nominations:
         return found
 
     def resume(self, gang: GangState, until_s: float) -> None:
-        """Takes up the eviction of a gang that an earlier scheduler began; one that it only announced is off.
+        """Continues the eviction of a gang that an earlier scheduler began; drops one that it only announced.
 
-        Whether that one's preemptor still exists nobody knows; if it does, it finds its victims again. What is left at
-        the end stays and is repaired: a budget may want the very pods that went.
+        The preemptor may no longer exist. If it does, it finds its victims again. The rest of the gang stays and is
+        repaired: a budget may protect the very pods that left.
         """
         marked = find_condition(gang.podgang.status.conditions, words.DISRUPTION_TARGET)
         if marked is None or marked.status != words.TRUE or marked.last_transition_time is None:

@@ -1,7 +1,7 @@
-"""One unit is decided: its place is reserved and its binding launched, or it is told why there is none.
+"""Decides one unit: it reserves the placement and starts the binding, or reports why there is none.
 
-Decisions are made on the live snapshot; a placement is reserved in it at once, so the next unit sees what is left. One
-that took long was made on a copy, and is acted on only if it still holds.
+Decisions use the live snapshot. A placement is reserved in it at once, so the next unit sees what is left. A long
+decision uses a copy, and its answer counts only if it still holds.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ QUOTA_REASONS = {
 }  # fmt: skip
 """Reasons of the Scheduled condition for gangs that a queue keeps out."""
 TWO_EVENTS = 4
-"""Gangs of fewer pods are told of their domain by GangScheduled alone: two writes a pod, all told, are enough."""
+"""Gangs of fewer pods name their domain in GangScheduled alone. This keeps them at two writes for each pod."""
 
 MOST_SAID = 1024
 """Kinds of units of which is remembered why they were refused last."""
@@ -408,7 +408,7 @@ class UnitPlacer:
         return any(snapshot.seams.refusal(snapshot, tree, [pod]) for pod in some.values())
 
     def _leave_over(self, gang: GangState, why: Reason) -> None:
-        """Pods above the minimum have no place: they are told, the gang is not, unless it is made of nothing else."""
+        """Pods above the minimum have no place. They get the reason; the gang gets it only if it has no other pods."""
         verdict = Verdict(False, UNSCHEDULABLE, why)
         if gang.has_floor or gang.stood or gang.life.attempts:
             self._reporter.report_waiting(gang.name, verdict)

@@ -27,7 +27,7 @@ KIND = "SchedulerConfiguration"
 
 GROVE_INTEGRATION = "GroveIntegration"
 FEATURE_GATES = {GROVE_INTEGRATION: True}
-"""Gates this binary knows, with their defaults."""
+"""Feature gates of this program, with their defaults."""
 
 
 class InvalidConfig(ValueError):

@@ -99,7 +99,7 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Whom a pod talks to, as far as they have a place, and where it would like to be: for the score of that name."""
+    """The placed pods that a pod talks to, and its preferred zones: for the score of that name."""
 
     peers: tuple[tuple[int, str], ...] = ()
     """Nodes of pods it talks to, each with its weight."""

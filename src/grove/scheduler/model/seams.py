@@ -183,7 +183,7 @@ class Applicant(NamedTuple):
 
 
 class Policy(Protocol):
-    """Who may run, who goes first, and who may put out whom."""
+    """Which units may run, which go first, and which may evict others."""
 
     name: str
     reclaims: bool = False

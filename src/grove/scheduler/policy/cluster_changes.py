@@ -43,7 +43,8 @@ class Changes:
         self.demand_changed = False
         """Units stopped waiting, or ask for something else: quotas may leave more to those they kept out."""
         self.daemons_went = False
-        """What daemons used for good is free: for whom no node was worth holding one may be now."""
+        """Capacity of daemon pods became free for good. A unit for which no node was worth holding may get a hold now.
+        """
         self.sees_pods = False
         """Whether some waiting pod's place depends on other pods, so that any of them coming or going may help."""
         self.seeks_reclaim = False
@@ -67,9 +68,9 @@ class Changes:
         self.mark(gang.name)
 
     def forget_gone(self, is_there: Callable[[str], bool]) -> None:
-        """Keeps nothing of units that went: for who takes no turns yet, and has nobody waiting who could be helped.
+        """Drops all records of units that are gone. A standby calls this: it takes no turns and wakes no unit.
 
-        Whoever is there is looked at in the first turn.
+        The first turn looks at every unit that is there.
         """
         self.gone.clear()
         self.relief.clear()
@@ -93,7 +94,7 @@ class Changes:
         return found
 
     def pod_moved(self, before: PodFacts | None, after: PodFacts | None) -> None:
-        """Notes whom a pod that came, went or changed may help beside those who need its room."""
+        """Records which units a pod that came, left or changed may help, beside those that need its capacity."""
         if before is not None and _keeps_off(before) != (_keeps_off(after) if after is not None else ()):
             self.help_anybody()
         elif self.sees_pods and _seen(before) != _seen(after):
@@ -114,7 +115,7 @@ class Changes:
 
 
 def _keeps_off(pod: PodFacts) -> tuple[object, ...]:
-    """Whom a pod keeps off more than its own node, and from where."""
+    """The pods that a pod keeps away from more than its own node, and from which domains."""
     terms = tuple(term for term in pod.shape.anti_affinity if term.topology_key != HOSTNAME)
     return (pod.node, terms) if terms else ()
 

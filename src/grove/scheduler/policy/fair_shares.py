@@ -1,8 +1,8 @@
-"""Dividing a whole among those who ask: first what each is guaranteed, then the rest by weight, in exact integers.
+"""Divides a whole among those who ask: first the guaranteed part of each, then the rest by weight, in exact integers.
 
-The rest is poured like water into vessels of different width (weight) and height (what each still asks for): who is
-full takes no more, and the others share what it leaves. What does not divide goes to the largest remainders, so nothing
-is lost, and nobody is more than one unit away from the exact share.
+The rest is divided in rounds, in proportion to the weights. A queue that has all it asks for takes no more, and the
+others share what it leaves. What does not divide goes to the largest remainders. So nothing is lost, and no queue is
+more than one unit away from the exact share.
 """
 
 from __future__ import annotations

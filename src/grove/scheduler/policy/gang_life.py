@@ -34,7 +34,7 @@ class Phase(Enum):
 
 
 ENGAGED = frozenset({Phase.NOMINATED, Phase.BINDING, Phase.TAKING_BACK, Phase.LEAVING})
-"""Somebody is at work for it: a look at its pods does not change the phase, the end of that work does."""
+"""The scheduler works on the gang. A look at its pods does not change the phase; the end of that work does."""
 
 
 class Life(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class Life(msgspec.Struct, frozen=True):
     spared: bool = False
     """Its eviction was called off; it is nobody's victim, whatever its condition said."""
     nominated: Reason | None = None
-    """Who has to leave the place that is reserved for it, while somebody has to."""
+    """The pods that must leave the reserved nodes, while there are any."""
 
     @property
     def is_busy(self) -> bool:
@@ -117,7 +117,7 @@ class Evicting(msgspec.Struct, frozen=True):
 
 
 class EvictionEnded(msgspec.Struct, frozen=True):
-    """All its pods are on their way out, or (`spared`) nobody wants them to go any more: what is left is repaired."""
+    """All its pods terminate, or (`spared`) no unit needs their capacity any more: the rest is repaired."""
 
     spared: bool = False
 
@@ -129,7 +129,7 @@ Event = (
 
 
 class Impossible(Exception):
-    """An event that cannot happen in this phase: a mistake of whoever told of it."""
+    """An event that cannot happen in this phase: a mistake of the caller."""
 
 
 def after(life: Life, event: Event) -> Life:
@@ -178,7 +178,7 @@ def after(life: Life, event: Event) -> Life:
 
 
 def _idle(life: Life) -> Phase:
-    """The phase of a gang nobody is at work for, until its pods are looked at again."""
+    """The phase of a gang that the scheduler does not work on, until its pods are looked at again."""
     return Phase.REPAIRING if life.stood else Phase.QUEUED
 
 

@@ -1,10 +1,10 @@
-"""One PodGang as the live scheduler follows it: which pods are its own, its life, and whether it is its turn.
+"""One PodGang as the live scheduler follows it: its pods, its life, and whether it is due.
 
-A `GangState` stands for one object, by uid: another PodGang of the same name is another state. Everybody asks it;
-nobody but this module writes to it: facts come in by its methods, and what happens to it through `tell`.
+A `GangState` stands for one object, by uid: another PodGang of the same name is another state. All modules read it;
+only this module writes to it. Facts come in by its methods, and events through `tell`.
 
-`readiness` says what may be done for it now. A gang that never stood is taken whole: all its pods exist and none is
-gated. One that stood and lost pods is repaired with what exists.
+`readiness` says what the scheduler may do for it now. A new gang is taken whole: all its pods exist and none is gated.
+A gang that was placed and lost pods is repaired with the pods that exist.
 """
 
 from __future__ import annotations

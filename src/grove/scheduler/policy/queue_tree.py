@@ -1,7 +1,7 @@
-"""A tree of queues: who is guaranteed how much, may have at most, and what is a fair share of the rest.
+"""A tree of queues: guaranteed amounts, limits, and fair shares of the rest.
 
-A queue has amounts by resource; a resource that no limit names is not limited. Only leaves hold gangs. What is wrong
-with a queue is kept beside the tree and keeps its own gangs and those of the queues below it waiting, nobody else.
+A queue has amounts by resource; a resource that no limit names is not limited. Only leaves hold gangs. A fault of a
+queue is kept beside the tree. It keeps the gangs of that queue and of the queues below it waiting, and no others.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class QueueTree:
     ) -> None:
         self.queues = {one.name: one for one in sorted(queues, key=lambda one: one.name)}
         self.totals = totals
-        """What a tree has to give, by its name, where somebody says so."""
+        """The total of a tree, by its name, where the cluster states it."""
         self.faults = dict(faults or {})
         self.children: dict[str, list[str]] = {}
         for name, queue in self.queues.items():
@@ -225,10 +225,10 @@ class QueueTree:
 
 
 def counted(amounts: Iterable[tuple[str, int]], card_memory: int = 0) -> dict[str, int]:
-    """Requests as queues count them: GPUs of any vendor together besides each by its own name.
+    """Requests as queues count them: GPUs of any vendor together, and each also by its own name.
 
-    A share of a card counts by its core or by its memory, whichever is more; memory in bytes as part of a card that has
-    `card_memory` of it, or, where nobody knows that, as the whole card.
+    A share of a card counts by its core or by its memory, whichever is more. Memory in bytes counts as a part of a
+    card with `card_memory`. Without that number it counts as the whole card.
     """
     found: dict[str, int] = {}
     for name, amount in amounts:

@@ -1,7 +1,9 @@
-"""The policy of queues: no gang passes a limit, the queue furthest below its share goes first, loans are called back.
+"""The policy of queues: no gang passes a limit, the queue furthest below its share goes first, and loans can be
+reclaimed.
 
-A gang is admitted with all its pods at once, at every level of the tree. Leftovers are lent: a queue may use more than
-its share while nobody else asks. Who is entitled to more and cannot have it calls it back (`reclaim`).
+A gang is admitted with all its pods at once, at every level of the tree. Unused quota is lent: a queue may use more
+than its share while no other queue asks for it. A queue that is entitled to more and cannot have it takes it back
+(`reclaim`).
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 
 MOST_HOLDERS = 3
 FIXED = "!"
-"""After a queue's name: the account of its pods that nobody may put out."""
+"""After a queue's name: the account of its pods that must not be evicted."""
 
 
 class FixedUse(Policy):
@@ -108,7 +110,7 @@ class Quota(Policy):
         return dict(self.reading(snapshot).below(queue))
 
     def reading(self, snapshot: Snapshot) -> QueueUsage:
-        """The use of all queues; worked out once for as long as nobody comes or goes."""
+        """The use of all queues, computed once until a pod comes or leaves."""
         if self._read is None or self._read.state is not snapshot.usage.state or self._read.tree is not self.tree:
             self._read = QueueUsage(snapshot, self.tree)
         return self._read
@@ -132,7 +134,7 @@ class Quota(Policy):
         return {name: max(0, amount - max(0, used.get(name, 0))) for name, amount in found.items()}
 
     def shares(self, snapshot: Snapshot) -> dict[str, dict[str, int]]:
-        """Fair shares of this turn. What is placed meanwhile stays wanted, so they hold until somebody new asks."""
+        """Fair shares of this turn. A placed unit still counts as demand, so they hold until a new unit asks."""
         if self._shares is None:
             usage = self.reading(snapshot)
             wanted: dict[str, Amounts] = {}

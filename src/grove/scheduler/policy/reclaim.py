@@ -23,7 +23,7 @@ Order = tuple[object, ...]
 
 
 def is_fixed(labels: Mapping[str, str]) -> bool:
-    """Whether a pod must not be put out for somebody else's sake."""
+    """Whether a pod must not be evicted for another unit."""
     return labels.get(DISABLE_PREEMPTIBLE) == "true" or needs_guarantee(labels)
 
 
@@ -33,10 +33,11 @@ def needs_guarantee(labels: Mapping[str, str]) -> bool:
 
 
 class Reclaim:
-    """What queues may call back for a gang that wants so much in each: asked on the use and the shares of one moment.
+    """What queues may take back for a gang, given its demand in each, and the use and the shares of one moment.
 
-    A queue lends to the gang if it has more than its share of something that one of the gang's queues may call back. No
-    other queue of the gang then wants that without a right to it: a search does not tell whose pods use what is freed.
+    A queue lends to the gang if it has more than its share of a resource that one of the gang's queues may take back.
+    No other queue of the gang may then need that resource without a right to it, because a search does not say which
+    pods use what is freed.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Reclaim:
         return found
 
     def _wanted_below(self, name: str, wants: Mapping[str, Amounts]) -> dict[str, int]:
-        """What the gang wants in a queue and in those below it."""
+        """The demand of the gang in a queue and in those below it."""
         total: dict[str, int] = {}
         for ours, amounts in wants.items():
             if name in self.tree.paths[ours]:

@@ -19,7 +19,7 @@ from grove.scheduler.model.gang import Gang, Pin
 from grove.scheduler.policy.waiting_queue import Needed, Order, WaitingQueue
 
 MOST_PATIENCE = 3
-"""Nobody stands back for longer than so many times the patience, however busy the cluster is."""
+"""No unit steps back for longer than this many times the patience, however busy the cluster is."""
 
 
 class Relief:
@@ -44,7 +44,7 @@ class Relief:
         """When the mere passing of time may entitle a unit."""
 
     def remember(self, unit: str, gang: Gang, *, may_evict: bool, by_anything: bool = False) -> None:
-        """Keeps what would help a unit that found no place, and nobody to put out if it may do that."""
+        """Records what would help a unit that found no place, and no victims if it may evict."""
         shapes = tuple(dict.fromkeys(pod.shape for group in gang.groups() for pod in group.pods))
         for shape in shapes:  # a decision made aside met its resources on a copy only
             for requests in (shape.requests, *shape.alternatives):
@@ -75,7 +75,7 @@ class Relief:
             self._queue.wake(self._could_use(rows))
 
     def wake_kept_out(self) -> None:
-        """Wakes those whom a policy kept out, not those who lack room."""
+        """Wakes the units that a policy kept out, not those that lack capacity."""
         self._queue.wake(lambda unit: (needed := self._needed(unit)) is None or needed.anything)
 
     @property

@@ -1,11 +1,12 @@
-"""What waits to be placed: in which order, when it may be tried again, and what wakes it. No I/O, no clock of its own.
+"""The units that wait: their order, when they may be tried again, and what wakes them. No I/O, no clock of its own.
 
-A unit is a gang, the surplus of a gang, or a single pod. One that found no place is parked: it comes back when
-something happened that can help (room it could use, a change of its own), not when time passes; its back-off only
-bounds how often. Nobody waits behind anybody: a cycle looks at every unit that is due, in order.
+A unit is a gang, the surplus of a gang, or a single pod. A unit that found no place is parked. It returns when
+something happened that can help (capacity it could use, a change of its own), not when time passes. Its back-off only
+limits how often. No unit waits behind another: a cycle looks at every unit that is due, in order.
 
-Units that ask for the same are refused for the same. Of those only the first in order is woken; when it is placed the
-next one is, and when it is refused the others stay parked. So one free slot costs two searches, however many wait.
+Units that ask for the same are refused for the same reason. Of those only the first in order is woken. When it is
+placed, the next one is woken; when it is refused, the others stay parked. So one free slot costs two searches, however
+many units wait.
 """
 
 from __future__ import annotations

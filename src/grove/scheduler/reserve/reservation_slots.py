@@ -51,7 +51,7 @@ class PlacedReservation:
         return (int(said) if said.lstrip("-").isdigit() and int(said) else 2**31, self.name)
 
     def left(self) -> dict[str, int]:
-        """What nobody uses yet; nothing of a reservation for one pod that has its pod."""
+        """The unused part; empty for a reservation of one pod that is in use."""
         if self.once and self.users:
             return dict.fromkeys(self.amounts, 0)
         found = dict(self.amounts)

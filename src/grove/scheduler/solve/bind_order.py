@@ -1,8 +1,8 @@
 """An order in which pods may be bound one by one, once it is known how many of each kind go to each row.
 
-Who is near others comes after them; who is held back by a spread comes while its domain has few. Pods of one option in
-the same domains are one item: which of them goes first is all the same. A pod that keeps nobody back who waits goes at
-once, because later is no better for anyone. Only among the others a choice is tried and taken back.
+A pod with affinity comes after the pods it must be near. A pod with a spread constraint comes while its domain has
+few. Pods of one option in the same domains are one item, because their order does not matter. A pod that stops no
+waiting pod is bound at once, because later is no better. Only for the others the order is searched, with steps back.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class _EvenCount:
         waiting[item] = waiting.get(item, 0) + by
 
     def waits_only(self, item: int, row: int) -> bool:
-        """Whether nobody but pods of the item itself waits for a place in the row's domain."""
+        """Whether only pods of the item itself wait for a place in the row's domain."""
         waiting = self._waiting.get(self._of_row[row], {})
         return all(other == item or not left for other, left in waiting.items())
 

@@ -131,7 +131,7 @@ def fewest_per_parent(capacity: Ints, parent: Ints, parents: int, need: int) -> 
 
 
 MOST_LIKINGS = 32
-"""Degrees of liking that are told apart; what is liked less than all these counts as nothing."""
+"""How many degrees of preference are distinguished; lower ones count as none."""
 
 
 class PartCapacity:
@@ -179,8 +179,9 @@ class PartCapacity:
         return max(fewest_needed(held[t], units) for t, units in enumerate(self.need.tolist()))
 
     def is_scattered(self, pods_at: Ints, level: int) -> bool:
-        """Whether nodes lie in more domains of a level than would be needed now; of pods that all left, nobody goes
-        back to such seats."""
+        """Whether nodes lie in more domains of a level than are needed now. Pods of a part that left whole do not
+        return to such nodes.
+        """
         return int(np.unique(self._problem.tree.domains[level][pods_at]).size) > self.fewest_anywhere(level)
 
     def costs(self, bound: int, domains: Segments) -> Ints:

@@ -193,7 +193,7 @@ def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded:
 
 
 def _leave_scattered_seats(problem: Problem) -> None:
-    """Of parts that all left, nobody goes back to seats that are less close together than they could be now."""
+    """Pods of a part that left whole do not return to nodes that are further apart than necessary now."""
     if not any(group.seats for group in problem.groups):
         return
     for part in problem.root.preferring() or [problem.root]:

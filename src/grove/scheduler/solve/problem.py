@@ -372,7 +372,9 @@ def _confine(problem: Problem, groups: list[int], level: int, pins: frozenset[in
 
 
 def _pinned(problem: Problem, bound: tuple[str, ...], level: int) -> frozenset[int] | None:
-    """Domains that running pods of the part are in. Several, if somebody else bound them: any of these will do."""
+    """Domains that running pods of the part are in. There are several if another scheduler bound them: any of these is
+    allowed.
+    """
     positions = positions_of(problem, bound)
     if positions is None:
         return None

@@ -1,9 +1,9 @@
-"""A second opinion where the search ended without one: CP-SAT, in a process of its own, as an optional extra.
+"""A second opinion where the search ended without an answer: CP-SAT, in a process of its own, as an optional extra.
 
 A few gangs of mixed sizes that would fill a cluster to the last GPU take the exact search more steps than it has. A
-constraint solver decides most of them in a fraction of a second. It is asked only then, within a fixed amount of its
-own deterministic work, so the same question has the same answer. `pip install "grove-k8s[exact]"` brings it; without it
-such a gang is told that the search did not end.
+constraint solver decides most of them in a fraction of a second. It runs only then, within a fixed amount of its own
+deterministic work, so the same question has the same answer. `pip install "grove-k8s[exact]"` installs it. Without it
+such a gang gets the reason that the search did not end.
 """
 
 from __future__ import annotations

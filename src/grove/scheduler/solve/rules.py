@@ -51,7 +51,7 @@ class Label:
 
 @dataclass(slots=True)
 class Apart:
-    """`holders` share no domain with `matched`; who is both shares it with nobody like itself."""
+    """`holders` share no domain with `matched`. A pod that is both shares its domain with no other such pod."""
 
     label: int
     holders: list[int]
@@ -200,7 +200,7 @@ class Rules:
         )
 
     def _series(self) -> Iterable[Together]:
-        """Who is near nobody but each other is in one domain: that of the first."""
+        """Pods that must be near each other only are in one domain: that of the first."""
         for near in self.near:
             if not near.has_running and near.matched and set(near.matched) <= set(near.holders):
                 yield Together(near.label, near.holders, self.labels[near.label].labelled)

@@ -35,7 +35,7 @@ _limit = _ThreadLimit()
 
 @contextmanager
 def limited_steps(steps: int) -> Iterator[None]:
-    """Decisions inside, in this thread, end with TakesLong after so many steps all told, whatever their budgets."""
+    """Decisions inside, in this thread, end with TakesLong after this many steps in total, whatever their budgets."""
     _limit.steps = steps
     try:
         yield
@@ -176,10 +176,10 @@ class SearchState:
         return placed
 
     def domain_signature(self, low: int, high: int, level: int, levels: list[int]) -> tuple[object, ...]:
-        """Equal for domains of a level that a gang which speaks of these levels could exchange for each other.
+        """Equal for domains of a level that are interchangeable for a gang with constraints on these levels.
 
-        They hold the same amounts in the same inner domains and lie in the same outer ones. Two hosts that are alike
-        are not the same if one is in a rack that somebody else could use whole.
+        They hold the same amounts in the same inner domains and lie in the same outer ones. Two equal hosts are not
+        interchangeable if one is in a rack that another gang could use whole.
         """
         problem = self.problem
         inner, outer = [], []

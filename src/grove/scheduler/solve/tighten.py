@@ -1,8 +1,8 @@
-"""Fewer domains for a placement that was found: what the greedy ways gave up is asked of the exact search.
+"""Fewer domains for a placement that was found: the exact search improves what the greedy search gave up.
 
-Every part that prefers a level keeps to the domains it uses, and one of them does without one more: in a single domain
-if counting allows it, else without the one that holds fewest of its pods. So no preference is paid for with another,
-and what comes out is better for somebody and worse for nobody.
+Every part that prefers a level keeps to the domains it uses, and one part uses one domain less. It tries a single
+domain if counting allows it, else it leaves out the domain with the fewest of its pods. So no preference gets worse
+for another, and the result is better for at least one part.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Resource claims as the live scheduler meets them: what they ask of a node, and which devices are promised to whom.
+"""Resource claims in the live scheduler: what they ask of a node, and which devices are promised to which pods.
 
-A device is taken when a claim's status says so, or when it is promised to a pod whose binding is on its way; promises
-are written down by `preparing`. Taking devices back when pods have gone is the work of Kubernetes' claim controller.
+A device is taken when a claim's status says so, or when it is promised to a pod that is being bound; `preparing`
+writes promises down. Kubernetes' claim controller frees devices when pods have left.
 """
 
 from __future__ import annotations

@@ -76,8 +76,9 @@ class KoordinatorDevices(FollowedSource):
         self._faulty = False
         """Whether any Device object is wrong."""
         self._mixed = False
-        """Whether anybody was ever met who wants less than whole cards, or certain ones: from then on counting cards
-        does not say whether a whole one is free."""
+        """Whether a pod ever asked for a part of a card, or for certain cards. From then on the count of cards does
+        not show whether a whole one is free.
+        """
 
     def follow(self) -> None:
         self._cache.add_index(Pod, AT, lambda pod: [pod.spec.node_name] if _counts(pod) and pod.spec.node_name else [])

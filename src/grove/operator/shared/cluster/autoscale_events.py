@@ -1,7 +1,7 @@
-"""Says aloud what autoscalers did: an Event on what was scaled, with the metric that asked for it, and a number.
+"""Reports what autoscalers did: an Event on the scaled object, with the metric that caused it, and a number.
 
-The HPA controller notes the time of each rescale in its status, together with what there was and what it wants. Read
-from there, so a change of replicas by a person is never taken for an autoscaler's.
+The status of an HPA has the time of each rescale, with the former and the new number. The operator reads that, so it
+never takes a person's change of replicas for an autoscaler's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class AutoscaleEvents:
         optional.on_event(HorizontalPodAutoscaler, self.on_autoscaler)
 
     def on_autoscaler(self, old: Object | None, new: Object | None) -> None:
-        """Handler of the autoscalers' watch; what was done before we watched is not told again."""
+        """Handler of the autoscalers' watch; it does not report what happened before the watch began."""
         if not isinstance(old, HorizontalPodAutoscaler) or not isinstance(new, HorizontalPodAutoscaler):
             return
         rescale = rescale_between(old.status, new.status)

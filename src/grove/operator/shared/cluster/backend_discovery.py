@@ -31,18 +31,18 @@ AGAIN_S = 300.0
 SOON_S = 5.0
 """Pause before looking again for what was found missing, so that many gangs ask once."""
 FIRST_TRIES = 3
-"""How often a scheduler of which nothing is known is asked at a first look: how gangs are told is recorded for good."""
+"""How often a first look asks an unknown scheduler: the way a gang's objects are made is recorded for good."""
 
 Heard = dict[str, dict[str, Any]]
-"""What each scheduler was told last, by question."""
+"""The last answers of each scheduler, by question."""
 
 log = structlog.get_logger(__name__)
 
 
 class BackendDiscovery:
-    """Lets the backends know what the cluster offers. `changed` is called when one of them heard something new.
+    """Gives the backends the cluster's answers. Calls `changed` when one of them got a new answer.
 
-    `heard` is what others who asked for the same backends were told.
+    `heard` has the answers to others who asked for the same backends.
     """
 
     def __init__(

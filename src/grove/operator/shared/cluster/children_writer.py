@@ -189,9 +189,9 @@ class ChildrenWriter:
 
 
 async def get_own(client: Client, owner: Object, kind: type[T], wanted: Json) -> T:
-    """What has the name of a child although the cache does not show it: our own earlier write.
+    """The object with the name of a child that the cache does not show: our own earlier write.
 
-    Raises Conflict if waiting helps, Taken if it is somebody else's and stays.
+    Raises Conflict if waiting helps, Taken if it belongs to another owner and stays.
     """
     name, what = wanted["metadata"]["name"], kind.RESOURCE.kind
     live = await client.get(kind, name, owner.metadata.namespace)

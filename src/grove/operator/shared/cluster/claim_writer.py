@@ -18,7 +18,7 @@ from grove.operator.shared.layout import living
 
 
 class MissingTemplate(KubeError):
-    """A claim cannot be made because nobody has made its template yet."""
+    """A claim cannot be made because its template does not exist yet."""
 
 
 def is_claim_edited(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
@@ -33,10 +33,10 @@ class ClaimWriter:
         self._cache, self._client, self._children, self._optional = cache, client, children, optional
 
     async def sync(self, claims: OwnedClaims, *, code: str) -> Changes:
-        """Brings the claims of one owner to what is wanted, given the templates they are made from.
+        """Brings the claims of one owner to the wanted ones, given the templates they are made from.
 
-        Whatever the API server answers is told in `Changes`, never raised: the rest of the owner's children and its
-        status do not wait for a template that cannot be read.
+        `Changes` carries every answer of the API server; nothing is raised. So a template that cannot be read does not
+        delay the owner's other children and its status.
         """
         owner, uid = claims.owner, claims.owner.metadata.uid
         if not claims.sharing and not (

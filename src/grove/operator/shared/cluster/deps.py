@@ -1,7 +1,7 @@
-"""What the operator's controllers work with, in one value: the cluster, who writes to it, and whom to wake.
+"""What the operator's controllers work with, in one value: the cluster, its writers, and the queues to wake.
 
-`wiring` builds it; a controller takes it whole. A queue is where a controller's keys wait: whoever sees a change that
-concerns another kind puts the key there.
+`wiring` builds it; a controller takes it whole. A queue holds a controller's keys: a controller that sees a change for
+another kind puts the key there.
 """
 
 from __future__ import annotations

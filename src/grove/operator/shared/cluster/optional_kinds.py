@@ -1,7 +1,7 @@
-"""Kinds that a cluster may lack: autoscalers, resource claims, ComputeDomains. What is lacking is off, not fatal.
+"""Kinds that a cluster may lack: autoscalers, resource claims, ComputeDomains. A missing kind is off, not fatal.
 
-A kind that is installed later is found at the next pass that wants it, and followed from then on; one that is
-uninstalled is missed when its watch is answered with NotFound.
+A kind that is installed later is found at the next pass that needs it, and followed from then on. A kind that is
+uninstalled is noticed when its watch gets NotFound.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OPTIONAL: tuple[type[Object], ...] = (HorizontalPodAutoscaler, ResourceClaim)
 
 
 class OptionalKinds:
-    """Knows which optional kinds are served, and has the cache follow those."""
+    """Finds which optional kinds are served, and lets the cache follow those."""
 
     def __init__(
         self, cache: Cache, client: Client, namespace: str = "", kinds: tuple[type[Object], ...] = OPTIONAL

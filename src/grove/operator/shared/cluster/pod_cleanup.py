@@ -1,13 +1,14 @@
-"""Deletes what an object has made when the object or a replica of it goes, in the order that costs the cluster least.
+"""Deletes the children of an object or of a replica, in the order that costs the cluster least.
 
-The garbage collector would come to the pods last, one by one, after everything between the object and its pods is gone.
-Here PodGangs go first, so that no scheduler reports on gangs that are going, and Services with them, so that no pod
-that goes has its EndpointSlice written. Then the pods and after them their PodCliques, by a few collection deletes at
-once: the API server works each off one by one, and the garbage collector would ask twice about each. It is safe while
-our finalizer holds the object: until that is off nobody can have made another of the same name, whose children would
-carry the same labels. An earlier one may have left some to stay (deleted with orphans): where anything with those
-labels has another owner or none, nothing is deleted by label. What fails is left to the garbage collector, or, of a set
-that stays, tried again.
+The garbage collector would reach the pods last, one by one, after all objects between. Here PodGangs are deleted
+first, so that no scheduler reports on them, together with the Services, so that no EndpointSlice is written for a
+leaving pod. Then the pods and after them their PodCliques are deleted by a few collection deletes at once. The API
+server works on each of these one by one, and the garbage collector would ask twice about each object.
+
+This is safe while our finalizer holds the object: no other object of the same name can exist, whose children would
+carry the same labels. An earlier object may have left children (deleted with orphans). If an object with those labels
+has another owner or none, nothing is deleted by label. The garbage collector deletes what fails; for a set that stays,
+the operator tries again.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from grove.operator.shared.diff import finalizer_patch
 from grove.operator.shared.layout import find_replica, replica_of
 
 ORPHAN = "orphan"
-"""Kubernetes' own finalizer on an object whose children its deleter wants to keep."""
+"""Kubernetes' own finalizer on an object whose deletion keeps its children."""
 AT_ONCE = 8
 """Collection deletes at a time."""
 
@@ -117,10 +118,10 @@ async def release(cache: Cache, client: Client, obj: Object, finalizer: str) -> 
 
 
 async def _has_children(client: Client, owner: Object, child: type[Object], selector: str) -> bool:
-    """Whether something that refers to the owner is there to delete.
+    """Whether an object that refers to the owner is there to delete.
 
-    Not if the owner's deleter wants to keep its children. They have lost their reference to it by the time the
-    finalizer that says so is off, which can be before we look; hence a question to the server, not to the cache.
+    A deletion that keeps the children removes their reference to the owner first, and then the finalizer that says so.
+    That can happen before we look, so this asks the server and not the cache.
     """
     if ORPHAN in owner.metadata.finalizers:
         return False

@@ -47,7 +47,7 @@ COUNTED_OFTEN = 16
 
 
 def set_key(obj: Object) -> Key | None:
-    """The set an object of ours is part of: by its label, or by its owner if somebody took the label off."""
+    """The set of one of our objects: by its label, or by its owner if the label was removed."""
     name = obj.metadata.labels.get(labels.PART_OF) or owner_name(obj, PodCliqueSet)
     return Key(obj.metadata.namespace, name) if name else None
 
@@ -104,7 +104,7 @@ class Sets:
         self._hashes: dict[str, _Hashes] = {}
 
     def find_of(self, obj: Object) -> PodCliqueSet | None:
-        """The set that an object is part of and that wants it, if no other operator's names await adoption."""
+        """The set that has this object, unless names of another operator await adoption."""
         found, replica = set_key(obj), replica_of(obj.metadata)
         pcs = self._cache.get(PodCliqueSet, found) if found is not None else None
         if pcs is None or pcs.metadata.is_deleting or (replica is not None and replica not in kept_replicas(pcs)):
@@ -196,7 +196,7 @@ class Sets:
         return self._cache.owned(Pod, by=clique.metadata.uid) if clique is not None else []
 
     def is_whole(self, clique_key: Key, *, ready: bool = False) -> bool:
-        """Whether a clique has all the pods it wants, or all of them ready; False if it is too large to count often."""
+        """Whether a clique has all its pods, or all of them ready; False if it is too large to count often."""
         clique = self._cache.get(PodClique, clique_key)
         if clique is None or clique.spec.replicas > COUNTED_OFTEN:
             return False
