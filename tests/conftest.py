@@ -37,8 +37,10 @@ settings.register_profile("grove", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("grove")
 
 WHOLE: Options = {
-    "controller_manager": True, "scheduler": True, "extra_controller_manager_args": [FEWER_CONTROLLERS],
-}  # fmt: skip
+    "controller_manager": True,
+    "scheduler": True,
+    "extra_controller_manager_args": [FEWER_CONTROLLERS],
+}
 _numbers = itertools.count()
 
 

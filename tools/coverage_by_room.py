@@ -77,9 +77,11 @@ def share(part: int, whole: int) -> float:
 def total(found: Iterable[Room]) -> Room:
     every = list(found)
     return Room(
-        sum(one.lines for one in every), sum(one.reached for one in every),
-        sum(one.branches for one in every), sum(one.taken for one in every),
-    )  # fmt: skip
+        sum(one.lines for one in every),
+        sum(one.reached for one in every),
+        sum(one.branches for one in every),
+        sum(one.taken for one in every),
+    )
 
 
 def row(name: str, room: Room) -> tuple[str, str, str, str, str]:

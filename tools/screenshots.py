@@ -56,8 +56,12 @@ def trainer(name: str, pods: int, gpus: int = 8, *, sets: int = 1) -> dict[str, 
 def busy() -> Scenario:
     """Five teams on 64 nodes: most of it is taken, one node is silent, one cordoned, and a gang waits for a rack."""
     systems = [
-        chat("chat", 5), chat("code", 3), chat("search", 1), trainer("tune", 3, sets=3), trainer("eval", 2, 6, sets=6),
-    ]  # fmt: skip
+        chat("chat", 5),
+        chat("code", 3),
+        chat("search", 1),
+        trainer("tune", 3, sets=3),
+        trainer("eval", 2, 6, sets=6),
+    ]
     steps: list[Any] = []
     for one in systems:
         steps += [{"apply": one}, {"wait": one["metadata"]["name"]}]

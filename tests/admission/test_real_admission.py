@@ -68,9 +68,16 @@ class Admitted:
     async def kubectl(self, *arguments: str, stdin: str = "", user: str = "") -> Kubectl:
         config = self.plane.client_kubeconfig(user, ["system:masters"]) if user else self.plane.kubeconfig
         child = await asyncio.create_subprocess_exec(
-            self.plane.kubectl, "--kubeconfig", config, "-n", self.namespace, *arguments,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+            self.plane.kubectl,
+            "--kubeconfig",
+            config,
+            "-n",
+            self.namespace,
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
         out, err = await child.communicate(stdin.encode())
         return Kubectl(child.returncode or 0, out.decode(), err.decode())
 

@@ -64,10 +64,15 @@ async def spec_is(sim: SimCluster, resource: Resource, name: str, spec: Json) ->
 CASES = [
     pytest.param("kai-scheduler", "kai", {}, TOPOLOGY, "topo", KAI_LEVELS, id="KAI"),
     pytest.param(
-        "koord-scheduler", "koord", {"topologyLayers": {BLOCK: "blockLayer"}}, NETWORK_TOPOLOGY, "default",
-        KOORD_LAYERS, id="Koordinator",
+        "koord-scheduler",
+        "koord",
+        {"topologyLayers": {BLOCK: "blockLayer"}},
+        NETWORK_TOPOLOGY,
+        "default",
+        KOORD_LAYERS,
+        id="Koordinator",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("scheduler", "schema", "config", "kind", "name", "spec"), CASES)

@@ -102,8 +102,11 @@ async def test_pods_that_span_a_required_rack_are_named_until_they_stand_in_one(
 
 async def test_a_requirement_that_is_kept_costs_no_write_and_says_nothing(world: World, binding: str) -> None:
     """As many writes as for a set that requires nothing."""
-    rack = min(node.metadata.labels[RACK] for node in (await world.client.list(Node)).items
-               if node.metadata.name.startswith(world.cluster.prefix))  # fmt: skip
+    rack = min(
+        node.metadata.labels[RACK]
+        for node in (await world.client.list(Node)).items
+        if node.metadata.name.startswith(world.cluster.prefix)
+    )
     await use_only_rack(world, rack)
     await world.apply(in_one_rack(binding))
     await world.available("demo")
@@ -114,9 +117,11 @@ async def test_a_requirement_that_is_kept_costs_no_write_and_says_nothing(world:
 
     async def again() -> bool:
         pods = await world.pods()
-        return len(pods) == 3 and lost.metadata.name not in {pod.metadata.name for pod in pods} and all(
-            pod.is_ready for pod in pods
-        )  # fmt: skip
+        return (
+            len(pods) == 3
+            and lost.metadata.name not in {pod.metadata.name for pod in pods}
+            and all(pod.is_ready for pod in pods)
+        )
 
     await world.eventually(again)
     await world.quiet()
@@ -130,11 +135,13 @@ async def test_a_requirement_that_is_kept_costs_no_write_and_says_nothing(world:
 PROFILES: dict[str, tuple[str, type[GangScheduler], str]] = {
     "kai-scheduler": ("kai", Kai, "kai-scheduler"),
     "koord-scheduler": (
-        "koord", Koordinator, f"koord-scheduler, config: {{topologyLayers: {{{RACK}: rack, {BLOCK}: block}}}}"
+        "koord",
+        Koordinator,
+        f"koord-scheduler, config: {{topologyLayers: {{{RACK}: rack, {BLOCK}: block}}}}",
     ),
     "volcano": ("volcano", Volcano, f"volcano, config: {{tiers: {{{RACK}: rack, {BLOCK}: block}}}}"),
     "default-scheduler": ("kube-1.36", Kube, "default-scheduler"),
-}  # fmt: skip
+}
 
 
 async def conditions_of(client: Client) -> dict[str, Condition]:

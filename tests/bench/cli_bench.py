@@ -41,13 +41,26 @@ AIM, HELP_AIM = "≤ 1.5 s", "≤ 0.3 s"
 ROUNDS = 3
 
 COMMANDS: tuple[tuple[str, ...], ...] = (
-    ("status", "-A"), ("status", "-A", "-o", "wide"), ("rollout", "status", "s000"),
-    ("tree", "s000"), ("explain", "s000"), ("explain", "wide"), ("queue", "-A"), ("topology",),
-    ("topology", "--no-nodes", "-o", "json"), ("events", "s000"), ("scaleref", "s000"), ("doctor",),
-    ("plan", "-f", str(ROOT / "samples" / "disaggregated.yaml")), ("plan", "--drain", "z0-b0-r0-n0"),
-    ("plan", "--scale", "s000=2"), ("scale", "s000", "2", "--dry-run"), ("rollout", "history", "s000"),
-    ("queue", "--tree"), ("status", "s000"),
-)  # fmt: skip
+    ("status", "-A"),
+    ("status", "-A", "-o", "wide"),
+    ("rollout", "status", "s000"),
+    ("tree", "s000"),
+    ("explain", "s000"),
+    ("explain", "wide"),
+    ("queue", "-A"),
+    ("topology",),
+    ("topology", "--no-nodes", "-o", "json"),
+    ("events", "s000"),
+    ("scaleref", "s000"),
+    ("doctor",),
+    ("plan", "-f", str(ROOT / "samples" / "disaggregated.yaml")),
+    ("plan", "--drain", "z0-b0-r0-n0"),
+    ("plan", "--scale", "s000=2"),
+    ("scale", "s000", "2", "--dry-run"),
+    ("rollout", "history", "s000"),
+    ("queue", "--tree"),
+    ("status", "s000"),
+)
 
 
 def run(results: dict[str, Figure]) -> None:
@@ -131,9 +144,11 @@ def _best(args: list[str], env: dict[str, str]) -> tuple[float, float]:
     for _ in range(ROUNDS):
         begun = time.perf_counter()
         child = subprocess.Popen(
-            [sys.executable, "-m", "grove.cli.kubectl", *args], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            [sys.executable, "-m", "grove.cli.kubectl", *args],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **env},
-        )  # fmt: skip
+        )
         assert child.stderr is not None
         said = child.stderr.read().decode()
         _, code, usage = os.wait4(child.pid, 0)
@@ -156,9 +171,13 @@ def serving(stored: Path) -> Iterator[Path]:
         entry = {"name": "bench", "cluster": {"server": server}}
         context = {"name": "bench", "context": {"cluster": "bench", "user": "bench"}}
         config = {
-            "apiVersion": "v1", "kind": "Config", "clusters": [entry], "contexts": [context],
-            "users": [{"name": "bench", "user": {}}], "current-context": "bench",
-        }  # fmt: skip
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [entry],
+            "contexts": [context],
+            "users": [{"name": "bench", "user": {}}],
+            "current-context": "bench",
+        }
         path = stored.with_name("kubeconfig")
         path.write_text(yaml.safe_dump(config))
         yield path

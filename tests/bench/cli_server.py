@@ -35,10 +35,12 @@ class Stored:
         fields = query.get("fieldSelector", "")
         name = fields.removeprefix("metadata.name=") if fields.startswith("metadata.name=") else ""
         return [
-            body for meta, body in self.rows
-            if (not namespace or meta.get("namespace") == namespace) and (not name or meta["name"] == name)
+            body
+            for meta, body in self.rows
+            if (not namespace or meta.get("namespace") == namespace)
+            and (not name or meta["name"] == name)
             and (not wanted or wanted.items() <= (meta.get("labels") or {}).items())
-        ]  # fmt: skip
+        ]
 
 
 class Cluster:

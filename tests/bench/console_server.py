@@ -70,9 +70,12 @@ class Stored:
             group = {"name": f"{name}-0-w", "minReplicas": pods}
             said = [{"type": "Scheduled", "status": "True"}]
             self.objects[PodGang].append(
-                {"metadata": {"name": f"{name}-0", "labels": mine, **own}, "spec": {"podgroups": [group]},
-                 "status": {"phase": "Running", "placementScore": 1.0, "conditions": said}}
-            )  # fmt: skip
+                {
+                    "metadata": {"name": f"{name}-0", "labels": mine, **own},
+                    "spec": {"podgroups": [group]},
+                    "status": {"phase": "Running", "placementScore": 1.0, "conditions": said},
+                }
+            )
             for index in range(pods):
                 node = names[(number * pods + index) % len(names)]
                 self.pods.append((f"{name}-0-w-{index}", name, node))

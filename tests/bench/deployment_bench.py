@@ -99,8 +99,10 @@ async def _round(client: HttpClient, plane: ControlPlane, ours: list[Child]) -> 
 def _grove(plane: ControlPlane, folder: Path) -> Iterator[list[Child]]:
     health, metrics = free_ports(2)
     config = folder / "operator.yaml"
-    config.write_text(f"server: {{healthProbes: {{port: {health}}}, metrics: {{port: {metrics}}}}}\n"
-                      "leaderElection: {enabled: false}\n")  # fmt: skip
+    config.write_text(
+        f"server: {{healthProbes: {{port: {health}}}, metrics: {{port: {metrics}}}}}\n"
+        "leaderElection: {enabled: false}\n"
+    )
     access = ["--kubeconfig", str(plane.kubeconfig)]
     children = [
         spawn(
@@ -123,11 +125,17 @@ async def _prepare(client: HttpClient) -> None:
         await asyncio.sleep(0.1)
     labels = {"app": NAME}
     pod = {"containers": [{"name": "main", "image": "example/plain:1", "resources": {"requests": {"cpu": "10m"}}}]}
-    await client.create(DEPLOYMENT, {
-        "metadata": {"name": NAME, "namespace": NS},
-        "spec": {"replicas": 0, "selector": {"matchLabels": labels},
-                 "template": {"metadata": {"labels": labels}, "spec": pod}},
-    })  # fmt: skip
+    await client.create(
+        DEPLOYMENT,
+        {
+            "metadata": {"name": NAME, "namespace": NS},
+            "spec": {
+                "replicas": 0,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": pod},
+            },
+        },
+    )
 
 
 async def _scaled(client: HttpClient, replicas: int) -> float:

@@ -95,10 +95,15 @@ def unavoidable(manifest: Json, *, promised: bool = False, scheduler: str = "") 
         metadata = {field: one["metadata"][field] for field in kept if one["metadata"].get(field)}
         spec = {field: value for field, value in one["spec"].items() if field != "nodeName"}
         spec |= placed_by if one["kind"] == "Pod" else {}
-        made.append({
-            "apiVersion": one["apiVersion"], "kind": one["kind"], **more,
-            "metadata": metadata | more["metadata"], "spec": spec,
-        })  # fmt: skip
+        made.append(
+            {
+                "apiVersion": one["apiVersion"],
+                "kind": one["kind"],
+                **more,
+                "metadata": metadata | more["metadata"],
+                "spec": spec,
+            }
+        )
     return made
 
 

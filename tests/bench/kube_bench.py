@@ -132,9 +132,12 @@ async def sync_here(config: ClusterConfig) -> dict[str, float]:
             async with beating() as stalls:
                 await _change_all(client, cache)
     return {
-        "wall_s": took.wall_s, "cpu_s": took.cpu_s, "peak_mb": rss / 1024, "stall_ms": max(stalls) * 1e3,
+        "wall_s": took.wall_s,
+        "cpu_s": took.cpu_s,
+        "peak_mb": rss / 1024,
+        "stall_ms": max(stalls) * 1e3,
         "idle_ms": max(idle) * 1e3,
-    }  # fmt: skip
+    }
 
 
 @asynccontextmanager

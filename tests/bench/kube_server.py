@@ -23,15 +23,21 @@ def pod(number: int) -> bytes:
     name = f"inference-0-decode-{number // 8}-worker-{number % 8:05x}"
     revision = 1000 + number
     labels = {
-        "app.kubernetes.io/managed-by": "grove-operator", "app.kubernetes.io/part-of": "inference",
+        "app.kubernetes.io/managed-by": "grove-operator",
+        "app.kubernetes.io/part-of": "inference",
         "grove.io/podclique": f"inference-0-decode-{number // 8}-worker",
         "grove.io/podgang": f"inference-0-{number // 64}",
-        "grove.io/podclique-pod-index": str(number % 8), "grove.io/pod-template-hash": "7d9f8c6b5c",
-    }  # fmt: skip
+        "grove.io/podclique-pod-index": str(number % 8),
+        "grove.io/pod-template-hash": "7d9f8c6b5c",
+    }
     owner = {
-        "apiVersion": "grove.io/v1alpha1", "kind": "PodClique", "name": labels["grove.io/podclique"],
-        "uid": f"5b9b1f0e-3f3c-4f51-9d0c-{number // 8:012d}", "controller": True, "blockOwnerDeletion": True,
-    }  # fmt: skip
+        "apiVersion": "grove.io/v1alpha1",
+        "kind": "PodClique",
+        "name": labels["grove.io/podclique"],
+        "uid": f"5b9b1f0e-3f3c-4f51-9d0c-{number // 8:012d}",
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
     fields = {
         "f:metadata": {"f:labels": {f"f:{key}": {} for key in labels}, "f:ownerReferences": {".": {}}},
         "f:spec": {"f:containers": {'k:{"name":"worker"}': {".": {}, "f:image": {}, "f:resources": {}}}},
@@ -39,53 +45,128 @@ def pod(number: int) -> bytes:
     when = "2026-01-15T10:20:30Z"
     resources = {"requests": {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}
     body: dict[str, Any] = {
-        "kind": "Pod", "apiVersion": "v1",
+        "kind": "Pod",
+        "apiVersion": "v1",
         "metadata": {
-            "name": name, "generateName": labels["grove.io/podclique"] + "-", "namespace": f"team-{number % 20}",
-            "uid": f"9f2c1a34-7b11-4c8e-8c1d-{number:012d}", "resourceVersion": str(revision), "generation": 1,
-            "creationTimestamp": when, "labels": labels, "annotations": {"example.com/revision": "42"},
+            "name": name,
+            "generateName": labels["grove.io/podclique"] + "-",
+            "namespace": f"team-{number % 20}",
+            "uid": f"9f2c1a34-7b11-4c8e-8c1d-{number:012d}",
+            "resourceVersion": str(revision),
+            "generation": 1,
+            "creationTimestamp": when,
+            "labels": labels,
+            "annotations": {"example.com/revision": "42"},
             "ownerReferences": [owner],
             "managedFields": [
-                {"manager": "grove-operator", "operation": "Update", "apiVersion": "v1", "time": when,
-                 "fieldsType": "FieldsV1", "fieldsV1": fields},
-                {"manager": "kubelet", "operation": "Update", "apiVersion": "v1", "time": when,
-                 "fieldsType": "FieldsV1", "subresource": "status",
-                 "fieldsV1": {"f:status": {"f:conditions": {f'k:{{"type":"{c}"}}': {".": {}, "f:status": {}} for c in
-                              ("Initialized", "Ready", "ContainersReady")}}}},
+                {
+                    "manager": "grove-operator",
+                    "operation": "Update",
+                    "apiVersion": "v1",
+                    "time": when,
+                    "fieldsType": "FieldsV1",
+                    "fieldsV1": fields,
+                },
+                {
+                    "manager": "kubelet",
+                    "operation": "Update",
+                    "apiVersion": "v1",
+                    "time": when,
+                    "fieldsType": "FieldsV1",
+                    "subresource": "status",
+                    "fieldsV1": {
+                        "f:status": {
+                            "f:conditions": {
+                                f'k:{{"type":"{c}"}}': {".": {}, "f:status": {}}
+                                for c in ("Initialized", "Ready", "ContainersReady")
+                            }
+                        }
+                    },
+                },
             ],
         },
         "spec": {
-            "volumes": [{"name": "kube-api-access", "projected": {"sources": [
-                {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
-                {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}],
-                "defaultMode": 420}}],
-            "containers": [{
-                "name": "worker", "image": "registry.example.com/serving/worker:2.4.1", "args": ["--role=decode"],
-                "env": [{"name": "GROVE_PCS_NAME", "value": "inference"}, {"name": "GROVE_PCS_INDEX", "value": "0"}],
-                "ports": [{"containerPort": 8080, "protocol": "TCP"}], "resources": resources,
-                "volumeMounts": [{"name": "kube-api-access", "readOnly": True, "mountPath": "/var/run/secrets"}],
-                "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
-                "imagePullPolicy": "IfNotPresent"}],
-            "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst",
-            "serviceAccountName": "default", "serviceAccount": "default", "nodeName": f"node-{number % 4096:04d}",
-            "hostname": name, "subdomain": "inference-0", "securityContext": {}, "schedulerName": "grove-scheduler",
-            "tolerations": [{"key": k, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300} for k in
-                            ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")],
-            "priority": 0, "enableServiceLinks": True, "preemptionPolicy": "PreemptLowerPriority",
+            "volumes": [
+                {
+                    "name": "kube-api-access",
+                    "projected": {
+                        "sources": [
+                            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+                            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                        ],
+                        "defaultMode": 420,
+                    },
+                }
+            ],
+            "containers": [
+                {
+                    "name": "worker",
+                    "image": "registry.example.com/serving/worker:2.4.1",
+                    "args": ["--role=decode"],
+                    "env": [
+                        {"name": "GROVE_PCS_NAME", "value": "inference"},
+                        {"name": "GROVE_PCS_INDEX", "value": "0"},
+                    ],
+                    "ports": [{"containerPort": 8080, "protocol": "TCP"}],
+                    "resources": resources,
+                    "volumeMounts": [{"name": "kube-api-access", "readOnly": True, "mountPath": "/var/run/secrets"}],
+                    "terminationMessagePath": "/dev/termination-log",
+                    "terminationMessagePolicy": "File",
+                    "imagePullPolicy": "IfNotPresent",
+                }
+            ],
+            "restartPolicy": "Always",
+            "terminationGracePeriodSeconds": 30,
+            "dnsPolicy": "ClusterFirst",
+            "serviceAccountName": "default",
+            "serviceAccount": "default",
+            "nodeName": f"node-{number % 4096:04d}",
+            "hostname": name,
+            "subdomain": "inference-0",
+            "securityContext": {},
+            "schedulerName": "grove-scheduler",
+            "tolerations": [
+                {"key": k, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+                for k in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+            ],
+            "priority": 0,
+            "enableServiceLinks": True,
+            "preemptionPolicy": "PreemptLowerPriority",
         },
         "status": {
-            "phase": "Running", "hostIP": "10.0.3.7", "hostIPs": [{"ip": "10.0.3.7"}], "podIP": "10.1.2.3",
-            "podIPs": [{"ip": "10.1.2.3"}], "startTime": when, "qosClass": "Burstable", "observedGeneration": 1,
-            "conditions": [{"type": c, "status": "True", "observedGeneration": 1, "lastProbeTime": None,
-                            "lastTransitionTime": when} for c in
-                           ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")],
-            "containerStatuses": [{
-                "name": "worker", "state": {"running": {"startedAt": when}}, "lastState": {}, "ready": True,
-                "restartCount": 0, "image": "registry.example.com/serving/worker:2.4.1", "started": True,
-                "imageID": "registry.example.com/serving/worker@sha256:" + "5e" * 32,
-                "containerID": "containerd://" + "ab" * 32}],
+            "phase": "Running",
+            "hostIP": "10.0.3.7",
+            "hostIPs": [{"ip": "10.0.3.7"}],
+            "podIP": "10.1.2.3",
+            "podIPs": [{"ip": "10.1.2.3"}],
+            "startTime": when,
+            "qosClass": "Burstable",
+            "observedGeneration": 1,
+            "conditions": [
+                {
+                    "type": c,
+                    "status": "True",
+                    "observedGeneration": 1,
+                    "lastProbeTime": None,
+                    "lastTransitionTime": when,
+                }
+                for c in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+            ],
+            "containerStatuses": [
+                {
+                    "name": "worker",
+                    "state": {"running": {"startedAt": when}},
+                    "lastState": {},
+                    "ready": True,
+                    "restartCount": 0,
+                    "image": "registry.example.com/serving/worker:2.4.1",
+                    "started": True,
+                    "imageID": "registry.example.com/serving/worker@sha256:" + "5e" * 32,
+                    "containerID": "containerd://" + "ab" * 32,
+                }
+            ],
         },
-    }  # fmt: skip
+    }
     return json.dumps(body, separators=(",", ":")).encode()
 
 
@@ -100,13 +181,19 @@ def pods(start: int, end: int, shift: int) -> Iterator[bytes]:
         if number % 8 not in pieces:
             whole = pod(_MARK - _MARK % 8 + number % 8)
             for found, sign in (
-                (b"%012d" % (_MARK - _MARK % 8 + number % 8), b"\0P"), (b"%012d" % (_MARK // 8), b"\0O"),
-                (b"-%d-" % (_MARK // 8), b"\0C"), (b"%d" % (1000 + _MARK - _MARK % 8 + number % 8), b"\0R"),
-            ):  # fmt: skip
+                (b"%012d" % (_MARK - _MARK % 8 + number % 8), b"\0P"),
+                (b"%012d" % (_MARK // 8), b"\0O"),
+                (b"-%d-" % (_MARK // 8), b"\0C"),
+                (b"%d" % (1000 + _MARK - _MARK % 8 + number % 8), b"\0R"),
+            ):
                 whole = whole.replace(found, sign)
             pieces[number % 8] = whole.split(b"\0")
-        values = {80: b"%012d" % number, 79: b"%012d" % (number // 8), 67: b"-%d-" % (number // 8),
-                  82: b"%d" % (1000 + shift + number)}  # fmt: skip
+        values = {
+            80: b"%012d" % number,
+            79: b"%012d" % (number // 8),
+            67: b"-%d-" % (number // 8),
+            82: b"%d" % (1000 + shift + number),
+        }
         first, *rest = pieces[number % 8]
         yield first + b"".join([values[piece[0]] + piece[1:] for piece in rest])
 
@@ -168,8 +255,14 @@ class Server(asyncio.Protocol):
             end = min(start + CHUNK, self._pods)
             lines = [b'{"type":"%s","object":%s}\n' % (kind, body) for body in pods(start, end, base)]
             await self._chunk(b"".join(lines))
-        mark = {"type": "BOOKMARK", "object": {"kind": "Pod", "apiVersion": "v1", "metadata": {
-            "resourceVersion": str(1000 + base + self._pods), "creationTimestamp": None}}}  # fmt: skip
+        mark = {
+            "type": "BOOKMARK",
+            "object": {
+                "kind": "Pod",
+                "apiVersion": "v1",
+                "metadata": {"resourceVersion": str(1000 + base + self._pods), "creationTimestamp": None},
+            },
+        }
         if initial:
             mark["object"]["metadata"]["annotations"] = {"k8s.io/initial-events-end": "true"}  # type: ignore[index]
         await self._chunk(json.dumps(mark).encode() + b"\n")

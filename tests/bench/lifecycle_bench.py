@@ -107,11 +107,17 @@ class Releases:
         if bare:
             command = ["tests.bench.bare_wait", str(self._account), parent]
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, env={
-                **os.environ, "KUBERNETES_SERVICE_HOST": str(address.hostname),
+            sys.executable,
+            "-m",
+            *command,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={
+                **os.environ,
+                "KUBERNETES_SERVICE_HOST": str(address.hostname),
                 "KUBERNETES_SERVICE_PORT": str(address.port),
             },
-        )  # fmt: skip
+        )
 
     async def _make_ready(self, number: int) -> float:
         status = {"conditions": [{"type": "Ready", "status": "True"}]}

@@ -21,8 +21,10 @@ SET = "podcliquesets.grove.io/s7"
 def started(*arguments: str) -> tuple[subprocess.Popen[str], int]:
     child = subprocess.Popen(
         [sys.executable, "-m", "tests.bench.metrics_process", *arguments],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert child.stdout is not None
     return child, int(child.stdout.readline())
 

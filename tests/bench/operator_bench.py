@@ -425,9 +425,7 @@ async def many_sets(bench: Bench, floor: Floor, results: dict[str, Figure]) -> N
         for number in range(SETS):
             group_.create_task(bench.client.create(PodCliqueSet, pcs(f"m{number}", clique("w", 3))))
     await bench.until(lambda: bench.available() == SETS)
-    results[f"operator: {SETS} sets x 3 pods available"] = Figure(
-        time.perf_counter() - began, "s", "", floor.told_s
-    )  # fmt: skip
+    results[f"operator: {SETS} sets x 3 pods available"] = Figure(time.perf_counter() - began, "s", "", floor.told_s)
     after = bench.operator.ask()
     results["operator: API writes a pod, many sets"] = Figure(writes(after, before) / (3 * SETS), "")
     began = time.perf_counter()

@@ -31,6 +31,8 @@ class StockPlane(ControlPlane):
 def stock_plane(directory: Path | str, *, hurried: bool = False, scheduler: bool = False) -> StockPlane:
     os.environ.pop("GOGC", None)  # tests collect less garbage than a stock control plane does
     return StockPlane(
-        directory, controller_manager=True, scheduler=scheduler,
+        directory,
+        controller_manager=True,
+        scheduler=scheduler,
         extra_controller_manager_args=() if hurried else STOCK,
-    )  # fmt: skip
+    )

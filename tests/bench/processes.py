@@ -23,8 +23,13 @@ class Process:
         env = {**os.environ, "PYTHONPATH": f"{checkout}/src"} if checkout else None
         self.child = subprocess.Popen(
             [sys.executable, *command],
-            stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=env, cwd=checkout or None,
-        )  # fmt: skip
+            stdin=pipe,
+            stdout=pipe,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=env,
+            cwd=checkout or None,
+        )
 
     def read_line(self) -> str:
         assert self.child.stdout is not None

@@ -43,9 +43,13 @@ Column = dict[str, float]
 def four_pods(name: str) -> Json:
     """A router, and a leader with two workers that stay together."""
     return pcs(
-        name, clique("router"), clique("lead"), clique("work", 2), groups=[group("inst", "lead", "work")],
+        name,
+        clique("router"),
+        clique("lead"),
+        clique("work", 2),
+        groups=[group("inst", "lead", "work")],
         topologyConstraint={"topologyName": "fake-nodes", "pack": {"preferred": "rack"}},
-    )  # fmt: skip
+    )
 
 
 class Growth:
@@ -60,22 +64,23 @@ class Growth:
         for name in ("operator", "scheduler"):
             self._column[f"idle, {name}, % of a core"] = self._bench.spent_since(before)[name] / IDLE_S * 100
         made, gone = (self._floor.told_s, self._floor.told_cpu_s), (self._floor.gone_s, self._floor.gone_cpu_s)
-        await self._part(
-            f"{self._sets} sets made", self._make, lambda: self._bench.available() == self._sets, made
-        )  # fmt: skip
+        await self._part(f"{self._sets} sets made", self._make, lambda: self._bench.available() == self._sets, made)
         more = self._sets + self._sets // SCALED
         share = made[0] / SCALED, {name: spent / SCALED for name, spent in made[1].items()}
         await self._part(
             f"{self._sets // SCALED} sets scaled", self._scale, lambda: self._bench.available() == more, share
-        )  # fmt: skip
+        )
         for name, memory_mb in self._memory_mb().items():
             self._column[f"memory, {name}, MB"] = memory_mb
         await self._part(f"{self._sets} sets deleted", self._delete, lambda: True, gone)
 
     async def _part(
-        self, name: str, act: Callable[[], Awaitable[None]], holds: Callable[[], bool],
+        self,
+        name: str,
+        act: Callable[[], Awaitable[None]],
+        holds: Callable[[], bool],
         least: tuple[float, Mapping[str, float]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         cpu, began = self._bench.cpu_s(), time.perf_counter()
         await act()
         await self._bench.until(holds, 1800)

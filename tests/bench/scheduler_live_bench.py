@@ -74,11 +74,12 @@ def pod_json(name: str, namespace: str, gang: str, node: str = "") -> Json:
     return {
         "metadata": {"name": name, "namespace": namespace, "labels": {"grove.io/podgang": gang}},
         "spec": {
-            "schedulerName": "grove-scheduler", "automountServiceAccountToken": False,
+            "schedulerName": "grove-scheduler",
+            "automountServiceAccountToken": False,
             **({"nodeName": node} if node else {}),
             "containers": [{"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": resources}],
         },
-    }  # fmt: skip
+    }
 
 
 def gang_json(name: str, namespace: str, pods: Iterable[str], required: str = "") -> Json:
@@ -178,9 +179,7 @@ async def run_sets(client: HttpClient, namespace: str, nodes: list[str]) -> None
     """Systems as a cluster has them after a while: PodGangs whose pods are bound, spread over all nodes."""
     for n in range(SETS):
         pods = {f"set-{n}-{i}": nodes[(n * SET_PODS + i) * 7 % len(nodes)] for i in range(SET_PODS)}
-        await all_at_once(
-            client.create(Pod, pod_json(pod, namespace, f"set-{n}", node)) for pod, node in pods.items()
-        )  # fmt: skip
+        await all_at_once(client.create(Pod, pod_json(pod, namespace, f"set-{n}", node)) for pod, node in pods.items())
         await client.create(PodGang, gang_json(f"set-{n}", namespace, pods))
 
 
@@ -224,9 +223,14 @@ async def gangs_of(
 
 
 async def measure_with_sets(
-    client: HttpClient, watched: Watched, namespace: str, nodes: list[str], pid: int, least: Gangs,
+    client: HttpClient,
+    watched: Watched,
+    namespace: str,
+    nodes: list[str],
+    pid: int,
+    least: Gangs,
     results: dict[str, Figure],
-) -> None:  # fmt: skip
+) -> None:
     await run_sets(client, namespace, nodes)
     await until_quiet(pid)
     found = await gangs_of(client, watched, namespace, [100], pid)

@@ -45,9 +45,7 @@ def changed(name: str, pods: int = 1) -> Json:
 class Stories:
     def __init__(self, cluster: SimCluster, results: dict[str, Figure]) -> None:
         self.cluster, self._results, self.user = cluster, results, cluster.client()
-        self.writers = {
-            name: cluster.client(user=f"{ACCOUNT}:grove-{name}") for name in ("operator", "scheduler")
-        }  # fmt: skip
+        self.writers = {name: cluster.client(user=f"{ACCOUNT}:grove-{name}") for name in ("operator", "scheduler")}
 
     async def tell(self, name: str, pods: int, act: Act) -> None:
         """Does something, waits until nobody writes any more, and notes the writes for each of so many pods."""

@@ -20,9 +20,15 @@ from grove.console.server import Console
 from grove.console.viewers import Owner, Question, Viewer, Watched
 
 FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-component-update",
-    "--disable-background-networking", "--disable-sync",
-]  # fmt: skip
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-component-update",
+    "--disable-background-networking",
+    "--disable-sync",
+]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 

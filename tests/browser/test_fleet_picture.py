@@ -29,9 +29,17 @@ def small_fleet() -> dict[str, Any]:
         "a/big-0": {"set": "big", "score": None, "message": "no rack has room"},
     }
     levels = [
-        {"name": "rack", "key": "r", "domains": 2, "largestFree": 24, "largestWhole": 3, "best": "r1",
-         "fragmentation": 0.4, "unlabelled": 0},
-    ]  # fmt: skip
+        {
+            "name": "rack",
+            "key": "r",
+            "domains": 2,
+            "largestFree": 24,
+            "largestWhole": 3,
+            "best": "r1",
+            "fragmentation": 0.4,
+            "unlabelled": 0,
+        },
+    ]
     fleet = {"total": [8, 60, 20, 24], "levels": levels, "resource": "nvidia.com/gpu"}
     return {"nodes": nodes, "gangs": gangs, "fleet": fleet}
 
@@ -82,9 +90,13 @@ async def test_every_state_of_a_node_has_a_look_and_a_word_of_its_own(opened: Op
             await tab.page.wait_for_timeout(100)
         assert len(set(seen.values())) == len(seen), "two states look the same"
         words = {
-            "held": "held for a/big-0", "reserved": "8 reserved by kept", "broken": "4 broken",
-            "silent": "does not answer", "half": "4 of 8 GPUs in use", "other": "a/pod",
-        }  # fmt: skip
+            "held": "held for a/big-0",
+            "reserved": "8 reserved by kept",
+            "broken": "4 broken",
+            "silent": "does not answer",
+            "half": "4 of 8 GPUs in use",
+            "other": "a/pod",
+        }
         for node, said in words.items():
             x, y, _ = await cell(tab, node)
             await tab.page.mouse.move(x, y)
@@ -232,15 +244,25 @@ async def test_words_of_a_timeline_do_not_cover_each_other_and_say_what_failed(o
     viewer = Painted()
     kinds = ["created", "placed", "ready", "scaled", "updated", "failed", "failed"]
     marks = [
-        {"at": f"2026-01-01T00:{minute:02d}:{7 * number:02d}Z", "kind": kind, "text": f"{kind} {minute}",
-         "what": ["BackOff", "Unhealthy"][minute % 2] if kind == "failed" else ""}
+        {
+            "at": f"2026-01-01T00:{minute:02d}:{7 * number:02d}Z",
+            "kind": kind,
+            "text": f"{kind} {minute}",
+            "what": ["BackOff", "Unhealthy"][minute % 2] if kind == "failed" else "",
+        }
         for minute in range(0, 12, 3)
         for number, kind in enumerate(kinds)
-    ]  # fmt: skip
+    ]
     lanes = [{"clique": "chat-0-worker", "spans": []}]
     viewer.answers = {
-        "name": "chat", "kind": "PodCliqueSet", "sentence": "", "marks": marks, "lanes": lanes, "roles": [], "down": [],
-    }  # fmt: skip
+        "name": "chat",
+        "kind": "PodCliqueSet",
+        "sentence": "",
+        "marks": marks,
+        "lanes": lanes,
+        "roles": [],
+        "down": [],
+    }
     async with serving(viewer, "local") as (url, owner):
         tab = await opened(url, owner)
         await tab.go("set/a/chat")

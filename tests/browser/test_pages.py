@@ -59,10 +59,15 @@ async def test_every_page_has_its_words_and_makes_no_complaint(opened: Opened, w
     tab = await opened(url, owner)
     await over(tour)
     words = {
-        "tour": "A gang that does not fit", "fleet": "How large a gang still fits", "sets": "wide",
-        "set/default/chat": "chat-0-prefill-0", "why/default/wide": "waiting", "queue": "wide-0",
-        "plan": "Nothing is written.", "object/Node/-/z0-b0-r0-n0": "nvidia.com/gpu",
-    }  # fmt: skip
+        "tour": "A gang that does not fit",
+        "fleet": "How large a gang still fits",
+        "sets": "wide",
+        "set/default/chat": "chat-0-prefill-0",
+        "why/default/wide": "waiting",
+        "queue": "wide-0",
+        "plan": "Nothing is written.",
+        "object/Node/-/z0-b0-r0-n0": "nvidia.com/gpu",
+    }
     for path in PAGES:
         await tab.go(path)
         await tab.page.get_by_text(words[path]).first.wait_for()
@@ -191,14 +196,36 @@ HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>
 async def test_names_and_messages_are_text_whatever_they_say(opened: Opened) -> None:
     viewer = Painted()
     viewer.answers = {
-        "name": HOSTILE, "kind": "PodCliqueSet", "state": "failed", "why": HOSTILE, "gangs": [], "yaml": HOSTILE,
-        "sentence": HOSTILE, "marks": [], "lanes": [], "roles": [], "down": [{"name": HOSTILE, "waitsFor": HOSTILE}],
-    }  # fmt: skip
+        "name": HOSTILE,
+        "kind": "PodCliqueSet",
+        "state": "failed",
+        "why": HOSTILE,
+        "gangs": [],
+        "yaml": HOSTILE,
+        "sentence": HOSTILE,
+        "marks": [],
+        "lanes": [],
+        "roles": [],
+        "down": [{"name": HOSTILE, "waitsFor": HOSTILE}],
+    }
     row = {
-        "namespace": HOSTILE, "name": HOSTILE, "state": HOSTILE, "why": HOSTILE, "replicas": 1, "available": 0,
-        "updated": 0, "pods": 1, "ready": 0, "asked": 8, "held": 0, "restarts": 0, "gangRestarts": 0,
-        "autoscaled": [HOSTILE], "created": HOSTILE, "resource": HOSTILE,
-    }  # fmt: skip
+        "namespace": HOSTILE,
+        "name": HOSTILE,
+        "state": HOSTILE,
+        "why": HOSTILE,
+        "replicas": 1,
+        "available": 0,
+        "updated": 0,
+        "pods": 1,
+        "ready": 0,
+        "asked": 8,
+        "held": 0,
+        "restarts": 0,
+        "gangRestarts": 0,
+        "autoscaled": [HOSTILE],
+        "created": HOSTILE,
+        "resource": HOSTILE,
+    }
     gang = {"set": HOSTILE, "score": None, "message": HOSTILE}
     node = [[HOSTILE], 8, 1, HOSTILE, [[HOSTILE, 1]]]
     viewer.ledger.replace(

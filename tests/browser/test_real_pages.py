@@ -60,10 +60,20 @@ async def console(plane: Any) -> AsyncIterator[tuple[str, Owner]]:
 async def printed(plane: Any, world: World, *words: str) -> Any:
     """What a command prints with -o json."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "grove.cli.kubectl", *words, "-o", "json", "-n", world.namespace,
-        "--kubeconfig", str(plane.kubeconfig), cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        sys.executable,
+        "-m",
+        "grove.cli.kubectl",
+        *words,
+        "-o",
+        "json",
+        "-n",
+        world.namespace,
+        "--kubeconfig",
+        str(plane.kubeconfig),
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+    )
     out, _ = await process.communicate()
     return json.loads(out)
 
@@ -94,11 +104,14 @@ async def test_every_page_shows_what_the_command_line_prints(world: World, real_
             for row in await cells(tab)
         } == {
             name: (
-                one["state"], f"{one['available']}/{one['replicas']}", f"{one['ready']}/{one['pods']}",
-                f"{one['held']}/{one['asked']}", one["why"],
+                one["state"],
+                f"{one['available']}/{one['replicas']}",
+                f"{one['ready']}/{one['pods']}",
+                f"{one['held']}/{one['asked']}",
+                one["why"],
             )
             for name, one in sets.items()
-        }  # fmt: skip
+        }
         assert list(sets) == [row["Name"] for row in await cells(tab)], "the worst is first in both"
 
         tree = await printed(real_plane, world, "tree", "chat")
@@ -198,8 +211,10 @@ async def test_a_viewer_of_one_namespace_is_never_sent_a_name_of_another(
     def kubectl(*words: str) -> str:
         done = subprocess.run(
             [real_plane.kubectl, "--kubeconfig", real_plane.kubeconfig, "-n", world.namespace, *words],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

@@ -25,13 +25,18 @@ GIVE_UP_S = 300.0
 MORE_FILES, MORE_TASKS, MORE_MEMORY_MB = 10, 10, 80.0
 """What a process may have more at the end, with an empty cluster, than at the beginning."""
 OWNED: tuple[Resource, ...] = (
-    Pod.RESOURCE, PodClique.RESOURCE, PodCliqueScalingGroup.RESOURCE, PodGang.RESOURCE, Service.RESOURCE,
-    Secret.RESOURCE, ServiceAccount.RESOURCE,
+    Pod.RESOURCE,
+    PodClique.RESOURCE,
+    PodCliqueScalingGroup.RESOURCE,
+    PodGang.RESOURCE,
+    Service.RESOURCE,
+    Secret.RESOURCE,
+    ServiceAccount.RESOURCE,
     Resource("rbac.authorization.k8s.io", "v1", "Role", "roles"),
     Resource("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings"),
     Resource("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
     Resource("apps", "v1", "ControllerRevision", "controllerrevisions"),
-)  # fmt: skip
+)
 
 
 async def until_settled(client: Client, namespace: str = NAMESPACE) -> tuple[float, list[str]]:

@@ -90,10 +90,11 @@ class Faults:
         held: Json = await self._client.create(Secret.RESOURCE, {"metadata": {"name": name, "namespace": SYSTEM}})
         bound = {"apiVersion": "v1", "kind": "Secret", "name": name, "uid": held["metadata"]["uid"]}
         asked = {
-            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
             "metadata": {"name": ACCOUNT, "namespace": SYSTEM},
             "spec": {"expirationSeconds": 86400, "boundObjectRef": bound},
-        }  # fmt: skip
+        }
         answer: Json = await self._client.create(ServiceAccount.RESOURCE, asked, subresource="token")
         fresh = self._directory / "token.new"
         fresh.write_text(answer["status"]["token"])

@@ -34,14 +34,31 @@ def drawn_set(name: str, rng: random.Random) -> Json:
     pack = {"required": "zone", "preferred": rng.choice(("block", "rack"))}
     close = {"topologyConstraint": {"topologyName": TOPOLOGY, "pack": pack}}
     shapes = [
-        pcs(name, clique("web", rng.randint(1, 3), min_available=1, **_gpus(1)), replicas=rng.randint(1, 2),
-            namespace=NAMESPACE),
-        pcs(name, clique("lead", 1, **_gpus(1)), clique("work", 2, **_gpus(2)), namespace=NAMESPACE,
-            groups=[group("inst", "lead", "work", replicas=rng.randint(1, 3))], startup="CliqueStartupTypeInOrder",
-            termination_delay="20s"),
-        pcs(name, clique("router", 1), clique("prefill", 2, **_gpus(2)), clique("decode", 2, **_gpus(1)),
-            namespace=NAMESPACE, groups=[group("pair", "prefill", "decode", replicas=rng.randint(1, 2))], **close),
-    ]  # fmt: skip
+        pcs(
+            name,
+            clique("web", rng.randint(1, 3), min_available=1, **_gpus(1)),
+            replicas=rng.randint(1, 2),
+            namespace=NAMESPACE,
+        ),
+        pcs(
+            name,
+            clique("lead", 1, **_gpus(1)),
+            clique("work", 2, **_gpus(2)),
+            namespace=NAMESPACE,
+            groups=[group("inst", "lead", "work", replicas=rng.randint(1, 3))],
+            startup="CliqueStartupTypeInOrder",
+            termination_delay="20s",
+        ),
+        pcs(
+            name,
+            clique("router", 1),
+            clique("prefill", 2, **_gpus(2)),
+            clique("decode", 2, **_gpus(1)),
+            namespace=NAMESPACE,
+            groups=[group("pair", "prefill", "decode", replicas=rng.randint(1, 2))],
+            **close,
+        ),
+    ]
     return rng.choice(shapes)
 
 

@@ -55,9 +55,15 @@ class Process:
         module = ["tests.chaos.skewed", f"{self.skew_s:g}"] if self.skew_s else ["grove"]
         with self.log.open("ab") as out:
             self.child = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", *module, *self.command, stdout=out, stderr=out, cwd=ROOT,
+                sys.executable,
+                "-m",
+                *module,
+                *self.command,
+                stdout=out,
+                stderr=out,
+                cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "GROVE_INIT_CONTAINER_IMAGE": "grove-initc"},
-            )  # fmt: skip
+            )
 
     def signal(self, number: signal.Signals) -> None:
         if self.child is not None and self.child.returncode is None:
@@ -75,18 +81,22 @@ class Processes:
     def kubeconfig(self, name: str, server: str) -> Path:
         path = self._directory / f"{name}.kubeconfig"
         config = {
-            "apiVersion": "v1", "kind": "Config", "current-context": "chaos",
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "chaos",
             "clusters": [{"name": "chaos", "cluster": {"server": server}}],
             "users": [{"name": name, "user": {"tokenFile": str(self._directory / "token")}}],
             "contexts": [{"name": "chaos", "context": {"cluster": "chaos", "user": name, "namespace": NAMESPACE}}],
-        }  # fmt: skip
+        }
         path.write_text(json.dumps(config))
         return path
 
     def add_operator(self, name: str, server: str, webhook_url: str) -> None:
         webhooks, health, metrics = free_ports(3)
         config = {
-            "apiVersion": "operator.config.grove.io/v1alpha1", "kind": "OperatorConfiguration", "logFormat": "text",
+            "apiVersion": "operator.config.grove.io/v1alpha1",
+            "kind": "OperatorConfiguration",
+            "logFormat": "text",
             "leaderElection": {"enabled": True, "resourceNamespace": NAMESPACE},
             "topologyAwareScheduling": {"enabled": True},
             "server": {
@@ -94,7 +104,7 @@ class Processes:
                 "healthProbes": {"bindAddress": LOOPBACK, "port": health},
                 "metrics": {"bindAddress": LOOPBACK, "port": metrics},
             },
-        }  # fmt: skip
+        }
         path = self._directory / f"{name}.yaml"
         path.write_text(yaml.safe_dump(config))
         command = ["operator", "--kubeconfig", str(self.kubeconfig(name, server)), "--config", str(path)]

@@ -99,9 +99,14 @@ class Run:
         faults = Faults(plane, client, nodes, line, processes, self._directory)
         await self._furnish(client, nodes, faults)
         for work in (
-            nodes.run(), processes.keep_running(), processes.sample_for_ever(), self._watch(client, Pod),
-            self._watch(client, Node), self._watch(client, PodGang), self._attend(client, processes),
-        ):  # fmt: skip
+            nodes.run(),
+            processes.keep_running(),
+            processes.sample_for_ever(),
+            self._watch(client, Pod),
+            self._watch(client, Node),
+            self._watch(client, PodGang),
+            self._attend(client, processes),
+        ):
             await stack.enter_async_context(_beside(work))
         load = Load(client)
         await self._until_served(client)

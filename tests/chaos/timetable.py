@@ -11,10 +11,25 @@ import random
 from dataclasses import dataclass
 
 FAULTS = (
-    "kill_operator", "kill_scheduler", "restart_apiserver", "kill_apiserver", "pause_etcd", "fill_etcd", "cut_watches",
-    "bad_line", "revoke_tokens", "spoil_certificate", "remove_webhooks", "remove_crd", "delete_nodes", "delete_pods",
-    "lose_rack", "skew_clock", "edit_children", "delete_children",
-)  # fmt: skip
+    "kill_operator",
+    "kill_scheduler",
+    "restart_apiserver",
+    "kill_apiserver",
+    "pause_etcd",
+    "fill_etcd",
+    "cut_watches",
+    "bad_line",
+    "revoke_tokens",
+    "spoil_certificate",
+    "remove_webhooks",
+    "remove_crd",
+    "delete_nodes",
+    "delete_pods",
+    "lose_rack",
+    "skew_clock",
+    "edit_children",
+    "delete_children",
+)
 CHANGES = ("create", "create", "scale_set", "scale_group", "scale_clique", "update", "update", "delete")
 CHANGE_EVERY_S = 2.0
 FIRST_FAULT_S = 20.0

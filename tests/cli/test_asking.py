@@ -290,8 +290,9 @@ async def test_gangs_that_run_are_told_together_only_if_they_say_the_same(world:
     await world.available("chat")
     answer = await explain_answer(world.client, world.namespace, "chat-0-pair", now=world.now)
     assert text_of(answer, 200, world).splitlines() == [
-        "chat-0: running · 3 pods ready", "chat-0-pair-0, chat-0-pair-1: running · 1 pod ready",
-    ]  # fmt: skip
+        "chat-0: running · 3 pods ready",
+        "chat-0-pair-0, chat-0-pair-1: running · 1 pod ready",
+    ]
 
 
 async def test_a_tree_has_whole_names_of_pods_and_says_which_instance_a_gang_is(world: World) -> None:
@@ -355,10 +356,13 @@ async def test_watched_events_go_on_line_by_line(world: World, capsys: pytest.Ca
             for number in (1, 2):
                 about = {"kind": "PodCliqueSet", "name": "chat", "namespace": world.namespace}
                 event = {
-                    "metadata": {"name": f"e{number}", "namespace": world.namespace}, "involvedObject": about,
-                    "reason": "Something", "message": f"happened the {number}. time", "type": "Normal",
+                    "metadata": {"name": f"e{number}", "namespace": world.namespace},
+                    "involvedObject": about,
+                    "reason": "Something",
+                    "message": f"happened the {number}. time",
+                    "type": "Normal",
                     "lastTimestamp": f"2026-01-01T00:00:0{number}Z",
-                }  # fmt: skip
+                }
                 await world.client.create(Event, event)
                 await world.cluster.eventually(lambda number=number: told(f"happened the {number}. time"))  # type: ignore[misc]
             fresh = printed[before:]
@@ -396,8 +400,18 @@ async def test_status_can_be_sorted_and_widened(world: World) -> None:
     assert set(await names("age")) == set(await names("restarts")) == {"a-small", "b-large"}
     wide = text_of(await status_answer(world.client, world.namespace, "", world.now, wide=True), 200, world)
     assert wide.splitlines()[0].split() == [
-        "NAMESPACE", "NAME", "STATE", "AVAILABLE", "PODS", "GPUS", "AGE", "UPDATED", "RESTARTS", "AUTOSCALED", "WHY",
-    ]  # fmt: skip
+        "NAMESPACE",
+        "NAME",
+        "STATE",
+        "AVAILABLE",
+        "PODS",
+        "GPUS",
+        "AGE",
+        "UPDATED",
+        "RESTARTS",
+        "AUTOSCALED",
+        "WHY",
+    ]
 
 
 async def test_plan_lists_what_there_is_when_a_name_is_wrong(world: World) -> None:

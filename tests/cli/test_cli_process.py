@@ -20,17 +20,22 @@ ROOT = Path(__file__).parents[2]
 def ask(plane: ControlPlane, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "grove.cli.kubectl", *args, "--kubeconfig", str(plane.kubeconfig)],
-        capture_output=True, text=True, check=False, timeout=HANGS_S,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=HANGS_S,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
 def namespace(control_plane: ControlPlane, fresh_name: str) -> str:
     made = subprocess.run(
         [control_plane.kubectl, "--kubeconfig", control_plane.kubeconfig, "create", "namespace", fresh_name],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert made.returncode == 0, made.stderr
     return fresh_name
 
@@ -43,10 +48,21 @@ def test_an_empty_namespace_is_all_well(control_plane: ControlPlane, namespace: 
 
 def test_flags_before_the_command_count_too(control_plane: ControlPlane, namespace: str) -> None:
     found = subprocess.run(
-        [sys.executable, "-m", "grove.cli.kubectl", "--kubeconfig", str(control_plane.kubeconfig), "-n", namespace,
-         "status"],
-        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "grove.cli.kubectl",
+            "--kubeconfig",
+            str(control_plane.kubeconfig),
+            "-n",
+            namespace,
+            "status",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
     assert (found.returncode, found.stdout) == (0, "no PodCliqueSets\n")
 
 
@@ -93,21 +109,35 @@ def test_kubectl_finds_the_plugin(control_plane: ControlPlane, namespace: str, t
     path = f"{tmp_path}:{os.environ['PATH']}"
     found = subprocess.run(
         [str(control_plane.kubectl), "grove", "status", "-n", namespace],
-        capture_output=True, text=True, check=False, timeout=HANGS_S,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=HANGS_S,
         env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src"), "KUBECONFIG": str(control_plane.kubeconfig)},
-    )  # fmt: skip
+    )
     assert (found.returncode, found.stdout, found.stderr) == (0, "no PodCliqueSets\n", "")
 
 
 def watch(plane: ControlPlane, namespace: str, *command: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "grove.cli.kubectl", *command, "--watch", "-n", namespace, "--kubeconfig",
-         str(plane.kubeconfig)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [
+            sys.executable,
+            "-m",
+            "grove.cli.kubectl",
+            *command,
+            "--watch",
+            "-n",
+            namespace,
+            "--kubeconfig",
+            str(plane.kubeconfig),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"},
         # A run in the background hands down an ignored SIGINT.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
+    )
 
 
 def read_until(process: subprocess.Popen[str], words: str) -> str:
@@ -128,11 +158,15 @@ def test_watched_events_go_on_line_by_line(control_plane: ControlPlane, namespac
     assert read_until(watching, "Created").splitlines()[0].split() == ["TIME", "OBJECT", "WHAT", "MESSAGE"]
     for number in (1, 2):
         event = {
-            "apiVersion": "v1", "kind": "Event", "metadata": {"name": f"e{number}", "namespace": namespace},
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"e{number}", "namespace": namespace},
             "involvedObject": {"kind": "PodCliqueSet", "name": "small", "namespace": namespace},
-            "reason": "Something", "message": f"happened the {number}. time", "type": "Normal",
+            "reason": "Something",
+            "message": f"happened the {number}. time",
+            "type": "Normal",
             "lastTimestamp": f"2026-01-01T00:00:0{number}Z",
-        }  # fmt: skip
+        }
         subprocess.run(
             [*kubectl, "create", "-f", "-"], input=json.dumps(event), text=True, check=True, capture_output=True
         )
@@ -160,10 +194,26 @@ def test_a_watched_tree_is_drawn_again_and_ends_with_ctrl_c(control_plane: Contr
 
 def test_a_simulation_on_a_copy_of_the_cluster_leaves_it_alone(control_plane: ControlPlane, namespace: str) -> None:
     found = subprocess.run(
-        [sys.executable, "-m", "grove", "simulate", "-f", str(ROOT / "samples" / "small.yaml"), "--from-kubeconfig",
-         "--kubeconfig", str(control_plane.kubeconfig), "--for", "1m", "-o", "json"],
-        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "grove",
+            "simulate",
+            "-f",
+            str(ROOT / "samples" / "small.yaml"),
+            "--from-kubeconfig",
+            "--kubeconfig",
+            str(control_plane.kubeconfig),
+            "--for",
+            "1m",
+            "-o",
+            "json",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
     assert found.returncode == 4, found.stderr
     outcome = json.loads(found.stdout)
     # The server is shared: a set of the test before may still be on its way out, and is then part of the copy.

@@ -85,8 +85,14 @@ async def complain(world: World) -> None:
     pod = world.all(Pod)[0].metadata
     about = {"kind": "Pod", "name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
     said = 'MountVolume.SetUp failed for volume "v" : secret "token" not found'
-    event = {"metadata": {"name": "e", "namespace": pod.namespace}, "involvedObject": about, "type": "Warning",
-             "reason": "FailedMount", "message": said, "lastTimestamp": "2026-01-01T00:00:00Z"}  # fmt: skip
+    event = {
+        "metadata": {"name": "e", "namespace": pod.namespace},
+        "involvedObject": about,
+        "type": "Warning",
+        "reason": "FailedMount",
+        "message": said,
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+    }
     await world.client.create(Event, event)
 
 
@@ -108,9 +114,11 @@ def asked(manifest: Json, trouble: Trouble) -> tuple[Verdict, int, str, str]:
             queue = await queue_answer(world.client, "default", world.cluster.clock.now())
             line = queue.data[0].waits_for if queue.data else ""
             whole = found.data
-            first = whole["gangs"][0] if whole["gangs"] and trouble is not without_scheduler else Verdict(
-                "x", whole["state"], whole["level"], whole["reason"], next=whole["next"]
-            )  # fmt: skip
+            first = (
+                whole["gangs"][0]
+                if whole["gangs"] and trouble is not without_scheduler
+                else Verdict("x", whole["state"], whole["level"], whole["reason"], next=whole["next"])
+            )
             return first, found.code, status.data[0].why, line
 
     return run(play(), seed=1)
@@ -120,64 +128,124 @@ def asked(manifest: Json, trouble: Trouble) -> tuple[Verdict, int, str, str]:
     ("manifest", "trouble", "code", "level", "reason", "step"),
     [
         pytest.param(
-            serving(5), nothing, 4, "gang", "wants 40 nvidia.com/gpu, 32 free in the cluster",
-            "add 1 node like z0-b0-r0-n0", id="too few GPUs",
+            serving(5),
+            nothing,
+            4,
+            "gang",
+            "wants 40 nvidia.com/gpu, 32 free in the cluster",
+            "add 1 node like z0-b0-r0-n0",
+            id="too few GPUs",
         ),
         pytest.param(
-            serving(2), cordoned, 4, "gang", "1/4 nodes can take one of its pods (3 cordoned)", "uncordon z0-b0-r0-n0",
+            serving(2),
+            cordoned,
+            4,
+            "gang",
+            "1/4 nodes can take one of its pods (3 cordoned)",
+            "uncordon z0-b0-r0-n0",
             id="cordoned nodes",
         ),
         pytest.param(
-            serving(), tainted, 4, "node", "x-0-w: 0/4 nodes can take one of its pods (4 with taint repair)",
-            "remove or tolerate the taint repair of z0-b0-r0-n0", id="tainted nodes",
+            serving(),
+            tainted,
+            4,
+            "node",
+            "x-0-w: 0/4 nodes can take one of its pods (4 with taint repair)",
+            "remove or tolerate the taint repair of z0-b0-r0-n0",
+            id="tainted nodes",
         ),
         pytest.param(
-            serving(required="rack"), unlabelled, 4, "gang", "no node carries the label topology.kubernetes.io/rack",
-            "kubectl label node NODE topology.kubernetes.io/rack=…", id="a level whose label no node has",
+            serving(required="rack"),
+            unlabelled,
+            4,
+            "gang",
+            "no node carries the label topology.kubernetes.io/rack",
+            "kubectl label node NODE topology.kubernetes.io/rack=…",
+            id="a level whose label no node has",
         ),
         pytest.param(
-            serving(2), limited, 4, "quota", "a ResourceQuota does not let its pods be created", "raise the quota",
+            serving(2),
+            limited,
+            4,
+            "quota",
+            "a ResourceQuota does not let its pods be created",
+            "raise the quota",
             id="a quota",
         ),
         pytest.param(
-            serving(serviceAccountName="absent"), nothing, 4, "create",
+            serving(serviceAccountName="absent"),
+            nothing,
+            4,
+            "create",
             "pods of x-0-w cannot be created: there is no ServiceAccount absent",
-            "kubectl -n default create serviceaccount absent", id="a missing service account",
+            "kubectl -n default create serviceaccount absent",
+            id="a missing service account",
         ),
         pytest.param(
-            serving(priorityClassName="absent"), nothing, 4, "create",
-            "pods of x-0-w cannot be created: there is no PriorityClass absent", "create it",
+            serving(priorityClassName="absent"),
+            nothing,
+            4,
+            "create",
+            "pods of x-0-w cannot be created: there is no PriorityClass absent",
+            "create it",
             id="a missing priority class",
         ),
         pytest.param(
-            serving(), unmountable, 3, "pod", 'FailedMount: MountVolume.SetUp failed for volume "v" : secret "token"',
-            "create the secret token in its namespace", id="a missing secret",
+            serving(),
+            unmountable,
+            3,
+            "pod",
+            'FailedMount: MountVolume.SetUp failed for volume "v" : secret "token"',
+            "create the secret token in its namespace",
+            id="a missing secret",
         ),
         pytest.param(
-            serving(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "models"}}]), nothing, 4, "reference",
-            "PersistentVolumeClaim models does not exist", "create the PersistentVolumeClaim models",
+            serving(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "models"}}]),
+            nothing,
+            4,
+            "reference",
+            "PersistentVolumeClaim models does not exist",
+            "create the PersistentVolumeClaim models",
             id="a missing claim",
         ),
         pytest.param(
-            serving(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "models"}}]), unclassed, 4,
-            "reference", "StorageClass shared-nfs does not exist; PersistentVolumeClaim models asks for it",
-            "create the StorageClass shared-nfs", id="a missing storage class",
+            serving(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "models"}}]),
+            unclassed,
+            4,
+            "reference",
+            "StorageClass shared-nfs does not exist; PersistentVolumeClaim models asks for it",
+            "create the StorageClass shared-nfs",
+            id="a missing storage class",
         ),
         pytest.param(
-            serving(volumes=[{"name": "v", "secret": {"secretName": "hf-token"}}]), unstarted, 3, "reference",
-            "Secret hf-token does not exist", "create the Secret hf-token", id="a Secret that a volume needs",
+            serving(volumes=[{"name": "v", "secret": {"secretName": "hf-token"}}]),
+            unstarted,
+            3,
+            "reference",
+            "Secret hf-token does not exist",
+            "create the Secret hf-token",
+            id="a Secret that a volume needs",
         ),
         pytest.param(
-            serving(volumes=[{"name": "v", "configMap": {"name": "engine"}}]), unstarted, 3, "reference",
-            "ConfigMap engine does not exist", "create the ConfigMap engine", id="a ConfigMap that a volume needs",
+            serving(volumes=[{"name": "v", "configMap": {"name": "engine"}}]),
+            unstarted,
+            3,
+            "reference",
+            "ConfigMap engine does not exist",
+            "create the ConfigMap engine",
+            id="a ConfigMap that a volume needs",
         ),
         pytest.param(
-            serving(), without_scheduler, 4, "scheduler",
-            "grove-scheduler does not run (nobody leads: old last renewed its lease", "start grove-scheduler",
+            serving(),
+            without_scheduler,
+            4,
+            "scheduler",
+            "grove-scheduler does not run (nobody leads: old last renewed its lease",
+            "start grove-scheduler",
             id="no scheduler",
         ),
     ],
-)  # fmt: skip
+)
 def test_the_cause_comes_first_and_the_next_step_with_it(
     manifest: Json, trouble: Trouble, code: int, level: str, reason: str, step: str
 ) -> None:

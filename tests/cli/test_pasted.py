@@ -31,9 +31,13 @@ class Shell:
     async def run(self, command: str) -> str:
         """What it prints; fails if the command does."""
         process = await asyncio.create_subprocess_shell(
-            command, cwd=self._directory, env=self._environment, stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
+            command,
+            cwd=self._directory,
+            env=self._environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
         said, _ = await asyncio.wait_for(process.communicate(), 120)
         assert process.returncode == 0, f"{command}\n{said.decode()}"
         return said.decode()

@@ -23,9 +23,12 @@ def claim(name: str = "models", **spec: Any) -> Json:
 
 def storage(name: str, provisioner: str = "nfs.example.com", mode: str = "Immediate", **meta: Any) -> Json:
     return {
-        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name, **meta},
-        "provisioner": provisioner, "volumeBindingMode": mode,
-    }  # fmt: skip
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name, **meta},
+        "provisioner": provisioner,
+        "volumeBindingMode": mode,
+    }
 
 
 def volume(name: str, size: str = "20Gi", **spec: Any) -> Json:
@@ -69,19 +72,25 @@ async def plan_of(world: World, *objects: Json) -> Answer:
             [claim(storageClassName="nfs"), storage("nfs", mode="WaitForFirstConsumer")], 0, "", id="provisioned later"
         ),
         pytest.param(
-            [claim(), storage("any", annotations={"storageclass.kubernetes.io/is-default-class": "true"})], 0, "",
+            [claim(), storage("any", annotations={"storageclass.kubernetes.io/is-default-class": "true"})],
+            0,
+            "",
             id="the default class",
         ),
         pytest.param(
-            [claim(storageClassName=""), volume("v0", "5Gi"), volume("v1", storageClassName="")], 0, "",
+            [claim(storageClassName=""), volume("v0", "5Gi"), volume("v1", storageClassName="")],
+            0,
+            "",
             id="a volume of the file that is large enough",
         ),
         pytest.param(
-            [claim(storageClassName=""), volume("v0", "5Gi")], 4, "no free PersistentVolume has the 10Gi",
+            [claim(storageClassName=""), volume("v0", "5Gi")],
+            4,
+            "no free PersistentVolume has the 10Gi",
             id="a volume that is too small",
         ),
     ],
-)  # fmt: skip
+)
 async def test_a_claim_of_the_file_is_bound_as_on_a_cluster(
     world: World, objects: list[Json], code: int, says: str
 ) -> None:

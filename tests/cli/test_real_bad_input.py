@@ -46,12 +46,17 @@ def test_a_kubeconfig_that_is_not_there(tmp_path: Path):
     is_one_clear_line(grove("crds", "--apply", "--kubeconfig", missing), str(missing))
 
 
-@pytest.mark.parametrize("content", [
-    pytest.param("{this is: not: yaml", id="not YAML"),
-    pytest.param("[]", id="not a mapping"),
-    pytest.param("apiVersion: v1\nkind: Config\n", id="no context"),
-    pytest.param("current-context: a\ncontexts: [{name: a, context: {cluster: b, user: c}}]\n", id="a dangling name"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param("{this is: not: yaml", id="not YAML"),
+        pytest.param("[]", id="not a mapping"),
+        pytest.param("apiVersion: v1\nkind: Config\n", id="no context"),
+        pytest.param(
+            "current-context: a\ncontexts: [{name: a, context: {cluster: b, user: c}}]\n", id="a dangling name"
+        ),
+    ],
+)
 def test_a_broken_kubeconfig(tmp_path: Path, content: str):
     path = tmp_path / "kubeconfig"
     path.write_text(content)

@@ -52,8 +52,10 @@ def test_up_runs_a_sample_and_down_leaves_no_process(tmp_path: Path):
         available = "--for=jsonpath={.status.availableReplicas}=1"
         waited = subprocess.run(
             [*kubectl, "wait", "pcs/small", "pcs/sharing", available, "--timeout=300s"],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert waited.returncode == 0, waited.stderr
     finally:
         down = grove("down", "--dir", directory)

@@ -25,8 +25,10 @@ def gpus(number: int) -> list[Json]:
 
 def chat(name: str = "chat") -> Json:
     cliques = [
-        clique("router", containers=gpus(1)), clique("lead", containers=gpus(4)), clique("work", 2, containers=gpus(8)),
-    ]  # fmt: skip
+        clique("router", containers=gpus(1)),
+        clique("lead", containers=gpus(4)),
+        clique("work", 2, containers=gpus(8)),
+    ]
     found = pcs(name, *cliques, groups=[group("grp", "lead", "work", replicas=2)])
     found["metadata"]["namespace"] = "default"
     return found

@@ -35,11 +35,9 @@ async def serve(world: World) -> dict[str, str]:
         pytest.param("chat/front/0", {"chat-0-front"}, id="one pod of a clique"),
         pytest.param("pg/chat-0", {"chat-0-front", "chat-0-pair-0-leader"}, id="a gang"),
         pytest.param("pcsg/chat-0-pair", {"chat-0-pair-0-leader", "chat-0-pair-1-leader"}, id="a group object"),
-        pytest.param(
-            "pcs/chat", {"chat-0-front", "chat-0-pair-0-leader", "chat-0-pair-1-leader"}, id="a whole set"
-        ),
+        pytest.param("pcs/chat", {"chat-0-front", "chat-0-pair-0-leader", "chat-0-pair-1-leader"}, id="a whole set"),
     ],
-)  # fmt: skip
+)
 async def test_exactly_the_pods_that_were_meant_are_new(world: World, target: str, want: set[str]) -> None:
     before = await serve(world)
     asked = await asked_for(world.client, world.namespace, target)

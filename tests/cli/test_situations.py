@@ -123,13 +123,23 @@ async def held(world: World) -> None:
 
     await world.cluster.eventually(complete)
     gang = await world.client.get(PodGang, "chat-0", world.namespace)
-    said = {"type": "Scheduled", "status": "False", "reason": "NodesHeldForOthers", "message": HELD,
-            "lastTransitionTime": rfc3339(world.now)}  # fmt: skip
+    said = {
+        "type": "Scheduled",
+        "status": "False",
+        "reason": "NodesHeldForOthers",
+        "message": HELD,
+        "lastTransitionTime": rfc3339(world.now),
+    }
     kept = [
-        {"type": one.type, "status": one.status, "reason": one.reason, "message": one.message,
-         "lastTransitionTime": rfc3339(one.last_transition_time or world.now)}
+        {
+            "type": one.type,
+            "status": one.status,
+            "reason": one.reason,
+            "message": one.message,
+            "lastTransitionTime": rfc3339(one.last_transition_time or world.now),
+        }
         for one in gang.status.conditions
-    ]  # fmt: skip
+    ]
     patch = {"status": {"conditions": [*kept, said]}}
     await world.client.patch(PodGang, "chat-0", patch, world.namespace, subresource="status")
 
@@ -299,9 +309,7 @@ SITUATIONS = {
     ),
     "pod failed": Situation(pod_failed, "broken", 4, r"c: CrashLoopBackOff"),
     "image missing": Situation(image_missing, "broken", 4, r"c: ImagePullBackOff"),
-    "in two racks": Situation(
-        in_two_racks, "degraded", 5, r"its pods span a required topology domain"
-    ),
+    "in two racks": Situation(in_two_racks, "degraded", 5, r"its pods span a required topology domain"),
     "a surplus instance waits": Situation(
         surplus_instance_waits, "degraded", 5, r"chat-0-pair-0: (wants|no) ", True, simulated=True
     ),
@@ -311,7 +319,7 @@ SITUATIONS = {
     ),
     "the only clique at zero": Situation(clique_at_zero, "stopped", 0, r"is scaled to zero", simulated=True),
     "node lost": Situation(node_lost, "broken", 4, r"node \S+ does not answer"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -349,8 +357,13 @@ async def agreed(world: World, situation: Situation) -> None:
     source = await read(client, namespace)
     page = set_rows(source, world.now, await read_processes(client, world.now), "")[f"{namespace}/chat"]
     [row] = status.data
-    words = {"status": row.state, "tree": tree.data["verdict"], "explain": explain.data["state"],
-             "rollout": rollout.data.set_state, "console": page["state"]}  # fmt: skip
+    words = {
+        "status": row.state,
+        "tree": tree.data["verdict"],
+        "explain": explain.data["state"],
+        "rollout": rollout.data.set_state,
+        "console": page["state"],
+    }
     assert words == dict.fromkeys(words, situation.state), row.why
     assert (status.code, tree.code, explain.code, queue.code) == (situation.code,) * 4
     if situation.code and not situation.waits:

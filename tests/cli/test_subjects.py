@@ -28,9 +28,16 @@ async def chat(world: World) -> str:
 async def test_every_command_takes_every_subject(world: World) -> None:
     pod = await chat(world)
     for name, pods in (
-        ("chat/pair", 4), ("chat/pair/1", 2), ("chat/front", 1), ("chat/front/0", 1), ("pg/chat-0", 3),
-        ("pclq/chat-0-pair-1-leader", 2), ("pcsg/chat-0-pair", 4), (f"pod/{pod}", 1), ("pcs/chat", 5),
-    ):  # fmt: skip
+        ("chat/pair", 4),
+        ("chat/pair/1", 2),
+        ("chat/front", 1),
+        ("chat/front/0", 1),
+        ("pg/chat-0", 3),
+        ("pclq/chat-0-pair-1-leader", 2),
+        ("pcsg/chat-0-pair", 4),
+        (f"pod/{pod}", 1),
+        ("pcs/chat", 5),
+    ):
         tree = await tree_answer(world.client, world.namespace, name, now=world.now)
         assert text_of(tree, 200, world).count("●") == pods, name
         status = await status_answer(world.client, world.namespace, name, world.now)

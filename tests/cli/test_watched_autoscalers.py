@@ -18,13 +18,16 @@ QUEUE = {
     "type": "Object",
     "object": {
         "describedObject": {"apiVersion": "grove.io/v1alpha1", "kind": "PodCliqueScalingGroup", "name": "self"},
-        "metric": {"name": "grove_requests_waiting"}, "target": {"type": "AverageValue", "averageValue": "4"},
+        "metric": {"name": "grove_requests_waiting"},
+        "target": {"type": "AverageValue", "averageValue": "4"},
     },
-}  # fmt: skip
+}
 SCALED = pcs(
-    "d", clique("w"), groups=[group("g", "w", scale={"minReplicas": 1, "maxReplicas": 9, "metrics": [QUEUE]})],
+    "d",
+    clique("w"),
+    groups=[group("g", "w", scale={"minReplicas": 1, "maxReplicas": 9, "metrics": [QUEUE]})],
     metadata={"namespace": "default"},
-)  # fmt: skip
+)
 
 
 def seen_metric(value: str) -> dict[str, Any]:
@@ -44,8 +47,12 @@ async def watched() -> list[list[dict[str, Any]]]:
             pictures.append(found.data[0]["autoscalers"])
             source.changed.clear()
             limited = {"type": "ScalingLimited", "status": "True", "reason": "TooManyReplicas", "message": ""}
-            status = {"currentReplicas": 1, "desiredReplicas": 9, "currentMetrics": [seen_metric("50")],
-                      "conditions": [limited]}  # fmt: skip
+            status = {
+                "currentReplicas": 1,
+                "desiredReplicas": 9,
+                "currentMetrics": [seen_metric("50")],
+                "conditions": [limited],
+            }
             patch: dict[str, Any] = {"status": status}
             await world.client.patch(HorizontalPodAutoscaler, "d-0-g", patch, "default", subresource="status")
             async with asyncio.timeout(30):

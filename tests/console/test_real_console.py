@@ -42,8 +42,10 @@ class Door:
     def kubectl(self, *args: str) -> str:
         done = subprocess.run(
             [self._plane.kubectl, "--kubeconfig", self._plane.kubeconfig, *args],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

@@ -22,9 +22,15 @@ LINK = re.compile(r"(http://127\.0\.0\.1:\d+)/#link=(\S+)")
 @asynccontextmanager
 async def started(*words: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "grove", *words, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        sys.executable,
+        "-m",
+        "grove",
+        *words,
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"},
-    )  # fmt: skip
+    )
     try:
         yield process
     finally:

@@ -89,8 +89,12 @@ async def test_status_defaults_appear_with_the_first_status(cluster):
     patched = await cluster.client.patch(CLIQUE, "c", patch, cluster.namespace, subresource="status")
 
     assert patched["status"] == {
-        "replicas": 1, "readyReplicas": 0, "updatedReplicas": 0, "scheduleGatedReplicas": 0, "scheduledReplicas": 0,
-    }  # fmt: skip
+        "replicas": 1,
+        "readyReplicas": 0,
+        "updatedReplicas": 0,
+        "scheduleGatedReplicas": 0,
+        "scheduledReplicas": 0,
+    }
 
 
 def refusals(error: Invalid) -> list[tuple[str, str]]:
@@ -131,27 +135,37 @@ async def test_what_the_schema_forbids_is_invalid(cluster, spec, want):
     ("template", "spec", "want"),
     [
         pytest.param(
-            {"cliqueStartupType": "Whenever"}, {},
-            [("spec.template.cliqueStartupType", "FieldValueNotSupported")], id="not one of the choices",
+            {"cliqueStartupType": "Whenever"},
+            {},
+            [("spec.template.cliqueStartupType", "FieldValueNotSupported")],
+            id="not one of the choices",
         ),
         pytest.param(
-            {"topologyConstraint": {}}, {},
-            [("spec.template.topologyConstraint.pack", "FieldValueRequired")], id="a constraint without pack",
+            {"topologyConstraint": {}},
+            {},
+            [("spec.template.topologyConstraint.pack", "FieldValueRequired")],
+            id="a constraint without pack",
         ),
         pytest.param(
-            {"topologyConstraint": {"pack": {}}}, {},
-            [("spec.template.topologyConstraint.pack", "FieldValueRequired")], id="an empty pack",
+            {"topologyConstraint": {"pack": {}}},
+            {},
+            [("spec.template.topologyConstraint.pack", "FieldValueRequired")],
+            id="an empty pack",
         ),
         pytest.param(
-            {"topologyConstraint": {"pack": {"required": "Rack!"}}}, {},
-            [("spec.template.topologyConstraint.pack.required", "FieldValueInvalid")], id="a domain that is no word",
+            {"topologyConstraint": {"pack": {"required": "Rack!"}}},
+            {},
+            [("spec.template.topologyConstraint.pack.required", "FieldValueInvalid")],
+            id="a domain that is no word",
         ),
         pytest.param(
-            {"topologyConstraint": {"packDomain": "rack"}}, {},
-            [("spec.template.topologyConstraint.packDomain", "FieldValueForbidden")], id="the old field, on create",
+            {"topologyConstraint": {"packDomain": "rack"}},
+            {},
+            [("spec.template.topologyConstraint.packDomain", "FieldValueForbidden")],
+            id="the old field, on create",
         ),
     ],
-)  # fmt: skip
+)
 async def test_what_the_rules_forbid_is_invalid(cluster, template, spec, want):
     with pytest.raises(Invalid) as refused:
         await cluster.client.create(PCS, pcs(cluster.namespace, template, **spec))
@@ -174,19 +188,22 @@ NEW = "packDomain is deprecated and cannot be used on new workloads; use pack.re
             {"pack": {}}, "pack", "pack must specify at least one of required or preferred", id="an empty pack"
         ),
         pytest.param(
-            {"packDomain": "rack", "pack": {"required": "rack"}}, "pack.required",
-            "must not set both pack.required and deprecated packDomain", id="both spellings",
+            {"packDomain": "rack", "pack": {"required": "rack"}},
+            "pack.required",
+            "must not set both pack.required and deprecated packDomain",
+            id="both spellings",
         ),
     ],
-)  # fmt: skip
+)
 async def test_the_words_of_a_wrong_topology_constraint(cluster, place, constraint, field, want):
     """Tools match them. The path of a rule over a list has no index; admission, asked before, says it with one."""
     body = pcs(cluster.namespace)
     template = body["spec"]["template"]
     (first,) = template["cliques"]
     template["cliques"] = [first, {**first, "name": "second"}]
-    template["podCliqueScalingGroups"] = [{"name": f"g{n}", "cliqueNames": [c["name"]]}
-                                          for n, c in enumerate(template["cliques"])]  # fmt: skip
+    template["podCliqueScalingGroups"] = [
+        {"name": f"g{n}", "cliqueNames": [c["name"]]} for n, c in enumerate(template["cliques"])
+    ]
     owner = template if not place else template[place[1:-3]][1]
     owner["topologyConstraint"] = constraint
     with pytest.raises(Invalid) as refused:

@@ -16,9 +16,11 @@ from grove.sim.topology import BLOCK, HOST, RACK, ZONE, Topology
 
 def pod(namespace: str, name: str, *, clique: str = "", parents: tuple[str, ...] = (), **spec: object) -> dict:
     body: dict = {
-        "schedulerName": "nobody", "terminationGracePeriodSeconds": 30,
-        "containers": [{"name": "m", "image": "i:1"}], **spec,
-    }  # fmt: skip
+        "schedulerName": "nobody",
+        "terminationGracePeriodSeconds": 30,
+        "containers": [{"name": "m", "image": "i:1"}],
+        **spec,
+    }
     if parents:
         args = [f"--podcliques={parent}" for parent in parents]
         body["initContainers"] = [{"name": "grove-initc", "image": "i:1", "args": args}]

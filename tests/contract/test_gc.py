@@ -21,11 +21,15 @@ def clique(namespace: str, name: str = "owner", **meta: object) -> dict:
 def owned(namespace: str, name: str, *owners, block: bool = True, **meta: object) -> dict:
     refs = [
         {
-            "apiVersion": o.RESOURCE.api_version, "kind": o.RESOURCE.kind, "name": o.metadata.name,
-            "uid": o.metadata.uid, "controller": at == 0, "blockOwnerDeletion": block,
+            "apiVersion": o.RESOURCE.api_version,
+            "kind": o.RESOURCE.kind,
+            "name": o.metadata.name,
+            "uid": o.metadata.uid,
+            "controller": at == 0,
+            "blockOwnerDeletion": block,
         }
         for at, o in enumerate(owners)
-    ]  # fmt: skip
+    ]
     return {"metadata": {"name": name, "namespace": namespace, "ownerReferences": refs, **meta}}
 
 

@@ -80,9 +80,12 @@ async def test_pods_select_by_node(cluster):
         await cluster.client.create(Pod, {"metadata": {"name": name, "namespace": cluster.namespace}, "spec": spec})
     await cluster.client.bind(cluster.namespace, "bound", cluster.nowhere)
 
-    for fields, want in ((f"spec.nodeName={cluster.nowhere}", ["bound"]), ("spec.nodeName=", ["free"]),
-                         ("spec.nodeName!=", ["bound"]),
-                         ("status.phase=Pending,spec.schedulerName=nobody", ["bound", "free"])):  # fmt: skip
+    for fields, want in (
+        (f"spec.nodeName={cluster.nowhere}", ["bound"]),
+        ("spec.nodeName=", ["free"]),
+        ("spec.nodeName!=", ["bound"]),
+        ("status.phase=Pending,spec.schedulerName=nobody", ["bound", "free"]),
+    ):
         page = await cluster.client.list(Pod, cluster.namespace, fields=fields)
         assert [o.metadata.name for o in page.items] == want, fields
     await cluster.client.delete(Pod, "bound", cluster.namespace, grace_period_s=0)

@@ -32,8 +32,11 @@ TOUR = load_scenario(ROOM / "tour.yaml")
 TENTH = 0.1
 """The story's times are rounded to tenths of a second, and begin some milliseconds after those of the witness."""
 LINE = re.compile(r"^\[ *([\d.]+) s\] (.*)$")
-LEVELS = {"zone": "topology.kubernetes.io/zone", "block": "topology.kubernetes.io/block",
-          "rack": "topology.kubernetes.io/rack"}  # fmt: skip
+LEVELS = {
+    "zone": "topology.kubernetes.io/zone",
+    "block": "topology.kubernetes.io/block",
+    "rack": "topology.kubernetes.io/rack",
+}
 
 
 class Witness:
@@ -93,9 +96,13 @@ def chapter(text: str, title: str) -> str:
 def test_every_chapter_is_told(story: Any) -> None:
     titles = re.findall(r"^== (.*)$", story[0], re.MULTILINE)
     assert titles == [
-        "One object, a whole system", "Scale out", "A gang that does not fit", "A node dies", "A rolling update",
+        "One object, a whole system",
+        "Scale out",
+        "A gang that does not fit",
+        "A node dies",
+        "A rolling update",
         "Two teams share a fleet",
-    ]  # fmt: skip
+    ]
 
 
 def test_a_team_that_borrowed_gets_smaller_when_the_owner_comes_and_grows_back(story: Any) -> None:
@@ -120,9 +127,8 @@ def test_a_gang_that_is_told_to_be_placed_has_its_pods_bound_where_it_says(story
     assert len(claims) >= 5
     for at, gang, pods, nodes, level, name in claims:
         mine = [
-            pod for when, pod in witness.bound
-            if pod.metadata.labels[labels.POD_GANG] == gang and when <= at + TENTH
-        ]  # fmt: skip
+            pod for when, pod in witness.bound if pod.metadata.labels[labels.POD_GANG] == gang and when <= at + TENTH
+        ]
         # Pods above the minimum may follow within the same tenth of a second, hence any run of that many.
         runs = [mine[end - int(pods) : end] for end in range(int(pods), len(mine) + 1)]
         assert any(
@@ -201,8 +207,11 @@ def test_the_update_replaces_decode_and_touches_nothing_else(story: Any) -> None
 def test_the_summary_counts_what_runs(story: Any) -> None:
     text, _, summary = story
     assert [gang.name for gang in summary.gangs] == [
-        "chat-0", "chat-0-prefill-0", "chat-0-prefill-1", "chat-0-prefill-2",
-    ]  # fmt: skip
+        "chat-0",
+        "chat-0-prefill-0",
+        "chat-0-prefill-1",
+        "chat-0-prefill-2",
+    ]
     assert (summary.sets, summary.pods, summary.ready) == (1, 13, 13)
     assert (summary.accelerators_used, summary.accelerators) == (88, 504)
     assert all(gang.score == 1.0 and gang.phase == "Running" for gang in summary.gangs)

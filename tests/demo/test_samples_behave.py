@@ -73,9 +73,11 @@ def test_shared_devices_are_claimed_once_a_replica_and_once_a_replica_of_the_gro
     devices, used = on_stage("shared-devices.yaml", look)
     assert devices == {"sharing-0-engine-0-pair": 2, "sharing-0-engine-1-pair": 2, "sharing-0-fabric": 1}
     assert used == {
-        "sharing-0-engine-0-leader": ["sharing-0-fabric"], "sharing-0-engine-0-worker": ["sharing-0-engine-0-pair"],
-        "sharing-0-engine-1-leader": ["sharing-0-fabric"], "sharing-0-engine-1-worker": ["sharing-0-engine-1-pair"],
-    }  # fmt: skip
+        "sharing-0-engine-0-leader": ["sharing-0-fabric"],
+        "sharing-0-engine-0-worker": ["sharing-0-engine-0-pair"],
+        "sharing-0-engine-1-leader": ["sharing-0-fabric"],
+        "sharing-0-engine-1-worker": ["sharing-0-engine-1-pair"],
+    }
 
 
 def test_linked_pods_with_gpus_share_one_compute_domain() -> None:
@@ -138,9 +140,10 @@ def test_autoscalers_are_made_for_the_groups_and_the_set_has_its_own() -> None:
         return {one.metadata.name: one.spec.scale_target_ref.kind for one in world.all(HorizontalPodAutoscaler)}
 
     assert on_stage("autoscaling.yaml", look) == {
-        "elastic-0-decode": "PodCliqueScalingGroup", "elastic-0-prefill": "PodCliqueScalingGroup",
+        "elastic-0-decode": "PodCliqueScalingGroup",
+        "elastic-0-prefill": "PodCliqueScalingGroup",
         "elastic": "PodCliqueSet",
-    }  # fmt: skip
+    }
 
 
 def test_the_priority_reaches_the_gang() -> None:

@@ -23,9 +23,14 @@ ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 def screen(width: int) -> str:
     out = io.StringIO()
     console = Console(
-        file=out, width=width, height=40, force_terminal=True, color_system="standard", highlight=False,
+        file=out,
+        width=width,
+        height=40,
+        force_terminal=True,
+        color_system="standard",
+        highlight=False,
         _environ={"TERM": "xterm-256color"},  # whatever terminal runs the tests, if any
-    )  # fmt: skip
+    )
     stage = Screen(console, 0.0)
     try:
         run_paced(perform(TOUR, stage, console, seed=1), seed=1, frame=stage.frame)

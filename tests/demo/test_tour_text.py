@@ -281,9 +281,10 @@ def as_a_unit_and_nothing_else(told: Told) -> None:
 def guaranteed_of_32(told: Told) -> None:
     said = [note for note in notes(told) if note.startswith("quota ")]
     assert said == [
-        "quota fleet: 32 GPUs guaranteed, 32 at most", "quota red: 16 GPUs guaranteed, 32 at most",
+        "quota fleet: 32 GPUs guaranteed, 32 at most",
+        "quota red: 16 GPUs guaranteed, 32 at most",
         "quota blue: 16 GPUs guaranteed, 32 at most",
-    ]  # fmt: skip
+    ]
 
 
 def red_borrows_all(told: Told) -> None:
@@ -351,40 +352,53 @@ def two_more_systems(told: Told) -> None:
 
 Check = Callable[[Told], None]
 CLAIMS: dict[tuple[str, str], Check] = {
-    ("One object, a whole system", "A router, prefill and decode instances with a leader and workers each."):
-        parts_of_the_system,
-    ("One object, a whole system",
-     "Grove places them as gangs: whole or not at all, a replica within one block, every instance within one rack."):
-        whole_and_close,
+    (
+        "One object, a whole system",
+        "A router, prefill and decode instances with a leader and workers each.",
+    ): parts_of_the_system,
+    (
+        "One object, a whole system",
+        "Grove places them as gangs: whole or not at all, a replica within one block, every instance within one rack.",
+    ): whole_and_close,
     ("One object, a whole system", "Leaders start after the router, workers after their leader."): leaders_then_workers,
     ("Scale out", "Prefill grows from two instances to four."): from_two_to_four,
-    ("Scale out", "Every new instance is a gang of its own, in one rack, near its base."):
-        gangs_of_their_own_near_the_base,
+    (
+        "Scale out",
+        "Every new instance is a gang of its own, in one rack, near its base.",
+    ): gangs_of_their_own_near_the_base,
     ("A gang that does not fit", "Five whole nodes in one rack, but a rack has four."): five_of_four,
-    ("A gang that does not fit", "Nothing of it is started, and Grove says what would help."):
-        nothing_started_and_help_told,
+    (
+        "A gang that does not fit",
+        "Nothing of it is started, and Grove says what would help.",
+    ): nothing_started_and_help_told,
     ("A node dies", "The node of a decode worker falls silent."): a_decode_worker_s_node,
-    ("A node dies",
-     "After five minutes Kubernetes gives its pods up; Grove makes a new one, and the scheduler puts it where the rest "
-     "of its instance is, for a rack is required."): five_minutes_and_a_new_one_beside_the_rest,
-    ("A node dies",
-     "Had that rack no room left, the whole gang would be restarted elsewhere after its termination delay."):
-        the_gang_moves_where_its_rack_is_full,
+    (
+        "A node dies",
+        "After five minutes Kubernetes gives its pods up; Grove makes a new one, and the scheduler puts it where the "
+        "rest of its instance is, for a rack is required.",
+    ): five_minutes_and_a_new_one_beside_the_rest,
+    (
+        "A node dies",
+        "Had that rack no room left, the whole gang would be restarted elsewhere after its termination delay.",
+    ): the_gang_moves_where_its_rack_is_full,
     ("A rolling update", "A new engine for decode."): a_new_engine,
-    ("A rolling update", "The instance is replaced as a unit; router and prefill are not touched."):
-        as_a_unit_and_nothing_else,
+    (
+        "A rolling update",
+        "The instance is replaced as a unit; router and prefill are not touched.",
+    ): as_a_unit_and_nothing_else,
     ("Two teams share a fleet", "Red and blue have 16 GPUs guaranteed each, of 32."): guaranteed_of_32,
     ("Two teams share a fleet", "While blue asks for nothing red may borrow all of it."): red_borrows_all,
-    ("Two teams share a fleet",
-     "When blue comes, red gets smaller: its extra instances go, whole, its base stays."): extra_instances_go_whole,
+    (
+        "Two teams share a fleet",
+        "When blue comes, red gets smaller: its extra instances go, whole, its base stays.",
+    ): extra_instances_go_whole,
     ("Two teams share a fleet", "When blue leaves, red grows back."): red_grows_back,
     ("A pod fails", "One decode pod ends with an error."): one_decode_pod,
     ("A pod fails", "It is replaced where the rest of its gang is."): replaced_where_the_gang_is,
     ("A node is drained", "Somebody needs the machine."): drained,
-    ("A node is drained", "Its pods are evicted and come back elsewhere in the block."):
-        evicted_and_back_in_the_block,
+    ("A node is drained", "Its pods are evicted and come back elsewhere in the block."): evicted_and_back_in_the_block,
     ("The load doubles", "Two more complete systems, or none of them where they do not fit."): two_more_systems,
-}  # fmt: skip
+}
 STORIES = {"tour": ROOM / "tour.yaml", "rough-night": SAMPLES / "scenarios" / "rough-night.yaml"}
 _PLAYED: dict[tuple[str, int], Recorded] = {}
 

@@ -63,8 +63,9 @@ def test_every_new_instance_is_a_gang_and_none_is_left_half_placed() -> None:
     assert placed == grown > 8
     assert [gang.metadata.name for gang in world.all(PodGang)] == ["elastic-0"]
     assert {one.metadata.name: one.spec.replicas for one in world.all(PodCliqueScalingGroup)} == {
-        "elastic-0-prefill": 1, "elastic-0-decode": 1,
-    }  # fmt: skip
+        "elastic-0-prefill": 1,
+        "elastic-0-decode": 1,
+    }
 
 
 def test_autoscalers_show_what_they_saw() -> None:
@@ -119,9 +120,11 @@ def test_engines_may_be_slow_or_quick() -> None:
 def test_a_simulation_has_load_too_and_the_whole_system_grows_by_what_users_feel() -> None:
     """`grove simulate` with the sample's own autoscaler of the set: out when users wait, in when they do not, once."""
     rush: list[dict[str, object]] = [
-        {"load": {"set": "elastic", "requestsPerSecond": 200}}, {"after": "10m"},
-        {"load": {"set": "elastic", "requestsPerSecond": 1}}, {"after": "20m"},
-    ]  # fmt: skip
+        {"load": {"set": "elastic", "requestsPerSecond": 200}},
+        {"after": "10m"},
+        {"load": {"set": "elastic", "requestsPerSecond": 1}},
+        {"after": "20m"},
+    ]
     scenario = read_scenario({"steps": rush}, lambda name: {})
     manifests = load_manifests(SAMPLES / "autoscaling.yaml")
     outcome = run(simulate(Ground(tuple(shaped(64))), manifests, scenario, seed=1, patience_s=600), seed=1)

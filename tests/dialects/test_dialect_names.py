@@ -110,8 +110,11 @@ def test_plan_and_simulate_read_the_dialects(tmp_path: Path) -> None:
     file.write_text("---\n".join(one.read_text() for one in sorted(SEEDS.glob("*.yaml"))))
     found = load_manifests(file)
     assert sorted(one["metadata"]["name"] for one in found) == [
-        "dynamo-multinode-serving", "llama-inference", "llm-inference-gang", "mpi-inference",
-    ]  # fmt: skip
+        "dynamo-multinode-serving",
+        "llama-inference",
+        "llm-inference-gang",
+        "mpi-inference",
+    ]
     assert {one["apiVersion"] for one in found} == {"grove.io/v1alpha1"}
     file.write_text((SEEDS / "mpi.yaml").read_text().replace("startOrder: 1", "startOrder: -1"))
     with pytest.raises(ValueError, match="startOrder"):

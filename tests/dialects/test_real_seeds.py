@@ -93,15 +93,18 @@ def test_a_gang_waits_whole_for_the_nodes_it_asks_for_and_then_runs_whole(cluste
 
 def test_the_rule_pulls_workers_to_the_rack_of_the_prefill_pods(cluster: Cluster) -> None:
     prefill = {
-        "apiVersion": "grove.dynamo.ai/v1", "kind": "PodGangSet", "metadata": {"name": "prefill"},
+        "apiVersion": "grove.dynamo.ai/v1",
+        "kind": "PodGangSet",
+        "metadata": {"name": "prefill"},
         "spec": {
-            "replicas": 2, "scheduling": {"nodeSelector": {RACK: "z0-b0-r1"}},
+            "replicas": 2,
+            "scheduling": {"nodeSelector": {RACK: "z0-b0-r1"}},
             "template": {
                 "metadata": {"labels": {"component": "prefill"}},
                 "spec": {"schedulerName": "grove-scheduler", "containers": [{"name": "p", "image": "p"}]},
             },
         },
-    }  # fmt: skip
+    }
     cluster.done("label", "nodes", "--all", "network-tier=high-bandwidth")
     cluster.done("apply", "-f", "-", given=json.dumps(prefill))
     cluster.ready("dynamopodgangsets/prefill")
@@ -154,9 +157,12 @@ def test_the_words_people_type_still_mean_grove_io(cluster: Cluster, word: str) 
 
 
 def test_faults_are_refused_in_the_words_of_the_manifest(cluster: Cluster) -> None:
-    wrong = (SEEDS / "mpi.yaml").read_text().replace("name: mpi-inference", "name: wrong").replace(
-        "startOrder: 1", "startsAfter: [worker]\n        minAvailable: 2"
-    )  # fmt: skip
+    wrong = (
+        (SEEDS / "mpi.yaml")
+        .read_text()
+        .replace("name: mpi-inference", "name: wrong")
+        .replace("startOrder: 1", "startsAfter: [worker]\n        minAvailable: 2")
+    )
     told = cluster.kubectl("apply", "-f", "-", given=wrong).stderr
     assert "podCliques[1].startsAfter: Forbidden: no such field; use startOrder" in told
     assert "podCliques[1].minAvailable: Invalid value: 2: must not be greater than replicas (1)" in told

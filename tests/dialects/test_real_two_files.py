@@ -40,9 +40,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
 def configuration(installed: Installed, name: str, *ports: tuple[str, ...]) -> tuple[Path, list[int]]:
     """The file of a rendered ConfigMap with ports of this machine at these paths."""
     one = next(
-        one for one in yaml.safe_load_all(TWO_FILES[1].read_text())
+        one
+        for one in yaml.safe_load_all(TWO_FILES[1].read_text())
         if one and one["kind"] == "ConfigMap" and one["metadata"]["name"].startswith(f"grove-{name}-cm")
-    )  # fmt: skip
+    )
     config = yaml.safe_load(one["data"]["config.yaml"])
     chosen = free_ports(len(ports))
     for path, port in zip(ports, chosen, strict=True):

@@ -95,13 +95,16 @@ async def test_a_set_of_groups_tells_gangs_groups_cliques_and_who_waits_for_whom
     assert [one.name for one in found.pod_gangs] == ["llama-0", "llama-1"]
     assert all(one.scheduled and one.ready and one.phase == "Running" for one in found.pod_gangs)
     assert [(one.name, one.index, one.available_replicas) for one in found.pod_clique_scaling_groups] == [
-        ("pipe", 0, 1), ("pipe", 1, 1),
-    ]  # fmt: skip
+        ("pipe", 0, 1),
+        ("pipe", 1, 1),
+    ]
     told = [(one.group, one.name, one.index, one.replicas, one.ready, one.start_order) for one in found.pod_cliques]
     assert told == [
-        ("pipe", "decode", 0, 3, 3, 1), ("pipe", "prefill", 0, 2, 2, 0),
-        ("pipe", "decode", 1, 3, 3, 1), ("pipe", "prefill", 1, 2, 2, 0),
-    ]  # fmt: skip
+        ("pipe", "decode", 0, 3, 3, 1),
+        ("pipe", "prefill", 0, 2, 2, 0),
+        ("pipe", "decode", 1, 3, 3, 1),
+        ("pipe", "prefill", 1, 2, 2, 0),
+    ]
     assert condition(found.conditions, "StartupBlocked") == ("False", "PrerequisitesReady")
     decode = await world.get(PodClique, "llama-0-pipe-0-decode")
     assert decode.spec.starts_after == ("llama-0-pipe-0-prefill",)

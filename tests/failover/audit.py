@@ -10,14 +10,19 @@ from pathlib import Path
 from typing import Any
 
 POLICY = {
-    "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
     "rules": [
-        {"level": "RequestResponse", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}],
-         "verbs": ["create", "update", "patch", "delete"]},
+        {
+            "level": "RequestResponse",
+            "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}],
+            "verbs": ["create", "update", "patch", "delete"],
+        },
         {"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
         {"level": "None"},
     ],
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -68,11 +73,15 @@ def _parsed(lines: Sequence[bytes]) -> Iterator[Write]:
         lease = event.get("responseObject") or {}
         kept = event["verb"] != "delete" and lease.get("kind") == "Lease"
         yield Write(
-            event["user"]["username"], _moment(event["requestReceivedTimestamp"]), _moment(event["stageTimestamp"]),
-            event["verb"], "/".join(filter(None, (where.get("resource"), where.get("subresource")))),
-            where.get("name", ""), (event.get("responseStatus") or {}).get("code", 0),
+            event["user"]["username"],
+            _moment(event["requestReceivedTimestamp"]),
+            _moment(event["stageTimestamp"]),
+            event["verb"],
+            "/".join(filter(None, (where.get("resource"), where.get("subresource")))),
+            where.get("name", ""),
+            (event.get("responseStatus") or {}).get("code", 0),
             (lease["spec"].get("holderIdentity") or "") if kept else "",
-        )  # fmt: skip
+        )
 
 
 def _moment(text: str) -> float:

@@ -53,10 +53,13 @@ class Times:
     def fields(self) -> dict[str, object]:
         return {
             "leaderElection": {
-                "enabled": True, "leaseDuration": f"{self.lease_s:g}s", "renewDeadline": f"{self.renew_s:g}s",
-                "retryPeriod": f"{self.retry_s * 1000:.0f}ms", "resourceNamespace": NS,
+                "enabled": True,
+                "leaseDuration": f"{self.lease_s:g}s",
+                "renewDeadline": f"{self.renew_s:g}s",
+                "retryPeriod": f"{self.retry_s * 1000:.0f}ms",
+                "resourceNamespace": NS,
             }
-        }  # fmt: skip
+        }
 
 
 @dataclass

@@ -101,9 +101,13 @@ async def suffered(on: House, role: str, fault: Fault) -> tuple[float, float]:
     return audit.longest_silence(every, what, moment - 1, time.time()), last - moment
 
 
-@pytest.mark.parametrize(("times", "limit_s"), [
-    pytest.param(of_the_chart(), 15.0, id="as installed"), pytest.param(SUGGESTED, 5.0, id="as suggested"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("times", "limit_s"),
+    [
+        pytest.param(of_the_chart(), 15.0, id="as installed"),
+        pytest.param(SUGGESTED, 5.0, id="as suggested"),
+    ],
+)
 async def test_whatever_happens_to_a_leader_somebody_decides_again_and_nobody_writes_without_the_lease(
     times: Times, limit_s: float, tmp_path: Path
 ) -> None:

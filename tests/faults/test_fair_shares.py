@@ -140,10 +140,13 @@ async def season(seed: int) -> None:
     async with AsyncExitStack() as stack:
         sim = await stack.enter_async_context(
             SimCluster(
-                nodes=Topology(nodes=NODES, gpus=CARDS), seed=seed, start_s=0.2, stop_s=0.3,
+                nodes=Topology(nodes=NODES, gpus=CARDS),
+                seed=seed,
+                start_s=0.2,
+                stop_s=0.3,
                 definitions=[*own_crds(), *definitions("ElasticQuota")],
             )
-        )  # fmt: skip
+        )
         client = sim.client()
         witness = Witness(sim, teams)
         for team in teams:

@@ -45,10 +45,17 @@ def workload(rng: random.Random) -> Json:
     startup = rng.choice(["CliqueStartupTypeAnyOrder", "CliqueStartupTypeInOrder"])
     gate = {"annotations": {key.STARTUP_READINESS_GATE: rng.choice(["true", "false"])}}
     return pcs(
-        "wl", clique("pc-a", 3, min_available=2), clique("pc-b", 1), clique("pc-c", 2, min_available=1),
-        groups=[group("sg-x", "pc-b", "pc-c", replicas=2, min_available=1)], termination_delay="20s",
-        startup=startup, replicas=rng.choice([1, 2]), namespace=NAMESPACE, metadata=gate,
-    )  # fmt: skip
+        "wl",
+        clique("pc-a", 3, min_available=2),
+        clique("pc-b", 1),
+        clique("pc-c", 2, min_available=1),
+        groups=[group("sg-x", "pc-b", "pc-c", replicas=2, min_available=1)],
+        termination_delay="20s",
+        startup=startup,
+        replicas=rng.choice([1, 2]),
+        namespace=NAMESPACE,
+        metadata=gate,
+    )
 
 
 class Conscience:
@@ -141,9 +148,11 @@ class Run:
     async def play(self) -> None:
         rng = self.rng
         async with SimCluster(
-            nodes=Topology(racks=2, nodes=3), seed=self.seed, start_s=lambda _: rng.uniform(0, 3),
+            nodes=Topology(racks=2, nodes=3),
+            seed=self.seed,
+            start_s=lambda _: rng.uniform(0, 3),
             stop_s=lambda _: rng.choice([0.0, rng.uniform(0, 5)]),
-        ) as cluster:  # fmt: skip
+        ) as cluster:
             self.cluster, self.client = cluster, cluster.client()
             for namespace in (NAMESPACE, FRESH):
                 await self.client.create(Namespace, {"metadata": {"name": namespace}})
@@ -181,9 +190,21 @@ class Run:
             manifest["spec"]["updateStrategy"] = {**manifest["spec"].get("updateStrategy", {}), "inPlace": "IfPossible"}
         await self.client.create(PodCliqueSet, manifest)
         actions: list[Callable[[], Any]] = [
-            self.change, self.change, self.change, self.scale_set, self.scale_clique, self.scale_group, self.delete_pod,
-            self.delete_pod, self.fail_pod, self.crash_pod, self.stop_node, self.lose_node, self.switch, self.kill,
-        ]  # fmt: skip
+            self.change,
+            self.change,
+            self.change,
+            self.scale_set,
+            self.scale_clique,
+            self.scale_group,
+            self.delete_pod,
+            self.delete_pod,
+            self.fail_pod,
+            self.crash_pod,
+            self.stop_node,
+            self.lose_node,
+            self.switch,
+            self.kill,
+        ]
         await asyncio.sleep(self.rng.uniform(0, 15))
         for _ in range(ACTIONS):
             try:

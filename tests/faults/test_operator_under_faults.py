@@ -42,8 +42,17 @@ from grove.sim.topology import Topology
 NAMESPACE = "default"
 MANAGED = f"{key.MANAGED_BY}={key.OPERATOR}"
 MADE: tuple[type[Object], ...] = (
-    PodClique, PodCliqueScalingGroup, PodGang, Pod, Service, ServiceAccount, Role, RoleBinding, Secret, ResourceClaim,
-)  # fmt: skip
+    PodClique,
+    PodCliqueScalingGroup,
+    PodGang,
+    Pod,
+    Service,
+    ServiceAccount,
+    Role,
+    RoleBinding,
+    Secret,
+    ResourceClaim,
+)
 STEPS = 25
 STRATEGIES = ("RollingRecreate", "Coherent", "Coherent")
 
@@ -58,10 +67,23 @@ class Story:
 
     async def act(self, client: Client, sim: SimCluster) -> None:
         acts: list[Callable[[Client, SimCluster], Awaitable[None]]] = [
-            self.make, self.scale_set, self.scale_group, self.scale_clique, self.scale_clique, self.delete,
-            self.kill_pod, self.kill_child, self.edit_child, self.lose_node, self.fail_pod, self.update, self.update,
-            self.undo, self.pause, self.partition,
-        ]  # fmt: skip
+            self.make,
+            self.scale_set,
+            self.scale_group,
+            self.scale_clique,
+            self.scale_clique,
+            self.delete,
+            self.kill_pod,
+            self.kill_child,
+            self.edit_child,
+            self.lose_node,
+            self.fail_pod,
+            self.update,
+            self.update,
+            self.undo,
+            self.pause,
+            self.partition,
+        ]
         try:
             await self.rng.choice(acts)(client, sim)
         except KubeError:

@@ -81,10 +81,21 @@ class World:
         for name in self.nodes[:2]:
             await client.create(Device, device(name, CARDS))
         every: list[Act] = [
-            self.lose_node, self.bring_node_back, self.cordon, self.cordon, self.rival_comes, self.rival_goes,
-            self.reserve, self.drop_reservation, self.ail, self.heal, self.limit, self.drop_slice, self.bind_claims,
+            self.lose_node,
+            self.bring_node_back,
+            self.cordon,
+            self.cordon,
+            self.rival_comes,
+            self.rival_goes,
+            self.reserve,
+            self.drop_reservation,
+            self.ail,
+            self.heal,
+            self.limit,
+            self.drop_slice,
+            self.bind_claims,
             self.label,
-        ]  # fmt: skip
+        ]
         self.acts = [one for one in every if self.rng.random() < 0.35]
         self.with_queues = self.rng.random() < 0.3
         self.wants = {one for one in ("volume", "device", "neighbour") if self.rng.random() < 0.35}
@@ -142,9 +153,13 @@ class World:
         labels |= {"team": "red"} if rng.random() < 0.4 else {}
         labels |= {"app": rng.choice("xyz")}
         made = gang(
-            name, *groups, required=rng.choice(("", "", RACK)), priority_class=rng.choice(("low", "low", "high")),
-            labels=labels, base=rng.choice(sorted(self.gangs)) if self.gangs and rng.random() < 0.3 else "",
-        )  # fmt: skip
+            name,
+            *groups,
+            required=rng.choice(("", "", RACK)),
+            priority_class=rng.choice(("low", "low", "high")),
+            labels=labels,
+            base=rng.choice(sorted(self.gangs)) if self.gangs and rng.random() < 0.3 else "",
+        )
         self.cores[name] = rng.choice((0, 0, 0, 50)) if made.groups[0].gpus else 0
         await self.client.create(PodGang, gang_json(made, NAMESPACE))
         self.gangs[name] = made
@@ -252,9 +267,12 @@ class World:
         rng = self.rng
         gpus = rng.randint(1, 2)
         body = reservation(
-            f"r{self.count}", gpus=gpus, ttl=rng.choice(("0s", "7s", "20s", "30s")), allocateOnce=rng.random() < 0.5,
+            f"r{self.count}",
+            gpus=gpus,
+            ttl=rng.choice(("0s", "7s", "20s", "30s")),
+            allocateOnce=rng.random() < 0.5,
             template={"schedulerName": "grove-scheduler"},
-        )  # fmt: skip
+        )
         await self.client.create(Reservation, body)
 
     async def drop_reservation(self) -> None:
@@ -304,9 +322,13 @@ class World:
         if kind:
             with suppress(KubeError):
                 await self.client.create(
-                    StorageClass, {"metadata": {"name": kind}, "provisioner": "example.com/slow",
-                                   "volumeBindingMode": "WaitForFirstConsumer"},
-                )  # fmt: skip
+                    StorageClass,
+                    {
+                        "metadata": {"name": kind},
+                        "provisioner": "example.com/slow",
+                        "volumeBindingMode": "WaitForFirstConsumer",
+                    },
+                )
         meta = {"name": name, "namespace": NAMESPACE}
         body = {"metadata": meta, "spec": {**spec, "storageClassName": kind}}
         await self.client.create(PersistentVolumeClaim, body)
@@ -319,10 +341,12 @@ class World:
                 continue
             name = claim.metadata.name
             spec: Json = {
-                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/d"},
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "hostPath": {"path": "/d"},
                 "storageClassName": claim.spec.storage_class_name or "",
                 "claimRef": {"namespace": NAMESPACE, "name": name, "uid": claim.metadata.uid},
-            }  # fmt: skip
+            }
             await self.client.create(PersistentVolume, {"metadata": {"name": name}, "spec": spec})
             await self.client.patch(PersistentVolumeClaim, name, {"spec": {"volumeName": name}}, NAMESPACE)
 
@@ -333,10 +357,13 @@ async def storm(seed: int) -> None:
     async with AsyncExitStack() as stack:
         sim = await stack.enter_async_context(
             SimCluster(
-                nodes=Topology(racks=2, nodes=2, gpus=CARDS), seed=seed, start_s=0.2, stop_s=0.3,
+                nodes=Topology(racks=2, nodes=2, gpus=CARDS),
+                seed=seed,
+                start_s=0.2,
+                stop_s=0.3,
                 definitions=[*own_crds(), *definitions()],
             )
-        )  # fmt: skip
+        )
         world = World(sim, rng)
         await world.set_up()
         scheduler = Scheduler(sim.client(user="grove-scheduler"), config, sim.clock, say=sentence)

@@ -130,10 +130,13 @@ async def storm(seed: int, *, mixed: bool = False) -> None:
     async with AsyncExitStack() as stack:
         sim = await stack.enter_async_context(
             SimCluster(
-                nodes=Topology(racks=2, nodes=2, gpus=MOST_CARDS), seed=seed, start_s=0.2, stop_s=0.3,
+                nodes=Topology(racks=2, nodes=2, gpus=MOST_CARDS),
+                seed=seed,
+                start_s=0.2,
+                stop_s=0.3,
                 definitions=[*own_crds(), *definitions()],
             )
-        )  # fmt: skip
+        )
         client = sim.client()
         nodes = sorted(node.metadata.name for node in (await client.list(Node)).items)
         witness = Witness(sim, nodes[:2])

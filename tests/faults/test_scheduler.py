@@ -185,9 +185,16 @@ class Story:
 
     async def act(self) -> None:
         acts: list[Callable[[], Awaitable[None]]] = [
-            self.make_gang, self.make_gang, self.make_gang, self.drop_gang, self.kill_pod, self.fail_pod,
-            self.lose_node, self.bring_node_back, self.cordon,
-        ]  # fmt: skip
+            self.make_gang,
+            self.make_gang,
+            self.make_gang,
+            self.drop_gang,
+            self.kill_pod,
+            self.fail_pod,
+            self.lose_node,
+            self.bring_node_back,
+            self.cordon,
+        ]
         try:
             await self.rng.choice(acts)()
         except KubeError:
@@ -203,10 +210,13 @@ class Story:
             level = rng.choice(("", "", "", HOST, RACK))
             groups.append(group(f"p{part}", pods, rng.randint(1, pods), gpus=rng.choice((1, 1, 2, 4)), required=level))
         made = gang(
-            name, *groups, required=rng.choice(("", RACK, BLOCK)), priority_class=rng.choice(("low", "low", "high")),
+            name,
+            *groups,
+            required=rng.choice(("", RACK, BLOCK)),
+            priority_class=rng.choice(("low", "low", "high")),
             annotations={labels.GANG_TIMEOUT: f"{TIMEOUT_S:g}s"},
             base=rng.choice(sorted(self.gangs)) if self.gangs and rng.random() < 0.25 else "",
-        )  # fmt: skip
+        )
         await self.client.create(PodGang, gang_json(made, NAMESPACE))
         self.gangs[name] = made
 
@@ -344,8 +354,9 @@ async def live_through(seed: int, *, is_slow: bool = False) -> list[str]:
         process = Process(
             lambda client: witness.watch_over(Scheduler(client, config, sim.clock, aside=aside, say=sentence)).run(),
             lambda: faults.client(sim.client(user="grove-scheduler")),
-            rng=random.Random(seed), mean_life_s=12.0,
-        )  # fmt: skip
+            rng=random.Random(seed),
+            mean_life_s=12.0,
+        )
         story = Story(sim, witness, rng)
 
         def strike() -> None:

@@ -45,14 +45,16 @@ def open_kind(group: str, version: str, kind: str, plural: str) -> Json:
     """A kind of somebody else's, of which any object is accepted."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{plural}.{group}"},
         "spec": {
-            "group": group, "scope": "Namespaced",
+            "group": group,
+            "scope": "Namespaced",
             "names": {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"},
             "versions": [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}],
         },
-    }  # fmt: skip
+    }
 
 
 OTHERS = [
@@ -88,10 +90,13 @@ class Reader:
             _program(tools / name, f"#!{sys.executable}\nfrom grove.cli.{module} import main\n\nmain()\n")
         _program(tools / "helm", HELM)
         self._environment = {
-            **os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "KUBECONFIG": str(plane.kubeconfig),
-            "AUDIT_LOG": str(place / "audit.log"), "PYTHONPATH": str(ROOT / "src"),
+            **os.environ,
+            "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
+            "KUBECONFIG": str(plane.kubeconfig),
+            "AUDIT_LOG": str(place / "audit.log"),
+            "PYTHONPATH": str(ROOT / "src"),
             "GROVE_TEST_HELM": os.environ.get("HELM") or shutil.which("helm") or "",
-        }  # fmt: skip
+        }
 
     async def follow(self, page: str, upto: int | None = None, since: int = 0) -> None:
         for block in blocks(page)[since:upto]:
@@ -107,9 +112,16 @@ class Reader:
 
     async def shell(self, text: str) -> str:
         child = await asyncio.create_subprocess_exec(
-            "bash", "-euo", "pipefail", "-c", text, cwd=self._place, env=self._environment,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
+            "bash",
+            "-euo",
+            "pipefail",
+            "-c",
+            text,
+            cwd=self._place,
+            env=self._environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
         out, _ = await child.communicate()
         told = out.decode()
         assert child.returncode == 0, f"$ {text}\n{told}"
@@ -268,6 +280,12 @@ async def test_the_audit_policy_answers_its_questions(reader: Reader, plane: Con
 
 
 def test_every_guide_is_followed_by_a_test() -> None:
-    followed = {"from-the-go-operator", "to-koordinator-and-back", "from-leaderworkerset", "from-koordinator-gangs",
-                "from-volcano", "audit-policy"}  # fmt: skip
+    followed = {
+        "from-the-go-operator",
+        "to-koordinator-and-back",
+        "from-leaderworkerset",
+        "from-koordinator-gangs",
+        "from-volcano",
+        "audit-policy",
+    }
     assert {file.stem for file in PAGES.glob("*.md")} == followed

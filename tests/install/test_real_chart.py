@@ -71,8 +71,11 @@ class Installed:
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
         done = subprocess.run(
             [self.plane.kubectl, "--kubeconfig", self.plane.kubeconfig, *arguments],
-            input=stdin, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -91,13 +94,18 @@ class Installed:
         group, _, resource = what.partition("/")
         resource, _, subresource = resource.partition("/")
         asked = {
-            "group": group, "resource": resource, "subresource": subresource, "verb": verb, "namespace": namespace,
+            "group": group,
+            "resource": resource,
+            "subresource": subresource,
+            "verb": verb,
+            "namespace": namespace,
             "name": name,
-        }  # fmt: skip
+        }
         review = {
-            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
             "spec": {"user": user, "resourceAttributes": asked},
-        }  # fmt: skip
+        }
         answer = json.loads(self.kubectl("create", "-o", "json", "--filename=-", stdin=json.dumps(review)))
         return bool(answer["status"]["allowed"])
 
@@ -149,9 +157,10 @@ def test_applied_again_the_manifest_changes_nothing(installed: Installed):
 
 def test_with_every_option_the_api_server_accepts_all_it_serves(installed: Installed):
     served = [
-        one for one in documents(EVERY_OPTION)
+        one
+        for one in documents(EVERY_OPTION)
         if one["apiVersion"] not in ("cert-manager.io/v1", "monitoring.coreos.com/v1")
-    ]  # fmt: skip
+    ]
     text = yaml.safe_dump_all(served)
     answer = installed.kubectl(
         "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--filename=-", stdin=text
@@ -220,9 +229,11 @@ def process(installed: Installed, name: str, *arguments: str, **environment: str
     log = installed.directory / f"{name}.log"
     with log.open("wb") as out:
         popen = subprocess.Popen(
-            [sys.executable, "-m", "grove", *arguments], stdout=out, stderr=subprocess.STDOUT,
+            [sys.executable, "-m", "grove", *arguments],
+            stdout=out,
+            stderr=subprocess.STDOUT,
             env={**os.environ, **environment},
-        )  # fmt: skip
+        )
     try:
         yield Process(popen, log)
     finally:
@@ -267,17 +278,26 @@ async def is_empty(admin: HttpClient) -> bool:
 
 async def run_systems(admin: HttpClient) -> None:
     """One system started, updated, put out by a more urgent one, and both deleted: most of what Grove ever does."""
-    await admin.create(ClusterTopologyBinding.RESOURCE, {
-        "metadata": {"name": "fake-nodes"}, "spec": {"levels": [{"domain": d, "key": k} for d, k in LEVELS]},
-    })  # fmt: skip
+    await admin.create(
+        ClusterTopologyBinding.RESOURCE,
+        {
+            "metadata": {"name": "fake-nodes"},
+            "spec": {"levels": [{"domain": d, "key": k} for d, k in LEVELS]},
+        },
+    )
     chat = yaml.safe_load((ROOT / "samples/disaggregated.yaml").read_text())
     chat["metadata"]["namespace"] = "team"
     router = chat["spec"]["template"]["cliques"][0]["spec"]
     router["autoScalingConfig"] = {
-        "minReplicas": 2, "maxReplicas": 4,
-        "metrics": [{"type": "Resource", "resource": {"name": "cpu",
-                     "target": {"type": "Utilization", "averageUtilization": 80}}}],
-    }  # fmt: skip
+        "minReplicas": 2,
+        "maxReplicas": 4,
+        "metrics": [
+            {
+                "type": "Resource",
+                "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+            }
+        ],
+    }
     await admin.create(PodCliqueSet, chat)
     await eventually(lambda: is_whole(admin, "chat"), LONG_S, "chat is available")
 

@@ -148,9 +148,16 @@ async def test_kubectl_shows_the_columns(
     resource = {"pcs": SET, "pclq": CLIQUE, "pcsg": GROUP, "ct": BINDING, "pg": GANG}[short_name]
     await server.create(resource, an_object(resource, SPECS[resource], name=namespace, namespace=namespace))
     shown = await asyncio.create_subprocess_exec(
-        plane.kubectl, "--kubeconfig", plane.kubeconfig, "get", short_name, "-n", namespace,
-        *(("-o", "wide") if wide else ()), stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        plane.kubectl,
+        "--kubeconfig",
+        plane.kubeconfig,
+        "get",
+        short_name,
+        "-n",
+        namespace,
+        *(("-o", "wide") if wide else ()),
+        stdout=asyncio.subprocess.PIPE,
+    )
     header = (await shown.communicate())[0].decode().splitlines()[0]
     await server.delete(resource, namespace, namespace if resource.namespaced else "")
     assert " ".join(header.split()) == want

@@ -68,9 +68,13 @@ async def may(admin: HttpClient, user: str, verb: str, what: str, namespace: str
     group_, _, resource = what.partition("/")
     resource, _, subresource = resource.partition("/")
     asked = {
-        "verb": verb, "group": group_, "resource": resource, "subresource": subresource, "namespace": namespace,
+        "verb": verb,
+        "group": group_,
+        "resource": resource,
+        "subresource": subresource,
+        "namespace": namespace,
         "name": name,
-    }  # fmt: skip
+    }
     _, _, account = user.partition("system:serviceaccount:")
     groups = ["system:authenticated"]
     if account:

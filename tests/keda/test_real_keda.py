@@ -69,13 +69,20 @@ async def register(client: HttpClient, port: int) -> None:
     spec: Json = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
     await client.create(Service, {"metadata": meta, "spec": spec})
     service = {"name": meta["name"], "namespace": KEDA, "port": port}
-    await client.create(API_SERVICE, {
-        "metadata": {"name": EXTERNAL},
-        "spec": {
-            "group": "external.metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100,
-            "versionPriority": 100, "insecureSkipTLSVerify": True, "service": service,
+    await client.create(
+        API_SERVICE,
+        {
+            "metadata": {"name": EXTERNAL},
+            "spec": {
+                "group": "external.metrics.k8s.io",
+                "version": "v1beta1",
+                "groupPriorityMinimum": 100,
+                "versionPriority": 100,
+                "insecureSkipTLSVerify": True,
+                "service": service,
+            },
         },
-    })  # fmt: skip
+    )
 
 
 def tail(log: Path) -> str:
@@ -114,21 +121,35 @@ async def keda(plane: ControlPlane, port: int, logs: Path) -> AsyncIterator[None
     inside = f"127.0.0.1:{free_port()}"
     config = str(plane.kubeconfig)
     environment = {
-        "KUBECONFIG": config, "WATCH_NAMESPACE": "", "POD_NAMESPACE": KEDA, "KEDA_CLUSTER_OBJECT_NAMESPACE": KEDA,
-    }  # fmt: skip
+        "KUBECONFIG": config,
+        "WATCH_NAMESPACE": "",
+        "POD_NAMESPACE": KEDA,
+        "KEDA_CLUSTER_OBJECT_NAMESPACE": KEDA,
+    }
     operator = running(
-        str(directory() / "keda-operator"), "--enable-prometheus-metrics=false", "--health-probe-bind-address=0",
-        f"--metrics-service-bind-address={inside}", f"--cert-dir={certificates}", log=logs / "operator.log",
+        str(directory() / "keda-operator"),
+        "--enable-prometheus-metrics=false",
+        "--health-probe-bind-address=0",
+        f"--metrics-service-bind-address={inside}",
+        f"--cert-dir={certificates}",
+        log=logs / "operator.log",
         **environment,
-    )  # fmt: skip
+    )
     adapter = running(
-        str(directory() / "keda-adapter"), f"--port={free_port()}", "--bind-address=127.0.0.1", f"--secure-port={port}",
-        f"--metrics-service-address={inside}", f"--cert-dir={certificates}",
-        f"--tls-cert-file={certificates}/tls.crt", f"--tls-private-key-file={certificates}/tls.key",
-        f"--authentication-kubeconfig={config}", f"--authorization-kubeconfig={config}",
+        str(directory() / "keda-adapter"),
+        f"--port={free_port()}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        f"--metrics-service-address={inside}",
+        f"--cert-dir={certificates}",
+        f"--tls-cert-file={certificates}/tls.crt",
+        f"--tls-private-key-file={certificates}/tls.key",
+        f"--authentication-kubeconfig={config}",
+        f"--authorization-kubeconfig={config}",
         f"--lister-kubeconfig={config}",
-        log=logs / "adapter.log", **environment,
-    )  # fmt: skip
+        log=logs / "adapter.log",
+        **environment,
+    )
     async with operator, adapter:
         yield
 
@@ -137,12 +158,18 @@ async def keda(plane: ControlPlane, port: int, logs: Path) -> AsyncIterator[None
 async def prometheus(page_port: int, folder: Path) -> AsyncIterator[str]:
     address = f"127.0.0.1:{free_port()}"
     scrape: Json = {
-        "job_name": "grove-metrics", "scrape_interval": "1s", "scrape_timeout": "1s",
-        "static_configs": [{"targets": [f"127.0.0.1:{page_port}"]}], "honor_labels": True,
-    }  # fmt: skip
+        "job_name": "grove-metrics",
+        "scrape_interval": "1s",
+        "scrape_timeout": "1s",
+        "static_configs": [{"targets": [f"127.0.0.1:{page_port}"]}],
+        "honor_labels": True,
+    }
     (folder / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": [scrape]}))
-    arguments = (f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-                 f"--web.listen-address={address}")  # fmt: skip
+    arguments = (
+        f"--config.file={folder}/prometheus.yml",
+        f"--storage.tsdb.path={folder}/data",
+        f"--web.listen-address={address}",
+    )
     async with running("prometheus", *arguments, log=folder / "prometheus.log"):
         yield f"http://{address}"
 
@@ -150,9 +177,13 @@ async def prometheus(page_port: int, folder: Path) -> AsyncIterator[str]:
 def scaled_object(name: str, trigger: Json) -> Json:
     target = {"apiVersion": "grove.io/v1alpha1", "kind": "PodCliqueScalingGroup", "name": f"{name}-0-grp"}
     spec: Json = {
-        "scaleTargetRef": target, "minReplicaCount": 0, "maxReplicaCount": 4, "pollingInterval": 1,
-        "cooldownPeriod": 2, "triggers": [trigger],
-    }  # fmt: skip
+        "scaleTargetRef": target,
+        "minReplicaCount": 0,
+        "maxReplicaCount": 4,
+        "pollingInterval": 1,
+        "cooldownPeriod": 2,
+        "triggers": [trigger],
+    }
     return {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
 
 
@@ -170,10 +201,12 @@ async def test_keda_takes_a_group_to_zero_and_back(plane: ControlPlane, tmp_path
             trigger: Json = {
                 "type": "metrics-api",
                 "metadata": {
-                    "url": f"http://127.0.0.1:{page_port}/metrics", "format": "prometheus", "targetValue": "4",
+                    "url": f"http://127.0.0.1:{page_port}/metrics",
+                    "format": "prometheus",
+                    "targetValue": "4",
                     "valueLocation": series("direct"),
                 },
-            }  # fmt: skip
+            }
             await to_zero_and_back(world, "direct", trigger, tmp_path)
             assert EXTERNAL in world.metrics.registration.foreign, "it is KEDA's, and stays so"
             if shutil.which("prometheus") is None:
@@ -193,9 +226,13 @@ async def to_zero_and_back(world: Metered, name: str, trigger: Json, logs: Path)
 
     world.engines.default = page
     manifest = pcs(
-        name, clique("router", annotations={"prometheus.io/port": "8000"}), clique("lead"), clique("work", 2),
-        groups=[group("grp", "lead", "work")], namespace=NAMESPACE,
-    )  # fmt: skip
+        name,
+        clique("router", annotations={"prometheus.io/port": "8000"}),
+        clique("lead"),
+        clique("work", 2),
+        groups=[group("grp", "lead", "work")],
+        namespace=NAMESPACE,
+    )
     await world.client.create(PodCliqueSet, manifest)
 
     async def missing(units: int) -> str:

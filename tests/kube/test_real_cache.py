@@ -147,9 +147,10 @@ class Cable:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
         self._open |= {writer, far_writer}
         await asyncio.gather(
-            self._copy(reader, far_writer, counted=False), self._copy(far_reader, writer, counted=True),
+            self._copy(reader, far_writer, counted=False),
+            self._copy(far_reader, writer, counted=True),
             return_exceptions=True,
-        )  # fmt: skip
+        )
         self._open -= {writer, far_writer}
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, counted: bool) -> None:

@@ -26,7 +26,7 @@ from grove.kube.errors import (
     NotFound,
     TooManyRequests,
     Unauthorized,
-)  # fmt: skip
+)
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 
@@ -187,19 +187,29 @@ async def test_a_rotated_token_is_taken_over_without_an_error(
     )
     rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]
     await client.create(role, {"metadata": {"name": "r", "namespace": ns}, "rules": rules})
-    await client.create(binding, {
-        "metadata": {"name": "r", "namespace": ns}, "subjects": [{"kind": "ServiceAccount", "name": "robot"}],
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
-    })  # fmt: skip
+    await client.create(
+        binding,
+        {
+            "metadata": {"name": "r", "namespace": ns},
+            "subjects": [{"kind": "ServiceAccount", "name": "robot"}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
+        },
+    )
 
     async def token(bound_to: str) -> str:
         made = await client.create(secret, {"metadata": {"name": bound_to, "namespace": ns}})
         bound = {"kind": "Secret", "apiVersion": "v1", "name": bound_to, "uid": made["metadata"]["uid"]}
         request = {"metadata": {"name": "robot", "namespace": ns}, "spec": {"audiences": [], "boundObjectRef": bound}}
         tokens = Resource("", "v1", "ServiceAccount", "serviceaccounts")
-        answer = await client.create(tokens, {
-            **request, "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-        }, subresource="token")  # fmt: skip
+        answer = await client.create(
+            tokens,
+            {
+                **request,
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenRequest",
+            },
+            subresource="token",
+        )
         return str(answer["status"]["token"])
 
     file = tmp_path / "token"

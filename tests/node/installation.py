@@ -30,8 +30,10 @@ SYSTEM, TEAM = "grove-system", "team"
 REGISTRY, PREVIOUS_REGISTRY = "registry.test/now", "registry.test/previous"
 PATIENCE_S = 600.0
 RESTRICTED = {
-    "runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"},
-}  # fmt: skip
+    "runAsNonRoot": True,
+    "runAsUser": 65532,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 CONFINED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 LEVELS = {"zone": "topology.kubernetes.io/zone", "block": "grove.io/block", "rack": "grove.io/rack"}
 
@@ -85,7 +87,7 @@ class Installation:
             ["get", "pods", "-A", "-o", "wide"],
             ["get", "events", "-A", "--field-selector=type=Warning,reason!=MissingClusterDNS"],
             ["get", "podcliquesets,podgangs", "-A"],
-        )  # fmt: skip
+        )
         told = [self.nodes.kubectl(*look, check=False)[-4000:] for look in looks]
         logs = [log for place in self.nodes.places for log in sorted(place.pod_logs.glob(f"{SYSTEM}_*/*/*.log"))]
         return "\n".join([*told, *(f"--- {log}\n{log.read_text()[-1500:]}" for log in logs), self.nodes.why()])
@@ -151,10 +153,13 @@ def workload(file: str) -> dict[str, Any]:
             name = container["name"]
             container.clear()
             container |= {
-                "name": name, "image": SERVE, "securityContext": CONFINED, "readinessProbe": probe,
+                "name": name,
+                "image": SERVE,
+                "securityContext": CONFINED,
+                "readinessProbe": probe,
                 "env": [{"name": "READY_AFTER", "value": "1s"}],
                 "resources": {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": limits},
-            }  # fmt: skip
+            }
     return found
 
 
@@ -176,9 +181,16 @@ def touched(on: Installation) -> dict[str, Any]:
 
 
 KEPT_BY_KUBERNETES = {
-    "events", "events.events.k8s.io", "leases.coordination.k8s.io", "endpoints", "endpointslices.discovery.k8s.io",
-    "componentstatuses", "pods", "replicasets.apps", "podmetrics.metrics.k8s.io",
-}  # fmt: skip
+    "events",
+    "events.events.k8s.io",
+    "leases.coordination.k8s.io",
+    "endpoints",
+    "endpointslices.discovery.k8s.io",
+    "componentstatuses",
+    "pods",
+    "replicasets.apps",
+    "podmetrics.metrics.k8s.io",
+}
 """Kinds whose objects come and go by themselves; leases of Grove are asked for by name."""
 
 

@@ -46,8 +46,11 @@ def served() -> Json:
     """Fields of a pod spec: one container that runs the tests' server, with a real readiness probe every second."""
     probe = {"httpGet": {"path": "/ready", "port": PORT}, "periodSeconds": 1, "failureThreshold": 1}
     container = {
-        "name": "main", "image": SERVE, "readinessProbe": probe, "resources": {"requests": {"cpu": "50m"}},
-    }  # fmt: skip
+        "name": "main",
+        "image": SERVE,
+        "readinessProbe": probe,
+        "resources": {"requests": {"cpu": "50m"}},
+    }
     return {"containers": [container], "terminationGracePeriodSeconds": 1}
 
 
@@ -148,9 +151,16 @@ class Terminal:
         name, _, rest = command.partition(" ")
         argv = [name, *self._where, *rest.split(), *words]
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "grove.cli.kubectl", *argv, cwd=ROOT, env=self._environment,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "grove.cli.kubectl",
+            *argv,
+            cwd=ROOT,
+            env=self._environment,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
 
     async def run(self, command: str, *words: str, said: str = "") -> tuple[int, str, str]:
         """Exit code, output and errors."""

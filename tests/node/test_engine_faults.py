@@ -84,9 +84,15 @@ WRONG_PORT = {"httpGet": {"path": "/ready", "port": 9999}, "periodSeconds": 1, "
     ],
 )
 async def test_a_fault_of_one_container_is_shown_with_its_own_message(
-    nodes: RealCluster, client: HttpClient, namespace: str, terminal: Terminal, page: Page, spec: Json,
-    tree: tuple[str, ...], explain: tuple[str, ...],
-) -> None:  # fmt: skip
+    nodes: RealCluster,
+    client: HttpClient,
+    namespace: str,
+    terminal: Terminal,
+    page: Page,
+    spec: Json,
+    tree: tuple[str, ...],
+    explain: tuple[str, ...],
+) -> None:
     await client.create(PodCliqueSet, pcs("web", clique("engine", 1, **spec), namespace=namespace))
     await shown(terminal, "tree web", *tree)
     print("\n" + await shown(terminal, "explain web", *explain))

@@ -56,8 +56,23 @@ def one_process(nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) ->
     program.chmod(0o755)
     model.write_bytes(models.files("tiny-a.gguf", default_cache())["tiny-a.gguf"])
     (port,) = free_ports(1)
-    command = [*nodes.inside, str(program), "-m", str(model), "--alias", "tiny-a", "--port", str(port), "-t", "1",
-               "-c", "1024", "-np", "2", "--no-warmup"]  # fmt: skip
+    command = [
+        *nodes.inside,
+        str(program),
+        "-m",
+        str(model),
+        "--alias",
+        "tiny-a",
+        "--port",
+        str(port),
+        "-t",
+        "1",
+        "-c",
+        "1024",
+        "-np",
+        "2",
+        "--no-warmup",
+    ]
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     yield f"http://127.0.0.1:{port}"
     running.kill()
@@ -83,8 +98,12 @@ def test_three_pods_compute_what_one_process_computes(llama_image: None, stage: 
 
 def slow_workers(system: dict[str, Any]) -> None:
     """Workers whose containers start ten seconds late, as after a slow pull."""
-    wait = {"name": "late", "image": f"grove-initc:{__version__}", "imagePullPolicy": "IfNotPresent",
-            "command": ["/usr/bin/python3.11", "-c", "import time; time.sleep(10)"]}  # fmt: skip
+    wait = {
+        "name": "late",
+        "image": f"grove-initc:{__version__}",
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/usr/bin/python3.11", "-c", "import time; time.sleep(10)"],
+    }
     clique(system, "worker")["podSpec"]["initContainers"] = [wait]
 
 
@@ -232,8 +251,22 @@ def metrics(nodes: RealCluster) -> Iterator[None]:
     port, probe = free_ports(2)
     nodes.kubectl("create", "namespace", NAMESPACE, check=False)
     asyncio.run(expose_metrics(nodes.kubeconfig, port))
-    arguments = ("--namespace", NAMESPACE, "--bind-address", "127.0.0.1", "--port", str(port), "--service-port",
-                 str(port), "--probe-port", str(probe), "--interval", "5", "--dcgm-namespace", "")  # fmt: skip
+    arguments = (
+        "--namespace",
+        NAMESPACE,
+        "--bind-address",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--service-port",
+        str(port),
+        "--probe-port",
+        str(probe),
+        "--interval",
+        "5",
+        "--dcgm-namespace",
+        "",
+    )
     child = grove(nodes, "metrics", "--kubeconfig", str(nodes.kubeconfig), *arguments)
     yield
     child.stop(10)

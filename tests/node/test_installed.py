@@ -123,9 +123,11 @@ def test_helm_installs_the_previous_version(on: Installation, previous: Path, ba
 def test_systems_run_as_real_containers_in_their_start_order(on: Installation) -> None:
     levels = [{"domain": domain, "key": key} for domain, key in LEVELS.items()]
     topology = {
-        "apiVersion": "grove.io/v1alpha1", "kind": "ClusterTopologyBinding", "metadata": {"name": "fake-nodes"},
+        "apiVersion": "grove.io/v1alpha1",
+        "kind": "ClusterTopologyBinding",
+        "metadata": {"name": "fake-nodes"},
         "spec": {"levels": levels},
-    }  # fmt: skip
+    }
     on.until("admission answers", lambda: on.found("validatingwebhookconfigurations"))
     on.kubectl("apply", "-f-", stdin=yaml.safe_dump(topology))
     began = time.monotonic()
@@ -145,11 +147,12 @@ def test_systems_run_as_real_containers_in_their_start_order(on: Installation) -
         ready.setdefault(clique, []).append(datetime.fromisoformat(condition["lastTransitionTime"]))
     assert counts == dict(SETS.values())
     after = {
-        "mpi-0-leader": "mpi-0-worker", "chat-0-prefill-0-prefill-leader": "chat-0-router",
+        "mpi-0-leader": "mpi-0-worker",
+        "chat-0-prefill-0-prefill-leader": "chat-0-router",
         "chat-0-decode-0-decode-leader": "chat-0-router",
         "chat-0-prefill-0-prefill-worker": "chat-0-prefill-0-prefill-leader",
         "chat-0-decode-0-decode-worker": "chat-0-decode-0-decode-leader",
-    }  # fmt: skip
+    }
     for child, parent in after.items():
         # The router needs one of two (minAvailable), all others all.
         parents = sorted(ready[parent])[0 if parent == "chat-0-router" else -1]

@@ -37,9 +37,14 @@ def shell(bare_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> 
     path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, **homes, "PATH": path, "KUBECONFIG": str(bare_nodes.kubeconfig)}
     with subprocess.Popen(
-        ["bash"], cwd=ROOT, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        ["bash"],
+        cwd=ROOT,
+        env=environment,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-    ) as running:  # fmt: skip
+    ) as running:
         yield running
         assert running.stdin is not None
         running.stdin.write("kill $(jobs -p) 2> /dev/null\nexit\n")
@@ -50,8 +55,11 @@ def said(shell: subprocess.Popen[str], command: str) -> tuple[int, str]:
     """Exit code of a command that is typed into the shell, and what it writes."""
     assert shell.stdin is not None
     assert shell.stdout is not None
-    shell.stdin.write(f"{command}\necho; echo \"the end: $?\"\n" if command.endswith("&") else
-                      f"{command}; code=$?; echo; echo \"the end: $code\"\n")  # fmt: skip
+    shell.stdin.write(
+        f'{command}\necho; echo "the end: $?"\n'
+        if command.endswith("&")
+        else f'{command}; code=$?; echo; echo "the end: $code"\n'
+    )
     shell.stdin.flush()
     lines: list[str] = []
     while not (line := shell.stdout.readline()).startswith("the end: "):

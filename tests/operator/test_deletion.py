@@ -30,9 +30,17 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 pytestmark = pytest.mark.older_too
 
 EVERYTHING: tuple[type[Object], ...] = (
-    PodCliqueSet, PodCliqueScalingGroup, PodClique, PodGang, Pod, Service, Secret, Role, RoleBinding,
+    PodCliqueSet,
+    PodCliqueScalingGroup,
+    PodClique,
+    PodGang,
+    Pod,
+    Service,
+    Secret,
+    Role,
+    RoleBinding,
     HorizontalPodAutoscaler,
-)  # fmt: skip
+)
 
 
 @pytest.fixture

@@ -38,8 +38,13 @@ async def test_the_worked_example_has_every_object_of_the_contract_and_no_other(
     assert await world.names(PodClique) == sorted(["demo-0-router", "demo-1-router", *MEMBERS])
     assert await world.names(PodCliqueScalingGroup) == ["demo-0-grp", "demo-1-grp"]
     assert await world.names(PodGang) == [
-        "demo-0", "demo-0-grp-0", "demo-0-grp-1", "demo-1", "demo-1-grp-0", "demo-1-grp-1",
-    ]  # fmt: skip
+        "demo-0",
+        "demo-0-grp-0",
+        "demo-0-grp-1",
+        "demo-1",
+        "demo-1-grp-0",
+        "demo-1-grp-1",
+    ]
     assert await world.names(Service) == ["demo-0", "demo-1"]
     assert "demo" not in await world.names(ServiceAccount)
     assert await world.names(Secret) == await world.names(Role) == await world.names(RoleBinding) == []
@@ -57,8 +62,13 @@ async def test_every_child_has_one_owner(world: World) -> None:
     clique = await world.get(PodClique, "demo-0-grp-1-work")
 
     owners: dict[type[Object], Object] = {
-        PodCliqueScalingGroup: pcs, PodGang: pcs, Service: pcs, Role: pcs, RoleBinding: pcs, Secret: pcs,
-    }  # fmt: skip
+        PodCliqueScalingGroup: pcs,
+        PodGang: pcs,
+        Service: pcs,
+        Role: pcs,
+        RoleBinding: pcs,
+        Secret: pcs,
+    }
     for kind, owner in owners.items():
         for child in await world.list(kind):
             assert [ref.uid for ref in child.metadata.owner_references] == [owner.metadata.uid], child.metadata.name
@@ -81,8 +91,10 @@ async def test_gangs_list_their_pods_and_minimums(world: World) -> None:
     }
 
     assert shapes["demo-0"] == [
-        ("demo-0-router", 1, 2), ("demo-0-grp-0-lead", 1, 1), ("demo-0-grp-0-work", 2, 2),
-    ]  # fmt: skip
+        ("demo-0-router", 1, 2),
+        ("demo-0-grp-0-lead", 1, 1),
+        ("demo-0-grp-0-work", 2, 2),
+    ]
     assert shapes["demo-0-grp-0"] == [("demo-0-grp-1-lead", 1, 1), ("demo-0-grp-1-work", 2, 2)]
     assert shapes["demo-1-grp-1"] == [("demo-1-grp-2-lead", 1, 1), ("demo-1-grp-2-work", 2, 2)]
     for gang in await world.list(PodGang):
@@ -120,9 +132,16 @@ async def test_a_pod_knows_its_place(world: World) -> None:
     raw = await world.client.get(Pod.RESOURCE, first.metadata.name, world.namespace)
     names = [variable["name"] for variable in raw["spec"]["containers"][0]["env"]]
     assert names == [
-        "GROVE_PCS_NAME", "GROVE_PCS_INDEX", "GROVE_PCLQ_NAME", "GROVE_HEADLESS_SERVICE", "GROVE_PCLQ_POD_INDEX",
-        "GROVE_REVISION", "GROVE_PCSG_NAME", "GROVE_PCSG_TEMPLATE_NUM_PODS", "GROVE_PCSG_INDEX",
-    ]  # fmt: skip
+        "GROVE_PCS_NAME",
+        "GROVE_PCS_INDEX",
+        "GROVE_PCLQ_NAME",
+        "GROVE_HEADLESS_SERVICE",
+        "GROVE_PCLQ_POD_INDEX",
+        "GROVE_REVISION",
+        "GROVE_PCSG_NAME",
+        "GROVE_PCSG_TEMPLATE_NUM_PODS",
+        "GROVE_PCSG_INDEX",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -24,27 +24,33 @@ SHARED: Json = {"name": "gpu", "scope": "AllReplicas"}
     ("kind", "manifest", "made"),
     [
         pytest.param(
-            HorizontalPodAutoscaler, lambda: pcs("s", clique("w", scale={"minReplicas": 1, "maxReplicas": 2})),
-            ["s-0-w"], id="autoscalers",
+            HorizontalPodAutoscaler,
+            lambda: pcs("s", clique("w", scale={"minReplicas": 1, "maxReplicas": 2})),
+            ["s-0-w"],
+            id="autoscalers",
         ),
         pytest.param(
             ResourceClaim,
             lambda: pcs("s", clique("w"), resourceClaimTemplates=TEMPLATES, resourceSharing=[SHARED]),
-            ["s-all-gpu"], id="claims of the set",
+            ["s-all-gpu"],
+            id="claims of the set",
         ),
         pytest.param(
             ResourceClaim,
             lambda: pcs(
                 "s", clique("w"), groups=[group("g", "w", resourceSharing=[SHARED])], resourceClaimTemplates=TEMPLATES
             ),
-            ["s-0-g-all-gpu"], id="claims of a group",
+            ["s-0-g-all-gpu"],
+            id="claims of a group",
         ),
         pytest.param(
-            ResourceClaim, lambda: pcs("s", clique("w", sharing=[SHARED]), resourceClaimTemplates=TEMPLATES),
-            ["s-0-w-all-gpu"], id="claims of a clique",
+            ResourceClaim,
+            lambda: pcs("s", clique("w", sharing=[SHARED]), resourceClaimTemplates=TEMPLATES),
+            ["s-0-w-all-gpu"],
+            id="claims of a clique",
         ),
     ],
-)  # fmt: skip
+)
 async def test_a_missing_kind_is_said_and_found_later(
     cluster: object, kind: type[Object], manifest: object, made: list[str]
 ) -> None:

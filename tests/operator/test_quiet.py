@@ -170,9 +170,13 @@ async def test_what_the_server_spells_in_another_way_is_not_written_again(world:
         "command": [],
     }
     await world.apply(
-        pcs("odd", clique("a", scale=scale, containers=[container], nodeSelector={}), clique("b"),
-            groups=[group("g", "b", scale=scale)])
-    )  # fmt: skip
+        pcs(
+            "odd",
+            clique("a", scale=scale, containers=[container], nodeSelector={}),
+            clique("b"),
+            groups=[group("g", "b", scale=scale)],
+        )
+    )
     await world.available("odd")
     await world.quiet()
 

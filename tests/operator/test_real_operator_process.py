@@ -62,9 +62,12 @@ server:
     )
     command = ["-m", "grove", "operator", "--kubeconfig", str(plane.kubeconfig), "--config", str(config)]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        sys.executable,
+        *command,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
+    )
     try:
         yield Running(process, *(f"http://127.0.0.1:{port}" for port in (health, metrics, pprof)))
     finally:
@@ -152,9 +155,14 @@ def test_a_wrong_configuration_is_refused_with_its_paths(tmp_path: Path, text: s
     config.write_text(text)
 
     ended = subprocess.run(
-        [sys.executable, "-m", "grove", "operator", "--config", config], cwd=ROOT, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, check=False, timeout=HANGS_S,
-    )  # fmt: skip
+        [sys.executable, "-m", "grove", "operator", "--config", config],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        check=False,
+        timeout=HANGS_S,
+    )
 
     assert ended.returncode == 2
     for path in faults:
@@ -164,10 +172,14 @@ def test_a_wrong_configuration_is_refused_with_its_paths(tmp_path: Path, text: s
 
 def test_a_cluster_that_cannot_be_reached_is_one_line_and_exit_2(tmp_path: Path) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "grove", "operator", "--kubeconfig", tmp_path / "nothing"], cwd=ROOT,
-        capture_output=True, text=True, check=False, timeout=HANGS_S,
+        [sys.executable, "-m", "grove", "operator", "--kubeconfig", tmp_path / "nothing"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=HANGS_S,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-    )  # fmt: skip
+    )
 
     assert ended.returncode == 2
     assert len(ended.stderr.splitlines()) == 1

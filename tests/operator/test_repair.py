@@ -23,58 +23,87 @@ BOUNDS = {"minReplicas": 1, "maxReplicas": 3}
 
 
 EDITS = [
+    pytest.param(PodClique, "demo-0-w", {"spec": {"minAvailable": 1}}, "spec.minAvailable", id="a clique's minimum"),
     pytest.param(
-        PodClique, "demo-0-w", {"spec": {"minAvailable": 1}}, "spec.minAvailable", id="a clique's minimum"
+        PodClique,
+        "demo-0-w",
+        {"metadata": {"labels": {"grove.io/podgang": "x"}}},
+        "metadata.labels.grove~1io/podgang",
+        id="a clique's gang label",
     ),
     pytest.param(
-        PodClique, "demo-0-w", {"metadata": {"labels": {"grove.io/podgang": "x"}}},
-        "metadata.labels.grove~1io/podgang", id="a clique's gang label",
-    ),
-    pytest.param(
-        PodClique, "demo-0-g-0-m", {"spec": {"roleName": "x"}}, "spec.roleName", id="a member's role",
+        PodClique,
+        "demo-0-g-0-m",
+        {"spec": {"roleName": "x"}},
+        "spec.roleName",
+        id="a member's role",
     ),
     pytest.param(
         PodCliqueScalingGroup, "demo-0-g", {"spec": {"minAvailable": 2}}, "spec.minAvailable", id="a group minimum"
     ),
     pytest.param(PodGang, "demo-0", {"spec": {"podgroups": []}}, "spec.podgroups", id="a gang's pods"),
     pytest.param(
-        Service, "demo-0", {"spec": {"publishNotReadyAddresses": False}}, "spec.publishNotReadyAddresses",
+        Service,
+        "demo-0",
+        {"spec": {"publishNotReadyAddresses": False}},
+        "spec.publishNotReadyAddresses",
         id="a service",
     ),
     pytest.param(
-        ServiceAccount, "demo", {"automountServiceAccountToken": False}, "automountServiceAccountToken",
+        ServiceAccount,
+        "demo",
+        {"automountServiceAccountToken": False},
+        "automountServiceAccountToken",
         id="the service account",
     ),
     pytest.param(
-        Secret, "demo-ic-sat", {"metadata": {"annotations": {"kubernetes.io/service-account.name": "default"}}},
-        "metadata.annotations.kubernetes~1io/service-account~1name", id="the token's account",
+        Secret,
+        "demo-ic-sat",
+        {"metadata": {"annotations": {"kubernetes.io/service-account.name": "default"}}},
+        "metadata.annotations.kubernetes~1io/service-account~1name",
+        id="the token's account",
     ),
     pytest.param(
-        PodCliqueScalingGroup, "demo-0-g", {"metadata": {"labels": {"app.kubernetes.io/component": "x"}}},
-        "metadata.labels.app~1kubernetes~1io/component", id="a group's labels",
+        PodCliqueScalingGroup,
+        "demo-0-g",
+        {"metadata": {"labels": {"app.kubernetes.io/component": "x"}}},
+        "metadata.labels.app~1kubernetes~1io/component",
+        id="a group's labels",
     ),
     pytest.param(
-        PodClique, "demo-0-g-0-m", {"metadata": {"labels": {"grove.io/podcliquescalinggroup": None}}},
-        "metadata.labels.grove~1io/podcliquescalinggroup", id="whose member a clique is",
+        PodClique,
+        "demo-0-g-0-m",
+        {"metadata": {"labels": {"grove.io/podcliquescalinggroup": None}}},
+        "metadata.labels.grove~1io/podcliquescalinggroup",
+        id="whose member a clique is",
     ),
     pytest.param(
-        PodCliqueScalingGroup, "demo-0-g", {"metadata": {"labels": {"app.kubernetes.io/part-of": None}}},
-        "metadata.labels.app~1kubernetes~1io/part-of", id="whose a group is",
+        PodCliqueScalingGroup,
+        "demo-0-g",
+        {"metadata": {"labels": {"app.kubernetes.io/part-of": None}}},
+        "metadata.labels.app~1kubernetes~1io/part-of",
+        id="whose a group is",
     ),
     pytest.param(
-        PodGang, "demo-0", {"metadata": {"labels": {"app.kubernetes.io/part-of": None}}},
-        "metadata.labels.app~1kubernetes~1io/part-of", id="whose a gang is",
+        PodGang,
+        "demo-0",
+        {"metadata": {"labels": {"app.kubernetes.io/part-of": None}}},
+        "metadata.labels.app~1kubernetes~1io/part-of",
+        id="whose a gang is",
     ),
     pytest.param(
-        PodGang, "demo-0", {"metadata": {"labels": {"grove.io/scheduler-name": "x"}}},
-        "metadata.labels.grove~1io/scheduler-name", id="a gang's scheduler",
+        PodGang,
+        "demo-0",
+        {"metadata": {"labels": {"grove.io/scheduler-name": "x"}}},
+        "metadata.labels.grove~1io/scheduler-name",
+        id="a gang's scheduler",
     ),
     pytest.param(Role, "grove.io:pcs:demo", {"rules": []}, "rules", id="the role's rules"),
     pytest.param(RoleBinding, "grove.io:pcs:demo", {"subjects": []}, "subjects", id="the binding's subjects"),
     pytest.param(
         HorizontalPodAutoscaler, "demo-0-g", {"spec": {"maxReplicas": 9}}, "spec.maxReplicas", id="an autoscaler"
     ),
-]  # fmt: skip
+]
 
 
 @pytest.fixture
@@ -189,20 +218,29 @@ async def test_a_child_labelled_with_a_replica_that_is_not_wanted_is_put_right_a
     ("kind", "name", "edit", "path"),
     [
         pytest.param(
-            PodGang, "demo-0", {"metadata": {"labels": {"grove.io/scheduler-name": "x"}}},
-            "metadata.labels.grove~1io/scheduler-name", id="a gang",
+            PodGang,
+            "demo-0",
+            {"metadata": {"labels": {"grove.io/scheduler-name": "x"}}},
+            "metadata.labels.grove~1io/scheduler-name",
+            id="a gang",
         ),
         pytest.param(
-            PodCliqueScalingGroup, "demo-0-g", {"metadata": {"labels": {"app.kubernetes.io/component": "x"}}},
-            "metadata.labels.app~1kubernetes~1io/component", id="a group",
+            PodCliqueScalingGroup,
+            "demo-0-g",
+            {"metadata": {"labels": {"app.kubernetes.io/component": "x"}}},
+            "metadata.labels.app~1kubernetes~1io/component",
+            id="a group",
         ),
         pytest.param(PodClique, "demo-0-w", {"spec": {"minAvailable": 1}}, "spec.minAvailable", id="a clique"),
         pytest.param(
-            PodClique, "demo-0-g-0-m", {"metadata": {"labels": {"grove.io/podgang": "x"}}},
-            "metadata.labels.grove~1io/podgang", id="a member of a group",
+            PodClique,
+            "demo-0-g-0-m",
+            {"metadata": {"labels": {"grove.io/podgang": "x"}}},
+            "metadata.labels.grove~1io/podgang",
+            id="a member of a group",
         ),
     ],
-)  # fmt: skip
+)
 async def test_an_edit_that_comes_while_another_is_put_right_is_put_right_too(
     world: World, kind: type[Object], name: str, edit: Json, path: str
 ) -> None:
@@ -308,9 +346,12 @@ async def test_a_pod_that_is_taken_out_of_its_clique_is_replaced(world: World) -
 async def test_conditions_of_others_on_a_gang_stay(world: World) -> None:
     gang = await world.get(PodGang, "demo-0")
     theirs = {
-        "type": "Unhealthy", "status": "False", "reason": "Fine", "message": "m",
+        "type": "Unhealthy",
+        "status": "False",
+        "reason": "Fine",
+        "message": "m",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }  # fmt: skip
+    }
     ours = await world.client.get(PodGang.RESOURCE, "demo-0", world.namespace)
     conditions = [*ours["status"]["conditions"], theirs]
     patch = {"metadata": {"resourceVersion": gang.metadata.resource_version}, "status": {"conditions": conditions}}
@@ -328,9 +369,15 @@ async def test_the_token_secret_of_old_stays_while_a_pod_mounts_it(world: World)
     owner = await world.get(PodCliqueSet, "demo")
     labels = {"app.kubernetes.io/managed-by": "grove-operator", "app.kubernetes.io/part-of": "demo"}
     owners = [
-        {"apiVersion": "grove.io/v1alpha1", "kind": "PodCliqueSet", "name": "demo", "uid": owner.metadata.uid,
-         "controller": True, "blockOwnerDeletion": True}
-    ]  # fmt: skip
+        {
+            "apiVersion": "grove.io/v1alpha1",
+            "kind": "PodCliqueSet",
+            "name": "demo",
+            "uid": owner.metadata.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
     await world.stop()
     old = {"name": "demo-initc-sa-token-secret", "namespace": world.namespace, "labels": labels}
     await world.client.create(Secret, {"metadata": {**old, "ownerReferences": owners}, "type": "Opaque"})

@@ -169,9 +169,11 @@ def test_a_plan_says_what_to_scale_down_as_explain_does() -> None:
         container = {"name": "c", "image": "x:1", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
         spec = {"roleName": "a", "replicas": 2, "minAvailable": 2, "podSpec": {"containers": [container]}}
         return {
-            "apiVersion": "grove.io/v1alpha1", "kind": "PodCliqueSet", "metadata": {"name": name},
+            "apiVersion": "grove.io/v1alpha1",
+            "kind": "PodCliqueSet",
+            "metadata": {"name": name},
             "spec": {"replicas": 1, "template": {"cliques": [{"name": "a", "spec": spec}]}},
-        }  # fmt: skip
+        }
 
     async def play() -> tuple[str, ...]:
         async with World(shaped(2)) as world:

@@ -35,10 +35,12 @@ def clique(rng: random.Random, name: str) -> Json:
     return {
         "name": name,
         "spec": {
-            "roleName": name, "replicas": replicas, "minAvailable": rng.randint(1, replicas),
+            "roleName": name,
+            "replicas": replicas,
+            "minAvailable": rng.randint(1, replicas),
             "podSpec": {"containers": [{"name": "c", "image": "example/c:1", "resources": resources}]},
         },
-    }  # fmt: skip
+    }
 
 
 def system(rng: random.Random, name: str) -> Json:

@@ -64,11 +64,14 @@ QUOTAS = [
         pytest.param([], serving("new", 6, "blue"), "fits", "", id="within its limit"),
         pytest.param([], serving("new", 7, "blue"), "cannot fit", "queue blue is limited to 6", id="above its limit"),
         pytest.param(
-            [serving("old", 5, "red")], serving("new", 4, "red"), "cannot fit", "queue all is limited to 8",
+            [serving("old", 5, "red")],
+            serving("new", 4, "red"),
+            "cannot fit",
+            "queue all is limited to 8",
             id="above the limit of a queue above",
         ),
     ],
-)  # fmt: skip
+)
 def test_plan_obeys_quotas(running: list[Json], wanted: Json, answer: str, words: str) -> None:
     (found,) = plan_of(QUOTAS, running, wanted).gangs
     assert found.answer == answer

@@ -97,16 +97,25 @@ def test_an_unchanged_manifest_moves_nothing() -> None:
 @pytest.mark.parametrize(
     ("new", "stored", "moved"),
     [
-        pytest.param(said(OLD, labels={"team": "a"}, annotations={"note": "b"}), OLD, [0, 0],
-                     id="a label and a note of the set replace no pod"),
+        pytest.param(
+            said(OLD, labels={"team": "a"}, annotations={"note": "b"}),
+            OLD,
+            [0, 0],
+            id="a label and a note of the set replace no pod",
+        ),
         pytest.param(said(NEW, annotations=PAUSED), OLD, [0, 0], id="an update that comes paused replaces no pod"),
         pytest.param(NEW, said(OLD, annotations=PAUSED), [0, 0], id="who applies without the pause leaves it"),
-        pytest.param(NEW, applied(said(OLD, annotations=PAUSED)), [5, 2],
-                     id="unless he applied it before: then it is taken off"),
-        pytest.param(said(NEW, annotations={"grove.io/rollout-paused": "false"}), said(OLD, annotations=PAUSED), [5, 2],
-                     id="an update that ends the pause replaces them"),
+        pytest.param(
+            NEW, applied(said(OLD, annotations=PAUSED)), [5, 2], id="unless he applied it before: then it is taken off"
+        ),
+        pytest.param(
+            said(NEW, annotations={"grove.io/rollout-paused": "false"}),
+            said(OLD, annotations=PAUSED),
+            [5, 2],
+            id="an update that ends the pause replaces them",
+        ),
     ],
-)  # fmt: skip
+)
 def test_labels_and_annotations_of_the_set_count_as_they_do_when_applied(
     new: Json, stored: Json, moved: list[int]
 ) -> None:

@@ -34,13 +34,15 @@ from tests.rbac.rights import accounts, documents
 
 DIRECTORY = Path(os.environ.get("GROVE_AUDIT_DIR", "audit"))
 POLICY = {
-    "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
     "rules": [
         {"level": "None", "userGroups": ["system:nodes"]},
         {"level": "None", "users": ["system:apiserver", "system:kube-controller-manager", "system:kube-scheduler"]},
         {"level": "Metadata"},
     ],
-}  # fmt: skip
+}
 ACCESS = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 
 _acting: ContextVar[str] = ContextVar("acting", default="")
@@ -74,8 +76,11 @@ def _record_planes() -> None:
         started(self)
         subprocess.run(
             [self.kubectl, "--kubeconfig", self.kubeconfig, "apply", "--server-side", "--force-conflicts", "-f", "-"],
-            input=access, text=True, capture_output=True, check=True,
-        )  # fmt: skip
+            input=access,
+            text=True,
+            capture_output=True,
+            check=True,
+        )
 
     Blueprint.apiserver = apiserver  # type: ignore[method-assign]
     ControlPlane.start = start  # type: ignore[method-assign]

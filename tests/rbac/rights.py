@@ -24,9 +24,12 @@ ROLES: Mapping[str, str] = {
 """Which component holds a role; the roles of people (`grove:view`, `grove:edit`) are held by people."""
 
 _AGENTS = {
-    "grove-operator": "operator", "grove-crds": "operator", "grove-scheduler": "scheduler", "grove-metrics": "metrics",
+    "grove-operator": "operator",
+    "grove-crds": "operator",
+    "grove-scheduler": "scheduler",
+    "grove-metrics": "metrics",
     "grove-webhooks": "uninstall",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, order=True)

@@ -30,8 +30,10 @@ from tests.support.waiting import eventually
 pytestmark = [pytest.mark.real, pytest.mark.soak]
 
 SCHEDULERS: dict[str, type[GangScheduler]] = {
-    "kai-scheduler": Kai, "koord-scheduler": Koordinator, "volcano": Volcano,
-}  # fmt: skip
+    "kai-scheduler": Kai,
+    "koord-scheduler": Koordinator,
+    "volcano": Volcano,
+}
 
 
 @pytest.fixture(scope="module")

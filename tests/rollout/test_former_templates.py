@@ -59,8 +59,9 @@ async def test_replicas_of_a_set_that_come_below_the_partition_are_old(world: Wo
 
     assert await versions(world) == {
         **{f"wl-{replica}-{part}-0": "" for replica in (0, 1, 2) for part in ("a", "g-0-b")},
-        "wl-3-a-0": "two", "wl-3-g-0-b-0": "two",
-    }  # fmt: skip
+        "wl-3-a-0": "two",
+        "wl-3-g-0-b-0": "two",
+    }
     made = await world.get(PodClique, "wl-2-a")
     assert made.metadata.labels[key.REVISION] == revision
     before = world.writes()
@@ -256,8 +257,10 @@ async def test_a_group_that_grows_in_a_replica_that_waits_for_its_turn_stays_old
 
     found = await versions(world)
     assert {host: version for host, version in found.items() if host.startswith("wl-1-")} == {
-        "wl-1-a-0": "", "wl-1-g-0-b-0": "", "wl-1-g-1-b-0": "",
-    }  # fmt: skip
+        "wl-1-a-0": "",
+        "wl-1-g-0-b-0": "",
+        "wl-1-g-1-b-0": "",
+    }
     await updated(world, "wl")
     assert set((await versions(world)).values()) == {"two"}
 

@@ -118,9 +118,10 @@ async def test_a_set_in_the_middle_of_an_update_is_updated_to_its_end_and_no_fur
     pca = next(one for one in objects if (one["kind"], one["metadata"]["name"]) == ("PodClique", "simple1-0-pca"))
     new = pca["status"]["updateProgress"]["podTemplateHash"]
     already = {
-        one["metadata"]["name"] for one in objects
+        one["metadata"]["name"]
+        for one in objects
         if one["kind"] == "Pod" and one["metadata"]["labels"][key.POD_TEMPLATE_HASH] == new
-    }  # fmt: skip
+    }
     assert already == {"simple1-0-pca-hpw5h"}
 
     _, witness, before = await moved_in(world, "in-update")

@@ -223,9 +223,14 @@ async def made_by_ours(world: World) -> set[str]:
     await world.start()
     lead, work = clique("lead"), clique("work", 2)
     made = pcs(
-        "demo", clique("router", 2), lead, work, groups=[group("grp", "lead", "work", replicas=3)], replicas=1,
+        "demo",
+        clique("router", 2),
+        lead,
+        work,
+        groups=[group("grp", "lead", "work", replicas=3)],
+        replicas=1,
         scheduler="default-scheduler",
-    )  # fmt: skip
+    )
     made["spec"]["updateStrategy"] = {"type": "RollingRecreate", "rollingRecreate": {"maxUnavailable": 1}}
     await world.apply(made)
     await world.available("demo")
@@ -257,8 +262,9 @@ async def test_the_way_back_in_two_steps_replaces_no_pod(world: World) -> None:
     assert other.replaced == []
     told = await back_answer(world.client, world.namespace)
     assert (told.code, told.data[0].text) == (
-        0, "11 pods get the hash of the other operator, and the set its own strategy again",
-    )  # fmt: skip
+        0,
+        "11 pods get the hash of the other operator, and the set its own strategy again",
+    )
     for _ in range(3):
         await other.look()
 

@@ -38,12 +38,20 @@ async def rescaled(world: World, before: int, after: int, at: str, message: str)
         "type": "Object",
         "object": {"metric": {"name": "grove_requests_waiting"}, "current": {"averageValue": "13"}},
     }
-    active = {"type": "ScalingActive", "status": "True", "reason": "ValidMetricFound", "message": message,
-              "lastTransitionTime": at}  # fmt: skip
+    active = {
+        "type": "ScalingActive",
+        "status": "True",
+        "reason": "ValidMetricFound",
+        "message": message,
+        "lastTransitionTime": at,
+    }
     status: Json = {
-        "currentReplicas": before, "desiredReplicas": after, "lastScaleTime": at, "currentMetrics": [seen],
+        "currentReplicas": before,
+        "desiredReplicas": after,
+        "lastScaleTime": at,
+        "currentMetrics": [seen],
         "conditions": [active],
-    }  # fmt: skip
+    }
     await world.client.patch(
         HorizontalPodAutoscaler, "demo-0-g", {"status": status}, world.namespace, subresource="status"
     )

@@ -64,17 +64,24 @@ def prometheus(directory: Path, samples: str) -> Iterator[str]:
     data = directory / "data"
     subprocess.run(
         [program("promtool"), "tsdb", "create-blocks-from", "openmetrics", directory / "samples.om", data],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+    )
     (directory / "prometheus.yml").write_text("scrape_configs: []\n")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     process = subprocess.Popen(
-        [program("prometheus"), f"--config.file={directory}/prometheus.yml", f"--storage.tsdb.path={data}",
-         "--storage.tsdb.retention.time=10y", f"--web.listen-address={address}"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            program("prometheus"),
+            f"--config.file={directory}/prometheus.yml",
+            f"--storage.tsdb.path={data}",
+            "--storage.tsdb.retention.time=10y",
+            f"--web.listen-address={address}",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         until = time.monotonic() + 60
         while not _is_ready(address):

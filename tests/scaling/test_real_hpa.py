@@ -120,14 +120,20 @@ async def served(metrics: Metrics, client: HttpClient, directory: Path) -> Async
         spec: Json = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
         await client.create(Service, {"metadata": meta, "spec": spec})
         for api in (RESOURCE_METRICS, EXTERNAL_METRICS):
-            await client.create(API_SERVICE, {
-                "metadata": {"name": f"v1beta1.{api}"},
-                "spec": {
-                    "group": api, "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100,
-                    "insecureSkipTLSVerify": True,
-                    "service": {"name": "metrics", "namespace": NAMESPACE, "port": port},
+            await client.create(
+                API_SERVICE,
+                {
+                    "metadata": {"name": f"v1beta1.{api}"},
+                    "spec": {
+                        "group": api,
+                        "version": "v1beta1",
+                        "groupPriorityMinimum": 100,
+                        "versionPriority": 100,
+                        "insecureSkipTLSVerify": True,
+                        "service": {"name": "metrics", "namespace": NAMESPACE, "port": port},
+                    },
                 },
-            })  # fmt: skip
+            )
         yield
     finally:
         await runner.cleanup()

@@ -67,11 +67,14 @@ async def _foreign_api_service(world: Metered) -> None:
     theirs = {
         "metadata": {"name": name},
         "spec": {
-            "group": "external.metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100,
-            "versionPriority": 100, "insecureSkipTLSVerify": True,
+            "group": "external.metrics.k8s.io",
+            "version": "v1beta1",
+            "groupPriorityMinimum": 100,
+            "versionPriority": 100,
+            "insecureSkipTLSVerify": True,
             "service": {"name": "keda-operator-metrics-apiserver", "namespace": "keda", "port": 443},
         },
-    }  # fmt: skip
+    }
     try:
         await world.client.create(API_SERVICE, theirs)
     except KubeError:  # ours was back first
@@ -389,8 +392,13 @@ async def test_the_process_needs_the_rights_of_the_chart_and_no_more(plane: Cont
         spec: Json = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
         await client.create(Service, {"metadata": {"name": "grove-metrics", "namespace": namespace}, "spec": spec})
         for one in chart_rights():
-            kind = Resource("rbac.authorization.k8s.io", "v1", one["kind"], f"{one['kind'].lower()}s",
-                            one["kind"] in ("Role", "RoleBinding"))  # fmt: skip
+            kind = Resource(
+                "rbac.authorization.k8s.io",
+                "v1",
+                one["kind"],
+                f"{one['kind'].lower()}s",
+                one["kind"] in ("Role", "RoleBinding"),
+            )
             if "subjects" in one:
                 one["subjects"] = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]
             with suppress(NotFound):
@@ -402,11 +410,28 @@ async def test_the_process_needs_the_rights_of_the_chart_and_no_more(plane: Cont
             with suppress(NotFound):
                 await client.delete(API_SERVICE, name)
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "grove", "metrics", "--kubeconfig", str(plane.client_kubeconfig(user)),
-            "--namespace", namespace, "--bind-address", "127.0.0.1", "--port", str(port), "--service-port", str(port),
-            "--probe-port", str(probes), "--dcgm-namespace", "gpu-operator", "--log-format", "text",
+            sys.executable,
+            "-m",
+            "grove",
+            "metrics",
+            "--kubeconfig",
+            str(plane.client_kubeconfig(user)),
+            "--namespace",
+            namespace,
+            "--bind-address",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--service-port",
+            str(port),
+            "--probe-port",
+            str(probes),
+            "--dcgm-namespace",
+            "gpu-operator",
+            "--log-format",
+            "text",
             stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+        )
 
         async def available() -> str:
             assert process.returncode is None, (await process.communicate())[1].decode()

@@ -94,8 +94,10 @@ async def test_a_storm_leaves_every_gang_whole_and_writes_no_more_than_what_chan
         for number in range(flips):
             replicas = HIGH if replicas == LOW else LOW
             patch = {"spec": {"replicas": replicas}}
-            scale = (client.patch(PodCliqueScalingGroup, f"{name}-0-g", patch, NAMESPACE, subresource="scale")
-                     for name in names)  # fmt: skip
+            scale = (
+                client.patch(PodCliqueScalingGroup, f"{name}-0-g", patch, NAMESPACE, subresource="scale")
+                for name in names
+            )
             await asyncio.gather(*scale)
             await asyncio.sleep(max(0.0, begun + (number + 1) * EVERY_S - time.monotonic()))
         stormed_s = time.monotonic() - begun

@@ -37,8 +37,13 @@ async def test_a_set_scaled_out_gets_a_whole_new_replica(world: World) -> None:
 
     assert await world.names(Service) == ["demo-0", "demo-1"]
     assert await world.names(PodGang) == [
-        "demo-0", "demo-0-grp-0", "demo-0-grp-1", "demo-1", "demo-1-grp-0", "demo-1-grp-1",
-    ]  # fmt: skip
+        "demo-0",
+        "demo-0-grp-0",
+        "demo-0-grp-1",
+        "demo-1",
+        "demo-1-grp-0",
+        "demo-1-grp-1",
+    ]
     pods = await world.pods()
     assert len(pods) == 22
     assert before < {pod.metadata.uid for pod in pods}
@@ -106,8 +111,9 @@ async def test_a_group_scales_by_whole_replicas_each_a_gang_of_its_own(world: Wo
         copies = [name for name in await world.names(PodClique) if "-grp-" in name]
         return (
             copies == ["demo-0-grp-0-lead", "demo-0-grp-0-work"]
-            and await world.names(PodGang) == ["demo-0"] and len(await world.pods()) == 5
-        )  # fmt: skip
+            and await world.names(PodGang) == ["demo-0"]
+            and len(await world.pods()) == 5
+        )
 
     await world.eventually(shrunk)
 
@@ -150,8 +156,9 @@ async def test_a_group_below_its_minimum_has_what_was_asked_for_and_says_so(worl
     await world.eventually(limited)
     found = await world.get(PodCliqueScalingGroup, "low-0-g")
     assert condition(found.status.conditions, "MinAvailableBreached") == (
-        "False", "SufficientAvailablePodCliqueScalingGroupReplicas",
-    )  # fmt: skip
+        "False",
+        "SufficientAvailablePodCliqueScalingGroupReplicas",
+    )
     await world.eventually(lambda: _says(world, "low-0-g", "ReplicasBelowMinAvailable"))
     pcs_ = await world.available("low")
     assert pcs_.status.gang_restarts == 0

@@ -64,8 +64,10 @@ def bounded(
     units = changes * (HIGH - LOW)
     """Units that came or went."""
     with capsys.disabled():
-        print(f"\n{changes} changes of replicas, {units} units: {writes.total()} writes of the operator, "
-              f"{writes.total() / units:.1f} a unit; longest bind {watch.longest_s:.2f} s")  # fmt: skip
+        print(
+            f"\n{changes} changes of replicas, {units} units: {writes.total()} writes of the operator, "
+            f"{writes.total() / units:.1f} a unit; longest bind {watch.longest_s:.2f} s"
+        )
     assert watch.longest_s <= WINDOW_S
     assert writes.total() <= most_writes(changes)
 

@@ -43,8 +43,10 @@ async def test_a_group_and_a_set_of_many_pods_match_one_pod_a_unit(world: World)
     await world.available("demo")
 
     assert await matched(world, await group_selector(world, "demo-0-grp")) == [
-        "demo-0-grp-0-lead-0", "demo-0-grp-1-lead-0", "demo-0-grp-2-lead-0",
-    ]  # fmt: skip
+        "demo-0-grp-0-lead-0",
+        "demo-0-grp-1-lead-0",
+        "demo-0-grp-2-lead-0",
+    ]
     assert await matched(world, await set_selector(world, "demo")) == ["demo-0-router-0", "demo-1-router-0"]
 
 
@@ -55,8 +57,9 @@ async def test_the_annotation_names_another_clique_and_running_pods_follow_it_at
     await world.apply(manifest)
     await world.available("demo")
     assert await matched(world, await set_selector(world, "demo")) == [
-        "demo-0-grp-0-lead-0", "demo-1-grp-0-lead-0",
-    ]  # fmt: skip
+        "demo-0-grp-0-lead-0",
+        "demo-1-grp-0-lead-0",
+    ]
     before = await uids(world)
 
     annotated = {"metadata": {"annotations": {key.METRICS_CLIQUE: "work"}}}
@@ -71,11 +74,13 @@ async def test_the_annotation_names_another_clique_and_running_pods_follow_it_at
 
     await world.eventually(follows)
     assert await matched(world, await set_selector(world, "demo")) == [
-        "demo-0-grp-0-work-0", "demo-1-grp-0-work-0",
-    ]  # fmt: skip
+        "demo-0-grp-0-work-0",
+        "demo-1-grp-0-work-0",
+    ]
     assert await matched(world, await group_selector(world, "demo-1-grp")) == [
-        "demo-1-grp-0-work-0", "demo-1-grp-1-work-0",
-    ]  # fmt: skip
+        "demo-1-grp-0-work-0",
+        "demo-1-grp-1-work-0",
+    ]
     assert await uids(world) == before
 
 

@@ -19,9 +19,12 @@ GATE = {"schedulingGates": [{"name": "grove.io/podgang-pending-creation"}]}
 
 def initialized(status: str) -> dict[str, Any]:
     condition = {
-        "type": "Initialized", "status": status, "reason": "PodGangPodsCreated", "message": "",
+        "type": "Initialized",
+        "status": status,
+        "reason": "PodGangPodsCreated",
+        "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }  # fmt: skip
+    }
     return {"status": {"phase": "Pending", "conditions": [condition]}}
 
 
@@ -113,8 +116,9 @@ async def test_a_pod_that_names_a_gang_nobody_made_is_told_so(cluster: Any) -> N
 
         condition = await cluster.eventually(told)
         assert (condition.reason, condition.message) == (
-            "SchedulerError", "the pod names PodGang ghost, which does not exist",
-        )  # fmt: skip
+            "SchedulerError",
+            "the pod names PodGang ghost, which does not exist",
+        )
         await bench.expect({})
 
 

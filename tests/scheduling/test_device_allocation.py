@@ -30,8 +30,10 @@ async def test_a_gang_gets_its_devices_before_its_pods_are_bound(cluster: Any) -
         nodes, given = await bench.nodes_of("g"), await devices.given()
         assert sorted(nodes.values()) == sorted([one, other, other])
         assert sorted(device for got in given.values() for device in got) == [
-            f"{one}/dev-0", f"{other}/dev-0", f"{other}/dev-1",
-        ]  # fmt: skip
+            f"{one}/dev-0",
+            f"{other}/dev-0",
+            f"{other}/dev-1",
+        ]
         assert all(given[pod][0].startswith(f"{node}/") for pod, node in nodes.items())
 
 
@@ -66,8 +68,9 @@ async def test_a_device_is_never_given_twice(cluster: Any) -> None:
         await cluster.settle(0.4)
         assert sum((await bench.bound()).values()) == 2
         assert sorted(device for got in (await devices.given()).values() for device in got) == [
-            f"{node}/dev-0", f"{node}/dev-1",
-        ]  # fmt: skip
+            f"{node}/dev-0",
+            f"{node}/dev-1",
+        ]
 
 
 @pytest.mark.real_in("test")

@@ -46,8 +46,10 @@ async def test_the_first_alternative_that_can_be_had_is_taken(cluster: Any) -> N
         await bench.expect({"g/w": 3})
         assert await names_given(devices) == ["gpu/new", "gpu/old", "gpu/old"]
         assert sorted(device for got in (await devices.given()).values() for device in got) == [
-            f"{node}/dev-0", f"{node}/dev-1", f"{node}/dev-2",
-        ]  # fmt: skip
+            f"{node}/dev-0",
+            f"{node}/dev-1",
+            f"{node}/dev-2",
+        ]
 
 
 async def test_devices_of_one_claim_share_an_attribute(cluster: Any) -> None:
@@ -87,9 +89,10 @@ async def test_a_node_with_a_device_that_is_not_ours_to_give_is_not_given_whole(
         await devices.put(node, "a", "a")
         taint = {"key": "example.com/broken", "effect": "NoSchedule"}
         await bench.client.patch(
-            ResourceSlice, devices.slices[0],
+            ResourceSlice,
+            devices.slices[0],
             {"spec": {"devices": [{"name": "dev-0"}, {"name": "dev-1", "taints": [taint]}]}},
-        )  # fmt: skip
+        )
         await devices.template("all", spec=everything(devices))
         await bench.apply(gang("g", claiming("w", 1, resourceClaimTemplateName="all")))
         await devices.make_claims("all")

@@ -29,9 +29,12 @@ CORE, RATIO, GPU = "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio",
 HINT = "scheduling.koordinator.sh/device-allocate-hint"
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 KINDS: dict[str, tuple[int, int, bool]] = {
-    "whole": (1, 100, False), "pair": (2, 100, False), "near": (2, 100, True), "half": (1, 50, False),
+    "whole": (1, 100, False),
+    "pair": (2, 100, False),
+    "near": (2, 100, True),
+    "half": (1, 50, False),
     "third": (1, 30, False),
-}  # fmt: skip
+}
 """Cards, core of each, and whether they must be at one place."""
 Free = dict[tuple[str, int], int]
 

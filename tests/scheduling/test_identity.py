@@ -37,11 +37,15 @@ def on_a_volume(name: str) -> Json:
 
 async def a_claim_nobody_serves(bench: Bench, name: str) -> None:
     """Waits for its first consumer, and then for a provisioner that does not exist."""
-    await bench.client.create(StorageClass, {
-        "metadata": {"name": "slow"}, "provisioner": "example.com/never", "volumeBindingMode": "WaitForFirstConsumer",
-    })  # fmt: skip
-    spec = {"storageClassName": "slow", "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Gi"}}}  # fmt: skip
+    await bench.client.create(
+        StorageClass,
+        {
+            "metadata": {"name": "slow"},
+            "provisioner": "example.com/never",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        },
+    )
+    spec = {"storageClassName": "slow", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     meta = {"name": name, "namespace": bench.namespace}
     await bench.client.create(PersistentVolumeClaim, {"metadata": meta, "spec": spec})
 

@@ -134,9 +134,11 @@ class World:
 
 def made(name: str, pods: int, high: bool, slow: bool) -> Gang:
     return gang(
-        name, group("w", pods, spec=ON_VOLUME if slow else {}), priority_class="high" if high else "low",
+        name,
+        group("w", pods, spec=ON_VOLUME if slow else {}),
+        priority_class="high" if high else "low",
         annotations={GANG_TIMEOUT: "20s"},
-    )  # fmt: skip
+    )
 
 
 class Lives(RuleBasedStateMachine):
@@ -177,17 +179,24 @@ class Lives(RuleBasedStateMachine):
         self.client = self.sim.client()
         for name, value in (("low", 10), ("high", 1000)):
             await self.client.create(PriorityClass, {"metadata": {"name": name}, "value": value})
-        await self.client.create(StorageClass, {
-            "metadata": {"name": "slow"}, "provisioner": "example.com/slow",
-            "volumeBindingMode": "WaitForFirstConsumer",
-        })  # fmt: skip
+        await self.client.create(
+            StorageClass,
+            {
+                "metadata": {"name": "slow"},
+                "provisioner": "example.com/slow",
+                "volumeBindingMode": "WaitForFirstConsumer",
+            },
+        )
         await self._new_claim()
         self._start()
         await asyncio.sleep(1)
 
     async def _new_claim(self) -> None:
-        spec = {"storageClassName": "slow", "accessModes": ["ReadWriteOnce"],
-                "resources": {"requests": {"storage": "1Gi"}}}  # fmt: skip
+        spec = {
+            "storageClassName": "slow",
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        }
         await self.client.create(
             PersistentVolumeClaim, {"metadata": {"name": "data", "namespace": NAMESPACE}, "spec": spec}
         )
@@ -337,8 +346,10 @@ class Lives(RuleBasedStateMachine):
         if self.guarded:
             await self.client.delete(PodDisruptionBudget, "guard", NAMESPACE)
         else:
-            spec = {"minAvailable": "100%", "selector": {"matchExpressions": [{"key": labels.POD_GANG,
-                                                                               "operator": "Exists"}]}}  # fmt: skip
+            spec = {
+                "minAvailable": "100%",
+                "selector": {"matchExpressions": [{"key": labels.POD_GANG, "operator": "Exists"}]},
+            }
             meta = {"name": "guard", "namespace": NAMESPACE}
             await self.client.create(PodDisruptionBudget, {"metadata": meta, "spec": spec})
         self.guarded = not self.guarded

@@ -41,9 +41,8 @@ def racks(here: World) -> dict[str, set[str]]:
     """Racks of each gang."""
     nodes = {node.metadata.name: node.metadata.labels[RACK] for node in here.all(Node)}
     return {
-        gang: {nodes[pod.spec.node_name] for pod in here.pods_of(gang) if pod.spec.node_name in nodes}
-        for gang in GANGS
-    }  # fmt: skip
+        gang: {nodes[pod.spec.node_name] for pod in here.pods_of(gang) if pod.spec.node_name in nodes} for gang in GANGS
+    }
 
 
 def stands(here: World, gone: set[str] = frozenset()) -> bool:

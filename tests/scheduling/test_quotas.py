@@ -372,11 +372,12 @@ async def test_kais_queues_are_the_same_in_other_words(cluster: Any, quotas: Any
         pytest.param([("a", {"own": -1})], "is negative", id="a negative amount"),
         pytest.param([("a", {"own": "lots"})], "is not a quantity", id="an unknown unit"),
         pytest.param(
-            [("a", {"annotations": {"quota.scheduling.koordinator.sh/shared-weight": "much"}})], "not a JSON object",
+            [("a", {"annotations": {"quota.scheduling.koordinator.sh/shared-weight": "much"}})],
+            "not a JSON object",
             id="a weight that is none",
         ),
     ],
-)  # fmt: skip
+)
 @pytest.mark.simulated
 async def test_a_quota_that_is_wrong_is_told_on_it_and_on_its_gangs_and_nothing_else_stops(
     cluster: Any, quotas: Any, bodies: list[tuple[str, dict]], words: str
@@ -523,11 +524,12 @@ async def test_a_kind_that_is_installed_later_is_told_by_its_definition(
     body = {
         "metadata": {"name": str(Late.RESOURCE)},
         "spec": {
-            "group": "late.example.com", "scope": "Cluster",
+            "group": "late.example.com",
+            "scope": "Cluster",
             "names": {"kind": "Late", "plural": "lates", "singular": "late", "listKind": "LateList"},
             "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
         },
-    }  # fmt: skip
+    }
     await cluster.client.create(CustomResourceDefinition.RESOURCE, body)
     async with asyncio.timeout(BUSY_S):  # sooner than by asking now and then
         await there.wait()

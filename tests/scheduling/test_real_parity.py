@@ -252,10 +252,14 @@ VOLUME_ROWS = (
     VolumeRow("two volumes and a limit of one", (Disk("d"), Disk("e")), "b1", ("d", "e"), {"a1": 1, "b1": 2}),
     VolumeRow("a node without a limit", (Disk("d"), Disk("e")), "a1 b1", ("e",), {"b1": 1}, (("a1", "d"),)),
     VolumeRow(
-        "a volume of two pods is one", (Disk("d", "ReadWriteMany"), Disk("e")), "a1", ("e",), {"a1": 2, "b1": 0},
+        "a volume of two pods is one",
+        (Disk("d", "ReadWriteMany"), Disk("e")),
+        "a1",
+        ("e",),
+        {"a1": 2, "b1": 0},
         (("a1", "d"), ("a1", "d")),
     ),
-)  # fmt: skip
+)
 
 
 async def _store(client: HttpClient, row: VolumeRow) -> None:
@@ -263,18 +267,23 @@ async def _store(client: HttpClient, row: VolumeRow) -> None:
     for disk in row.disks:
         name = f"{row.prefix}-{disk.name}"
         spec: Json = {
-            "capacity": {"storage": "1Gi"}, "accessModes": [disk.mode], "persistentVolumeReclaimPolicy": "Retain",
-            "csi": {"driver": DRIVER, "volumeHandle": name}, "claimRef": {"namespace": "default", "name": name},
-        }  # fmt: skip
+            "capacity": {"storage": "1Gi"},
+            "accessModes": [disk.mode],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "csi": {"driver": DRIVER, "volumeHandle": name},
+            "claimRef": {"namespace": "default", "name": name},
+        }
         if disk.zone:
             term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [disk.zone]}]}
             spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
         await client.create(PersistentVolume, {"metadata": {"name": name, "labels": disk.labels}, "spec": spec})
         done = {"pv.kubernetes.io/bind-completed": "yes"}
         asked = {
-            "accessModes": [disk.mode], "storageClassName": "", "volumeName": name,
+            "accessModes": [disk.mode],
+            "storageClassName": "",
+            "volumeName": name,
             "resources": {"requests": {"storage": "1Gi"}},
-        }  # fmt: skip
+        }
         meta = {"name": name, "namespace": "default", "annotations": done}
         await client.create(PersistentVolumeClaim, {"metadata": meta, "spec": asked})
         bound = {"status": {"phase": "Bound"}}

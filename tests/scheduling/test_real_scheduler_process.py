@@ -22,10 +22,15 @@ from grove.local.ports import free_ports
 from grove.sim.topology import RACK, Topology
 
 METRICS = (
-    "grove_gang_attempts_total", "grove_gang_schedule_seconds", "grove_gang_pending", "grove_placement_score",
-    "grove_topology_domain_selected_total", "grove_preempted_gangs_total", "grove_largest_placeable_gang",
+    "grove_gang_attempts_total",
+    "grove_gang_schedule_seconds",
+    "grove_gang_pending",
+    "grove_placement_score",
+    "grove_topology_domain_selected_total",
+    "grove_preempted_gangs_total",
+    "grove_largest_placeable_gang",
     "grove_fragmentation_ratio",
-)  # fmt: skip
+)
 
 
 class Running:
@@ -59,9 +64,18 @@ async def scheduler(plane: ControlPlane, folder: Path, *args: str) -> AsyncItera
     log = folder / f"scheduler-{port}.log"
     with log.open("wb") as out:
         child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "grove", "scheduler", "--kubeconfig", str(plane.kubeconfig), "--port", str(port),
-            *args, stdout=out, stderr=out,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "grove",
+            "scheduler",
+            "--kubeconfig",
+            str(plane.kubeconfig),
+            "--port",
+            str(port),
+            *args,
+            stdout=out,
+            stderr=out,
+        )
     try:
         yield Running(child, port, log)
     finally:

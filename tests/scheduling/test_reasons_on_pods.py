@@ -146,28 +146,43 @@ def asking(**requests: str) -> Json:
     ("spec", "resources", "reason", "says"),
     [
         pytest.param(
-            with_parts(("x", ["none"])), None, "InvalidPodGang", "constraint group 'x' names unknown pod group 'none'",
+            with_parts(("x", ["none"])),
+            None,
+            "InvalidPodGang",
+            "constraint group 'x' names unknown pod group 'none'",
             id="a constraint group of groups that do not exist",
         ),
         pytest.param(
-            with_parts(("x", ["w"]), ("y", ["w"])), None, "InvalidPodGang", "pod group 'w' is in two constraint groups",
+            with_parts(("x", ["w"]), ("y", ["w"])),
+            None,
+            "InvalidPodGang",
+            "pod group 'w' is in two constraint groups",
             id="constraint groups that overlap",
         ),
         pytest.param(
-            {"podgroups": [{"name": "w", "minReplicas": 3}]}, None, "Unschedulable", "group w needs 3 pods and has 1",
+            {"podgroups": [{"name": "w", "minReplicas": 3}]},
+            None,
+            "Unschedulable",
+            "group w needs 3 pods and has 1",
             id="a minimum of more pods than are named",
         ),
         pytest.param(
             constraint("example.com/none"), None, "Unschedulable", "example.com/none", id="an unknown topology level"
         ),
-        pytest.param({}, asking(cpu="-5"), "Unschedulable", "less than nothing is requested of cpu",
-                     id="a negative request"),
+        pytest.param(
+            {}, asking(cpu="-5"), "Unschedulable", "less than nothing is requested of cpu", id="a negative request"
+        ),
         pytest.param({}, asking(cpu="many"), "Unschedulable", "not a quantity: 'many'", id="a request of no number"),
         pytest.param({}, asking(memory="9223372036854775807"), "Unschedulable", "memory", id="an absurd request"),
-        pytest.param({}, asking(**{"example.com/horn": "1"}), "Unschedulable", "insufficient example.com/horn",
-                     id="a resource that no node has"),
+        pytest.param(
+            {},
+            asking(**{"example.com/horn": "1"}),
+            "Unschedulable",
+            "insufficient example.com/horn",
+            id="a resource that no node has",
+        ),
     ],
-)  # fmt: skip
+)
 async def test_bad_input_is_a_condition_that_says_so_and_others_go_on(
     cluster: Any, spec: Json, resources: Json | None, reason: str, says: str
 ) -> None:

@@ -217,8 +217,9 @@ async def test_no_reservation_of_a_group_is_placed_while_one_of_them_is_wrong(cl
         await cluster.settle(2)
         right = await cluster.client.get(Reservation, own(bench, "right"))
         assert (right.status.phase, right.status.conditions[0].message) == (
-            "Pending", f"{own(bench, 'wrong')} of its group is wrong, and a group is placed whole"
-        )  # fmt: skip
+            "Pending",
+            f"{own(bench, 'wrong')} of its group is wrong, and a group is placed whole",
+        )
         wrong["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {GPU: "1"}}
         await cluster.client.patch(Reservation, own(bench, "wrong"), {"spec": {"template": wrong["spec"]["template"]}})
         await cluster.settle(2)

@@ -74,8 +74,12 @@ ROWS = (
         "tas8 block, rack and host nested",
         (
             gang(
-                "tas8", group("router", 1), group("sg-0-lead", 1), group("sg-0-work", 2, required=HOST),
-                required=BLOCK, branches=(branch("sg", 0, RACK),),
+                "tas8",
+                group("router", 1),
+                group("sg-0-lead", 1),
+                group("sg-0-work", 2, required=HOST),
+                required=BLOCK,
+                branches=(branch("sg", 0, RACK),),
             ),
         ),
         ((BLOCK, "tas8", ()), (RACK, "tas8", names("sg", 0)), (HOST, "tas8", ("sg-0-work",))),
@@ -125,15 +129,22 @@ ROWS = (
         "tas15 two groups and a router, block and rack",
         (
             gang(
-                "tas15", group("router", 1), *copies("pre", 1), *copies("dec", 1), required=BLOCK,
+                "tas15",
+                group("router", 1),
+                *copies("pre", 1),
+                *copies("dec", 1),
+                required=BLOCK,
                 branches=(branch("pre", 0, RACK), branch("dec", 0, RACK)),
             ),
             scaled("tas15", "pre", 1, 0, RACK),
             scaled("tas15", "dec", 1, 0, RACK),
         ),
         (
-            (BLOCK, "tas15", ()), (RACK, "tas15", names("pre", 0)), (RACK, "tas15", names("dec", 0)),
-            (RACK, "tas15-pre-0", ()), (RACK, "tas15-dec-0", ()),
+            (BLOCK, "tas15", ()),
+            (RACK, "tas15", names("pre", 0)),
+            (RACK, "tas15", names("dec", 0)),
+            (RACK, "tas15-pre-0", ()),
+            (RACK, "tas15-dec-0", ()),
         ),
         ((BLOCK, ("tas15", "tas15-pre-0", "tas15-dec-0")),),
     ),
@@ -141,8 +152,13 @@ ROWS = (
         "tas16 the same twice, with workers on a host",
         tuple(
             gang(
-                f"tas16-{r}", group("router", 1), group("pre-0-lead", 1), group("pre-0-work", 2, required=HOST),
-                group("dec-0-lead", 1), group("dec-0-work", 2, required=HOST), required=BLOCK,
+                f"tas16-{r}",
+                group("router", 1),
+                group("pre-0-lead", 1),
+                group("pre-0-work", 2, required=HOST),
+                group("dec-0-lead", 1),
+                group("dec-0-work", 2, required=HOST),
+                required=BLOCK,
                 branches=(branch("pre", 0, RACK), branch("dec", 0, RACK)),
             )
             for r in range(2)
@@ -151,8 +167,11 @@ ROWS = (
             check
             for r in range(2)
             for check in (
-                (BLOCK, f"tas16-{r}", ()), (RACK, f"tas16-{r}", names("pre", 0)), (RACK, f"tas16-{r}", names("dec", 0)),
-                (HOST, f"tas16-{r}", ("pre-0-work",)), (HOST, f"tas16-{r}", ("dec-0-work",)),
+                (BLOCK, f"tas16-{r}", ()),
+                (RACK, f"tas16-{r}", names("pre", 0)),
+                (RACK, f"tas16-{r}", names("dec", 0)),
+                (HOST, f"tas16-{r}", ("pre-0-work",)),
+                (HOST, f"tas16-{r}", ("dec-0-work",)),
             )
         ),
     ),
@@ -161,7 +180,7 @@ ROWS = (
         (gang("tas23", group("a", 3, preferred=HOST), group("b", 4, required=BLOCK, preferred=RACK), required=ZONE),),
         ((ZONE, "tas23", ()), (BLOCK, "tas23", ("b",)), (RACK, "tas23", ("b",)), (HOST, "tas23", ("a",))),
     ),
-)  # fmt: skip
+)
 
 
 async def test_every_row_is_placed_within_its_domains(cluster: Any) -> None:
@@ -204,7 +223,7 @@ async def test_tas13_a_gang_larger_than_any_rack_is_told_so_everywhere(cluster: 
             return all(
                 c is not None and (c.status, c.reason, c.message) == ("False", "Unschedulable", condition.message)
                 for c in said
-            )  # fmt: skip
+            )
 
         await cluster.eventually(told)
         assert (await bench.event("GangUnschedulable")).message == condition.message

@@ -26,9 +26,13 @@ async def make_class(bench: Bench) -> str:
 async def make_volume(bench: Bench, node: str, kind: str, storage: str = "10Gi", mode: str = "ReadWriteOnce") -> str:
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
     spec = {
-        "capacity": {"storage": storage}, "accessModes": [mode], "storageClassName": kind, "local": {"path": "/x"},
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}, "persistentVolumeReclaimPolicy": "Retain",
-    }  # fmt: skip
+        "capacity": {"storage": storage},
+        "accessModes": [mode],
+        "storageClassName": kind,
+        "local": {"path": "/x"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+        "persistentVolumeReclaimPolicy": "Retain",
+    }
     name = f"{node}-{storage.lower()}"
     await bench.client.create(PersistentVolume, {"metadata": {"name": name}, "spec": spec})
     if bench.cluster.is_sim:
@@ -55,7 +59,7 @@ async def bind_claims(bench: Bench, *claims: str) -> None:
             if mine and bench.cluster.is_sim:
                 await bench.client.patch(
                     PersistentVolumeClaim, name, {"spec": {"volumeName": mine[0]}}, bench.namespace
-                )  # fmt: skip
+                )
             return False
         return True
 
@@ -197,15 +201,20 @@ class Driver:
             volume = f"{self.bench.namespace}-{name}"
             ref = {"namespace": self.bench.namespace, "name": name}
             spec = {
-                "capacity": {"storage": "1Gi"}, "accessModes": [mode], "persistentVolumeReclaimPolicy": "Retain",
-                "csi": {"driver": self.name, "volumeHandle": name}, "claimRef": ref,
-            }  # fmt: skip
+                "capacity": {"storage": "1Gi"},
+                "accessModes": [mode],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "csi": {"driver": self.name, "volumeHandle": name},
+                "claimRef": ref,
+            }
             await self.client.create(PersistentVolume, {"metadata": {"name": volume}, "spec": spec})
             self._made.append((PersistentVolume, volume))
             wants = {
-                "accessModes": [mode], "storageClassName": "", "volumeName": volume,
+                "accessModes": [mode],
+                "storageClassName": "",
+                "volumeName": volume,
                 "resources": {"requests": {"storage": "1Gi"}},
-            }  # fmt: skip
+            }
             await self.client.create(PersistentVolumeClaim, {"metadata": ref, "spec": wants})
 
     async def clear(self) -> None:

@@ -341,8 +341,11 @@ def test_a_gang_that_waits_for_hours_has_a_warning_at_every_hour_and_not_many_mo
 
 
 def claim(name: str, volume: str = "", storage_class: str = "local") -> Json:
-    spec: Json = {"storageClassName": storage_class, "accessModes": ["ReadWriteOnce"],
-                  "resources": {"requests": {"storage": "1Gi"}}}  # fmt: skip
+    spec: Json = {
+        "storageClassName": storage_class,
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
     if volume:
         spec["volumeName"] = volume
     return {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
@@ -357,10 +360,16 @@ def test_a_bound_volume_keeps_its_pod_near_it() -> None:
         async with world(3) as (sim, client, _):
             target = sim.nodes.names[2]
             term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [target]}]}
-            await client.create(PersistentVolume, {
-                "metadata": {"name": "disk"},
-                "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}, "capacity": {"storage": "1Gi"}},
-            })  # fmt: skip
+            await client.create(
+                PersistentVolume,
+                {
+                    "metadata": {"name": "disk"},
+                    "spec": {
+                        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+                        "capacity": {"storage": "1Gi"},
+                    },
+                },
+            )
             await client.create(Pod, pod_json("p", NAMESPACE, **with_claim("data")))
             await asyncio.sleep(2)
             assert await bound(client, "p") == 0
@@ -374,10 +383,14 @@ def test_a_bound_volume_keeps_its_pod_near_it() -> None:
 def test_a_claim_that_waits_for_its_first_consumer_is_told_the_node_and_the_bind_waits_for_it() -> None:
     async def story() -> tuple[str, str, int, str]:
         async with world(2) as (_, client, _scheduler):
-            await client.create(StorageClass, {
-                "metadata": {"name": "local"}, "provisioner": "example.com/disks",
-                "volumeBindingMode": "WaitForFirstConsumer",
-            })  # fmt: skip
+            await client.create(
+                StorageClass,
+                {
+                    "metadata": {"name": "local"},
+                    "provisioner": "example.com/disks",
+                    "volumeBindingMode": "WaitForFirstConsumer",
+                },
+            )
             await client.create(PersistentVolumeClaim, claim("data"))
             await client.create(Pod, pod_json("p", NAMESPACE, **with_claim("data")))
             await asyncio.sleep(2)

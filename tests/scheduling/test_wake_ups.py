@@ -405,8 +405,9 @@ async def claim_that_is_not_bound_yet(bench: Bench) -> AsyncIterator[None]:
     yield
     await bench.client.create(PersistentVolume, _volume("pv-data"))
     await bench.client.patch(PersistentVolumeClaim, "data", {"spec": {"volumeName": "pv-data"}}, bench.namespace)
-    await bench.client.patch(PersistentVolumeClaim, "data", {"status": {"phase": "Bound"}}, bench.namespace,
-                             subresource="status")  # fmt: skip
+    await bench.client.patch(
+        PersistentVolumeClaim, "data", {"status": {"phase": "Bound"}}, bench.namespace, subresource="status"
+    )
 
 
 def _claim(bench: Bench, name: str, volume: str) -> Json:
@@ -423,8 +424,9 @@ def _volume(name: str) -> Json:
 async def _bound_claim(bench: Bench, name: str) -> None:
     await bench.client.create(PersistentVolume, _volume(f"pv-{name}"))
     await bench.client.create(PersistentVolumeClaim, _claim(bench, name, f"pv-{name}"))
-    await bench.client.patch(PersistentVolumeClaim, name, {"status": {"phase": "Bound"}}, bench.namespace,
-                             subresource="status")  # fmt: skip
+    await bench.client.patch(
+        PersistentVolumeClaim, name, {"status": {"phase": "Bound"}}, bench.namespace, subresource="status"
+    )
 
 
 STORIES: list[Story] = [

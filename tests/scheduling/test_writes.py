@@ -54,18 +54,22 @@ BIND, STATUS, EVENT = "create pods/binding", "patch podgangs/status", "create ev
             gang("g", group("a", 2), required=RACK), 0.5, {BIND: 2, STATUS: 1, EVENT: 1}, id="two pods in one rack"
         ),
         pytest.param(
-            gang("g", group("a", 3), required=RACK), 60.0, {BIND: 3, STATUS: 2, EVENT: 1},
+            gang("g", group("a", 3), required=RACK),
+            60.0,
+            {BIND: 3, STATUS: 2, EVENT: 1},
             id="three pods in one rack that take a minute to be ready",
         ),
         pytest.param(
-            gang("g", group("a", 4), required=RACK), 60.0, {BIND: 4, STATUS: 2, EVENT: 2},
+            gang("g", group("a", 4), required=RACK),
+            60.0,
+            {BIND: 4, STATUS: 2, EVENT: 2},
             id="four pods in one rack that take a minute to be ready",
         ),
         pytest.param(
             gang("g", group("a", 12, minimum=4)), 60.0, {BIND: 12, STATUS: 2, EVENT: 1}, id="pods above the minimum"
         ),
     ],
-)  # fmt: skip
+)
 def test_a_gang_that_fits_costs_at_most_two_writes_a_pod(
     made: Gang, ready_after_s: float, writes: dict[str, int]
 ) -> None:

@@ -59,8 +59,12 @@ async def test_claims_of_every_level_and_scope_are_made_and_used(world: World) -
     await world.quiet()
 
     assert await world.names(ResourceClaim) == [
-        "rs-0-grp-0-gpu", "rs-0-grp-1-gpu", "rs-0-w-0-gpu", "rs-0-w-1-gpu", "rs-all-gpu",
-    ]  # fmt: skip
+        "rs-0-grp-0-gpu",
+        "rs-0-grp-1-gpu",
+        "rs-0-w-0-gpu",
+        "rs-0-w-1-gpu",
+        "rs-all-gpu",
+    ]
     assert await pod_claims(world, "rs-0-w") == {
         "rs-0-w-0": ["rs-all-gpu", "rs-0-w-0-gpu"],
         "rs-0-w-1": ["rs-all-gpu", "rs-0-w-1-gpu"],
@@ -72,8 +76,12 @@ async def test_claims_of_every_level_and_scope_are_made_and_used(world: World) -
 
     async def followed() -> bool:
         return await world.names(ResourceClaim) == [
-            "rs-0-grp-0-gpu", "rs-0-w-0-gpu", "rs-0-w-1-gpu", "rs-0-w-2-gpu", "rs-all-gpu",
-        ]  # fmt: skip
+            "rs-0-grp-0-gpu",
+            "rs-0-w-0-gpu",
+            "rs-0-w-1-gpu",
+            "rs-0-w-2-gpu",
+            "rs-all-gpu",
+        ]
 
     await world.eventually(followed)
 
@@ -90,9 +98,15 @@ async def test_claims_deleted_by_hand_come_back_at_every_level(world: World) -> 
     every = [shared("AllReplicas")]
     members = group("grp", "m", resourceSharing=every)
     await world.apply(
-        pcs("rs", clique("w", sharing=every), clique("m"), groups=[members], resourceClaimTemplates=[TEMPLATE],
-            resourceSharing=every)
-    )  # fmt: skip
+        pcs(
+            "rs",
+            clique("w", sharing=every),
+            clique("m"),
+            groups=[members],
+            resourceClaimTemplates=[TEMPLATE],
+            resourceSharing=every,
+        )
+    )
     await world.eventually(lambda: _has_pods(world, 2))
     await world.quiet()
     claims = ["rs-0-grp-all-gpu", "rs-0-w-all-gpu", "rs-all-gpu"]

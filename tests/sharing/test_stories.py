@@ -38,11 +38,14 @@ def sharing() -> Json:
         clique("worker-b", sharing=[shared("gpu", "AllReplicas")]),
         groups=[
             group(
-                "sga", "worker-a", replicas=2,
+                "sga",
+                "worker-a",
+                replicas=2,
                 resourceSharing=[shared("gpu", "AllReplicas"), shared("nic", "PerReplica", namespace="templates")],
             ),
             group(
-                "sgb", "worker-b",
+                "sgb",
+                "worker-b",
                 resourceSharing=[
                     shared("gpu", "AllReplicas", filter={"childCliqueNames": ["worker-b"]}),
                     shared("gpu", "PerReplica"),
@@ -55,7 +58,7 @@ def sharing() -> Json:
             shared("nic", "AllReplicas", namespace="templates", filter={"childCliqueNames": ["router"]}),
             shared("gpu", "PerReplica", filter={"childScalingGroupNames": ["sga"]}),
         ],
-    )  # fmt: skip
+    )
 
 
 async def test_rs1_claims_follow_every_scale(world: World) -> None:
@@ -78,9 +81,13 @@ async def test_rs1_claims_follow_every_scale(world: World) -> None:
     }
     assert await pod_claims(world, "rs-0-sga-1-worker-a") == {
         "rs-0-sga-1-worker-a-0": [
-            "rs-all-gpu", "rs-0-gpu", "rs-0-sga-all-gpu", "rs-0-sga-1-nic", "rs-0-sga-1-worker-a-0-gpu",
+            "rs-all-gpu",
+            "rs-0-gpu",
+            "rs-0-sga-all-gpu",
+            "rs-0-sga-1-nic",
+            "rs-0-sga-1-worker-a-0-gpu",
         ]
-    }  # fmt: skip
+    }
     assert await pod_claims(world, "rs-0-sgb-0-worker-b") == {
         "rs-0-sgb-0-worker-b-0": ["rs-all-gpu", "rs-0-sgb-all-gpu", "rs-0-sgb-0-gpu", "rs-0-sgb-0-worker-b-all-gpu"]
     }

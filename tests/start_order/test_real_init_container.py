@@ -38,12 +38,13 @@ async def waiter(client: HttpClient, control_plane: Any, fresh_name: str, tmp_pa
         SECRET,
         {
             "metadata": {
-                "name": "web-ic-sat", "namespace": fresh_name,
+                "name": "web-ic-sat",
+                "namespace": fresh_name,
                 "annotations": {"kubernetes.io/service-account.name": "web"},
             },
             "type": "kubernetes.io/service-account-token",
         },
-    )  # fmt: skip
+    )
     secret: dict[str, Any] = {}
     while "token" not in (secret.get("data") or {}):
         await asyncio.sleep(0.05)
@@ -78,12 +79,19 @@ class Waiter:
 
     async def start(self, *parents: str, condition: str = "") -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "grove.startup", "--pod-info", self.info, "--account", self.account,
+            sys.executable,
+            "-m",
+            "grove.startup",
+            "--pod-info",
+            self.info,
+            "--account",
+            self.account,
             *(f"--podcliques={parent}" for parent in parents),
             *([f"--condition={condition}"] if condition else []),
             env={**os.environ, "KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(self.port)},
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
 
     async def make_pod(self, name: str, clique: str) -> None:
         labels = {"grove.io/podgang": "web-0", "grove.io/podclique": clique}
@@ -210,9 +218,11 @@ async def test_a_restricted_namespace_with_a_quota_on_limits_takes_the_pod_as_gu
     hard = {"limits.cpu": "100", "limits.memory": "1Ti", "requests.cpu": "100", "requests.memory": "1Ti"}
     await client.create(QUOTA, {"metadata": {"name": "all", "namespace": fresh_name}, "spec": {"hard": hard}})
     secure = {
-        "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
         "seccompProfile": {"type": "RuntimeDefault"},
-    }  # fmt: skip
+    }
     amounts = {"cpu": "4", "memory": "8Gi"}
     main = {"name": "main", "image": "i", "securityContext": secure, "resources": {"limits": amounts}}
     spec = with_startup_container({"containers": [main]}, "web", "initc:1", (("web-0-a", 1),))

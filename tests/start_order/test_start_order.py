@@ -32,9 +32,12 @@ def ordered(startup: str, sg_min: int, after: dict[str, list[str]] | None = None
     after = after or {}
     names = [("pc-a", 2), ("pc-b", 1), ("pc-c", 3)]
     return pcs(
-        "wl", *(clique(name, pods, starts_after=after.get(name, ())) for name, pods in names), startup=startup,
-        groups=[group("sg-x", "pc-b", "pc-c", replicas=2, min_available=sg_min)], termination_delay=delay,
-    )  # fmt: skip
+        "wl",
+        *(clique(name, pods, starts_after=after.get(name, ())) for name, pods in names),
+        startup=startup,
+        groups=[group("sg-x", "pc-b", "pc-c", replicas=2, min_available=sg_min)],
+        termination_delay=delay,
+    )
 
 
 async def access(world: World) -> int:
@@ -248,9 +251,11 @@ async def test_a_deadlock_shows_and_a_weaker_condition_ends_it(world: World) -> 
     await world.available("wl")
 
     await world.client.patch(
-        PodCliqueSet, "wl", {"spec": {"template": {"cliques": engine("Ready")["spec"]["template"]["cliques"]}}},
+        PodCliqueSet,
+        "wl",
+        {"spec": {"template": {"cliques": engine("Ready")["spec"]["template"]["cliques"]}}},
         world.namespace,
-    )  # fmt: skip
+    )
     await world.quiet()
     assert [pod.metadata.uid for pod in await world.pods(WORKER)] == [pod.metadata.uid for pod in after], (
         "a pod that has started is not replaced by an edit of what it waited for"

@@ -40,9 +40,11 @@ def text_of(answer: Answer, width: int, world: World) -> str:
 def server(clique: str, replicas: int, gpus: int, after: tuple[str, ...] = ()) -> Json:
     resources = {"limits": {"nvidia.com/gpu": gpus}, "requests": {"nvidia.com/gpu": gpus}}
     spec: Json = {
-        "roleName": clique, "replicas": replicas, "minAvailable": replicas,
+        "roleName": clique,
+        "replicas": replicas,
+        "minAvailable": replicas,
         "podSpec": {"containers": [{"name": "c", "image": "example/c:1", "resources": resources}]},
-    }  # fmt: skip
+    }
     if after:
         spec["startsAfter"] = list(after)
     return {"name": clique, "spec": spec}
@@ -74,10 +76,13 @@ class World:
             "spec": {
                 "replicas": 1,
                 "template": {
-                    "cliques": parts, "topologyConstraint": constraint, "cliqueStartupType": order, **template,
+                    "cliques": parts,
+                    "topologyConstraint": constraint,
+                    "cliqueStartupType": order,
+                    **template,
                 },
             },
-        }  # fmt: skip
+        }
 
     async def apply(self, manifest: Json) -> None:
         await self.client.create(PodCliqueSet, manifest)
@@ -89,9 +94,10 @@ class World:
             pods = (await self.client.list(Pod, self.namespace)).items
             mine = [gang for gang in gangs if gang.metadata.name.startswith(f"{name}-")]
             return (
-                pcs.status.available_replicas == pcs.spec.replicas and all(pod.is_ready for pod in pods)
+                pcs.status.available_replicas == pcs.spec.replicas
+                and all(pod.is_ready for pod in pods)
                 and all(is_true(gang.status.conditions, "Ready") for gang in mine)
-            )  # fmt: skip
+            )
 
         await self.cluster.eventually(whole, 60)
 
@@ -131,9 +137,12 @@ async def asking(cluster: Any) -> AsyncIterator[World]:
             return await stack.enter_async_context(HttpClient(cluster.client.config, user_agent=agent))
 
         operator = Operator(
-            await client("operator"), load_configuration(CONFIG), clock=cluster.clock, rng=random.Random(5),
+            await client("operator"),
+            load_configuration(CONFIG),
+            clock=cluster.clock,
+            rng=random.Random(5),
             startup_image="grove/startup:test",
-        )  # fmt: skip
+        )
         scheduler = Scheduler(await client("scheduler"), clock=cluster.clock, say=sentence)
         loop, ready = asyncio.get_running_loop(), asyncio.Event()
         found.tasks["scheduler"] = loop.create_task(scheduler.run())

@@ -40,9 +40,10 @@ def pruned(schema: Schema, value: Json, path: str = "") -> Json:
     if f"{path}{{}}" in schema:
         return {name: pruned(schema, one, f"{path}{{}}") for name, one in value.items()}
     return {
-        name: pruned(schema, one, f"{path}.{name}") for name, one in value.items()
+        name: pruned(schema, one, f"{path}.{name}")
+        for name, one in value.items()
         if f"{path}.{name}" in schema or (not path and name in ("apiVersion", "kind", "metadata"))
-    }  # fmt: skip
+    }
 
 
 def _is_open(schema: Schema, path: str) -> bool:

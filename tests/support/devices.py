@@ -25,9 +25,7 @@ class Devices:
 
     async def set_up(self) -> None:
         selector = {"cel": {"expression": f'device.driver == "{self.driver}"'}}
-        await self.client.create(
-            DeviceClass, {"metadata": {"name": self.driver}, "spec": {"selectors": [selector]}}
-        )  # fmt: skip
+        await self.client.create(DeviceClass, {"metadata": {"name": self.driver}, "spec": {"selectors": [selector]}})
         await self.template("one")
 
     async def clear(self) -> None:
@@ -81,7 +79,7 @@ class Devices:
             status = {"resourceClaimStatuses": [{"name": "device", "resourceClaimName": claim}]}
             await self.client.patch(
                 Pod, pod.metadata.name, {"status": status}, self.bench.namespace, subresource="status"
-            )  # fmt: skip
+            )
 
     @asynccontextmanager
     async def freeing_claims(self) -> AsyncIterator[None]:

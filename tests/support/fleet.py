@@ -46,12 +46,16 @@ def _definition(one: Json) -> Json:
         return {"type": "object", "properties": {name: _TYPES[kind] for name, kind in given.items()}}
 
     schema = {
-        "type": "object", "properties": {"spec": fields(one["spec"]), "status": fields(one["statusFields"])},
-    }  # fmt: skip
+        "type": "object",
+        "properties": {"spec": fields(one["spec"]), "status": fields(one["statusFields"])},
+    }
     version = {
-        "name": one["version"], "served": True, "storage": True, "schema": {"openAPIV3Schema": schema},
+        "name": one["version"],
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
         **({"subresources": {"status": {}}} if one["status"] else {}),
-    }  # fmt: skip
+    }
     kind = one["kind"]
     names = {"kind": kind, "plural": one["plural"], "singular": kind.lower(), "listKind": f"{kind}List"}
     return {
@@ -77,17 +81,26 @@ async def install(cluster: Any, *kinds: str) -> None:
 
 
 def elastic(
-    name: str, namespace: str, own: int = 0, most: int | None = None, *, parent: str = "", total: int | None = None,
-    labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None,
-) -> Json:  # fmt: skip
+    name: str,
+    namespace: str,
+    own: int = 0,
+    most: int | None = None,
+    *,
+    parent: str = "",
+    total: int | None = None,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+) -> Json:
     """An ElasticQuota over GPUs."""
     found = {f"{_PREFIX}parent": parent} if parent else {}
     notes = {f"{_PREFIX}total-resource": json.dumps({GPU: total})} if total is not None else {}
     limit = {"max": {GPU: most}} if most is not None else {}
     meta = {
-        "name": name, "namespace": namespace, "labels": {**found, **(labels or {})},
+        "name": name,
+        "namespace": namespace,
+        "labels": {**found, **(labels or {})},
         "annotations": {**notes, **(annotations or {})},
-    }  # fmt: skip
+    }
     return {"metadata": meta, "spec": {"min": {GPU: own}, **limit}}
 
 
@@ -97,9 +110,14 @@ def kai_queue(name: str, own: float = 0, most: float = -1, *, parent: str = "", 
 
 
 def reservation(
-    name: str, *, gpus: int = 1, node: str = "", owners: list[Json] | None = None, labels: dict[str, str] | None = None,
+    name: str,
+    *,
+    gpus: int = 1,
+    node: str = "",
+    owners: list[Json] | None = None,
+    labels: dict[str, str] | None = None,
     **spec: Any,
-) -> Json:  # fmt: skip
+) -> Json:
     """A Reservation of GPUs for pods with the label `team: red`, unless other owners are given."""
     container = {"name": "x", "image": "x", "resources": {"requests": {GPU: str(gpus)}, "limits": {GPU: str(gpus)}}}
     template: Json = {"spec": {"schedulerName": "koord-scheduler", "containers": [container]}}
@@ -126,24 +144,35 @@ def device(node: str, cards: int = 4, *, pcie: int = 2, memory: str = "80Gi", ni
 
     gpus = [
         {
-            "type": "gpu", "id": f"GPU-{number}", "minor": number, "health": True, "topology": place(number),
+            "type": "gpu",
+            "id": f"GPU-{number}",
+            "minor": number,
+            "health": True,
+            "topology": place(number),
             "resources": {
-                "koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory": memory,
+                "koordinator.sh/gpu-core": "100",
+                "koordinator.sh/gpu-memory": memory,
                 "koordinator.sh/gpu-memory-ratio": "100",
             },
         }
         for number in range(cards)
-    ]  # fmt: skip
+    ]
     rdma = [
         {
-            "type": "rdma", "minor": number, "health": True, "resources": {"koordinator.sh/rdma": "100"},
+            "type": "rdma",
+            "minor": number,
+            "health": True,
+            "resources": {"koordinator.sh/rdma": "100"},
             "topology": {"pcieID": str(number), "nodeID": 0, "socketID": 0},
         }
         for number in range(nics)
-    ]  # fmt: skip
+    ]
     return {"metadata": {"name": node, **more}, "spec": {"devices": [*gpus, *rdma]}}
 
 
 _KINDS: dict[str, Any] = {
-    "ElasticQuota": ElasticQuota, "Queue": kai.Queue, "Reservation": Reservation, "Device": Device,
-}  # fmt: skip
+    "ElasticQuota": ElasticQuota,
+    "Queue": kai.Queue,
+    "Reservation": Reservation,
+    "Device": Device,
+}

@@ -430,9 +430,12 @@ async def cluster(schema: str, *schedulers: type[GangScheduler]) -> AsyncIterato
 @asynccontextmanager
 async def operator(sim: SimCluster, config: str) -> AsyncIterator[Operator]:
     made = Operator(
-        sim.client(user="grove-operator"), load_configuration(config), clock=sim.clock, rng=random.Random(1),
+        sim.client(user="grove-operator"),
+        load_configuration(config),
+        clock=sim.clock,
+        rng=random.Random(1),
         startup_image="x",
-    )  # fmt: skip
+    )
     async with made.running():
         yield made
 

@@ -255,10 +255,11 @@ class Bench:
         return {
             pod.metadata.name: pod.spec.node_name
             for pod in await self.pods()
-            if pod.spec.node_name and not pod.metadata.is_deleting
+            if pod.spec.node_name
+            and not pod.metadata.is_deleting
             and pod.metadata.labels.get(labels.POD_GANG) == gang
             and (not group or pod.metadata.labels.get(labels.POD_CLIQUE) == group)
-        }  # fmt: skip
+        }
 
     async def domains(self, level: str, gang: str, *groups: str) -> set[str]:
         """Values of a node label over the nodes that a gang, or some groups of it, are on."""

@@ -31,10 +31,19 @@ _DATA = Path(__file__).parent.parent / "data" / "takeover"
 _KINDS: dict[str, type[Object]] = {
     kind.RESOURCE.kind: kind
     for kind in (
-        PodCliqueSet, ServiceAccount, Role, RoleBinding, Secret, Service, HorizontalPodAutoscaler,
-        PodCliqueScalingGroup, PodClique, PodGang, Pod,
+        PodCliqueSet,
+        ServiceAccount,
+        Role,
+        RoleBinding,
+        Secret,
+        Service,
+        HorizontalPodAutoscaler,
+        PodCliqueScalingGroup,
+        PodClique,
+        PodGang,
+        Pod,
     )
-}  # fmt: skip
+}
 _WITH_STATUS = (PodCliqueSet, PodCliqueScalingGroup, PodClique, PodGang)
 
 

@@ -116,14 +116,32 @@ def _is_allowed(kind: str, path: str) -> bool:
 
 
 _VOLATILE_METADATA = (
-    "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
-    "managedFields", "selfLink",
-)  # fmt: skip
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "managedFields",
+    "selfLink",
+)
 _VOLATILE_STATUS = {"lastUpdateTime", "lastTransitionTime", "message", "updateStartedAt", "updateEndedAt"}
 _EMPTY_IS_ABSENT = {
-    "annotations", "labels", "volumes", "volumeMounts", "resources", "securityContext", "tolerations", "env",
-    "conditions", "lastErrors", "status", "podReferences", "metrics", "schedulingGates",
-}  # fmt: skip
+    "annotations",
+    "labels",
+    "volumes",
+    "volumeMounts",
+    "resources",
+    "securityContext",
+    "tolerations",
+    "env",
+    "conditions",
+    "lastErrors",
+    "status",
+    "podReferences",
+    "metrics",
+    "schedulingGates",
+}
 _FILLED_IN: dict[str, Any] = {
     "terminationMessagePath": "/dev/termination-log",
     "terminationMessagePolicy": "File",
@@ -138,9 +156,13 @@ _POD_FILLED_IN = ("nodeName", "priority", "serviceAccount")
 _NODE_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _NODE_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region", "kubernetes.io/hostname")
 _HASHES = {
-    "grove.io/pod-template-hash", "currentGenerationHash", "currentPodTemplateHash",
-    "currentPodCliqueSetGenerationHash", "podCliqueSetGenerationHash", "podTemplateHash",
-}  # fmt: skip
+    "grove.io/pod-template-hash",
+    "currentGenerationHash",
+    "currentPodTemplateHash",
+    "currentPodCliqueSetGenerationHash",
+    "podCliqueSetGenerationHash",
+    "podTemplateHash",
+}
 
 
 def _normal(obj: Json, renamed: dict[str, str]) -> Json:

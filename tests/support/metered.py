@@ -41,9 +41,12 @@ from tests.support.waiting import nothing_missing
 
 NAMESPACE = "metered"
 QUICK: Options = {
-    "controller_manager": True, "feature_gates": {"HPAScaleToZero": True}, "hpa_sync_period_s": 1.0,
-    "hpa_downscale_stabilization_s": 2.0, "aggregator_routing": False,
-}  # fmt: skip
+    "controller_manager": True,
+    "feature_gates": {"HPAScaleToZero": True},
+    "hpa_sync_period_s": 1.0,
+    "hpa_downscale_stabilization_s": 2.0,
+    "aggregator_routing": False,
+}
 """A control plane with quick autoscalers, which reaches Services by their external name."""
 
 

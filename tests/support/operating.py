@@ -181,9 +181,13 @@ class World:
         self._running = stack = AsyncExitStack()
         self.operator_client = await self._own_client(stack)
         self.operator = Operator(
-            self.operator_client, self.config, clock=self.cluster.clock, rng=random.Random(7),
-            startup_image=self._startup_image, namespace="" if self.cluster.is_sim else self.namespace,
-        )  # fmt: skip
+            self.operator_client,
+            self.config,
+            clock=self.cluster.clock,
+            rng=random.Random(7),
+            startup_image=self._startup_image,
+            namespace="" if self.cluster.is_sim else self.namespace,
+        )
         await stack.enter_async_context(self.operator.running())
 
     async def stop(self) -> None:
@@ -298,9 +302,18 @@ class World:
     async def graph(self) -> list[Json]:
         """Every object made for the sets of this test, as plain JSON."""
         kinds = (
-            PodClique, PodCliqueScalingGroup, PodGang, Pod, Service, ServiceAccount, Role, RoleBinding, Secret,
-            HorizontalPodAutoscaler, ResourceClaim,
-        )  # fmt: skip
+            PodClique,
+            PodCliqueScalingGroup,
+            PodGang,
+            Pod,
+            Service,
+            ServiceAccount,
+            Role,
+            RoleBinding,
+            Secret,
+            HorizontalPodAutoscaler,
+            ResourceClaim,
+        )
         found: list[Json] = []
         for kind in kinds:
             res = kind.RESOURCE
@@ -367,5 +380,13 @@ def condition(conditions: Iterable[Any], type_: str) -> tuple[str, str] | None:
 
 
 __all__ = [
-    "KUBE", "TOPOLOGY", "Binder", "PodClique", "PodCliqueScalingGroup", "World", "condition", "is_true", "operating",
-]  # fmt: skip
+    "KUBE",
+    "TOPOLOGY",
+    "Binder",
+    "PodClique",
+    "PodCliqueScalingGroup",
+    "World",
+    "condition",
+    "is_true",
+    "operating",
+]

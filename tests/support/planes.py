@@ -26,7 +26,9 @@ class GrovePlane(ControlPlane):
         for words in (("apply", "--server-side"), (*WAIT, "--for=create"), (*WAIT, "--for=condition=Established")):
             done = subprocess.run(
                 [self.kubectl, "--kubeconfig", self.kubeconfig, *words, *CRDS],
-                capture_output=True, text=True, check=False,
-            )  # fmt: skip
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             assert done.returncode == 0, done.stderr
         super()._start_controllers()

@@ -19,9 +19,12 @@ Calls = Mapping[tuple[str, str], int]
 def scaled_set(name: str, namespace: str = "default") -> Json:
     scale = {"minReplicas": LOW, "maxReplicas": HIGH}
     return pcs(
-        name, clique("lead"), clique("work", PODS_A_UNIT - 1),
-        groups=[group("g", "lead", "work", scale=scale)], metadata={"namespace": namespace},
-    )  # fmt: skip
+        name,
+        clique("lead"),
+        clique("work", PODS_A_UNIT - 1),
+        groups=[group("g", "lead", "work", scale=scale)],
+        metadata={"namespace": namespace},
+    )
 
 
 class GangWatch:

@@ -23,17 +23,27 @@ from tests.support.operating import World
 def wl1(name: str = "wl", delay: str = "4h", **fields: Any) -> Json:
     """`pc-a` 2 of 2 beside two needed replicas of `pc-b` 1 of 1 with `pc-c` 3 of 3."""
     return pcs(
-        name, clique("pc-a", 2), clique("pc-b", 1), clique("pc-c", 3),
-        groups=[group("sg-x", "pc-b", "pc-c", replicas=2, min_available=2)], termination_delay=delay, **fields,
-    )  # fmt: skip
+        name,
+        clique("pc-a", 2),
+        clique("pc-b", 1),
+        clique("pc-c", 3),
+        groups=[group("sg-x", "pc-b", "pc-c", replicas=2, min_available=2)],
+        termination_delay=delay,
+        **fields,
+    )
 
 
 def wl2(name: str = "wl", delay: str = "4h", pc_c_min: int = 1, **fields: Any) -> Json:
     """The same shape with minimums of one, so one copy of the group is scaled."""
     return pcs(
-        name, clique("pc-a", 2, min_available=1), clique("pc-b", 1), clique("pc-c", 3, min_available=pc_c_min),
-        groups=[group("sg-x", "pc-b", "pc-c", replicas=2, min_available=1)], termination_delay=delay, **fields,
-    )  # fmt: skip
+        name,
+        clique("pc-a", 2, min_available=1),
+        clique("pc-b", 1),
+        clique("pc-c", 3, min_available=pc_c_min),
+        groups=[group("sg-x", "pc-b", "pc-c", replicas=2, min_available=1)],
+        termination_delay=delay,
+        **fields,
+    )
 
 
 async def uids(world: World, clique_name: str = "") -> dict[str, str]:

@@ -261,10 +261,16 @@ def dynamo_zero(story: Story) -> None:
 
 
 CHAPTERS: dict[str, Callable[[Story], None]] = {
-    "begin": begin, "one-process": one_process, "kill-worker": kill_worker, "update-one": update_one,
-    "scale": scale, "update": update,
-    "dynamo": dynamo, "dynamo-scales": dynamo_scales, "dynamo-zero": dynamo_zero,
-}  # fmt: skip
+    "begin": begin,
+    "one-process": one_process,
+    "kill-worker": kill_worker,
+    "update-one": update_one,
+    "scale": scale,
+    "update": update,
+    "dynamo": dynamo,
+    "dynamo-scales": dynamo_scales,
+    "dynamo-zero": dynamo_zero,
+}
 
 
 def say(line: str) -> None:

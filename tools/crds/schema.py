@@ -29,8 +29,10 @@ _SCALARS: dict[Any, Json] = {
 }
 _OPEN = "x-kubernetes-preserve-unknown-fields"
 _WIRE_FACTS = {
-    "list_type": "x-kubernetes-list-type", "list_map_keys": "x-kubernetes-list-map-keys", "open": _OPEN,
-}  # fmt: skip
+    "list_type": "x-kubernetes-list-type",
+    "list_map_keys": "x-kubernetes-list-map-keys",
+    "open": _OPEN,
+}
 """`open`: fields that the schema does not know stay, for admission to name them."""
 
 

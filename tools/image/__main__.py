@@ -103,8 +103,11 @@ def compiled(tree: Tree, python: Sequence[str]) -> None:
 
 def sources(tree: Tree, *folders: str) -> None:
     """This checkout's modules and data, as git has them; all there are where no git is, as in a Docker build."""
-    listed = subprocess.run(["git", "ls-files", "-z", "src/grove"], cwd=ROOT, capture_output=True, check=False).stdout \
-        if (ROOT / ".git").exists() else b""  # fmt: skip
+    listed = (
+        subprocess.run(["git", "ls-files", "-z", "src/grove"], cwd=ROOT, capture_output=True, check=False).stdout
+        if (ROOT / ".git").exists()
+        else b""
+    )
     found = [str(path.relative_to(ROOT)) for path in (ROOT / "src/grove").rglob("*") if path.is_file()]
     for name in sorted(filter(None, listed.decode().split("\0"))) or sorted(found):
         if "__pycache__" in name:
@@ -118,30 +121,49 @@ def sbom(name: str, digest: str, parts: Iterable[str]) -> str:
     """What is inside, as SPDX."""
     packages = [
         {
-            "SPDXID": "SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", part), "name": part.split()[0],
-            "versionInfo": part.split()[1], "downloadLocation": "NOASSERTION", "filesAnalyzed": False,
+            "SPDXID": "SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", part),
+            "name": part.split()[0],
+            "versionInfo": part.split()[1],
+            "downloadLocation": "NOASSERTION",
+            "filesAnalyzed": False,
         }
         for part in sorted(set(parts))
-    ]  # fmt: skip
+    ]
     return json.dumps(
         {
-            "spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": name,
-            "documentNamespace": f"urn:grove:{digest}", "packages": packages,
+            "spdxVersion": "SPDX-2.3",
+            "dataLicense": "CC0-1.0",
+            "SPDXID": "SPDXRef-DOCUMENT",
+            "name": name,
+            "documentNamespace": f"urn:grove:{digest}",
+            "packages": packages,
             "creationInfo": {"created": "1970-01-01T00:00:00Z", "creators": ["Tool: grove-tools-image"]},
         },
-        indent=1, sort_keys=True,
-    )  # fmt: skip
+        indent=1,
+        sort_keys=True,
+    )
 
 
-ENV = ["PATH=/usr/bin", f"PYTHONPATH=/{HOME}", "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1", "PYTHONSAFEPATH=1",
-       "LANG=C.UTF-8", "OPENBLAS_NUM_THREADS=1"]  # fmt: skip
+ENV = [
+    "PATH=/usr/bin",
+    f"PYTHONPATH=/{HOME}",
+    "PYTHONDONTWRITEBYTECODE=1",
+    "PYTHONUNBUFFERED=1",
+    "PYTHONSAFEPATH=1",
+    "LANG=C.UTF-8",
+    "OPENBLAS_NUM_THREADS=1",
+]
 
 
 def config(entry: list[str], command: list[str]) -> dict[str, object]:
     labels = {"org.opencontainers.image.title": "grove", "org.opencontainers.image.version": __version__}
     found: dict[str, object] = {
-        "User": f"{NOBODY}:{NOBODY}", "Env": ENV, "Entrypoint": entry, "WorkingDir": "/", "Labels": labels,
-    }  # fmt: skip
+        "User": f"{NOBODY}:{NOBODY}",
+        "Env": ENV,
+        "Entrypoint": entry,
+        "WorkingDir": "/",
+        "Labels": labels,
+    }
     return found | ({"Cmd": command} if command else {})
 
 

@@ -101,8 +101,14 @@ def _apt_options(machine: Machine, cache: Path) -> list[str]:
         return []
     state = cache / f"apt-{machine.name}"
     (state / "lists" / "partial").mkdir(parents=True, exist_ok=True)
-    options = [f"APT::Architecture={machine.name}", f"APT::Architectures={machine.name}", "Acquire::Languages=none",
-               f"Dir::State::Lists={state / 'lists'}", f"Dir::Cache={state}", "APT::Sandbox::User=root"]  # fmt: skip
+    options = [
+        f"APT::Architecture={machine.name}",
+        f"APT::Architectures={machine.name}",
+        "Acquire::Languages=none",
+        f"Dir::State::Lists={state / 'lists'}",
+        f"Dir::Cache={state}",
+        "APT::Sandbox::User=root",
+    ]
     words = [word for one in options for word in ("-o", one)]
     if not any((state / "lists").glob("*_Packages*")):
         done = subprocess.run(["apt-get", *words, "update", "-qq"], capture_output=True, text=True, check=False)
@@ -146,10 +152,18 @@ def _fetched(package: Package, cache: Path) -> Path:
     if not target.exists():
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             done = subprocess.run(
-                ["apt-get", *_apt_options(package.machine, cache), "download", "-qq",
-                 f"{package.name}={package.version}"],
-                cwd=folder, capture_output=True, text=True, check=False,
-            )  # fmt: skip
+                [
+                    "apt-get",
+                    *_apt_options(package.machine, cache),
+                    "download",
+                    "-qq",
+                    f"{package.name}={package.version}",
+                ],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             got = list(Path(folder).glob("*.deb"))
             if not got:
                 why = done.stderr.strip().splitlines()[-1:] or ["apt-get gave no reason"]
@@ -186,11 +200,31 @@ def wheels(requirements: Path, cache: Path, machine: Machine = AMD64) -> list[Pa
         with tempfile.TemporaryDirectory(dir=cache) as fresh:
             words = [word for one in machine.platforms for word in ("--platform", one)]
             done = subprocess.run(
-                [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--require-hashes",
-                 "--no-deps", "--only-binary", ":all:", "--python-version", "3.11", "--implementation", "cp", *words,
-                 "-r", str(requirements), "-d", fresh],
-                capture_output=True, text=True, check=False,
-            )  # fmt: skip
+                [
+                    sys.executable,
+                    "-m",
+                    "pip",
+                    "download",
+                    "--quiet",
+                    "--disable-pip-version-check",
+                    "--require-hashes",
+                    "--no-deps",
+                    "--only-binary",
+                    ":all:",
+                    "--python-version",
+                    "3.11",
+                    "--implementation",
+                    "cp",
+                    *words,
+                    "-r",
+                    str(requirements),
+                    "-d",
+                    fresh,
+                ],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             if done.returncode:
                 raise Missing(f"the wheels cannot be had: {done.stderr.strip().splitlines()[-1:]}")
             Path(fresh).rename(folder)

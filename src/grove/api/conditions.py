@@ -184,18 +184,27 @@ class ErrorCode:
 
 
 def with_condition(
-    conditions: Conditions, type_: str, status: str, reason: str, message: str, now: datetime,
+    conditions: Conditions,
+    type_: str,
+    status: str,
+    reason: str,
+    message: str,
+    now: datetime,
     observed_generation: int | None = None,
-) -> Conditions:  # fmt: skip
+) -> Conditions:
     """The conditions with one of them set: the same tuple if nothing changed.
 
     A condition keeps its place and moves its transition time only with its status, so that a status made from the same
     facts compares equal and is not written.
     """
     wanted = Condition(
-        type=type_, status=status, reason=reason, message=message, last_transition_time=now,
+        type=type_,
+        status=status,
+        reason=reason,
+        message=message,
+        last_transition_time=now,
         observed_generation=observed_generation,
-    )  # fmt: skip
+    )
     found = find_condition(conditions, type_)
     if found is None:
         return (*conditions, wanted)

@@ -24,9 +24,7 @@ QUOTA_PREEMPTIBLE = f"{_QUOTA}preemptible"
 QUOTA_WEIGHT, QUOTA_NAMESPACES = f"{_QUOTA}shared-weight", f"{_QUOTA}namespaces"
 QUOTA_TOTAL = f"{_QUOTA}total-resource"
 QUOTA_RUNTIME, QUOTA_REQUEST = f"{_QUOTA}runtime", f"{_QUOTA}request"
-ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA = (
-    f"koordinator-{name}-quota" for name in ("root", "system", "default")
-)  # fmt: skip
+ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA = (f"koordinator-{name}-quota" for name in ("root", "system", "default"))
 
 QOS, PRIORITY = "koordinator.sh/qosClass", "koordinator.sh/priority"
 
@@ -90,9 +88,12 @@ class ReservationOwner(Struct):
         if control is not None:
             found = meta.controller
             if found is None or not _agrees(
-                (control.uid, found.uid), (control.name, found.name), (control.kind, found.kind),
-                (control.api_version, found.api_version), (control.namespace, meta.namespace),
-            ):  # fmt: skip
+                (control.uid, found.uid),
+                (control.name, found.name),
+                (control.kind, found.kind),
+                (control.api_version, found.api_version),
+                (control.namespace, meta.namespace),
+            ):
                 return False
         return self.label_selector is None or selector.of(self.label_selector).matches(meta.labels)
 

@@ -36,9 +36,16 @@ def standalone_clique(
 
 
 def member_clique(
-    template: Mapping[str, str], pcs: str, replica: int, group_fqn: str, group_replica: int, fqn: str, gang: str,
-    base_gang: str, template_hash: str,
-) -> Labels:  # fmt: skip
+    template: Mapping[str, str],
+    pcs: str,
+    replica: int,
+    group_fqn: str,
+    group_replica: int,
+    fqn: str,
+    gang: str,
+    base_gang: str,
+    template_hash: str,
+) -> Labels:
     """`base_gang` is named on the label only if the clique's own gang is another, scaled one."""
     own = {
         labels.SCALING_GROUP: group_fqn,
@@ -52,9 +59,14 @@ def member_clique(
 
 
 def pod(
-    clique_labels: Mapping[str, str], pcs: str, replica: int, clique_name: str, clique_fqn: str, gang: str,
+    clique_labels: Mapping[str, str],
+    pcs: str,
+    replica: int,
+    clique_name: str,
+    clique_fqn: str,
+    gang: str,
     pod_index: int,
-) -> Labels:  # fmt: skip
+) -> Labels:
     """A pod inherits its PodClique's labels, name and component included."""
     own = {
         labels.CLIQUE_NAME: clique_name,

@@ -24,8 +24,12 @@ BUILDERS: Mapping[str, Callable[[Json, str], Backend]] = {module.NAME: module.bu
 KNOWN = frozenset(BUILDERS)
 
 _CLASSES: tuple[type[Backend], ...] = (
-    grove.GroveBackend, kube.KubeBackend, kai.KaiBackend, koord.KoordBackend, volcano.VolcanoBackend,
-)  # fmt: skip
+    grove.GroveBackend,
+    kube.KubeBackend,
+    kai.KaiBackend,
+    koord.KoordBackend,
+    volcano.VolcanoBackend,
+)
 QUEUES: Mapping[str, QueueRule] = {
     name: one.queue for one in _CLASSES if one.queue is not None for name in (one.name, *sorted(one.aliases))
 }

@@ -29,9 +29,15 @@ class Step(NamedTuple):
 
 
 def step_for(
-    wanted: Json, live: Json | None, owner_uid: str, patch: Json | None, *, frozen: bool, in_use: bool,
+    wanted: Json,
+    live: Json | None,
+    owner_uid: str,
+    patch: Json | None,
+    *,
+    frozen: bool,
+    in_use: bool,
     fixed: Collection[tuple[str, ...]] = (),
-) -> Step:  # fmt: skip
+) -> Step:
     """`patch` is what would make `live` as wanted (None: nothing); `in_use` says that pods refer to the object.
 
     A change at one of the paths in `fixed` makes the object anew, pods or not.

@@ -117,10 +117,14 @@ def cluster_command(
         def called(ctx: click.Context, /, **given: Any) -> Any:
             before = ctx.find_object(Options) or Options()
             own = Options(
-                given.pop("kubeconfig") or before.kubeconfig, given.pop("context") or before.context,
-                given.pop("namespace") or before.namespace, given.pop("all_namespaces", False),
-                given.pop("output", None) or "", given.pop("impersonate") or before.impersonate, given.pop("timeout_s"),
-            )  # fmt: skip
+                given.pop("kubeconfig") or before.kubeconfig,
+                given.pop("context") or before.context,
+                given.pop("namespace") or before.namespace,
+                given.pop("all_namespaces", False),
+                given.pop("output", None) or "",
+                given.pop("impersonate") or before.impersonate,
+                given.pop("timeout_s"),
+            )
             _load_transport()
             return function(own, **given)
 
@@ -262,9 +266,15 @@ def formatted(data: Any, output: str, *, as_is: bool = False) -> str:
 
 
 SET_KINDS = (
-    "pcs", "podcliqueset", "podcliquesets", "podgangset", "dynamopodgangset", "dynamopodgangsets", "koordpodcliqueset",
+    "pcs",
+    "podcliqueset",
+    "podcliquesets",
+    "podgangset",
+    "dynamopodgangset",
+    "dynamopodgangsets",
+    "koordpodcliqueset",
     "koordpodcliquesets",
-)  # fmt: skip
+)
 """Kinds that are a set, or are kept as one."""
 
 

@@ -52,15 +52,18 @@ def scaler_table(lines: list[ScalerLine], width: int, *, everywhere: bool = Fals
     titles = ("NAMESPACE", "AUTOSCALER", "REPLICAS", "LIMITS", "METRICS", "WHY IT DOES NOT MOVE")
     rows = [
         (
-            line.namespace, line.name,
+            line.namespace,
+            line.name,
             # One that wants 0 while its least is more has not reckoned anything.
             f"{line.current}"
             if line.desired in (line.current, 0 if line.least else -1)
             else f"{line.current} → {line.desired}",
-            f"{line.least}–{line.most}", ", ".join(line.measures), line.why,
+            f"{line.least}–{line.most}",
+            ", ".join(line.measures),
+            line.why,
         )
         for line in lines
-    ]  # fmt: skip
+    ]
     return table(titles, rows, width, may_go=("LIMITS",) if everywhere else ("NAMESPACE", "LIMITS"))
 
 
@@ -87,6 +90,11 @@ def _belongs(line: ScalerLine, row: Any) -> bool:
 
 def _data(line: ScalerLine) -> dict[str, Any]:
     return {
-        "name": line.name, "replicas": line.current, "desired": line.desired, "minReplicas": line.least,
-        "maxReplicas": line.most, "metrics": list(line.measures), "why": line.why,
-    }  # fmt: skip
+        "name": line.name,
+        "replicas": line.current,
+        "desired": line.desired,
+        "minReplicas": line.least,
+        "maxReplicas": line.most,
+        "metrics": list(line.measures),
+        "why": line.why,
+    }

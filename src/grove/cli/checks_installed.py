@@ -29,14 +29,15 @@ TRIAL: Json = {
                 {
                     "name": "trial",
                     "spec": {
-                        "roleName": "trial", "replicas": 1,
+                        "roleName": "trial",
+                        "replicas": 1,
                         "podSpec": {"containers": [{"name": "trial", "image": "trial"}]},
                     },
                 }
             ]
         },
     },
-}  # fmt: skip
+}
 
 
 async def server(client: Client) -> list[Finding]:
@@ -100,10 +101,11 @@ async def dialects(client: Client, now: datetime) -> list[Finding]:
             continue
         objects: list[Any] = list((await client.list(kind)).items)
         ignored = [
-            one.metadata.name for one in objects
+            one.metadata.name
+            for one in objects
             if find_condition(one.status.conditions, "Translated") is None
             and now - (one.metadata.creation_timestamp or now) > TAKEN_UP
-        ]  # fmt: skip
+        ]
         if ignored:
             named = f"{', '.join(ignored[:3])}{' …' if len(ignored) > 3 else ''}"
             text = f"nobody translates {many(len(ignored), kind.RESOURCE.kind)} ({named})"

@@ -23,10 +23,7 @@ async def operator(client: Client, now: datetime) -> list[Finding]:
     from grove.show.seen import every
 
     sets = await every(client, PodCliqueSet)
-    behind = [
-        one for one in sets
-        if not is_taken_up(one) and _is_old(one.metadata.creation_timestamp, now)
-    ]  # fmt: skip
+    behind = [one for one in sets if not is_taken_up(one) and _is_old(one.metadata.creation_timestamp, now)]
     state, sign = await sign_of_life(client, "grove-operator", LeaderElection().resource_name, now)
     fix = _remedy(client, "operator")
     if behind:
@@ -47,12 +44,13 @@ async def scheduler(client: Client, now: datetime) -> list[Finding]:
 
     gangs = await every(client, PodGang)
     silent = [
-        one for one in gangs
+        one
+        for one in gangs
         if one.metadata.labels.get(labels.SCHEDULER_NAME, labels.GROVE_SCHEDULER) == labels.GROVE_SCHEDULER
         and is_true(one.status.conditions, words.INITIALIZED)
         and find_condition(one.status.conditions, words.SCHEDULED) is None
         and _is_old(one.metadata.creation_timestamp, now)
-    ]  # fmt: skip
+    ]
     state, sign = await sign_of_life(client, "grove-scheduler", LeaderElection().resource_name, now)
     fix = _remedy(client, "scheduler")
     if silent:

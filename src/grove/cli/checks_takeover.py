@@ -37,17 +37,23 @@ async def takeovers(client: Client, namespace: str) -> list[Finding]:
 
     managed = f"{labels.MANAGED_BY}={labels.OPERATOR}"
     seen = Seen(
-        await listed(PodCliqueSet), await listed(PodCliqueScalingGroup), await listed(PodClique),
-        await listed(PodGang), await listed(Pod, managed),
-    )  # fmt: skip
+        await listed(PodCliqueSet),
+        await listed(PodCliqueScalingGroup),
+        await listed(PodClique),
+        await listed(PodGang),
+        await listed(Pod, managed),
+    )
     found: list[Finding] = []
     schedulers: dict[str, int] = {}
     others = 0
     for pcs in sorted(seen.sets, key=lambda one: one.metadata.key):
         told = forecast(
-            pcs, seen.of_set(seen.cliques, pcs), seen.of_set(seen.groups, pcs), seen.of_set(seen.gangs, pcs),
+            pcs,
+            seen.of_set(seen.cliques, pcs),
+            seen.of_set(seen.groups, pcs),
+            seen.of_set(seen.gangs, pcs),
             seen.of_set(seen.pods, pcs),
-        )  # fmt: skip
+        )
         if told is None:
             others += 1
             continue

@@ -176,9 +176,16 @@ def _time_of(given: Mapping[str, Any]) -> Any:
 
 def questions() -> Mapping[str, Question]:
     return {
-        "tree": _tree, "events": _events, "why": _why, "queue": _queue, "plan": _plan, "object": _object,
-        "queues": _queues, "rollout": _rollout, "history": _history,
-    }  # fmt: skip
+        "tree": _tree,
+        "events": _events,
+        "why": _why,
+        "queue": _queue,
+        "plan": _plan,
+        "object": _object,
+        "queues": _queues,
+        "rollout": _rollout,
+        "history": _history,
+    }
 
 
 def _answers(ask: Callable[..., Coroutine[Any, Any, Any]]) -> Question:
@@ -307,10 +314,14 @@ def _words(value: Any) -> list[str]:
 
 
 _KINDS = {
-    "PodCliqueSet": "podcliqueset:PodCliqueSet", "PodClique": "podclique:PodClique", "PodGang": "podgang:PodGang",
-    "PodCliqueScalingGroup": "scalinggroup:PodCliqueScalingGroup", "Pod": "core:Pod", "Node": "core:Node",
+    "PodCliqueSet": "podcliqueset:PodCliqueSet",
+    "PodClique": "podclique:PodClique",
+    "PodGang": "podgang:PodGang",
+    "PodCliqueScalingGroup": "scalinggroup:PodCliqueScalingGroup",
+    "Pod": "core:Pod",
+    "Node": "core:Node",
     "ClusterTopologyBinding": "topology:ClusterTopologyBinding",
-}  # fmt: skip
+}
 
 
 @_answers

@@ -18,17 +18,23 @@ Json = dict[str, Any]
 GROUP, SCHEDULER_GROUP = "grove.io/v1alpha1", "scheduler.grove.io/v1alpha1"
 KINDS = {"PodGangSet": "PodCliqueSet", "ClusterTopology": "ClusterTopologyBinding"}
 GANG_FIELDS = {
-    "podGroups": "podgroups", "PodGroups": "podgroups", "networkPackGroupConfigs": "topologyConstraintGroupConfigs",
+    "podGroups": "podgroups",
+    "PodGroups": "podgroups",
+    "networkPackGroupConfigs": "topologyConstraintGroupConfigs",
     "NetworkPackGroupConfigs": "topologyConstraintGroupConfigs",
-}  # fmt: skip
+}
 GANG_GROUP_FIELDS = {"MinReplicas": "minReplicas", "PodReferences": "podReferences", "Name": "name"}
 DROPPED = ("spreadConstraints", "SpreadConstraints")
 
 
 @click.command()
 @click.argument("file", type=click.File("r"), default="-")
-@click.option("--to", "group", type=click.Choice(["grove.dynamo.ai", "grove.ai"]),
-              help="The other way: PodCliqueSets as objects of this API group, where nothing is lost.")  # fmt: skip
+@click.option(
+    "--to",
+    "group",
+    type=click.Choice(["grove.dynamo.ai", "grove.ai"]),
+    help="The other way: PodCliqueSets as objects of this API group, where nothing is lost.",
+)
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", help="Format of the result.")
 def convert(file: Any, group: str | None, output: str) -> int:
     """Rewrite a file (or stdin) as PodCliqueSets of grove.io/v1alpha1.

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 @click.option("--nodes", type=click.IntRange(1, 2000), help="How many nodes; 64 unless the scenario says otherwise.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Another seed, another story; the same, the same.")
 @click.option(
-    "--speed", type=click.FloatRange(0), default=None,
+    "--speed",
+    type=click.FloatRange(0),
+    default=None,
     help="Faster (2) or slower (0.5); 0 does not wait at all, as when the output is no terminal.",
-)  # fmt: skip
+)
 @click.option("--scenario", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Your own story.")
 @click.option("--keep", is_flag=True, help="Stay up at the end, until Ctrl-C.")
 @click.option("--plain", is_flag=True, help="Plain lines, as when the output is no terminal.")
@@ -25,9 +27,16 @@ if TYPE_CHECKING:
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --web: the port; a free one if absent.")
 @click.option("--open/--no-open", "opens", default=True, help="With --web: open the page.")
 def demo(
-    nodes: int | None, seed: int, speed: float | None, scenario: Path | None, keep: bool, plain: bool, web: bool,
-    port: int, opens: bool,
-) -> None:  # fmt: skip
+    nodes: int | None,
+    seed: int,
+    speed: float | None,
+    scenario: Path | None,
+    keep: bool,
+    plain: bool,
+    web: bool,
+    port: int,
+    opens: bool,
+) -> None:
     """Watch a whole inference system come up, grow, wait, heal and update, on a cluster inside this process."""
     from grove.cli.access import Unanswered
     from grove.cli.terminal import terminal

@@ -61,9 +61,12 @@ def _watch(options: Options, name: str) -> int:
 
 
 async def explain_answer(
-    client: Client, namespace: str, name: str, settings: SchedulerConfiguration | None = None,
+    client: Client,
+    namespace: str,
+    name: str,
+    settings: SchedulerConfiguration | None = None,
     now: datetime | None = None,
-) -> Answer:  # fmt: skip
+) -> Answer:
     from datetime import UTC, datetime
 
     from grove.cli.judged import judged
@@ -87,9 +90,11 @@ async def scores_answer(
         view, policy = scheduler.view, scheduler.config.node_policy
         states = [view.units.gangs.get(str(gang.metadata.key)) for gang in asked.gangs]
         found = [
-            one for state in states if state is not None and view.concerns_us(state)
+            one
+            for state in states
+            if state is not None and view.concerns_us(state)
             if (one := scored_places(view, state, policy)) is not None
-        ]  # fmt: skip
+        ]
 
     def paint(width: int) -> RenderableType:
         from grove.show.scores import scores_tables
@@ -196,16 +201,21 @@ async def queue_answer(client: Client, namespace: str, now: datetime) -> Answer:
 
     processes = await read_processes(client, now)
     sets, groups, cliques = await asyncio.gather(
-        every(client, PodCliqueSet, namespace), every(client, PodCliqueScalingGroup, namespace),
+        every(client, PodCliqueSet, namespace),
+        every(client, PodCliqueScalingGroup, namespace),
         every(client, PodClique, namespace),
-    )  # fmt: skip
+    )
     async with looking(client) as scheduler:
         cache, where = scheduler.cache, namespace or None
         seen = Seen(
-            sets, groups, cliques, cache.list(PodGang, where),
+            sets,
+            groups,
+            cliques,
+            cache.list(PodGang, where),
             [pod for pod in cache.list(Pod, where) if pod.metadata.labels.get(labels.MANAGED_BY) == labels.OPERATOR],
-            cache.list(Node), cache.list(ClusterTopologyBinding),
-        )  # fmt: skip
+            cache.list(Node),
+            cache.list(ClusterTopologyBinding),
+        )
         return await queue_of(scheduler, seen, processes, namespace, now)
 
 

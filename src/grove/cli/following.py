@@ -63,16 +63,25 @@ class Source:
             return [one for one in found if not only_set or one.metadata.labels.get(label) == only_set]
 
         sets = [
-            one for one in self.cache.list(PodCliqueSet, self.namespace or None)
+            one
+            for one in self.cache.list(PodCliqueSet, self.namespace or None)
             if not only_set or one.metadata.name == only_set
-        ]  # fmt: skip
-        pods = self.cache.list(Pod) if everything else [
-            pod for pod in mine(Pod) if only_set or pod.metadata.labels.get(labels.MANAGED_BY) == labels.OPERATOR
-        ]  # fmt: skip
+        ]
+        pods = (
+            self.cache.list(Pod)
+            if everything
+            else [pod for pod in mine(Pod) if only_set or pod.metadata.labels.get(labels.MANAGED_BY) == labels.OPERATOR]
+        )
         return Seen(
-            sorted(sets, key=lambda one: one.metadata.key), mine(PodCliqueScalingGroup), mine(PodClique),
-            mine(PodGang), pods, self.cache.list(Node), self.cache.list(ClusterTopologyBinding), now=self.now(),
-        )  # fmt: skip
+            sorted(sets, key=lambda one: one.metadata.key),
+            mine(PodCliqueScalingGroup),
+            mine(PodClique),
+            mine(PodGang),
+            pods,
+            self.cache.list(Node),
+            self.cache.list(ClusterTopologyBinding),
+            now=self.now(),
+        )
 
     def autoscalers(self) -> Sequence[HorizontalPodAutoscaler]:
         from grove.api.core import HorizontalPodAutoscaler

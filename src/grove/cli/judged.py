@@ -45,9 +45,14 @@ Look = Callable[["Sequence[PodGang]", int], Awaitable["dict[Key, Diagnosis]"]]
 
 
 async def judged(
-    client: Client, seen: Seen, now: datetime, *, advice: bool = False, only: Sequence[PodGang] | None = None,
+    client: Client,
+    seen: Seen,
+    now: datetime,
+    *,
+    advice: bool = False,
+    only: Sequence[PodGang] | None = None,
     settings: SchedulerConfiguration | None = None,
-) -> Judged:  # fmt: skip
+) -> Judged:
     """The sets that were read, judged. `advice` also asks what would help; `only` these gangs are looked at then."""
     from grove.show.processes import read_processes
 
@@ -68,9 +73,15 @@ async def judged(
 
 
 async def judged_with(
-    seen: Seen, now: datetime, processes: Processes, look: Look, *, advice: bool = False,
-    only: Sequence[PodGang] | None = None, note: str = "",
-) -> Judged:  # fmt: skip
+    seen: Seen,
+    now: datetime,
+    processes: Processes,
+    look: Look,
+    *,
+    advice: bool = False,
+    only: Sequence[PodGang] | None = None,
+    note: str = "",
+) -> Judged:
     from grove.kube.errors import Forbidden
     from grove.show.verdict import judge
 

@@ -19,9 +19,13 @@ from grove.local.ports import free_ports
 DEFAULT_DIR = Path("~/.grove/local")
 
 directory_option = click.option(
-    "--dir", "directory", type=click.Path(file_okay=False, path_type=Path), default=DEFAULT_DIR, show_default=True,
+    "--dir",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=DEFAULT_DIR,
+    show_default=True,
     help="Where its state, certificates and logs live.",
-)  # fmt: skip
+)
 
 
 def _say(line: str) -> None:
@@ -32,19 +36,37 @@ def _say(line: str) -> None:
 @click.argument("action", required=False, type=click.Choice(["status"]))
 @click.option("--kube", "version", default="1.36.3", show_default=True, help="The Kubernetes version to run.")
 @click.option("--nodes", default=64, show_default=True, type=click.IntRange(0, 10_000), help="How many fake GPU nodes.")
-@click.option("--real-nodes", default=0, type=click.IntRange(0, MOST_NODES), metavar="COUNT",
-              help="Instead of fake nodes: real kubelets with containerd, Services and DNS. Needs root.")  # fmt: skip
-@click.option("--image", "images", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="Import this OCI archive into the real nodes; may be given several times.")  # fmt: skip
+@click.option(
+    "--real-nodes",
+    default=0,
+    type=click.IntRange(0, MOST_NODES),
+    metavar="COUNT",
+    help="Instead of fake nodes: real kubelets with containerd, Services and DNS. Needs root.",
+)
+@click.option(
+    "--image",
+    "images",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Import this OCI archive into the real nodes; may be given several times.",
+)
 @click.option("--operator/--no-operator", default=True, show_default=True, help="Also run Grove's operator.")
 @click.option("--scheduler/--no-scheduler", default=True, show_default=True, help="Also run Grove's scheduler.")
-@click.option("--metrics/--no-metrics", default=True, show_default=True,
-              help="Also run Grove's metrics API, with numbers of simulated engines.")  # fmt: skip
-@click.option("--device-class", "classes", multiple=True, metavar="NAME",
-              help="Also give each fake node eight devices of this class; may be given several times.")  # fmt: skip
+@click.option(
+    "--metrics/--no-metrics",
+    default=True,
+    show_default=True,
+    help="Also run Grove's metrics API, with numbers of simulated engines.",
+)
+@click.option(
+    "--device-class",
+    "classes",
+    multiple=True,
+    metavar="NAME",
+    help="Also give each fake node eight devices of this class; may be given several times.",
+)
 @click.option("--dialects", is_flag=True, help="Also take manifests of grove.dynamo.ai/v1 and grove.ai/v1alpha1.")
-@click.option("--foreground", is_flag=True,
-              help="Stay, start again what ends of it, and take it all down on Ctrl-C.")  # fmt: skip
+@click.option("--foreground", is_flag=True, help="Stay, start again what ends of it, and take it all down on Ctrl-C.")
 @directory_option
 def up(
     action: str | None,
@@ -175,10 +197,27 @@ def _beside(kubeconfig: Path, config: OperatorConfig, ports: MetricsPorts, wante
         found["grove-operator"] = [*image, *grove, "operator", *access, *served]
     if wanted.metrics:
         found["grove-metrics"] = [
-            *grove, "metrics", *access, "--namespace", NAMESPACE, "--bind-address", "127.0.0.1",
-            "--port", str(ports.api), "--service-port", str(ports.api), "--probe-port", str(ports.probe),
-            *pages, "--interval", "5", "--dcgm-namespace", "", "--log-format", "text",
-        ]  # fmt: skip
+            *grove,
+            "metrics",
+            *access,
+            "--namespace",
+            NAMESPACE,
+            "--bind-address",
+            "127.0.0.1",
+            "--port",
+            str(ports.api),
+            "--service-port",
+            str(ports.api),
+            "--probe-port",
+            str(ports.probe),
+            *pages,
+            "--interval",
+            "5",
+            "--dcgm-namespace",
+            "",
+            "--log-format",
+            "text",
+        ]
     return found
 
 

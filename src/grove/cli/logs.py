@@ -35,9 +35,17 @@ _CONTAINER = click.option("-c", "--container", default="", help="The container; 
 @_WHICH
 @cluster_command(formats=())
 def logs(
-    options: Options, target: str, clique: str, follow: bool, tail: int | None, since: str, previous: bool,
-    timestamps: bool, container: str, replica: int | None,
-) -> int:  # fmt: skip
+    options: Options,
+    target: str,
+    clique: str,
+    follow: bool,
+    tail: int | None,
+    since: str,
+    previous: bool,
+    timestamps: bool,
+    container: str,
+    replica: int | None,
+) -> int:
     """Logs of pods by the part they play; several pods are interleaved, each line with whose it is.
 
     chat is every pod, chat/decode those of a scaling group or clique, chat/decode/0 one replica of the group.
@@ -49,8 +57,13 @@ def logs(
     found = asked_once(options, lambda client, namespace: chosen(client, namespace, target, clique, replica))
     if len(found) > MOST_AT_ONCE and follow:
         raise Unanswered(f"{len(found)} pods at once are too many to follow; name a group, a replica or a clique")
-    query = {"timestamps": "true" if timestamps else "", "previous": "true" if previous else "", "container": container,
-             "tailLines": "" if tail is None else str(tail), "sinceSeconds": _seconds(since)}  # fmt: skip
+    query = {
+        "timestamps": "true" if timestamps else "",
+        "previous": "true" if previous else "",
+        "container": container,
+        "tailLines": "" if tail is None else str(tail),
+        "sinceSeconds": _seconds(since),
+    }
     return asyncio.run(_stream(options, found, {k: v for k, v in query.items() if v}, follow=follow))
 
 
@@ -167,7 +180,7 @@ class Exec(click.Command):
 @cluster_command(formats=())
 def exec_(
     options: Options, target: str, clique: str, with_stdin: bool, tty: bool, container: str, replica: int | None
-) -> int:  # fmt: skip
+) -> int:
     """Run a command in the first pod that plays a part, by `kubectl exec`: chat/decode/0 leader -- nvidia-smi."""
     import os
     import shutil

@@ -29,35 +29,84 @@ if TYPE_CHECKING:
 @click.option("--service", default="grove-metrics", show_default=True, help="The Service that leads to this process.")
 @click.option("--service-port", default=443, show_default=True, help="The Service's port.")
 @click.option(
-    "--register/--no-register", default=True,
+    "--register/--no-register",
+    default=True,
     help="Make the APIServices that nobody else has; without them only the page at the probe port is of use.",
-)  # fmt: skip
-@click.option("--interval", "interval_s", default=10.0, show_default=True, type=click.FloatRange(1.0),
-              help="Seconds between two reads of a page.")  # fmt: skip
-@click.option("--timeout", "timeout_s", default=3.0, show_default=True, type=click.FloatRange(0.1),
-              help="Seconds that a page may take.")  # fmt: skip
-@click.option("--page-bytes", default=4 * 1024 * 1024, show_default=True, type=click.IntRange(1024),
-              help="Bytes that a page may have.")  # fmt: skip
+)
+@click.option(
+    "--interval",
+    "interval_s",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(1.0),
+    help="Seconds between two reads of a page.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    default=3.0,
+    show_default=True,
+    type=click.FloatRange(0.1),
+    help="Seconds that a page may take.",
+)
+@click.option(
+    "--page-bytes",
+    default=4 * 1024 * 1024,
+    show_default=True,
+    type=click.IntRange(1024),
+    help="Bytes that a page may have.",
+)
 @click.option("--concurrent", default=32, show_default=True, type=click.IntRange(1), help="Pages read at a time.")
-@click.option("--metric", "raw_names", multiple=True, metavar="NAME",
-              help="A raw name to look for from the start; others are looked for once somebody asks.")  # fmt: skip
-@click.option("--dcgm-namespace", default="gpu-operator", show_default=True,
-              help="Where DCGM exporters run; empty: GPU use is not read.")  # fmt: skip
-@click.option("--dcgm-selector", default="app=nvidia-dcgm-exporter", show_default=True,
-              help="Labels of the DCGM exporters' pods.")  # fmt: skip
-@click.option("--pages-port", default=0, hidden=True, type=click.IntRange(0, 65535),
-              help="Read all pages at this port of this machine, as /NAMESPACE/POD.")  # fmt: skip
+@click.option(
+    "--metric",
+    "raw_names",
+    multiple=True,
+    metavar="NAME",
+    help="A raw name to look for from the start; others are looked for once somebody asks.",
+)
+@click.option(
+    "--dcgm-namespace",
+    default="gpu-operator",
+    show_default=True,
+    help="Where DCGM exporters run; empty: GPU use is not read.",
+)
+@click.option(
+    "--dcgm-selector", default="app=nvidia-dcgm-exporter", show_default=True, help="Labels of the DCGM exporters' pods."
+)
+@click.option(
+    "--pages-port",
+    default=0,
+    hidden=True,
+    type=click.IntRange(0, 65535),
+    help="Read all pages at this port of this machine, as /NAMESPACE/POD.",
+)
 @click.option(
     "--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning", "error"])
 )
 @click.option("--log-format", default="json", show_default=True, type=click.Choice(["json", "text"]))
 @click.pass_context
 def metrics(
-    ctx: click.Context, kubeconfig: Path | None, context: str, namespace: str, bind_address: str, port: int,
-    probe_port: int, service: str, service_port: int, register: bool, interval_s: float, timeout_s: float,
-    page_bytes: int, concurrent: int, raw_names: tuple[str, ...], dcgm_namespace: str, dcgm_selector: str,
-    pages_port: int, log_level: str, log_format: Literal["json", "text"],
-) -> None:  # fmt: skip
+    ctx: click.Context,
+    kubeconfig: Path | None,
+    context: str,
+    namespace: str,
+    bind_address: str,
+    port: int,
+    probe_port: int,
+    service: str,
+    service_port: int,
+    register: bool,
+    interval_s: float,
+    timeout_s: float,
+    page_bytes: int,
+    concurrent: int,
+    raw_names: tuple[str, ...],
+    dcgm_namespace: str,
+    dcgm_selector: str,
+    pages_port: int,
+    log_level: str,
+    log_format: Literal["json", "text"],
+) -> None:
     """Read engines' own /metrics pages and serve them to autoscalers as custom and external metrics."""
     from grove.kube.config import load_config
     from grove.kube.logs import configure_logs

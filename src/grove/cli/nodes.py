@@ -26,14 +26,28 @@ PER_RACK, RACKS_PER_BLOCK, BLOCKS_PER_ZONE = 4, 4, 2
 @click.option("--count", default=64, show_default=True, type=click.IntRange(1, 10_000), help="How many nodes.")
 @click.option("--gpus", default=8, show_default=True, type=click.IntRange(0, 64), help="GPUs of each node.")
 @click.option("--start-delay", "start_s", default=0.5, show_default=True, help="Seconds from bound to Ready.")
-@click.option("--device-class", "classes", multiple=True, metavar="NAME",
-              help="Also give each node eight devices of this class; may be given several times.")  # fmt: skip
-@click.option("--pages-port", default=0, type=click.IntRange(0, 65535),
-              help="Also answer for the pods' pages of metrics at this port, as /NAMESPACE/POD.")  # fmt: skip
+@click.option(
+    "--device-class",
+    "classes",
+    multiple=True,
+    metavar="NAME",
+    help="Also give each node eight devices of this class; may be given several times.",
+)
+@click.option(
+    "--pages-port",
+    default=0,
+    type=click.IntRange(0, 65535),
+    help="Also answer for the pods' pages of metrics at this port, as /NAMESPACE/POD.",
+)
 def nodes(
-    kubeconfig: Path | None, context: str, count: int, gpus: int, start_s: float, classes: tuple[str, ...],
+    kubeconfig: Path | None,
+    context: str,
+    count: int,
+    gpus: int,
+    start_s: float,
+    classes: tuple[str, ...],
     pages_port: int,
-) -> None:  # fmt: skip
+) -> None:
     """Create fake nodes in zones, blocks and racks, bind a topology to them, and run what is placed on them."""
     from grove.kube.run import run_process
 
@@ -41,9 +55,14 @@ def nodes(
 
 
 async def _run(
-    kubeconfig: Path | None, context: str, count: int, gpus: int, start_s: float, classes: tuple[str, ...],
+    kubeconfig: Path | None,
+    context: str,
+    count: int,
+    gpus: int,
+    start_s: float,
+    classes: tuple[str, ...],
     pages_port: int,
-) -> None:  # fmt: skip
+) -> None:
     import asyncio
     from itertools import islice
 

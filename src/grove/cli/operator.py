@@ -26,17 +26,22 @@ if TYPE_CHECKING:
 )
 @click.option("--context", default="", help="The kubeconfig context to use.")
 @click.option(
-    "--config", "config_file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="An OperatorConfiguration file; without it every setting has its default.",
-)  # fmt: skip
+)
 @click.option(
-    "--webhook-url", default="", metavar="https://HOST:PORT",
+    "--webhook-url",
+    default="",
+    metavar="https://HOST:PORT",
     help="Where the API server reaches this process, when it runs outside the cluster.",
-)  # fmt: skip
+)
 @click.option(
-    "--webhooks/--no-webhooks", default=None,
+    "--webhooks/--no-webhooks",
+    default=None,
     help="Serve admission; by default inside a cluster, or when --webhook-url is given.",
-)  # fmt: skip
+)
 def operator(
     kubeconfig: Path | None, context: str, config_file: Path | None, webhook_url: str, webhooks: bool | None
 ) -> None:
@@ -140,9 +145,14 @@ async def serve(config: OperatorConfiguration, cluster: ClusterConfig, webhook_u
 
 
 async def _admission(
-    stack: AsyncExitStack, config: OperatorConfiguration, cluster: ClusterConfig, leader_client: HttpClient,
-    operator: Operator, url: str | None, agent: str,
-) -> WebhookService | None:  # fmt: skip
+    stack: AsyncExitStack,
+    config: OperatorConfiguration,
+    cluster: ClusterConfig,
+    leader_client: HttpClient,
+    operator: Operator,
+    url: str | None,
+    agent: str,
+) -> WebhookService | None:
     """Admission around the operator's own backends and caches; None when it is not to be served.
 
     It has a client of its own, without the leader's guard: standbys answer reviews and renew certificates too. Only

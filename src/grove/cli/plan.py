@@ -34,18 +34,27 @@ MOST_NAMED = 4
 
 
 @click.command()
-@click.option("-f", "--filename", "files", multiple=True,
-              type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
-              help="Manifests: PodCliqueSets and what they need; - is stdin. May be given several times.")  # fmt: skip
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="Manifests: PodCliqueSets and what they need; - is stdin. May be given several times.",
+)
 @click.option("--scale", "scales", multiple=True, metavar="PCS[/PART]=N", help="What if this were scaled?")
 @click.option("--drain", "drains", multiple=True, metavar="NODE", help="What if this node were drained?")
 @click.option("--show-pods", is_flag=True, help="One line a pod.")
 @settings_option
 @cluster_command()
 def plan(
-    options: Options, files: tuple[Path, ...], scales: tuple[str, ...], drains: tuple[str, ...], show_pods: bool,
+    options: Options,
+    files: tuple[Path, ...],
+    scales: tuple[str, ...],
+    drains: tuple[str, ...],
+    show_pods: bool,
     settings: Path | None,
-) -> int:  # fmt: skip
+) -> int:
     """Would it fit now, where, how well, at whose expense, and how many more? Nothing is written to the cluster.
 
     A drained node's other pods, which are not Grove's, are given what room the gangs leave.
@@ -102,10 +111,18 @@ def plan(
 
 
 async def plan_answer(
-    copy: Copy, namespace: str, manifests: Sequence[Any] = (), scales: Sequence[str] = (), drains: Sequence[str] = (),
-    show_pods: bool = False, now: datetime | None = None, settings: SchedulerConfiguration | None = None,
-    replica: int | None = None, beside: Given | None = None, referred: KnownObjects | None = None,
-) -> Answer:  # fmt: skip
+    copy: Copy,
+    namespace: str,
+    manifests: Sequence[Any] = (),
+    scales: Sequence[str] = (),
+    drains: Sequence[str] = (),
+    show_pods: bool = False,
+    now: datetime | None = None,
+    settings: SchedulerConfiguration | None = None,
+    replica: int | None = None,
+    beside: Given | None = None,
+    referred: KnownObjects | None = None,
+) -> Answer:
     """Plays a change on a copy and answers. Runs on any loop; on the virtual one it takes no time.
 
     `beside` are other objects of the files, `referred` objects of the cluster that the manifests refer to.

@@ -23,9 +23,17 @@ if TYPE_CHECKING:
     epilog="kubectl grove reserve -f chat.yaml --for 2h; kubectl apply -f chat.yaml; "
     "kubectl grove reserve -f chat.yaml --release"
 )
-@click.option("-f", "--filename", "--file", "files", multiple=True, required=True, metavar="FILE",
-              type=click.Path(path_type=Path),
-              help="Manifests with the sets to reserve for; - reads from standard input.")  # fmt: skip
+@click.option(
+    "-f",
+    "--filename",
+    "--file",
+    "files",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Manifests with the sets to reserve for; - reads from standard input.",
+)
 @click.option(
     "--for", "ttl", default="1h", show_default=True, help="How long: 90s, 30m, 2h, or 0 for as long as it takes."
 )

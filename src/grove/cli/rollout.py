@@ -171,10 +171,15 @@ async def history_answer(
             return Text("no template is kept; is the operator new enough, and may it write ControllerRevisions?")
         titles = ("REVISION", "HASH", "AGE", "IN EFFECT", "IMAGES")
         cells = [
-            (str(row["revision"]), row["hash"], age(row["created"], now), "yes" if row["inEffect"] else "",
-             _by_image(row["images"]))
+            (
+                str(row["revision"]),
+                row["hash"],
+                age(row["created"], now),
+                "yes" if row["inEffect"] else "",
+                _by_image(row["images"]),
+            )
             for row in rows
-        ]  # fmt: skip
+        ]
         return table(titles, cells, width)
 
     return Answer(rows, paint)
@@ -199,9 +204,12 @@ def _line(one: ControllerRevision, current: Collection[str]) -> dict[str, Any]:
     )
     images = dict.fromkeys(f"{clique}={container.get('image', '')}" for clique, container in containers)
     return {
-        "revision": one.revision, "hash": hash_, "created": one.metadata.creation_timestamp,
-        "inEffect": hash_ in current, "images": list(images),
-    }  # fmt: skip
+        "revision": one.revision,
+        "hash": hash_,
+        "created": one.metadata.creation_timestamp,
+        "inEffect": hash_ in current,
+        "images": list(images),
+    }
 
 
 def _yaml(data: Json) -> RenderableType:

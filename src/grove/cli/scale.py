@@ -109,9 +109,14 @@ def fit_lines(plan: Plan) -> tuple[str, ...]:
 
 
 async def scale_answer(
-    client: Client, namespace: str, target: str, replicas: int, replica: int | None = None, dry_run: bool = False,
+    client: Client,
+    namespace: str,
+    target: str,
+    replicas: int,
+    replica: int | None = None,
+    dry_run: bool = False,
     fits: Sequence[str] = (),
-) -> Answer:  # fmt: skip
+) -> Answer:
     from grove.cli.autoscalers import read_autoscalers
     from grove.show.scaling import scaled
 
@@ -156,9 +161,11 @@ def owner_lines(scalers: Sequence[HorizontalPodAutoscaler], found: Sequence[Obje
         least, most = 1 if one.spec.min_replicas is None else one.spec.min_replicas, one.spec.max_replicas
         owner = next((each.name for each in one.metadata.owner_references if each.kind == "ScaledObject"), "")
         who = f"KEDA ScaledObject {owner}" if owner else f"HorizontalPodAutoscaler {one.metadata.name}"
-        will = "stops acting on it until it has replicas again" if not replicas and not owner else (
-            f"sets it again by its metrics, within {least} to {most}"
-        )  # fmt: skip
+        will = (
+            "stops acting on it until it has replicas again"
+            if not replicas and not owner
+            else (f"sets it again by its metrics, within {least} to {most}")
+        )
         lines.append(f"{who} owns the replicas of {ref.name}: it {will}")
     return lines
 

@@ -16,8 +16,12 @@ import msgspec
     "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Which cluster; default as kubectl."
 )
 @click.option("--context", default="", help="The kubeconfig context to use.")
-@click.option("--config", "config_file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="A SchedulerConfiguration file.")  # fmt: skip
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A SchedulerConfiguration file.",
+)
 @click.option("--feature-gates", "gates", default="", help="For example GroveIntegration=false.")
 @click.option("--leader-elect/--no-leader-elect", default=None, help="Take part in an election; overrides the file.")
 @click.option("--port", type=int, help="Port of /metrics, /healthz and /readyz; overrides the file (8080).")
@@ -26,9 +30,15 @@ import msgspec
 )
 @click.pass_context
 def scheduler(
-    ctx: click.Context, kubeconfig: Path | None, context: str, config_file: Path | None, gates: str,
-    leader_elect: bool | None, port: int | None, record: Path | None,
-) -> None:  # fmt: skip
+    ctx: click.Context,
+    kubeconfig: Path | None,
+    context: str,
+    config_file: Path | None,
+    gates: str,
+    leader_elect: bool | None,
+    port: int | None,
+    record: Path | None,
+) -> None:
     """Run grove-scheduler: places PodGangs whole, and single pods that name it."""
     from grove.kube.logs import configure_logs
     from grove.kube.run import run_process
@@ -76,17 +86,26 @@ async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Pat
             voter = await stack.enter_async_context(HttpClient(cluster, user_agent="grove-scheduler-election"))
             election = config.leader_election
             leadership = Leadership(
-                voter, election.resource_namespace, election.resource_name, process_identity(),
-                lease_s=election.lease_duration, renew_s=election.renew_deadline, retry_s=election.retry_period,
-            )  # fmt: skip
+                voter,
+                election.resource_namespace,
+                election.resource_name,
+                process_identity(),
+                lease_s=election.lease_duration,
+                renew_s=election.renew_deadline,
+                retry_s=election.retry_period,
+            )
             client.write_guard = leadership.may_write
         journal = Journal(record) if record is not None else None
         if journal is not None:
             stack.callback(journal.close)
         running = Scheduler(
-            client, config, tune_gc=True, tape=journal,
-            snapshot=RecordedSnapshot(journal) if journal is not None else None, say=sentence,
-        )  # fmt: skip
+            client,
+            config,
+            tune_gc=True,
+            tape=journal,
+            snapshot=RecordedSnapshot(journal) if journal is not None else None,
+            say=sentence,
+        )
         watch_headroom(running.view.snapshot, sizes_in(running.view))
         watch_queues(running.quotas, running.view)
         watch_requests(client.calls)

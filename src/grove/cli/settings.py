@@ -24,9 +24,11 @@ FILE = "config.yaml"
 
 def settings_option(command: Callable[..., Any]) -> Callable[..., Any]:
     option = click.option(
-        "--scheduler-config", "settings", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        "--scheduler-config",
+        "settings",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="The scheduler's SchedulerConfiguration file; by default as the cluster has it.",
-    )  # fmt: skip
+    )
     return option(command)
 
 

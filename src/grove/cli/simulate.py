@@ -27,21 +27,40 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-f", "--filename", "files", multiple=True, required=True, help="A manifest; may be given several times.",
-              type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))  # fmt: skip
-@click.option("--cluster", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="A shape (zones, racks, gpus …) or Node objects; 64 nodes of 8 GPUs if absent.")  # fmt: skip
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    required=True,
+    help="A manifest; may be given several times.",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+)
+@click.option(
+    "--cluster",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A shape (zones, racks, gpus …) or Node objects; 64 nodes of 8 GPUs if absent.",
+)
 @click.option("--from-kubeconfig", is_flag=True, help="Play on a copy of the cluster your kubeconfig names.")
-@click.option("--events", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="A scenario: what happens after the manifests are applied.")  # fmt: skip
+@click.option(
+    "--events",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A scenario: what happens after the manifests are applied.",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed, the same run.")
 @click.option("--for", "patience", default="1h", show_default=True, help="Virtual time to wait for them to come up.")
 @click.option("--timeline/--no-timeline", default=True, help="What happened, in order.")
 @cluster_command()
 def simulate(
-    options: Options, files: tuple[Path, ...], cluster: Path | None, from_kubeconfig: bool, events: Path | None,
-    seed: int, patience: str, timeline: bool,
-) -> int:  # fmt: skip
+    options: Options,
+    files: tuple[Path, ...],
+    cluster: Path | None,
+    from_kubeconfig: bool,
+    events: Path | None,
+    seed: int,
+    patience: str,
+    timeline: bool,
+) -> int:
     """Play your manifests on a simulated cluster: the end state, the timeline and the placement.
 
     Exit codes: 0 everything came up, 3 something waits, 4 something cannot be placed.
@@ -106,10 +125,14 @@ def outcome_answer(outcome: Outcome, *, timeline: bool = True) -> Answer:
     cannot = any(note.about in stuck for note in waiting)
     code = FAULT if outcome.failed else RUNNING if outcome.is_whole else NO_FIT if cannot else WAITING
     data = {
-        "sets": [tree_data(tree) for tree in outcome.sets], "timeline": outcome.timeline,
-        "placement": outcome.placement, "summary": outcome.summary, "failed": outcome.failed,
-        "faults": outcome.faults, "note": outcome.note,
-    }  # fmt: skip
+        "sets": [tree_data(tree) for tree in outcome.sets],
+        "timeline": outcome.timeline,
+        "placement": outcome.placement,
+        "summary": outcome.summary,
+        "failed": outcome.failed,
+        "faults": outcome.faults,
+        "note": outcome.note,
+    }
     return Answer(data, lambda width: _paint(outcome, width, timeline), code)
 
 

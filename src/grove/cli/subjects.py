@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from grove.show.seen import Seen
 
 KINDS = {
-    "pcs": "PodCliqueSet", "pg": "PodGang", "pcsg": "PodCliqueScalingGroup", "pclq": "PodClique", "po": "Pod",
-}  # fmt: skip
+    "pcs": "PodCliqueSet",
+    "pg": "PodGang",
+    "pcsg": "PodCliqueScalingGroup",
+    "pclq": "PodClique",
+    "po": "Pod",
+}
 MOST_NAMED = 8
 
 

@@ -50,9 +50,10 @@ async def back_answer(client: Client, namespace: str, *, dry_run: bool = False) 
 
     managed = f"{labels.MANAGED_BY}={labels.OPERATOR}"
     seen = Seen(
-        await every(client, PodCliqueSet, namespace), cliques=await every(client, PodClique, namespace),
+        await every(client, PodCliqueSet, namespace),
+        cliques=await every(client, PodClique, namespace),
         pods=await every(client, Pod, namespace, labels=managed),
-    )  # fmt: skip
+    )
     found: list[Finding] = []
     left = False
     for pcs in sorted(seen.sets, key=lambda one: one.metadata.key):

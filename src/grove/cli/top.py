@@ -21,11 +21,27 @@ if TYPE_CHECKING:
 BURST_S, IDLE_S = 0.25, 10.0
 LOG_LINES, MOST_PODS = 40, 8
 KEYS = {
-    "\x1b[A": "up", "\x1b[B": "down", "\x1b[C": "right", "\x1b[D": "left", "\x1bOA": "up", "\x1bOB": "down",
-    "\x1bOC": "right", "\x1bOD": "left", "\x1b[5~": "pgup", "\x1b[6~": "pgdn", "\r": "enter", "\n": "enter",
-    "\t": "tab", "\x7f": "backspace", "\x08": "backspace", "\x1b": "esc", "\x03": "ctrl-c", "\x1b[Z": "left",
-    "\x1b[H": "g", "\x1b[F": "G",
-}  # fmt: skip
+    "\x1b[A": "up",
+    "\x1b[B": "down",
+    "\x1b[C": "right",
+    "\x1b[D": "left",
+    "\x1bOA": "up",
+    "\x1bOB": "down",
+    "\x1bOC": "right",
+    "\x1bOD": "left",
+    "\x1b[5~": "pgup",
+    "\x1b[6~": "pgdn",
+    "\r": "enter",
+    "\n": "enter",
+    "\t": "tab",
+    "\x7f": "backspace",
+    "\x08": "backspace",
+    "\x1b": "esc",
+    "\x03": "ctrl-c",
+    "\x1b[Z": "left",
+    "\x1b[H": "g",
+    "\x1b[F": "G",
+}
 
 
 @click.command()
@@ -199,10 +215,11 @@ async def _logs(source: Source, namespace: str, name: str) -> list[str]:
     from grove.kube.errors import KubeError
 
     pods = [
-        pod for pod in source.seen().pods
+        pod
+        for pod in source.seen().pods
         if pod.metadata.namespace == namespace
         and name in (pod.metadata.labels.get(labels.PART_OF), pod.metadata.labels.get(labels.POD_GANG))
-    ]  # fmt: skip
+    ]
     lines: list[str] = []
     for pod in sorted(pods, key=lambda one: one.metadata.name)[:MOST_PODS]:
         container = pod.spec.containers[0].name if pod.spec.containers else ""

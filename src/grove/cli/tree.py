@@ -107,22 +107,37 @@ def _paint(judgement: Judgement, width: int, pods: bool) -> RenderableType:
 def tree_data(twig: Twig) -> dict[str, Any]:
     """A branch as JSON; empty fields are left out."""
     found: dict[str, Any] = {
-        "kind": twig.kind, "name": twig.name, "state": twig.state.word, "why": twig.why, "gang": twig.gang,
-        "placementScore": twig.score, "node": twig.node, "domains": list(twig.domains),
-    }  # fmt: skip
+        "kind": twig.kind,
+        "name": twig.name,
+        "state": twig.state.word,
+        "why": twig.why,
+        "gang": twig.gang,
+        "placementScore": twig.score,
+        "node": twig.node,
+        "domains": list(twig.domains),
+    }
     if twig.kind != "Pod":
         count = twig.count
         found |= {
-            "wanted": count.wanted, "ready": count.ready, "scheduled": count.scheduled, "updated": count.updated,
-            "gated": count.gated, "children": [tree_data(child) for child in twig.children],
-        }  # fmt: skip
+            "wanted": count.wanted,
+            "ready": count.ready,
+            "scheduled": count.scheduled,
+            "updated": count.updated,
+            "gated": count.gated,
+            "children": [tree_data(child) for child in twig.children],
+        }
     return {key: value for key, value in found.items() if value not in ("", None, [])}
 
 
 @click.command()
 @click.argument("pcs", required=False, shell_complete=complete_sets)
-@click.option("--sort-by", "order", type=click.Choice(["state", "name", "age", "gpus", "pods", "restarts"]),
-              default="state", help="Worst state first, unless told otherwise.")  # fmt: skip
+@click.option(
+    "--sort-by",
+    "order",
+    type=click.Choice(["state", "name", "age", "gpus", "pods", "restarts"]),
+    default="state",
+    help="Worst state first, unless told otherwise.",
+)
 @click.option("-l", "--selector", default="", help="Only sets with these labels, as kubectl has it.")
 @click.option("-w", "--watch", is_flag=True, help="Draw it anew whenever something changes.")
 @cluster_command(everywhere=True, formats=("wide", "json", "yaml"))
@@ -145,9 +160,15 @@ def status(options: Options, pcs: str | None, order: str, selector: str, watch: 
 
 
 async def status_answer(
-    client: Client, namespace: str, name: str, now: datetime, *, order: str = "", selector: str = "",
+    client: Client,
+    namespace: str,
+    name: str,
+    now: datetime,
+    *,
+    order: str = "",
+    selector: str = "",
     wide: bool = False,
-) -> Answer:  # fmt: skip
+) -> Answer:
     from grove.cli.autoscalers import read_autoscalers, with_autoscalers
     from grove.cli.judged import judged
     from grove.cli.subjects import ensure_namespace, set_called, subject

@@ -13,9 +13,11 @@ import click
 @click.command()
 @click.option("--remove", is_flag=True, help="Remove the configurations; a running operator would put them back.")
 @click.option(
-    "--also", multiple=True, metavar="lease/NAME|secret/NAME",
+    "--also",
+    multiple=True,
+    metavar="lease/NAME|secret/NAME",
     help="With --remove: what else the processes made for themselves, in the namespace of the cluster's access.",
-)  # fmt: skip
+)
 @click.option(
     "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Which cluster; default as kubectl."
 )

@@ -200,9 +200,12 @@ class Following:
 
     def _draw_fleet(self) -> None:
         seen = Seen(
-            nodes=self._all(Node), pods=self._all(Pod), bindings=self._all(ClusterTopologyBinding),
-            gangs=self._all(PodGang), reservations=self._all(Reservation),
-        )  # fmt: skip
+            nodes=self._all(Node),
+            pods=self._all(Pod),
+            bindings=self._all(ClusterTopologyBinding),
+            gangs=self._all(PodGang),
+            reservations=self._all(Reservation),
+        )
         layout = layout_of(seen)
         self._resource = layout.resource
         has_nodes = Node in self.kinds
@@ -222,9 +225,15 @@ class Following:
         on = {pod.spec.node_name for pod in pods if pod.spec.node_name} if Node in self.kinds else set()
         nodes = [node for name in sorted(on) if (node := self.cache.get(Node, Key("", name))) is not None]
         return Seen(
-            of_sets(PodCliqueSet), of_sets(PodCliqueScalingGroup), of_sets(PodClique), of_sets(PodGang), pods, nodes,
-            self._all(ClusterTopologyBinding), blind=tuple(self.blind),
-        )  # fmt: skip
+            of_sets(PodCliqueSet),
+            of_sets(PodCliqueScalingGroup),
+            of_sets(PodClique),
+            of_sets(PodGang),
+            pods,
+            nodes,
+            self._all(ClusterTopologyBinding),
+            blind=tuple(self.blind),
+        )
 
     def _all(self, kind: type[Any]) -> list[Any]:
         return list(self.cache.list(kind)) if kind in self.kinds else []

@@ -109,9 +109,10 @@ class Ledger:
                     put.get(name, {}).pop(key, None)
                     gone.setdefault(name, {})[key] = None
         return Change(
-            self.revision, {name: rows for name, rows in put.items() if rows},
+            self.revision,
+            {name: rows for name, rows in put.items() if rows},
             {name: list(keys) for name, keys in gone.items() if keys},
-        )  # fmt: skip
+        )
 
 
 _NONE = object()

@@ -61,9 +61,14 @@ class Console:
     """The console as an aiohttp application. `hosts` are the names it may be called by, beside loopback ones."""
 
     def __init__(
-        self, doorman: Doorman, questions: Mapping[str, Question], *, hosts: Collection[str] = (),
-        token_header: str = "", act: Callable[[Mapping[str, Any]], Awaitable[Any]] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        doorman: Doorman,
+        questions: Mapping[str, Question],
+        *,
+        hosts: Collection[str] = (),
+        token_header: str = "",
+        act: Callable[[Mapping[str, Any]], Awaitable[Any]] | None = None,
+    ) -> None:
         self._doorman, self._questions, self._act = doorman, questions, act
         self._hosts = frozenset(host.lower() for host in hosts)
         self._token_header = token_header
@@ -105,8 +110,9 @@ class Console:
         if origin is not None and urlsplit(origin).netloc.lower() != host:
             return "requests of other sites are not answered"
         if request.path.startswith("/api/") and request.headers.get("Sec-Fetch-Site", "same-origin") not in (
-            "same-origin", "none",
-        ):  # fmt: skip
+            "same-origin",
+            "none",
+        ):
             return "requests of other sites are not answered"
         return ""
 

@@ -321,19 +321,28 @@ class Tour:
         seen = world.seen()
         layout = layout_of(seen)
         story = {
-            "chapters": self._chapters, "chapter": self._chapter, "state": self._state, "paused": loop.paused,
-            "speed": loop.speed, "time": round(world.time_s, 1), "explained": self._explained,
-            "title": self._plot.title, "groups": _groups(seen), "now": rfc3339(world.cluster.clock.now()),
-        }  # fmt: skip
+            "chapters": self._chapters,
+            "chapter": self._chapter,
+            "state": self._state,
+            "paused": loop.paused,
+            "speed": loop.speed,
+            "time": round(world.time_s, 1),
+            "explained": self._explained,
+            "title": self._plot.title,
+            "groups": _groups(seen),
+            "now": rfc3339(world.cluster.clock.now()),
+        }
         notes = self._told[-NOTES:]
         first = len(self._told) - len(notes)
         tables = {
-            "nodes": node_rows(layout), "fleet": fleet_rows(layout), "story": story,
+            "nodes": node_rows(layout),
+            "fleet": fleet_rows(layout),
+            "story": story,
             "gangs": {str(gang.metadata.key): gang_row(gang) for gang in seen.gangs},
             "notes": {str(first + number): msgspec.to_builtins(note) for number, note in enumerate(notes)},
             "sets": set_rows(seen, world.cluster.clock.now(), Processes(), layout.resource),
             "about": {"blind": [], "namespace": ""},
-        }  # fmt: skip
+        }
         self._here.call_soon_threadsafe(self.ledger.replace, tables)
 
     # The audience of the story

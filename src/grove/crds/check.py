@@ -25,9 +25,13 @@ Rules: TypeAlias = Callable[[Json], Part | None]
 """Further checks that a schema asks for, run only where its structure is sound: they rely on types."""
 
 _TYPES: dict[str, tuple[type, ...]] = {
-    "string": (str,), "boolean": (bool,), "integer": (int,), "number": (int, float), "object": (dict,),
+    "string": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+    "object": (dict,),
     "array": (list,),
-}  # fmt: skip
+}
 _USUAL: dict[str, type] = {"object": dict, "array": list, "string": str}
 _PLAIN = {"string": str, "boolean": bool}
 _BITS = {"int32": 31, "int64": 63}

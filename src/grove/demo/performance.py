@@ -19,9 +19,15 @@ NODES = 64
 
 
 async def perform(
-    plot: Scenario, stage: Plain | Screen, console: Console, *, nodes: int | None = None, seed: int = 1,
-    keep: bool = False, attend: Callable[[World], None] = lambda world: None,
-) -> Summary:  # fmt: skip
+    plot: Scenario,
+    stage: Plain | Screen,
+    console: Console,
+    *,
+    nodes: int | None = None,
+    seed: int = 1,
+    keep: bool = False,
+    attend: Callable[[World], None] = lambda world: None,
+) -> Summary:
     """Plays a scenario on a stage. Calls `attend` with the world before the first step."""
     count = nodes or plot.nodes or NODES
     if count < plot.least:

@@ -30,8 +30,10 @@ SHAPE = ("zones", "blocks", "racks", "nodes", "gpus", "cpu", "memory", "pods")
 
 _KINDS: dict[str, Resource] = {
     # The core Event, not the other one of that name.
-    kind.resource.kind: kind.resource for kind in BUILT_IN if kind.resource.group != "events.k8s.io"
-} | {one.RESOURCE.kind: one.RESOURCE for one in (ClusterTopologyBinding, Pod)}  # fmt: skip
+    kind.resource.kind: kind.resource
+    for kind in BUILT_IN
+    if kind.resource.group != "events.k8s.io"
+} | {one.RESOURCE.kind: one.RESOURCE for one in (ClusterTopologyBinding, Pod)}
 
 
 _LEFT_OUT = frozenset({"Gateway", "HTTPRoute", "Ingress", "NetworkPolicy"})

@@ -30,9 +30,18 @@ READ_S = 0.016
 """Seconds a reader takes for a character, more or less."""
 
 _STYLES = {
-    "placed": "bold green", "running": "green", "ready": "green", "available": "bold green", "waiting": "magenta",
-    "below": "red", "node": "red", "leaving": "yellow", "updated": "bold green", "preempted": "red", "failed": "red",
-}  # fmt: skip
+    "placed": "bold green",
+    "running": "green",
+    "ready": "green",
+    "available": "bold green",
+    "waiting": "magenta",
+    "below": "red",
+    "node": "red",
+    "leaving": "yellow",
+    "updated": "bold green",
+    "preempted": "red",
+    "failed": "red",
+}
 
 
 def picture(seen: Seen, width: int) -> Iterator[Text]:

@@ -72,10 +72,16 @@ def summarize(world: World, chronicle: Chronicle) -> Summary:
     counts = [tree_of(seen, pcs).count for pcs in seen.sets]
     layout = layout_of(seen)
     return Summary(
-        tuple(lines), len(seen.sets), sum(count.wanted for count in counts), sum(count.ready for count in counts),
-        layout.root.used, layout.root.total, round(chronicle.now_s, 1), world.operator_client.writes,
+        tuple(lines),
+        len(seen.sets),
+        sum(count.wanted for count in counts),
+        sum(count.ready for count in counts),
+        layout.root.used,
+        layout.root.total,
+        round(chronicle.now_s, 1),
+        world.operator_client.writes,
         world.scheduler_client.writes,
-    )  # fmt: skip
+    )
 
 
 def _span(begin: float | None, end: float | None) -> float | None:

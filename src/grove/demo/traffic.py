@@ -133,10 +133,12 @@ def _status(metrics: tuple[Json, ...], proposals: list[Proposal], before: int, a
     """The status that the HPA controller would write."""
     missing = next((one.metric for one in proposals if one.replicas is None), "")
     active = {
-        "type": "ScalingActive", "status": "False" if missing else "True", "lastTransitionTime": now,
+        "type": "ScalingActive",
+        "status": "False" if missing else "True",
+        "lastTransitionTime": now,
         "reason": "FailedGetMetric" if missing else "ValidMetricFound",
         "message": f"nobody says {missing}" if missing else "",
-    }  # fmt: skip
+    }
     status: Json = {"currentReplicas": before, "desiredReplicas": after, "conditions": [active]}
     status["currentMetrics"] = [_current(metric, one) for metric, one in zip(metrics, proposals, strict=True)]
     return status

@@ -86,9 +86,15 @@ class DialectReconciler:
     """Keeps the set of an object as its translation says, and the object's status as the set says."""
 
     def __init__(
-        self, cache: Cache, sources: Cache, client: Client, placements: Placements,
-        statuses: StatusWriter, events: Recorder, clock: Clock,
-    ) -> None:  # fmt: skip
+        self,
+        cache: Cache,
+        sources: Cache,
+        client: Client,
+        placements: Placements,
+        statuses: StatusWriter,
+        events: Recorder,
+        clock: Clock,
+    ) -> None:
         self._cache, self._sources, self._client, self._placements = cache, sources, client, placements
         self._statuses, self._events, self._clock = statuses, events, clock
         self._settled: dict[str, Any] = {}

@@ -42,18 +42,24 @@ SPREAD = (
 )
 
 _HINTS = {
-    "minMember": "spec.minAvailable", "minReplicas": "spec.minAvailable", "size": "spec.replicas",
-    "podTemplate": "spec.template", "podSpec": "spec.template.spec",
+    "minMember": "spec.minAvailable",
+    "minReplicas": "spec.minAvailable",
+    "size": "spec.replicas",
+    "podTemplate": "spec.template",
+    "podSpec": "spec.template.spec",
     "schedulerName": "spec.template.spec.schedulerName",
-    "priorityClassName": "spec.scheduling.priorityClassName", "nodeSelector": "spec.scheduling.nodeSelector",
-    "nodeAffinity": "spec.scheduling.nodeAffinity", "tolerations": "spec.scheduling.tolerations",
-    "affinity": "spec.scheduling.nodeAffinity, podAffinity or podAntiAffinity", "queue": "spec.scheduling.queue",
+    "priorityClassName": "spec.scheduling.priorityClassName",
+    "nodeSelector": "spec.scheduling.nodeSelector",
+    "nodeAffinity": "spec.scheduling.nodeAffinity",
+    "tolerations": "spec.scheduling.tolerations",
+    "affinity": "spec.scheduling.nodeAffinity, podAffinity or podAntiAffinity",
+    "queue": "spec.scheduling.queue",
     "topology": "a PodClique of grove.dynamo.ai/v1 whose selector matches the labels of the template",
     "topologyConstraint": "a PodClique of grove.dynamo.ai/v1 with spec.topology",
     "cliques": "a PodCliqueSet of grove.io/v1alpha1, which has several cliques",
     "podCliqueScalingGroups": "a PodCliqueSet of grove.io/v1alpha1, which has scaling groups",
     "terminationDelay": "spec.template.terminationDelay of a PodCliqueSet of grove.io/v1alpha1",
-}  # fmt: skip
+}
 _POD_SPEC = "spec.template.cliques[0].spec.podSpec"
 _PATHS = (
     ("spec.replicas", "spec"),

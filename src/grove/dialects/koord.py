@@ -32,14 +32,19 @@ _GROUPS = f"{_TEMPLATE}.podCliqueScalingGroups"
 _HINTS = {
     "cliques": "spec.template.podCliqueScalingGroups[].podCliques, or spec.template.podCliques outside every group",
     "cliqueNames": "podCliques: here the cliques stand inside their group",
-    "startsAfter": "startOrder", "cliqueStartupType": "startOrder of the cliques", "podSpec": "template.spec",
-    "roleName": "name", "labels": "template.metadata.labels", "annotations": "template.metadata.annotations",
+    "startsAfter": "startOrder",
+    "cliqueStartupType": "startOrder of the cliques",
+    "podSpec": "template.spec",
+    "roleName": "name",
+    "labels": "template.metadata.labels",
+    "annotations": "template.metadata.annotations",
     "schedulerName": "template.spec.schedulerName of the cliques, or the annotation schedulerName of the set",
     "updateStrategy": "a PodCliqueSet of grove.io/v1alpha1, which has spec.updateStrategy",
     "resourceSharing": "a PodCliqueSet of grove.io/v1alpha1, which has spec.template.resourceSharing",
     "resourceClaimTemplates": "a PodCliqueSet of grove.io/v1alpha1, which has spec.template.resourceClaimTemplates",
-    "scalingGroups": "spec.template.podCliqueScalingGroups", "scaleConfig": "scaleConfig of a group",
-}  # fmt: skip
+    "scalingGroups": "spec.template.podCliqueScalingGroups",
+    "scaleConfig": "scaleConfig of a group",
+}
 _SAME = ("terminationDelay", "priorityClassName", "headlessServiceConfig", "topologyConstraint")
 
 

@@ -257,9 +257,14 @@ class Match(NamedTuple):
 
 
 def rule_status(
-    before: PlacementStatus, rule: Json, generation: int, matched: Sequence[Match], pods: Sequence[PodPlace],
-    faults: Sequence[Fault], now: datetime,
-) -> PlacementStatus:  # fmt: skip
+    before: PlacementStatus,
+    rule: Json,
+    generation: int,
+    matched: Sequence[Match],
+    pods: Sequence[PodPlace],
+    faults: Sequence[Fault],
+    now: datetime,
+) -> PlacementStatus:
     """What a rule says of itself. `pods` are all pods of Grove that its terms may be about."""
     namespace = text(mapping(rule.get("metadata")).get("namespace"))
     mine = [pod for pod in pods if pod.namespace == namespace and matches(rule, pod.labels)]

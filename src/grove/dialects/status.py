@@ -102,9 +102,14 @@ def gang_set_status(
 
 
 def koord_set_status(
-    before: KoordPodCliqueSetStatus, obj: Json, pcs: PodCliqueSet, cliques: Sequence[PodClique],
-    groups: Sequence[PodCliqueScalingGroup], gangs: Sequence[PodGang], now: datetime,
-) -> KoordPodCliqueSetStatus:  # fmt: skip
+    before: KoordPodCliqueSetStatus,
+    obj: Json,
+    pcs: PodCliqueSet,
+    cliques: Sequence[PodClique],
+    groups: Sequence[PodCliqueScalingGroup],
+    gangs: Sequence[PodGang],
+    now: datetime,
+) -> KoordPodCliqueSetStatus:
     """What the set and its parts say, in the words of the object. Generation and `Translated` are the controller's."""
     members = members_of(obj)
     reports = tuple(_clique_reports({one.set_name: one for one in members}, cliques))

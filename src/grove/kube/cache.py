@@ -35,9 +35,14 @@ class Cache:
     """
 
     def __init__(
-        self, client: Client, *, stall_s: float = STALL_S, page: int = PAGE, tune_gc: bool = False,
+        self,
+        client: Client,
+        *,
+        stall_s: float = STALL_S,
+        page: int = PAGE,
+        tune_gc: bool = False,
         rng: random.Random | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._client, self._stall_s, self._page = client, stall_s, page
         self._collector, self._rng = Collector() if tune_gc else None, rng
         self._informers: dict[type[Any], Informer[Any]] = {}

@@ -54,25 +54,53 @@ class Client(Protocol):
 
     @overload
     async def list(
-        self, kind: type[T], namespace: str = "", *, labels: str = "", fields: str = "", limit: int = 0,
-        next_page: str = "", resource_version: str = "",
-    ) -> Page[T]: ...  # fmt: skip
+        self,
+        kind: type[T],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        next_page: str = "",
+        resource_version: str = "",
+    ) -> Page[T]: ...
     @overload
     async def list(
-        self, kind: Resource, namespace: str = "", *, labels: str = "", fields: str = "", limit: int = 0,
-        next_page: str = "", resource_version: str = "",
-    ) -> Page[Json]: ...  # fmt: skip
+        self,
+        kind: Resource,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        next_page: str = "",
+        resource_version: str = "",
+    ) -> Page[Json]: ...
 
     @overload
     def watch(
-        self, kind: type[T], namespace: str = "", *, labels: str = "", fields: str = "", resource_version: str = "",
-        initial_events: bool = False, timeout_s: float | None = None,
-    ) -> AsyncIterator[WatchEvent[T]]: ...  # fmt: skip
+        self,
+        kind: type[T],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        resource_version: str = "",
+        initial_events: bool = False,
+        timeout_s: float | None = None,
+    ) -> AsyncIterator[WatchEvent[T]]: ...
     @overload
     def watch(
-        self, kind: Resource, namespace: str = "", *, labels: str = "", fields: str = "", resource_version: str = "",
-        initial_events: bool = False, timeout_s: float | None = None,
-    ) -> AsyncIterator[WatchEvent[Json]]: ...  # fmt: skip
+        self,
+        kind: Resource,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        resource_version: str = "",
+        initial_events: bool = False,
+        timeout_s: float | None = None,
+    ) -> AsyncIterator[WatchEvent[Json]]: ...
 
     @overload
     async def create(self, kind: type[T], obj: Json, *, subresource: str = "", dry_run: bool = False) -> T: ...
@@ -107,16 +135,28 @@ class Client(Protocol):
         ...
 
     async def delete(
-        self, kind: type[Any] | Resource, name: str, namespace: str = "", *, uid: str = "", resource_version: str = "",
-        propagation: Propagation = "Background", grace_period_s: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        kind: type[Any] | Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        propagation: Propagation = "Background",
+        grace_period_s: int | None = None,
+    ) -> None:
         """Deletes one object; `uid` and `resource_version` are preconditions. NotFound is raised, not hidden."""
         ...
 
     async def delete_collection(
-        self, kind: type[Any] | Resource, namespace: str = "", *, labels: str = "", fields: str = "",
+        self,
+        kind: type[Any] | Resource,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
         propagation: Propagation = "Background",
-    ) -> None: ...  # fmt: skip
+    ) -> None: ...
 
     async def bind(self, namespace: str, pod: str, node: str, *, uid: str = "") -> None:
         """Binds a pod to a node; Conflict if it is bound already, deleted, gated, or another pod by uid."""

@@ -108,9 +108,13 @@ class _Merged(msgspec.Struct):
 
 
 def load_config(
-    kubeconfig: str | os.PathLike[str] | None = None, context: str = "", *, env: Mapping[str, str] = os.environ,
-    home: Path | None = None, service_account: Path = SERVICE_ACCOUNT,
-) -> ClusterConfig:  # fmt: skip
+    kubeconfig: str | os.PathLike[str] | None = None,
+    context: str = "",
+    *,
+    env: Mapping[str, str] = os.environ,
+    home: Path | None = None,
+    service_account: Path = SERVICE_ACCOUNT,
+) -> ClusterConfig:
     """The cluster to talk to. `kubeconfig` and `context` are what a person gave on the command line, if anything.
 
     The pod we run in comes last, as for kubectl, and never for a context that was named: a command that writes would
@@ -172,11 +176,17 @@ def from_files(paths: Sequence[Path], context: str = "", *, missing_ok: bool = F
     ca = _pem(cluster.certificate_authority_data, cluster.certificate_authority, cluster_path, "certificate-authority")
     is_far = not ClusterConfig(server=server).is_loopback
     return ClusterConfig(
-        server=server, ca=ca, insecure=cluster.insecure_skip_tls_verify, tls_server_name=cluster.tls_server_name,
-        proxy_url=cluster.proxy_url, namespace=chosen.context.namespace or "default", impersonate=user.as_,
-        credentials=_credentials(user, user_path, source, cluster, ca), source=source,
+        server=server,
+        ca=ca,
+        insecure=cluster.insecure_skip_tls_verify,
+        tls_server_name=cluster.tls_server_name,
+        proxy_url=cluster.proxy_url,
+        namespace=chosen.context.namespace or "default",
+        impersonate=user.as_,
+        credentials=_credentials(user, user_path, source, cluster, ca),
+        source=source,
         compress=is_far and not cluster.disable_compression,
-    )  # fmt: skip
+    )
 
 
 def _is_address(url: str) -> bool:
@@ -273,9 +283,12 @@ def _exec_plugin(plugin: _Exec, path: Path, source: str, cluster: _Cluster, ca: 
         if cluster.proxy_url:
             about["proxy-url"] = cluster.proxy_url
     return ExecPlugin(
-        [command, *(plugin.args or ())], api_version=plugin.api_version, install_hint=plugin.install_hint,
-        env={one.name: one.value for one in plugin.env or ()}, cluster=about,
-    )  # fmt: skip
+        [command, *(plugin.args or ())],
+        api_version=plugin.api_version,
+        install_hint=plugin.install_hint,
+        env={one.name: one.value for one in plugin.env or ()},
+        cluster=about,
+    )
 
 
 def _pem(inline: str, file: str, path: Path, what: str) -> bytes:

@@ -120,9 +120,16 @@ class ExecPlugin:
     """A command that prints an ExecCredential; asked again shortly before its answer expires and after a 401."""
 
     def __init__(
-        self, command: Sequence[str], *, api_version: str, env: Mapping[str, str] | None = None, install_hint: str = "",
-        cluster: Mapping[str, Any] | None = None, cwd: Path | None = None, clock: Clock = SYSTEM,
-    ) -> None:  # fmt: skip
+        self,
+        command: Sequence[str],
+        *,
+        api_version: str,
+        env: Mapping[str, str] | None = None,
+        install_hint: str = "",
+        cluster: Mapping[str, Any] | None = None,
+        cwd: Path | None = None,
+        clock: Clock = SYSTEM,
+    ) -> None:
         if api_version not in EXEC_VERSIONS:
             known = " and ".join(EXEC_VERSIONS)
             raise ConfigError(f"exec plugin {command[0]}: apiVersion {api_version!r} is not served, only {known}")
@@ -170,9 +177,13 @@ class ExecPlugin:
         name = self._command[0]
         try:
             child = await asyncio.create_subprocess_exec(
-                *self._command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE, env={**os.environ, **self._env}, cwd=self._cwd,
-            )  # fmt: skip
+                *self._command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env={**os.environ, **self._env},
+                cwd=self._cwd,
+            )
         except OSError as err:
             hint = f"; {' '.join(self._hint.split())}" if self._hint else ""
             raise ConfigError(f"cannot run the exec plugin {name}: {_why(err)}{hint}") from err

@@ -101,8 +101,14 @@ class Unavailable(ApiError):
 
 
 _BY_CODE: dict[int, type[ApiError]] = {
-    400: BadRequest, 401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict, 410: Gone, 422: Invalid,
-}  # fmt: skip
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+}
 
 
 def from_status(code: int, status: dict[str, Any], retry_after_s: float | None = None) -> ApiError:

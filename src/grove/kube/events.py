@@ -216,12 +216,22 @@ class Recorder:
         involved = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid}
         if about.namespace:
             involved["namespace"] = about.namespace
-        await self._client.create(Event, {
-            "metadata": {"name": said.name, "namespace": namespace}, "involvedObject": involved,
-            "type": topic.type, "reason": topic.reason, "message": _cut(said.message), "count": said.count,
-            "firstTimestamp": said.first, "lastTimestamp": said.last, "source": {"component": self._component},
-            "reportingComponent": self._component, "reportingInstance": self._component,
-        })  # fmt: skip
+        await self._client.create(
+            Event,
+            {
+                "metadata": {"name": said.name, "namespace": namespace},
+                "involvedObject": involved,
+                "type": topic.type,
+                "reason": topic.reason,
+                "message": _cut(said.message),
+                "count": said.count,
+                "firstTimestamp": said.first,
+                "lastTimestamp": said.last,
+                "source": {"component": self._component},
+                "reportingComponent": self._component,
+                "reportingInstance": self._component,
+            },
+        )
 
 
 def _subject_of(about: Object) -> _Subject:

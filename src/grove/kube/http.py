@@ -32,7 +32,7 @@ from grove.kube.errors import (
     TooManyRequests,
     Unavailable,
     Unreachable,
-)  # fmt: skip
+)
 from grove.kube.rate import Rate
 from grove.kube.transport import Answer, Transport
 
@@ -68,10 +68,17 @@ class HttpClient:
     """A connection pool to one API server. Made anywhere, used on one event loop; `close` it or use `async with`."""
 
     def __init__(
-        self, config: ClusterConfig, *, user_agent: str = "grove", max_writes: int = 64, attempts: int = ATTEMPTS,
-        timeout_s: float = 30.0, write_guard: Callable[[], bool] | None = None,
-        rng: random.Random | None = None, rate: Rate | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        config: ClusterConfig,
+        *,
+        user_agent: str = "grove",
+        max_writes: int = 64,
+        attempts: int = ATTEMPTS,
+        timeout_s: float = 30.0,
+        write_guard: Callable[[], bool] | None = None,
+        rng: random.Random | None = None,
+        rate: Rate | None = None,
+    ) -> None:
         self.config = config
         self.calls: Counter[tuple[str, str]] = Counter()
         """Requests sent, by (verb, plural or plural/subresource); retries count."""
@@ -98,9 +105,16 @@ class HttpClient:
         return wire.codec_of(kind).object(answer.body)
 
     async def list(
-        self, kind: Any, namespace: str = "", *, labels: str = "", fields: str = "", limit: int = 0,
-        next_page: str = "", resource_version: str = "",
-    ) -> Page[Any]:  # fmt: skip
+        self,
+        kind: Any,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        next_page: str = "",
+        resource_version: str = "",
+    ) -> Page[Any]:
         res = wire.resource_of(kind)
         query: dict[str, str] = _selectors(labels, fields)
         if limit:
@@ -113,9 +127,16 @@ class HttpClient:
         return wire.codec_of(kind).page(answer.body)
 
     async def watch(
-        self, kind: Any, namespace: str = "", *, labels: str = "", fields: str = "", resource_version: str = "",
-        initial_events: bool = False, timeout_s: float | None = None,
-    ) -> AsyncGenerator[WatchEvent[Any], None]:  # fmt: skip
+        self,
+        kind: Any,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        resource_version: str = "",
+        initial_events: bool = False,
+        timeout_s: float | None = None,
+    ) -> AsyncGenerator[WatchEvent[Any], None]:
         res = wire.resource_of(kind)
         life = self._rng.uniform(*WATCH_LIFE_S) if timeout_s is None else timeout_s
         query = _selectors(labels, fields)
@@ -194,9 +215,16 @@ class HttpClient:
         return found
 
     async def delete(
-        self, kind: Any, name: str, namespace: str = "", *, uid: str = "", resource_version: str = "",
-        propagation: Propagation = "Background", grace_period_s: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        kind: Any,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        propagation: Propagation = "Background",
+        grace_period_s: int | None = None,
+    ) -> None:
         res = wire.resource_of(kind)
         options: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if grace_period_s is not None:
@@ -208,9 +236,14 @@ class HttpClient:
         await self._write("delete", res, "DELETE", url, wire.encode(options), JSON, _Retry.ALWAYS)
 
     async def delete_collection(
-        self, kind: Any, namespace: str = "", *, labels: str = "", fields: str = "",
+        self,
+        kind: Any,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
         propagation: Propagation = "Background",
-    ) -> None:  # fmt: skip
+    ) -> None:
         res = wire.resource_of(kind)
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         url = self._url(res, namespace, query=_selectors(labels, fields))
@@ -225,8 +258,10 @@ class HttpClient:
 
     async def evict(self, namespace: str, pod: str, *, uid: str = "", dry_run: bool = False) -> None:
         eviction: Json = {
-            "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace},
-        }  # fmt: skip
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace},
+        }
         options: Json = {}
         if uid:
             options["preconditions"] = {"uid": uid}

@@ -29,7 +29,7 @@ from grove.kube.errors import (
     NotFound,
     Unauthorized,
     Unavailable,
-)  # fmt: skip
+)
 from grove.kube.store import Store, revision_of
 
 T = TypeVar("T", bound=Object)
@@ -67,9 +67,16 @@ class Informer(Generic[T]):
     """Follows one kind. `run` ends only when cancelled; trouble is logged once a bout and waited out."""
 
     def __init__(
-        self, client: Client, kind: type[T], store: Store[T], selection: Selection = Selection(), *,
-        stall_s: float = STALL_S, page: int = PAGE, rng: random.Random | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        client: Client,
+        kind: type[T],
+        store: Store[T],
+        selection: Selection = Selection(),
+        *,
+        stall_s: float = STALL_S,
+        page: int = PAGE,
+        rng: random.Random | None = None,
+    ) -> None:
         self.kind, self.store, self.selection, self.synced = kind, store, selection, asyncio.Event()
         self.error: KubeError | None = None
         """Why the cluster cannot be followed right now; None while it can."""
@@ -136,9 +143,13 @@ class Informer(Generic[T]):
     ) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
         chosen = self.selection
         stream = self._client.watch(
-            self.kind, chosen.namespace, labels=chosen.labels, fields=chosen.fields,
-            resource_version=resource_version, initial_events=initial_events,
-        )  # fmt: skip
+            self.kind,
+            chosen.namespace,
+            labels=chosen.labels,
+            fields=chosen.fields,
+            resource_version=resource_version,
+            initial_events=initial_events,
+        )
         try:
             async with asyncio.timeout(self._stall_s) as limit, aclosing(self._alive(stream, limit)) as events:
                 yield events

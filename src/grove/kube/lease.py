@@ -60,9 +60,18 @@ class Leadership:
     """
 
     def __init__(
-        self, client: Client, namespace: str, name: str, identity: str, *, lease_s: float = LEASE_S,
-        renew_s: float = RENEW_S, retry_s: float = RETRY_S, clock: Clock = SYSTEM, rng: random.Random | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        client: Client,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        lease_s: float = LEASE_S,
+        renew_s: float = RENEW_S,
+        retry_s: float = RETRY_S,
+        clock: Clock = SYSTEM,
+        rng: random.Random | None = None,
+    ) -> None:
         if not retry_s < renew_s < lease_s:
             raise ValueError(f"retry_s {retry_s} < renew_s {renew_s} < lease_s {lease_s} does not hold")
         self.identity = identity
@@ -147,9 +156,12 @@ class Leadership:
         began = asyncio.get_running_loop().time()
         now = _micro_time(self._clock.now())
         spec: Json = {
-            "holderIdentity": self.identity, "leaseDurationSeconds": round(self._lease_s), "acquireTime": now,
-            "renewTime": now, "leaseTransitions": 0,
-        }  # fmt: skip
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": round(self._lease_s),
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": 0,
+        }
         if self._seen is None:
             meta = {"name": self._name, "namespace": self._namespace}
             taken = await self._client.create(Lease, {"metadata": meta, "spec": spec})

@@ -16,9 +16,11 @@ OUTCOMES = ("success", "requeue_after", "error", "terminal", "not_leader")
 
 RECONCILES = Counter("controller_runtime_reconcile", "Reconciles by outcome.", ["controller", "result"])
 RECONCILE_SECONDS = Histogram(
-    "controller_runtime_reconcile_time_seconds", "Seconds a reconcile took.", ["controller"],
+    "controller_runtime_reconcile_time_seconds",
+    "Seconds a reconcile took.",
+    ["controller"],
     buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
-)  # fmt: skip
+)
 ACTIVE = Gauge("controller_runtime_active_workers", "Workers inside a reconcile.", ["controller"])
 DEPTH = Gauge("workqueue_depth", "Keys that wait to be looked at.", ["name"])
 TASKS = Gauge("grove_asyncio_tasks", "Tasks of the process's event loop; one that keeps growing is a leak.")

@@ -131,9 +131,15 @@ class Transport:
             self._session = None
 
     async def send(
-        self, method: str, url: URL, body: bytes | None, content: str, leaving: Callable[[], None], *,
+        self,
+        method: str,
+        url: URL,
+        body: bytes | None,
+        content: str,
+        leaving: Callable[[], None],
+        *,
         again: bool = True,
-    ) -> Answer:  # fmt: skip
+    ) -> Answer:
         """The answer to one request; a refusal is raised as the error its Status names.
 
         `leaving` is called when credential and connection are there and the request would go; what it raises holds a
@@ -228,9 +234,13 @@ class Transport:
             ssl=tls if tls is not None else False, limit=self._pool, keepalive_timeout=IDLE_S, socket_factory=_socket
         )
         session = aiohttp.ClientSession(
-            connector=connector, timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=self._config.compress, trust_env=False, read_bufsize=READ_BYTES,
-        )  # fmt: skip
+            connector=connector,
+            timeout=self._timeout,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=self._config.compress,
+            trust_env=False,
+            read_bufsize=READ_BYTES,
+        )
         # aiohttp would send a DELETE twice on its own, past the guard on writes and unknown to who counts attempts.
         session._retry_connection = False
         return session

@@ -142,9 +142,12 @@ class Codec(Generic[T]):
         except msgspec.ValidationError as err:
             meta = _named.decode(raw).metadata
             log.error(
-                "object does not decode, left out", kind=getattr(self._object.type, "__name__", "?"),
-                namespace=meta.namespace, name=meta.name, error=str(err),
-            )  # fmt: skip
+                "object does not decode, left out",
+                kind=getattr(self._object.type, "__name__", "?"),
+                namespace=meta.namespace,
+                name=meta.name,
+                error=str(err),
+            )
             return None
 
 

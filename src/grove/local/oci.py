@@ -94,12 +94,18 @@ def write_archive(target: Path, name: str, layers: Sequence[bytes], config: Mapp
 
     packed = [blob(gzip.compress(layer, 9, mtime=0), LAYER) for layer in layers]
     described = {
-        "created": EPOCH, "architecture": arch, "os": "linux", "config": dict(config),
+        "created": EPOCH,
+        "architecture": arch,
+        "os": "linux",
+        "config": dict(config),
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(one).hexdigest()}" for one in layers]},
-    }  # fmt: skip
+    }
     manifest = {
-        "schemaVersion": 2, "mediaType": MANIFEST, "config": blob(_json(described), CONFIG), "layers": packed,
-    }  # fmt: skip
+        "schemaVersion": 2,
+        "mediaType": MANIFEST,
+        "config": blob(_json(described), CONFIG),
+        "layers": packed,
+    }
     top = blob(_json(manifest), MANIFEST)
     digest = str(top["digest"])
     top["annotations"] = {"io.containerd.image.name": full_name(name), "org.opencontainers.image.ref.name": name}

@@ -125,10 +125,13 @@ class Ask:
             "resourceAttributes": {
                 # As the API server itself reads such a path: a metric of pods `*` is got, one without an object listed.
                 "verb": "get" if self.name else "list",
-                "group": self.api, "version": self.version, "namespace": self.namespace, "resource": self.resource,
+                "group": self.api,
+                "version": self.version,
+                "namespace": self.namespace,
+                "resource": self.resource,
                 **{key: value for key, value in named.items() if value},
             }
-        }  # fmt: skip
+        }
 
 
 @dataclass(slots=True)

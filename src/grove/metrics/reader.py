@@ -32,7 +32,7 @@ from grove.metrics.messages import (
     PageFault,
     PageRead,
     ToReader,
-)  # fmt: skip
+)
 from grove.metrics.numbers import numbers_of, wanted_names
 from grove.metrics.page import labelled, scan
 from grove.metrics.scrape import Bounds, Scraper

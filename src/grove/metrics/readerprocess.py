@@ -38,9 +38,13 @@ class ReaderProcess:
     """Accepts targets before the process runs and while it runs. A new process receives all of them."""
 
     def __init__(
-        self, bounds: Bounds, hear: Callable[[FromReader], None], rng: random.Random | None = None, *,
+        self,
+        bounds: Bounds,
+        hear: Callable[[FromReader], None],
+        rng: random.Random | None = None,
+        *,
         silence_s: float = SILENCE_S,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._bounds, self._hear, self._silence_s = bounds, hear, silence_s
         self._rng = rng or random.Random(random.getrandbits(64))
         self._targets: dict[tuple[What, str, str], Target] = {}

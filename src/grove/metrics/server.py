@@ -43,9 +43,13 @@ class MetricsApi:
     """The two APIs as an aiohttp application."""
 
     def __init__(
-        self, readings: Readings, names: Names, aggregator: Callable[[], Aggregator], authorizer: MayAsk,
+        self,
+        readings: Readings,
+        names: Names,
+        aggregator: Callable[[], Aggregator],
+        authorizer: MayAsk,
         clock: Clock = SYSTEM,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._readings, self._names, self._aggregator, self._authorizer = readings, names, aggregator, authorizer
         self._clock = clock
 

@@ -94,9 +94,14 @@ class MetricsService:
     """
 
     def __init__(
-        self, client: Client, settings: MetricsSettings, *, clock: Clock = SYSTEM, rng: random.Random | None = None,
+        self,
+        client: Client,
+        settings: MetricsSettings,
+        *,
+        clock: Clock = SYSTEM,
+        rng: random.Random | None = None,
         reach: Callable[[Target], Target] = lambda target: target,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._client, self._settings, self._reach = client, settings, reach
         self.readings = Readings(settings.bounds.interval_s)
         self.events = Recorder(client, METRICS, clock=clock, rng=rng)
@@ -131,8 +136,9 @@ class MetricsService:
             bundle = await self.secret.settle()
             runner = web.AppRunner(self.api.application(), access_log=None, shutdown_timeout=1.0)
             await runner.setup()
-            site = web.TCPSite(runner, self._settings.host or None, self._settings.port,
-                               ssl_context=self.certificate.listening)  # fmt: skip
+            site = web.TCPSite(
+                runner, self._settings.host or None, self._settings.port, ssl_context=self.certificate.listening
+            )
             try:
                 await site.start()
                 self.port = runner.addresses[0][1]

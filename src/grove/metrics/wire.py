@@ -59,8 +59,11 @@ def metric_values(version: str, metric: str, items: list[Item]) -> Json:
 
 def _metric_value(version: str, metric: str, item: Item) -> Json:
     about = {
-        "kind": item.kind, "namespace": item.namespace, "name": item.name, "apiVersion": _API_VERSIONS[item.kind],
-    }  # fmt: skip
+        "kind": item.kind,
+        "namespace": item.namespace,
+        "name": item.name,
+        "apiVersion": _API_VERSIONS[item.kind],
+    }
     named: Json = {"metricName": metric} if version == "v1beta1" else {"metric": {"name": metric, "selector": None}}
     value: Json = {"describedObject": about, **named, "timestamp": rfc3339(item.read_at)}
     if (window_s := window_of(metric)) is not None:

@@ -80,10 +80,16 @@ class Operator:
     """
 
     def __init__(
-        self, client: Client, config: OperatorConfiguration | None = None, *, clock: Clock = SYSTEM,
-        rng: random.Random | None = None, startup_image: str = "", namespace: str = "",
+        self,
+        client: Client,
+        config: OperatorConfiguration | None = None,
+        *,
+        clock: Clock = SYSTEM,
+        rng: random.Random | None = None,
+        startup_image: str = "",
+        namespace: str = "",
         tune_gc: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         config = config or load_configuration("")
         self._rng = rng = rng or random.Random()
         self.backends = build_backends(config.scheduler)
@@ -123,9 +129,14 @@ class Operator:
         self._synced = False
 
     def _collaborators(
-        self, client: Client, config: OperatorConfiguration, clock: Clock, rng: random.Random, namespace: str,
+        self,
+        client: Client,
+        config: OperatorConfiguration,
+        clock: Clock,
+        rng: random.Random,
+        namespace: str,
         startup_image: str,
-    ) -> Deps:  # fmt: skip
+    ) -> Deps:
         cache, queues, batches = self.cache, Queues(), StatusBatches(loop_time)
         mnnvl = config.network.auto_mnnvl_enabled
         more: tuple[type[Object], ...] = (ComputeDomain,) if mnnvl else ()

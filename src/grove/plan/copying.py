@@ -28,17 +28,31 @@ UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 QUOTA = Resource("", "v1", "ResourceQuota", "resourcequotas")
 
 _FIRST: tuple[Resource, ...] = (
-    core.Namespace.RESOURCE, core.Node.RESOURCE, ClusterTopologyBinding.RESOURCE, core.PriorityClass.RESOURCE,
-    core.StorageClass.RESOURCE, core.CSINode.RESOURCE, core.PersistentVolume.RESOURCE,
+    core.Namespace.RESOURCE,
+    core.Node.RESOURCE,
+    ClusterTopologyBinding.RESOURCE,
+    core.PriorityClass.RESOURCE,
+    core.StorageClass.RESOURCE,
+    core.CSINode.RESOURCE,
+    core.PersistentVolume.RESOURCE,
     core.PersistentVolumeClaim.RESOURCE,
-    core.PodDisruptionBudget.RESOURCE, QUOTA, core.ServiceAccount.RESOURCE, core.DeviceClass.RESOURCE,
-    core.ResourceSlice.RESOURCE, core.ResourceClaimTemplate.RESOURCE, core.ResourceClaim.RESOURCE,
-    *QUEUES, Reservation.RESOURCE, Device.RESOURCE,
-)  # fmt: skip
+    core.PodDisruptionBudget.RESOURCE,
+    QUOTA,
+    core.ServiceAccount.RESOURCE,
+    core.DeviceClass.RESOURCE,
+    core.ResourceSlice.RESOURCE,
+    core.ResourceClaimTemplate.RESOURCE,
+    core.ResourceClaim.RESOURCE,
+    *QUEUES,
+    Reservation.RESOURCE,
+    Device.RESOURCE,
+)
 _NEEDED = (core.Node.RESOURCE, core.Pod.RESOURCE)
 _OF_SETS: tuple[Resource, ...] = (
-    PodCliqueSet.RESOURCE, PodCliqueScalingGroup.RESOURCE, PodClique.RESOURCE,
-)  # fmt: skip
+    PodCliqueSet.RESOURCE,
+    PodCliqueScalingGroup.RESOURCE,
+    PodClique.RESOURCE,
+)
 
 
 @dataclass(frozen=True, slots=True)

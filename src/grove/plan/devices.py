@@ -54,9 +54,11 @@ def device_objects(nodes: Iterable[str], classes: Iterable[str]) -> Iterator[tup
         yield core.DeviceClass.RESOURCE, name, {"selectors": [rule]}
         for node in every:
             spec: Json = {
-                "driver": name, "nodeName": node, "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+                "driver": name,
+                "nodeName": node,
+                "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
                 "devices": [{"name": f"device-{number}"} for number in range(PER_NODE)],
-            }  # fmt: skip
+            }
             yield core.ResourceSlice.RESOURCE, f"{node}-{name}", spec
 
 

@@ -36,10 +36,13 @@ class Displaced:
 def bystanders(world: World, nodes: Collection[str], concerned: Collection[Key]) -> list[Pod]:
     """Pods on these nodes that are of none of the concerned sets; the most important first."""
     found = [
-        pod for pod in world.all(Pod)
-        if pod.spec.node_name in nodes and not pod.metadata.is_deleting and not pod.is_finished
+        pod
+        for pod in world.all(Pod)
+        if pod.spec.node_name in nodes
+        and not pod.metadata.is_deleting
+        and not pod.is_finished
         and Key(pod.metadata.namespace, pod.metadata.labels.get(labels.PART_OF, "")) not in concerned
-    ]  # fmt: skip
+    ]
     return sorted(found, key=lambda pod: (-world.scheduler.view.reader.read(pod).priority, pod.metadata.key))
 
 

@@ -33,14 +33,27 @@ from grove.show.causes import (
 
 _RBAC = "rbac.authorization.k8s.io"
 PLAYED: tuple[Resource, ...] = (
-    core.Namespace.RESOURCE, core.ServiceAccount.RESOURCE, core.PriorityClass.RESOURCE, StorageClass.RESOURCE,
-    PersistentVolume.RESOURCE, PersistentVolumeClaim.RESOURCE, core.Secret.RESOURCE, core.ConfigMap.RESOURCE,
-    core.Service.RESOURCE, QUOTA, core.PodDisruptionBudget.RESOURCE, core.DeviceClass.RESOURCE,
-    core.ResourceClaimTemplate.RESOURCE, core.ResourceClaim.RESOURCE, ClusterTopologyBinding.RESOURCE, *GUESTS,
-    core.Role.RESOURCE, core.RoleBinding.RESOURCE,
+    core.Namespace.RESOURCE,
+    core.ServiceAccount.RESOURCE,
+    core.PriorityClass.RESOURCE,
+    StorageClass.RESOURCE,
+    PersistentVolume.RESOURCE,
+    PersistentVolumeClaim.RESOURCE,
+    core.Secret.RESOURCE,
+    core.ConfigMap.RESOURCE,
+    core.Service.RESOURCE,
+    QUOTA,
+    core.PodDisruptionBudget.RESOURCE,
+    core.DeviceClass.RESOURCE,
+    core.ResourceClaimTemplate.RESOURCE,
+    core.ResourceClaim.RESOURCE,
+    ClusterTopologyBinding.RESOURCE,
+    *GUESTS,
+    core.Role.RESOURCE,
+    core.RoleBinding.RESOURCE,
     Resource(_RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False),
     Resource(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
-)  # fmt: skip
+)
 """Kinds of which a copy can take objects, in the order in which it takes them."""
 _PLAYED = {(one.api_version, one.kind): one for one in PLAYED}
 

@@ -19,9 +19,11 @@ def definitions() -> list[Json]:
 
 def _definition(resource: Resource) -> Json:
     version: Json = {
-        "name": resource.version, "served": True, "storage": True,
+        "name": resource.version,
+        "served": True,
+        "storage": True,
         "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-    }  # fmt: skip
+    }
     if resource in _WITH_STATUS:
         version["subresources"] = {"status": {}}
     return {

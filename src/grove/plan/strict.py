@@ -16,10 +16,22 @@ from grove.crds import load
 from grove.kube.errors import ApiError
 
 METADATA = (
-    "name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences", "uid",
-    "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
-    "managedFields", "selfLink",
-)  # fmt: skip
+    "name",
+    "generateName",
+    "namespace",
+    "labels",
+    "annotations",
+    "finalizers",
+    "ownerReferences",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "managedFields",
+    "selfLink",
+)
 
 
 def faults_of(error: ApiError) -> tuple[str, ...]:

@@ -90,9 +90,14 @@ class Plan:
 
 
 async def planned(
-    world: World, change: Callable[[World], Awaitable[None]], sets: Sequence[Key], *, count_more: bool = True,
-    drained: Collection[str] = (), controllers: Mapping[str, str] | None = None,
-) -> Plan:  # fmt: skip
+    world: World,
+    change: Callable[[World], Awaitable[None]],
+    sets: Sequence[Key],
+    *,
+    count_more: bool = True,
+    drained: Collection[str] = (),
+    controllers: Mapping[str, str] | None = None,
+) -> Plan:
     """Makes the change in a world that runs, waits for the answers, and reads them off.
 
     `drained` are nodes the change empties; where their other pods find room is part of the plan then.
@@ -162,8 +167,9 @@ def _patience_so_far_s(world: World) -> float:
         said.last_transition_time
         for gang in world.all(PodGang)
         if (said := find_condition(gang.status.conditions, conditions.SCHEDULED)) is not None
-        and said.status == conditions.FALSE and said.last_transition_time is not None
-    ]  # fmt: skip
+        and said.status == conditions.FALSE
+        and said.last_transition_time is not None
+    ]
     waited_s = max(((now - one).total_seconds() for one in since), default=0.0)
     return min(max(0.0, waited_s), world.scheduler.config.hold_after + 1.0)
 
@@ -194,9 +200,14 @@ def _is_answered(world: World, gang: PodGang, stand: set[str]) -> bool:
 
 
 def _gang_plan(
-    world: World, seen: Seen, answers: LiveDiagnosis, gang: PodGang, before: Container[str], lived: Container[Key],
+    world: World,
+    seen: Seen,
+    answers: LiveDiagnosis,
+    gang: PodGang,
+    before: Container[str],
+    lived: Container[Key],
     drained: frozenset[str],
-) -> GangPlan:  # fmt: skip
+) -> GangPlan:
     key = gang.metadata.key
     levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
     pods = [pod for pod in seen.pods_of_gang.get(key, ()) if not pod.metadata.is_deleting]

@@ -98,27 +98,40 @@ class World:
     """
 
     def __init__(
-        self, nodes: Iterable[Json], *, seed: int = 0, objects: Iterable[tuple[type[Object], Json]] = (),
-        namespace: str = NAMESPACE, copy: Copy = Copy(), now: datetime | None = None,
-        settings: SchedulerConfiguration = SchedulerConfiguration(), steady: bool = False,
+        self,
+        nodes: Iterable[Json],
+        *,
+        seed: int = 0,
+        objects: Iterable[tuple[type[Object], Json]] = (),
+        namespace: str = NAMESPACE,
+        copy: Copy = Copy(),
+        now: datetime | None = None,
+        settings: SchedulerConfiguration = SchedulerConfiguration(),
+        steady: bool = False,
         config: OperatorConfiguration | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._nodes, self._objects, self.namespace = list(nodes), list(objects), namespace
         self._copy = copy
         self.rng = random.Random(seed)
         pace = random.Random(self.rng.getrandbits(64))
         self.cluster = SimCluster(
-            seed=self.rng.getrandbits(64), report_init=True, start_s=START_S[0] if steady else _between(pace, START_S),
-            stop_s=STOP_S[0] if steady else _between(pace, STOP_S), clock=LoopClock(now) if now is not None else None,
+            seed=self.rng.getrandbits(64),
+            report_init=True,
+            start_s=START_S[0] if steady else _between(pace, START_S),
+            stop_s=STOP_S[0] if steady else _between(pace, STOP_S),
+            clock=LoopClock(now) if now is not None else None,
             definitions=[*own_crds(), *guests()],
-        )  # fmt: skip
+        )
         self.client = self.cluster.client()
         self.config = load_configuration(_CONFIG) if config is None else config
         self.operator_client = self.cluster.client(user=_OPERATOR)
         self.operator = Operator(
-            self.operator_client, self.config, clock=self.cluster.clock,
-            rng=random.Random(self.rng.getrandbits(64)), startup_image="grove/startup:simulated",
-        )  # fmt: skip
+            self.operator_client,
+            self.config,
+            clock=self.cluster.clock,
+            rng=random.Random(self.rng.getrandbits(64)),
+            startup_image="grove/startup:simulated",
+        )
         self.scheduler_client = self.cluster.client(user=_SCHEDULER)
         self.scheduler = Scheduler(self.scheduler_client, settings, self.cluster.clock, say=sentence)
         self.deciding = CpuMeter()
@@ -208,10 +221,17 @@ class World:
     def seen(self) -> Seen:
         gangs = self.all(PodGang)
         return Seen(
-            sets=self.all(PodCliqueSet), groups=self.all(PodCliqueScalingGroup), cliques=self.all(PodClique),
-            gangs=gangs, others=gangs, pods=self.all(Pod), nodes=self.all(Node),
-            bindings=self.all(ClusterTopologyBinding), events=self.all(Event), now=self.cluster.clock.now(),
-        )  # fmt: skip
+            sets=self.all(PodCliqueSet),
+            groups=self.all(PodCliqueScalingGroup),
+            cliques=self.all(PodClique),
+            gangs=gangs,
+            others=gangs,
+            pods=self.all(Pod),
+            nodes=self.all(Node),
+            bindings=self.all(ClusterTopologyBinding),
+            events=self.all(Event),
+            now=self.cluster.clock.now(),
+        )
 
     def is_settled(self, name: str, namespace: str | None = None) -> bool:
         """Whether a set is all there: replicas available, every wanted pod ready, nothing being updated."""

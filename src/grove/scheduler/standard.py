@@ -44,9 +44,14 @@ class ByPriority(Policy):
 STANDARD = Seams(
     filters=(Blocked(), NodeSelectors(), Taints(), Volumes(), HostPorts()),
     scores=(
-        SoftTaints(), PreferredNodes(), PreferredPods(), NetworkAffinity(), NetworkBandwidth(), GpuCapability(),
+        SoftTaints(),
+        PreferredNodes(),
+        PreferredPods(),
+        NetworkAffinity(),
+        NetworkBandwidth(),
+        GpuCapability(),
         Reserved(),
     ),
     policies=(ByPriority(),),
     weights=SCORES,
-)  # fmt: skip
+)

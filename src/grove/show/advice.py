@@ -43,9 +43,12 @@ class Advice:
 
 
 def advice_of(
-    change: Change, gang: PodGang, pcs: PodCliqueSet | None, levels: Sequence[tuple[str, str]] = (),
+    change: Change,
+    gang: PodGang,
+    pcs: PodCliqueSet | None,
+    levels: Sequence[tuple[str, str]] = (),
     gangs: Mapping[str, PodGang] = {},
-) -> Advice:  # fmt: skip
+) -> Advice:
     """`levels` are the topology's words with their label keys; `gangs` are others by name, for what may end."""
     spoken = {key: name for name, key in levels}
     match change.kind:
@@ -162,8 +165,14 @@ def _holder(subject: str, gang: PodGang, pcs: PodCliqueSet) -> tuple[str, str, s
     template, name = pcs.spec.template, gang.metadata.name
     whole = template.topology_constraint
     if subject in (name, f"{gang.metadata.namespace}/{name}"):
-        group = next((i for i, one in enumerate(template.pod_clique_scaling_groups)
-                      if _is_of_group(name, pcs, one.name) and one.topology_constraint is not None), None)  # fmt: skip
+        group = next(
+            (
+                i
+                for i, one in enumerate(template.pod_clique_scaling_groups)
+                if _is_of_group(name, pcs, one.name) and one.topology_constraint is not None
+            ),
+            None,
+        )
         if group is None:
             preferred = whole.preferred if whole is not None else ""
             return "spec.template.topologyConstraint", "/spec/template/topologyConstraint", preferred
@@ -178,9 +187,11 @@ def _holder(subject: str, gang: PodGang, pcs: PodCliqueSet) -> tuple[str, str, s
         return None
     index = template.cliques.index(role)
     where = f"cliques[{index}].topologyConstraint"
-    return f"spec.template.{where}", f"/spec/template/cliques/{index}/topologyConstraint", (
-        role.topology_constraint.preferred
-    )  # fmt: skip
+    return (
+        f"spec.template.{where}",
+        f"/spec/template/cliques/{index}/topologyConstraint",
+        (role.topology_constraint.preferred),
+    )
 
 
 def _group_holder(pcs: PodCliqueSet, index: int) -> tuple[str, str, str]:

@@ -19,9 +19,13 @@ Cell = Text | str
 
 
 def table(
-    titles: Sequence[str], rows: Iterable[Sequence[Cell]], width: int, *, may_go: Sequence[str] = (),
+    titles: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    width: int,
+    *,
+    may_go: Sequence[str] = (),
     right: Sequence[str] = (),
-) -> Group:  # fmt: skip
+) -> Group:
     """Rows under their titles. The last column is cut to the width; `may_go` names columns that may be left out."""
     cells = [[one if isinstance(one, Text) else Text(one) for one in row] for row in rows]
     kept = list(range(len(titles)))
@@ -41,9 +45,13 @@ def _left(kept: Sequence[int], wide: Sequence[int], width: int) -> int:
 
 
 def _line(
-    row: Sequence[Text], kept: Sequence[int], wide: Sequence[int], room: int, titles: Sequence[str],
+    row: Sequence[Text],
+    kept: Sequence[int],
+    wide: Sequence[int],
+    room: int,
+    titles: Sequence[str],
     right: Sequence[str],
-) -> Text:  # fmt: skip
+) -> Text:
     line = Text(no_wrap=True, overflow="ellipsis", end="")
     for i in kept[:-1]:
         pad = " " * (wide[i] - row[i].cell_len)

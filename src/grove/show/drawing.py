@@ -52,9 +52,13 @@ def svg_of(layout: Layout) -> str:
 
 
 INK = {
-    "green": "#2e7d32", "yellow": "#b26a00", "magenta": "#8e24aa", "blue": "#1565c0", "red": "#c62828",
+    "green": "#2e7d32",
+    "yellow": "#b26a00",
+    "magenta": "#8e24aa",
+    "blue": "#1565c0",
+    "red": "#c62828",
     "dim": "#888888",
-}  # fmt: skip
+}
 """What a style's colour becomes on white paper."""
 LETTER = 7.8
 """Width of one letter; text is stretched to it, so that columns stand under each other in any fixed-width font."""

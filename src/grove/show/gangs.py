@@ -69,9 +69,14 @@ class Verdict:
 
 
 def because(
-    gang: str, level: str, reason: str, evidence: tuple[str, ...] = (), next: str = "",
-    advice: tuple[Advice, ...] = (), why: Reason | None = None,
-) -> Verdict:  # fmt: skip
+    gang: str,
+    level: str,
+    reason: str,
+    evidence: tuple[str, ...] = (),
+    next: str = "",
+    advice: tuple[Advice, ...] = (),
+    why: Reason | None = None,
+) -> Verdict:
     """A story whose state is decided elsewhere."""
     return Verdict(gang, "", level, reason, evidence, next, advice, why)
 

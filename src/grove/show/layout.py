@@ -165,9 +165,16 @@ def _spot(node: Node, resource: str, taken: Counter[str], reserved: Counter[str]
     broken = max(0, amount(resource, node.status.capacity.get(resource, 0)) - total)
     note = "does not answer" if not node.is_ready else "cordoned" if node.spec.unschedulable else ""
     return Spot(
-        node.metadata.name, total, sum(taken.values()), not note, note, _most_first(taken), broken,
-        _most_first(reserved), held_for,
-    )  # fmt: skip
+        node.metadata.name,
+        total,
+        sum(taken.values()),
+        not note,
+        note,
+        _most_first(taken),
+        broken,
+        _most_first(reserved),
+        held_for,
+    )
 
 
 def _most_first(amounts: Counter[str]) -> tuple[tuple[str, int], ...]:
@@ -184,10 +191,16 @@ def _domain(level: str, name: str, placed: Sequence[tuple[tuple[str, ...], Spot]
             inside = [one for one in placed if one[0][at] == inner]
             domains.append(_domain(below[0], inner or NO_DOMAIN, inside, below[1:]))
     return Domain(
-        level, name, sum(spot.total for spot in spots), sum(spot.used for spot in spots),
-        sum(spot.free for spot in spots), len(spots), sum(spot.open and not spot.used for spot in spots),
-        tuple(domains), () if below else tuple(spots),
-    )  # fmt: skip
+        level,
+        name,
+        sum(spot.total for spot in spots),
+        sum(spot.used for spot in spots),
+        sum(spot.free for spot in spots),
+        len(spots),
+        sum(spot.open and not spot.used for spot in spots),
+        tuple(domains),
+        () if below else tuple(spots),
+    )
 
 
 def at_depth(root: Domain, depth: int) -> Iterable[Domain]:
@@ -209,10 +222,17 @@ def _level(root: Domain, depth: int, name: str, key: str, size: GangSize | None)
         (one for one in real if one.used and one.free), key=lambda one: (one.used, -one.free, one.name), default=None
     )
     return Level(
-        name, key, len(real), best.free if best else 0, max((one.whole for one in real), default=0),
-        best.name if best else "", share, lost, nearest.name if nearest and movable else "",
+        name,
+        key,
+        len(real),
+        best.free if best else 0,
+        max((one.whole for one in real), default=0),
+        best.name if best else "",
+        share,
+        lost,
+        nearest.name if nearest and movable else "",
         _owners(nearest) if nearest and movable else (),
-    )  # fmt: skip
+    )
 
 
 def _owners(domain: Domain) -> tuple[tuple[str, int], ...]:

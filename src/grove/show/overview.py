@@ -57,12 +57,27 @@ def rows_of(sets: Sequence[Judgement], seen: Seen, order: str = "state", resourc
         pcs = by_key[Key(one.namespace, one.name)]
         assert one.tree is not None
         asked, held, scheduled, restarts = _amounts(seen, pcs, resource)
-        found.append(Row(
-            one.namespace, one.name, one.state, one.brief, pcs.spec.replicas, pcs.status.available_replicas,
-            pcs.status.updated_replicas, one.tree.count.wanted, one.tree.count.ready, asked, held, restarts,
-            pcs.status.gang_restarts, tuple(_autoscaled(seen, pcs)), pcs.metadata.creation_timestamp, resource,
-            scheduled,
-        ))  # fmt: skip
+        found.append(
+            Row(
+                one.namespace,
+                one.name,
+                one.state,
+                one.brief,
+                pcs.spec.replicas,
+                pcs.status.available_replicas,
+                pcs.status.updated_replicas,
+                one.tree.count.wanted,
+                one.tree.count.ready,
+                asked,
+                held,
+                restarts,
+                pcs.status.gang_restarts,
+                tuple(_autoscaled(seen, pcs)),
+                pcs.metadata.creation_timestamp,
+                resource,
+                scheduled,
+            )
+        )
     return sorted(found, key=SORTS[order or "state"])  # type: ignore[arg-type]
 
 
@@ -121,10 +136,14 @@ def overview(
     cells: list[list[Text | str]] = []
     for row in rows:
         line: list[Text | str] = [
-            row.namespace, row.name, Text(row.state, style=STYLES[row.state]),
-            f"{row.available}/{row.replicas}", f"{row.ready}/{row.pods}", f"{row.held}/{row.asked}",
+            row.namespace,
+            row.name,
+            Text(row.state, style=STYLES[row.state]),
+            f"{row.available}/{row.replicas}",
+            f"{row.ready}/{row.pods}",
+            f"{row.held}/{row.asked}",
             age(row.created, now),
-        ]  # fmt: skip
+        ]
         if wide:
             restarts = f"{row.restarts}" + (f" + {many(row.gang_restarts, 'gang')}" if row.gang_restarts else "")
             line += [f"{row.updated}/{row.replicas}", restarts, ", ".join(row.autoscaled)]

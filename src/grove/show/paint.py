@@ -15,9 +15,14 @@ from grove.show.states import brief
 from grove.show.tree import Count, State, Twig
 
 MARKS = {
-    State.READY: ("●", "green"), State.STARTING: ("◐", "yellow"), State.PENDING: ("○", "magenta"),
-    State.GATED: ("◌", "blue"), State.MISSING: ("·", "dim"), State.LEAVING: ("✕", "dim"), State.FAILED: ("✖", "red"),
-}  # fmt: skip
+    State.READY: ("●", "green"),
+    State.STARTING: ("◐", "yellow"),
+    State.PENDING: ("○", "magenta"),
+    State.GATED: ("◌", "blue"),
+    State.MISSING: ("·", "dim"),
+    State.LEAVING: ("✕", "dim"),
+    State.FAILED: ("✖", "red"),
+}
 LEGEND = "● ready  ◐ starting  ○ pending  ◌ gated  ✖ failed  ✕ leaving"
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 WIDE = 120
@@ -31,8 +36,11 @@ def tree_table(tree: Twig, width: int, *, pods: bool = True) -> Group:
     is_tight = _needed(lines) > width
     counts = [("SCHED", "scheduled"), ("UPD", "updated"), ("GATED", "gated")]
     if width < WIDE:
-        idle = {"scheduled": tree.count.scheduled >= tree.count.wanted, "gated": not tree.count.gated,
-                "updated": tree.count.updated >= tree.count.wanted}  # fmt: skip
+        idle = {
+            "scheduled": tree.count.scheduled >= tree.count.wanted,
+            "gated": not tree.count.gated,
+            "updated": tree.count.updated >= tree.count.wanted,
+        }
         counts = [one for one in counts if not idle[one[1]]]
     titles = ["NAME", "READY", *(title for title, _ in counts), "GANG", "WHERE", "WHY"]
     rows: list[list[Text | str]] = []
@@ -51,9 +59,15 @@ def tree_table(tree: Twig, width: int, *, pods: bool = True) -> Group:
         why = brief(twig.why) if _tells(twig) and twig.why not in told else ""
         told |= {twig.why} if twig.kind == "Pod" else set()
         rows.append(
-            [name, _ready(twig), *(_of(twig, field) for _, field in counts), gang, twig.node or _few(twig.domains),
-             Text(why, style=hue)]
-        )  # fmt: skip
+            [
+                name,
+                _ready(twig),
+                *(_of(twig, field) for _, field in counts),
+                gang,
+                twig.node or _few(twig.domains),
+                Text(why, style=hue),
+            ]
+        )
     if not any(row[-1] for row in rows):
         titles, rows = titles[:-1], [row[:-1] for row in rows]
     return table(
@@ -257,11 +271,16 @@ def level_table(layout: Layout, width: int) -> Group:
     titles = ("LEVEL", "DOMAINS", "LARGEST FREE", "WHOLE NODES", "IN", "FRAGMENTED", "UNLABELLED")
     rows = [
         (
-            level.name, str(level.domains), str(level.largest_free), str(level.largest_whole), level.best,
-            f"{level.fragmentation:.0%}", str(level.unlabelled) if level.unlabelled else "",
+            level.name,
+            str(level.domains),
+            str(level.largest_free),
+            str(level.largest_whole),
+            level.best,
+            f"{level.fragmentation:.0%}",
+            str(level.unlabelled) if level.unlabelled else "",
         )
         for level in layout.levels
-    ]  # fmt: skip
+    ]
     moves = [Text(_move(level), style="dim", overflow="fold") for level in layout.levels if level.to_free]
     meaning = Text(layout.measure, style="dim", overflow="fold")
     numbers = ("DOMAINS", "LARGEST FREE", "WHOLE NODES", "FRAGMENTED")

@@ -41,9 +41,16 @@ class Line:
 
 def line_of(one: InLine, verdict: Verdict) -> Line:
     return Line(
-        one.namespace, one.name, verdict.state, one.priority, one.pods, one.created, one.can_start, verdict.brief,
+        one.namespace,
+        one.name,
+        verdict.state,
+        one.priority,
+        one.pods,
+        one.created,
+        one.can_start,
+        verdict.brief,
         verdict.why,
-    )  # fmt: skip
+    )
 
 
 def queue_table(lines: Sequence[Line], width: int, now: datetime, *, everywhere: bool) -> RenderableType:
@@ -51,12 +58,17 @@ def queue_table(lines: Sequence[Line], width: int, now: datetime, *, everywhere:
         return Text("no gang waits")
     rows = [
         (
-            str(number), one.namespace, one.name,
+            str(number),
+            one.namespace,
+            one.name,
             Text(one.state, style=STYLES[one.state]),
-            str(one.priority), str(one.pods), age(one.created, now), one.waits_for,
+            str(one.priority),
+            str(one.pods),
+            age(one.created, now),
+            one.waits_for,
         )
         for number, one in enumerate(lines, 1)
-    ]  # fmt: skip
+    ]
     titles = ("#", "NAMESPACE", "GANG", "STATE", "PRIORITY", "PODS", "AGE", "WAITS FOR")
     may_go = ("PRIORITY", "AGE", "STATE") if everywhere else ("NAMESPACE", "PRIORITY", "AGE", "STATE")
     return table(titles, rows, width, may_go=may_go)

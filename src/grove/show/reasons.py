@@ -25,9 +25,15 @@ def level_of(reason: Reason) -> str:
 
 
 _LEVELS = {
-    kinds.CLOSEST: "domain", kinds.NO_DOMAIN: "domain", kinds.PINNED: "domain", kinds.NO_PACKING: "domain",
-    kinds.NODES_FOR: "node", kinds.NO_NODE: "node", kinds.SCORED: "score", kinds.MAY_CALL_BACK: "queue",
-}  # fmt: skip
+    kinds.CLOSEST: "domain",
+    kinds.NO_DOMAIN: "domain",
+    kinds.PINNED: "domain",
+    kinds.NO_PACKING: "domain",
+    kinds.NODES_FOR: "node",
+    kinds.NO_NODE: "node",
+    kinds.SCORED: "score",
+    kinds.MAY_CALL_BACK: "queue",
+}
 
 
 def _room(reason: Reason) -> str:

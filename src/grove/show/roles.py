@@ -24,9 +24,11 @@ class Player:
 
     def label(self, *, many_replicas: bool) -> str:
         whose = f"{self.replica}:" if many_replicas else ""
-        return f"{whose}{self.group}/{self.copy}/{self.clique}-{self.index}" if self.group else (
-            f"{whose}{self.clique}-{self.index}"
-        )  # fmt: skip
+        return (
+            f"{whose}{self.group}/{self.copy}/{self.clique}-{self.index}"
+            if self.group
+            else (f"{whose}{self.clique}-{self.index}")
+        )
 
 
 class NoSuchRole(Exception):
@@ -34,9 +36,13 @@ class NoSuchRole(Exception):
 
 
 def players(
-    seen: Seen, pcs: PodCliqueSet, part: str = "", copy: int | None = None, clique: str = "",
+    seen: Seen,
+    pcs: PodCliqueSet,
+    part: str = "",
+    copy: int | None = None,
+    clique: str = "",
     replica: int | None = None,
-) -> list[Player]:  # fmt: skip
+) -> list[Player]:
     """Pods of a set: those of a group or clique (`part`), of one copy of it (for a clique: one pod), of one clique."""
     template = pcs.spec.template
     groups = {one.name for one in template.pod_clique_scaling_groups}
@@ -58,12 +64,14 @@ def players(
             index = _number(pod.metadata.labels.get(labels.POD_INDEX))
             found.append(Player(pod, at, group, number, role.name, index))
     chosen = [
-        one for one in found
-        if (not part or part in (one.group, one.clique)) and (not clique or one.clique == clique)
+        one
+        for one in found
+        if (not part or part in (one.group, one.clique))
+        and (not clique or one.clique == clique)
         and (replica is None or one.replica == replica)
         and (copy is None or (one.copy if one.group and part == one.group else one.index) == copy)
         and not one.pod.metadata.is_deleting
-    ]  # fmt: skip
+    ]
     if not chosen:
         raise NoSuchRole(f"no pod of {pcs.metadata.name} is there for that; it has {_listed(groups | cliques)}")
     return sorted(

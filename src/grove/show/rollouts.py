@@ -107,9 +107,15 @@ def rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:
     down = tuple(_down(seen, pcs)) if state == UPDATING else ()
     stalled = is_true(pcs.status.conditions, words.UPDATE_STALLED)
     found = Rollout(
-        state, pcs.status.current_generation_hash, progress.update_started_at if progress else None,
-        progress.update_ended_at if progress else None, roles, down, on_delete, stalled,
-    )  # fmt: skip
+        state,
+        pcs.status.current_generation_hash,
+        progress.update_started_at if progress else None,
+        progress.update_ended_at if progress else None,
+        roles,
+        down,
+        on_delete,
+        stalled,
+    )
     said = _sentence(found, now) if is_open or state != UPDATING else f"{NOT_TAKEN_UP}: {_count(found)}"
     if is_paused(pcs) and state != PAUSED:
         said = f"{said}; updates are paused"
@@ -138,10 +144,11 @@ def _sentence(one: Rollout, now: datetime) -> str:
         return f"the update is paused: {count}"
     if one.state == UPDATING:
         where = "; ".join(
-            f"{down.name} is down" + (f" since {age(down.since, now)}" if down.since else "")
+            f"{down.name} is down"
+            + (f" since {age(down.since, now)}" if down.since else "")
             + (f", waits for {down.waits_for}" if down.waits_for else "")
             for down in one.down[:IN_SENTENCE]
-        )  # fmt: skip
+        )
         text = f"updating: {count}" + (f"; {where}" if where else "")
         return f"{text}; no progress within its deadline" if one.stalled else text
     if one.outdated and one.on_delete:
@@ -163,10 +170,14 @@ def _roles(seen: Seen, pcs: PodCliqueSet) -> Iterable[Role]:
         old = [pod for pod in pods if pod.metadata.labels.get(labels.POD_TEMPLATE_HASH) != wanted]
         image = _image(one.spec.pod_spec)
         yield Role(
-            one.name, wanted, image, len(pods) - len(old), len(pods),
+            one.name,
+            wanted,
+            image,
+            len(pods) - len(old),
+            len(pods),
             tuple(sorted({_pod_image(pod) for pod in old} - {""})),
             tuple(sorted({pod.metadata.labels.get(labels.POD_TEMPLATE_HASH, "") for pod in old} - {""})),
-        )  # fmt: skip
+        )
 
 
 def _template_of(name: str, own: Mapping[str, str], pcs: PodCliqueSet) -> str:
@@ -196,9 +207,10 @@ def _down(seen: Seen, pcs: PodCliqueSet) -> Iterable[Down]:
             continue
         index = str(one.replica_index)
         cliques = [
-            clique for clique in seen.of_set(seen.cliques, pcs)
+            clique
+            for clique in seen.of_set(seen.cliques, pcs)
             if clique.metadata.labels.get(labels.REPLICA_INDEX) == index
-        ]  # fmt: skip
+        ]
         waits = _waits_for(seen, cliques)
         yield Down(f"{pcs.metadata.name}-{index}", one.update_started_at, waits)
 

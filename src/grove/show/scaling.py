@@ -53,9 +53,11 @@ def _few(found: tuple[str, ...]) -> str:
 
 
 def scaled(
-    one: PodCliqueSet | PodCliqueScalingGroup | PodClique, after: int, pcs: PodCliqueSet,
+    one: PodCliqueSet | PodCliqueScalingGroup | PodClique,
+    after: int,
+    pcs: PodCliqueSet,
     existing: Existing | None = None,
-) -> Scaled:  # fmt: skip
+) -> Scaled:
     """`existing` is what the set has now, which autoscalers may have made other than its template."""
     if isinstance(one, PodCliqueSet):
         return _set(one, after, existing)

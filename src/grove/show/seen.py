@@ -138,16 +138,26 @@ async def read(
     async with asyncio.TaskGroup() as group:
         start = group.create_task
         found = (
-            start(sets()), start(listed(PodCliqueScalingGroup, namespace, mine)),
-            start(listed(PodClique, namespace, mine)), start(listed(PodGang, namespace, mine)),
-            start(listed(Pod, namespace, managed)), start(listed(Node, "")),
+            start(sets()),
+            start(listed(PodCliqueScalingGroup, namespace, mine)),
+            start(listed(PodClique, namespace, mine)),
+            start(listed(PodGang, namespace, mine)),
+            start(listed(Pod, namespace, managed)),
+            start(listed(Node, "")),
             start(listed(ClusterTopologyBinding, "")),
-        )  # fmt: skip
+        )
         happened = start(listed(Event, namespace)) if events else None
     return Seen(
-        found[0].result(), found[1].result(), found[2].result(), found[3].result(), found[4].result(),
-        found[5].result(), found[6].result(), happened.result() if happened else (), blind=tuple(sorted(blind)),
-    )  # fmt: skip
+        found[0].result(),
+        found[1].result(),
+        found[2].result(),
+        found[3].result(),
+        found[4].result(),
+        found[5].result(),
+        found[6].result(),
+        happened.result() if happened else (),
+        blind=tuple(sorted(blind)),
+    )
 
 
 async def read_layout(client: Client) -> Seen:
@@ -171,9 +181,13 @@ async def read_layout(client: Client) -> Seen:
         bindings, gangs = group.create_task(listed(ClusterTopologyBinding)), group.create_task(listed(PodGang))
         reservations = group.create_task(listed(Reservation))
     return Seen(
-        nodes=nodes.result(), pods=pods.result(), bindings=bindings.result(), gangs=gangs.result(),
-        reservations=reservations.result(), blind=tuple(sorted(blind)),
-    )  # fmt: skip
+        nodes=nodes.result(),
+        pods=pods.result(),
+        bindings=bindings.result(),
+        gangs=gangs.result(),
+        reservations=reservations.result(),
+        blind=tuple(sorted(blind)),
+    )
 
 
 async def every(client: Client, kind: type[T], namespace: str = "", *, labels: str = "") -> list[T]:

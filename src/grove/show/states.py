@@ -25,13 +25,27 @@ WORST_FIRST = (BROKEN, WAITING, DEGRADED, DELETING, PAUSED, UPDATING, STARTING, 
 
 WELL, COMING, DOWN, IMPAIRED = 0, 3, 4, 5
 CODES = {
-    RUNNING: WELL, STOPPED: WELL, UPDATING: COMING, PAUSED: COMING, STARTING: COMING, DELETING: COMING,
-    WAITING: DOWN, BROKEN: DOWN, DEGRADED: IMPAIRED,
-}  # fmt: skip
+    RUNNING: WELL,
+    STOPPED: WELL,
+    UPDATING: COMING,
+    PAUSED: COMING,
+    STARTING: COMING,
+    DELETING: COMING,
+    WAITING: DOWN,
+    BROKEN: DOWN,
+    DEGRADED: IMPAIRED,
+}
 STYLES = {
-    RUNNING: "green", STOPPED: "dim", UPDATING: "cyan", PAUSED: "cyan", STARTING: "yellow", DELETING: "dim",
-    DEGRADED: "yellow", WAITING: "red", BROKEN: "bold red",
-}  # fmt: skip
+    RUNNING: "green",
+    STOPPED: "dim",
+    UPDATING: "cyan",
+    PAUSED: "cyan",
+    STARTING: "yellow",
+    DELETING: "dim",
+    DEGRADED: "yellow",
+    WAITING: "red",
+    BROKEN: "bold red",
+}
 SHORT = 80
 """Characters of a reason in a list."""
 

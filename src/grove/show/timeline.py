@@ -49,9 +49,15 @@ def moment_of(event: Event) -> Moment | None:
     source = event.reporting_component or str(event.source.get("component", ""))
     involved = event.involved_object
     return Moment(
-        at, involved.kind, involved.name, event.reason, event.message, source, event.type == "Warning",
+        at,
+        involved.kind,
+        involved.name,
+        event.reason,
+        event.message,
+        source,
+        event.type == "Warning",
         max(1, event.count),
-    )  # fmt: skip
+    )
 
 
 def own_words(kind: str, one: Object) -> Iterator[Moment]:
@@ -102,9 +108,12 @@ def _order(one: Moment) -> tuple[datetime, int, int, str, str, str]:
 
 def _alike(a: Moment, b: Moment) -> bool:
     same = (a.kind, a.reason, a.source, a.warning, a.count) == (b.kind, b.reason, b.source, b.warning, b.count)
-    return same and a.message.replace(a.name, "") == b.message.replace(b.name, "") and a.until == b.until and (
-        abs((b.at - a.at).total_seconds()) <= 1
-    )  # fmt: skip
+    return (
+        same
+        and a.message.replace(a.name, "") == b.message.replace(b.name, "")
+        and a.until == b.until
+        and (abs((b.at - a.at).total_seconds()) <= 1)
+    )
 
 
 def painted(moments: Sequence[Moment], width: int, only: Container[Moment] | None = None) -> RenderableType:

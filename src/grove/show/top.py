@@ -219,17 +219,29 @@ def _body(screen: Screen, model: Model, width: int, room: int) -> list[Text]:
     if screen.tab == SETS:
         titles = ("NAME", "STATE", "PODS", "GPUS", "AGE", "WHY")
         rows = [
-            (f"{row.namespace}/{row.name}", row.state, f"{row.ready}/{row.pods}", f"{row.held}/{row.asked}",
-             age(row.created, model.now) if model.now else "", row.why)
+            (
+                f"{row.namespace}/{row.name}",
+                row.state,
+                f"{row.ready}/{row.pods}",
+                f"{row.held}/{row.asked}",
+                age(row.created, model.now) if model.now else "",
+                row.why,
+            )
             for row in _sets(screen, model)
-        ]  # fmt: skip
+        ]
     else:
         titles = ("GANG", "STATE", "PODS", "SCORE", "PLACE", "WHY")
         rows = [
-            (f"{one.namespace}/{one.verdict.gang}", one.verdict.state, str(one.pods),
-             "" if one.score is None else f"{one.score:.2f}", one.place, one.verdict.brief)
+            (
+                f"{one.namespace}/{one.verdict.gang}",
+                one.verdict.state,
+                str(one.pods),
+                "" if one.score is None else f"{one.score:.2f}",
+                one.place,
+                one.verdict.brief,
+            )
             for one in _gangs(screen, model)
-        ]  # fmt: skip
+        ]
     return _table(titles, rows, min(screen.at, max(0, len(rows) - 1)), room)
 
 
@@ -251,8 +263,11 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], at: int, room: 
 def _fleet(model: Model, width: int) -> list[Text]:
     if model.layout is None:
         return [Text("you may not see the nodes", style="yellow")]
-    return [*racks(model.layout, width), *(Text(_offer(level), style="dim") for level in model.layout.levels),
-            Text(model.layout.measure, style="dim")]  # fmt: skip
+    return [
+        *racks(model.layout, width),
+        *(Text(_offer(level), style="dim") for level in model.layout.levels),
+        Text(model.layout.measure, style="dim"),
+    ]
 
 
 def _offer(level: Level) -> str:

@@ -62,9 +62,12 @@ class Count:
 
     def __add__(self, other: Count) -> Count:
         return Count(
-            self.wanted + other.wanted, self.ready + other.ready, self.scheduled + other.scheduled,
-            self.updated + other.updated, self.gated + other.gated,
-        )  # fmt: skip
+            self.wanted + other.wanted,
+            self.ready + other.ready,
+            self.scheduled + other.scheduled,
+            self.updated + other.updated,
+            self.gated + other.gated,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +172,12 @@ class _Growth:
         wanted = clique.spec.replicas if not self._is_scaled_in(clique) else 0
         status = clique.status
         count = Count(
-            wanted, sum(twig.count.ready for twig in staying),
-            sum(twig.count.scheduled for twig in staying), status.updated_replicas,
+            wanted,
+            sum(twig.count.ready for twig in staying),
+            sum(twig.count.scheduled for twig in staying),
+            status.updated_replicas,
             sum(twig.count.gated for twig in staying),
-        )  # fmt: skip
+        )
         state, why = min((twig.state for twig in staying), default=State.READY), ""
         if staying and state is not State.READY:
             why = _worst(staying).why
@@ -189,9 +194,16 @@ class _Growth:
         name = clique.metadata.name
         gang = clique.metadata.labels.get(labels.POD_GANG, "")
         return Twig(
-            "PodClique", name, name.removeprefix(prefix), state, count, why, gang, domains=self._domains(pods),
+            "PodClique",
+            name,
+            name.removeprefix(prefix),
+            state,
+            count,
+            why,
+            gang,
+            domains=self._domains(pods),
             children=tuple(twigs),
-        )  # fmt: skip
+        )
 
     def _is_scaled_in(self, clique: PodClique) -> bool:
         """True if the clique drains with its replica, of the set or of its group, and no longer counts."""

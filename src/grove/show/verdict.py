@@ -65,9 +65,12 @@ class Judgement:
 
 
 def judge(
-    seen: Seen, pcs: PodCliqueSet, now: datetime, processes: Processes = Processes(),
+    seen: Seen,
+    pcs: PodCliqueSet,
+    now: datetime,
+    processes: Processes = Processes(),
     found: Mapping[Key, Diagnosis] = {},
-) -> Judgement:  # fmt: skip
+) -> Judgement:
     """One set. `found` are the scheduler's diagnoses of waiting gangs, as far as the caller asked for them."""
     seen = seen if seen.now is not None else replace(seen, now=now)
     tree = tree_of(seen, pcs)
@@ -97,9 +100,18 @@ def judge(
         state, first = UPDATING, because("", "operator", "the operator has not taken up its last change yet")
     lead = f"{first.gang}: " if first.gang and len(gangs) > 1 and not first.reason.startswith(first.gang) else ""
     return Judgement(
-        pcs.metadata.namespace, pcs.metadata.name, state, f"{lead}{first.reason}", first.level, first.next,
-        first.evidence, tuple(verdicts), tree, brief(first.reason, lead, first.fate), down is not None,
-    )  # fmt: skip
+        pcs.metadata.namespace,
+        pcs.metadata.name,
+        state,
+        f"{lead}{first.reason}",
+        first.level,
+        first.next,
+        first.evidence,
+        tuple(verdicts),
+        tree,
+        brief(first.reason, lead, first.fate),
+        down is not None,
+    )
 
 
 def _first(

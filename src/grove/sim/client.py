@@ -43,25 +43,48 @@ class SimClient:
         return shown(self.server.get(resource, _key(resource, namespace, name)), kind)
 
     async def list(
-        self, kind: Any, namespace: str = "", *, labels: str = "", fields: str = "", limit: int = 0,
-        next_page: str = "", resource_version: str = "",
-    ) -> Page[Any]:  # fmt: skip
+        self,
+        kind: Any,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        next_page: str = "",
+        resource_version: str = "",
+    ) -> Page[Any]:
         resource = await self._arrive("list", kind)
         found = self.server.list(
-            resource, namespace, labels=labels, fields=fields, limit=limit, next_page=next_page,
+            resource,
+            namespace,
+            labels=labels,
+            fields=fields,
+            limit=limit,
+            next_page=next_page,
             resource_version=resource_version,
-        )  # fmt: skip
+        )
         return Page([shown(version, kind) for version in found.versions], str(found.revision), found.next_page)
 
     async def watch(
-        self, kind: Any, namespace: str = "", *, labels: str = "", fields: str = "", resource_version: str = "",
-        initial_events: bool = False, timeout_s: float | None = None,
-    ) -> AsyncIterator[WatchEvent[Any]]:  # fmt: skip
+        self,
+        kind: Any,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        resource_version: str = "",
+        initial_events: bool = False,
+        timeout_s: float | None = None,
+    ) -> AsyncIterator[WatchEvent[Any]]:
         resource = await self._arrive("watch", kind)
         watcher = self.server.watch(
-            resource, namespace, labels=labels, fields=fields, resource_version=resource_version,
+            resource,
+            namespace,
+            labels=labels,
+            fields=fields,
+            resource_version=resource_version,
             initial_events=initial_events,
-        )  # fmt: skip
+        )
         loop = asyncio.get_running_loop()
         ends = None if timeout_s is None else loop.call_later(timeout_s, watcher.end)
         try:
@@ -87,7 +110,7 @@ class SimClient:
         key = _key(resource, namespace, name)
         version = await self.server.patch(
             resource, key, patch, subresource=subresource, user=self.user, dry_run=dry_run
-        )  # fmt: skip
+        )
         return shown(version, kind)
 
     async def apply(self, kind: Resource, obj: Json, *, field_manager: str, force: bool = True) -> Json:
@@ -102,19 +125,36 @@ class SimClient:
         return applied
 
     async def delete(
-        self, kind: Any, name: str, namespace: str = "", *, uid: str = "", resource_version: str = "",
-        propagation: Propagation = "Background", grace_period_s: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        kind: Any,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        propagation: Propagation = "Background",
+        grace_period_s: int | None = None,
+    ) -> None:
         resource = await self._arrive("delete", kind)
         await self.server.delete(
-            resource, _key(resource, namespace, name), uid=uid, resource_version=resource_version,
-            propagation=propagation, grace_period_s=grace_period_s, user=self.user,
-        )  # fmt: skip
+            resource,
+            _key(resource, namespace, name),
+            uid=uid,
+            resource_version=resource_version,
+            propagation=propagation,
+            grace_period_s=grace_period_s,
+            user=self.user,
+        )
 
     async def delete_collection(
-        self, kind: Any, namespace: str = "", *, labels: str = "", fields: str = "",
+        self,
+        kind: Any,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
         propagation: Propagation = "Background",
-    ) -> None:  # fmt: skip
+    ) -> None:
         resource = await self._arrive("deletecollection", kind)
         await self.server.delete_collection(
             resource, namespace, labels=labels, fields=fields, propagation=propagation, user=self.user

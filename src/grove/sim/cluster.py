@@ -37,9 +37,17 @@ class SimCluster:
     """A cluster inside the process. `definitions` are the CRDs to install; Grove's own when not given."""
 
     def __init__(
-        self, *, nodes: Topology | None = None, seed: int = 0, clock: Clock | None = None, latency_s: float = 0.001,
-        start_s: Delay = 0.0, stop_s: Delay = 0.0, report_init: bool = False, definitions: Sequence[Json] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        nodes: Topology | None = None,
+        seed: int = 0,
+        clock: Clock | None = None,
+        latency_s: float = 0.001,
+        start_s: Delay = 0.0,
+        stop_s: Delay = 0.0,
+        report_init: bool = False,
+        definitions: Sequence[Json] | None = None,
+    ) -> None:
         self.clock = clock or LoopClock()
         self.rng = random.Random(seed)
         self.server = SimServer(self.clock, rng=random.Random(self.rng.getrandbits(64)))

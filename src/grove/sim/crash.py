@@ -62,9 +62,14 @@ class Process:
     """
 
     def __init__(
-        self, main: Main, connect: Callable[[], Client], *, rng: random.Random | None = None,
-        mean_life_s: float | None = None, restart_s: float = 1.0,
-    ) -> None:  # fmt: skip
+        self,
+        main: Main,
+        connect: Callable[[], Client],
+        *,
+        rng: random.Random | None = None,
+        mean_life_s: float | None = None,
+        restart_s: float = 1.0,
+    ) -> None:
         self._main, self._connect = main, connect
         self._rng = rng or random.Random(0)
         self._mean_life_s, self._restart_s = mean_life_s, restart_s

@@ -44,9 +44,10 @@ def _compiled(spec_text: bytes) -> Kind:
     paths = None
     if declared := subresources.get("scale"):
         paths = ScalePaths(
-            declared["specReplicasPath"].lstrip("."), declared["statusReplicasPath"].lstrip("."),
+            declared["specReplicasPath"].lstrip("."),
+            declared["statusReplicasPath"].lstrip("."),
             declared.get("labelSelectorPath", "").lstrip("."),
-        )  # fmt: skip
+        )
     fields = tuple(f["jsonPath"].lstrip(".") for f in version.get("selectableFields") or ())
     return Kind(resource, "status" in subresources, True, fields, scale=paths, structure=structure)
 

@@ -59,9 +59,10 @@ class DisruptionController:
             if any(p["metadata"]["name"] == name and not p["metadata"].get("deletionTimestamp") for p in pods)
         }
         healthy = [
-            p for p in pods
+            p
+            for p in pods
             if is_ready(p) and not p["metadata"].get("deletionTimestamp") and p["metadata"]["name"] not in disrupted
-        ]  # fmt: skip
+        ]
         expected = self._expected(pods)
         if (wanted := spec.get("minAvailable")) is not None:
             expected = len(pods) if isinstance(wanted, int) else expected

@@ -53,9 +53,17 @@ class Weather:
 
 CALM = Weather()
 ROUGH = Weather(
-    conflict=0.05, throttled=0.03, failed=0.03, unsent=0.02, lost=0.02, delay_s=0.2, watch_drop=0.02,
-    watch_expire=0.05, watch_delay_s=1.0, stale=0.2,
-)  # fmt: skip
+    conflict=0.05,
+    throttled=0.03,
+    failed=0.03,
+    unsent=0.02,
+    lost=0.02,
+    delay_s=0.2,
+    watch_drop=0.02,
+    watch_expire=0.05,
+    watch_delay_s=1.0,
+    stale=0.2,
+)
 
 
 class Faults:
@@ -88,17 +96,29 @@ class FaultyClient:
         return await self._call(lambda: self.inner.get(kind, name, namespace))
 
     async def list(
-        self, kind: Any, namespace: str = "", *, labels: str = "", fields: str = "", limit: int = 0,
-        next_page: str = "", resource_version: str = "",
-    ) -> Page[Any]:  # fmt: skip
+        self,
+        kind: Any,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        next_page: str = "",
+        resource_version: str = "",
+    ) -> Page[Any]:
         if resource_version == "0" and self._faults.strikes(self._faults.weather.stale):
             return await self._call(lambda: self._stale(kind, namespace, labels, fields))
         return await self._call(
             lambda: self.inner.list(
-                kind, namespace, labels=labels, fields=fields, limit=limit, next_page=next_page,
+                kind,
+                namespace,
+                labels=labels,
+                fields=fields,
+                limit=limit,
+                next_page=next_page,
                 resource_version=resource_version,
             )
-        )  # fmt: skip
+        )
 
     async def _stale(self, kind: Any, namespace: str, labels: str, fields: str) -> Page[Any]:
         server = self.inner.server
@@ -110,16 +130,28 @@ class FaultyClient:
         return Page([shown(version, kind) for version in found.versions], str(found.revision))
 
     async def watch(
-        self, kind: Any, namespace: str = "", *, labels: str = "", fields: str = "", resource_version: str = "",
-        initial_events: bool = False, timeout_s: float | None = None,
-    ) -> AsyncIterator[WatchEvent[Any]]:  # fmt: skip
+        self,
+        kind: Any,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        resource_version: str = "",
+        initial_events: bool = False,
+        timeout_s: float | None = None,
+    ) -> AsyncIterator[WatchEvent[Any]]:
         await self._before()
         if resource_version not in ("", "0") and self._faults.strikes(self._faults.weather.watch_expire):
             raise Gone(f"too old resource version: {resource_version}", code=410, reason="Expired")
         stream = self.inner.watch(
-            kind, namespace, labels=labels, fields=fields, resource_version=resource_version,
-            initial_events=initial_events, timeout_s=timeout_s,
-        )  # fmt: skip
+            kind,
+            namespace,
+            labels=labels,
+            fields=fields,
+            resource_version=resource_version,
+            initial_events=initial_events,
+            timeout_s=timeout_s,
+        )
         late = _LateStream(stream, self._faults)
         try:
             async for event in late:
@@ -147,30 +179,43 @@ class FaultyClient:
         return await self._call(lambda: self.inner.apply(kind, obj, field_manager=field_manager, force=force))
 
     async def delete(
-        self, kind: Any, name: str, namespace: str = "", *, uid: str = "", resource_version: str = "",
-        propagation: Propagation = "Background", grace_period_s: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        kind: Any,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        propagation: Propagation = "Background",
+        grace_period_s: int | None = None,
+    ) -> None:
         await self._call(
             lambda: self.inner.delete(
-                kind, name, namespace, uid=uid, resource_version=resource_version, propagation=propagation,
+                kind,
+                name,
+                namespace,
+                uid=uid,
+                resource_version=resource_version,
+                propagation=propagation,
                 grace_period_s=grace_period_s,
             )
-        )  # fmt: skip
+        )
 
     async def delete_collection(
-        self, kind: Any, namespace: str = "", *, labels: str = "", fields: str = "",
+        self,
+        kind: Any,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
         propagation: Propagation = "Background",
-    ) -> None:  # fmt: skip
+    ) -> None:
         await self._call(
-            lambda: self.inner.delete_collection(
-                kind, namespace, labels=labels, fields=fields, propagation=propagation
-            )
-        )  # fmt: skip
+            lambda: self.inner.delete_collection(kind, namespace, labels=labels, fields=fields, propagation=propagation)
+        )
 
     async def bind(self, namespace: str, pod: str, node: str, *, uid: str = "") -> None:
-        await self._call(
-            lambda: self.inner.bind(namespace, pod, node, uid=uid), contested=(POD, pod)
-        )  # fmt: skip
+        await self._call(lambda: self.inner.bind(namespace, pod, node, uid=uid), contested=(POD, pod))
 
     async def evict(self, namespace: str, pod: str, *, uid: str = "", dry_run: bool = False) -> None:
         await self._call(lambda: self.inner.evict(namespace, pod, uid=uid, dry_run=dry_run))

@@ -227,9 +227,12 @@ def _patch(pod: RunPod, status: Json) -> Json:
 
 def _conditions(pod: RunPod, stamp: str, *, initialized: bool, ready: bool) -> list[Json]:
     wanted = {
-        "PodScheduled": True, "PodReadyToStartContainers": True, "Initialized": initialized, "ContainersReady": ready,
+        "PodScheduled": True,
+        "PodReadyToStartContainers": True,
+        "Initialized": initialized,
+        "ContainersReady": ready,
         "Ready": ready and has_open_gates(pod),
-    }  # fmt: skip
+    }
     before = {c.type: c for c in pod.status.conditions}
     conditions: list[Json] = []
     for type_, holds in wanted.items():
@@ -247,10 +250,16 @@ def _conditions(pod: RunPod, stamp: str, *, initialized: bool, ready: bool) -> l
 
 def _container(container: RunContainer, state: Json, *, ready: bool, restarts: int) -> Json:
     return {
-        "name": container.name, "image": container.image, "imageID": "", "ready": ready, "started": ready,
-        "restartCount": restarts, "state": state, "lastState": {},
+        "name": container.name,
+        "image": container.image,
+        "imageID": "",
+        "ready": ready,
+        "started": ready,
+        "restartCount": restarts,
+        "state": state,
+        "lastState": {},
         "containerID": f"sim://{container.name}-{zlib.crc32(container.image.encode()):08x}-{restarts}",
-    }  # fmt: skip
+    }
 
 
 def _finished_init(container: RunContainer, stamp: str) -> Json:

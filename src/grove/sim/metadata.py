@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 _PROPAGATION_FINALIZER: dict[Propagation, tuple[str, ...]] = {
-    "Background": (), "Foreground": (FOREGROUND,), "Orphan": (ORPHAN,),
-}  # fmt: skip
+    "Background": (),
+    "Foreground": (FOREGROUND,),
+    "Orphan": (ORPHAN,),
+}
 _NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _GENERATED = 5
 _MAX_GENERATED_BASE = 63 - _GENERATED
@@ -34,10 +36,20 @@ _LOOSE_NAMES = ("rbac.authorization.k8s.io",)
 """Groups whose names are path segments, not DNS names (`system:node`)."""
 
 _SERVER_OWNED = ("creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
-_FIELDS = frozenset((
-    "name", "generateName", "namespace", "uid", "resourceVersion", "labels", "annotations", "ownerReferences",
-    "finalizers", *_SERVER_OWNED,
-))  # fmt: skip
+_FIELDS = frozenset(
+    (
+        "name",
+        "generateName",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "labels",
+        "annotations",
+        "ownerReferences",
+        "finalizers",
+        *_SERVER_OWNED,
+    )
+)
 _DROPPED_WHEN_EMPTY = ("labels", "annotations", "ownerReferences", "finalizers", "generateName", "namespace")
 
 
@@ -137,9 +149,15 @@ def check(kind: Kind, new: Json, old: Json | None = None) -> None:
     before = old["metadata"] if old is not None else {}
     name = meta["name"]
     if old is None and resource.group not in _LOOSE_NAMES and not _is_name(resource, name):
-        faults.append(invalid("metadata.name", name, "a lowercase RFC 1123 subdomain must consist of lower case "
-                                     "alphanumeric characters, '-' or '.', and must start and end with an alphanumeric "
-                                     "character"))  # fmt: skip
+        faults.append(
+            invalid(
+                "metadata.name",
+                name,
+                "a lowercase RFC 1123 subdomain must consist of lower case "
+                "alphanumeric characters, '-' or '.', and must start and end with an alphanumeric "
+                "character",
+            )
+        )
     if (labels := meta.get("labels")) and labels != before.get("labels"):
         faults.extend(_label_faults(labels))
     if (owners := meta.get("ownerReferences")) and owners != before.get("ownerReferences"):

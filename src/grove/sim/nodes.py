@@ -35,9 +35,16 @@ class FakeNodes:
     """The kubelets of the nodes given to `add`. `start_s` is from bound to Ready, `stop_s` from deleted to gone."""
 
     def __init__(
-        self, client: Client, clock: Clock, *, start_s: Delay = 0.0, stop_s: Delay = 0.0, report_init: bool = False,
-        heartbeat_s: float | None = None, workers: int = 32,
-    ) -> None:  # fmt: skip
+        self,
+        client: Client,
+        clock: Clock,
+        *,
+        start_s: Delay = 0.0,
+        stop_s: Delay = 0.0,
+        report_init: bool = False,
+        heartbeat_s: float | None = None,
+        workers: int = 32,
+    ) -> None:
         self._client, self._clock = client, clock
         self.start_s, self.stop_s = start_s, stop_s
         self.hold: Callable[[RunPod], bool] = lambda _pod: False

@@ -185,12 +185,18 @@ POD_KIND = Kind(
     has_status=True,
     has_generation=True,
     fields=(
-        "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
-        "status.phase", "status.podIP", "status.nominatedNodeName",
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "spec.hostNetwork",
+        "status.phase",
+        "status.podIP",
+        "status.nominatedNodeName",
     ),
     fill=fill_pod,
     check=check_pod,
-)  # fmt: skip
+)
 
 
 def bound_pod(pod: Json, node: str, node_labels: Mapping[str, str], *, uid: str, now: str) -> Json:

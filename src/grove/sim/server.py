@@ -87,9 +87,17 @@ class SimServer:
         return [v.json for k, v in objects.items() if not namespace or k.namespace == namespace]
 
     def list(
-        self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = "", limit: int = 0,
-        next_page: str = "", resource_version: str = "", at: int | None = None,
-    ) -> Listing:  # fmt: skip
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        next_page: str = "",
+        resource_version: str = "",
+        at: int | None = None,
+    ) -> Listing:
         """Matching objects in key order; later pages continue its snapshot. `at` reads an older revision."""
         kind = self.kind_of(resource)
         if next_page:
@@ -120,9 +128,15 @@ class SimServer:
         return Listing(listing.versions[:limit], listing.revision, token)
 
     def watch(
-        self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = "",
-        resource_version: str = "", initial_events: bool = False,
-    ) -> Watcher:  # fmt: skip
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        resource_version: str = "",
+        initial_events: bool = False,
+    ) -> Watcher:
         """A stream from a revision on (Gone when too old), or from the current objects; close it with `unwatch`."""
         kind = self.kind_of(resource)
         match = both(label_match(labels), field_match(fields, kind.fields))
@@ -244,9 +258,14 @@ class SimServer:
         return await self.update(kind, key, lambda json: apply_patch(json, patch), subresource, user, dry_run)
 
     async def update(
-        self, kind: Kind, key: Key, change: Callable[[Json], Json], subresource: str = "", user: str = "",
+        self,
+        kind: Kind,
+        key: Key,
+        change: Callable[[Json], Json],
+        subresource: str = "",
+        user: str = "",
         dry_run: bool = False,
-    ) -> Version:  # fmt: skip
+    ) -> Version:
         """Changes an object under all rules. An update that changes nothing is no write: no new version, no event."""
         resource = kind.resource
         attempt = Attempt(resource, "UPDATE", key.namespace, key.name, user, subresource=subresource, dry_run=dry_run)
@@ -293,10 +312,17 @@ class SimServer:
         return self.store.remove(resource, key)
 
     async def delete(
-        self, resource: Resource, key: Key, *, uid: str = "", resource_version: str = "",
-        propagation: Propagation = "Background", grace_period_s: int | None = None, user: str = "",
+        self,
+        resource: Resource,
+        key: Key,
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        propagation: Propagation = "Background",
+        grace_period_s: int | None = None,
+        user: str = "",
         dry_run: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.kind_of(resource)
         current = self.get(resource, key)
         attempt = Attempt(resource, "DELETE", key.namespace, key.name, user, dry_run=dry_run)
@@ -305,8 +331,9 @@ class SimServer:
             current = self.get(resource, key)
         meta = current.json["metadata"]
         for name, asked, actual in (
-            ("UID", uid, meta["uid"]), ("ResourceVersion", resource_version, meta["resourceVersion"])
-        ):  # fmt: skip
+            ("UID", uid, meta["uid"]),
+            ("ResourceVersion", resource_version, meta["resourceVersion"]),
+        ):
             if asked and asked != actual:
                 why = f"Precondition failed: {name} in precondition: {asked}, {name} in object meta: {actual}"
                 raise refusals.conflict(resource, key.name, why)
@@ -331,9 +358,15 @@ class SimServer:
         self.store.put(resource, new)
 
     async def delete_collection(
-        self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = "",
-        propagation: Propagation = "Background", user: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        propagation: Propagation = "Background",
+        user: str = "",
+    ) -> None:
         for version in self.list(resource, namespace, labels=labels, fields=fields).versions:
             if version.key in self.store.collection(resource).objects:
                 await self.delete(resource, version.key, propagation=propagation, user=user)

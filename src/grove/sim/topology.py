@@ -12,9 +12,11 @@ from itertools import product
 from grove.api.meta import Json
 
 ZONE, BLOCK, RACK, HOST = (
-    "topology.kubernetes.io/zone", "topology.kubernetes.io/block", "topology.kubernetes.io/rack",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/block",
+    "topology.kubernetes.io/rack",
     "kubernetes.io/hostname",
-)  # fmt: skip
+)
 LEVELS: tuple[tuple[str, str], ...] = (("zone", ZONE), ("block", BLOCK), ("rack", RACK), ("host", HOST))
 """Domain names and label keys from broad to narrow, as a ClusterTopologyBinding lists them."""
 

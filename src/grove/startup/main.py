@@ -43,9 +43,13 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = _Arguments(prog="grove startup", description="Wait for the pods that this pod starts after.")
     parser.add_argument(
-        "-p", "--podcliques", action="append", default=[], metavar="NAME:MINIMUM",
+        "-p",
+        "--podcliques",
+        action="append",
+        default=[],
+        metavar="NAME:MINIMUM",
         help="a parent, and how many of its pods must satisfy the condition",
-    )  # fmt: skip
+    )
     parser.add_argument("--condition", choices=CONDITIONS, default=READY, help="what a pod must be to count")
     parser.add_argument("--pod-info", type=Path, default=POD_INFO, help="where the downward API files are mounted")
     parser.add_argument("--account", type=Path, default=SERVICE_ACCOUNT, help="where token and ca.crt are mounted")

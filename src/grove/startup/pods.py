@@ -23,10 +23,29 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PAGE = 50
 """Pods a page: a gang may have hundreds, and we want to stay small."""
 KEPT = frozenset(
-    ("metadata", "resourceVersion", "continue", "items", "name", "labels", CLIQUE_LABEL, "deletionTimestamp", "status",
-     "conditions", "type", "object", "code", "message", "phase", "containerStatuses", "state", "running", "spec",
-     "nodeName")
-)  # fmt: skip
+    (
+        "metadata",
+        "resourceVersion",
+        "continue",
+        "items",
+        "name",
+        "labels",
+        CLIQUE_LABEL,
+        "deletionTimestamp",
+        "status",
+        "conditions",
+        "type",
+        "object",
+        "code",
+        "message",
+        "phase",
+        "containerStatuses",
+        "state",
+        "running",
+        "spec",
+        "nodeName",
+    )
+)
 """What is read of a page or an event, at any depth."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 CONNECT_S, ANSWER_S = 10.0, 30.0
@@ -122,9 +141,12 @@ class PodWatch:
 
     def _watch(self, version: str) -> Iterator[tuple[str, dict[str, Any]]]:
         query = {
-            "labelSelector": self._selector, "watch": "1", "allowWatchBookmarks": "true",
-            "resourceVersion": version, "timeoutSeconds": str(WATCH_S),
-        }  # fmt: skip
+            "labelSelector": self._selector,
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(WATCH_S),
+        }
         response = self._get(query, silence_s=SILENCE_S)
         while line := _next_line(response):
             event = _parsed(line)

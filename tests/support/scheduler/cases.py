@@ -146,7 +146,7 @@ def nested_case(seed: int) -> tuple[list[NodeFacts], list[PodFacts], Gang]:
         parts = [
             Branch(f"half{n}", tuple(half), rng.choice(("", RACK, BLOCK)), rng.choice(("", RACK)))
             for n, half in enumerate(halves)
-        ]  # fmt: skip
+        ]
     root = Branch("gang", tuple(parts), rng.choice(("", BLOCK, ZONE)), rng.choice(("", RACK)))
     return nodes, running, Gang(f"default/case-{seed}", root)
 
@@ -277,11 +277,14 @@ def coupled_case(seed: int) -> tuple[list[NodeFacts], list[PodFacts], Gang]:
     groups = [_coupled_group(rng, g, size, apps, parts) for g, size in enumerate(sizes)]
     nodes = [
         node(
-            f"n{i:03}", rng.choice((4, 8, 8)), zone=f"z{i // per_rack // per_block % 2}",
-            block=f"b{i // per_rack // per_block}", rack=f"r{i // per_rack}",
+            f"n{i:03}",
+            rng.choice((4, 8, 8)),
+            zone=f"z{i // per_rack // per_block % 2}",
+            block=f"b{i // per_rack // per_block}",
+            rack=f"r{i // per_rack}",
         )
         for i in range(count)
-    ]  # fmt: skip
+    ]
     need = sum(g.pods[0].shape.amount(GPU) * g.need for g in groups)
     left = int(need * rng.choice((1.0, 1.1, 1.25, 1.5, 2.0))) + rng.choice((0, 0, 2))
     running = _filled(rng, {n.name: n.allocatable[GPU] for n in nodes}, left, apps)

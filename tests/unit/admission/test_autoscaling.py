@@ -66,8 +66,10 @@ EVERYTHING = Known()
         pytest.param(scaled(object_metric(kind="Service", about="queue")), [], id="any object by its name"),
         pytest.param(
             scaled(object_metric(kind="PodClique")),
-            [f'{G}.scaleConfig.metrics[0].object.describedObject.kind: Invalid value: "PodClique": '
-             "self is the PodCliqueScalingGroup that is scaled, or with kind PodCliqueSet the set"],
+            [
+                f'{G}.scaleConfig.metrics[0].object.describedObject.kind: Invalid value: "PodClique": '
+                "self is the PodCliqueScalingGroup that is scaled, or with kind PodCliqueSet the set"
+            ],
             id="self as something that is not scaled",
         ),
         pytest.param(scaled(annotations={METRICS_CLIQUE: "work"}), [], id="a member is measured"),
@@ -77,14 +79,12 @@ EVERYTHING = Known()
             id="a clique outside the group is measured",
         ),
         pytest.param(
-            SetView(
-                pcs("d", clique("a"), metadata={"annotations": {METRICS_CLIQUE: "b"}})
-            ),
+            SetView(pcs("d", clique("a"), metadata={"annotations": {METRICS_CLIQUE: "b"}})),
             [f'metadata.annotations[{METRICS_CLIQUE}]: Invalid value: "b": must name a clique of the set'],
             id="a set names a clique it does not have",
         ),
     ],
-)  # fmt: skip
+)
 def test_names_that_mean_nothing_are_refused(view: SetView, want: list[str]) -> None:
     assert faults(view) == want
 

@@ -84,7 +84,8 @@ def test_every_manifest_of_the_samples_is_admitted(file: Any) -> None:
             id="a topology that is not there",
         ),
         pytest.param(
-            koord_set(podCliques=[nested("a")], annotations={"scheduling.koordinator.sh/gang-timeout": "x"}), [],
+            koord_set(podCliques=[nested("a")], annotations={"scheduling.koordinator.sh/gang-timeout": "x"}),
+            [],
             id="an annotation that only another scheduler reads",
         ),
         pytest.param(gang_set("with.dots"), ["metadata.name"], id="a name that no Service can have"),
@@ -102,7 +103,7 @@ def test_every_manifest_of_the_samples_is_admitted(file: Any) -> None:
             id="a rule",
         ),
     ],
-)  # fmt: skip
+)
 def test_every_fault_is_told_at_once_where_the_author_wrote_it(obj: Json, paths: list[str]) -> None:
     assert sorted({path for path, _ in faults(obj)}) == sorted(paths)
 
@@ -118,32 +119,47 @@ def test_what_was_chosen_for_the_author_is_a_warning_with_his_path() -> None:
     found["spec"]["template"] = pod_template(restartPolicy="Never")
     warnings = answer(found)["warnings"]
     assert [one.partition(":")[0] for one in warnings] == [
-        "spec.template.spec.schedulerName", "spec.minAvailable", "spec.template.spec.restartPolicy",
-    ]  # fmt: skip
+        "spec.template.spec.schedulerName",
+        "spec.minAvailable",
+        "spec.template.spec.restartPolicy",
+    ]
 
 
 @pytest.mark.parametrize(
     ("before", "after", "path"),
     [
-        pytest.param(gang_set(replicas=4, minAvailable=4), gang_set(replicas=4, minAvailable=2), "spec.minAvailable",
-                     id="the floor of a gang"),
-        pytest.param(gang_set(replicas=4), gang_set(replicas=2), "spec.minAvailable",
-                     id="fewer pods than the floor that was meant"),
+        pytest.param(
+            gang_set(replicas=4, minAvailable=4),
+            gang_set(replicas=4, minAvailable=2),
+            "spec.minAvailable",
+            id="the floor of a gang",
+        ),
+        pytest.param(
+            gang_set(replicas=4),
+            gang_set(replicas=2),
+            "spec.minAvailable",
+            id="fewer pods than the floor that was meant",
+        ),
         pytest.param(
             koord_set(groups={"g": [nested("a", order=0), nested("b", order=1)]}),
             koord_set(groups={"g": [nested("a", order=0), nested("b", order=0)]}),
-            f"{GROUPS}.podCliques.startOrder", id="the start order",
+            f"{GROUPS}.podCliques.startOrder",
+            id="the start order",
         ),
         pytest.param(
-            koord_set(groups={"g": [nested("a"), nested("b")]}), koord_set(groups={"g": [nested("a"), nested("c")]}),
-            f"{GROUPS}[0].podCliques[1].name", id="a clique by another name",
+            koord_set(groups={"g": [nested("a"), nested("b")]}),
+            koord_set(groups={"g": [nested("a"), nested("c")]}),
+            f"{GROUPS}[0].podCliques[1].name",
+            id="a clique by another name",
         ),
         pytest.param(
-            koord_set(groups={"g": [nested("a"), nested("b")]}), koord_set(groups={"g": [nested("a"), nested("c")]}),
-            f"{GROUPS}[0].podCliques", id="the members of a group",
+            koord_set(groups={"g": [nested("a"), nested("b")]}),
+            koord_set(groups={"g": [nested("a"), nested("c")]}),
+            f"{GROUPS}[0].podCliques",
+            id="the members of a group",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_a_running_set_cannot_take_is_refused_in_the_words_of_the_object(
     before: Json, after: Json, path: str
 ) -> None:

@@ -75,9 +75,12 @@ async def test_the_api_server_is_asked_in_the_name_of_who_wrote_the_set(allowed:
     (spec,) = server.asked
     assert (spec["user"], spec["groups"], spec["extra"]) == ("jane", ["team"], {"scopes": ["a"]})
     assert spec["resourceAttributes"] == {
-        "verb": "get", "group": "resource.k8s.io", "resource": "resourceclaimtemplates", "namespace": "infra",
+        "verb": "get",
+        "group": "resource.k8s.io",
+        "resource": "resourceclaimtemplates",
+        "namespace": "infra",
         "name": "gpu",
-    }  # fmt: skip
+    }
 
 
 class WithoutReviews:

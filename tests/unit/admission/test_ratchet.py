@@ -59,25 +59,32 @@ def test_what_the_schema_says_of_a_stored_value_is_not_told_again(stored: dict, 
     ("stored", "new", "path"),
     [
         pytest.param(
-            SOMETIMES, changed(SOMETIMES, ("spec.updateStrategy.type", "Never")), "spec.updateStrategy.type",
+            SOMETIMES,
+            changed(SOMETIMES, ("spec.updateStrategy.type", "Never")),
+            "spec.updateStrategy.type",
             id="one wrong word for another",
         ),
         pytest.param(plain(), SOMETIMES, "spec.updateStrategy.type", id="a wrong word for a right one"),
         pytest.param(
-            plain(), changed(plain(), ("spec.replicas", True), (f"{SPEC}.replicas", 3)), "spec.replicas",
+            plain(),
+            changed(plain(), ("spec.replicas", True), (f"{SPEC}.replicas", 3)),
+            "spec.replicas",
             id="true is not 1",
         ),
         pytest.param(
-            changed(SHARES_A_WORD, ("spec.replicas", 3)), changed(SHARES_A_WORD, (f"{T}.cliques.1.resourceSharing", 7)),
-            f"{T}.cliques[1].resourceSharing", id="the same fault in another clique",
+            changed(SHARES_A_WORD, ("spec.replicas", 3)),
+            changed(SHARES_A_WORD, (f"{T}.cliques.1.resourceSharing", 7)),
+            f"{T}.cliques[1].resourceSharing",
+            id="the same fault in another clique",
         ),
         pytest.param(
-            scaled("many", "5"), scaled("5", "many"),
+            scaled("many", "5"),
+            scaled("5", "many"),
             f"{T}.cliques[0].spec.autoScalingConfig.metrics[1].pods.target.averageValue",
             id="a wrong item that moves in a list without names",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_an_edit_brings_is_told(stored: dict, new: dict, path: str) -> None:
     assert [one.partition(": ")[0] for one in faults(ADMISSION, new, stored)] == [path]
 
@@ -143,11 +150,12 @@ def bound_to(scheduler: str) -> dict:
         pytest.param(binding(Zone="zone"), LABELLED, id="its level has a name of old"),
         pytest.param(bound_to("gone"), ("metadata.finalizers", []), id="a finalizer comes off"),
         pytest.param(
-            binding(Zone="zone"), ("spec.levels.1", {"domain": "host", "key": "kubernetes.io/hostname"}),
+            binding(Zone="zone"),
+            ("spec.levels.1", {"domain": "host", "key": "kubernetes.io/hostname"}),
             id="a level is added beside one that has a name of old",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_binding_takes_an_edit_that_leaves_its_fault_alone(stored: dict, edit: tuple[str, object]) -> None:
     admission = Admission(backends=schedulers("default-scheduler"))
     assert faults(admission, changed(stored, edit), stored, path=VALIDATE_BINDING) == []

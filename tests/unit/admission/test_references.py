@@ -40,19 +40,25 @@ def asks(quota_: str = "", ref: str = "", scheduler: str = "koord-scheduler") ->
     [
         pytest.param(asks("team"), {"ElasticQuota": [quota("team")]}, "", id="a quota that is there"),
         pytest.param(
-            asks("team"), {"ElasticQuota": [quota("other")]},
+            asks("team"),
+            {"ElasticQuota": [quota("other")]},
             f"metadata.labels[{QUOTA}]: there is no ElasticQuota team; koord-scheduler counts its pods against the "
-            "default quota", id="a quota that is not there",
+            "default quota",
+            id="a quota that is not there",
         ),
         pytest.param(
-            asks("team", scheduler="grove-scheduler"), {"ElasticQuota": []},
+            asks("team", scheduler="grove-scheduler"),
+            {"ElasticQuota": []},
             f"metadata.labels[{QUOTA}]: there is no ElasticQuota team; its gangs wait until there is one",
             id="grove-scheduler lets it wait",
         ),
         pytest.param(asks("team", scheduler="default-scheduler"), {}, "", id="a scheduler that knows no quotas"),
         pytest.param(
-            asks("team"), {}, f"metadata.labels[{QUOTA}]: this cluster has no ElasticQuota "
-            "(scheduling.sigs.k8s.io), so team limits nothing", id="no such kind",
+            asks("team"),
+            {},
+            f"metadata.labels[{QUOTA}]: this cluster has no ElasticQuota "
+            "(scheduling.sigs.k8s.io), so team limits nothing",
+            id="no such kind",
         ),
         pytest.param(asks("team"), {"ElasticQuota": ConnectionError("busy")}, "", id="could not be read"),
         pytest.param(asks(ref="r1"), {"Reservation": [reservation("r1", MINE)]}, "", id="a reservation for its pods"),
@@ -60,26 +66,31 @@ def asks(quota_: str = "", ref: str = "", scheduler: str = "koord-scheduler") ->
         pytest.param(asks(ref="r1"), {"Reservation": [reservation("r1", BY_REPLICA)]}, "", id="for one replica of it"),
         pytest.param(asks(ref="pool=p"), {"Reservation": [reservation("r1", MINE)]}, "", id="found by label"),
         pytest.param(
-            asks(ref="r1"), {"Reservation": [reservation("r2", MINE)]},
-            f"metadata.annotations[{REF}]: no Reservation is meant by r1; the gangs wait for one", id="not there",
+            asks(ref="r1"),
+            {"Reservation": [reservation("r2", MINE)]},
+            f"metadata.annotations[{REF}]: no Reservation is meant by r1; the gangs wait for one",
+            id="not there",
         ),
         pytest.param(
-            asks(ref="r1"), {"Reservation": [reservation("r1", THEIRS)]},
+            asks(ref="r1"),
+            {"Reservation": [reservation("r1", THEIRS)]},
             f"metadata.annotations[{REF}]: the owners of r1 match no pod of clique a: they cannot use it",
             id="for somebody else",
         ),
         pytest.param(
-            asks(ref="r1"), {"Reservation": [reservation("r1", ELSEWHERE)]},
+            asks(ref="r1"),
+            {"Reservation": [reservation("r1", ELSEWHERE)]},
             f"metadata.annotations[{REF}]: the owners of r1 match no pod of clique a: they cannot use it",
             id="for another namespace",
         ),
         pytest.param(
-            asks(ref="r1"), {"Reservation": [reservation("r1")]},
+            asks(ref="r1"),
+            {"Reservation": [reservation("r1")]},
             f"metadata.annotations[{REF}]: the owners of r1 match no pod of clique a: they cannot use it",
             id="for nobody",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_a_set_names(obj: Json, lists: dict, want: str) -> None:
     found = warnings(ADMISSION, obj, lookups=Known(lists=lists))
     assert [one for one in found if "koordinator.sh" in one] == ([want] if want else [])

@@ -39,19 +39,28 @@ def engine(first: Json, condition: str = "", grouped: bool = True, **template: A
         pytest.param(engine(leader(f"--world={NUM_PODS}")), "GROVE_PCSG_TEMPLATE_NUM_PODS", id="counts its group"),
         pytest.param(engine(leader("--rpc=$(GROVE_PCSG_NAME)-0-worker-0:50052")), "worker", id="names its workers"),
         pytest.param(
-            pcs("web", leader("--nnodes", "2"), clique("worker"), groups=[group("engine", "leader", "worker")],
-                startup=IN_ORDER),
-            "nnodes", id="in order",
+            pcs(
+                "web",
+                leader("--nnodes", "2"),
+                clique("worker"),
+                groups=[group("engine", "leader", "worker")],
+                startup=IN_ORDER,
+            ),
+            "nnodes",
+            id="in order",
         ),
         pytest.param(engine(leader("--nnodes", "2"), "Started"), None, id="worker waits for Started"),
         pytest.param(engine(leader("--nnodes", "2"), startsAfterCondition="Created"), None, id="the set says Created"),
-        pytest.param(engine(leader("--nnodes", "2"), "Ready", startsAfterCondition="Created"), "nnodes",
-                     id="the clique overrules the set"),
+        pytest.param(
+            engine(leader("--nnodes", "2"), "Ready", startsAfterCondition="Created"),
+            "nnodes",
+            id="the clique overrules the set",
+        ),
         pytest.param(engine(leader("--nnodes", "2", probe=None)), None, id="a leader that is ready at once"),
         pytest.param(engine(leader("--port", "80")), None, id="a leader that needs no other pod"),
         pytest.param(engine(leader("--nnodes", "2"), grouped=False), None, id="no scaling group"),
     ],
-)  # fmt: skip
+)
 def test_two_cliques_that_may_wait_for_each_other_are_warned_about(obj: Json, word: str | None) -> None:
     found = list(start_order_notes(SetView(obj)))
     assert len(found) == (word is not None)

@@ -64,7 +64,14 @@ def test_clique_and_pod_variables_end_in_the_documented_order() -> None:
     clique_spec = env.with_variables({"containers": [{"name": "m", "env": [{"name": "MINE"}]}]}, env.group_variables(2))
     pod_spec = env.with_variables(clique_spec, env.pod_variables("demo", 0, "demo-0-pf-0-wk", "ns"))
     assert [v["name"] for v in pod_spec["containers"][0]["env"]] == [
-        "GROVE_PCS_NAME", "GROVE_PCS_INDEX", "GROVE_PCLQ_NAME", "GROVE_HEADLESS_SERVICE", "GROVE_PCLQ_POD_INDEX",
+        "GROVE_PCS_NAME",
+        "GROVE_PCS_INDEX",
+        "GROVE_PCLQ_NAME",
+        "GROVE_HEADLESS_SERVICE",
+        "GROVE_PCLQ_POD_INDEX",
         "GROVE_REVISION",
-        "GROVE_PCSG_NAME", "GROVE_PCSG_TEMPLATE_NUM_PODS", "GROVE_PCSG_INDEX", "MINE",
-    ]  # fmt: skip
+        "GROVE_PCSG_NAME",
+        "GROVE_PCSG_TEMPLATE_NUM_PODS",
+        "GROVE_PCSG_INDEX",
+        "MINE",
+    ]

@@ -63,7 +63,11 @@ def probe(**changes: Any) -> dict[str, Any]:
             CliqueTemplate(
                 name="other",
                 spec=PodCliqueSpec(
-                    role_name="r", pod_spec=POD, replicas=9, min_available=3, starts_after=("x",),
+                    role_name="r",
+                    pod_spec=POD,
+                    replicas=9,
+                    min_available=3,
+                    starts_after=("x",),
                     auto_scaling_config=AutoScalingConfig(max_replicas=9),
                 ),
                 topology_constraint=TopologyConstraint(pack=Pack(required="rack")),
@@ -71,7 +75,7 @@ def probe(**changes: Any) -> dict[str, Any]:
             id="name, role, numbers, order and place",
         ),
     ],
-)  # fmt: skip
+)
 def test_no_change(same: CliqueTemplate) -> None:
     assert pod_template_hash(same) == pod_template_hash(clique())
 

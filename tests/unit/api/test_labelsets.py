@@ -82,7 +82,12 @@ TABLE = [
     pytest.param(
         labelsets.pod(
             {"app.kubernetes.io/name": "demo-0-fe", "tier": "front", "grove.io/podgang": "stale"},
-            "demo", 0, "fe", "demo-0-fe", "demo-0", 1,
+            "demo",
+            0,
+            "fe",
+            "demo-0-fe",
+            "demo-0",
+            1,
         ),
         OURS
         | {
@@ -158,7 +163,7 @@ TABLE = [
         OURS | {"grove.io/podcliqueset-replica-index": "1"},
         id="a service selects the pods of one replica",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("labels", "want"), TABLE)

@@ -40,13 +40,16 @@ def gang(scheduler: str) -> PodGang:
             "", ("default-scheduler",), "grove-scheduler", "default-scheduler", id="a new default moves nobody"
         ),
         pytest.param(
-            "grove-scheduler", ("default-scheduler",), "default-scheduler", "grove-scheduler",
+            "grove-scheduler",
+            ("default-scheduler",),
+            "default-scheduler",
+            "grove-scheduler",
             id="what the set says beats what was recorded",
         ),
         pytest.param("", ("gone-scheduler",), "grove-scheduler", "grove-scheduler", id="a recorded one that is gone"),
         pytest.param("nosuch", (), "grove-scheduler", None, id="one that is not enabled"),
     ],
-)  # fmt: skip
+)
 def test_the_scheduler_of_a_set(named: str, recorded: tuple[str, ...], default: str, wanted: str | None) -> None:
     observed = set_of(pcs("d", clique("a"), clique("b"), scheduler=named))
     found = registry(default).for_set(observed, map(gang, recorded))

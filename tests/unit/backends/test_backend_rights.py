@@ -21,9 +21,14 @@ RACK_KEY = "topology.kubernetes.io/rack"
 def test_rights_are_those_of_the_enabled_profiles() -> None:
     groups = [rule["apiGroups"][0] for rule in rules_for(["volcano", "grove-scheduler"])]
     assert groups == [
-        "scheduling.sigs.k8s.io", "scheduling.koordinator.sh",
-        "scheduling.volcano.sh", "scheduling.volcano.sh", "topology.volcano.sh", "", "apiextensions.k8s.io",
-    ]  # fmt: skip
+        "scheduling.sigs.k8s.io",
+        "scheduling.koordinator.sh",
+        "scheduling.volcano.sh",
+        "scheduling.volcano.sh",
+        "topology.volcano.sh",
+        "",
+        "apiextensions.k8s.io",
+    ]
 
 
 def granted(document: Json) -> set[tuple[str, str, str]]:
@@ -56,8 +61,9 @@ def test_the_chart_gives_what_its_profiles_need_and_nothing_of_the_others(file: 
 @pytest.mark.parametrize("name", sorted(KNOWN))
 def test_every_call_that_a_backend_has_made_for_it_is_in_its_rules(name: str) -> None:
     options: dict[str, Json] = {
-        "koord-scheduler": {"topologyLayers": {RACK_KEY: "rackLayer"}}, "volcano": {"tiers": {RACK_KEY: "rack"}},
-    }  # fmt: skip
+        "koord-scheduler": {"topologyLayers": {RACK_KEY: "rackLayer"}},
+        "volcano": {"tiers": {RACK_KEY: "rack"}},
+    }
     backend: Any = BUILDERS[name](options.get(name, {}), "p")
     backend.learn(OFFERED.get(name, {}))
     allowed = granted({"rules": rules_for([name])})
@@ -75,12 +81,16 @@ ASKED = {"served": (), "get": ("get",), "list": ("list",), "dry_run": ("create",
 CHANGED = ("get", "list", "watch", "create", "patch", "delete")
 OFFERED: dict[str, Json] = {
     "default-scheduler": {
-        "v1beta1 workloads": True, "v1beta1": True, "tree": True, "v1beta1 pod": {"spec": {"schedulingGroup": {}}},
+        "v1beta1 workloads": True,
+        "v1beta1": True,
+        "tree": True,
+        "v1beta1 pod": {"spec": {"schedulingGroup": {}}},
     },
     "kai-scheduler": {"served": True},
     "koord-scheduler": {"podgroups": True},
     "volcano": {
         "crd": next(one for one in definitions("volcano") if one["spec"]["names"]["kind"] == "PodGroup"),
-        "hypernodes": True, "config": {"data": {"volcano-scheduler.conf": "tiers: []"}},
+        "hypernodes": True,
+        "config": {"data": {"volcano-scheduler.conf": "tiers: []"}},
     },
-}  # fmt: skip
+}

@@ -36,11 +36,21 @@ def new_pod(backend: Any, manifest: Json, index: int = 0) -> Json:
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        ("90s", 90), ("10m", 600), ("45", 45), ("1500ms", 2), ("0s", None), ("soon", None), ("-5s", None), ("", None),
-        ("2147483647", 2147483647), ("2147483648", None), ("2147483647s", 2147483647), ("1000000h", None),
+        ("90s", 90),
+        ("10m", 600),
+        ("45", 45),
+        ("1500ms", 2),
+        ("0s", None),
+        ("soon", None),
+        ("-5s", None),
+        ("", None),
+        ("2147483647", 2147483647),
+        ("2147483648", None),
+        ("2147483647s", 2147483647),
+        ("1000000h", None),
         pytest.param("9" * 5000, None, id="longer than any number"),
     ],
-)  # fmt: skip
+)
 def test_gang_timeout(text: str, want: int | None) -> None:
     if want is not None:
         assert koord_annotations.timeout_s(text) == want
@@ -54,9 +64,12 @@ def test_gang_timeout(text: str, want: int | None) -> None:
     [
         ("z1", (Zone("", "z1"),)),
         ("z1, rackLayer=r2", (Zone("", "z1"), Zone("rackLayer", "r2"))),
-        ("", None), ("a,,b", None), ("=z", None), ("a b", None),
+        ("", None),
+        ("a,,b", None),
+        ("=z", None),
+        ("a b", None),
     ],
-)  # fmt: skip
+)
 def test_network_topology_zone(text: str, want: tuple[Zone, ...] | None) -> None:
     if want is not None:
         assert koord_annotations.zones(text) == want
@@ -103,10 +116,11 @@ def test_a_list_of_reservations_is_alternatives_of_one_name_each() -> None:
             '{"requiredDuringSchedulingIgnoredDuringExecution":{"reservationSelectorTerms":[{"matchExpressions":'
             '[{"key":"team","operator":"NotIn","values":["a"]}]},{"matchFields":'
             '[{"key":"metadata.name","operator":"In","values":["r1"]}]}]}}',
-            {"r1", "r3"}, id="terms are alternatives",
+            {"r1", "r3"},
+            id="terms are alternatives",
         ),
     ],
-)  # fmt: skip
+)
 def test_which_reservations_a_reference_means(ref: str, want: set[str]) -> None:
     known = {"r1": {"team": "a"}, "r2": {"team": "a", "big": "yes"}, "r3": {"team": "b"}}
     there = [Reservation(metadata=ObjectMeta(name=name, labels=labels)) for name, labels in known.items()]
@@ -149,41 +163,47 @@ def test_koordinator_pods_carry_gang_quota_reservation_and_zones() -> None:
         pytest.param(pcs("d", clique("a")), [], id="plain"),
         pytest.param(
             pcs("d", clique("a"), metadata={"annotations": {"scheduling.koordinator.sh/gang-timeout": "soon"}}),
-            ["metadata.annotations[scheduling.koordinator.sh/gang-timeout]"], id="a timeout that is none",
+            ["metadata.annotations[scheduling.koordinator.sh/gang-timeout]"],
+            id="a timeout that is none",
         ),
         pytest.param(
             pcs("d", clique("a", labels={"koordinator.sh/qosClass": "LS"}), clique("b")),
-            ["spec.template.cliques.labels"], id="two QoS classes",
+            ["spec.template.cliques.labels"],
+            id="two QoS classes",
         ),
         pytest.param(
             pcs("d", clique("a", labels={"koordinator.sh/qosClass": "GOLD"})),
-            ["spec.template.cliques.labels"], id="no such QoS class",
+            ["spec.template.cliques.labels"],
+            id="no such QoS class",
         ),
         pytest.param(
-            pcs("d", clique("a", priorityClassName="x"), clique("b")), ["spec.template.cliques.spec.podSpec"],
+            pcs("d", clique("a", priorityClassName="x"), clique("b")),
+            ["spec.template.cliques.spec.podSpec"],
             id="two priorities",
         ),
         pytest.param(
             pcs("d", clique("a"), metadata={"annotations": {"grove.io/mnnvl-group": "g"}}),
-            ["metadata.annotations[grove.io/mnnvl-group]"], id="an NVLink domain",
+            ["metadata.annotations[grove.io/mnnvl-group]"],
+            id="an NVLink domain",
         ),
         pytest.param(
             pcs("d", clique("a"), metadata={"annotations": {"grove.io/mnnvl-group": "none"}}), [], id="none of them"
         ),
         pytest.param(pcs("d", clique("a"), topologyConstraint=RACK), [], id="the set in one layer"),
-        pytest.param(
-            pcs("d", clique("a"), clique("b", 3), topologyConstraint=RACK), [], id="equal pods"
-        ),
+        pytest.param(pcs("d", clique("a"), clique("b", 3), topologyConstraint=RACK), [], id="equal pods"),
         pytest.param(
             pcs("d", clique("a"), clique("b", containers=[BIG]), topologyConstraint=RACK),
-            ["spec.template.topologyConstraint"], id="unequal pods in one layer",
+            ["spec.template.topologyConstraint"],
+            id="unequal pods in one layer",
         ),
         pytest.param(
             pcs("d", clique("a"), clique("b", containers=[BIG]), topologyConstraint={"pack": {"preferred": "rack"}}),
-            ["spec.template.topologyConstraint"], id="unequal pods, only preferred",
+            ["spec.template.topologyConstraint"],
+            id="unequal pods, only preferred",
         ),
         pytest.param(
-            pcs("d", clique("a"), clique("b", 0, min_available=0, containers=[BIG]), topologyConstraint=RACK), [],
+            pcs("d", clique("a"), clique("b", 0, min_available=0, containers=[BIG]), topologyConstraint=RACK),
+            [],
             id="unequal pods that the gang does not need",
         ),
         pytest.param(pcs("d", clique("a"), clique("b", containers=[BIG])), [], id="unequal pods without topology"),
@@ -191,7 +211,7 @@ def test_koordinator_pods_carry_gang_quota_reservation_and_zones() -> None:
             pcs("d", clique("a", topology=RACK)), ["spec.template.cliques[0].topologyConstraint"], id="a clique in one"
         ),
     ],
-)  # fmt: skip
+)
 def test_what_koordinator_is_not_asked(manifest: Json, want: list[str]) -> None:
     backend = KoordBackend(KoordOptions({RACK_KEY: "rackLayer"}), installed=True)
     assert [one.path for one in backend.validate(set_of(manifest))] == want
@@ -288,16 +308,18 @@ def test_koordinators_topology_is_the_bindings_as_a_chain_that_ends_in_the_node(
             "default", [{**CHAIN[0], "parentTopologyLayer": "ClusterTopologyLayer"}, *CHAIN[1:]], "", id="with its root"
         ),
         pytest.param(
-            "default", [CHAIN[0], {**CHAIN[2], "parentTopologyLayer": "block"}],
+            "default",
+            [CHAIN[0], {**CHAIN[2], "parentTopologyLayer": "block"}],
             "ClusterNetworkTopology default has layers block(example.com/block), NodeTopologyLayer, not "
-            "block(example.com/block), rackLayer(example.com/rack), NodeTopologyLayer", id="a layer is missing",
+            "block(example.com/block), rackLayer(example.com/rack), NodeTopologyLayer",
+            id="a layer is missing",
         ),
         pytest.param("default", None, "there is no ClusterNetworkTopology default", id="not there"),
         pytest.param(
             "mine", CHAIN, "Koordinator reads only the ClusterNetworkTopology default, not mine", id="not read by it"
         ),
     ],
-)  # fmt: skip
+)
 def test_whether_koordinator_knows_the_levels(reference: str, chain: list[Json] | None, want: str) -> None:
     observed = {"metadata": {"generation": 2}, "spec": {"networkTopologySpec": chain}} if chain else None
     found = LAYERED.topology_drift(binding("topo", *LEVELS), reference, observed)

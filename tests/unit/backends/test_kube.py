@@ -54,7 +54,7 @@ PLAIN_136: Json = {"spec": {"disruptionMode": "Pod"}}
             id="the newest wins",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_a_cluster_offers(answers: Json, want: Capability) -> None:
     assert capability(answers) == want
 
@@ -107,15 +107,18 @@ def gang_with(mapping: str | None, **conditions: str) -> PodGang:
         pytest.param(Capability("v1alpha2"), 1, None, {}, id="surplus stays outside"),
         pytest.param(Capability("v1alpha1"), 0, None, {"workloadRef": {"name": "d-0", "podGroup": "core"}}, id="1.35"),
         pytest.param(
-            Capability("v1alpha2"), 1, gang_with("v1alpha2/PerClique"),
-            {"schedulingGroup": {"podGroupName": "d-0-d-0-a"}}, id="what is recorded wins over today's choice",
+            Capability("v1alpha2"),
+            1,
+            gang_with("v1alpha2/PerClique"),
+            {"schedulingGroup": {"podGroupName": "d-0-d-0-a"}},
+            id="what is recorded wins over today's choice",
         ),
         pytest.param(Capability("v1alpha2"), 0, gang_with(None), {}, id="a gang that was never told stays untold"),
         pytest.param(
             Capability("v1alpha2"), 0, gang_with("v1alpha1/Merged"), {}, id="told by a version that is gone: alone"
         ),
     ],
-)  # fmt: skip
+)
 def test_what_a_new_pod_carries(offered: Capability, index: int, gang: PodGang | None, want: Json) -> None:
     pod: Json = {"metadata": {}, "spec": {"schedulingGroup": {"podGroupName": "somebody-elses"}}}
     KubeBackend(KubeOptions(), offered).prepare_pod(pod, site(set_of(TWO), index, gang=gang))
@@ -160,11 +163,13 @@ def test_a_pod_is_not_made_where_gangs_are_required_and_not_offered() -> None:
         pytest.param(gang_with("v1alpha2/Merged", SchedulerObjectsReady="True"), True, True, id="core goes then"),
         pytest.param(gang_with("v1alpha2/Merged", SchedulerObjectsReady="True"), False, False, id="surplus does not"),
         pytest.param(
-            gang_with("v1alpha2/Merged", SchedulerObjectsReady="True", Scheduled="True"), False, True,
+            gang_with("v1alpha2/Merged", SchedulerObjectsReady="True", Scheduled="True"),
+            False,
+            True,
             id="surplus goes when the gang stands",
         ),
     ],
-)  # fmt: skip
+)
 def test_who_may_go(gang: PodGang, referenced: bool, want: bool) -> None:
     spec = {"schedulingGroup": {"podGroupName": "d-0"}} if referenced else {}
     pod = msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, Pod)

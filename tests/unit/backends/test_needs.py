@@ -43,10 +43,12 @@ profiles:
 
 def koord(reservation: str = ", {name: Reservation}", aware: str = ", awareNetworkTopology: true", *args: str) -> Json:
     return {
-        "podgroups": True, "topologies": True, "topology": {"metadata": {"name": "default"}},
+        "podgroups": True,
+        "topologies": True,
+        "topology": {"metadata": {"name": "default"}},
         "config": {"data": {"koord-scheduler-config": KOORD_CONFIG % (reservation, aware)}},
         "deployment": {"spec": {"template": {"spec": {"containers": [{"args": list(args)}]}}}},
-    }  # fmt: skip
+    }
 
 
 MANAGER = "--enable-network-topology-manager=true"
@@ -77,60 +79,184 @@ SERVED = {"v1alpha2 workloads": True}
 @pytest.mark.parametrize(
     ("scheduler", "use", "answers", "missing", "unknown"),
     [
-        pytest.param("volcano", TIERS, volcano(config=conf(f"{CHART}  - name: network-topology-aware\n")), [], [],
-                     id="Volcano with everything"),
-        pytest.param("volcano", TIERS, volcano(config=conf(CHART)), ["plugin network-topology-aware"], [],
-                     id="Volcano as its chart installs it"),
+        pytest.param(
+            "volcano",
+            TIERS,
+            volcano(config=conf(f"{CHART}  - name: network-topology-aware\n")),
+            [],
+            [],
+            id="Volcano with everything",
+        ),
+        pytest.param(
+            "volcano",
+            TIERS,
+            volcano(config=conf(CHART)),
+            ["plugin network-topology-aware"],
+            [],
+            id="Volcano as its chart installs it",
+        ),
         pytest.param("volcano", Use({}), volcano(config=conf(CHART)), [], [], id="Volcano without topology"),
-        pytest.param("volcano", Use({}, requires_domain=True), volcano(config=conf(CHART)),
-                     ["plugin network-topology-aware"], [], id="a gang that requires a domain"),
-        pytest.param("volcano", TIERS, volcano(config=None), [], ["plugin gang", "plugin network-topology-aware"],
-                     id="Volcano's configuration is elsewhere"),
-        pytest.param("volcano", TIERS, {}, [], [
-            "Volcano 1.14 or later", "plugin gang", "plugin network-topology-aware", "HyperNodes of the tier rack",
-            "kind jobflows.flow.volcano.sh",
-        ], id="Volcano, and nothing may be read"),
-        pytest.param("volcano", TIERS, {"crd": None, "flows": False, "hypernodes": False, "config": conf("")}, [
-            "Volcano 1.14 or later", "plugin gang", "plugin network-topology-aware", "HyperNodes of the tier rack",
-            "kind jobflows.flow.volcano.sh",
-        ], [], id="no Volcano"),
-        pytest.param("koord-scheduler", LAYERS, koord(", {name: Reservation}", ", awareNetworkTopology: true", MANAGER),
-                     [], [], id="Koordinator with everything"),
-        pytest.param("koord-scheduler", LAYERS, koord("", ""), [
-            "plugin Reservation under reserve", "awareNetworkTopology of Coscheduling", f"flag {MANAGER}",
-        ], [], id="the sample configuration of Koordinator"),
-        pytest.param("koord-scheduler", Use({}), koord("", ""), ["plugin Reservation under reserve"], [],
-                     id="Koordinator without topology"),
-        pytest.param("koord-scheduler", LAYERS, {"podgroups": True, "topologies": False}, [
-            "ClusterNetworkTopology default",
-        ], ["plugin Reservation under reserve", "awareNetworkTopology of Coscheduling", f"flag {MANAGER}"],
-                     id="Koordinator's configuration may not be read"),
-        pytest.param("kai-scheduler", QUEUED, {**KAI, "queues": [queue("root"), queue("research", "root")]}, [], [],
-                     id="KAI with everything"),
-        pytest.param("kai-scheduler", QUEUED, {**KAI, "queues": [queue("root")]},
-                     ["Queue research, without queues below it"], [], id="a queue that does not exist"),
-        pytest.param("kai-scheduler", QUEUED, {**KAI, "queues": [queue("research"), queue("a", "research")]},
-                     ["Queue research, without queues below it"], [], id="a queue with queues below it"),
-        pytest.param("kai-scheduler", QUEUED, {**KAI, "queues": [queue("research")], "shards": []},
-                     ["a SchedulingShard"], [], id="no shard"),
-        pytest.param("kai-scheduler", Use({}), {**KAI, "shards": [{"spec": {"partitionLabelValue": "blue"}}]},
-                     [], ["a SchedulingShard for all nodes, or sets with the label of one"], id="a shard for one pool"),
-        pytest.param("default-scheduler", GANGS, {
-            **SERVED, "control plane": plane(kube_apiserver=BOTH, kube_scheduler=BOTH, kube_controller_manager=BOTH),
-        }, [], [], id="kube-scheduler with its gates"),
-        pytest.param("default-scheduler", GANGS, {
-            **SERVED, "control plane": plane(kube_apiserver=BOTH, kube_scheduler="GangScheduling=false"),
-        }, ["feature gates GenericWorkload, GangScheduling of kube-scheduler"],
-           ["feature gates GenericWorkload of kube-controller-manager"], id="a scheduler with its gates off"),
-        pytest.param("default-scheduler", Use({}, requires_domain=True), {
-            **SERVED, "control plane": plane(kube_apiserver=BOTH, kube_scheduler=BOTH, kube_controller_manager=BOTH),
-        }, [
-            "feature gates GenericWorkload, GangScheduling, TopologyAwareWorkloadScheduling of kube-apiserver",
-            "feature gates GenericWorkload, GangScheduling, TopologyAwareWorkloadScheduling of kube-scheduler",
-        ], [], id="a domain needs one gate more"),
+        pytest.param(
+            "volcano",
+            Use({}, requires_domain=True),
+            volcano(config=conf(CHART)),
+            ["plugin network-topology-aware"],
+            [],
+            id="a gang that requires a domain",
+        ),
+        pytest.param(
+            "volcano",
+            TIERS,
+            volcano(config=None),
+            [],
+            ["plugin gang", "plugin network-topology-aware"],
+            id="Volcano's configuration is elsewhere",
+        ),
+        pytest.param(
+            "volcano",
+            TIERS,
+            {},
+            [],
+            [
+                "Volcano 1.14 or later",
+                "plugin gang",
+                "plugin network-topology-aware",
+                "HyperNodes of the tier rack",
+                "kind jobflows.flow.volcano.sh",
+            ],
+            id="Volcano, and nothing may be read",
+        ),
+        pytest.param(
+            "volcano",
+            TIERS,
+            {"crd": None, "flows": False, "hypernodes": False, "config": conf("")},
+            [
+                "Volcano 1.14 or later",
+                "plugin gang",
+                "plugin network-topology-aware",
+                "HyperNodes of the tier rack",
+                "kind jobflows.flow.volcano.sh",
+            ],
+            [],
+            id="no Volcano",
+        ),
+        pytest.param(
+            "koord-scheduler",
+            LAYERS,
+            koord(", {name: Reservation}", ", awareNetworkTopology: true", MANAGER),
+            [],
+            [],
+            id="Koordinator with everything",
+        ),
+        pytest.param(
+            "koord-scheduler",
+            LAYERS,
+            koord("", ""),
+            [
+                "plugin Reservation under reserve",
+                "awareNetworkTopology of Coscheduling",
+                f"flag {MANAGER}",
+            ],
+            [],
+            id="the sample configuration of Koordinator",
+        ),
+        pytest.param(
+            "koord-scheduler",
+            Use({}),
+            koord("", ""),
+            ["plugin Reservation under reserve"],
+            [],
+            id="Koordinator without topology",
+        ),
+        pytest.param(
+            "koord-scheduler",
+            LAYERS,
+            {"podgroups": True, "topologies": False},
+            [
+                "ClusterNetworkTopology default",
+            ],
+            ["plugin Reservation under reserve", "awareNetworkTopology of Coscheduling", f"flag {MANAGER}"],
+            id="Koordinator's configuration may not be read",
+        ),
+        pytest.param(
+            "kai-scheduler",
+            QUEUED,
+            {**KAI, "queues": [queue("root"), queue("research", "root")]},
+            [],
+            [],
+            id="KAI with everything",
+        ),
+        pytest.param(
+            "kai-scheduler",
+            QUEUED,
+            {**KAI, "queues": [queue("root")]},
+            ["Queue research, without queues below it"],
+            [],
+            id="a queue that does not exist",
+        ),
+        pytest.param(
+            "kai-scheduler",
+            QUEUED,
+            {**KAI, "queues": [queue("research"), queue("a", "research")]},
+            ["Queue research, without queues below it"],
+            [],
+            id="a queue with queues below it",
+        ),
+        pytest.param(
+            "kai-scheduler",
+            QUEUED,
+            {**KAI, "queues": [queue("research")], "shards": []},
+            ["a SchedulingShard"],
+            [],
+            id="no shard",
+        ),
+        pytest.param(
+            "kai-scheduler",
+            Use({}),
+            {**KAI, "shards": [{"spec": {"partitionLabelValue": "blue"}}]},
+            [],
+            ["a SchedulingShard for all nodes, or sets with the label of one"],
+            id="a shard for one pool",
+        ),
+        pytest.param(
+            "default-scheduler",
+            GANGS,
+            {
+                **SERVED,
+                "control plane": plane(kube_apiserver=BOTH, kube_scheduler=BOTH, kube_controller_manager=BOTH),
+            },
+            [],
+            [],
+            id="kube-scheduler with its gates",
+        ),
+        pytest.param(
+            "default-scheduler",
+            GANGS,
+            {
+                **SERVED,
+                "control plane": plane(kube_apiserver=BOTH, kube_scheduler="GangScheduling=false"),
+            },
+            ["feature gates GenericWorkload, GangScheduling of kube-scheduler"],
+            ["feature gates GenericWorkload of kube-controller-manager"],
+            id="a scheduler with its gates off",
+        ),
+        pytest.param(
+            "default-scheduler",
+            Use({}, requires_domain=True),
+            {
+                **SERVED,
+                "control plane": plane(kube_apiserver=BOTH, kube_scheduler=BOTH, kube_controller_manager=BOTH),
+            },
+            [
+                "feature gates GenericWorkload, GangScheduling, TopologyAwareWorkloadScheduling of kube-apiserver",
+                "feature gates GenericWorkload, GangScheduling, TopologyAwareWorkloadScheduling of kube-scheduler",
+            ],
+            [],
+            id="a domain needs one gate more",
+        ),
         pytest.param("default-scheduler", Use({"gangScheduling": False}), {}, [], [], id="gangs are not wanted"),
     ],
-)  # fmt: skip
+)
 def test_what_a_scheduler_lacks(
     scheduler: str, use: Use, answers: Json, missing: list[str], unknown: list[str]
 ) -> None:

@@ -66,7 +66,8 @@ def test_a_gang_left_to_podgrouper_stays_so_after_an_upgrade() -> None:
         pytest.param(pcs("d", clique("a"), metadata={"annotations": QUEUE}), [], id="an annotation of the set"),
         pytest.param(pcs("d", clique("a")), ["spec"], id="no queue"),
         pytest.param(
-            pcs("d", clique("a", labels=QUEUE), clique("b", labels={"kai.scheduler/queue": "other"})), ["spec"],
+            pcs("d", clique("a", labels=QUEUE), clique("b", labels={"kai.scheduler/queue": "other"})),
+            ["spec"],
             id="two queues",
         ),
         pytest.param(
@@ -74,18 +75,21 @@ def test_a_gang_left_to_podgrouper_stays_so_after_an_upgrade() -> None:
         ),
         pytest.param(
             pcs("d", clique("g-1", labels=QUEUE), clique("a"), groups=[PACKED]),
-            ["spec.template.cliques[0].name"], id="a clique and a replica of a group are one subgroup",
+            ["spec.template.cliques[0].name"],
+            id="a clique and a replica of a group are one subgroup",
         ),
         pytest.param(
             pcs("d", clique("g-2", labels=QUEUE), clique("a"), groups=[PACKED]),
-            [], id="a replica of a group that has a gang of its own",
+            [],
+            id="a replica of a group that has a gang of its own",
         ),
         pytest.param(
             pcs("d", clique("g-1", labels=QUEUE), clique("a"), groups=[group("g", "a", min_available=2)]),
-            [], id="no subgroup for a group without topology",
+            [],
+            id="no subgroup for a group without topology",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_kai_is_not_asked(manifest: Json, want: list[str]) -> None:
     assert paths(KaiBackend("auto", NEW), manifest) == want
 
@@ -105,11 +109,12 @@ def test_kai_is_refused_where_it_is_missing_or_too_old_for_what_is_asked() -> No
         pytest.param({"served": True, "group": {"spec": {"subGroups": [{"name": "p"}]}}}, OLD, id="fields are pruned"),
         pytest.param(
             {"served": True, "group": {"spec": {"subGroups": [{"minSubGroup": 1}], "stalenessGracePeriod": "-1s"}}},
-            NEW, id="fields are kept",
+            NEW,
+            id="fields are kept",
         ),
         pytest.param({"served": True, "group": None}, OLD, id="a probe that was refused"),
     ],
-)  # fmt: skip
+)
 def test_what_kai_has(answers: Json, want: KaiFacts) -> None:
     backend = KaiBackend()
     backend.learn(answers)
@@ -162,10 +167,11 @@ def test_volcano_compares_tiers_with_the_levels_of_a_binding() -> None:
         pytest.param(
             {RACK_KEY: "rack"},
             pcs("d", clique("a"), clique("b"), groups=[group("g", "a", "b", topologyConstraint=RACK)]),
-            ["spec.template.podCliqueScalingGroups[0].topologyConstraint"], id="the level between",
+            ["spec.template.podCliqueScalingGroups[0].topologyConstraint"],
+            id="the level between",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_volcano_is_not_asked(tiers: dict[str, str], manifest: Json, want: list[str]) -> None:
     assert paths(VolcanoBackend(tiers, capable=True), manifest) == want
 

@@ -46,19 +46,21 @@ def a_set(qos: str = "", priority_class: str = "", sub: str = "", cpu: str = "2"
         pytest.param(a_set("LSE"), f"{QOS} LSE does not go with no priority class", id="LSE without priority"),
         pytest.param(a_set("LSR", "koord-prod", cpu="1500m"), f"{QOS} LSR needs whole CPUs", id="half a CPU"),
         pytest.param(
-            a_set("LS", "koord-prod", **{"kubernetes.io/batch-cpu": "1"}), f"batch resources need {QOS} BE, not LS",
+            a_set("LS", "koord-prod", **{"kubernetes.io/batch-cpu": "1"}),
+            f"batch resources need {QOS} BE, not LS",
             id="batch resources in LS",
         ),
         pytest.param(a_set("LS", "koord-prod", "9500"), "", id="a sub-priority in its range"),
         pytest.param(
             a_set("LS", "koord-prod", "5500"),
-            f"{PRIORITY} 5500 is not of koord-prod, whose range is 9000 to 9999", id="a sub-priority of another class",
+            f"{PRIORITY} 5500 is not of koord-prod, whose range is 9000 to 9999",
+            id="a sub-priority of another class",
         ),
         pytest.param(a_set("LS", "", "high"), f"{PRIORITY} must be a whole number, not high", id="a word"),
         pytest.param(a_set("LS", "koord-prod", "--5"), f"{PRIORITY} must be a whole number, not --5", id="two signs"),
         pytest.param(a_set("LS", "koord-prod", "²"), f"{PRIORITY} must be a whole number, not ²", id="a raised digit"),
     ],
-)  # fmt: skip
+)
 def test_koordinators_table(obj: Json, want: str) -> None:
     assert [message for _, message in qos_faults(set_of(obj))] == ([want] if want else [])
 

@@ -68,9 +68,12 @@ def rights(rules: Iterable[dict[str, Any]], *, by_name: bool = False) -> Rights:
     """What rules allow for any object, or for those they name."""
     return {
         (verb, group, resource)
-        for rule in rules if ("resourceNames" in rule) is by_name
-        for verb in rule["verbs"] for group in rule["apiGroups"] for resource in rule["resources"]
-    }  # fmt: skip
+        for rule in rules
+        if ("resourceNames" in rule) is by_name
+        for verb in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
 
 
 def held(file: Path, role: str) -> Rights:
@@ -88,9 +91,13 @@ def followed(cache: Any) -> Iterator[type[Object]]:
 
 @pytest.mark.parametrize("file", [INSTALL, EVERY_OPTION, TWO_FILES[1]], ids=lambda file: file.name)
 def test_the_rendering_is_the_newest(file: Path):
-    parts = [CHART / "Chart.yaml", CHART / "values.yaml", *sorted((CHART / "templates").iterdir()),
-             *sorted((CHART / "files").iterdir()),
-             ROOT / "charts/every-option.yaml"]  # fmt: skip
+    parts = [
+        CHART / "Chart.yaml",
+        CHART / "values.yaml",
+        *sorted((CHART / "templates").iterdir()),
+        *sorted((CHART / "files").iterdir()),
+        ROOT / "charts/every-option.yaml",
+    ]
     digest = hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()[:16]
     assert f"(digest {digest})" in file.read_text().splitlines()[0], "run charts/render.sh"
 
@@ -145,9 +152,13 @@ def test_rights_for_other_schedulers_come_with_their_profiles():
         return {group for verb, group, resource in held(file, OPERATOR) if (verb, resource) != ("list", "queues")}
 
     optional = {
-        "scheduling.run.ai", "kai.scheduler", "scheduling.volcano.sh", "topology.volcano.sh", "grove.dynamo.ai",
+        "scheduling.run.ai",
+        "kai.scheduler",
+        "scheduling.volcano.sh",
+        "topology.volcano.sh",
+        "grove.dynamo.ai",
         "grove.ai",
-    }  # fmt: skip
+    }
     assert groups(EVERY_OPTION) - groups(INSTALL) == optional
 
 
@@ -376,8 +387,12 @@ def test_metrics_have_the_rights_they_use_and_are_off_by_default():
     role = "grove:system:grove-metrics"
     assert not [d for d in documents(INSTALL) if "grove-metrics" in d["metadata"]["name"]]
     service = MetricsService(cast("Client", None), MetricsSettings("grove-system"))
-    wanted = {right for cache in (service._pods, service._gpus) for kind in followed(cache)
-              for right in needed(kind.RESOURCE, "list", "watch")}  # fmt: skip
+    wanted = {
+        right
+        for cache in (service._pods, service._gpus)
+        for kind in followed(cache)
+        for right in needed(kind.RESOURCE, "list", "watch")
+    }
     wanted |= needed(SUBJECT_ACCESS_REVIEW, "create") | needed(Event.RESOURCE, "create", "patch")
     wanted |= needed(API_SERVICE, "list", "watch", "create")
     assert held(EVERY_OPTION, role) == wanted

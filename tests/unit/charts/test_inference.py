@@ -25,10 +25,21 @@ CHART = Path(__file__).parents[3] / "charts" / "inference"
 EXAMPLES = sorted((CHART / "examples").glob("*.yaml"))
 VALUES = sorted((CHART / "values").glob("*.yaml"))
 GANGS = {
-    "aggregated": 1, "aggregated-multi-node": 2, "agentic": 1, "disaggregated": 2, "mpi": 1, "every-option": 1,
-    "vllm": 1, "vllm-multi-node": 2, "vllm-disaggregated": 2, "sglang-disaggregated": 2, "trtllm-multi-node": 1,
-    "dynamo-disaggregated": 2, "llamacpp-rpc": 1, "vllm-gateway": 2,
-}  # fmt: skip
+    "aggregated": 1,
+    "aggregated-multi-node": 2,
+    "agentic": 1,
+    "disaggregated": 2,
+    "mpi": 1,
+    "every-option": 1,
+    "vllm": 1,
+    "vllm-multi-node": 2,
+    "vllm-disaggregated": 2,
+    "sglang-disaggregated": 2,
+    "trtllm-multi-node": 1,
+    "dynamo-disaggregated": 2,
+    "llamacpp-rpc": 1,
+    "vllm-gateway": 2,
+}
 ORDER = {
     "vllm-multi-node": {"engine-worker": (["engine-leader"], "Started")},
     "trtllm-multi-node": {"engine-leader": (["engine-worker"], None)},
@@ -117,8 +128,20 @@ def test_the_service_leads_to_pods_with_a_port_named_http(file: Path) -> None:
 def test_an_engine_over_several_pods_finds_its_leader_by_groves_names() -> None:
     leader, worker = container("vllm-multi-node", "engine-leader"), container("vllm-multi-node", "engine-worker")
     host = "$(GROVE_PCSG_NAME)-$(GROVE_PCSG_INDEX)-engine-leader-0.$(GROVE_HEADLESS_SERVICE)"
-    common = ["serve", "deepseek-ai/DeepSeek-R1", "--tensor-parallel-size", "8", "--pipeline-parallel-size", "2",
-              "--nnodes", "2", "--master-addr", host, "--master-port", "29555"]  # fmt: skip
+    common = [
+        "serve",
+        "deepseek-ai/DeepSeek-R1",
+        "--tensor-parallel-size",
+        "8",
+        "--pipeline-parallel-size",
+        "2",
+        "--nnodes",
+        "2",
+        "--master-addr",
+        host,
+        "--master-port",
+        "29555",
+    ]
     assert leader["command"] == ["vllm"]
     assert leader["args"] == [*common, "--host", "0.0.0.0", "--port", "8000", "--node-rank", "0"]
     assert worker["args"] == common
@@ -144,8 +167,9 @@ def test_what_is_given_reaches_the_pods() -> None:
     assert engine["envFrom"] == [{"secretRef": {"name": "s"}}, {"configMapRef": {"name": "c"}}]
     assert engine["args"][-2:] == ["--mem-fraction-static", "0.8"]
     assert engine["resources"] == {
-        "requests": {"cpu": "4", "memory": "16Gi"}, "limits": {"memory": "32Gi", "nvidia.com/gpu": 2},
-    }  # fmt: skip
+        "requests": {"cpu": "4", "memory": "16Gi"},
+        "limits": {"memory": "32Gi", "nvidia.com/gpu": 2},
+    }
     mounts = {one["name"]: one["mountPath"] for one in engine["volumeMounts"]}
     assert mounts == {"scratch": "/tmp", "shm": "/dev/shm", "models": "/models"}
     assert {one["name"] for one in pod["volumes"]} == set(mounts)

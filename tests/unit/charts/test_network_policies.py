@@ -41,17 +41,20 @@ PROMETHEUS, INGRESS, TENANT = pod_of("monitoring"), pod_of("ingress"), pod_of("t
 def policies_of(component: str) -> list[dict[str, Any]]:
     labels = template_of(component)["metadata"]["labels"]
     return [
-        one["spec"] for one in OBJECTS
-        if one["kind"] == "NetworkPolicy" and one["metadata"]["namespace"] == NAMESPACE
+        one["spec"]
+        for one in OBJECTS
+        if one["kind"] == "NetworkPolicy"
+        and one["metadata"]["namespace"] == NAMESPACE
         and one["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
-    ]  # fmt: skip
+    ]
 
 
 def template_of(component: str) -> dict[str, Any]:
     (found,) = (
-        one["spec"]["template"] for one in OBJECTS
+        one["spec"]["template"]
+        for one in OBJECTS
         if one["kind"] in ("Deployment", "Job") and one["metadata"]["name"] == f"grove-{component}"
-    )  # fmt: skip
+    )
     return dict(found)
 
 
@@ -131,10 +134,12 @@ def test_who_is_let_in(service: str, port: str, who: Peer) -> None:
 @pytest.mark.parametrize(
     ("service", "port"),
     [
-        ("grove-operator", "metrics"), ("grove-scheduler-metrics", "metrics"), ("grove-metrics", "metrics"),
+        ("grove-operator", "metrics"),
+        ("grove-scheduler-metrics", "metrics"),
+        ("grove-metrics", "metrics"),
         ("grove-console", "http"),
     ],
-)  # fmt: skip
+)
 def test_a_tenants_pod_is_not_let_in(service: str, port: str) -> None:
     component, container_port = behind(service, port)
     assert not is_allowed(component, "Ingress", TENANT, container_port)

@@ -33,9 +33,10 @@ def test_naming_has_every_label_and_variable_of_pods():
 
 def test_troubleshooting_has_every_reason_a_gang_waits_for():
     reasons = {
-        value for name, value in vars(gangs).items()
+        value
+        for name, value in vars(gangs).items()
         if name.isupper() and isinstance(value, str) and re.fullmatch(r"([A-Z][a-z]+)+", value)
-    }  # fmt: skip
+    }
     told = reasons - {gangs.GANG_SCHEDULED, gangs.BINDING, gangs.PODS_LOST}
     assert len(told) == 9
     assert {one for one in told if f"`{one}`" not in page("troubleshooting")} == set()

@@ -16,8 +16,11 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 
 def test_commands_that_no_test_runs_need_kind_k3s_or_a_registry() -> None:
     assert {block.needs for block in quickstart.blocks()} == {"", "kind", "k3s", "registry"}
-    programs = {block.needs: {line.removeprefix("sudo ").split()[0] for line in block.commands}
-                for block in quickstart.blocks() if block.needs}  # fmt: skip
+    programs = {
+        block.needs: {line.removeprefix("sudo ").split()[0] for line in block.commands}
+        for block in quickstart.blocks()
+        if block.needs
+    }
     assert programs == {"kind": {"kind"}, "k3s": {"k3s"}, "registry": {"skopeo"}}
 
 

@@ -27,8 +27,9 @@ def release_bytes(chart: Path, manifest: str) -> int:
     """About what a release takes: the chart's files and the manifest as JSON, packed, in base64, and that once more."""
     files = [
         {"name": str(file.relative_to(chart)), "data": base64.b64encode(file.read_bytes()).decode()}
-        for file in sorted(chart.rglob("*")) if file.is_file()
-    ]  # fmt: skip
+        for file in sorted(chart.rglob("*"))
+        if file.is_file()
+    ]
     packed = gzip.compress(json.dumps({"chart": {"files": files}, "manifest": manifest}).encode(), mtime=0)
     return len(base64.b64encode(base64.b64encode(packed)))
 

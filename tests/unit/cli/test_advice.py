@@ -14,9 +14,13 @@ from grove.show.advice import advice_of
 
 RACK = {"topologyName": "t", "pack": {"required": "rack", "preferred": "host"}}
 CHAT = pcs(
-    "chat", clique("router", topology=RACK), clique("lead"), clique("work", 2),
-    groups=[group("decode", "lead", "work", replicas=3, topologyConstraint=RACK)], topologyConstraint=RACK,
-)  # fmt: skip
+    "chat",
+    clique("router", topology=RACK),
+    clique("lead"),
+    clique("work", 2),
+    groups=[group("decode", "lead", "work", replicas=3, topologyConstraint=RACK)],
+    topologyConstraint=RACK,
+)
 LEVELS = (("rack", "example/rack"), ("block", "example/block"), ("host", "kubernetes.io/hostname"))
 
 
@@ -56,13 +60,15 @@ def test_another_gang_makes_room(other: PodGang | None, want: str) -> None:
             "chat-0", "chat-0-decode-0", "spec.template.podCliqueScalingGroups[0].topologyConstraint", id="a group"
         ),
         pytest.param(
-            "chat-0-decode-0", "ns/chat-0-decode-0", "spec.template.podCliqueScalingGroups[0].topologyConstraint",
+            "chat-0-decode-0",
+            "ns/chat-0-decode-0",
+            "spec.template.podCliqueScalingGroups[0].topologyConstraint",
             id="a gang that is a replica of a group",
         ),
         pytest.param("chat-0", "chat-0-router", "spec.template.cliques[0].topologyConstraint", id="a clique"),
         pytest.param("chat-0", "chat-0-decode-0-work", "", id="a clique that has none of its own"),
     ],
-)  # fmt: skip
+)
 def test_a_constraint_is_loosened_where_it_stands(of: str, subject: str, want: str) -> None:
     change = Change(RELAX, 1, subject, names={"required": "example/rack", "to": "example/block"})
     found = advice_of(change, gang(of), msgspec.convert(CHAT, PodCliqueSet), LEVELS)
@@ -76,5 +82,6 @@ def test_a_resource_that_no_container_names_cannot_be_patched() -> None:
     change = Change(SMALLER_PODS, 1, "chat-0-router", numbers=numbers, names=names)
     found = advice_of(change, gang("chat-0"), msgspec.convert(CHAT, PodCliqueSet), LEVELS)
     assert (found.text, found.command) == (
-        "ask for 4 nvidia.com/gpu instead of 8 in each pod of chat-0-router", "",
-    )  # fmt: skip
+        "ask for 4 nvidia.com/gpu instead of 8 in each pod of chat-0-router",
+        "",
+    )

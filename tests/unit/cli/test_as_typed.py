@@ -185,13 +185,15 @@ def test_a_question_that_cannot_be_answered_is_one_line(
         ),
         pytest.param("grove.plan.copying.copy_cluster", ConnectionLost("timed out"), "timed out", id="no answer"),
         pytest.param(
-            "grove.plan.copying.copy_cluster", Forbidden("no", code=403), "you may not see the nodes and pods",
+            "grove.plan.copying.copy_cluster",
+            Forbidden("no", code=403),
+            "you may not see the nodes and pods",
             id="no right to look",
         ),
         pytest.param("grove.cli.settings.settings_of", Unanswered("bad file"), "bad file", id="unusable settings"),
         pytest.param("grove.cli.plan.plan_answer", Unanswered("refused"), "refused", id="a copy that will not have it"),
     ],
-)  # fmt: skip
+)
 def test_scaling_goes_on_where_its_fit_cannot_be_told(
     ask: Ask, monkeypatch: pytest.MonkeyPatch, step: str, error: Exception, want: str
 ) -> None:

@@ -46,9 +46,15 @@ CPU_NOW = {"type": "Resource", "resource": {"name": "cpu", "current": {"averageU
 
 
 def scaler(
-    metrics: list[Json], now: list[Json] | None, *, kind: str = "PodCliqueScalingGroup", target: str = "d-0-g",
-    current: int = 2, desired: int = 2, **conditions: tuple[str, str],
-) -> HorizontalPodAutoscaler:  # fmt: skip
+    metrics: list[Json],
+    now: list[Json] | None,
+    *,
+    kind: str = "PodCliqueScalingGroup",
+    target: str = "d-0-g",
+    current: int = 2,
+    desired: int = 2,
+    **conditions: tuple[str, str],
+) -> HorizontalPodAutoscaler:
     said = [
         {"type": type_, "status": status, "reason": reason, "message": f"because {reason}"}
         for type_, (status, reason) in conditions.items()
@@ -58,14 +64,19 @@ def scaler(
             "metadata": {"name": target, "namespace": "default"},
             "spec": {
                 "scaleTargetRef": {"apiVersion": "grove.io/v1alpha1", "kind": kind, "name": target},
-                "minReplicas": 1, "maxReplicas": 9, "metrics": metrics,
+                "minReplicas": 1,
+                "maxReplicas": 9,
+                "metrics": metrics,
             },
             "status": {
-                "currentReplicas": current, "desiredReplicas": desired, "currentMetrics": now, "conditions": said,
+                "currentReplicas": current,
+                "desiredReplicas": desired,
+                "currentMetrics": now,
+                "conditions": said,
             },
         },
         HorizontalPodAutoscaler,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,28 +98,54 @@ def test_current_and_target_of_each_metric(metrics: list[Json], now: list[Json] 
     ("found", "waiting", "want"),
     [
         pytest.param({}, False, "", id="nothing keeps it"),
-        pytest.param({"AbleToScale": ("False", "FailedGetScale")}, False, "cannot scale: because FailedGetScale",
-                     id="its target cannot be read"),
-        pytest.param({"ScalingActive": ("False", "FailedGetObjectMetric")}, False,
-                     "metric missing: because FailedGetObjectMetric", id="a metric is missing"),
-        pytest.param({"ScalingActive": ("False", "ScalingDisabled")}, False, "off: its target has 0 replicas",
-                     id="switched off by zero"),
+        pytest.param(
+            {"AbleToScale": ("False", "FailedGetScale")},
+            False,
+            "cannot scale: because FailedGetScale",
+            id="its target cannot be read",
+        ),
+        pytest.param(
+            {"ScalingActive": ("False", "FailedGetObjectMetric")},
+            False,
+            "metric missing: because FailedGetObjectMetric",
+            id="a metric is missing",
+        ),
+        pytest.param(
+            {"ScalingActive": ("False", "ScalingDisabled")},
+            False,
+            "off: its target has 0 replicas",
+            id="switched off by zero",
+        ),
         pytest.param({}, True, "waits for room: 1 of its gangs are not placed", id="a gang waits for room"),
         pytest.param({"ScalingLimited": ("True", "TooManyReplicas")}, False, "at its most (9)", id="at its limit"),
         pytest.param({"ScalingLimited": ("True", "TooFewReplicas")}, False, "at its least (1)", id="at its floor"),
-        pytest.param({"ScalingLimited": ("True", "ScaleUpLimit")}, False,
-                     "scales out no faster than its behavior allows", id="its own rate"),
+        pytest.param(
+            {"ScalingLimited": ("True", "ScaleUpLimit")},
+            False,
+            "scales out no faster than its behavior allows",
+            id="its own rate",
+        ),
         pytest.param({"ScalingLimited": ("False", "DesiredWithinRange")}, False, "", id="where it wants to be"),
-        pytest.param({"AbleToScale": ("True", "ScaleDownStabilized")}, False,
-                     "scale-in waits until the load has been so for a while (stabilisation)", id="stabilisation"),
-        pytest.param({"AbleToScale": ("True", "ScaleDownStabilized"), "ScalingLimited": ("True", "TooManyReplicas")},
-                     False,
-                     "scale-in waits until the load has been so for a while (stabilisation)",
-                     id="what it wanted a minute ago was above its limit"),
-        pytest.param({"ScalingActive": ("False", "x"), "ScalingLimited": ("True", "TooManyReplicas")}, True,
-                     "metric missing: because x", id="what a person can mend comes first"),
+        pytest.param(
+            {"AbleToScale": ("True", "ScaleDownStabilized")},
+            False,
+            "scale-in waits until the load has been so for a while (stabilisation)",
+            id="stabilisation",
+        ),
+        pytest.param(
+            {"AbleToScale": ("True", "ScaleDownStabilized"), "ScalingLimited": ("True", "TooManyReplicas")},
+            False,
+            "scale-in waits until the load has been so for a while (stabilisation)",
+            id="what it wanted a minute ago was above its limit",
+        ),
+        pytest.param(
+            {"ScalingActive": ("False", "x"), "ScalingLimited": ("True", "TooManyReplicas")},
+            True,
+            "metric missing: because x",
+            id="what a person can mend comes first",
+        ),
     ],
-)  # fmt: skip
+)
 def test_why_it_does_not_move(found: dict[str, tuple[str, str]], waiting: bool, want: str) -> None:
     (line,) = autoscaler_lines([scaler([QUEUE], [QUEUE_NOW], **found)], seen(waiting=waiting))
     assert line.why == want
@@ -188,10 +225,19 @@ def test_a_row_of_a_set_has_its_autoscalers() -> None:
     lines = autoscaler_lines([scaler([QUEUE], [QUEUE_NOW])], seen())
     found = with_autoscalers(Answer([row, other], lambda width: "picture"), lines, everywhere=True)
     assert [one["autoscalers"] for one in found.data] == [
-        [{"name": "d-0-g", "replicas": 2, "desired": 2, "minReplicas": 1, "maxReplicas": 9,
-          "metrics": ["grove_requests_waiting 12.5/4"], "why": ""}],
+        [
+            {
+                "name": "d-0-g",
+                "replicas": 2,
+                "desired": 2,
+                "minReplicas": 1,
+                "maxReplicas": 9,
+                "metrics": ["grove_requests_waiting 12.5/4"],
+                "why": "",
+            }
+        ],
         [],
-    ]  # fmt: skip
+    ]
     bare = Answer([row], lambda width: "picture")
     assert with_autoscalers(bare, [], everywhere=True) is bare
 

@@ -73,19 +73,22 @@ def test_a_file_to_reserve_for_that_is_no_manifest_is_one_line_too(
             "spec: {template: {cliques: 7}}", ["spec.template.cliques: Invalid value"], id="cliques that are a number"
         ),
         pytest.param(
-            "spec: {template: {cliques: [3]}}", ["spec.template.cliques[0]: Invalid value"],
+            "spec: {template: {cliques: [3]}}",
+            ["spec.template.cliques[0]: Invalid value"],
             id="a clique that is a number",
         ),
         pytest.param(
-            "spec: {template: {cliques: []}}", ["spec.template.cliques: Required value: at least one clique"],
+            "spec: {template: {cliques: []}}",
+            ["spec.template.cliques: Required value: at least one clique"],
             id="no cliques",
         ),
         pytest.param(
             "spec: {template: {cliques: [{name: a, spec: {roleName: r, podSpec: {}}}, {spec: {roleName: r}}]}}",
-            ["spec.template.cliques[1].name: Required value", "spec.template.cliques"], id="several faults",
+            ["spec.template.cliques[1].name: Required value", "spec.template.cliques"],
+            id="several faults",
         ),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("command", ["simulate", "simulate beside a good one"])
 def test_what_admission_refuses_is_told_with_its_words_a_bullet_each(
     command: str, spec: str, faults: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

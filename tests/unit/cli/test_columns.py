@@ -50,5 +50,6 @@ def test_table(width, want):
 
 def test_a_sentence_is_set_in_on_every_line():
     assert [line.plain for line in indented("next: lower the minimum of the clique by one", 30)] == [
-        "    next: lower the minimum of", "      the clique by one",
-    ]  # fmt: skip
+        "    next: lower the minimum of",
+        "      the clique by one",
+    ]

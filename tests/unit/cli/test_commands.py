@@ -23,9 +23,13 @@ ROOT = Path(__file__).parents[3]
 def grove(*args: str, module: str = "grove", **env: str) -> subprocess.CompletedProcess[str]:
     clean = {key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST")}
     return subprocess.run(
-        [sys.executable, "-m", module, *args], capture_output=True, text=True, check=False, timeout=HANGS_S,
+        [sys.executable, "-m", module, *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=HANGS_S,
         env={**clean, "PYTHONPATH": str(ROOT / "src"), "HOME": "/nonexistent", **env},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("name", sorted({**COMMANDS, **ASKING}))
@@ -47,9 +51,12 @@ def test_help_is_quick(command: str) -> None:
     """What takes long to import is imported by what needs it only."""
     said = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "grove", command, "--help"],
-        capture_output=True, text=True, check=True, timeout=HANGS_S,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=HANGS_S,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-    )  # fmt: skip
+    )
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in said.stderr.splitlines()}
     assert imported & {"aiohttp", "cryptography", "msgspec", "numpy", "prometheus_client", "rich", "yaml"} == set()
 
@@ -58,8 +65,11 @@ def test_what_judges_a_set_does_not_bring_the_solver_along() -> None:
     modules = "grove.cli.judged, grove.show.verdict, grove.show.paint, grove.show.rollouts, grove.show.timeline"
     found = subprocess.run(
         [sys.executable, "-c", f"import sys, {modules}; print(sorted({{'numpy', 'aiohttp'}} & set(sys.modules)))"],
-        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
     assert found.stdout == "[]\n"
 
 
@@ -135,9 +145,13 @@ def test_kubectl_is_answered_in_its_own_form(tmp_path: Path) -> None:
 def test_a_pipe_that_is_closed_early_ends_it_quietly() -> None:
     script = f"{sys.executable} -m grove demo | true; echo ${{PIPESTATUS[0]}}"
     found = subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, check=False, timeout=HANGS_S,
+        ["bash", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=HANGS_S,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-    )  # fmt: skip
+    )
     assert found.stdout.splitlines()[-1] == "141"
     assert found.stderr == ""
 

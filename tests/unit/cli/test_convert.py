@@ -13,9 +13,11 @@ from grove.cli.main import run
 
 def pcs(constraint: object, kind: str = "PodCliqueSet", version: str = "grove.io/v1alpha1") -> dict[str, object]:
     return {
-        "apiVersion": version, "kind": kind, "metadata": {"name": "x"},
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": "x"},
         "spec": {"replicas": 1, "template": {"topologyConstraint": constraint, "cliques": [{"name": "a", "spec": {}}]}},
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
@@ -99,10 +101,15 @@ def test_converted_object(given, want, notes):
     assert converted_object(given) == (want, notes)
 
 
-@pytest.mark.parametrize("groups", [
-    pytest.param(None, id="absent"), pytest.param(1, id="a number"), pytest.param("x", id="a word"),
-    pytest.param([1, None], id="a list of no objects"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "groups",
+    [
+        pytest.param(None, id="absent"),
+        pytest.param(1, id="a number"),
+        pytest.param("x", id="a word"),
+        pytest.param([1, None], id="a list of no objects"),
+    ],
+)
 def test_groups_that_are_none_stay_as_they_are(groups):
     """What is wrong with them is for the server to say; here the words are changed that are known."""
     gang = {"apiVersion": "scheduler.grove.io/v1alpha1", "kind": "PodGang", "spec": {"PodGroups": groups}}
@@ -133,8 +140,9 @@ def test_a_file_is_printed_whole_and_notes_go_to_stderr():
     text = yaml.safe_dump_all([pcs({"topologyName": "t", "packDomain": "rack"}), {"apiVersion": "v1", "kind": "Pod"}])
     result = CliRunner().invoke(convert, ["-"], input=text)
     assert list(yaml.safe_load_all(result.stdout)) == [
-        pcs({"topologyName": "t", "pack": {"required": "rack"}}), {"apiVersion": "v1", "kind": "Pod"},
-    ]  # fmt: skip
+        pcs({"topologyName": "t", "pack": {"required": "rack"}}),
+        {"apiVersion": "v1", "kind": "Pod"},
+    ]
     assert result.stderr == "PodCliqueSet x: spec.template.topologyConstraint.packDomain is pack.required now\n"
 
 

@@ -49,23 +49,32 @@ def said(left: str, change: Json | None = None, *, leads: bool = False) -> dict[
             "start-order", None, "app/simple2", "ok", "9 pods stay as they are", id="a token that pods mount stays"
         ),
         pytest.param(
-            "in-update", None, "app/simple1", "warning",
+            "in-update",
+            None,
+            "app/simple1",
+            "warning",
             "15 pods stay as they are; replaced one after another: 2 of pca (the update that is under way goes on)"
             f"{ACCESS}",
             id="an update goes on",
         ),
         pytest.param(
-            "in-update", {"spec": {"updateStrategy": {"type": "OnDelete"}}}, "app/simple1", "ok",
+            "in-update",
+            {"spec": {"updateStrategy": {"type": "OnDelete"}}},
+            "app/simple1",
+            "ok",
             f"15 pods stay as they are; outdated pods stay too (2 of pca): its strategy is OnDelete{ACCESS}",
             id="under OnDelete nothing is replaced",
         ),
         pytest.param(
-            "in-update", {"metadata": {"annotations": {"grove.io/rollout-paused": "true"}}}, "app/simple1", "ok",
+            "in-update",
+            {"metadata": {"annotations": {"grove.io/rollout-paused": "true"}}},
+            "app/simple1",
+            "ok",
             f"15 pods stay as they are; outdated pods stay too (2 of pca): its rollout is paused{ACCESS}",
             id="a paused rollout waits",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_forecast(left: str, change: Json | None, name: str, state: str, text: str) -> None:
     found = said(left, change)[name]
     assert (found.state, found.text) == (state, text)

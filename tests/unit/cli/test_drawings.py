@@ -70,7 +70,8 @@ def seen(
             msgspec.convert(
                 {
                     "metadata": {"name": "x-0-a", "namespace": "ns", "labels": mark},
-                    "spec": {"replicas": replicas, "startsAfter": ["x-0-b"]}, "status": {"updatedReplicas": replicas},
+                    "spec": {"replicas": replicas, "startsAfter": ["x-0-b"]},
+                    "status": {"updatedReplicas": replicas},
                 },
                 PodClique,
             )
@@ -81,14 +82,25 @@ def seen(
                 PodGang,
             )
         ],
-        pods=pods, nodes=fleet if fleet is not None else nodes(racks=2, nodes=2), bindings=[BINDING],
-    )  # fmt: skip
+        pods=pods,
+        nodes=fleet if fleet is not None else nodes(racks=2, nodes=2),
+        bindings=[BINDING],
+    )
 
 
-REFUSED = {"conditions": [{"type": "Scheduled", "status": "False", "reason": "Unschedulable",
-                           "message": "no rack has room"}]}  # fmt: skip
-LONG = {"conditions": [{"type": "Scheduled", "status": "False", "reason": "Unschedulable",
-                        "message": "no rack has room for ns/x-0 (2 pods); rack z0-b0-r0 comes closest"}]}  # fmt: skip
+REFUSED = {
+    "conditions": [{"type": "Scheduled", "status": "False", "reason": "Unschedulable", "message": "no rack has room"}]
+}
+LONG = {
+    "conditions": [
+        {
+            "type": "Scheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "no rack has room for ns/x-0 (2 pods); rack z0-b0-r0 comes closest",
+        }
+    ]
+}
 PLACED = {"placementScore": 0.75, "conditions": [{"type": "Scheduled", "status": "True"}]}
 HELD = {"schedulingGates": [{"name": labels.POD_GANG_GATE}]}
 WAITS = {"initContainerStatuses": [{"name": "grove-initc", "state": {"running": {}}}]}
@@ -98,19 +110,37 @@ CRASHES = {
 
 
 NO_MODEL = {
-    "containerStatuses": [{
-        "name": "c", "restartCount": 1, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
-        "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": "loading\nno file /models/a.gguf\n"}},
-    }]
-}  # fmt: skip
+    "containerStatuses": [
+        {
+            "name": "c",
+            "restartCount": 1,
+            "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+            "lastState": {
+                "terminated": {"exitCode": 1, "reason": "Error", "message": "loading\nno file /models/a.gguf\n"}
+            },
+        }
+    ]
+}
 OUT_OF_MEMORY = {
-    "containerStatuses": [{"name": "c", "restartCount": 1, "state": {"running": {}},
-                           "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]
-}  # fmt: skip
+    "containerStatuses": [
+        {
+            "name": "c",
+            "restartCount": 1,
+            "state": {"running": {}},
+            "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+        }
+    ]
+}
 NO_IMAGE = {
-    "containerStatuses": [{"name": "c", "state": {"waiting": {
-        "reason": "ImagePullBackOff", "message": 'Back-off pulling image "nowhere/engine:1"'}}}]
-}  # fmt: skip
+    "containerStatuses": [
+        {
+            "name": "c",
+            "state": {
+                "waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "nowhere/engine:1"'}
+            },
+        }
+    ]
+}
 
 
 @pytest.mark.parametrize(
@@ -126,27 +156,34 @@ NO_IMAGE = {
         ),
         pytest.param([pod("p", node="z0-b0-r0-n0")], None, (State.STARTING, "starting"), id="bound"),
         pytest.param(
-            [pod("p", node="z0-b0-r0-n0", status=CRASHES)], None, (State.FAILED, "c: CrashLoopBackOff, 3 restarts"),
+            [pod("p", node="z0-b0-r0-n0", status=CRASHES)],
+            None,
+            (State.FAILED, "c: CrashLoopBackOff, 3 restarts"),
             id="crashes",
         ),
         pytest.param(
-            [pod("p", node="z0-b0-r0-n0", status=NO_MODEL)], None,
+            [pod("p", node="z0-b0-r0-n0", status=NO_MODEL)],
+            None,
             (State.FAILED, "c: CrashLoopBackOff, ended with exit code 1, 1 restart: no file /models/a.gguf"),
             id="it says why it ended",
         ),
         pytest.param(
-            [pod("p", node="z0-b0-r0-n0", status=OUT_OF_MEMORY)], None,
+            [pod("p", node="z0-b0-r0-n0", status=OUT_OF_MEMORY)],
+            None,
             (State.FAILED, "c: ended with exit code 137 and is not ready since, 1 restart: OOMKilled"),
             id="it had too little memory",
         ),
         pytest.param(
-            [pod("p", node="z0-b0-r0-n0", status=NO_IMAGE)], None,
+            [pod("p", node="z0-b0-r0-n0", status=NO_IMAGE)],
+            None,
             (State.FAILED, 'c: ImagePullBackOff: Back-off pulling image "nowhere/engine:1"'),
             id="its image is not there",
         ),
         pytest.param([pod("p", node="gone")], None, (State.FAILED, "node gone is gone"), id="its node is gone"),
         pytest.param(
-            [pod("p", status={"phase": "Failed", "reason": "Evicted"})], None, (State.FAILED, "ended: Evicted"),
+            [pod("p", status={"phase": "Failed", "reason": "Evicted"})],
+            None,
+            (State.FAILED, "ended: Evicted"),
             id="it ended",
         ),
         pytest.param(
@@ -156,7 +193,7 @@ NO_IMAGE = {
             id="one that leaves does not count",
         ),
     ],
-)  # fmt: skip
+)
 def test_the_worst_pod_gives_the_set_its_reason(pods, gang, want):
     grown = tree_of(seen(pods, replicas=1, gang=gang), seen(pods, replicas=1).sets[0])
     assert (grown.state, grown.why) == want
@@ -170,8 +207,10 @@ def test_counts_add_up_and_the_common_domain_is_the_narrowest():
     replica = grown.children[0]
     assert (replica.domains, replica.gang, replica.score) == (("z0-b0",), "x-0", 0.5)
     assert [line.plain for line in growth(grown)] == [
-        "x  1 of 3 pods ready", "└─ replica 0  x-0 · z0-b0 · 0.50", "   └─ a ●◐·",
-    ]  # fmt: skip
+        "x  1 of 3 pods ready",
+        "└─ replica 0  x-0 · z0-b0 · 0.50",
+        "   └─ a ●◐·",
+    ]
 
 
 def test_a_layout_counts_what_pods_take_and_only_open_nodes_are_free():
@@ -181,8 +220,10 @@ def test_a_layout_counts_what_pods_take_and_only_open_nodes_are_free():
     layout = layout_of(world)
     assert (layout.root.used, layout.root.total, layout.root.free, layout.root.whole) == (4, 32, 20, 2)
     assert [(level.name, level.largest_free, level.best, level.fragmentation) for level in layout.levels] == [
-        ("zone", 20, "z0", 0.0), ("block", 12, "z0-b0", 0.0), ("rack", 12, "z0-b0-r0", 0.0),
-    ]  # fmt: skip
+        ("zone", 20, "z0", 0.0),
+        ("block", 12, "z0-b0", 0.0),
+        ("rack", 12, "z0-b0-r0", 0.0),
+    ]
     assert [line.plain for line in domain_lines(layout, 80, nodes=True)] == [
         "cluster                  ██░░░░░░░░░░░░░░ 4/32 nvidia.com/gpu  4 nodes, 2 unused",
         "└─ zone z0               ██░░░░░░░░░░░░░░ 4/32  4 nodes, 2 unused",
@@ -217,8 +258,10 @@ def test_nodes_without_a_label_are_counted_apart():
     bare = msgspec.structs.replace(fleet[1], metadata=msgspec.structs.replace(fleet[1].metadata, labels={}))
     layout = layout_of(seen([], replicas=0, fleet=[fleet[0], bare]))
     assert [(level.name, level.domains, level.unlabelled) for level in layout.levels] == [
-        ("zone", 1, 1), ("block", 1, 1), ("rack", 1, 1),
-    ]  # fmt: skip
+        ("zone", 1, 1),
+        ("block", 1, 1),
+        ("rack", 1, 1),
+    ]
 
 
 def test_a_drawing_is_xml_with_a_square_for_every_node():
@@ -292,8 +335,10 @@ def test_lines_become_a_drawing_letter_under_letter():
     root = ElementTree.fromstring(svg_of_text([line, Text("<&>")]))
     texts = [(one.text, one.attrib["fill"]) for one in root.iter("{http://www.w3.org/2000/svg}text")]
     assert [(text.strip(), ink) for text, ink in texts if text] == [
-        ("ab", "#222222"), ("cd", "#c62828"), ("<&>", "#222222"),
-    ]  # fmt: skip
+        ("ab", "#222222"),
+        ("cd", "#c62828"),
+        ("<&>", "#222222"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -22,17 +22,16 @@ GPU = "nvidia.com/gpu"
 def gang(name: str, held: list[str]) -> PodGang:
     """A gang as the scheduler leaves it when it holds nodes."""
     holds = [{"reason": "WaitedLong", "since": "2026-01-01T00:00:00Z", "nodes": held}] if held else []
-    raw = {
-        "metadata": {"name": name, "namespace": "a"}, "spec": {"podgroups": []}, "status": {"capacityHolds": holds}
-    }  # fmt: skip
+    raw = {"metadata": {"name": name, "namespace": "a"}, "spec": {"podgroups": []}, "status": {"capacityHolds": holds}}
     return msgspec.convert(raw, PodGang)
 
 
 def node(name: str, gpus: int = 8, capacity: int = 8) -> Node:
     status = {
-        "allocatable": {GPU: str(gpus)}, "capacity": {GPU: str(capacity)},
+        "allocatable": {GPU: str(gpus)},
+        "capacity": {GPU: str(capacity)},
         "conditions": [{"type": "Ready", "status": "True"}],
-    }  # fmt: skip
+    }
     return msgspec.convert({"metadata": {"name": name}, "status": status}, Node)
 
 
@@ -74,8 +73,10 @@ def test_the_picture_has_broken_reserved_and_held() -> None:
     layout = layout_of(seen)
     spots = {spot.node: spot for spot in layout.root.spots}
     assert {name: spot.words for name, spot in spots.items()} == {
-        "n0": "4 reserved by kept", "n1": "1 broken", "n2": "held for a/big",
-    }  # fmt: skip
+        "n0": "4 reserved by kept",
+        "n1": "1 broken",
+        "n2": "held for a/big",
+    }
     assert {name: spot.free for name, spot in spots.items()} == {"n0": 4, "n1": 7, "n2": 8}
     assert layout.root.free == 19
     printed = "\n".join(line.plain for line in domain_lines(layout, 100, nodes=True))

@@ -51,9 +51,13 @@ def gang(name: str, created: float, base: str = "", **when: float) -> PodGang:
 
 def event(about: str, second: float, reason: str, *, warning: bool = False, message: str = "") -> Event:
     raw = {
-        "metadata": {"name": "e", "namespace": "a"}, "involvedObject": {"kind": "Pod", "name": about},
-        "reason": reason, "message": message, "type": "Warning" if warning else "Normal", "lastTimestamp": at(second),
-    }  # fmt: skip
+        "metadata": {"name": "e", "namespace": "a"},
+        "involvedObject": {"kind": "Pod", "name": about},
+        "reason": reason,
+        "message": message,
+        "type": "Warning" if warning else "Normal",
+        "lastTimestamp": at(second),
+    }
     return msgspec.convert(raw, Event)
 
 
@@ -62,7 +66,8 @@ def story(*events: Event, status: dict[str, Any] | None = None) -> History:
     raw = {"metadata": meta("chat", 0), "spec": {"replicas": 1, "template": template}, "status": status or {}}
     pcs = msgspec.convert(raw, PodCliqueSet)
     seen = Seen(
-        sets=[pcs], cliques=[clique("chat-0-worker"), clique("chat-0-leader")],
+        sets=[pcs],
+        cliques=[clique("chat-0-worker"), clique("chat-0-leader")],
         gangs=[
             gang("chat-0", 0, Scheduled=1, Ready=9),
             gang("chat-0-g-0", 0.5, "chat-0", Scheduled=2),
@@ -74,7 +79,7 @@ def story(*events: Event, status: dict[str, Any] | None = None) -> History:
             pod("chat-0-worker-c", "chat-0-worker", 60, restarts=2),
             pod("chat-0-leader-a", "chat-0-leader", 0, PodScheduled=1, Ready=4),
         ],
-    )  # fmt: skip
+    )
     return history_of(seen, pcs, events, START + timedelta(seconds=100))
 
 
@@ -83,15 +88,19 @@ def test_lanes_are_in_the_order_of_their_start_and_pods_that_went_together_are_o
     assert [lane.clique for lane in lanes] == ["chat-0-leader", "chat-0-worker"]
     worker = lanes[1].spans
     assert [(span.pods, span.placed is not None, span.ready is not None, span.failed) for span in worker] == [
-        (2, True, True, False), (1, False, False, True),
-    ]  # fmt: skip
+        (2, True, True, False),
+        (1, False, False, True),
+    ]
 
 
 def test_marks_tell_of_creation_placement_readiness_and_scaling() -> None:
     assert [(mark.kind, mark.text) for mark in story().marks] == [
-        ("created", "chat is created"), ("placed", "chat-0 is placed"), ("placed", "chat-0-g-0 is placed"),
-        ("ready", "chat-0 is ready"), ("scaled", "chat-0-g-1 is added"),
-    ]  # fmt: skip
+        ("created", "chat is created"),
+        ("placed", "chat-0 is placed"),
+        ("placed", "chat-0-g-0 is placed"),
+        ("ready", "chat-0 is ready"),
+        ("scaled", "chat-0-g-1 is added"),
+    ]
 
 
 def test_a_gang_that_was_there_before_its_base_was_placed_is_no_scaling() -> None:
@@ -102,8 +111,9 @@ def test_an_update_has_its_beginning_and_its_end() -> None:
     progress = {"updateProgress": {"updateStartedAt": at(30), "updateEndedAt": at(50)}}
     updated = [(mark.at, mark.text) for mark in story(status=progress).marks if mark.kind == "updated"]
     assert updated == [
-        (START + timedelta(seconds=30), "an update begins"), (START + timedelta(seconds=50), "the update is over"),
-    ]  # fmt: skip
+        (START + timedelta(seconds=30), "an update begins"),
+        (START + timedelta(seconds=50), "the update is over"),
+    ]
 
 
 def test_events_tell_of_failures_and_autoscalers_also_of_pods_that_are_gone() -> None:
@@ -115,5 +125,7 @@ def test_events_tell_of_failures_and_autoscalers_also_of_pods_that_are_gone() ->
     )
     marks = [(mark.kind, mark.text) for mark in told.marks if mark.kind in ("failed", "scaled")]
     assert marks == [
-        ("scaled", "from 1 to 2"), ("failed", "chat-0-worker-gone1: it crashes"), ("scaled", "chat-0-g-1 is added"),
-    ]  # fmt: skip
+        ("scaled", "from 1 to 2"),
+        ("failed", "chat-0-worker-gone1: it crashes"),
+        ("scaled", "chat-0-g-1 is added"),
+    ]

@@ -37,11 +37,14 @@ def layout(*pods: Pod, racks: int = 2, nodes: int = 2) -> Layout:
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     whole = [
         msgspec.convert(
-            {"metadata": {"name": one.metadata.name, "labels": one.metadata.labels},
-             "status": {"allocatable": dict(one.status.allocatable), **ready}}, Node
+            {
+                "metadata": {"name": one.metadata.name, "labels": one.metadata.labels},
+                "status": {"allocatable": dict(one.status.allocatable), **ready},
+            },
+            Node,
         )
         for one in fleet
-    ]  # fmt: skip
+    ]
     return layout_of(Seen(pods=pods, nodes=whole, bindings=[BINDING]))
 
 
@@ -53,19 +56,26 @@ def layout(*pods: Pod, racks: int = 2, nodes: int = 2) -> Layout:
             [pod(f"p{i}", f"z0-b0-r0-n{i}", 8, "chat", "chat-0") for i in range(2)], (0.0, "", ()), id="one rack full"
         ),
         pytest.param(
-            [pod("p", "z0-b0-r0-n0", 8, "chat", "chat-0")], (0.0, "", ()), id="half a rack takes another one",
+            [pod("p", "z0-b0-r0-n0", 8, "chat", "chat-0")],
+            (0.0, "", ()),
+            id="half a rack takes another one",
         ),
         pytest.param(
             [pod("p", "z0-b0-r0-n0", 8, "chat", "chat-0"), *(pod(f"q{i}", "", 8, "big", "big-0") for i in range(2))],
-            (0.333, "z0-b0-r0", (("chat-0", 8),)), id="two nodes of a rack are asked for",
+            (0.333, "z0-b0-r0", (("chat-0", 8),)),
+            id="two nodes of a rack are asked for",
         ),
         pytest.param(
-            [pod("p", "z0-b0-r0-n0", 4, "chat", "chat-0"), pod("q", "z0-b0-r1-n0", 1, "code", "code-0"),
-             *(pod(f"w{i}", "", 8, "big", "big-0") for i in range(2))],
-            (1.0, "z0-b0-r1", (("code-0", 1),)), id="the one with least to move is named",
+            [
+                pod("p", "z0-b0-r0-n0", 4, "chat", "chat-0"),
+                pod("q", "z0-b0-r1-n0", 1, "code", "code-0"),
+                *(pod(f"w{i}", "", 8, "big", "big-0") for i in range(2)),
+            ],
+            (1.0, "z0-b0-r1", (("code-0", 1),)),
+            id="the one with least to move is named",
         ),
     ],
-)  # fmt: skip
+)
 def test_fragmentation_is_what_the_largest_waiting_gang_cannot_use(
     pods: list[Pod], want: tuple[float, str, tuple[object, ...]]
 ) -> None:

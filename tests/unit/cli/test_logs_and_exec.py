@@ -26,10 +26,13 @@ from grove.show.roles import NoSuchRole, players
 from grove.show.seen import Seen
 
 TEMPLATE = {
-    "cliques": [{"name": "front", "spec": {"replicas": 1}}, {"name": "leader", "spec": {"replicas": 1}},
-                {"name": "worker", "spec": {"replicas": 2}}],
+    "cliques": [
+        {"name": "front", "spec": {"replicas": 1}},
+        {"name": "leader", "spec": {"replicas": 1}},
+        {"name": "worker", "spec": {"replicas": 2}},
+    ],
     "podCliqueScalingGroups": [{"name": "decode", "cliqueNames": ["leader", "worker"]}],
-}  # fmt: skip
+}
 PCS = msgspec.convert({"metadata": {"name": "chat", "namespace": "ns"}, "spec": {"template": TEMPLATE}}, PodCliqueSet)
 
 
@@ -94,9 +97,22 @@ def test_exec_asks_kubectl_for_the_pod_with_your_flags() -> None:
         Options(Path("kc"), "there", impersonate="me"), leader, ["ls", "-v"], with_stdin=True, tty=True, container="c"
     )
     assert argv == [
-        "kubectl", "--kubeconfig=kc", "--context=there", "--as=me", "exec", "-n", "ns", "chat-0-decode-0-leader-0x",
-        "-c", "c", "-i", "-t", "--", "ls", "-v",
-    ]  # fmt: skip
+        "kubectl",
+        "--kubeconfig=kc",
+        "--context=there",
+        "--as=me",
+        "exec",
+        "-n",
+        "ns",
+        "chat-0-decode-0-leader-0x",
+        "-c",
+        "c",
+        "-i",
+        "-t",
+        "--",
+        "ls",
+        "-v",
+    ]
 
 
 def test_exec_without_a_command_says_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,10 +138,13 @@ async def server(tmp_path: Path) -> AsyncIterator[Path]:
     await site.start()
     port = runner.addresses[0][1]
     config = {
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
         "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}], "users": [{"name": "c", "user": {}}],
-    }  # fmt: skip
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+        "users": [{"name": "c", "user": {}}],
+    }
     path = tmp_path / "config"
     path.write_text(json.dumps(config))
     yield path

@@ -15,8 +15,11 @@ from grove.cli.main import run
 from grove.cli.scale import owner_lines, scale
 from grove.show.scaling import Existing, scaled
 
-CLIQUES = [{"name": "front", "spec": {"replicas": 1}}, {"name": "leader", "spec": {"replicas": 1}},
-           {"name": "worker", "spec": {"replicas": 3}}]  # fmt: skip
+CLIQUES = [
+    {"name": "front", "spec": {"replicas": 1}},
+    {"name": "leader", "spec": {"replicas": 1}},
+    {"name": "worker", "spec": {"replicas": 3}},
+]
 PCS = msgspec.convert(
     {
         "metadata": {"name": "chat"},
@@ -48,30 +51,41 @@ CLIQUE = msgspec.convert(
     ("what", "to", "want"),
     [
         pytest.param(
-            PCS, 2,
+            PCS,
+            2,
             ["3 gangs will come: chat-1, chat-1-decode-0, chat-1-decode-1", "13 pods more"],
             id="a set up: base gang and scaled gangs",
         ),
         pytest.param(
-            PCS, 0,
-            ["3 gangs will go: chat-0, chat-0-decode-0, chat-0-decode-1", "13 pods fewer",
-             "to 0: every pod of chat stops, and nothing of it serves until it is scaled up"],
+            PCS,
+            0,
+            [
+                "3 gangs will go: chat-0, chat-0-decode-0, chat-0-decode-1",
+                "13 pods fewer",
+                "to 0: every pod of chat stops, and nothing of it serves until it is scaled up",
+            ],
             id="a set to zero",
         ),
         pytest.param(GROUP, 4, ["1 gang will come: chat-0-decode-1", "4 pods more"], id="a group up"),
         pytest.param(GROUP, 2, ["1 gang will go: chat-0-decode-0", "4 pods fewer"], id="a group to its minimum"),
         pytest.param(
-            GROUP, 1,
-            ["1 gang will go: chat-0-decode-0", "8 pods fewer",
-             "below its minAvailable of 2 replicas: it runs with 1, and its gang needs no more meanwhile"],
+            GROUP,
+            1,
+            [
+                "1 gang will go: chat-0-decode-0",
+                "8 pods fewer",
+                "below its minAvailable of 2 replicas: it runs with 1, and its gang needs no more meanwhile",
+            ],
             id="a group below its minimum",
         ),
         pytest.param(
-            CLIQUE, 0, ["2 pods fewer", "to 0: every pod of chat-0-front stops, and whatever needs it stops working"],
+            CLIQUE,
+            0,
+            ["2 pods fewer", "to 0: every pod of chat-0-front stops, and whatever needs it stops working"],
             id="a clique to zero",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_scaling_does(what: PodCliqueSet | PodCliqueScalingGroup | PodClique, to: int, want: list[str]) -> None:
     assert list(scaled(what, to, PCS).sentences) == want
 
@@ -90,8 +104,9 @@ def test_scale_has_help() -> None:
 def test_only_gangs_that_exist_go() -> None:
     existing = Existing(("chat-0", "chat-0-decode-0"), {0: 9})
     assert list(scaled(PCS, 0, PCS, existing).sentences)[:2] == [
-        "2 gangs will go: chat-0, chat-0-decode-0", "9 pods fewer",
-    ]  # fmt: skip
+        "2 gangs will go: chat-0, chat-0-decode-0",
+        "9 pods fewer",
+    ]
 
 
 def scaler(name: str, target: str, owner: str = "") -> HorizontalPodAutoscaler:
@@ -106,25 +121,32 @@ def scaler(name: str, target: str, owner: str = "") -> HorizontalPodAutoscaler:
     ("owner", "to", "want"),
     [
         pytest.param(
-            scaler("h", "chat-0-decode"), 5,
-            ["HorizontalPodAutoscaler h owns the replicas of chat-0-decode: it sets it again by its metrics, within 2 "
-             "to 8"],
+            scaler("h", "chat-0-decode"),
+            5,
+            [
+                "HorizontalPodAutoscaler h owns the replicas of chat-0-decode: it sets it again by its metrics, within "
+                "2 to 8"
+            ],
             id="an HPA",
         ),
         pytest.param(
-            scaler("h", "chat-0-decode"), 0,
-            ["HorizontalPodAutoscaler h owns the replicas of chat-0-decode: it stops acting on it until it has "
-             "replicas again"],
+            scaler("h", "chat-0-decode"),
+            0,
+            [
+                "HorizontalPodAutoscaler h owns the replicas of chat-0-decode: it stops acting on it until it has "
+                "replicas again"
+            ],
             id="an HPA at 0",
         ),
         pytest.param(
-            scaler("keda-hpa-x", "chat-0-decode", "x"), 0,
+            scaler("keda-hpa-x", "chat-0-decode", "x"),
+            0,
             ["KEDA ScaledObject x owns the replicas of chat-0-decode: it sets it again by its metrics, within 2 to 8"],
             id="KEDA",
         ),
         pytest.param(scaler("h", "chat-0-prefill"), 5, [], id="an HPA of another group"),
     ],
-)  # fmt: skip
+)
 def test_who_owns_the_number_is_named(owner: HorizontalPodAutoscaler, to: int, want: list[str]) -> None:
     assert owner_lines([owner], [GROUP], to) == want
 

@@ -66,10 +66,13 @@ def test_a_pod_says_of_its_conditions_what_is_worth_saying() -> None:
     conditions = [
         {"type": kind, "status": status, "lastTransitionTime": "2026-05-01T12:00:00Z"}
         for kind, status in (
-            ("PodReadyToStartContainers", "True"), ("Initialized", "True"), ("ContainersReady", "False"),
-            ("Ready", "True"), ("PodScheduled", "True"),
+            ("PodReadyToStartContainers", "True"),
+            ("Initialized", "True"),
+            ("ContainersReady", "False"),
+            ("Ready", "True"),
+            ("PodScheduled", "True"),
         )
-    ]  # fmt: skip
+    ]
     pod = msgspec.convert({"metadata": {"name": "p"}, "status": {"conditions": conditions}}, Pod)
     assert [one.reason for one in own_words("Pod", pod)] == ["ContainersReady=False", "Ready=True", "PodScheduled=True"]
 

@@ -32,13 +32,16 @@ def test_nothing_is_up(tmp_path: Path) -> None:
         pytest.param(True, True, 0, "grove-operator  runs (pid 1), leads", id="it leads"),
         pytest.param(True, False, 1, "grove-operator  runs (pid 1), does not lead yet", id="the lease is another's"),
         pytest.param(
-            True, None, 1, "grove-operator  runs (pid 1)\nwho leads is not known: the API server does not answer",
+            True,
+            None,
+            1,
+            "grove-operator  runs (pid 1)\nwho leads is not known: the API server does not answer",
             id="the API server does not answer",
         ),
         pytest.param(False, False, 1, "grove-operator  has ended; ", id="it has ended"),
         pytest.param(False, True, 1, "grove-operator  has ended; ", id="it has ended, and its lease lives on"),
     ],
-)  # fmt: skip
+)
 def test_each_process_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alive: bool, leads: bool | None, code: int, want: str
 ) -> None:

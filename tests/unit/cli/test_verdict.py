@@ -52,11 +52,17 @@ def verdict(*conditions: dict[str, str], scheduler: str = "kai-scheduler", pod_s
         pytest.param(
             verdict(
                 COMPLETE,
-                {"type": "SchedulerObjectsReady", "status": "False", "reason": "SchedulerNotInstalled",
-                 "message": "podgroups.scheduling.run.ai is not served"},
+                {
+                    "type": "SchedulerObjectsReady",
+                    "status": "False",
+                    "reason": "SchedulerNotInstalled",
+                    "message": "podgroups.scheduling.run.ai is not served",
+                },
             ),
             (
-                "waiting", "gate", "podgroups.scheduling.run.ai is not served",
+                "waiting",
+                "gate",
+                "podgroups.scheduling.run.ai is not served",
                 ("kai-scheduler: SchedulerNotInstalled",),
                 "kai-scheduler does not know the gang yet; docs/backends.md says what SchedulerNotInstalled asks for",
             ),
@@ -64,14 +70,15 @@ def verdict(*conditions: dict[str, str], scheduler: str = "kai-scheduler", pod_s
         ),
         pytest.param(
             verdict(
-                COMPLETE, {"type": "Scheduled", "status": "False", "reason": "Unschedulable", "message": "no room"},
+                COMPLETE,
+                {"type": "Scheduled", "status": "False", "reason": "Unschedulable", "message": "no room"},
                 pod_says="0/3 nodes are available",
             ),
             ("waiting", "gang", "no room", ("kai-scheduler: Unschedulable", "0/3 nodes are available"), ""),
             id="no room, in both their words",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_gang_of_another_scheduler(found: Verdict, want: tuple[object, ...]) -> None:
     assert (found.state, found.level, found.reason, found.evidence, found.next) == want
 
@@ -101,13 +108,15 @@ def judged(refusal: str = "", clumsy: str = "", **meta: object) -> Judgement:
     own = {"name": "x", "namespace": "ns", "generation": 2, **meta}
     errors = [{"code": "ERR", "description": clumsy}] if clumsy else []
     manifest = {
-        "metadata": own, "spec": {"replicas": 1, "template": {"cliques": []}},
+        "metadata": own,
+        "spec": {"replicas": 1, "template": {"cliques": []}},
         "status": {"observedGeneration": 2, "lastErrors": errors},
-    }  # fmt: skip
+    }
     clique = {
-        "metadata": {"name": "x-0-a", "namespace": "ns", "labels": {labels.PART_OF: "x"}}, "spec": {"replicas": 1},
+        "metadata": {"name": "x-0-a", "namespace": "ns", "labels": {labels.PART_OF: "x"}},
+        "spec": {"replicas": 1},
         "status": {"lastErrors": [{"code": "ERR", "description": refusal}] if refusal else []},
-    }  # fmt: skip
+    }
     seen = Seen(sets=[msgspec.convert(manifest, PodCliqueSet)], cliques=[msgspec.convert(clique, PodClique)])
     return judge(seen, seen.sets[0], datetime(2026, 1, 1, tzinfo=UTC))
 

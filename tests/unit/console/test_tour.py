@@ -13,7 +13,9 @@ from grove.console.viewers import Unanswerable
 from grove.demo.scenario import Scenario, read_scenario
 
 MANIFEST = {
-    "apiVersion": "grove.io/v1alpha1", "kind": "PodCliqueSet", "metadata": {"name": "small"},
+    "apiVersion": "grove.io/v1alpha1",
+    "kind": "PodCliqueSet",
+    "metadata": {"name": "small"},
     "spec": {
         "replicas": 1,
         "template": {
@@ -21,7 +23,8 @@ MANIFEST = {
                 {
                     "name": "w",
                     "spec": {
-                        "roleName": "w", "replicas": 2,
+                        "roleName": "w",
+                        "replicas": 2,
                         "podSpec": {
                             "containers": [
                                 {"name": "m", "image": "x:1", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
@@ -32,7 +35,7 @@ MANIFEST = {
             ]
         },
     },
-}  # fmt: skip
+}
 
 
 def story(*steps: object) -> Scenario:

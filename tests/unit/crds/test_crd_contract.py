@@ -11,12 +11,29 @@ from tests.support.contract import CONTRACT, Schema, contract_schema
 from grove import crds
 
 KUBERNETES_FACTS = (
-    "int-or-string", "list-type", "list-map-keys", "map-type", "preserve-unknown-fields", "embedded-resource",
-)  # fmt: skip
+    "int-or-string",
+    "list-type",
+    "list-map-keys",
+    "map-type",
+    "preserve-unknown-fields",
+    "embedded-resource",
+)
 FACTS = (
-    "type", "format", "default", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems",
-    "pattern", "nullable", "required", *(f"x-kubernetes-{fact}" for fact in KUBERNETES_FACTS),
-)  # fmt: skip
+    "type",
+    "format",
+    "default",
+    "enum",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "pattern",
+    "nullable",
+    "required",
+    *(f"x-kubernetes-{fact}" for fact in KUBERNETES_FACTS),
+)
 RULE_FACTS = ("reason", "fieldPath", "optionalOldSelf")
 ADDITIONS = {
     "podcliquesets.grove.io": {

@@ -57,8 +57,13 @@ def test_every_load_is_a_fresh_copy() -> None:
 
 
 KUBERNETES = (
-    "template.spec", "Affinity", "tolerations", "topologySpread", "selector", "DuringSchedulingIgnoredDuringExecution",
-)  # fmt: skip
+    "template.spec",
+    "Affinity",
+    "tolerations",
+    "topologySpread",
+    "selector",
+    "DuringSchedulingIgnoredDuringExecution",
+)
 """Fields of the dialects that hold schemas of Kubernetes."""
 
 

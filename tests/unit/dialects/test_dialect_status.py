@@ -27,20 +27,27 @@ INDEX = "grove.io/podcliqueset-replica-index"
 def conditions(draw: st.DrawFn, *types: str) -> tuple[Condition, ...]:
     return tuple(
         Condition(
-            type=type_, status=draw(st.sampled_from(["True", "False", "Unknown"])), reason="Because",
-            message=draw(st.sampled_from(["one", "two"])), last_transition_time=NOW,
+            type=type_,
+            status=draw(st.sampled_from(["True", "False", "Unknown"])),
+            reason="Because",
+            message=draw(st.sampled_from(["one", "two"])),
+            last_transition_time=NOW,
         )
         for type_ in draw(st.lists(st.sampled_from(types), unique=True))
-    )  # fmt: skip
+    )
 
 
 @st.composite
 def sets(draw: st.DrawFn) -> PodCliqueSet:
     said = draw(conditions("TopologyLevelsUnavailable", "UpdateStalled", "GangRestartsExhausted"))
     status = PodCliqueSetStatus(
-        replicas=draw(COUNT), available_replicas=draw(COUNT), updated_replicas=draw(COUNT), hpa_pod_selector="a=b",
-        current_generation_hash=draw(st.sampled_from(["x", "y"])), conditions=said,
-    )  # fmt: skip
+        replicas=draw(COUNT),
+        available_replicas=draw(COUNT),
+        updated_replicas=draw(COUNT),
+        hpa_pod_selector="a=b",
+        current_generation_hash=draw(st.sampled_from(["x", "y"])),
+        conditions=said,
+    )
     return PodCliqueSet(metadata=ObjectMeta(name="s"), status=status)
 
 
@@ -66,13 +73,17 @@ def cliques(draw: st.DrawFn, *names: tuple[str, str, tuple[str, ...]]) -> list[P
             metadata=ObjectMeta(name=fqn, labels={INDEX: "0"}),
             spec=PodCliqueSpec(role_name=role, replicas=draw(COUNT), starts_after=after),
             status=PodCliqueStatus(
-                replicas=draw(COUNT), ready_replicas=draw(COUNT), scheduled_replicas=draw(COUNT),
-                updated_replicas=draw(COUNT), schedule_gated_replicas=draw(COUNT), hpa_pod_selector="c=d",
+                replicas=draw(COUNT),
+                ready_replicas=draw(COUNT),
+                scheduled_replicas=draw(COUNT),
+                updated_replicas=draw(COUNT),
+                schedule_gated_replicas=draw(COUNT),
+                hpa_pod_selector="c=d",
                 conditions=draw(conditions("MinAvailableBreached")),
             ),
         )
         for fqn, role, after in names
-    ]  # fmt: skip
+    ]
 
 
 @settings(max_examples=200)
@@ -125,8 +136,10 @@ def test_a_set_of_groups_says_what_its_set_says(
     found = koord_set_status(KoordPodCliqueSetStatus(), OBJECT, pcs, members, [group], made, NOW)
     status = pcs.status
     assert (found.replicas, found.available_replicas, found.updated_replicas) == (
-        status.replicas, status.available_replicas, status.updated_replicas,
-    )  # fmt: skip
+        status.replicas,
+        status.available_replicas,
+        status.updated_replicas,
+    )
     assert (found.selector, found.current_generation_hash) == ("a=b", status.current_generation_hash)
     [told] = found.pod_clique_scaling_groups
     assert (told.name, told.index, told.replicas, told.available_replicas) == ("g", 0, copies, copies)

@@ -48,9 +48,11 @@ def test_the_set_carries_the_labels_and_annotations_of_the_object_but_not_words_
     obj["metadata"] |= {
         "labels": {"team": "a"},
         "annotations": {
-            "note": "1", "grove.dynamo.ai/recreate": "true", "kubectl.kubernetes.io/last-applied-configuration": "{}",
+            "note": "1",
+            "grove.dynamo.ai/recreate": "true",
+            "kubectl.kubernetes.io/last-applied-configuration": "{}",
         },
-    }  # fmt: skip
+    }
     metadata = to_set(obj).manifest["metadata"]
     assert metadata["labels"] == {"team": "a", "grove.io/translated-from": "grove.dynamo.ai"}
     assert metadata["annotations"] == {"note": "1", "grove.io/translated-name": "gang"}

@@ -26,8 +26,9 @@ def test_the_first_example_is_two_systems_in_which_decode_waits_for_prefill() ->
         {"name": "inference-pipeline", "cliqueNames": ["prefill", "decode"], "replicas": 1, "minAvailable": 1}
     ]
     assert [(one["name"], one["spec"]["replicas"]) for one in spec["template"]["cliques"]] == [
-        ("prefill", 4), ("decode", 8),
-    ]  # fmt: skip
+        ("prefill", 4),
+        ("decode", 8),
+    ]
     assert waits(seed("disaggregated-inference")) == {"prefill": [], "decode": ["prefill"]}
     zone = "scheduling.koordinator.sh/network-topology-zone"
     assert found.manifest["metadata"]["annotations"][zone] == "nvlink-domain-1"
@@ -85,8 +86,9 @@ def test_cliques_of_one_name_in_two_groups_are_told_apart_and_still_wait_for_the
     template = found.manifest["spec"]["template"]
     assert [one["name"] for one in template["cliques"]] == ["p-lead", "p-work", "d-lead", "d-work", "log"]
     assert [one["cliqueNames"] for one in template["podCliqueScalingGroups"]] == [
-        ["p-lead", "p-work"], ["d-lead", "d-work", "log"],
-    ]  # fmt: skip
+        ["p-lead", "p-work"],
+        ["d-lead", "d-work", "log"],
+    ]
     assert template["cliques"][0]["spec"]["startsAfter"] == ["p-work"]
     assert sum("becomes p-lead" in one for one in found.warnings) == 1
     assert found.faults == ()
@@ -153,18 +155,26 @@ def test_a_long_name_is_cut_where_the_names_inside_leave_room() -> None:
 @pytest.mark.parametrize(
     ("path", "theirs"),
     [
-        ("spec.template.cliques[1].spec.podSpec.containers[0].image",
-         "spec.template.podCliqueScalingGroups[0].podCliques[1].template.spec.containers[0].image"),
+        (
+            "spec.template.cliques[1].spec.podSpec.containers[0].image",
+            "spec.template.podCliqueScalingGroups[0].podCliques[1].template.spec.containers[0].image",
+        ),
         ("spec.template.cliques[2].spec.minAvailable", "spec.template.podCliques[0].minAvailable"),
-        ("spec.template.cliques[1].spec.startsAfter[0]",
-         "spec.template.podCliqueScalingGroups[0].podCliques[1].startOrder[0]"),
-        ("spec.template.podCliqueScalingGroups[0].cliqueNames[1]",
-         "spec.template.podCliqueScalingGroups[0].podCliques[1].name"),
-        ("spec.template.podCliqueScalingGroups[0].minAvailable",
-         "spec.template.podCliqueScalingGroups[0].minAvailable"),
+        (
+            "spec.template.cliques[1].spec.startsAfter[0]",
+            "spec.template.podCliqueScalingGroups[0].podCliques[1].startOrder[0]",
+        ),
+        (
+            "spec.template.podCliqueScalingGroups[0].cliqueNames[1]",
+            "spec.template.podCliqueScalingGroups[0].podCliques[1].name",
+        ),
+        (
+            "spec.template.podCliqueScalingGroups[0].minAvailable",
+            "spec.template.podCliqueScalingGroups[0].minAvailable",
+        ),
         ("spec.template.cliques.spec.startsAfter", "spec.template.podCliqueScalingGroups.podCliques.startOrder"),
     ],
-)  # fmt: skip
+)
 def test_paths_of_the_set_are_spelled_as_the_author_would(path: str, theirs: str) -> None:
     obj = koord_set(groups={"g": [nested("a", order=0), nested("b", order=1)]}, podCliques=[nested("c")])
     assert to_set(obj).spelled(path) == theirs

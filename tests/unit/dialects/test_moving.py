@@ -41,16 +41,20 @@ def workload(kind: str, called: str, replicas: int, scheduler: str = "", **annot
 
 def pod_group(minimum: int, **spec: object) -> Json:
     return {
-        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "PodGroup",
-        "metadata": {"name": "pair", "namespace": "default"}, "spec": {"minMember": minimum, **spec},
-    }  # fmt: skip
+        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "pair", "namespace": "default"},
+        "spec": {"minMember": minimum, **spec},
+    }
 
 
 def volcano_job(*tasks: Json, **spec: object) -> Json:
     return {
-        "apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "mpi", "namespace": "default"},
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "mpi", "namespace": "default"},
         "spec": {"tasks": list(tasks), **spec},
-    }  # fmt: skip
+    }
 
 
 def task(name: str, replicas: int, **fields: object) -> Json:
@@ -102,9 +106,11 @@ def test_what_a_leader_worker_set_says_beyond_is_told() -> None:
     found = the_one(obj)
     assert found.obj["spec"]["updateStrategy"]["rollingRecreate"] == {"maxUnavailable": 2}
     assert [one.partition(":")[0].split(" ")[0] for one in found.lost] == [
-        "spec.networkConfig", "spec.leaderWorkerTemplate.subGroupPolicy",
-        "spec.rolloutStrategy.rollingUpdateConfiguration.maxSurge", "leaderworkerset.sigs.k8s.io/exclusive-topology",
-    ]  # fmt: skip
+        "spec.networkConfig",
+        "spec.leaderWorkerTemplate.subGroupPolicy",
+        "spec.rolloutStrategy.rollingUpdateConfiguration.maxSurge",
+        "leaderworkerset.sigs.k8s.io/exclusive-topology",
+    ]
 
 
 def test_workloads_of_one_pod_group_are_one_gang() -> None:
@@ -148,10 +154,14 @@ def test_a_workload_without_a_pod_group_stays_as_it_is() -> None:
 def test_a_volcano_job_is_one_gang_in_the_order_of_its_tasks() -> None:
     found = the_one(
         volcano_job(
-            task("worker", 4), task("master", 1, dependsOn={"name": ["worker"]}), minAvailable=5,
-            priorityClassName="high", plugins={"svc": [], "ssh": []}, ttlSecondsAfterFinished=5,
+            task("worker", 4),
+            task("master", 1, dependsOn={"name": ["worker"]}),
+            minAvailable=5,
+            priorityClassName="high",
+            plugins={"svc": [], "ssh": []},
+            ttlSecondsAfterFinished=5,
         )
-    )  # fmt: skip
+    )
     assert cliques(found) == [("worker", 4, 4, []), ("master", 1, 1, ["worker"])]
     assert found.obj["spec"]["template"]["cliqueStartupType"] == "CliqueStartupTypeExplicit"
     assert found.obj["spec"]["template"]["priorityClassName"] == "high"
@@ -203,9 +213,13 @@ def test_the_command_comments_what_was_chosen_and_what_has_no_counterpart(tmp_pa
 
 @pytest.mark.parametrize(
     ("file", "group"),
-    [("podgangset", "grove.dynamo.ai"), ("multinode-serving", "grove.dynamo.ai"), ("mpi", "grove.ai"),
-     ("disaggregated-inference", "grove.ai")],
-)  # fmt: skip
+    [
+        ("podgangset", "grove.dynamo.ai"),
+        ("multinode-serving", "grove.dynamo.ai"),
+        ("mpi", "grove.ai"),
+        ("disaggregated-inference", "grove.ai"),
+    ],
+)
 def test_a_seed_there_and_back_is_translated_the_same(file: str, group: str) -> None:
     _, there, _ = run(SEEDS / f"{file}.yaml")
     assert yaml.safe_load(there)["apiVersion"] == "grove.io/v1alpha1"

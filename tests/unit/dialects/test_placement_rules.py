@@ -107,17 +107,27 @@ def test_placement_survives_the_record() -> None:
 @pytest.mark.parametrize(
     ("obj", "path"),
     [
-        pytest.param(rule(**{PREFERRED: [wish("", 1)]}), f"spec.topology.{PREFERRED}[0].podAffinityTerm.topologyKey",
-                     id="near in terms of nothing"),
-        pytest.param(rule(**{PREFERRED: [wish(RACK, 101)]}), f"spec.topology.{PREFERRED}[0].weight",
-                     id="a weight above 100"),
+        pytest.param(
+            rule(**{PREFERRED: [wish("", 1)]}),
+            f"spec.topology.{PREFERRED}[0].podAffinityTerm.topologyKey",
+            id="near in terms of nothing",
+        ),
+        pytest.param(
+            rule(**{PREFERRED: [wish(RACK, 101)]}), f"spec.topology.{PREFERRED}[0].weight", id="a weight above 100"
+        ),
         pytest.param(rule(), "spec.topology", id="no topology"),
-        pytest.param({**rule(**{PREFERRED: [wish(RACK)]}), "spec": {"topology": {PREFERRED: [wish(RACK)]}}},
-                     "spec.selector", id="about nobody"),
-        pytest.param({"spec": {**rule(**{PREFERRED: [wish(RACK)]})["spec"], "replicas": 3}}, "spec.replicas",
-                     id="taken for the other PodClique"),
+        pytest.param(
+            {**rule(**{PREFERRED: [wish(RACK)]}), "spec": {"topology": {PREFERRED: [wish(RACK)]}}},
+            "spec.selector",
+            id="about nobody",
+        ),
+        pytest.param(
+            {"spec": {**rule(**{PREFERRED: [wish(RACK)]})["spec"], "replicas": 3}},
+            "spec.replicas",
+            id="taken for the other PodClique",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_a_rule_is_told(obj: Json, path: str) -> None:
     assert [fault.path for fault in rule_faults(obj)] == [path]
 
@@ -136,9 +146,11 @@ def pod(name: str, rack: str | None, **labels: str) -> PodPlace:
 def test_the_status_counts_pods_and_those_for_which_the_terms_hold() -> None:
     obj = rule(**{PREFERRED: [wish(RACK, component="prefill")]})
     pods = [
-        pod("w0", "r1", app="worker"), pod("w1", "r2", app="worker"), pod("w2", None, app="worker"),
+        pod("w0", "r1", app="worker"),
+        pod("w1", "r2", app="worker"),
+        pod("w2", None, app="worker"),
         pod("p0", "r1", component="prefill"),
-    ]  # fmt: skip
+    ]
     found = rule_status(PlacementStatus(), obj, 3, [Match("serving", "PodAffinity")], pods, [], NOW)
     assert (found.matched_pods, found.satisfied_pods, found.observed_generation) == (3, 1, 3)
     assert [(one.name, one.applied_as) for one in found.matched_pod_gang_sets] == [("serving", "PodAffinity")]

@@ -75,11 +75,12 @@ def test_what_we_said_and_say_no_more_is_taken_back() -> None:
     [
         pytest.param(gang_set(replicas=4, minAvailable=2), gang_set(replicas=4), id="of a PodGangSet"),
         pytest.param(
-            koord_set(podCliques=[nested("a", 4, minAvailable=2)]), koord_set(podCliques=[nested("a", 4)]),
+            koord_set(podCliques=[nested("a", 4, minAvailable=2)]),
+            koord_set(podCliques=[nested("a", 4)]),
             id="of a set of grove.ai",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_floor_that_is_said_no_more_stays_because_a_running_set_cannot_take_another(
     before: Json, after: Json
 ) -> None:

@@ -26,10 +26,13 @@ def stage(name: str) -> dict[str, str]:
     return {line.split()[0]: line.partition(" ")[2] for line in lines}
 
 
-@pytest.mark.parametrize(("name", "folder", "settings"), [
-    pytest.param("grove", "grove", image.MAIN, id="grove"),
-    pytest.param("initc", "grove-initc", image.STARTUP, id="grove-initc"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "folder", "settings"),
+    [
+        pytest.param("grove", "grove", image.MAIN, id="grove"),
+        pytest.param("initc", "grove-initc", image.STARTUP, id="grove-initc"),
+    ],
+)
 def test_a_stage_is_a_folder_of_the_program_and_is_run_as_the_archive_is(
     name: str, folder: str, settings: dict[str, Any]
 ) -> None:
@@ -87,19 +90,27 @@ def test_the_init_image_runs_with_the_one_package_it_has(tmp_path: Path) -> None
     # -S: without site-packages, as in the image.
     done = subprocess.run(
         [sys.executable, "-S", "-m", "grove.startup", "--podcliques=web-0-router:1"],
-        cwd="/", env={"PYTHONPATH": str(tmp_path / image.HOME)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd="/",
+        env={"PYTHONPATH": str(tmp_path / image.HOME)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (
-        1, "grove startup: cannot read /var/grove/pod-info/namespace: No such file or directory\n",
-    )  # fmt: skip
+        1,
+        "grove startup: cannot read /var/grove/pod-info/namespace: No such file or directory\n",
+    )
 
 
-@pytest.mark.parametrize(("short", "full"), [
-    pytest.param("grove:1", "docker.io/library/grove:1", id="a bare name"),
-    pytest.param("team/grove:1", "docker.io/team/grove:1", id="a name with an owner"),
-    pytest.param("registry.example/grove:1", "registry.example/grove:1", id="a registry"),
-    pytest.param("localhost/grove:1", "localhost/grove:1", id="this machine"),
-    pytest.param("registry:5000/grove:1", "registry:5000/grove:1", id="a registry by its port"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("short", "full"),
+    [
+        pytest.param("grove:1", "docker.io/library/grove:1", id="a bare name"),
+        pytest.param("team/grove:1", "docker.io/team/grove:1", id="a name with an owner"),
+        pytest.param("registry.example/grove:1", "registry.example/grove:1", id="a registry"),
+        pytest.param("localhost/grove:1", "localhost/grove:1", id="this machine"),
+        pytest.param("registry:5000/grove:1", "registry:5000/grove:1", id="a registry by its port"),
+    ],
+)
 def test_a_kubelet_finds_an_imported_image_by_its_full_name(short: str, full: str) -> None:
     assert full_name(short) == full

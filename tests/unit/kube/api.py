@@ -208,8 +208,12 @@ def fail_times(times: int, response: Callable[[], web.Response]) -> Callable[[we
 async def serving(api: FakeApi, port: int = 0, ssl_context: Any = None) -> AsyncIterator[FakeApi]:
     app = web.Application()
     base = "/apis/test.grove.io/v1"
-    for path in ("/things", "/namespaces/{namespace}/things", "/namespaces/{namespace}/things/{name}",
-                 "/namespaces/{namespace}/things/{name}/{sub}"):  # fmt: skip
+    for path in (
+        "/things",
+        "/namespaces/{namespace}/things",
+        "/namespaces/{namespace}/things/{name}",
+        "/namespaces/{namespace}/things/{name}/{sub}",
+    ):
         app.router.add_route("*", base + path, api.serve)
     app.router.add_route("*", "/{rest:.*}", api.serve)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)

@@ -82,10 +82,10 @@ def test_what_we_made_anew_is_read_all_the_while_and_its_echo_is_known() -> None
     store.wrote(thing("a", 12, uid="second"), echo=True)
     told: list[tuple[str | None, str | None, dict[str, str], bool]] = []
     store.add_handler(
-        lambda old, new: told.append((
-            old and old.metadata.uid, new and new.metadata.uid, shown(store), new is not None and store.is_echo(new)
-        ))
-    )  # fmt: skip
+        lambda old, new: told.append(
+            (old and old.metadata.uid, new and new.metadata.uid, shown(store), new is not None and store.is_echo(new))
+        )
+    )
     told.clear()
     store.put(thing("a", 12, uid="second"))
     assert told == [("first", None, {"a": "12"}, False), (None, "second", {"a": "12"}, True)]

@@ -48,18 +48,24 @@ BACKED_OFF = [0, 0.005, 0.015, 0.035, 0.075, 0.155, 0.315, 0.635, 1.275, 2.555, 
         pytest.param([Result(after_s=0), DONE], [0, 0], id="a timer of zero is now"),
         pytest.param([ValueError("bug"), DONE], [0, 0.005], id="an error is tried again"),
         pytest.param([OSError(), OSError(), OSError(), DONE], [0, 0.005, 0.015, 0.035], id="the back-off doubles"),
-        pytest.param([OSError(), Result(after_s=10), OSError(), DONE], [0, 0.005, 10.005, 10.01],
-                     id="success resets the back-off"),
+        pytest.param(
+            [OSError(), Result(after_s=10), OSError(), DONE],
+            [0, 0.005, 10.005, 10.01],
+            id="success resets the back-off",
+        ),
         pytest.param([Result(error=OSError()), DONE], [0, 0.005], id="an error that is returned is one too"),
         pytest.param([Result(30, OSError()), DONE], [0, 0.005], id="an error is tried again before the timer"),
-        pytest.param([*[OSError()] * 12, Result(10, OSError()), DONE], [*BACKED_OFF, 20.475, 30.475],
-                     id="an error does not put the timer off"),
+        pytest.param(
+            [*[OSError()] * 12, Result(10, OSError()), DONE],
+            [*BACKED_OFF, 20.475, 30.475],
+            id="an error does not put the timer off",
+        ),
         pytest.param([Conflict("lost a race"), DONE], [0, 0.005], id="a conflict looks again"),
         pytest.param([TooManyRequests("busy", retry_after_s=7), DONE], [0, 7], id="a busy server names the time"),
         pytest.param([Terminal("no such thing")], [0], id="terminal is not tried again"),
         pytest.param([NotLeader("lost")], [0], id="who lost the lease leaves it to the next leader"),
     ],
-)  # fmt: skip
+)
 def test_when_a_key_is_looked_at(outcomes: list[Result | Exception], want: list[float]) -> None:
     assert times_of(outcomes) == want
 

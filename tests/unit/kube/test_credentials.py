@@ -73,9 +73,12 @@ class Plugin:
 
     def source(self, api_version: str = V1) -> ExecPlugin:
         return ExecPlugin(
-            [sys.executable, str(self.script)], api_version=api_version, env={"REGION": "moon"},
-            cluster={"server": "https://x"}, clock=self._clock,
-        )  # fmt: skip
+            [sys.executable, str(self.script)],
+            api_version=api_version,
+            env={"REGION": "moon"},
+            cluster={"server": "https://x"},
+            clock=self._clock,
+        )
 
     @property
     def runs(self) -> int:
@@ -145,7 +148,7 @@ def answer(status: dict[str, str] | None) -> str:
         pytest.param(answer({}), "neither a token", id="nothing"),
         pytest.param(answer({"clientCertificateData": "x"}), "come together", id="a certificate without its key"),
     ],
-)  # fmt: skip
+)
 async def test_a_plugin_that_answers_nonsense(plugin: Plugin, tmp_path: Path, said: str, words: str) -> None:
     (tmp_path / "answer").write_text(said)
     with pytest.raises(ConfigError, match=words):

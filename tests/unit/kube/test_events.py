@@ -48,13 +48,23 @@ def test_an_event_says_about_what_by_whom_and_when() -> None:
         stored: Any = cluster.json(Event, found.metadata.name, "default")
         del stored["metadata"]
         assert {k: v for k, v in stored.items() if k not in ("kind", "apiVersion", "eventTime")} == {
-            "involvedObject": {"apiVersion": "test.grove.io/v1", "kind": "Thing", "name": "web", "namespace": "default",
-                               "uid": "uid-web"},
-            "type": "Warning", "reason": "FailedCreate", "message": "quota is used up; ask for more", "count": 1,
-            "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z",
-            "source": {"component": "grove-operator"}, "reportingComponent": "grove-operator",
+            "involvedObject": {
+                "apiVersion": "test.grove.io/v1",
+                "kind": "Thing",
+                "name": "web",
+                "namespace": "default",
+                "uid": "uid-web",
+            },
+            "type": "Warning",
+            "reason": "FailedCreate",
+            "message": "quota is used up; ask for more",
+            "count": 1,
+            "firstTimestamp": "2026-01-01T00:00:00Z",
+            "lastTimestamp": "2026-01-01T00:00:00Z",
+            "source": {"component": "grove-operator"},
+            "reportingComponent": "grove-operator",
             "reportingInstance": "grove-operator",
-        }  # fmt: skip
+        }
 
     tell(story)
 
@@ -108,8 +118,9 @@ def test_too_many_different_messages_are_combined() -> None:
         found = await events_of(client)
         assert len(found) == 11
         assert [(e.message, e.count) for e in found if e.count > 1] == [
-            ("(combined from similar events): pod 29 refused", 20), ("pod 03 refused", 2),
-        ]  # fmt: skip
+            ("(combined from similar events): pod 29 refused", 20),
+            ("pod 03 refused", 2),
+        ]
 
     tell(story)
 

@@ -62,46 +62,78 @@ async def test_a_list_is_paged_and_filtered(api: FakeApi, client: Client) -> Non
     [
         pytest.param(
             lambda c: c.create(Thing, {"metadata": {"name": "a", "namespace": "ns"}}),
-            "POST", "/apis/test.grove.io/v1/namespaces/ns/things", "application/json",
+            "POST",
+            "/apis/test.grove.io/v1/namespaces/ns/things",
+            "application/json",
             {"apiVersion": "test.grove.io/v1", "kind": "Thing", "metadata": {"name": "a", "namespace": "ns"}},
             id="a create is given its kind and goes to its namespace",
         ),
         pytest.param(
             lambda c: c.patch(Thing, "a", {"data": {"x": "1"}}, "ns", subresource="status"),
-            "PATCH", "/apis/test.grove.io/v1/namespaces/ns/things/a/status", "application/merge-patch+json",
-            {"data": {"x": "1"}}, id="a mapping is a merge patch",
+            "PATCH",
+            "/apis/test.grove.io/v1/namespaces/ns/things/a/status",
+            "application/merge-patch+json",
+            {"data": {"x": "1"}},
+            id="a mapping is a merge patch",
         ),
         pytest.param(
             lambda c: c.patch(Thing, "a", [{"op": "remove", "path": "/data/x"}], "ns"),
-            "PATCH", "/apis/test.grove.io/v1/namespaces/ns/things/a", "application/json-patch+json",
-            [{"op": "remove", "path": "/data/x"}], id="a sequence is a JSON patch",
+            "PATCH",
+            "/apis/test.grove.io/v1/namespaces/ns/things/a",
+            "application/json-patch+json",
+            [{"op": "remove", "path": "/data/x"}],
+            id="a sequence is a JSON patch",
         ),
         pytest.param(
             lambda c: c.delete(Thing, "a", "ns", uid="u1", propagation="Foreground", grace_period_s=0),
-            "DELETE", "/apis/test.grove.io/v1/namespaces/ns/things/a", "application/json",
-            {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground", "gracePeriodSeconds": 0,
-             "preconditions": {"uid": "u1"}}, id="a delete carries its preconditions",
+            "DELETE",
+            "/apis/test.grove.io/v1/namespaces/ns/things/a",
+            "application/json",
+            {
+                "apiVersion": "v1",
+                "kind": "DeleteOptions",
+                "propagationPolicy": "Foreground",
+                "gracePeriodSeconds": 0,
+                "preconditions": {"uid": "u1"},
+            },
+            id="a delete carries its preconditions",
         ),
         pytest.param(
             lambda c: c.bind("ns", "web", "n1", uid="u1"),
-            "POST", "/api/v1/namespaces/ns/pods/web/binding", "application/json",
-            {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "web", "namespace": "ns", "uid": "u1"},
-             "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"}}, id="a bind names pod, uid and node",
+            "POST",
+            "/api/v1/namespaces/ns/pods/web/binding",
+            "application/json",
+            {
+                "apiVersion": "v1",
+                "kind": "Binding",
+                "metadata": {"name": "web", "namespace": "ns", "uid": "u1"},
+                "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+            },
+            id="a bind names pod, uid and node",
         ),
         pytest.param(
             lambda c: c.evict("ns", "web", uid="u1"),
-            "POST", "/api/v1/namespaces/ns/pods/web/eviction", "application/json",
-            {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "web", "namespace": "ns"},
-             "deleteOptions": {"preconditions": {"uid": "u1"}}}, id="an eviction is bound to a uid",
+            "POST",
+            "/api/v1/namespaces/ns/pods/web/eviction",
+            "application/json",
+            {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": "web", "namespace": "ns"},
+                "deleteOptions": {"preconditions": {"uid": "u1"}},
+            },
+            id="an eviction is bound to a uid",
         ),
         pytest.param(
             lambda c: c.apply(THINGS, {"metadata": {"name": "a", "namespace": "ns"}}, field_manager="me"),
-            "PATCH", "/apis/test.grove.io/v1/namespaces/ns/things/a", "application/apply-patch+yaml",
+            "PATCH",
+            "/apis/test.grove.io/v1/namespaces/ns/things/a",
+            "application/apply-patch+yaml",
             {"apiVersion": "test.grove.io/v1", "kind": "Thing", "metadata": {"name": "a", "namespace": "ns"}},
             id="an apply names its manager",
         ),
     ],
-)  # fmt: skip
+)
 async def test_what_is_sent(api: FakeApi, client: HttpClient, call, method, path, content, body) -> None:
     api.faults.append(lambda _: web.json_response({"metadata": {"name": "a"}}))
     await call(client)
@@ -120,10 +152,16 @@ async def test_a_name_or_a_namespace_stays_one_part_of_the_path(api: FakeApi, cl
 async def test_what_cannot_be_one_part_of_a_path_is_not_sent(api: FakeApi, client: HttpClient, part: str) -> None:
     body = {"metadata": {"name": "a", "namespace": part}}
     for call in (
-        client.get(Thing, "a", part), client.get(Thing, part, "ns"), client.list(Thing, part),
-        client.create(Thing, body), client.patch(Thing, "a", {}, part), client.delete(Thing, part, "ns"),
-        client.delete_collection(Thing, part), client.bind(part, "p", "n"), client.evict("ns", part),
-    ):  # fmt: skip
+        client.get(Thing, "a", part),
+        client.get(Thing, part, "ns"),
+        client.list(Thing, part),
+        client.create(Thing, body),
+        client.patch(Thing, "a", {}, part),
+        client.delete(Thing, part, "ns"),
+        client.delete_collection(Thing, part),
+        client.bind(part, "p", "n"),
+        client.evict("ns", part),
+    ):
         with pytest.raises(errors.BadRequest, match=f'"{part}" cannot be part of a path'):
             await call
     assert api.requests == []
@@ -189,16 +227,20 @@ def versioned_patch(client: HttpClient):
         pytest.param(versioned_patch, broken, 1, id="a patch with a version is not repeated on 5xx"),
         pytest.param(lambda c: c.patch(Thing, "a", [], "ns"), broken, 1, id="a JSON patch is not repeated on 5xx"),
         pytest.param(
-            lambda c: c.create(Thing, {"metadata": {"name": "b", "namespace": "ns"}}), busy, 3,
+            lambda c: c.create(Thing, {"metadata": {"name": "b", "namespace": "ns"}}),
+            busy,
+            3,
             id="a create waits for a busy server",
         ),
         pytest.param(
-            lambda c: c.create(Thing, {"metadata": {"name": "b", "namespace": "ns"}}), broken, 1,
+            lambda c: c.create(Thing, {"metadata": {"name": "b", "namespace": "ns"}}),
+            broken,
+            1,
             id="a create is not repeated on 5xx",
         ),
         pytest.param(lambda c: c.evict("ns", "a"), busy, 1, id="an eviction that a budget forbids is an answer"),
     ],
-)  # fmt: skip
+)
 async def test_what_is_sent_again(api: FakeApi, client: HttpClient, call, fault, requests) -> None:
     api.put("a")
     api.faults.append(fail_times(2, fault))

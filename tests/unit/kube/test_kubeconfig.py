@@ -27,10 +27,15 @@ def certificate(days: int = 1) -> tuple[bytes, bytes]:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "jane")])
     now = datetime.now(UTC)
     cert = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
-        .not_valid_before(now - timedelta(days=30)).not_valid_after(now + timedelta(days=days))
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=30))
+        .not_valid_after(now + timedelta(days=days))
         .sign(key, hashes.SHA256())
-    )  # fmt: skip
+    )
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return cert.public_bytes(serialization.Encoding.PEM), pem
 
@@ -119,9 +124,12 @@ async def test_an_exec_plugin_is_told_about_the_cluster_if_it_wants_to_be(tmp_pa
     cluster = f"tls-server-name: kube, proxy-url: 'http://proxy:1', certificate-authority-data: {b64(cert)}"
     assert (await credential(load_config(kubeconfig(tmp_path, cluster=cluster, user=plugin)))).token == "t"
     assert json.loads((tmp_path / "seen").read_text())["spec"]["cluster"] == {
-        "server": "https://10.1.2.3:6443", "insecure-skip-tls-verify": False, "tls-server-name": "kube",
-        "proxy-url": "http://proxy:1", "certificate-authority-data": b64(cert),
-    }  # fmt: skip
+        "server": "https://10.1.2.3:6443",
+        "insecure-skip-tls-verify": False,
+        "tls-server-name": "kube",
+        "proxy-url": "http://proxy:1",
+        "certificate-authority-data": b64(cert),
+    }
 
 
 def test_several_files_are_merged_and_the_first_to_name_a_thing_wins(tmp_path: Path) -> None:
@@ -219,11 +227,12 @@ def test_in_a_pod(tmp_path: Path) -> None:
         pytest.param("https://localhost:6443", {"HTTPS_PROXY": "http://p:1"}, None, id="nor for localhost"),
         pytest.param("https://[::1]:6443", {"HTTPS_PROXY": "http://p:1"}, None, id="nor for loopback in IPv6"),
         pytest.param("https://api.example:6443", {"HTTPS_PROXY": "http://p:1"}, "http://p:1", id="for the world"),
-        pytest.param("https://api.example", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": ".example"}, None,
-                     id="not when excluded"),
+        pytest.param(
+            "https://api.example", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": ".example"}, None, id="not when excluded"
+        ),
         pytest.param("https://api.example", {}, None, id="none is set"),
     ],
-)  # fmt: skip
+)
 def test_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch, server, env, want) -> None:
     for name in (
         "https_proxy",
@@ -272,30 +281,54 @@ def test_null_is_absent(tmp_path: Path) -> None:
     ("options", "words"),
     [
         pytest.param({"user": "auth-provider: {name: gcp}"}, "auth-provider was removed", id="a removed way to log in"),
-        pytest.param({"user": f"client-certificate-data: {b64(CERT)}"}, "come together",
-                     id="a certificate without key"),
-        pytest.param({"user": "client-certificate-data: '***'"}, "client-certificate-data is not base64",
-                     id="no base64"),
-        pytest.param({"cluster": "certificate-authority-data: é"}, "certificate-authority-data is not base64",
-                     id="nor letters of it"),
+        pytest.param(
+            {"user": f"client-certificate-data: {b64(CERT)}"}, "come together", id="a certificate without key"
+        ),
+        pytest.param(
+            {"user": "client-certificate-data: '***'"}, "client-certificate-data is not base64", id="no base64"
+        ),
+        pytest.param(
+            {"cluster": "certificate-authority-data: é"},
+            "certificate-authority-data is not base64",
+            id="nor letters of it",
+        ),
         pytest.param({"cluster": "proxy-url: 'http://[::1'"}, r"only http and https proxies", id="half an address"),
-        pytest.param({"user": "client-certificate: no.crt, client-key: no.key"},
-                     "cannot read the client-certificate .*no.crt: No such file", id="a missing file"),
-        pytest.param({"user": f"client-certificate-data: {b64(OLD)}, client-key-data: {b64(OLD_KEY)}"},
-                     "the client certificate expired on ", id="an expired certificate"),
-        pytest.param({"user": f"client-certificate-data: {b64(b'x')}, client-key-data: {b64(KEY)}"},
-                     "the client certificate is not valid PEM", id="no certificate at all"),
-        pytest.param({"user": "token: [1]"}, r"not one: Expected `str`, got `array` - at `\$.users\[0\].user.token`",
-                     id="a value of the wrong type"),
-        pytest.param({"user": "exec: {command: x, apiVersion: client.authentication.k8s.io/v1alpha1}"},
-                     "v1alpha1' is not served", id="an exec version of the past"),
-        pytest.param({"user": "exec: {command: x, apiVersion: v1, interactiveMode: Always}"}, "needs a terminal",
-                     id="an exec plugin that wants to talk"),
-        pytest.param({"cluster": "proxy-url: 'socks5://p:1'"}, "only http and https proxies",
-                     id="a proxy we cannot use"),
+        pytest.param(
+            {"user": "client-certificate: no.crt, client-key: no.key"},
+            "cannot read the client-certificate .*no.crt: No such file",
+            id="a missing file",
+        ),
+        pytest.param(
+            {"user": f"client-certificate-data: {b64(OLD)}, client-key-data: {b64(OLD_KEY)}"},
+            "the client certificate expired on ",
+            id="an expired certificate",
+        ),
+        pytest.param(
+            {"user": f"client-certificate-data: {b64(b'x')}, client-key-data: {b64(KEY)}"},
+            "the client certificate is not valid PEM",
+            id="no certificate at all",
+        ),
+        pytest.param(
+            {"user": "token: [1]"},
+            r"not one: Expected `str`, got `array` - at `\$.users\[0\].user.token`",
+            id="a value of the wrong type",
+        ),
+        pytest.param(
+            {"user": "exec: {command: x, apiVersion: client.authentication.k8s.io/v1alpha1}"},
+            "v1alpha1' is not served",
+            id="an exec version of the past",
+        ),
+        pytest.param(
+            {"user": "exec: {command: x, apiVersion: v1, interactiveMode: Always}"},
+            "needs a terminal",
+            id="an exec plugin that wants to talk",
+        ),
+        pytest.param(
+            {"cluster": "proxy-url: 'socks5://p:1'"}, "only http and https proxies", id="a proxy we cannot use"
+        ),
         pytest.param({"more": "  bad: [indent"}, "is not YAML in line", id="broken YAML"),
     ],
-)  # fmt: skip
+)
 def test_a_broken_kubeconfig_says_what_is_wrong_in_one_line(
     tmp_path: Path, options: dict[str, str], words: str
 ) -> None:
@@ -315,22 +348,30 @@ def test_a_broken_kubeconfig_says_what_is_wrong_in_one_line(
         pytest.param(ONE_CONTEXT, "a", r"no cluster 'c' \(it has: none\)", id="unknown cluster"),
         pytest.param(
             f"{ONE_CONTEXT}\nclusters: [{{name: c, cluster: {{server: 'https://x'}}}}]",
-            "a", r"no user 'u' \(it has: none\)", id="unknown user",
+            "a",
+            r"no user 'u' \(it has: none\)",
+            id="unknown user",
         ),
         pytest.param(
             f"{ONE_CONTEXT}\nclusters: [{{name: c, cluster: {{server: '10.1.2.3'}}}}]\nusers: [{{name: u}}]",
-            "a", "server '10.1.2.3' is not an http or https address", id="an address without a scheme",
+            "a",
+            "server '10.1.2.3' is not an http or https address",
+            id="an address without a scheme",
         ),
         pytest.param(
             f"{ONE_CONTEXT}\nclusters: [{{name: c, cluster: {{server: 'https://[fd00::1'}}}}]\nusers: [{{name: u}}]",
-            "a", r"server 'https://\[fd00::1' is not an http or https address", id="half an address",
+            "a",
+            r"server 'https://\[fd00::1' is not an http or https address",
+            id="half an address",
         ),
         pytest.param(
             f"{ONE_CONTEXT}\nclusters: [{{name: c, cluster: {{server: 'https://x:99999'}}}}]\nusers: [{{name: u}}]",
-            "a", "server 'https://x:99999' is not an http or https address", id="a port that is none",
+            "a",
+            "server 'https://x:99999' is not an http or https address",
+            id="a port that is none",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_kubeconfig_that_does_not_hang_together(tmp_path: Path, content: str, context: str, words: str) -> None:
     path = tmp_path / "config"
     path.write_text(content)

@@ -101,9 +101,12 @@ def test_the_first_one_leads_and_writes_client_gos_fields() -> None:
         assert one.leadership.may_write()
         spec = await lease_of(cluster)
         assert spec == {
-            "holderIdentity": "one", "leaseDurationSeconds": 15, "leaseTransitions": 0,
-            "acquireTime": "2026-01-01T00:00:00.001000Z", "renewTime": "2026-01-01T00:00:00.001000Z",
-        }  # fmt: skip
+            "holderIdentity": "one",
+            "leaseDurationSeconds": 15,
+            "leaseTransitions": 0,
+            "acquireTime": "2026-01-01T00:00:00.001000Z",
+            "renewTime": "2026-01-01T00:00:00.001000Z",
+        }
         await asyncio.sleep(60)
         spec = await lease_of(cluster)
         assert (spec["acquireTime"], spec["renewTime"] > "2026-01-01T00:00:58") == ("2026-01-01T00:00:00.001000Z", True)
@@ -245,11 +248,14 @@ RELEASE_BY_HAND = {"holderIdentity": ""}
 """What people patch to make somebody else lead: a leader's own release also shortens the lease."""
 
 
-@pytest.mark.parametrize(("edit", "said"), [
-    pytest.param({"spec": {"holderIdentity": "usurper"}}, "held by usurper", id="another name"),
-    pytest.param({"spec": RELEASE_BY_HAND}, "held by nobody", id="no name"),
-    pytest.param(None, "deleted", id="no lease"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        pytest.param({"spec": {"holderIdentity": "usurper"}}, "held by usurper", id="another name"),
+        pytest.param({"spec": RELEASE_BY_HAND}, "held by nobody", id="no name"),
+        pytest.param(None, "deleted", id="no lease"),
+    ],
+)
 def test_a_leader_whose_lease_is_edited_knows_it_at_once(edit: dict[str, Any] | None, said: str) -> None:
     async def story(cluster: SimCluster) -> None:
         loop = asyncio.get_running_loop()
@@ -265,12 +271,15 @@ def test_a_leader_whose_lease_is_edited_knows_it_at_once(edit: dict[str, Any] | 
     in_cluster(story)
 
 
-@pytest.mark.parametrize("edit", [
-    pytest.param({"spec": {"holderIdentity": "usurper"}}, id="another name"),
-    pytest.param({"spec": {"holderIdentity": "two"}}, id="the standby's own name"),
-    pytest.param({"spec": RELEASE_BY_HAND}, id="no name"),
-    pytest.param(None, id="no lease"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "edit",
+    [
+        pytest.param({"spec": {"holderIdentity": "usurper"}}, id="another name"),
+        pytest.param({"spec": {"holderIdentity": "two"}}, id="the standby's own name"),
+        pytest.param({"spec": RELEASE_BY_HAND}, id="no name"),
+        pytest.param(None, id="no lease"),
+    ],
+)
 def test_a_standby_grants_the_holder_its_time_whatever_is_done_to_the_lease(edit: dict[str, Any] | None) -> None:
     """The holder may not have heard of the edit: cut off from the server, it believes in what it wrote last."""
 

@@ -30,9 +30,12 @@ def program(body: str) -> Iterator[subprocess.Popen[str]]:
     source = "import asyncio, functools, sys\nfrom grove.kube.run import run_process\n" + textwrap.dedent(body)
     source += "\nsys.exit(run_process(main))\n"
     child = subprocess.Popen(
-        [sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-c", source],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         env={**os.environ, "PYTHONPATH": str(SRC)},
-    )  # fmt: skip
+    )
     try:
         yield child
     finally:
@@ -91,22 +94,28 @@ def test_work_that_will_not_stop_is_left_behind() -> None:
         pytest.param("async def main(): pass", 0, "", id="work that ends is done"),
         pytest.param(
             "from grove.kube.errors import ConfigError\nasync def main(): raise ConfigError('no such file: x')",
-            2, "error: no such file: x\n", id="a cluster that cannot be used is one line and 2",
+            2,
+            "error: no such file: x\n",
+            id="a cluster that cannot be used is one line and 2",
         ),
         pytest.param(
             "from grove.kube.errors import Forbidden\n"
             "async def fail(): raise Forbidden('pods is forbidden')\n"
             "async def main():\n"
             "    async with asyncio.TaskGroup() as group: group.create_task(fail())",
-            2, "error: pods is forbidden\n", id="also out of a group of tasks",
+            2,
+            "error: pods is forbidden\n",
+            id="also out of a group of tasks",
         ),
         pytest.param("async def main(): raise RuntimeError('bug')", 1, "RuntimeError: bug", id="a bug shows where"),
         pytest.param(
             "from grove.kube.lease import LeadershipLost\nasync def main(): raise LeadershipLost('gone')",
-            1, "leadership lost", id="a lost lease is 1",
+            1,
+            "leadership lost",
+            id="a lost lease is 1",
         ),
     ],
-)  # fmt: skip
+)
 def test_exit_codes(body: str, code: int, words: str) -> None:
     with program(body) as child:
         out, errors = child.communicate(timeout=LONG_S)
@@ -158,8 +167,12 @@ def test_logs_as_json_are_one_object_a_line() -> None:
     assert out == ""
     first, library, failed = (json.loads(line) for line in errors.splitlines())
     assert {k: v for k, v in first.items() if k != "timestamp"} == {
-        "level": "info", "msg": "pods created", "controller": "podclique", "count": 4, "key": ["ns", "a"],
-    }  # fmt: skip
+        "level": "info",
+        "msg": "pods created",
+        "controller": "podclique",
+        "count": 4,
+        "key": ["ns", "a"],
+    }
     assert (library["level"], library["msg"]) == ("warning", "from a library")
     assert "ZeroDivisionError" in failed["exception"]
 

@@ -164,10 +164,13 @@ def test_a_further_program_is_built_once_and_laid_beside_the_others(
     assert sorted(path.name for path in cache.iterdir()) == [".build-kubelet-1.36.3.lock", "1.36.3"]
 
 
-@pytest.mark.parametrize(("asked", "place"), [
-    pytest.param("1.36.3", "1.36.3", id="a version's directory"),
-    pytest.param("helm", f"helm-{gobuild.HELM_VERSION}/helm", id="helm"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("asked", "place"),
+    [
+        pytest.param("1.36.3", "1.36.3", id="a version's directory"),
+        pytest.param("helm", f"helm-{gobuild.HELM_VERSION}/helm", id="helm"),
+    ],
+)
 def test_the_script_prints_only_the_path_and_needs_no_package(asked: str, place: str, cache: Path) -> None:
     fake_programs(cache / "1.36.3", "1.36.3")
     helm = cache / f"helm-{gobuild.HELM_VERSION}" / "helm"

@@ -44,20 +44,29 @@ HEADERS = [
         pytest.param(PUBLISHED, FRONT, [], None, id="for nobody"),
         pytest.param(PUBLISHED, FRONT, [("X-Remote-User", "")], None, id="for an empty name"),
         pytest.param(
-            {**PUBLISHED, "requestheader-allowed-names": "[]"}, certificate("any"), HEADERS[:1],
-            User("jo", (EVERYBODY,)), id="no names published: the authority is enough",
+            {**PUBLISHED, "requestheader-allowed-names": "[]"},
+            certificate("any"),
+            HEADERS[:1],
+            User("jo", (EVERYBODY,)),
+            id="no names published: the authority is enough",
         ),
         pytest.param(
-            PUBLISHED, FRONT, [("X-Remote-User", "system:anonymous"), ("X-Remote-Group", "system:unauthenticated")],
-            User("system:anonymous", ("system:unauthenticated",)), id="nobody is not everybody",
+            PUBLISHED,
+            FRONT,
+            [("X-Remote-User", "system:anonymous"), ("X-Remote-Group", "system:unauthenticated")],
+            User("system:anonymous", ("system:unauthenticated",)),
+            id="nobody is not everybody",
         ),
         pytest.param({}, FRONT, HEADERS, None, id="an API server without aggregation is believed by nobody"),
         pytest.param(
-            {**PUBLISHED, "requestheader-username-headers": '["X-Who"]'}, FRONT, [("x-who", "jo"), *HEADERS[1:2]],
-            User("jo", ("a", EVERYBODY)), id="headers by the names that are published",
+            {**PUBLISHED, "requestheader-username-headers": '["X-Who"]'},
+            FRONT,
+            [("x-who", "jo"), *HEADERS[1:2]],
+            User("jo", ("a", EVERYBODY)),
+            id="headers by the names that are published",
         ),
     ],
-)  # fmt: skip
+)
 def test_for_whom_a_request_is_made(
     published: dict[str, str], shown: dict[str, Any] | None, headers: list[tuple[str, str]], want: User | None
 ) -> None:
@@ -90,11 +99,16 @@ async def test_the_api_server_is_asked_with_everything_it_needs() -> None:
             "groups": ["a"],
             "extra": {"scopes": ["s"]},
             "resourceAttributes": {
-                "verb": "get", "group": "custom.metrics.k8s.io", "version": "v1beta2", "namespace": "n",
-                "resource": "pods", "name": "*", "subresource": "grove_requests_waiting",
+                "verb": "get",
+                "group": "custom.metrics.k8s.io",
+                "version": "v1beta2",
+                "namespace": "n",
+                "resource": "pods",
+                "name": "*",
+                "subresource": "grove_requests_waiting",
             },
         }
-    ]  # fmt: skip
+    ]
 
 
 async def test_an_answer_is_remembered_for_a_while_for_the_same_question_only(

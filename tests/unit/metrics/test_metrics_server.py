@@ -88,11 +88,14 @@ async def test_a_group_by_name(served: Served) -> None:
     assert item.pop("timestamp").endswith("Z")
     assert item == {
         "describedObject": {
-            "kind": "PodCliqueScalingGroup", "namespace": "n", "name": "d-0-g", "apiVersion": "grove.io/v1alpha1",
+            "kind": "PodCliqueScalingGroup",
+            "namespace": "n",
+            "name": "d-0-g",
+            "apiVersion": "grove.io/v1alpha1",
         },
         "metric": {"name": "grove_requests_waiting", "selector": None},
         "value": "7",
-    }  # fmt: skip
+    }
 
 
 async def test_pods_by_labels_and_those_without_numbers_are_left_out(served: Served) -> None:

@@ -21,16 +21,20 @@ def engine(name: str, *, phase: str = "Running", ready: bool = True, uid: str = 
     return msgspec.convert(
         {
             "metadata": {
-                "name": name, "namespace": "n", "uid": uid, "labels": own,
+                "name": name,
+                "namespace": "n",
+                "uid": uid,
+                "labels": own,
                 "annotations": {"prometheus.io/port": "8000"},
             },
             "status": {
-                "phase": phase, "podIP": "10.0.0.1",
+                "phase": phase,
+                "podIP": "10.0.0.1",
                 "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
             },
         },
         EnginePod,
-    )  # fmt: skip
+    )
 
 
 class Told:

@@ -57,8 +57,10 @@ def test_a_quantile_lies_in_the_bucket_that_holds_it(observed: list[float], q: f
 @given(st.lists(st.floats(0, 20), max_size=30), st.lists(st.floats(0, 20), max_size=30))
 def test_histograms_of_different_bounds_add_up_to_all_that_was_observed(one: list[float], other: list[float]) -> None:
     fine, coarse = (0.5, 1.0, 5.0), (1.0, 10.0)
-    parts = [of_mapping(dict(zip((*bounds, INF), cumulative(seen, bounds), strict=True)))
-             for bounds, seen in ((fine, one), (coarse, other))]  # fmt: skip
+    parts = [
+        of_mapping(dict(zip((*bounds, INF), cumulative(seen, bounds), strict=True)))
+        for bounds, seen in ((fine, one), (coarse, other))
+    ]
     whole = summed(parts)
     assert whole is not None
     assert whole[1][-1] == len(one) + len(other)
@@ -189,9 +191,12 @@ def test_gpu_use_comes_from_elsewhere_and_grows_stale_by_itself() -> None:
 
 def test_our_names() -> None:
     assert set(OWN_METRICS) == {
-        "grove_requests_waiting", "grove_requests_running", "grove_kv_cache_usage", "grove_gpu_utilization",
+        "grove_requests_waiting",
+        "grove_requests_running",
+        "grove_kv_cache_usage",
+        "grove_gpu_utilization",
         *(f"grove_{x}_p{q}_seconds" for x in ("ttft", "tpot", "e2e") for q in (50, 95, 99)),
-    }  # fmt: skip
+    }
 
 
 @given(st.lists(st.lists(st.floats(0.01, 20), max_size=5), min_size=2, max_size=20), st.integers(5, 20))

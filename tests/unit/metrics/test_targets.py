@@ -11,9 +11,13 @@ from grove.metrics.targets import EnginePod, Target, find_target
 
 
 def engine_pod(
-    image: str = "example/engine:1", ip: str = "10.0.0.7", phase: str = "Running", ports: Any = (), env: Any = (),
+    image: str = "example/engine:1",
+    ip: str = "10.0.0.7",
+    phase: str = "Running",
+    ports: Any = (),
+    env: Any = (),
     **annotations: str,
-) -> EnginePod:  # fmt: skip
+) -> EnginePod:
     named = {f"prometheus.io/{name}": value for name, value in annotations.items()}
     container = {"image": image, "ports": list(ports), "env": list(env)}
     return msgspec.convert(

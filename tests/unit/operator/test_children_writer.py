@@ -26,8 +26,14 @@ OWNER = owner()
 
 
 def service(version: int, team: str) -> Json:
-    owner = {"apiVersion": "grove.io/v1alpha1", "kind": "PodCliqueSet", "name": "web", "uid": "set-1",
-             "controller": True, "blockOwnerDeletion": True}  # fmt: skip
+    owner = {
+        "apiVersion": "grove.io/v1alpha1",
+        "kind": "PodCliqueSet",
+        "name": "web",
+        "uid": "set-1",
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
     meta = {"name": "web-0", "namespace": "default", "labels": {"team": team}, "ownerReferences": [owner]}
     stored = {"uid": "svc-1", "resourceVersion": str(version)} if version else {}
     return {"metadata": {**meta, **stored}, "spec": {"clusterIP": "None"}}

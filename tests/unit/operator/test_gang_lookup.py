@@ -14,12 +14,17 @@ from grove.operator.podgang.gangs import find_gang_layout
 from grove.operator.shared.layout import find_replica, replica_layouts
 
 SHAPE = pcs(
-    "a-1", clique("w"), clique("lead"), clique("m"), clique("n"), replicas=12,
+    "a-1",
+    clique("w"),
+    clique("lead"),
+    clique("m"),
+    clique("n"),
+    replicas=12,
     groups=[
         group("g", "lead", "m", replicas=3, min_available=1),
         group("g-0", "n", replicas=2, min_available=2),
     ],
-)  # fmt: skip
+)
 SET = msgspec.convert(SHAPE, PodCliqueSet)
 
 

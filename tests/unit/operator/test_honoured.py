@@ -65,33 +65,41 @@ def bound(*places: tuple[str, str], **more: bool) -> dict[str, list[Pod]]:
             WHOLE, bound(("a", "n1"), ("b", "n3")), [("the gang", RACK, {"r1": ["a0"], "r2": ["b1"]})], id="two racks"
         ),
         pytest.param(
-            WHOLE, bound(("a", "n1"), ("a", "n2"), ("a", "n3")),
+            WHOLE,
+            bound(("a", "n1"), ("a", "n2"), ("a", "n3")),
             [("the gang", RACK, {"r1": ["a0", "a1"], "r2": ["a2"]})],
             id="a pod above the minimum counts",
         ),
         pytest.param(
-            WHOLE, bound(("a", "n1"), ("b", "n4")), [("the gang", RACK, {"b1/r1": ["a0"], "b2/r1": ["b1"]})],
+            WHOLE,
+            bound(("a", "n1"), ("b", "n4")),
+            [("the gang", RACK, {"b1/r1": ["a0"], "b2/r1": ["b1"]})],
             id="racks of one name in two blocks are two racks",
         ),
         pytest.param(
-            WHOLE, bound(("a", "n1"), ("b", "n5")),
-            [("the gang", RACK, {"r1": ["a0"], f"node n5 without {RACK}": ["b1"]})], id="a node without the label",
+            WHOLE,
+            bound(("a", "n1"), ("b", "n5")),
+            [("the gang", RACK, {"r1": ["a0"], f"node n5 without {RACK}": ["b1"]})],
+            id="a node without the label",
         ),
         pytest.param(WHOLE, bound(("a", "n5"), ("b", "n5")), [], id="one node, though it has no label"),
         pytest.param(
-            WHOLE, bound(("a", "n5"), ("b", "n6")),
+            WHOLE,
+            bound(("a", "n5"), ("b", "n6")),
             [("the gang", RACK, {f"node n5 without {RACK}": ["a0"], f"node n6 without {RACK}": ["b1"]})],
             id="two nodes without the label may be anywhere",
         ),
         pytest.param(WHOLE, bound(("a", "n1"), ("b", "gone")), [], id="a node that is gone says nothing"),
         pytest.param(PREFERRED, bound(("a", "n1"), ("b", "n3")), [], id="a preference is no requirement"),
         pytest.param(
-            TOGETHER, bound(("a", "n1"), ("b", "n3")), [("d-0-g-0", RACK, {"r1": ["a0"], "r2": ["b1"]})],
+            TOGETHER,
+            bound(("a", "n1"), ("b", "n3")),
+            [("d-0-g-0", RACK, {"r1": ["a0"], "r2": ["b1"]})],
             id="the replica's rack is broken, the gang's block is kept",
         ),
         pytest.param(CLIQUE, bound(("a", "n1"), ("a", "n2"), ("b", "n3")), [], id="the clique alone is constrained"),
     ],
-)  # fmt: skip
+)
 def test_requirements_that_bound_pods_break(seen: PodGang, pods: dict[str, list[Pod]], want: list[object]) -> None:
     found = broken_requirements(seen, lambda name: pods.get(name, []), NODES.get, binding())
     assert [(one.owner, one.key, dict(one.domains)) for one in found] == want

@@ -101,9 +101,11 @@ def test_a_drained_pod_gets_what_changed_and_loses_what_its_template_lost() -> N
     found = patched(pod, step.patch)
     record = msgspec.json.decode(found.pop("/metadata/annotations/grove.io~1in-place"))
     assert found == {
-        "/metadata/labels/role~1x": "b", "/metadata/labels/tier": None, "/metadata/annotations/note": None,
+        "/metadata/labels/role~1x": "b",
+        "/metadata/labels/tier": None,
+        "/metadata/annotations/note": None,
         "/spec/containers/0/image": "engine:2",
-    }  # fmt: skip
+    }
     assert record["stopping"] == {"main": OLD_ID}
     assert {"op": "test", "path": "/metadata/uid", "value": "u"} in step.patch
 

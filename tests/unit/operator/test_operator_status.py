@@ -110,7 +110,7 @@ def test_pods_are_counted_by_what_they_are() -> None:
             id="one above the minimum may crash",
         ),
     ],
-)  # fmt: skip
+)
 def test_clique_conditions(pods: list[Pod], breached: tuple[str, str], scheduled: tuple[str, str]) -> None:
     status = status_of(pods)
     assert said(status, "MinAvailableBreached") == breached
@@ -360,12 +360,18 @@ def with_pods(clique: PodClique, present: int, template: str | None = None) -> P
         pytest.param(lambda found: with_pods(found, 2), "gen", id="all is from the templates as they are"),
         pytest.param(lambda found: with_pods(found, 3), "was", id="a clique has yet to count, its pods are right"),
         pytest.param(lambda found: None, "was", id="a replica is on its way: as it was"),
-        pytest.param(lambda found: with_pods(whole(found.metadata.name, currentPodTemplateHash="old"), 3), "",
-                     id="a clique has a pod of another template"),
-        pytest.param(lambda found: with_pods(whole(found.metadata.name, currentPodTemplateHash="old"), 2, "old"), "",
-                     id="a clique is of another template"),
+        pytest.param(
+            lambda found: with_pods(whole(found.metadata.name, currentPodTemplateHash="old"), 3),
+            "",
+            id="a clique has a pod of another template",
+        ),
+        pytest.param(
+            lambda found: with_pods(whole(found.metadata.name, currentPodTemplateHash="old"), 2, "old"),
+            "",
+            id="a clique is of another template",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_group_is_fully_what_nothing_of_it_departs_from(
     last: Callable[[PodClique], PodClique | None], want: str
 ) -> None:
@@ -482,15 +488,13 @@ def set_status_of(
         pytest.param(
             [router(0, currentPodTemplateHash="old"), router(1)], [grp(0), grp(1)], 2, 1, id="a clique not updated"
         ),
-        pytest.param(
-            [with_pods(router(0), 3), router(1)], [grp(0), grp(1)], 2, 1, id="a pod of a clique not updated"
-        ),
+        pytest.param([with_pods(router(0), 3), router(1)], [grp(0), grp(1)], 2, 1, id="a pod of a clique not updated"),
         pytest.param(
             [router(0, 0, replicas=0), router(1)], [grp(0, 0, replicas=0), grp(1)], 2, 2, id="zero is not missed"
         ),
         pytest.param([], [], 0, 0, id="nothing yet"),
     ],
-)  # fmt: skip
+)
 def test_set_replicas(
     cliques: list[PodClique], groups: list[PodCliqueScalingGroup], available: int, updated: int
 ) -> None:

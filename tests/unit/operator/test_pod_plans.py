@@ -82,52 +82,80 @@ HALF_DEAD: list[Json] = [
         pytest.param(3, [pod(FQN, 0), pod(FQN, 1), pod(FQN, 2)], [], [], id="nothing to do"),
         pytest.param(3, [pod(FQN, 0), pod(FQN, 2)], ["d-0-w-1"], [], id="the hole is filled"),
         pytest.param(
-            3, [pod(FQN, 0), pod(FQN, 1, deleting=True), pod(FQN, 2)], ["d-0-w-1"], [],
+            3,
+            [pod(FQN, 0), pod(FQN, 1, deleting=True), pod(FQN, 2)],
+            ["d-0-w-1"],
+            [],
             id="a leaving pod gives up its index",
         ),
         pytest.param(
-            3, [pod(FQN, 0), pod(FQN, 1, phase="Failed"), pod(FQN, 2)], ["d-0-w-1"], [("d-0-w-1", "Failed")],
+            3,
+            [pod(FQN, 0), pod(FQN, 1, phase="Failed"), pod(FQN, 2)],
+            ["d-0-w-1"],
+            [("d-0-w-1", "Failed")],
             id="a failed pod is replaced under its own index",
         ),
         pytest.param(
-            2, [pod(FQN, 1), pod(FQN, 2, phase="Failed")], ["d-0-w-2"], [("d-0-w-2", "Failed")],
+            2,
+            [pod(FQN, 1), pod(FQN, 2, phase="Failed")],
+            ["d-0-w-2"],
+            [("d-0-w-2", "Failed")],
             id="and not under a lower one that scaling left free",
         ),
         pytest.param(
             3, [pod(FQN, 0), pod(FQN, 1, phase="Succeeded"), pod(FQN, 2)], [], [], id="a finished pod keeps its place"
         ),
         pytest.param(
-            2, [pod(FQN, 0), pod(FQN, 1, phase="Running", node="n", restart_policy="Never", containers=HALF_DEAD)],
-            ["d-0-w-1"], [("d-0-w-1", "Failed")],
+            2,
+            [pod(FQN, 0), pod(FQN, 1, phase="Running", node="n", restart_policy="Never", containers=HALF_DEAD)],
+            ["d-0-w-1"],
+            [("d-0-w-1", "Failed")],
             id="a container that is dead for good costs the pod",
         ),
         pytest.param(
-            2, [pod(FQN, 0, ready=True), pod(FQN, 1, ready=True), pod(FQN, 2)], [], [("d-0-w-2", "ScaleIn")],
+            2,
+            [pod(FQN, 0, ready=True), pod(FQN, 1, ready=True), pod(FQN, 2)],
+            [],
+            [("d-0-w-2", "ScaleIn")],
             id="scale-in takes the least useful",
         ),
         pytest.param(
-            1, [pod(FQN, 0), pod(FQN, 1, ready=True)], [], [("d-0-w-0", "ScaleIn")],
+            1,
+            [pod(FQN, 0), pod(FQN, 1, ready=True)],
+            [],
+            [("d-0-w-0", "ScaleIn")],
             id="survivors may have any index",
         ),
         pytest.param(
-            0, [pod(FQN, 0, ready=True), pod(FQN, 1)], [], [("d-0-w-1", "ScaleIn"), ("d-0-w-0", "ScaleIn")],
+            0,
+            [pod(FQN, 0, ready=True), pod(FQN, 1)],
+            [],
+            [("d-0-w-1", "ScaleIn"), ("d-0-w-0", "ScaleIn")],
             id="zero takes all",
         ),
         pytest.param(
-            2, [pod(FQN, 0, ready=True), pod(FQN, 0, name="d-0-w-twin", uid="twin"), pod(FQN, 1, ready=True)], [],
+            2,
+            [pod(FQN, 0, ready=True), pod(FQN, 0, name="d-0-w-twin", uid="twin"), pod(FQN, 1, ready=True)],
+            [],
             [("d-0-w-0", "DuplicateIndex")],
             id="of two pods with one index the better stays",
         ),
         pytest.param(
-            2, [pod(FQN, 0), pod(FQN, 0, name="d-0-w-twin", uid="twin")], ["d-0-w-1"], [("d-0-w-0", "DuplicateIndex")],
+            2,
+            [pod(FQN, 0), pod(FQN, 0, name="d-0-w-twin", uid="twin")],
+            ["d-0-w-1"],
+            [("d-0-w-0", "DuplicateIndex")],
             id="the freed place gets a new index",
         ),
         pytest.param(
-            2, [pod(FQN, 0), pod(FQN, 0, hostname="odd", uid="odd", age_s=1)], ["d-0-w-1"], [("odd", "DuplicateIndex")],
+            2,
+            [pod(FQN, 0), pod(FQN, 0, hostname="odd", uid="odd", age_s=1)],
+            ["d-0-w-1"],
+            [("odd", "DuplicateIndex")],
             id="the label tells the index where the hostname does not",
         ),
     ],
-)  # fmt: skip
+)
 def test_plan(replicas: int, pods: list[Pod], new: list[str], gone: list[tuple[str, str]]) -> None:
     found = plan(observed(replicas), pods)
     assert created(found) == new
@@ -248,7 +276,8 @@ def test_indexes_are_those_that_stay_or_come() -> None:
         ),
         pytest.param(pod(FQN, 0, node="n", phase="Running"), pod(FQN, 1, ready=True), id="not ready before ready"),
         pytest.param(
-            pod(FQN, 0, ready=True, template_hash="old"), pod(FQN, 1, ready=True, template_hash="new"),
+            pod(FQN, 0, ready=True, template_hash="old"),
+            pod(FQN, 1, ready=True, template_hash="new"),
             id="old template before new",
         ),
         pytest.param(pod(FQN, 0, ready=True, age_s=1), pod(FQN, 1, ready=True, age_s=9), id="young before old"),
@@ -259,7 +288,7 @@ def test_indexes_are_those_that_stay_or_come() -> None:
             id="the template weighs more than age",
         ),
     ],
-)  # fmt: skip
+)
 def test_scale_in_order(first: Pod, second: Pod) -> None:
     assert scale_in_order([second, first], "new") == [first, second]
 
@@ -276,29 +305,37 @@ LOADS = {"d-0-w-0-abcde": 5.0, "d-0-w-1-abcde": 1.0, "d-0-w-2-abcde": 3.0}
     ("pods", "want"),
     [
         pytest.param(
-            [pod(FQN, 0, ready=True, age_s=1), pod(FQN, 1, ready=True, age_s=9), pod(FQN, 2, ready=True)], [1, 2, 0],
+            [pod(FQN, 0, ready=True, age_s=1), pod(FQN, 1, ready=True, age_s=9), pod(FQN, 2, ready=True)],
+            [1, 2, 0],
             id="the least to do first, whatever the age",
         ),
         pytest.param(
-            [pod(FQN, 0, ready=True), pod(FQN, 3, ready=True, age_s=1)], [0, 3],
+            [pod(FQN, 0, ready=True), pod(FQN, 3, ready=True, age_s=1)],
+            [0, 3],
             id="one of which nothing is known may be busy",
         ),
         pytest.param(
-            [costing(pod(FQN, 1, ready=True), "10"), pod(FQN, 0, ready=True)], [0, 1],
+            [costing(pod(FQN, 1, ready=True), "10"), pod(FQN, 0, ready=True)],
+            [0, 1],
             id="a deletion cost weighs more than work",
         ),
         pytest.param(
-            [costing(pod(FQN, 0, ready=True), "-1"), pod(FQN, 1, ready=True)], [0, 1], id="and may invite deletion",
+            [costing(pod(FQN, 0, ready=True), "-1"), pod(FQN, 1, ready=True)],
+            [0, 1],
+            id="and may invite deletion",
         ),
         pytest.param(
-            [costing(pod(FQN, 0, ready=True), "dear"), pod(FQN, 1, ready=True)], [1, 0], id="nonsense costs nothing",
+            [costing(pod(FQN, 0, ready=True), "dear"), pod(FQN, 1, ready=True)],
+            [1, 0],
+            id="nonsense costs nothing",
         ),
         pytest.param(
-            [pod(FQN, 1, ready=True), pod(FQN, 0, node="n", phase="Running")], [0, 1],
+            [pod(FQN, 1, ready=True), pod(FQN, 0, node="n", phase="Running")],
+            [0, 1],
             id="not ready goes before the idle",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_scale_in_takes_those_with_the_least_to_do(pods: list[Pod], want: list[int]) -> None:
     assert [pod_index(one) for one in scale_in_order(pods, "", LOADS)] == want
     assert [pod_index(one) for one in scale_in_order(reversed(pods), "", LOADS)] == want
@@ -328,11 +365,19 @@ pods_lists = st.lists(
     st.tuples(st.integers(0, 5), phases, st.booleans(), st.booleans(), st.integers(0, 30)), max_size=8
 ).map(
     lambda rows: [
-        pod(FQN, index, phase=phase, deleting=leaving, ready=ready and phase == "Running", age_s=age,
-            name=f"p{at}", uid=f"u{at}")
+        pod(
+            FQN,
+            index,
+            phase=phase,
+            deleting=leaving,
+            ready=ready and phase == "Running",
+            age_s=age,
+            name=f"p{at}",
+            uid=f"u{at}",
+        )
         for at, (index, phase, leaving, ready, age) in enumerate(rows)
     ]
-)  # fmt: skip
+)
 
 
 @given(pods_lists, st.integers(0, 5), st.integers(1, 3))
@@ -448,9 +493,11 @@ def test_building_a_pod_leaves_the_clique_as_it_is() -> None:
 @pytest.mark.parametrize("backend", [GroveBackend(), KubeBackend(), koord.KoordBackend()], ids=lambda one: one.name)
 def test_what_a_set_says_of_quality_and_queue_is_on_all_its_pods_whoever_places_them(backend: Backend) -> None:
     said = {
-        "koordinator.sh/qosClass": "LS", "koordinator.sh/priority": "9100",
-        "quota.scheduling.koordinator.sh/name": "team", "team": "red",
-    }  # fmt: skip
+        "koordinator.sh/qosClass": "LS",
+        "koordinator.sh/priority": "9100",
+        "quota.scheduling.koordinator.sh/name": "team",
+        "team": "red",
+    }
     manifest = pcs("d", clique("w", labels={"quota.scheduling.koordinator.sh/name": "own"}), metadata={"labels": said})
     labels = build(observed(manifest=manifest, backend=backend), 0, "d-0-w-x")["metadata"]["labels"]
     assert labels["koordinator.sh/qosClass"] == "LS"

@@ -347,10 +347,11 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
         pytest.param({"nodeAffinity": {}}, [[WANTED]], id="without anything required"),
         pytest.param(
             {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [SSD]}, {"matchFields": []}]}}},
-            [[SSD, WANTED], [WANTED]], id="every alternative is narrowed",
+            [[SSD, WANTED], [WANTED]],
+            id="every alternative is narrowed",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_pod_let_go_may_be_held_to_nodes_with_a_label(affinity: Json | None, want: list[list[Json]]) -> None:
     raw: Json = {"spec": {"schedulingGates": [{"name": "grove.io/podgang-pending-creation"}]}}
     if affinity is not None:

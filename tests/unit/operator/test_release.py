@@ -14,8 +14,14 @@ from grove.operator.shared.cluster.pod_cleanup import release
 
 
 def leaving(version: int, *finalizers: str) -> PodClique:
-    meta: Json = {"name": "d-0-w", "namespace": "default", "uid": "c1", "resourceVersion": str(version),
-                  "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": list(finalizers)}  # fmt: skip
+    meta: Json = {
+        "name": "d-0-w",
+        "namespace": "default",
+        "uid": "c1",
+        "resourceVersion": str(version),
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+        "finalizers": list(finalizers),
+    }
     return msgspec.convert({"metadata": meta}, PodClique)
 
 

@@ -53,8 +53,17 @@ def selected(progress: PodCliqueUpdateProgress | None) -> str:
     "rows",
     [
         pytest.param(
-            [("ooo", [0], "0"), ("_oo", [], "0"), ("noo", [], "0"), (".oo", [1], "1"), (".no", [], "1"),
-             ("..o", [2], "2"), ("..n", [], "2"), ("...", [], "end"), ("...", [], "end")],
+            [
+                ("ooo", [0], "0"),
+                ("_oo", [], "0"),
+                ("noo", [], "0"),
+                (".oo", [1], "1"),
+                (".no", [], "1"),
+                ("..o", [2], "2"),
+                ("..n", [], "2"),
+                ("...", [], "end"),
+                ("...", [], "end"),
+            ],
             id="one pod after the other",
         ),
         pytest.param(
@@ -63,13 +72,23 @@ def selected(progress: PodCliqueUpdateProgress | None) -> str:
         ),
         pytest.param([("bb", [0, 1], ""), ("nn", [], "end")], id="all broken: all at once, and nothing to wait for"),
         pytest.param(
-            [("oooo", [0, 1], "0 1", {"budget": Budget(2)}), ("nnoo", [], "0 1"), ("n.oo", [2], "0 2"),
-             ("..no", [3], "2 3"), ("....", [], "end")],
+            [
+                ("oooo", [0, 1], "0 1", {"budget": Budget(2)}),
+                ("nnoo", [], "0 1"),
+                ("n.oo", [2], "0 2"),
+                ("..no", [3], "2 3"),
+                ("....", [], "end"),
+            ],
             id="two at a time",
         ),
         pytest.param(
-            [("ooo", [0], "0", {"budget": Budget(3, 3)}), ("noo", [], "0"), (".oo", [1], "1"),
-             ("..o", [2], "2"), ("...", [], "end")],
+            [
+                ("ooo", [0], "0", {"budget": Budget(3, 3)}),
+                ("noo", [], "0"),
+                (".oo", [1], "1"),
+                ("..o", [2], "2"),
+                ("...", [], "end"),
+            ],
             id="never two below the minimum, whatever is allowed",
         ),
         pytest.param(
@@ -77,43 +96,83 @@ def selected(progress: PodCliqueUpdateProgress | None) -> str:
             id="the minimum must be ready before a ready pod goes",
         ),
         pytest.param([("oo", [0], "0"), ("oo", [0], "0"), ("_o", [], "0")], id="deleted again until it is gone"),
-        pytest.param([("ooo", [0], "0", {"budget": Budget(1, 3)}), ("oo_", [], ""), ("oon", [], ""), ("oo.", [0], "0")],
-                     id="what was chosen stays while another pod is lost"),
-        pytest.param([("oo", [0], "0", {"budget": Budget(1, 2)}), ("no", [], "0"), ("ob", [1], "", {"target": NEWER}),
-                      ("on", [], ""), ("o.", [0], "0"), ("..", [], "end")],
-                     id="a pod that is back and outdated again goes only if it can be spared"),
-        pytest.param([("oo", [0], "0"), ("no..", [], "0", {"wanted": 4}), (".o..", [1], "1"), ("....", [], "end")],
-                     id="pods added meanwhile are new and not taken"),
-        pytest.param([("ooo", [0], "0"), ("_oo", [1], "1", {"wanted": 2}), ("_.o", [2], "2"), ("_..", [], "end")],
-                     id="an index that scaling took away is not waited for"),
         pytest.param(
-            [("oo", [0], "0"), ("no", [], "0"), ("bo", [0], "0", {"target": NEWER}), ("no", [], "0"), (".o", [1], "1"),
-             ("..", [], "end")],
+            [("ooo", [0], "0", {"budget": Budget(1, 3)}), ("oo_", [], ""), ("oon", [], ""), ("oo.", [0], "0")],
+            id="what was chosen stays while another pod is lost",
+        ),
+        pytest.param(
+            [
+                ("oo", [0], "0", {"budget": Budget(1, 2)}),
+                ("no", [], "0"),
+                ("ob", [1], "", {"target": NEWER}),
+                ("on", [], ""),
+                ("o.", [0], "0"),
+                ("..", [], "end"),
+            ],
+            id="a pod that is back and outdated again goes only if it can be spared",
+        ),
+        pytest.param(
+            [("oo", [0], "0"), ("no..", [], "0", {"wanted": 4}), (".o..", [1], "1"), ("....", [], "end")],
+            id="pods added meanwhile are new and not taken",
+        ),
+        pytest.param(
+            [("ooo", [0], "0"), ("_oo", [1], "1", {"wanted": 2}), ("_.o", [2], "2"), ("_..", [], "end")],
+            id="an index that scaling took away is not waited for",
+        ),
+        pytest.param(
+            [
+                ("oo", [0], "0"),
+                ("no", [], "0"),
+                ("bo", [0], "0", {"target": NEWER}),
+                ("no", [], "0"),
+                (".o", [1], "1"),
+                ("..", [], "end"),
+            ],
             id="a change in the middle: the pod in the air is retaken, no other goes",
         ),
         pytest.param(
-            [("oo", [0], "0"), (".o", [1], "1"), ("on", [], "1", {"target": NEWER}), ("o.", [0], "0"),
-             ("..", [], "end")],
+            [
+                ("oo", [0], "0"),
+                (".o", [1], "1"),
+                ("on", [], "1", {"target": NEWER}),
+                ("o.", [0], "0"),
+                ("..", [], "end"),
+            ],
             id="a change in the middle that only some pods already have",
         ),
         pytest.param(
-            [("oo", [0], "0"), ("no", [], "end", {"chosen": False}), (".o", [], "end"),
-             (".o", [1], "1", {"chosen": True}), ("..", [], "end")],
+            [
+                ("oo", [0], "0"),
+                ("no", [], "end", {"chosen": False}),
+                (".o", [], "end"),
+                (".o", [1], "1", {"chosen": True}),
+                ("..", [], "end"),
+            ],
             id="not its turn any more: closed, and taken up again with the turn",
         ),
-        pytest.param([("oo", [0], "0"), ("_o", [], "end", {"rolling": False}), ("no", [], "end")],
-                     id="switched to OnDelete: closed"),
+        pytest.param(
+            [("oo", [0], "0"), ("_o", [], "end", {"rolling": False}), ("no", [], "end")],
+            id="switched to OnDelete: closed",
+        ),
         pytest.param([("oo", [], "end", {"rolling": False})], id="under OnDelete over at once"),
         pytest.param([("oo", [], "-", {"chosen": False})], id="not its turn"),
-        pytest.param([("oo", [], "-", {"has_template": False}), ("oo", [0], "0", {"has_template": True})],
-                     id="before the clique has the new template there is nothing to replace a pod by"),
+        pytest.param(
+            [("oo", [], "-", {"has_template": False}), ("oo", [0], "0", {"has_template": True})],
+            id="before the clique has the new template there is nothing to replace a pod by",
+        ),
         pytest.param([("oo", [], "-", {"is_member": True})], id="a member waits for its replica"),
         pytest.param([("..", [], "end")], id="pods are new already"),
-        pytest.param([("oo", [], "-", {"chosen": False}), ("..o", [2], "2", {"chosen": True, "target": OLD}),
-                      ("..n", [], "2"), ("...", [], "end")],
-                     id="taken back before its turn: a pod that scaling made from it goes"),
+        pytest.param(
+            [
+                ("oo", [], "-", {"chosen": False}),
+                ("..o", [2], "2", {"chosen": True, "target": OLD}),
+                ("..n", [], "2"),
+                ("...", [], "end"),
+            ],
+            id="taken back before its turn: a pod that scaling made from it goes",
+        ),
     ],
-)  # fmt: skip
+)
 def test_whole_updates(rows: list[Any]) -> None:
     observed = CliqueUpdateFacts(target=NEW, realised=OLD, progress=None, pods=(), wanted=len(rows[0][0]))
     for number, (text, gone, flying, *rest) in enumerate(rows):
@@ -148,9 +207,11 @@ def test_who_was_replaced_is_kept_by_name() -> None:
 
 def left_by_ondelete(target: tuple[str, str]) -> PodCliqueUpdateProgress:
     return PodCliqueUpdateProgress(
-        update_started_at=NOW, update_ended_at=NOW, pod_clique_set_generation_hash=target[0],
+        update_started_at=NOW,
+        update_ended_at=NOW,
+        pod_clique_set_generation_hash=target[0],
         pod_template_hash=target[1],
-    )  # fmt: skip
+    )
 
 
 def test_what_ondelete_left_on_a_member_does_not_hold_it_back() -> None:

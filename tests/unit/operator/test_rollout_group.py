@@ -61,8 +61,17 @@ def flying(progress: PodCliqueScalingGroupUpdateProgress | None) -> str:
     "rows",
     [
         pytest.param(
-            [("ooo", [0], "0"), ("roo", [], "0"), ("noo", [], "0"), (".oo", [1], "1"), (".ro", [], "1"),
-             ("..o", [2], "2"), ("..r", [], "2"), ("...", [], "end"), ("...", [], "end")],
+            [
+                ("ooo", [0], "0"),
+                ("roo", [], "0"),
+                ("noo", [], "0"),
+                (".oo", [1], "1"),
+                (".ro", [], "1"),
+                ("..o", [2], "2"),
+                ("..r", [], "2"),
+                ("...", [], "end"),
+                ("...", [], "end"),
+            ],
             id="one replica after the other, lowest first",
         ),
         pytest.param(
@@ -70,53 +79,84 @@ def flying(progress: PodCliqueScalingGroupUpdateProgress | None) -> str:
             id="broken replicas go at once and nobody waits for them to be whole",
         ),
         pytest.param(
-            [("oooo", [0, 1], "0 1", {"budget": Budget(2)}), ("rroo", [], "0 1"), (".roo", [2], "1 2"),
-             (".r.o", [3], "1 3"), ("....", [], "end")],
+            [
+                ("oooo", [0, 1], "0 1", {"budget": Budget(2)}),
+                ("rroo", [], "0 1"),
+                (".roo", [2], "1 2"),
+                (".r.o", [3], "1 3"),
+                ("....", [], "end"),
+            ],
             id="two at a time",
         ),
         pytest.param(
-            [("oo", [0], "0", {"budget": Budget(2, 2)}), ("ro", [], "0"), (".o", [1], "1"),
-             ("..", [], "end")],
+            [("oo", [0], "0", {"budget": Budget(2, 2)}), ("ro", [], "0"), (".o", [1], "1"), ("..", [], "end")],
             id="never two below the minimum, whatever is allowed",
         ),
         pytest.param(
             [("obb", [1, 2], "", {"budget": Budget(1, 2)}), ("onr", [], ""), ("o.n", [0], "0"), ("...", [], "end")],
             id="the minimum must be there before a whole replica goes",
         ),
-        pytest.param([("oo", [0], "0"), ("ro.", [], "0"), (".o.", [1], "1"), ("...", [], "end")],
-                     id="a replica added meanwhile is new and not taken"),
+        pytest.param(
+            [("oo", [0], "0"), ("ro.", [], "0"), (".o.", [1], "1"), ("...", [], "end")],
+            id="a replica added meanwhile is new and not taken",
+        ),
         pytest.param([("ooo", [0], "0"), (".oo", [1], "1"), (".", [], "end")], id="those in the air are scaled away"),
         pytest.param([("o", [0], "0"), ("", [], "end")], id="scaled to nothing"),
         pytest.param([("...", [], "end")], id="nothing of this group changed"),
         pytest.param(
-            [("ooo", [0], "0"), ("roo", [], "end", {"chosen": False}), (".oo", [], "end"),
-             (".oo", [1], "1", {"chosen": True}), ("..o", [2], "2"), ("...", [], "end")],
+            [
+                ("ooo", [0], "0"),
+                ("roo", [], "end", {"chosen": False}),
+                (".oo", [], "end"),
+                (".oo", [1], "1", {"chosen": True}),
+                ("..o", [2], "2"),
+                ("...", [], "end"),
+            ],
             id="not its turn any more: closed, and taken up again with the turn",
         ),
         pytest.param(
-            [("oo", [0], "0"), ("bo", [0], "0", {"target": NEWER}), ("ro", [], "0"), (".o", [1], "1"),
-             ("..", [], "end")],
+            [
+                ("oo", [0], "0"),
+                ("bo", [0], "0", {"target": NEWER}),
+                ("ro", [], "0"),
+                (".o", [1], "1"),
+                ("..", [], "end"),
+            ],
             id="a change in the middle retakes the replica in the air and no other",
         ),
         pytest.param(
-            [("oo", [0], "0"), ("oo", [0], "0", {"target": NEWER}), ("ro", [], "0"), (".o", [1], "1"),
-             ("..", [], "end")],
+            [
+                ("oo", [0], "0"),
+                ("oo", [0], "0", {"target": NEWER}),
+                ("ro", [], "0"),
+                (".o", [1], "1"),
+                ("..", [], "end"),
+            ],
             id="a change while the replica had not even left",
         ),
         pytest.param(
-            [("oo", [0], "0"), ("oo", [], "end", {"rolling": False}), ("oo", [], "end"),
-             ("oo", [0], "0", {"rolling": True}), (".o", [1], "1"), ("..", [], "end")],
+            [
+                ("oo", [0], "0"),
+                ("oo", [], "end", {"rolling": False}),
+                ("oo", [], "end"),
+                ("oo", [0], "0", {"rolling": True}),
+                (".o", [1], "1"),
+                ("..", [], "end"),
+            ],
             id="OnDelete closes it; taken back within the same update it goes on",
         ),
         pytest.param([("oo", [], "end", {"rolling": False}), ("oo", [], "end")], id="under OnDelete over at once"),
         pytest.param([("oo", [], "-", {"chosen": False})], id="not its turn"),
         pytest.param(
-            [("..b", [], "-", {"chosen": False, "target": OLD}), ("..b", [2], "", {"chosen": True}),
-             ("..n", [], "end")],
+            [
+                ("..b", [], "-", {"chosen": False, "target": OLD}),
+                ("..b", [2], "", {"chosen": True}),
+                ("..n", [], "end"),
+            ],
             id="taken back before its turn: a replica that scaling made from it goes",
         ),
     ],
-)  # fmt: skip
+)
 def test_whole_updates(rows: list[Any]) -> None:
     observed = GroupUpdateFacts(target=NEW, realised=OLD, progress=None, replicas=())
     for number, (text, take, selected, *rest) in enumerate(rows):
@@ -159,9 +199,11 @@ HASH = "g2"
 def demo(version: str = "", **status: Any) -> PodCliqueSet:
     labels = {"version": version} if version else None
     manifest = pcs(
-        "d", clique("b", labels=labels), clique("c", 2, min_available=1),
+        "d",
+        clique("b", labels=labels),
+        clique("c", 2, min_available=1),
         groups=[group("g", "b", "c", replicas=2)],
-    )  # fmt: skip
+    )
     return set_of(manifest, currentGenerationHash=HASH, **status)
 
 
@@ -175,9 +217,12 @@ def member(
     hashes, old = template_hashes(of), template_hashes(pods_from or of)
     pods = 1 if name == "b" else 2
     facts: Json = {
-        "currentPodTemplateHash": old[name], "currentPodCliqueSetGenerationHash": HASH,
-        "readyReplicas": pods, "scheduledReplicas": pods, "updatedReplicas": pods if old == hashes else 0,
-    }  # fmt: skip
+        "currentPodTemplateHash": old[name],
+        "currentPodCliqueSetGenerationHash": HASH,
+        "readyReplicas": pods,
+        "scheduledReplicas": pods,
+        "updatedReplicas": pods if old == hashes else 0,
+    }
     found = clique_of(of, f"d-0-g-{replica}-{name}", **{**facts, **status})
     return structs.replace(found, status=structs.replace(found.status, replicas=pods))
 
@@ -195,22 +240,26 @@ BEFORE, AFTER = demo(), demo("two")
     ("found", "restarts", "want"),
     [
         pytest.param(
-            [member(BEFORE, 0, "b"), member(BEFORE, 0, "c")], [],
+            [member(BEFORE, 0, "b"), member(BEFORE, 0, "c")],
+            [],
             GroupReplicaState(0, outdated=True, whole=True, new=False),
             id="a clique has the old template: the replica is outdated",
         ),
         pytest.param(
-            [member(AFTER, 0, "b"), member(AFTER, 0, "c")], [],
+            [member(AFTER, 0, "b"), member(AFTER, 0, "c")],
+            [],
             GroupReplicaState(0, outdated=False, whole=True, new=True),
             id="all new",
         ),
         pytest.param(
-            [member(AFTER, 0, "b", pods_from=BEFORE), member(AFTER, 0, "c")], [],
+            [member(AFTER, 0, "b", pods_from=BEFORE), member(AFTER, 0, "c")],
+            [],
             GroupReplicaState(0, outdated=True, whole=True, new=False),
             id="OnDelete left old pods under a new template",
         ),
         pytest.param(
-            [member(BEFORE, 0, "b", readyReplicas=0), member(BEFORE, 0, "c")], [],
+            [member(BEFORE, 0, "b", readyReplicas=0), member(BEFORE, 0, "c")],
+            [],
             GroupReplicaState(0, outdated=True, whole=False, new=False),
             id="outdated and broken",
         ),
@@ -227,16 +276,19 @@ BEFORE, AFTER = demo(), demo("two")
             id="taken and back",
         ),
         pytest.param(
-            [member(BEFORE, 0, "b", pods_from=AFTER), member(AFTER, 0, "c")], [],
+            [member(BEFORE, 0, "b", pods_from=AFTER), member(AFTER, 0, "c")],
+            [],
             GroupReplicaState(0, outdated=False, whole=True, new=False),
             id="told of a change that was taken back, its pods were never replaced: it is to be told back",
         ),
         pytest.param(
-            [member(AFTER, 0, "b")], [],
-            GroupReplicaState(0, outdated=False, whole=False, new=False), id="half a replica"
+            [member(AFTER, 0, "b")],
+            [],
+            GroupReplicaState(0, outdated=False, whole=False, new=False),
+            id="half a replica",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_group_replica_is_seen(found: list[PodClique], restarts: list[Json], want: GroupReplicaState) -> None:
     seen = observe(found, restarts)[0]
     assert replace(seen, scheduled=True) == want, "no member of these says that its pods have nodes"

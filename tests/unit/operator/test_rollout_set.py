@@ -71,35 +71,54 @@ Row = tuple[str, str] | tuple[str, str, dict[str, Any]]
     "rows",
     [
         pytest.param([("...", "-", {"wanted": OLD})], id="nothing changed"),
-        pytest.param([("ooo", "0"), ("ooo", "0"), (".oo", "1"), ("..o", "2"), ("...", "end"), ("...", "end")],
-                     id="one replica after the other, by index"),
-        pytest.param([("oxop", "3 1 0"), ("oxo.", "1 0"), (".xo.", "1 2"), (".x..", "1"), ("....", "end")],
-                     id="what does not run and what does not work is chosen at once, and one that works"),
-        pytest.param([("op", "1 0"), (".p", "1"), (".P", "end"), (".P", "end")],
-                     id="a replica that never fits has the new templates and is not waited for"),
+        pytest.param(
+            [("ooo", "0"), ("ooo", "0"), (".oo", "1"), ("..o", "2"), ("...", "end"), ("...", "end")],
+            id="one replica after the other, by index",
+        ),
+        pytest.param(
+            [("oxop", "3 1 0"), ("oxo.", "1 0"), (".xo.", "1 2"), (".x..", "1"), ("....", "end")],
+            id="what does not run and what does not work is chosen at once, and one that works",
+        ),
+        pytest.param(
+            [("op", "1 0"), (".p", "1"), (".P", "end"), (".P", "end")],
+            id="a replica that never fits has the new templates and is not waited for",
+        ),
         pytest.param([("oP", "0"), (".P", "end")], id="a replica that is new and never fits is not chosen"),
-        pytest.param([("oxo", "", {"paused": True}), ("oxo", "1 0", {"paused": False})],
-                     id="a paused update chooses nothing, broken or not"),
-        pytest.param([("oooo", "0 1", {"max_unavailable": 2}), (".ooo", "1 2"), (".o.o", "1 3"), ("....", "end")],
-                     id="two at a time, the next as soon as one is done"),
+        pytest.param(
+            [("oxo", "", {"paused": True}), ("oxo", "1 0", {"paused": False})],
+            id="a paused update chooses nothing, broken or not",
+        ),
+        pytest.param(
+            [("oooo", "0 1", {"max_unavailable": 2}), (".ooo", "1 2"), (".o.o", "1 3"), ("....", "end")],
+            id="two at a time, the next as soon as one is done",
+        ),
         pytest.param([("oo", "0"), (".o", "1"), (".", "end")], id="the replica being updated is scaled away"),
         pytest.param([("ooo", "0"), ("oo", "0"), ("..", "end")], id="a replica that waits is scaled away"),
         pytest.param([("oo", "0"), ("oo.", "0"), (".o.", "1"), ("...", "end")], id="a replica is added, new already"),
-        pytest.param([("oo", "0"), ("ooo", "0"), (".oo", "1"), ("..o", "2"), ("...", "end")],
-                     id="a replica is added and not whole yet: it is waited for"),
-        pytest.param([("oo", "0"), (".o", "1"), ("oo", "1", {"wanted": NEWER}), ("o.", "0"), ("..", "end")],
-                     id="a change in the middle begins with the replica that is open"),
-        pytest.param([("oo", "0"), (".o", "1"), (".o", "1", {"wanted": OLD}), ("..", "end")],
-                     id="a change is taken back in the middle"),
-        pytest.param([("oo", "0"), ("oo", "end", {"rolling": False}), ("oo", "end")],
-                     id="an update that is switched to OnDelete is closed"),
+        pytest.param(
+            [("oo", "0"), ("ooo", "0"), (".oo", "1"), ("..o", "2"), ("...", "end")],
+            id="a replica is added and not whole yet: it is waited for",
+        ),
+        pytest.param(
+            [("oo", "0"), (".o", "1"), ("oo", "1", {"wanted": NEWER}), ("o.", "0"), ("..", "end")],
+            id="a change in the middle begins with the replica that is open",
+        ),
+        pytest.param(
+            [("oo", "0"), (".o", "1"), (".o", "1", {"wanted": OLD}), ("..", "end")],
+            id="a change is taken back in the middle",
+        ),
+        pytest.param(
+            [("oo", "0"), ("oo", "end", {"rolling": False}), ("oo", "end")],
+            id="an update that is switched to OnDelete is closed",
+        ),
         pytest.param([("oo", "end", {"rolling": False}), ("o.", "end")], id="under OnDelete it is over at once"),
-        pytest.param([("oo", "end", {"rolling": False}), ("oo", "end", {"rolling": True}),
-                      ("oo", "0", {"wanted": NEWER})],
-                     id="back to RollingRecreate waits for the next change"),
+        pytest.param(
+            [("oo", "end", {"rolling": False}), ("oo", "end", {"rolling": True}), ("oo", "0", {"wanted": NEWER})],
+            id="back to RollingRecreate waits for the next change",
+        ),
         pytest.param([("", "end")], id="a set without replicas"),
     ],
-)  # fmt: skip
+)
 def test_whole_updates(rows: list[Row]) -> None:
     observed = SetUpdateFacts(recorded=OLD, wanted=NEW, progress=None, replicas=())
     for number, (text, want, *rest) in enumerate(rows):
@@ -167,15 +186,22 @@ def parts(  # type: ignore[type-arg]
     observed = set_of(demo(replicas=2))
     own = template_hashes(observed)["a"]
     facts: Json = {
-        "currentPodTemplateHash": own, "currentPodCliqueSetGenerationHash": current, "observedGeneration": 1,
-        "readyReplicas": ready, "updatedReplicas": 1, "scheduledReplicas": 1,
-    }  # fmt: skip
+        "currentPodTemplateHash": own,
+        "currentPodCliqueSetGenerationHash": current,
+        "observedGeneration": 1,
+        "readyReplicas": ready,
+        "updatedReplicas": 1,
+        "scheduledReplicas": 1,
+    }
     one = clique_of(observed, f"d-{replica}-a", **{**facts, **more})
     one = structs.replace(one, status=structs.replace(one.status, replicas=pods))
     other = group_of(
-        observed, f"d-{replica}-g", currentPodCliqueSetGenerationHash=current, availableReplicas=available,
+        observed,
+        f"d-{replica}-g",
+        currentPodCliqueSetGenerationHash=current,
+        availableReplicas=available,
         scheduledReplicas=2,
-    )  # fmt: skip
+    )
     return [one], [other]
 
 
@@ -208,9 +234,10 @@ def test_a_replica_is_done(facts: dict[str, Any], done: bool) -> None:
 def test_a_step_is_over_when_all_that_were_chosen_are_done(chosen_: tuple[int, ...], over: bool) -> None:
     entries = [{"replicaIndex": index} for index in chosen_]
     observed = set_of(
-        demo(replicas=2), currentGenerationHash=HASH,
+        demo(replicas=2),
+        currentGenerationHash=HASH,
         updateProgress={"updateStartedAt": "2026-01-01T00:00:00Z", "currentlyUpdating": entries},
-    )  # fmt: skip
+    )
     cliques, groups = ({one.metadata.name: one for one in found} for found in parts())
     assert is_step_over(observed, cliques.get, groups.get, HASH, template_hashes(observed)) is over
 
@@ -286,9 +313,11 @@ def test_without_a_deadline_nothing_is_kept() -> None:
 def status(*chosen_: int, hash_: str = OLD, ended: bool = False, restarts: tuple[int, ...] = (), done: int = 0) -> Any:
     updating = tuple(ReplicaUpdate(replica_index=index) for index in chosen_)
     progress = PodCliqueSetUpdateProgress(
-        update_started_at=NOW, update_ended_at=NOW if ended else None, currently_updating=updating,
+        update_started_at=NOW,
+        update_ended_at=NOW if ended else None,
+        currently_updating=updating,
         updated_pod_cliques_count=done,
-    )  # fmt: skip
+    )
     again = tuple(ReplicaRestart(replica_index=index, incarnation=1) for index in restarts)
     return PodCliqueSetStatus(current_generation_hash=hash_, update_progress=progress, replica_restarts=again)
 

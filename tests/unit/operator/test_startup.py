@@ -140,26 +140,34 @@ def container(limits: dict | None = None, requests: dict | None = None, name: st
             {"containers": [container(ALL)]}, "Guaranteed", "equal", id="limits alone: requests are filled in from them"
         ),
         pytest.param(
-            {"containers": [container(ALL, {"cpu": "4000m", "memory": "16384Mi"})]}, "Guaranteed", "equal",
+            {"containers": [container(ALL, {"cpu": "4000m", "memory": "16384Mi"})]},
+            "Guaranteed",
+            "equal",
             id="the same amounts in other words",
         ),
         pytest.param(
             {"initContainers": [container(ALL, ALL, "mine")], "containers": [container(ALL, ALL)]},
-            "Guaranteed", "equal", id="init containers of the template count",
+            "Guaranteed",
+            "equal",
+            id="init containers of the template count",
         ),
         pytest.param(
             {"initContainers": [container(name="mine")], "containers": [container(ALL, ALL)]},
-            "Burstable", "less", id="an init container without limits has made it burstable before",
+            "Burstable",
+            "less",
+            id="an init container without limits has made it burstable before",
         ),
         pytest.param({"containers": [container(ALL, {"cpu": "2"})]}, "Burstable", "less", id="burstable: limits, too"),
         pytest.param({"containers": [container(None, {"cpu": "2"})]}, "Burstable", "less", id="requests alone"),
         pytest.param({"containers": [container()]}, "BestEffort", "none", id="best effort stays best effort"),
         pytest.param(
-            {"containers": [container({"nvidia.com/gpu": "8"}, {"cpu": "0"})]}, "BestEffort", "none",
+            {"containers": [container({"nvidia.com/gpu": "8"}, {"cpu": "0"})]},
+            "BestEffort",
+            "none",
             id="devices and zeros do not count",
         ),
     ],
-)  # fmt: skip
+)
 def test_the_container_does_not_change_the_qos_class_of_the_pod(pod_spec: dict, qos: str, want: str) -> None:
     after = with_startup_container(pod_spec, "demo", "initc:1", (("demo-0-a", 2),))
     limits = {"cpu": "200m", "memory": "64Mi"}
@@ -235,8 +243,9 @@ def test_a_readiness_gate_joins_those_of_the_template_when_asked_for() -> None:
     assert with_startup_container(before, "demo", "initc:1", parents_)["readinessGates"] == before["readinessGates"]
     after = with_startup_container(before, "demo", "initc:1", parents_, readiness_gate=True)
     assert after["readinessGates"] == [
-        {"conditionType": "example.com/mine"}, {"conditionType": "grove.io/startup-order"},
-    ]  # fmt: skip
+        {"conditionType": "example.com/mine"},
+        {"conditionType": "grove.io/startup-order"},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -33,33 +33,52 @@ def waiting(*conditions: Json, gate: bool = True, phase: str = "Pending", deleti
     containers = [{"name": key.STARTUP_CONTAINER}] if gate else []
     spec = {"nodeName": "n", "initContainers": containers}
     return msgspec.convert(
-        {"metadata": msgspec.to_builtins(found.metadata), "spec": spec,
-         "status": {"phase": phase, "conditions": list(conditions)}},
+        {
+            "metadata": msgspec.to_builtins(found.metadata),
+            "spec": spec,
+            "status": {"phase": phase, "conditions": list(conditions)},
+        },
         Pod,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
     ("one", "ready", "want"),
     [
-        pytest.param(waiting(SCHEDULED), {"d-0-a": 1, "d-0-b": 1}, ("True", "d-0-a=1/2, d-0-b=1/1", True),
-                     id="it waits, and says for whom"),
+        pytest.param(
+            waiting(SCHEDULED),
+            {"d-0-a": 1, "d-0-b": 1},
+            ("True", "d-0-a=1/2, d-0-b=1/1", True),
+            id="it waits, and says for whom",
+        ),
         pytest.param(waiting(SCHEDULED, blocked("True")), {"d-0-a": 1, "d-0-b": 1}, None, id="it said so already"),
-        pytest.param(waiting(SCHEDULED, blocked("True")), {"d-0-a": 1}, ("True", "d-0-a=1/2, d-0-b=0/1", False),
-                     id="the numbers changed"),
-        pytest.param(waiting(SCHEDULED, blocked("True")), {"d-0-a": 2, "d-0-b": 1},
-                     ("False", "d-0-a=2/2, d-0-b=1/1", True), id="the wait is over"),
+        pytest.param(
+            waiting(SCHEDULED, blocked("True")),
+            {"d-0-a": 1},
+            ("True", "d-0-a=1/2, d-0-b=0/1", False),
+            id="the numbers changed",
+        ),
+        pytest.param(
+            waiting(SCHEDULED, blocked("True")),
+            {"d-0-a": 2, "d-0-b": 1},
+            ("False", "d-0-a=2/2, d-0-b=1/1", True),
+            id="the wait is over",
+        ),
         pytest.param(waiting(SCHEDULED), {"d-0-a": 2, "d-0-b": 1}, None, id="it never had to wait"),
         pytest.param(waiting(SCHEDULED, blocked("False")), {"d-0-a": 2, "d-0-b": 1}, None, id="that is said once"),
-        pytest.param(waiting(SCHEDULED, INITIALIZED, blocked("True")), {}, ("False", "d-0-a=0/2, d-0-b=0/1", True),
-                     id="it started: parents that fail later do not concern it"),
+        pytest.param(
+            waiting(SCHEDULED, INITIALIZED, blocked("True")),
+            {},
+            ("False", "d-0-a=0/2, d-0-b=0/1", True),
+            id="it started: parents that fail later do not concern it",
+        ),
         pytest.param(waiting(SCHEDULED, INITIALIZED), {}, None, id="it started without having waited"),
         pytest.param(waiting(SCHEDULED, phase="Failed"), {}, None, id="it is over"),
         pytest.param(waiting(), {}, None, id="nothing is known of it yet"),
         pytest.param(waiting(SCHEDULED, gate=False), {}, None, id="it does not wait for anyone"),
         pytest.param(waiting(SCHEDULED, deleting=True), {}, None, id="it is going"),
     ],
-)  # fmt: skip
+)
 def test_tellings(one: Pod, ready: dict[str, int], want: tuple[str, str, bool] | None) -> None:
     found = blocked_changes([one], MINIMUMS, ready)
     assert [(t.status, t.message, t.turned) for t in found] == ([want] if want else [])
@@ -79,12 +98,20 @@ READY = {"d-0-a": 2, "d-0-b": 1}
         pytest.param(waiting(SCHEDULED, blocked("False"), OPEN), READY, None, id="that is said once"),
         pytest.param(waiting(SCHEDULED, blocked("False")), READY, ("False", "True"), id="only the gate was lost"),
         pytest.param(waiting(SCHEDULED, blocked("False"), OPEN), {}, ("True", "False"), id="a parent fell back early"),
-        pytest.param(waiting(SCHEDULED, INITIALIZED, blocked("False"), OPEN), {}, None,
-                     id="it started: parents that fail later do not make it unready"),
-        pytest.param(waiting(SCHEDULED, INITIALIZED, blocked("True"), SHUT), {}, ("False", "True"),
-                     id="it started before we looked"),
+        pytest.param(
+            waiting(SCHEDULED, INITIALIZED, blocked("False"), OPEN),
+            {},
+            None,
+            id="it started: parents that fail later do not make it unready",
+        ),
+        pytest.param(
+            waiting(SCHEDULED, INITIALIZED, blocked("True"), SHUT),
+            {},
+            ("False", "True"),
+            id="it started before we looked",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_readiness_gate_says_the_same_the_other_way_round(
     one: Pod, ready: dict[str, int], want: tuple[str, str] | None
 ) -> None:

@@ -107,16 +107,24 @@ def emptied(objects: list[Json]) -> None:
             "scaled", without_status, True, SCALED | PCD, (), id="all cliques of a template agree on its name"
         ),
         pytest.param(
-            "scaled", ambiguous, False, {n: h for n, h in (SCALED | PCD).items() if n != "pca"}, ("pca",),
+            "scaled",
+            ambiguous,
+            False,
+            {n: h for n, h in (SCALED | PCD).items() if n != "pca"},
+            ("pca",),
             id="two names for one template: it is updated",
         ),
         pytest.param("scaled", emptied, True, {}, (), id="a set without cliques has only its own name"),
         pytest.param(
-            "in-update", nothing, True, SCALED | PCD | {"pca": "69c966d49b89b7b8789"}, ("pca",),
+            "in-update",
+            nothing,
+            True,
+            SCALED | PCD | {"pca": "69c966d49b89b7b8789"},
+            ("pca",),
             id="in the middle of an update the new template's name counts",
         ),
     ],
-)  # fmt: skip
+)
 def test_takeover(left: str, change: Change, continues: bool, used: dict[str, str], updated: tuple[str, ...]) -> None:
     objects = left_behind(left)
     change(objects)

@@ -59,9 +59,15 @@ def demo(replicas: int = 1, limit: str = "", **status: Any) -> PodCliqueSet:
     """One standalone clique beside a group of three replicas that needs one."""
     annotations = {key.MAX_GANG_RESTARTS: limit} if limit else {}
     manifest = pcs(
-        "d", clique("a"), clique("b"), clique("c"), replicas=replicas, termination_delay=f"{DELAY_S}s",
-        groups=[group("g", "b", "c", replicas=3)], metadata={"annotations": annotations},
-    )  # fmt: skip
+        "d",
+        clique("a"),
+        clique("b"),
+        clique("c"),
+        replicas=replicas,
+        termination_delay=f"{DELAY_S}s",
+        groups=[group("g", "b", "c", replicas=3)],
+        metadata={"annotations": annotations},
+    )
     return set_of(manifest, **status)
 
 
@@ -172,14 +178,17 @@ IN_PROGRESS = [*breached(-500, type_=words.WAS_HEALTHY), said(words.GANG_TERMINA
         pytest.param(breached(-2), FINE_GROUP, [], 8.0, id="a standalone clique has time left"),
         pytest.param(FINE, breached(-10, type_=words.WAS_HEALTHY), ["d-0-g"], None, id="a group is due"),
         pytest.param(
-            breached(-3), breached(-10, type_=words.WAS_HEALTHY), ["d-0-a, d-0-g"], None,
+            breached(-3),
+            breached(-10, type_=words.WAS_HEALTHY),
+            ["d-0-a, d-0-g"],
+            None,
             id="the first part to be due decides, all are named",
         ),
         pytest.param(FINE, breached(-500, None, words.WAS_HEALTHY), [], None, id="a group that never was whole"),
         pytest.param(FINE, IN_PROGRESS, [], None, id="once for each breach"),
         pytest.param(UNKNOWN, FINE_GROUP, [], None, id="not judged during an update"),
     ],
-)  # fmt: skip
+)
 def test_replicas(a: list[Json], g: list[Json], now_: list[str], wait_s: float | None) -> None:
     observed = demo()
     one_clique, one_group = parts(observed, 0, a, g)
@@ -220,20 +229,28 @@ def restarted(count: int, ago_s: float) -> dict[str, Any]:
         pytest.param("9", restarted(3, 30), breached(-10), (None, [], 10.0), id="40 s after the third"),
         pytest.param("9", restarted(8, 299), breached(-10), (None, [], 1.0), id="never more than 5 min"),
         pytest.param(
-            "2", restarted(2, 1000), [*breached(-10, whole_s=-900), said(words.WAS_READY, "True", -610)], (1, [], None),
+            "2",
+            restarted(2, 1000),
+            [*breached(-10, whole_s=-900), said(words.WAS_READY, "True", -610)],
+            (1, [], None),
             id="ten good minutes and the count starts over",
         ),
         pytest.param(
-            "2", restarted(2, 1000), [*breached(-10, whole_s=-900), said(words.WAS_READY, "True", -609)],
+            "2",
+            restarted(2, 1000),
+            [*breached(-10, whole_s=-900), said(words.WAS_READY, "True", -609)],
             (None, [0], None),
             id="but not before",
         ),
         pytest.param(
-            "2", restarted(2, 4000), breached(-10, whole_s=-3600), (None, [0], None),
+            "2",
+            restarted(2, 4000),
+            breached(-10, whole_s=-3600),
+            (None, [0], None),
             id="an hour of loading is no good minute",
         ),
     ],
-)  # fmt: skip
+)
 def test_restarts_are_bounded(
     limit: str, status: dict[str, Any], conditions: list[Json], want: tuple[int | None, list[int], float | None]
 ) -> None:

@@ -56,18 +56,23 @@ MADE = {
         pytest.param(FROZEN, None, None, TopologyPlan(create=MADE), id="what is missing is made"),
         pytest.param(FROZEN, None, there(LEVELS), LEAVE, id="what is right stays"),
         pytest.param(
-            FROZEN, None, there(LEVELS[:1]), TopologyPlan(delete=True, create=MADE),
+            FROZEN,
+            None,
+            there(LEVELS[:1]),
+            TopologyPlan(delete=True, create=MADE),
             id="what is wrong and cannot be changed is made anew",
         ),
         pytest.param(
-            FROZEN, None, there(LEVELS, owner="other"),
+            FROZEN,
+            None,
+            there(LEVELS, owner="other"),
             TopologyPlan(refused="Topology topo exists and does not belong to this binding"),
             id="what is somebody else's is not touched, though it is right",
         ),
         pytest.param(FROZEN, "theirs", None, LEAVE, id="what is named and missing is not made"),
         pytest.param(FROZEN, "theirs", there(LEVELS[:1]), LEAVE, id="what is named and wrong is left"),
     ],
-)  # fmt: skip
+)
 def test_a_topology_object(
     backend: TopologyBackend, reference: str | None, observed: Json | None, wanted: TopologyPlan
 ) -> None:

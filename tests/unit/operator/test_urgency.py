@@ -62,11 +62,15 @@ def pods(replicas: int = 4, scheduled: int = 0, ready: int = 0, **more: object) 
             id="a whole clique breaks",
         ),
         pytest.param(
-            pods(scheduled=4, ready=2, update_progress=OPEN), pods(scheduled=4, ready=1, update_progress=OPEN), False,
+            pods(scheduled=4, ready=2, update_progress=OPEN),
+            pods(scheduled=4, ready=1, update_progress=OPEN),
+            False,
             id="below the minimum by an update",
         ),
         pytest.param(
-            pods(scheduled=4, ready=1, update_progress=OPEN), pods(scheduled=4, ready=2, update_progress=OPEN), True,
+            pods(scheduled=4, ready=1, update_progress=OPEN),
+            pods(scheduled=4, ready=2, update_progress=OPEN),
+            True,
             id="back at the minimum: the update goes on",
         ),
         pytest.param(pods(ready=2), pods(ready=2, update_progress=OPEN), True, id="an update begins"),
@@ -74,31 +78,39 @@ def pods(replicas: int = 4, scheduled: int = 0, ready: int = 0, **more: object) 
             pods(ready=2, update_progress=ENDED), pods(ready=1, update_progress=ENDED), True, id="an update is over"
         ),
         pytest.param(
-            pods(scheduled=4, ready=4, observed_generation=1), pods(scheduled=4, ready=4, observed_generation=2), False,
+            pods(scheduled=4, ready=4, observed_generation=1),
+            pods(scheduled=4, ready=4, observed_generation=2),
+            False,
             id="whole, as before",
         ),
         pytest.param(
-            pods(scheduled=4, ready=4), pods(scheduled=4, ready=4, incarnation=1), True,
+            pods(scheduled=4, ready=4),
+            pods(scheduled=4, ready=4, incarnation=1),
+            True,
             id="whole again after a restart that nobody saw it go down for",
         ),
         pytest.param(
-            pods(scheduled=4, ready=4), pods(scheduled=4, ready=3, incarnation=1), False,
+            pods(scheduled=4, ready=4),
+            pods(scheduled=4, ready=3, incarnation=1),
+            False,
             id="restarted and not whole yet",
         ),
         pytest.param(
             pods(scheduled=4, ready=4, current_pod_template_hash="old"),
-            pods(scheduled=4, ready=4, current_pod_template_hash="new"), True,
+            pods(scheduled=4, ready=4, current_pod_template_hash="new"),
+            True,
             id="whole, and now from the new template",
         ),
         pytest.param(
             pods(scheduled=4, ready=4, current_pod_clique_set_generation_hash="old"),
-            pods(scheduled=4, ready=4, current_pod_clique_set_generation_hash="new"), False,
+            pods(scheduled=4, ready=4, current_pod_clique_set_generation_hash="new"),
+            False,
             id="whole, and the change is about others",
         ),
         pytest.param(pods(), pods(conditions=said("BelowMinAvailable", "True")), True, id="below its minimum"),
         pytest.param(pods(conditions=said("BelowMinAvailable", "True")), pods(), True, id="at its minimum again"),
     ],
-)  # fmt: skip
+)
 def test_clique_news(before: PodCliqueStatus, after: PodCliqueStatus, news: bool) -> None:
     assert clique_news(FOUR, before, after) is news
 
@@ -135,17 +147,22 @@ def test_set_news(before: int, after: int, news: bool) -> None:
 @pytest.mark.parametrize(
     ("change", "news"),
     [
-        pytest.param({"pod_gang_statuses": (PodGangStatusEntry(name="a-0", phase="Starting"),)}, False,
-                     id="a gang starts anew"),
+        pytest.param(
+            {"pod_gang_statuses": (PodGangStatusEntry(name="a-0", phase="Starting"),)}, False, id="a gang starts anew"
+        ),
         pytest.param({"updated_replicas": 3}, False, id="one more is up to date"),
-        pytest.param({"update_progress": PodCliqueSetUpdateProgress(updated_pod_cliques_count=1)}, False,
-                     id="an update counts"),
-        pytest.param({"update_progress": PodCliqueSetUpdateProgress(
-            currently_updating=(ReplicaUpdate(replica_index=1),))}, True, id="a replica was chosen"),
+        pytest.param(
+            {"update_progress": PodCliqueSetUpdateProgress(updated_pod_cliques_count=1)}, False, id="an update counts"
+        ),
+        pytest.param(
+            {"update_progress": PodCliqueSetUpdateProgress(currently_updating=(ReplicaUpdate(replica_index=1),))},
+            True,
+            id="a replica was chosen",
+        ),
         pytest.param({"update_progress": PodCliqueSetUpdateProgress(update_ended_at=NOW)}, True, id="an update ended"),
         pytest.param({"observed_generation": 8}, True, id="a change was seen"),
     ],
-)  # fmt: skip
+)
 def test_what_is_news_of_a_set_all_of_whose_replicas_are_available(change: dict[str, object], news: bool) -> None:
     before = PodCliqueSetStatus(
         observed_generation=7, available_replicas=5, update_progress=PodCliqueSetUpdateProgress()
@@ -157,14 +174,23 @@ def test_what_is_news_of_a_set_all_of_whose_replicas_are_available(change: dict[
     ("change", "news"),
     [
         pytest.param({"updated_replicas": 2}, False, id="one more is up to date"),
-        pytest.param({"update_progress": PodCliqueScalingGroupUpdateProgress(updated_pod_cliques_count=1)}, False,
-                     id="an update counts"),
-        pytest.param({"update_progress": PodCliqueScalingGroupUpdateProgress(
-            ready_replica_indices_selected_to_update=ReplicasSelectedToUpdate(current=1))}, True,
-            id="a replica was taken"),
+        pytest.param(
+            {"update_progress": PodCliqueScalingGroupUpdateProgress(updated_pod_cliques_count=1)},
+            False,
+            id="an update counts",
+        ),
+        pytest.param(
+            {
+                "update_progress": PodCliqueScalingGroupUpdateProgress(
+                    ready_replica_indices_selected_to_update=ReplicasSelectedToUpdate(current=1)
+                )
+            },
+            True,
+            id="a replica was taken",
+        ),
         pytest.param({"observed_generation": 8}, True, id="a change was seen"),
     ],
-)  # fmt: skip
+)
 def test_what_is_news_of_a_group_all_of_whose_replicas_are_available(change: dict[str, object], news: bool) -> None:
     before = PodCliqueScalingGroupStatus(
         observed_generation=7, available_replicas=3, update_progress=PodCliqueScalingGroupUpdateProgress()

@@ -85,11 +85,15 @@ def sets(draw: st.DrawFn) -> Json:
     by_group = {"childScalingGroupNames": tuple(one["name"] for one in groups)} if groups else {}
     whole["resourceSharing"] = draw(sharing(childCliqueNames=tuple(names), **by_group))
     return pcs(
-        draw(st.sampled_from(("demo", "a-0", "llm-405b"))), *cliques, groups=groups,
-        replicas=draw(st.integers(0, 2)), startup=draw(st.sampled_from(ORDERS)),
+        draw(st.sampled_from(("demo", "a-0", "llm-405b"))),
+        *cliques,
+        groups=groups,
+        replicas=draw(st.integers(0, 2)),
+        startup=draw(st.sampled_from(ORDERS)),
         metadata={"labels": {"owner": "me", "grove.io/x": "hidden"}, "annotations": {"why": "test"}},
-        resourceClaimTemplates=[{"name": name, "templateSpec": {"spec": DEVICES}} for name in ("gpu", "nic")], **whole,
-    )  # fmt: skip
+        resourceClaimTemplates=[{"name": name, "templateSpec": {"spec": DEVICES}} for name in ("gpu", "nic")],
+        **whole,
+    )
 
 
 class Table:
@@ -117,8 +121,10 @@ class Table:
         for group_name, config in self.groups.items():
             fqn = f"{base}-{group_name}"
             self.facts["PodCliqueScalingGroup", fqn] = {
-                "owner": self.name, "replicas": config["replicas"], "minimum": config["minAvailable"],
-            }  # fmt: skip
+                "owner": self.name,
+                "replicas": config["replicas"],
+                "minimum": config["minAvailable"],
+            }
             self._claims_of(fqn, config.get("resourceSharing", ()), range(config["replicas"]), fqn)
             if "scaleConfig" in config:
                 self.facts["HorizontalPodAutoscaler", fqn] = {"owner": self.name, "max": 7, "min": config["replicas"]}
@@ -135,10 +141,13 @@ class Table:
         one, base = self.cliques[name], f"{self.name}-{index}"
         config = self.group_of.get(name)
         labels = {
-            **one.get("labels", {}), **self.defaults, "app.kubernetes.io/name": fqn, REPLICA: str(index),
+            **one.get("labels", {}),
+            **self.defaults,
+            "app.kubernetes.io/name": fqn,
+            REPLICA: str(index),
             "app.kubernetes.io/component": "pcs-podclique" if group_replica is None else "pcsg-podclique",
             "grove.io/podgang": gang,
-        }  # fmt: skip
+        }
         if group_replica is not None:
             labels |= {"grove.io/podcliquescalinggroup": owner, GROUP_REPLICA_LABEL: str(group_replica)}
         if gang != base:
@@ -146,8 +155,11 @@ class Table:
         annotations = {key: text for key, text in one.get("annotations", {}).items() if key != "grove.io/topology-name"}
         parents = list(self._parents(index, name, group_replica, gang))
         self.facts["PodClique", fqn] = {
-            "owner": owner, "labels": labels, "annotations": annotations, "parents": [parent for parent, _ in parents],
-        }  # fmt: skip
+            "owner": owner,
+            "labels": labels,
+            "annotations": annotations,
+            "parents": [parent for parent, _ in parents],
+        }
         self._claims_of(fqn, one.get("resourceSharing", ()), range(one["spec"]["replicas"]), fqn)
         for pod in range(one["spec"]["replicas"]):
             claims = [*self._used(self.name, self._for(name, config), index)]
@@ -160,13 +172,18 @@ class Table:
                 claims += self._used(owner, of_group, group_replica)
             claims += self._used(fqn, one.get("resourceSharing", ()), pod)
             self.facts["Pod", f"{fqn}-{pod}"] = {
-                "owner": fqn, "subdomain": base, "claims": claims, "annotations": annotations,
+                "owner": fqn,
+                "subdomain": base,
+                "claims": claims,
+                "annotations": annotations,
                 "waits": [f"--podcliques={parent}:{count}" for parent, count in parents],
                 "labels": {
-                    **labels, "grove.io/podclique": fqn, "grove.io/podclique-pod-index": str(pod),
+                    **labels,
+                    "grove.io/podclique": fqn,
+                    "grove.io/podclique-pod-index": str(pod),
                     "grove.io/clique-name": name,
                 },
-            }  # fmt: skip
+            }
 
     def _parents(self, index: int, name: str, group_replica: int | None, gang: str) -> Iterator[tuple[str, int]]:
         base = f"{self.name}-{index}"
@@ -203,8 +220,12 @@ class Table:
         fact: Json = {
             "owner": self.name,
             "groups": [
-                (fqn, self.cliques[name]["spec"]["minAvailable"], self.cliques[name]["spec"]["replicas"],
-                 keys(self.cliques[name].get("topologyConstraint")))
+                (
+                    fqn,
+                    self.cliques[name]["spec"]["minAvailable"],
+                    self.cliques[name]["spec"]["replicas"],
+                    keys(self.cliques[name].get("topologyConstraint")),
+                )
                 for fqn, name in members
             ],
             "constraint": keys(own),
@@ -213,16 +234,19 @@ class Table:
                 for name, one in parts
             ],
             "labels": {
-                **self.defaults, "owner": "me", "app.kubernetes.io/component": "podgang",
+                **self.defaults,
+                "owner": "me",
+                "app.kubernetes.io/component": "podgang",
                 "grove.io/scheduler-name": "grove-scheduler",
             },
-        }  # fmt: skip
+        }
         said = fact["constraint"] or any(one[-1] for one in (*fact["groups"], *fact["parts"]))
         links = ",".join(f"{name}={parent}" for name in self.cliques for parent in self._waits_for(name))
         fact["annotations"] = {
-            "why": "test", **({"grove.io/topology-name": "tree"} if said else {}),
+            "why": "test",
+            **({"grove.io/topology-name": "tree"} if said else {}),
             **({"grove.io/network-affinity": links} if links else {}),
-        }  # fmt: skip
+        }
         self.facts["PodGang", gang] = fact
 
     def _for(self, name: str, config: Json | None) -> list[Json]:

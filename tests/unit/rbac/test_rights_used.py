@@ -15,10 +15,13 @@ NAMED = Right("operator", "apiextensions.k8s.io", "customresourcedefinitions", "
 
 def event(**fields: Any) -> dict[str, Any]:
     return {
-        "verb": "patch", "user": {"username": USERS["operator"]}, "userAgent": "grove-operator",
-        "objectRef": {"resource": "pods", "name": "p"}, "annotations": {"authorization.k8s.io/decision": "allow"},
+        "verb": "patch",
+        "user": {"username": USERS["operator"]},
+        "userAgent": "grove-operator",
+        "objectRef": {"resource": "pods", "name": "p"},
+        "annotations": {"authorization.k8s.io/decision": "allow"},
         **fields,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
@@ -27,25 +30,28 @@ def event(**fields: Any) -> dict[str, Any]:
         pytest.param({}, Use("operator", "", "pods", "patch", "p"), id="an account by its name"),
         pytest.param(
             {"user": {"username": "admin"}, "impersonatedUser": {"username": USERS["operator"]}},
-            Use("operator", "", "pods", "patch", "p"), id="an account that a test acts as",
+            Use("operator", "", "pods", "patch", "p"),
+            id="an account that a test acts as",
         ),
         pytest.param(
-            {"user": {"username": "admin"}}, Use("operator", "", "pods", "patch", "p"),
-            id="a process by what it says it is"
+            {"user": {"username": "admin"}},
+            Use("operator", "", "pods", "patch", "p"),
+            id="a process by what it says it is",
         ),
         pytest.param(
             {"user": {"username": "admin"}, "userAgent": "kubectl/v1.36"}, None, id="a person is none of ours"
         ),
         pytest.param(
             {"objectRef": {"apiGroup": "grove.io", "resource": "podcliques", "subresource": "status", "name": "c"}},
-            Use("operator", "grove.io", "podcliques/status", "patch", "c"), id="a subresource is a resource of its own",
+            Use("operator", "grove.io", "podcliques/status", "patch", "c"),
+            id="a subresource is a resource of its own",
         ),
         pytest.param(
             {"annotations": {"authorization.k8s.io/decision": "forbid"}}, None, id="what was refused is not a use"
         ),
         pytest.param({"objectRef": None}, None, id="a question about the server is about no resource"),
     ],
-)  # fmt: skip
+)
 def test_a_line_of_the_log(fields: dict[str, Any], use: Use | None) -> None:
     assert use_of(event(**fields), USERS) == use
 

@@ -87,11 +87,18 @@ async def outcome(
         pytest.param([ConnectionLost("")], [stored("n1")], BindFate.BOUND, 1, id="answer lost, bind done"),
         pytest.param([ConnectionLost(""), None], [stored()], BindFate.BOUND, 2, id="the request was lost"),
         pytest.param(
-            [ConnectionLost(""), Conflict("")], [ConnectionLost(""), stored("n1")], BindFate.BOUND, 2,
+            [ConnectionLost(""), Conflict("")],
+            [ConnectionLost(""), stored("n1")],
+            BindFate.BOUND,
+            2,
             id="the truth could not be read at first",
         ),
         pytest.param(
-            [ConnectionLost(""), None], [Forbidden("no")], BindFate.BOUND, 2, id="the pod may not be read: asked again",
+            [ConnectionLost(""), None],
+            [Forbidden("no")],
+            BindFate.BOUND,
+            2,
+            id="the pod may not be read: asked again",
         ),
         pytest.param([TooManyRequests("", retry_after_s=1), None], [], BindFate.BOUND, 2, id="a busy server"),
         pytest.param([Unavailable(""), Unavailable(""), None], [stored()], BindFate.BOUND, 3, id="a server in trouble"),
@@ -99,7 +106,7 @@ async def outcome(
         pytest.param([Invalid("no")], [], BindFate.REFUSED, 1, id="invalid"),
         pytest.param([BadRequest("no")], [], BindFate.REFUSED, 1, id="a bad request"),
     ],
-)  # fmt: skip
+)
 def test_fates(binds: list[Any], gets: list[Any], fate: BindFate, sent: int) -> None:
     bound, count, _ = run(outcome(list(binds), list(gets)))
     assert (bound.fate, count) == (fate, sent)

@@ -83,10 +83,11 @@ POOL_A = (("pool", "a"),)
         pytest.param(node("z0-1", zone="z0", labels={"pool": "b"}), {}, id="a node it does not select"),
         pytest.param(
             node("z0-1", zone="z0", labels={"pool": "a"}, taints=(Taint(key="k", effect="NoSchedule"),)),
-            {"honor_taints": True}, id="a node whose taint counts",
+            {"honor_taints": True},
+            id="a node whose taint counts",
         ),
     ],
-)  # fmt: skip
+)
 def test_pods_that_a_spread_does_not_count_keep_nobody_out(beside, more):
     nodes = [node(f"{zone}-0", 2, zone=zone, labels={"pool": "a"}) for zone in ("z0", "z1")]
     there = [used("z0-1", 1, tag=str(i), labels=A) for i in range(3)]
@@ -209,10 +210,11 @@ def test_gangs_that_no_order_and_no_choice_of_nodes_places_are_refused_for_good(
         pytest.param(gang(group("g", 4, 1, labels=A, affinity=(term(ZONE, "a"),))), "b", id="nothing is preferred"),
         pytest.param(
             gang(group("g", 2, 1, labels=A, affinity=(NEAR_A,), preferred=RACK), group("h", 8, 1, preferred=RACK)),
-            "ac", id="each group for itself",
+            "ac",
+            id="each group for itself",
         ),
     ],
-)  # fmt: skip
+)
 def test_pods_that_look_at_each_other_are_as_close_as_their_gang_prefers(wanted, racks):
     sizes = {"a": [2], "b": [2, 2, 2], "c": [2, 2, 2, 2]}
     nodes = [

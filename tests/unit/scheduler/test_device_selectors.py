@@ -139,8 +139,9 @@ def test_an_allocation_names_devices_node_and_configuration():
     found = allocation([(DeviceRequest("r", "gpu", 1), device("d0", "n1"))], spec, kinds)
     assert found["devices"]["results"] == [{"request": "r", "driver": DRIVER, "pool": "n1", "device": "d0"}]
     assert [(c["source"], c.get("requests")) for c in found["devices"]["config"]] == [
-        ("FromClass", ["r"]), ("FromClaim", None),
-    ]  # fmt: skip
+        ("FromClass", ["r"]),
+        ("FromClaim", None),
+    ]
     (term,) = found["nodeSelector"]["nodeSelectorTerms"]
     assert term["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
     assert allocated(found) == {(DRIVER, "n1", "d0")}

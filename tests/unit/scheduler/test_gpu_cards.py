@@ -38,7 +38,8 @@ GI = 2**30
         pytest.param({f"{K}gpu-core": 30, f"{K}gpu-memory-ratio": 40}, CardRequest(1, 30, 0, 40), id="core and ratio"),
         pytest.param({f"{K}gpu-core": 200, f"{K}gpu-memory-ratio": 200}, CardRequest(2, 100, 0, 100), id="whole cards"),
         pytest.param(
-            {f"{K}gpu.shared": 2, f"{K}gpu-core": 100, f"{K}gpu-memory": 16 * GI}, CardRequest(2, 50, 8 * GI),
+            {f"{K}gpu.shared": 2, f"{K}gpu-core": 100, f"{K}gpu-memory": 16 * GI},
+            CardRequest(2, 50, 8 * GI),
             id="shared over two cards",
         ),
         pytest.param({f"{K}gpu.shared": 2, f"{K}gpu-memory-ratio": 100}, CardRequest(2, 0, 0, 50), id="shared memory"),
@@ -49,7 +50,7 @@ GI = 2**30
         pytest.param({"cpu": 1}, "nothing", id="no devices"),
         pytest.param({"nvidia.com/gpu": -1}, None, id="a negative amount"),
     ],
-)  # fmt: skip
+)
 def test_every_spelling(asked: dict[str, int], want: CardRequest | str | None) -> None:
     requests = tuple(sorted(asked.items()))
     if want is None:
@@ -110,9 +111,13 @@ def test_partition_tables_and_joint_rdma_are_kept() -> None:
 
 cards_ = st.lists(st.tuples(st.sampled_from([0, 30, 50, 100]), st.sampled_from([0, 40, 80])), min_size=1, max_size=6)
 wants = st.builds(
-    CardRequest, st.integers(1, 4), st.sampled_from([30, 50, 100]), st.sampled_from([0, 40, 80]), st.just(0),
+    CardRequest,
+    st.integers(1, 4),
+    st.sampled_from([30, 50, 100]),
+    st.sampled_from([0, 40, 80]),
+    st.just(0),
     scope=st.sampled_from(["", "PCIe", "NUMANode"]),
-)  # fmt: skip
+)
 
 
 def brute_force(here: NodeDevices, want: CardRequest) -> bool:
@@ -133,10 +138,12 @@ def brute_force(here: NodeDevices, want: CardRequest) -> bool:
 def test_a_pod_gets_cards_exactly_when_some_set_of_them_will_do(
     state: list[tuple[int, int]], want: CardRequest
 ) -> None:
-    here = NodeDevices({
-        minor: Card(minor, "", str(minor // 2), minor // 4, 80, core, memory)
-        for minor, (core, memory) in enumerate(state)
-    })  # fmt: skip
+    here = NodeDevices(
+        {
+            minor: Card(minor, "", str(minor // 2), minor // 4, 80, core, memory)
+            for minor, (core, memory) in enumerate(state)
+        }
+    )
     found = here.allot(want)
     assert (found is not None) == brute_force(here, want)
     if found is not None:
@@ -147,10 +154,12 @@ def test_a_pod_gets_cards_exactly_when_some_set_of_them_will_do(
 
 @given(cards_, wants)
 def test_what_is_counted_as_room_can_be_given_and_comes_back(state: list[tuple[int, int]], want: CardRequest) -> None:
-    here = NodeDevices({
-        minor: Card(minor, "", str(minor // 2), minor // 4, 80, core, memory)
-        for minor, (core, memory) in enumerate(state)
-    })  # fmt: skip
+    here = NodeDevices(
+        {
+            minor: Card(minor, "", str(minor // 2), minor // 4, 80, core, memory)
+            for minor, (core, memory) in enumerate(state)
+        }
+    )
     before = [(card.core, card.memory) for card in here.cards.values()]
     room = here.room(want)
     assert before == [(card.core, card.memory) for card in here.cards.values()]
@@ -163,9 +172,13 @@ def test_what_is_counted_as_room_can_be_given_and_comes_back(state: list[tuple[i
 
 few_cards = st.lists(st.tuples(st.sampled_from([30, 50, 100]), st.sampled_from([40, 80])), min_size=1, max_size=4)
 small_wants = st.builds(
-    CardRequest, st.integers(1, 3), st.sampled_from([30, 50, 100]), st.sampled_from([0, 40]), st.just(0),
+    CardRequest,
+    st.integers(1, 3),
+    st.sampled_from([30, 50, 100]),
+    st.sampled_from([0, 40]),
+    st.just(0),
     scope=st.sampled_from(["", "PCIe", "NUMANode"]),
-)  # fmt: skip
+)
 
 
 def most_pods(here: NodeDevices, want: CardRequest) -> int:
@@ -186,10 +199,12 @@ def most_pods(here: NodeDevices, want: CardRequest) -> int:
 def test_as_many_pods_of_a_kind_get_cards_as_any_way_of_giving_them_away_serves(
     state: list[tuple[int, int]], want: CardRequest
 ) -> None:
-    here = NodeDevices({
-        minor: Card(minor, "", str(minor // 2), minor // 4, 80, core, memory)
-        for minor, (core, memory) in enumerate(state)
-    })  # fmt: skip
+    here = NodeDevices(
+        {
+            minor: Card(minor, "", str(minor // 2), minor // 4, 80, core, memory)
+            for minor, (core, memory) in enumerate(state)
+        }
+    )
     assert here.room(want) == most_pods(here, want)
 
 

@@ -161,10 +161,14 @@ async def day_of_queues(directory: Path) -> list[bool]:
         snapshot.add_node(NodeFacts(f"n{n}", {CARD: 4, "pods": 20}, {"kubernetes.io/hostname": f"n{n}"}))
 
     def queues(red: int, blue: int) -> None:
-        tree = QueueTree([
-            QuotaQueue(f"{ELASTIC}/{name}", guaranteed={CARD: gpus}, limit={CARD: gpus * 2}, weight={CARD: 1}, tree="t")
-            for name, gpus in (("red", red), ("blue", blue))
-        ])  # fmt: skip
+        tree = QueueTree(
+            [
+                QuotaQueue(
+                    f"{ELASTIC}/{name}", guaranteed={CARD: gpus}, limit={CARD: gpus * 2}, weight={CARD: 1}, tree="t"
+                )
+                for name, gpus in (("red", red), ("blue", blue))
+            ]
+        )
         quota = Quota(QueueObjects(tree, kinds=frozenset((ELASTIC,))))
         quota.ask({f"{ELASTIC}/red": {CARD: 4}})
         snapshot.use(STANDARD.joined(policies=[quota, FixedUse(quota)]))

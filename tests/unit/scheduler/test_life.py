@@ -60,15 +60,21 @@ def lived(*events: Event) -> Life:
             (READY, FLOOR, *BOUND, Looked(Phase.REPAIRING, True, True)), Phase.REPAIRING, True, id="lost a pod"
         ),
         pytest.param(
-            (READY, FLOOR, *BOUND, Looked(Phase.REPAIRING, True, True), FLOOR, *BOUND), Phase.PLACED, True,
+            (READY, FLOOR, *BOUND, Looked(Phase.REPAIRING, True, True), FLOOR, *BOUND),
+            Phase.PLACED,
+            True,
             id="repaired",
         ),
         pytest.param(
-            (READY, FLOOR, *BOUND, Looked(Phase.REPAIRING, True, True), FLOOR, AttemptEnded(True)), Phase.REPAIRING,
-            True, id="the repair failed",
+            (READY, FLOOR, *BOUND, Looked(Phase.REPAIRING, True, True), FLOOR, AttemptEnded(True)),
+            Phase.REPAIRING,
+            True,
+            id="the repair failed",
         ),
         pytest.param(
-            (READY, FLOOR, *BOUND, Looked(Phase.WAITING_FOR_PODS, False, False)), Phase.WAITING_FOR_PODS, False,
+            (READY, FLOOR, *BOUND, Looked(Phase.WAITING_FOR_PODS, False, False)),
+            Phase.WAITING_FOR_PODS,
+            False,
             id="lost all its pods, and starts anew",
         ),
         pytest.param((READY, NOMINATED), Phase.NOMINATED, False, id="waits for victims"),
@@ -81,21 +87,27 @@ def lived(*events: Event) -> Life:
             (READY, FLOOR, AttemptEnded(True), HalfBound(9.0), TakingBack()), Phase.TAKING_BACK, False, id="half bound"
         ),
         pytest.param(
-            (READY, FLOOR, AttemptEnded(True), TakingBack(), TakenBack()), Phase.WAITING_FOR_PODS, False,
+            (READY, FLOOR, AttemptEnded(True), TakingBack(), TakenBack()),
+            Phase.WAITING_FOR_PODS,
+            False,
             id="taken back",
         ),
         pytest.param((READY, FLOOR, *BOUND, Evicting("for x")), Phase.LEAVING, True, id="a victim"),
         pytest.param(
-            (READY, FLOOR, *BOUND, Evicting("for x"), Looked(Phase.REPAIRING, True, True)), Phase.LEAVING, True,
+            (READY, FLOOR, *BOUND, Evicting("for x"), Looked(Phase.REPAIRING, True, True)),
+            Phase.LEAVING,
+            True,
             id="a victim that lost a pod is still one",
         ),
         pytest.param(
-            (READY, FLOOR, *BOUND, Evicting("for x"), EvictionEnded(), Looked(Phase.PLACED, True, True)), Phase.PLACED,
-            True, id="spared",
+            (READY, FLOOR, *BOUND, Evicting("for x"), EvictionEnded(), Looked(Phase.PLACED, True, True)),
+            Phase.PLACED,
+            True,
+            id="spared",
         ),
         pytest.param((Evicting("for x"),), Phase.LEAVING, False, id="an earlier scheduler began to evict it"),
     ],
-)  # fmt: skip
+)
 def test_a_gang_lives(events: tuple[Event, ...], phase: Phase, stood: bool) -> None:
     life = lived(*events)
     assert (life.phase, life.stood) == (phase, stood)

@@ -34,9 +34,12 @@ def state(**fields: Any) -> GangState:
 
 
 def status(
-    gang: GangState, verdict: Verdict | None, standing: tuple[int, int], ready: tuple[int, int] = (0, 0),
+    gang: GangState,
+    verdict: Verdict | None,
+    standing: tuple[int, int],
+    ready: tuple[int, int] = (0, 0),
     before: PodGangStatus | None = None,
-) -> PodGangStatus:  # fmt: skip
+) -> PodGangStatus:
     counts = [dict(zip("ab", numbers, strict=True)) for numbers in (standing, ready)]
     return wanted_status(gang, verdict, before or gang.podgang.status, counts[0], counts[1], NOW, sentence)
 
@@ -62,9 +65,13 @@ def said(found: PodGangStatus, type_: str) -> tuple[str, str, str] | None:
     ],
 )
 def test_phase_and_conditions(
-    verdict: Verdict | None, standing: tuple[int, int], ready: tuple[int, int], phase: str,
-    scheduled: tuple[str, str] | None, is_ready: str | None,
-) -> None:  # fmt: skip
+    verdict: Verdict | None,
+    standing: tuple[int, int],
+    ready: tuple[int, int],
+    phase: str,
+    scheduled: tuple[str, str] | None,
+    is_ready: str | None,
+) -> None:
     found = status(state(), verdict, standing, ready)
     assert found.phase == phase
     told = said(found, "Scheduled")
@@ -130,7 +137,10 @@ def test_the_patch_holds_required_fields_even_when_empty_and_the_version_it_was_
     assert patch["metadata"] == {"resourceVersion": "7"}
     assert patch["status"]["conditions"] == [
         {
-            "type": "Initialized", "status": "True", "reason": "PodGangPodsCreated", "message": "",
+            "type": "Initialized",
+            "status": "True",
+            "reason": "PodGangPodsCreated",
+            "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }
-    ]  # fmt: skip
+    ]

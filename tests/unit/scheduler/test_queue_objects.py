@@ -14,10 +14,13 @@ from grove.scheduler.policy.quota_objects import ELASTIC, read_queues
 
 def quota(name: str, namespace: str = "teams", age: int = 1, **annotations: str) -> ElasticQuota:
     meta = {
-        "name": name, "namespace": namespace, "creationTimestamp": f"2026-01-0{age}T00:00:00Z",
-        "annotations": {{"namespaces": QUOTA_NAMESPACES, "total": QUOTA_TOTAL}[key]: value
-                        for key, value in annotations.items()},
-    }  # fmt: skip
+        "name": name,
+        "namespace": namespace,
+        "creationTimestamp": f"2026-01-0{age}T00:00:00Z",
+        "annotations": {
+            {"namespaces": QUOTA_NAMESPACES, "total": QUOTA_TOTAL}[key]: value for key, value in annotations.items()
+        },
+    }
     return msgspec.convert({"metadata": meta, "spec": {"max": {"cpu": "1"}}}, ElasticQuota)
 
 

@@ -68,8 +68,9 @@ def test_a_group_goes_to_its_own_rack_before_that_of_a_sibling():
     wanted = gang(standing("decode", 1, decode), standing("prefill", 1, prefill), preferred=BLOCK)
     answer = placed(snap(nodes, [*on(decode), *on(prefill)]), wanted)
     assert {name: where.rpartition("-")[0] for name, where in answer.nodes.items()} == {
-        "decode-0": "r1", "prefill-0": "r2"
-    }  # fmt: skip
+        "decode-0": "r1",
+        "prefill-0": "r2",
+    }
 
 
 def blocks() -> list[NodeFacts]:

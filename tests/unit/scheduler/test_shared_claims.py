@@ -53,7 +53,7 @@ def shared(*users: PodFacts, claims: tuple[str, ...] = ("c",)) -> SharedClaims:
             sites({"a": 1, "b": 2}), shared(pod("p"), claims=("c", "d")), "b", id="two claims of a pod need two devices"
         ),
     ],
-)  # fmt: skip
+)
 def test_the_order_of_homes(given, wanted, want):
     assert " ".join(node for (node,) in given.choices([wanted])) == want
 

@@ -49,8 +49,12 @@ def test_what_is_poured_is_within_one_of_the_exact_level_and_nothing_is_lost(
 
 claims = st.builds(
     lambda own, wants, limit, weight, lends: ShareClaim(min(own, limit), wants, limit, weight, lends),
-    st.integers(0, 20), st.integers(0, 40), st.integers(0, 40), st.integers(1, 5), st.booleans(),
-)  # fmt: skip
+    st.integers(0, 20),
+    st.integers(0, 40),
+    st.integers(0, 40),
+    st.integers(1, 5),
+    st.booleans(),
+)
 
 
 @given(st.integers(0, 120), st.lists(claims, min_size=1, max_size=6))
@@ -92,13 +96,23 @@ def queue(name: str, parent: str = "", own: int = 0, limit: int = NO_LIMIT, **mo
 
 
 def test_a_tree_shares_level_by_level() -> None:
-    tree = QueueTree([
-        queue("red", own=8), queue("blue", own=8), queue("r1", "red", 6), queue("r2", "red", 2), queue("b1", "blue", 8),
-    ])  # fmt: skip
+    tree = QueueTree(
+        [
+            queue("red", own=8),
+            queue("blue", own=8),
+            queue("r1", "red", 6),
+            queue("r2", "red", 2),
+            queue("b1", "blue", 8),
+        ]
+    )
     found = tree.shares({"Q/r1": {"gpu": 10}, "Q/r2": {"gpu": 10}, "Q/b1": {"gpu": 2}}, {"gpu": 16})
     assert {name: share["gpu"] for name, share in found.items()} == {
-        "Q/red": 14, "Q/blue": 2, "Q/b1": 2, "Q/r1": 9, "Q/r2": 5,
-    }  # fmt: skip
+        "Q/red": 14,
+        "Q/blue": 2,
+        "Q/b1": 2,
+        "Q/r1": 9,
+        "Q/r2": 5,
+    }
 
 
 @pytest.mark.parametrize(

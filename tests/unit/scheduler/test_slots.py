@@ -48,10 +48,14 @@ def test_what_a_pod_needs_besides(one: PlacedReservation, wants: int, rest: tupl
 reservations = st.lists(
     st.builds(
         lambda gpus, once, policy, used: (gpus, once, policy, min(used, gpus)),
-        st.integers(1, 6), st.booleans(), st.sampled_from(["", "Aligned", "Restricted"]), st.integers(0, 3),
+        st.integers(1, 6),
+        st.booleans(),
+        st.sampled_from(["", "Aligned", "Restricted"]),
+        st.integers(0, 3),
     ),
-    min_size=1, max_size=4,
-)  # fmt: skip
+    min_size=1,
+    max_size=4,
+)
 
 
 def brute_force(found: list[PlacedReservation], wants: int) -> Counter[int]:

@@ -31,13 +31,15 @@ def racks(answer: object) -> dict[str, int]:
         ),
         pytest.param(
             gang(branch("i", group("p", 4, minimum=2), group("d", 4, minimum=2), required=RACK), required=BLOCK),
-            {"b": 8}, 4, id="a branch requires a rack",
+            {"b": 8},
+            4,
+            id="a branch requires a rack",
         ),
         pytest.param(gang(group("w", 9, minimum=2), required=RACK), {"b": 8}, 2, id="no rack holds all: the roomier"),
         pytest.param(gang(group("w", 4, minimum=2), required=RACK), {"a": 4}, 2, id="both hold all: the tighter"),
         pytest.param(gang(group("w", 8, minimum=0), required=RACK), {"b": 8}, 0, id="none of them must run"),
     ],
-)  # fmt: skip
+)
 def test_surplus_pods_count_when_the_domain_is_chosen(wanted, found, core):
     answer = place(snap(TWO_RACKS), wanted)
     assert racks(answer) == found

@@ -76,9 +76,12 @@ async def test_a_budget_by_percentage_counts_what_the_owner_wants(cluster):
     spec = {"roleName": "r", "replicas": 4, "podSpec": {"containers": [{"name": "m"}]}}
     owner = await client.create(PodClique, {"metadata": {"name": "c", "namespace": "default"}, "spec": spec})
     ref = {
-        "apiVersion": "grove.io/v1alpha1", "kind": "PodClique", "name": "c", "uid": owner.metadata.uid,
+        "apiVersion": "grove.io/v1alpha1",
+        "kind": "PodClique",
+        "name": "c",
+        "uid": owner.metadata.uid,
         "controller": True,
-    }  # fmt: skip
+    }
     for at in range(3):
         meta = {"name": f"p{at}", "namespace": "default", "labels": {"app": "x"}, "ownerReferences": [ref]}
         await client.create(Pod, {"metadata": meta, "spec": {"containers": [{"name": "m", "image": "i"}]}})

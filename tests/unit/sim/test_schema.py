@@ -46,20 +46,36 @@ STRUCTURE = Structure(SCHEMA)
         pytest.param({}, {"size": 3, "inner": {"x": 1}}, id="defaults, also inside a defaulted object"),
         pytest.param({"size": None, "inner": {"x": None}}, {"size": 3, "inner": {"x": 1}}, id="null becomes default"),
         pytest.param({"count": None, "size": 1, "inner": {}}, {"size": 1, "inner": {"x": 1}}, id="null is dropped"),
-        pytest.param({"maybe": None, "size": 1, "inner": {"x": 2}},
-                     {"maybe": None, "size": 1, "inner": {"x": 2}}, id="a null that is allowed stays"),
-        pytest.param({"late": {}, "size": 1, "inner": {"x": 2}},
-                     {"late": {"x": 1}, "size": 1, "inner": {"x": 2}}, id="a default waits for its parent"),
-        pytest.param({"odd": 1, "size": 1, "inner": {"x": 2, "y": 3}},
-                     {"size": 1, "inner": {"x": 2}}, id="unknown goes"),
-        pytest.param({"free": {"odd": {"er": 1}}, "size": 1, "inner": {"x": 2}},
-                     {"free": {"odd": {"er": 1}}, "size": 1, "inner": {"x": 2}}, id="unless it may be anything"),
-        pytest.param({"labels": {"any": "v"}, "size": 1, "inner": {"x": 2}},
-                     {"labels": {"any": "v"}, "size": 1, "inner": {"x": 2}}, id="keys of a map are free"),
-        pytest.param({"list": [{"n": 1, "m": 2}], "size": 1, "inner": {"x": 2}},
-                     {"list": [{"n": 1}], "size": 1, "inner": {"x": 2}}, id="unknown goes in lists too"),
+        pytest.param(
+            {"maybe": None, "size": 1, "inner": {"x": 2}},
+            {"maybe": None, "size": 1, "inner": {"x": 2}},
+            id="a null that is allowed stays",
+        ),
+        pytest.param(
+            {"late": {}, "size": 1, "inner": {"x": 2}},
+            {"late": {"x": 1}, "size": 1, "inner": {"x": 2}},
+            id="a default waits for its parent",
+        ),
+        pytest.param(
+            {"odd": 1, "size": 1, "inner": {"x": 2, "y": 3}}, {"size": 1, "inner": {"x": 2}}, id="unknown goes"
+        ),
+        pytest.param(
+            {"free": {"odd": {"er": 1}}, "size": 1, "inner": {"x": 2}},
+            {"free": {"odd": {"er": 1}}, "size": 1, "inner": {"x": 2}},
+            id="unless it may be anything",
+        ),
+        pytest.param(
+            {"labels": {"any": "v"}, "size": 1, "inner": {"x": 2}},
+            {"labels": {"any": "v"}, "size": 1, "inner": {"x": 2}},
+            id="keys of a map are free",
+        ),
+        pytest.param(
+            {"list": [{"n": 1, "m": 2}], "size": 1, "inner": {"x": 2}},
+            {"list": [{"n": 1}], "size": 1, "inner": {"x": 2}},
+            id="unknown goes in lists too",
+        ),
     ],
-)  # fmt: skip
+)
 def test_shape(given, want):
     assert STRUCTURE.shape(given) == want
 
@@ -101,12 +117,15 @@ def test_defaults_are_not_shared_between_objects():
         pytest.param({"name": "a", "list": [{"n": "x"}]}, [("list[0].n", "FieldValueTypeInvalid")], id="in a list"),
         pytest.param({"name": "a", "list": [{}] * 4}, [("list", "FieldValueInvalid")], id="too many"),
         pytest.param({"name": "a", "tags": ["x", "x"]}, [("tags[1]", "FieldValueDuplicate")], id="twice in a set"),
-        pytest.param({"name": "a", "parts": [{"name": "p"}, {"name": "p"}]}, [("parts[1]", "FieldValueDuplicate")],
-                     id="the same key twice"),
+        pytest.param(
+            {"name": "a", "parts": [{"name": "p"}, {"name": "p"}]},
+            [("parts[1]", "FieldValueDuplicate")],
+            id="the same key twice",
+        ),
         pytest.param({"name": "a", "count": 7}, [("count", "FieldValueInvalid")], id="a broken rule, at its path"),
         pytest.param({"name": 1, "count": 7}, [("name", "FieldValueTypeInvalid")], id="rules wait for sound structure"),
     ],
-)  # fmt: skip
+)
 def test_faults(given, want):
     assert [(fault.path, fault.type) for fault in STRUCTURE.faults(given)] == want
 

@@ -77,12 +77,16 @@ async def test_what_a_hook_makes_is_validated(cluster):
     ("status", "error", "message"),
     [
         pytest.param(
-            {"code": 403, "reason": "Forbidden", "message": "not you"}, Forbidden,
-            'admission webhook "guard" denied the request: not you', id="with code and words",
+            {"code": 403, "reason": "Forbidden", "message": "not you"},
+            Forbidden,
+            'admission webhook "guard" denied the request: not you',
+            id="with code and words",
         ),
         pytest.param(
-            {"code": 422, "reason": "Invalid", "message": "no"}, Invalid,
-            'admission webhook "guard" denied the request: no', id="as invalid",
+            {"code": 422, "reason": "Invalid", "message": "no"},
+            Invalid,
+            'admission webhook "guard" denied the request: no',
+            id="as invalid",
         ),
         pytest.param(
             {"message": "no"}, BadRequest, 'admission webhook "guard" denied the request: no', id="without a code"
@@ -91,7 +95,7 @@ async def test_what_a_hook_makes_is_validated(cluster):
             None, BadRequest, 'admission webhook "guard" denied the request without explanation', id="without a word"
         ),
     ],
-)  # fmt: skip
+)
 async def test_a_refusal_becomes_an_error_and_nothing_is_written(cluster, status, error, message):
     response = {"allowed": False} | ({"status": status} if status else {})
     cluster.server.admission.validating.append(Hook("guard", lambda _r: response, [ConfigMap.RESOURCE]))

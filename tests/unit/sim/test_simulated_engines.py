@@ -34,9 +34,15 @@ def pod(name: str, clique_name: str, index: str = "0", *, ready: bool = True) ->
 
 
 TWO_STAGES = stored(
-    pcs("d", clique("router"), clique("pre"), clique("lead"), clique("work"),
-        groups=[group("prefill", "pre"), group("decode", "lead", "work")])
-)  # fmt: skip
+    pcs(
+        "d",
+        clique("router"),
+        clique("pre"),
+        clique("lead"),
+        clique("work"),
+        groups=[group("prefill", "pre"), group("decode", "lead", "work")],
+    )
+)
 
 
 @pytest.mark.parametrize(

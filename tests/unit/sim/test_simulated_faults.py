@@ -107,8 +107,11 @@ async def test_late_events_keep_their_order(cluster):
 
     reader = asyncio.ensure_future(read())
     for value in range(20):
-        await (cluster.client().create(ConfigMap, config(k="0")) if value == 0 else cluster.client().patch(
-            ConfigMap, "a", {"data": {"k": str(value)}}, "default"))  # fmt: skip
+        await (
+            cluster.client().create(ConfigMap, config(k="0"))
+            if value == 0
+            else cluster.client().patch(ConfigMap, "a", {"data": {"k": str(value)}}, "default")
+        )
     wrote_s = loop.time() - began
     await reader
 
@@ -223,8 +226,13 @@ async def test_random_kills_interrupt_at_every_step_of_the_work(cluster):
     async def main(client) -> None:
         reached.append(0)
         for step in range(10):
-            await client.create(Pod, {"metadata": {"generateName": "p-", "namespace": "default"},
-                                      "spec": {"containers": [{"name": "m", "image": "i"}]}})  # fmt: skip
+            await client.create(
+                Pod,
+                {
+                    "metadata": {"generateName": "p-", "namespace": "default"},
+                    "spec": {"containers": [{"name": "m", "image": "i"}]},
+                },
+            )
             reached[-1] = step + 1
 
     process = Process(main, connect, rng=random.Random(4), mean_life_s=5, restart_s=1)

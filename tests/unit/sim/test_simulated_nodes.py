@@ -106,8 +106,9 @@ async def test_one_delete_a_pod():
 
 
 async def test_start_and_stop_take_the_time_they_are_given():
-    async with SimCluster(nodes=Topology(), start_s=lambda p: 100.0 if p.metadata.name == "slow" else 10.0,
-                          stop_s=20.0) as cluster:  # fmt: skip
+    async with SimCluster(
+        nodes=Topology(), start_s=lambda p: 100.0 if p.metadata.name == "slow" else 10.0, stop_s=20.0
+    ) as cluster:
         for name in ("slow", "quick"):
             await start(cluster, pod(name), cluster.nodes.names[0])
         await asyncio.sleep(50)
@@ -214,8 +215,11 @@ async def test_all_pods_become_ready_in_any_weather(seed):
         faults.weather = ROUGH
         async with nodes.running():
             for at in range(30):
-                await start(cluster, pod(f"p{at}", clique=f"c{at % 3}", parents=("c0:5",) if at % 3 else ()),
-                            nodes.names[at % 2])  # fmt: skip
+                await start(
+                    cluster,
+                    pod(f"p{at}", clique=f"c{at % 3}", parents=("c0:5",) if at % 3 else ()),
+                    nodes.names[at % 2],
+                )
                 if at % 10 == 5:
                     cluster.server.drop_watches(ConnectionLost("restart"))
                 await asyncio.sleep(1)

@@ -14,25 +14,31 @@ def pod(name: str, clique: str, *, ready: bool = True, deleting: bool = False) -
     return {"metadata": metadata, "status": {"conditions": [{"type": "Ready", "status": "True" if ready else "False"}]}}
 
 
-@pytest.mark.parametrize(("arguments", "want"), [
-    pytest.param(["web-0-router:2"], {"web-0-router": 2}, id="one parent"),
-    pytest.param(["a:1", "b:3"], {"a": 1, "b": 3}, id="two parents"),
-    pytest.param(["a:1", "a:3", "a:2"], {"a": 3}, id="named again, the largest minimum counts"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        pytest.param(["web-0-router:2"], {"web-0-router": 2}, id="one parent"),
+        pytest.param(["a:1", "b:3"], {"a": 1, "b": 3}, id="two parents"),
+        pytest.param(["a:1", "a:3", "a:2"], {"a": 3}, id="named again, the largest minimum counts"),
+    ],
+)
 def test_parents_are_parsed(arguments, want):
     assert parse_parents(arguments) == want
 
 
-@pytest.mark.parametrize("argument", [
-    pytest.param("router", id="no minimum"),
-    pytest.param(":2", id="no name"),
-    pytest.param("router:", id="empty minimum"),
-    pytest.param("router:0", id="a minimum of nothing"),
-    pytest.param("router:-1", id="a negative minimum"),
-    pytest.param("router:two", id="not a number"),
-    pytest.param("a:b:2", id="two colons"),
-    pytest.param("router:²", id="a digit that is no number"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "argument",
+    [
+        pytest.param("router", id="no minimum"),
+        pytest.param(":2", id="no name"),
+        pytest.param("router:", id="empty minimum"),
+        pytest.param("router:0", id="a minimum of nothing"),
+        pytest.param("router:-1", id="a negative minimum"),
+        pytest.param("router:two", id="not a number"),
+        pytest.param("a:b:2", id="two colons"),
+        pytest.param("router:²", id="a digit that is no number"),
+    ],
+)
 def test_a_wrong_argument_is_refused_with_the_argument_in_the_message(argument):
     with pytest.raises(BadArgument, match="want <podclique>"):
         parse_parents([argument])
@@ -55,12 +61,15 @@ def test_enough_means_every_parent_has_its_minimum_at_the_same_moment():
     assert readiness.is_enough
 
 
-@pytest.mark.parametrize("setback", [
-    pytest.param(lambda r: r.saw(pod("a-1", "a", ready=False)), id="it stopped being ready"),
-    pytest.param(lambda r: r.saw(pod("a-1", "a", deleting=True)), id="it is being deleted"),
-    pytest.param(lambda r: r.lost(pod("a-1", "a")), id="it is gone"),
-    pytest.param(lambda r: r.forget(), id="a fresh list begins"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "setback",
+    [
+        pytest.param(lambda r: r.saw(pod("a-1", "a", ready=False)), id="it stopped being ready"),
+        pytest.param(lambda r: r.saw(pod("a-1", "a", deleting=True)), id="it is being deleted"),
+        pytest.param(lambda r: r.lost(pod("a-1", "a")), id="it is gone"),
+        pytest.param(lambda r: r.forget(), id="a fresh list begins"),
+    ],
+)
 def test_a_ready_pod_no_longer_counts_when(setback):
     readiness = Readiness({"a": 1})
     readiness.saw(pod("a-1", "a"))
@@ -78,16 +87,24 @@ def test_a_pod_counts_for_the_clique_its_label_names_not_for_a_prefix_of_its_nam
 RUNS, CRASHED = {"state": {"running": {}}}, {"state": {"waiting": {}}}
 
 
-@pytest.mark.parametrize(("found", "want"), [
-    pytest.param(pod("a-1", "a"), (True, True, True), id="ready"),
-    pytest.param({"spec": {"nodeName": "n"}, "status": {"containerStatuses": [RUNS]}}, (False, True, True), id="runs"),
-    pytest.param({"spec": {"nodeName": "n"}, "status": {"containerStatuses": [RUNS, CRASHED]}}, (False, False, True),
-                 id="one container does not run"),
-    pytest.param({"spec": {"nodeName": "n"}}, (False, False, True), id="has a node"),
-    pytest.param({"spec": {}}, (False, False, False), id="has no node"),
-    pytest.param({"spec": {"nodeName": "n"}, "status": {"phase": "Failed"}}, (False, False, False), id="is over"),
-    pytest.param(pod("a-1", "a", deleting=True), (False, False, False), id="is being deleted"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("found", "want"),
+    [
+        pytest.param(pod("a-1", "a"), (True, True, True), id="ready"),
+        pytest.param(
+            {"spec": {"nodeName": "n"}, "status": {"containerStatuses": [RUNS]}}, (False, True, True), id="runs"
+        ),
+        pytest.param(
+            {"spec": {"nodeName": "n"}, "status": {"containerStatuses": [RUNS, CRASHED]}},
+            (False, False, True),
+            id="one container does not run",
+        ),
+        pytest.param({"spec": {"nodeName": "n"}}, (False, False, True), id="has a node"),
+        pytest.param({"spec": {}}, (False, False, False), id="has no node"),
+        pytest.param({"spec": {"nodeName": "n"}, "status": {"phase": "Failed"}}, (False, False, False), id="is over"),
+        pytest.param(pod("a-1", "a", deleting=True), (False, False, False), id="is being deleted"),
+    ],
+)
 def test_a_pod_counts_for_the_conditions_that_it_satisfies(found, want):
     assert tuple(counts(found, condition) for condition in ("Ready", "Started", "Created")) == want
 

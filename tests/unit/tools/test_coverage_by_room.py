@@ -16,13 +16,16 @@ def report(**reached: int) -> dict[str, Any]:
         "files": {
             f"src/grove/{name.replace('__', '/')}.py": {
                 "summary": {
-                    "num_statements": 100, "covered_lines": lines, "num_branches": 10, "covered_branches": 5,
+                    "num_statements": 100,
+                    "covered_lines": lines,
+                    "num_branches": 10,
+                    "covered_branches": 5,
                 },
                 "missing_lines": list(range(1, 101 - lines)),
             }
             for name, lines in reached.items()
         }
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def index() -> Iterator[str]:
         pytest.param(SILENT, None, id="and for no other"),
         pytest.param(Pin("unheard-of", "1"), None, id="of what the index does not have nothing is known"),
     ],
-)  # fmt: skip
+)
 def test_one_release(pin: Pin, known: tuple[str, ...] | None) -> None:
     assert judge(pin, lambda path: PAGES.get(f"/{path}")).known == known
 
@@ -72,8 +72,10 @@ def test_the_command(index: str, tmp_path: Path, pinned: list[Pin], options: lis
     file.write_text("".join(f"{pin.name}=={pin.version} \\\n    --hash=sha256:00\n    # via x\n" for pin in pinned))
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools/audit.py"), "--index", index, *options, str(file)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == code, done.stderr
     for pin in pinned:
         mentioned = f"{pin.name} {pin.version}" in done.stdout

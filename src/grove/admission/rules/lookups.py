@@ -15,9 +15,8 @@ from grove.api.meta import Json, Key, Resource
 from grove.api.node import PriorityClass
 
 LISTED: Mapping[str, Resource] = {
-    one.kind: one
-    for one in (PriorityClass.RESOURCE, ElasticQuota.RESOURCE, kai.Queue.RESOURCE, Reservation.RESOURCE)
-}  # fmt: skip
+    one.kind: one for one in (PriorityClass.RESOURCE, ElasticQuota.RESOURCE, kai.Queue.RESOURCE, Reservation.RESOURCE)
+}
 """Kinds that a set refers to by name or label: looked at as a whole, for warnings only."""
 
 T = TypeVar("T")

@@ -56,9 +56,12 @@ class ClusterReader:
     async def _may_read(self, user: Json, key: Key) -> bool | Exception:
         resource = ResourceClaimTemplate.RESOURCE
         asked = {
-            "verb": "get", "group": resource.group, "resource": resource.plural,
-            "namespace": key.namespace, "name": key.name,
-        }  # fmt: skip
+            "verb": "get",
+            "group": resource.group,
+            "resource": resource.plural,
+            "namespace": key.namespace,
+            "name": key.name,
+        }
         who = {"user": user.get("username", ""), "groups": user.get("groups") or [], "uid": user.get("uid", "")}
         spec = {**who, "extra": user.get("extra") or {}, "resourceAttributes": asked}
         review = SUBJECT_ACCESS_REVIEW.manifest({}, spec=spec)

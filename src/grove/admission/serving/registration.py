@@ -104,9 +104,13 @@ class Wanted:
 
 
 def configurations(
-    address: Address, *, authorizer: bool, ca_bundle: bytes | None, annotations: Mapping[str, str] | None = None,
+    address: Address,
+    *,
+    authorizer: bool,
+    ca_bundle: bytes | None,
+    annotations: Mapping[str, str] | None = None,
     dialects: bool = False,
-) -> list[Wanted]:  # fmt: skip
+) -> list[Wanted]:
     """The configuration objects; without a CA bundle that field is left to whoever injects it."""
 
     def wanted(kind: Resource, name: str, label: str, path: str, rules: list[Json], selector: Json) -> Wanted:
@@ -230,9 +234,12 @@ class Registration:
         if self._withdrawn:
             return
         wanted = configurations(
-            self.address, authorizer=self.authorizer, ca_bundle=self.ca_bundle, annotations=self.annotations,
+            self.address,
+            authorizer=self.authorizer,
+            ca_bundle=self.ca_bundle,
+            annotations=self.annotations,
             dialects=self.dialects,
-        )  # fmt: skip
+        )
         for one in wanted:
             await self._ensure_one(one)
         for name, is_on in ((AUTHORIZER_CONFIGURATION, self.authorizer), (DIALECTS_CONFIGURATION, self.dialects)):

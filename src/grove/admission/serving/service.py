@@ -63,9 +63,14 @@ class WebhookService:
     """
 
     def __init__(
-        self, client: Client, admission: Admission, settings: WebhookSettings, *, leader_client: Client | None = None,
+        self,
+        client: Client,
+        admission: Admission,
+        settings: WebhookSettings,
+        *,
+        leader_client: Client | None = None,
         clock: Clock = SYSTEM,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if settings.mode not in MODES:
             raise CertificateModeError(f"certProvisionMode must be one of {', '.join(MODES)}, not {settings.mode!r}")
         if settings.mode == "cert-manager" and not settings.inject_ca_from:
@@ -79,16 +84,18 @@ class WebhookService:
         self._files: CertificateFiles | None = None
         if settings.mode == "auto":
             self._secret = SharedSecret(
-                client, settings.namespace, settings.names, self.registration.trust,
-                secret_name=settings.secret_name, clock=clock,
-            )  # fmt: skip
+                client,
+                settings.namespace,
+                settings.names,
+                self.registration.trust,
+                secret_name=settings.secret_name,
+                clock=clock,
+            )
             served = self._secret.served
         else:
             self._files = CertificateFiles(settings.cert_dir)
             served = self._files.served
-        self.server = WebhookServer(
-            admission, ClusterReader(client), served, host=settings.host, port=settings.port
-        )  # fmt: skip
+        self.server = WebhookServer(admission, ClusterReader(client), served, host=settings.host, port=settings.port)
 
     @property
     def is_ready(self) -> bool:

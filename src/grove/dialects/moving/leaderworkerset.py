@@ -19,9 +19,10 @@ EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 _PREFIX = "leaderworkerset.sigs.k8s.io/"
 _WHY = {
     "networkConfig": "every replica has a headless Service of its own",
-    "resizePolicy": "a clique is scaled by its replicas", "volumeClaimTemplates": "pods name claims that exist",
+    "resizePolicy": "a clique is scaled by its replicas",
+    "volumeClaimTemplates": "pods name claims that exist",
     "subGroupPolicy": "split the workers into several cliques, each with a topologyConstraint",
-}  # fmt: skip
+}
 
 
 def to_set(obj: Json) -> Moved:

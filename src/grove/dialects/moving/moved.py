@@ -21,10 +21,15 @@ class Moved(NamedTuple):
 
 
 def moved_set(
-    source: Json, name: str, cliques: Sequence[Json], *, replicas: int = 1,
-    annotations: Mapping[str, str] | None = None, template: Mapping[str, Any] | None = None,
+    source: Json,
+    name: str,
+    cliques: Sequence[Json],
+    *,
+    replicas: int = 1,
+    annotations: Mapping[str, str] | None = None,
+    template: Mapping[str, Any] | None = None,
     spec: Mapping[str, Any] | None = None,
-) -> tuple[Json, list[str]]:  # fmt: skip
+) -> tuple[Json, list[str]]:
     """The manifest with the metadata of its source, and a word if its name had to be cut."""
     metadata = mapping(source.get("metadata"))
     short = set_name(name, max((len(one["name"]) for one in cliques), default=0))
@@ -41,9 +46,11 @@ def moved_set(
         whole["cliqueStartupType"] = EXPLICIT
     resource = PodCliqueSet.RESOURCE
     manifest = {
-        "apiVersion": resource.api_version, "kind": resource.kind, "metadata": made,
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": made,
         "spec": {"replicas": replicas, **(spec or {}), "template": whole},
-    }  # fmt: skip
+    }
     remarks = [f"the name is cut to {short}, so that pods' names stay within 63 characters"] if short != name else []
     return manifest, remarks
 

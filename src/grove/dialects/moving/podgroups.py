@@ -21,9 +21,10 @@ _NAME, _MINIMUM, _WAITING = f"{_KOORD}name", f"{_KOORD}min-available", f"{_KOORD
 _WHY = {
     "strategy": "spec.updateStrategy of the set says how changes reach pods",
     "updateStrategy": "spec.updateStrategy of the set says how changes reach pods",
-    "volumeClaimTemplates": "pods name claims that exist", "serviceName": "every replica has a headless Service",
+    "volumeClaimTemplates": "pods name claims that exist",
+    "serviceName": "every replica has a headless Service",
     "podManagementPolicy": "pods of a clique start together",
-}  # fmt: skip
+}
 
 
 class Gang(NamedTuple):

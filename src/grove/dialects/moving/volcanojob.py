@@ -14,11 +14,13 @@ _KNOWN = ("tasks", "minAvailable", "schedulerName", "queue", "priorityClassName"
 _WHY = {
     "policies": "a gang that stays broken is restarted whole after terminationDelay",
     "maxRetry": "annotation grove.io/max-gang-restarts on the set bounds restarts of a gang",
-    "ttlSecondsAfterFinished": "a set serves until it is deleted", "minSuccess": "a set serves until it is deleted",
+    "ttlSecondsAfterFinished": "a set serves until it is deleted",
+    "minSuccess": "a set serves until it is deleted",
     "volumes": "put them into the pod templates",
     "networkTopology": "spec.template.topologyConstraint with a level of a ClusterTopologyBinding does it",
-    "runningEstimate": "nothing reads it", "dependsOn": "",
-}  # fmt: skip
+    "runningEstimate": "nothing reads it",
+    "dependsOn": "",
+}
 _PLUGINS = {
     "svc": "every replica has a headless Service, and pods find each other as <set>-0-<task>-<index>.<set>-0",
     "env": "VK_TASK_INDEX and VC_TASK_INDEX are GROVE_PCLQ_POD_INDEX",

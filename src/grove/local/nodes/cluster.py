@@ -210,18 +210,22 @@ def _begin(
 ) -> RealCluster:
     with socket.create_server((LOOPBACK, free_ports(1)[0]), backlog=128) as listener:
         plan = Plan(
-            str(directory), count, version, listener.getsockname()[1], listener.fileno(), node_monitor_grace_s, options,
+            str(directory),
+            count,
+            version,
+            listener.getsockname()[1],
+            listener.fileno(),
+            node_monitor_grace_s,
+            options,
             *(str(programs[name]) for name in ("kubelet", "kube-proxy", "coredns", "pause")),
-        )  # fmt: skip
+        )
         plan.save(directory / PLAN)
         command = ["unshare", *preflight.NAMESPACES, sys.executable, "-m", "grove.local.nodes.inside"]
         log = directory / "logs" / f"{REAL_NODES}.log"
         log.parent.mkdir(exist_ok=True)
         log.unlink(missing_ok=True)
         inherited = (listener.fileno(), claim.descriptor)
-        outer = spawn(
-            REAL_NODES, [*command, str(directory / PLAN)], log, detached=detached, pass_fds=inherited
-        )  # fmt: skip
+        outer = spawn(REAL_NODES, [*command, str(directory / PLAN)], log, detached=detached, pass_fds=inherited)
     return RealCluster(directory, version, _first_process(outer), places(count, directory), outer)
 
 

@@ -36,14 +36,19 @@ def objects() -> list[tuple[str, dict[str, Any]]]:
     """The Service and where it leads, each with the path of its kind."""
     ports = [{"name": name, "port": 53, "protocol": protocol} for name, protocol in _PORTS]
     service = {
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": _NAME, "labels": {"k8s-app": _NAME}},
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": _NAME, "labels": {"k8s-app": _NAME}},
         "spec": {"clusterIP": DNS_ADDRESS, "ports": ports},
-    }  # fmt: skip
+    }
     slice_ = {
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "ports": ports,
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "addressType": "IPv4",
+        "ports": ports,
         "metadata": {"name": _NAME, "labels": {"kubernetes.io/service-name": _NAME}},
         "endpoints": [{"addresses": [HUB], "conditions": {"ready": True}}],
-    }  # fmt: skip
+    }
     return [
         (f"/api/v1/namespaces/{_NAMESPACE}/services", service),
         (f"/apis/discovery.k8s.io/v1/namespaces/{_NAMESPACE}/endpointslices", slice_),

@@ -184,10 +184,16 @@ def main(arguments: Sequence[str]) -> int:
     network.lay_hub()
     relay(socket.socket(fileno=plan.listener), plan.port)
     plane = ControlPlane(
-        directory, plan.version, controller_manager=True, aggregator_routing=False, reachable_at=HUB,
-        apiserver_port=plan.port, node_monitor_grace_s=plan.node_monitor_grace_s, say=to_stderr,
+        directory,
+        plan.version,
+        controller_manager=True,
+        aggregator_routing=False,
+        reachable_at=HUB,
+        apiserver_port=plan.port,
+        node_monitor_grace_s=plan.node_monitor_grace_s,
+        say=to_stderr,
         **{"scheduler": True, **plan.options},  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
     with plane:
         nodes = Nodes(plan, plane)
         try:

@@ -34,9 +34,12 @@ def plug_in(place: Place, holder: int, others: Sequence[Place]) -> None:
     ip(f"route add {place.pods} via {place.address}")
     inside = inside_of(holder)
     for command in (
-        "link set lo up", f"address add {place.address}/24 dev eth0", "link set eth0 up",
-        f"route add default via {HUB}", *(f"route add {one.pods} via {one.address}" for one in others),
-    ):  # fmt: skip
+        "link set lo up",
+        f"address add {place.address}/24 dev eth0",
+        "link set eth0 up",
+        f"route add default via {HUB}",
+        *(f"route add {one.pods} via {one.address}" for one in others),
+    ):
         subprocess.run([*inside, "ip", *command.split()], check=True)
     forwarding = "echo 1 > /proc/sys/net/ipv4/ip_forward"
     subprocess.run([*inside, "sh", "-c", forwarding], check=True)

@@ -26,13 +26,16 @@ def held_file(place: Place) -> Path:
 
 def containerd(place: Place) -> list[str]:
     addresses = {
-        "type": "host-local", "ranges": [[{"subnet": place.pods}]], "routes": [{"dst": "0.0.0.0/0"}],
+        "type": "host-local",
+        "ranges": [[{"subnet": place.pods}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
         "dataDir": str(place.folder / "addresses"),
-    }  # fmt: skip
+    }
     network = {
-        "cniVersion": "1.0.0", "name": "pods",
+        "cniVersion": "1.0.0",
+        "name": "pods",
         "plugins": [{"type": "ptp", "ipam": addresses}, {"type": "portmap", "capabilities": {"portMappings": True}}],
-    }  # fmt: skip
+    }
     networks = place.folder / "cni"
     networks.mkdir(parents=True, exist_ok=True)
     (networks / "pods.conflist").write_text(json.dumps(network))
@@ -60,26 +63,42 @@ def kubelet(place: Place, program: Path, plane: Blueprint, shared_by: int) -> li
     """`shared_by`: how many nodes share this machine's memory, so that no two promise the same bytes."""
     reserved = {"memory": f"{_memory_kib() * (shared_by - 1) // shared_by}Ki"} if shared_by > 1 else {}
     config = {
-        "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
         "containerRuntimeEndpoint": f"unix://{place.socket}",
-        "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": False},
-                           "x509": {"clientCAFile": str(plane.authority_file)}},
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": False},
+            "x509": {"clientCAFile": str(plane.authority_file)},
+        },
         "authorization": {"mode": "AlwaysAllow"},
-        "failCgroupV1": False, "cgroupDriver": "cgroupfs", "cgroupRoot": f"/{cgroup(place.directory)}/{place.name}",
-        "failSwapOn": False, "systemReserved": reserved,
+        "failCgroupV1": False,
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{cgroup(place.directory)}/{place.name}",
+        "failSwapOn": False,
+        "systemReserved": reserved,
         # Images cannot be pulled again, so the kubelet may not remove any.
-        "imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
+        "imageGCHighThresholdPercent": 100,
+        "imageGCLowThresholdPercent": 99,
         "evictionHard": {"memory.available": "1Mi", "nodefs.available": "1Mi", "imagefs.available": "1Mi"},
-        "podLogsDir": str(place.pod_logs), "volumePluginDir": str(place.folder / "plugins"),
-        "clusterDNS": [DNS_ADDRESS], "clusterDomain": DNS_DOMAIN, "resolvConf": "",
-    }  # fmt: skip
+        "podLogsDir": str(place.pod_logs),
+        "volumePluginDir": str(place.folder / "plugins"),
+        "clusterDNS": [DNS_ADDRESS],
+        "clusterDomain": DNS_DOMAIN,
+        "resolvConf": "",
+    }
     file = place.folder / "kubelet.json"
     file.write_text(json.dumps(config, indent=2))
     access = plane.client_kubeconfig(f"system:node:{place.name}", ["system:masters"], at=HUB)
     flags = {
-        "config": file, "kubeconfig": access, "hostname-override": place.name, "node-ip": place.address,
-        "root-dir": place.folder / "kubelet", "cert-dir": place.folder / "kubelet-pki", "v": 2,
-    }  # fmt: skip
+        "config": file,
+        "kubeconfig": access,
+        "hostname-override": place.name,
+        "node-ip": place.address,
+        "root-dir": place.folder / "kubelet",
+        "cert-dir": place.folder / "kubelet-pki",
+        "v": 2,
+    }
     return [str(program), *(f"--{flag}={value}" for flag, value in flags.items())]
 
 
@@ -87,12 +106,16 @@ def proxy(place: Place, program: Path, plane: Blueprint, folder: Path) -> list[s
     """kube-proxy with the node's name. The control plane's namespace has one too: the API server calls webhooks."""
     access = plane.client_kubeconfig("system:kube-proxy", ["system:node-proxier"], at=HUB)
     config = {
-        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "nftables",
-        "clientConnection": {"kubeconfig": str(access)}, "hostnameOverride": place.name,
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": "nftables",
+        "clientConnection": {"kubeconfig": str(access)},
+        "hostnameOverride": place.name,
         "clusterCIDR": "10.244.0.0/16",
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
-        "healthzBindAddress": "127.0.0.1:10256", "metricsBindAddress": "127.0.0.1:10249",
-    }  # fmt: skip
+        "healthzBindAddress": "127.0.0.1:10256",
+        "metricsBindAddress": "127.0.0.1:10249",
+    }
     file = folder / "kube-proxy.json"
     file.write_text(json.dumps(config, indent=2))
     return [str(program), f"--config={file}", "--v=2"]

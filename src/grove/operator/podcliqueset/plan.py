@@ -157,11 +157,12 @@ def plan_set_children(pcs: PodCliqueSet, seen: ObservedChildren) -> ChildrenPlan
     keeps_old = old_token in seen.secrets and any(mounts_secret(pod, old_token) for pod in pods)
     kept = kept_replicas(pcs)
     surplus = (
-        replica for one in seen.parts
+        replica
+        for one in seen.parts
         if (replica := find_replica(name, one.metadata.name)) is not None
         and replica not in kept
         and not one.metadata.is_deleting
-    )  # fmt: skip
+    )
     in_use = (replica_of(pod.metadata) for pod in pods) if seen.has_domains else ()
     return ChildrenPlan(
         surplus=frozenset(surplus),

@@ -120,9 +120,14 @@ class SetChildren:
             self._tell(pcs, kind, Changes(deleted=sorted(names_)))
 
     async def _sync(
-        self, pcs: PodCliqueSet, kind: type[Object], child: ChildKind, without: tuple[str, ...] = (),
-        *, also: object = None,
-    ) -> Changes:  # fmt: skip
+        self,
+        pcs: PodCliqueSet,
+        kind: type[Object],
+        child: ChildKind,
+        without: tuple[str, ...] = (),
+        *,
+        also: object = None,
+    ) -> Changes:
         """`also` is what the wanted children are made from beside the set."""
         version = (pcs.metadata.generation, pcs.metadata.annotations, pcs.status.revisions, kept_replicas(pcs), also)
         return await self._deps.children.sync(
@@ -130,9 +135,13 @@ class SetChildren:
         )
 
     async def _sync_for_account(
-        self, pcs: PodCliqueSet, kind: type[Object], child: ChildKind, without: tuple[str, ...],
+        self,
+        pcs: PodCliqueSet,
+        kind: type[Object],
+        child: ChildKind,
+        without: tuple[str, ...],
         after: asyncio.Task[Changes],
-    ) -> Changes:  # fmt: skip
+    ) -> Changes:
         await asyncio.wait([after])
         account = self._cache.get(ServiceAccount, Key(pcs.metadata.namespace, names.service_account(pcs.metadata.name)))
         is_own = account is not None and is_controlled_by(account, pcs)

@@ -40,9 +40,14 @@ class SchedulerObjects:
     """Keeps a backend's objects for a gang."""
 
     def __init__(
-        self, client: Client, cache: Cache, queue: Workqueue[GangKey], *, on_missing: Callable[[], None],
+        self,
+        client: Client,
+        cache: Cache,
+        queue: Workqueue[GangKey],
+        *,
+        on_missing: Callable[[], None],
         namespace: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._client, self._cache, self._queue, self._on_missing = client, cache, queue, on_missing
         self._namespace = namespace
         self._followed: set[Resource] = set()
@@ -103,9 +108,15 @@ class SchedulerObjects:
         return GangObjectsState(worst.act == "keep", worst.reason, worst.message, retry=worst.act == "conflict")
 
     async def _put(
-        self, gang: PodGang, wanted: Json, resource: Resource, backend: Backend, create: bool,
-        made: dict[tuple[str, str], str], in_use: bool,
-    ) -> tuple[Step, Json | None]:  # fmt: skip
+        self,
+        gang: PodGang,
+        wanted: Json,
+        resource: Resource,
+        backend: Backend,
+        create: bool,
+        made: dict[tuple[str, str], str],
+        in_use: bool,
+    ) -> tuple[Step, Json | None]:
         name, namespace = wanted["metadata"]["name"], wanted["metadata"]["namespace"]
         reference = {"apiVersion": gang.RESOURCE.api_version, "kind": gang.RESOURCE.kind, "name": gang.metadata.name}
         owners = owner_references({**reference, "uid": gang.metadata.uid}, wanted, made)

@@ -205,10 +205,9 @@ def gang_news(before: PodGangStatus, after: PodGangStatus, *, scheduler_reports:
     if scheduler_reports and not said(before, conditions.INITIALIZED):
         return not is_true(after.conditions, conditions.INITIALIZED)
     gates = (conditions.INITIALIZED, conditions.SCHEDULER_OBJECTS_READY, conditions.TOPOLOGY_NOT_HONOURED)
-    return (
-        any(said(before, type_) != said(after, type_) for type_ in gates)
-        or (before.phase == RUNNING) != (after.phase == RUNNING)
-    )  # fmt: skip
+    return any(said(before, type_) != said(after, type_) for type_ in gates) or (before.phase == RUNNING) != (
+        after.phase == RUNNING
+    )
 
 
 def _turned(before: Conditions, after: Conditions) -> bool:

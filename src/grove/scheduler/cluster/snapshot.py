@@ -95,9 +95,12 @@ class Snapshot:
         row = self.nodes.row_of.get(pod.node, -1)
         if known is not None:
             before = known[0]
-            if known[1] == row and before.shape == pod.shape and before.labels == pod.labels and (
-                before.terminating == pod.terminating and before.priority == pod.priority
-            ):  # fmt: skip
+            if (
+                known[1] == row
+                and before.shape == pod.shape
+                and before.labels == pod.labels
+                and (before.terminating == pod.terminating and before.priority == pod.priority)
+            ):
                 return
             self.remove_pod(pod.uid)
         else:
@@ -356,9 +359,11 @@ class Snapshot:
 
 
 def cluster(
-    nodes: Iterable[NodeFacts], pods: Iterable[PodFacts] = (), topologies: Mapping[str, tuple[str, ...]] | None = None,
+    nodes: Iterable[NodeFacts],
+    pods: Iterable[PodFacts] = (),
+    topologies: Mapping[str, tuple[str, ...]] | None = None,
     seams: Seams = STANDARD,
-) -> Snapshot:  # fmt: skip
+) -> Snapshot:
     """A snapshot of given nodes and pods, for plans, replays and tests."""
     snapshot = Snapshot(topologies, seams)
     for node in nodes:

@@ -51,9 +51,14 @@ ABSENT = _Absent()
 _TOKEN = re.compile(r'\s*(?:(\d+(?:\.\d+)?)|("[^"\\]*"|\'[^\'\\]*\')|(&&|\|\||[=!<>]=|[<>!()\[\],.])|([A-Za-z_]\w*))')
 _IN_PYTHON = {"&&": "and", "||": "or", "!": "not", "in": "in", "true": "True", "false": "False"}
 _COMPARE: dict[type[ast.cmpop], Callable[[Value, Value], bool]] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge, ast.In: lambda value, values: value in values,
-}  # fmt: skip
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda value, values: value in values,
+}
 
 
 @lru_cache(maxsize=1024)

@@ -102,9 +102,12 @@ class ClaimsVacancy:
     """What would be free of nodes' devices without some pods: those of claims that no other pod uses."""
 
     def __init__(
-        self, devices: Mapping[str, Sequence[Device]], taken: frozenset[DeviceId],
-        given: Mapping[str, Sequence[tuple[frozenset[DeviceId], frozenset[str]]]], counts: DeviceCounts,
-    ) -> None:  # fmt: skip
+        self,
+        devices: Mapping[str, Sequence[Device]],
+        taken: frozenset[DeviceId],
+        given: Mapping[str, Sequence[tuple[frozenset[DeviceId], frozenset[str]]]],
+        counts: DeviceCounts,
+    ) -> None:
         """`given` has, by node, the devices of each claim and the uids of its users."""
         self._devices, self._taken, self._given, self._counts = devices, taken, given, counts
 

@@ -21,7 +21,7 @@ K = "koordinator.sh/"
 GPU_NAMES = ("nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu")
 CORE, MEMORY, RATIO, SHARED, SHARE = (
     f"{K}{name}" for name in ("gpu-core", "gpu-memory", "gpu-memory-ratio", "gpu.shared", "gpu")
-)  # fmt: skip
+)
 RDMA = f"{K}rdma"
 NAMES = (CORE, MEMORY, RATIO, SHARED, SHARE, RDMA)
 HINT, JOINT = "scheduling.koordinator.sh/device-allocate-hint", "scheduling.koordinator.sh/device-joint-allocate"
@@ -52,9 +52,15 @@ def want_of(requests: Requests, annotations: Mapping[str, str]) -> CardRequest |
     same = joint.get("requiredScope") == "SamePCIe" and "rdma" in _texts(joint.get("deviceTypes"))
     partition = _annotation(annotations, PARTITION_SPEC).get("allocatePolicy") or ""
     return CardRequest(
-        found.cards, found.core, found.memory, found.ratio, rdma or (FULL if same and found.cards else 0),
-        scope if scope in ("PCIe", "NUMANode") else "", same, str(partition),
-    )  # fmt: skip
+        found.cards,
+        found.core,
+        found.memory,
+        found.ratio,
+        rdma or (FULL if same and found.cards else 0),
+        scope if scope in ("PCIe", "NUMANode") else "",
+        same,
+        str(partition),
+    )
 
 
 def _cards(asked: Mapping[str, int]) -> CardRequest:

@@ -111,9 +111,15 @@ def preempt(
 
 
 def _preempt(
-    snapshot: Snapshot, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget],
-    steps: DecisionSteps, closed: Collection[str], vacancies: Vacancies, leaving: Sequence[PodFacts] | None,
-) -> Victims | NoVictims:  # fmt: skip
+    snapshot: Snapshot,
+    gang: Gang,
+    running: Sequence[Running],
+    budgets: Sequence[DisruptionBudget],
+    steps: DecisionSteps,
+    closed: Collection[str],
+    vacancies: Vacancies,
+    leaving: Sequence[PodFacts] | None,
+) -> Victims | NoVictims:
     version = snapshot.version
     if not gang.may_preempt:
         return NoVictims(gang.name, Reason(NEVER_PREEMPTS), True, version)
@@ -159,9 +165,14 @@ class _PreemptionTrial:
     """One gang against a snapshot, and who might leave it."""
 
     def __init__(
-        self, base: Snapshot, gang: Gang, budgets: Sequence[DisruptionBudget], steps: DecisionSteps,
-        closed: Collection[str], vacancies: Vacancies,
-    ) -> None:  # fmt: skip
+        self,
+        base: Snapshot,
+        gang: Gang,
+        budgets: Sequence[DisruptionBudget],
+        steps: DecisionSteps,
+        closed: Collection[str],
+        vacancies: Vacancies,
+    ) -> None:
         self._vacancies = vacancies
         self._base, self._gang, self._budgets, self._steps = base, gang, budgets, steps
         self._closed = tuple(sorted(closed))
@@ -381,14 +392,16 @@ class _PreemptionTrial:
 def _only_amounts_matter(snapshot: Snapshot, gang: Gang) -> bool:
     """Whether running pods stand in the gang's way by what they take alone, not by ports, affinity or a policy."""
     firsts = {pod.shape: pod for group in gang.groups() for pod in group.pods}
-    return not snapshot.seams.refuses and not any(
-        shape.sees_pods
-        or shape.preferred_pods
-        or any(not one.lasts and one.looks_at(shape) is not None for one in snapshot.seams.filters)
-        for shape in firsts
-    ) and not any(
-        snapshot.counts.terms_against(pod) for group in gang.groups() for pod in group.pods
-    )  # fmt: skip
+    return (
+        not snapshot.seams.refuses
+        and not any(
+            shape.sees_pods
+            or shape.preferred_pods
+            or any(not one.lasts and one.looks_at(shape) is not None for one in snapshot.seams.filters)
+            for shape in firsts
+        )
+        and not any(snapshot.counts.terms_against(pod) for group in gang.groups() for pod in group.pods)
+    )
 
 
 def _pods(units: Iterable[Running]) -> list[PodFacts]:

@@ -51,9 +51,11 @@ class Vacancies:
     """`gone` are uids of pods whose leaving is counted already. What was asked is kept in `recorded`, if given."""
 
     def __init__(
-        self, parts: Sequence[Vacancy] = (), gone: frozenset[str] = frozenset(),
+        self,
+        parts: Sequence[Vacancy] = (),
+        gone: frozenset[str] = frozenset(),
         recorded: dict[tuple[str, frozenset[str]], Mapping[str, int]] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._parts, self._gone, self._recorded = parts, gone, recorded
 
     def __bool__(self) -> bool:
@@ -146,9 +148,10 @@ class ChosenVictims:
         """Makes these the victims, instead of whoever was chosen before."""
         self.single = {pod.uid: pod for pod in pods}
         whole = [
-            unit for unit in self._units.values()
+            unit
+            for unit in self._units.values()
             if all(pod.uid in self.single for pod in unit.pods) and sum(surplus_of(unit).values()) < len(unit.pods)
-        ]  # fmt: skip
+        ]
         self.whole = dict.fromkeys(unit.name for unit in whole)
         for pod in (pod for unit in whole for pod in unit.pods):
             del self.single[pod.uid]
@@ -183,9 +186,12 @@ def pods_by_row(snapshot: Snapshot, units: Sequence[Running]) -> dict[int, list[
 
 
 def row_costs(
-    snapshot: Snapshot, units: Sequence[Running], by_row: Mapping[int, list[tuple[Running, PodFacts]]],
-    wanted: PodFacts, vacancies: Vacancies = NO_VACANCIES,
-) -> Ints:  # fmt: skip
+    snapshot: Snapshot,
+    units: Sequence[Running],
+    by_row: Mapping[int, list[tuple[Running, PodFacts]]],
+    wanted: PodFacts,
+    vacancies: Vacancies = NO_VACANCIES,
+) -> Ints:
     """Pods that would be lost to make room for one such pod on each row: an estimate to order rows by."""
     victims = ChosenVictims(units)
     cost = np.zeros(snapshot.nodes.rows, dtype=np.int64)
@@ -253,9 +259,14 @@ def fewest_victims(
 
 
 def _take_for_devices(
-    snapshot: Snapshot, victims: ChosenVictims, here: Sequence[tuple[Running, PodFacts]], row: int, demand: Ints,
-    vacancies: Vacancies, column_of: ColumnOf,
-) -> None:  # fmt: skip
+    snapshot: Snapshot,
+    victims: ChosenVictims,
+    here: Sequence[tuple[Running, PodFacts]],
+    row: int,
+    demand: Ints,
+    vacancies: Vacancies,
+    column_of: ColumnOf,
+) -> None:
     """Takes pods of a row, the cheapest first, until the sources count enough there, or no pod is left."""
     gone = [pod for unit, pod in here if victims.price(unit, pod) == 0]
     left = snapshot.free[:, row] - demand + sum(column_of(pod.shape.requests) for pod in gone)

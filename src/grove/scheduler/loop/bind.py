@@ -103,9 +103,13 @@ class Binder:
     """
 
     def __init__(
-        self, client: Client, *, turns: asyncio.Semaphore, fits: Callable[[PodFacts], bool],
+        self,
+        client: Client,
+        *,
+        turns: asyncio.Semaphore,
+        fits: Callable[[PodFacts], bool],
         prepare: Callable[[PodFacts, float], Iterable[Awaitable[str]]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._client, self._turns, self._fits, self._prepare = client, turns, fits, prepare
 
     async def bind(self, attempt: BindAttempt, seen: Callable[[BindResult], None]) -> list[BindResult]:
@@ -211,9 +215,16 @@ class Committer:
     """Owns the attempts that are on their way. `ended` is called when an attempt is over."""
 
     def __init__(
-        self, view: View, binder: Binder, evictions: Evictions, reporter: Reporter, clock: Clock, *,
-        spawn: Spawn, ended: Callable[[BindAttempt, bool], None],
-    ) -> None:  # fmt: skip
+        self,
+        view: View,
+        binder: Binder,
+        evictions: Evictions,
+        reporter: Reporter,
+        clock: Clock,
+        *,
+        spawn: Spawn,
+        ended: Callable[[BindAttempt, bool], None],
+    ) -> None:
         self._view, self._binder, self._evictions = view, binder, evictions
         self._reporter, self._clock = reporter, clock
         self._spawn, self._ended = spawn, ended
@@ -273,8 +284,15 @@ class Committer:
             self._view.counted.confirm(Key(pod.namespace, pod.name), pod.uid, pod.node)
             return
         self._view.counted.release(pod.uid)
-        log.warning("pod not bound", unit=attempt.unit, pod=pod.name, node=pod.node, why=bound.fate.value,
-                    error=bound.message, decision=attempt.decision)  # fmt: skip
+        log.warning(
+            "pod not bound",
+            unit=attempt.unit,
+            pod=pod.name,
+            node=pod.node,
+            why=bound.fate.value,
+            error=bound.message,
+            decision=attempt.decision,
+        )
         if bound.fate is BindFate.REFUSED and not attempt.gang.stood:
             attempt.given_up.set()
 

@@ -65,9 +65,16 @@ class QueueUpdater:
     """Adds changed units to the queue, removes finished ones, and marks gangs whose minimum is bound."""
 
     def __init__(
-        self, view: View, queue: WaitingQueue, committer: Committer, nominations: Nominations, holding: LongWaitHolds,
-        replacements: Replacements, reporter: Reporter, relief: Relief,
-    ) -> None:  # fmt: skip
+        self,
+        view: View,
+        queue: WaitingQueue,
+        committer: Committer,
+        nominations: Nominations,
+        holding: LongWaitHolds,
+        replacements: Replacements,
+        reporter: Reporter,
+        relief: Relief,
+    ) -> None:
         self._view, self._queue, self._committer, self._nominations = view, queue, committer, nominations
         self._holding, self._replacements = holding, replacements
         self._reporter, self._relief = reporter, relief
@@ -176,10 +183,19 @@ class QueueUpdater:
 
 class Cycle:
     def __init__(
-        self, view: View, queue: WaitingQueue, decider: Decider, committer: Committer, nominations: Nominations,
-        replacements: Replacements, reporter: Reporter, clock: Clock, config: SchedulerConfiguration,
-        wake_at: Callable[[float], None], reserving: PendingReservations,
-    ) -> None:  # fmt: skip
+        self,
+        view: View,
+        queue: WaitingQueue,
+        decider: Decider,
+        committer: Committer,
+        nominations: Nominations,
+        replacements: Replacements,
+        reporter: Reporter,
+        clock: Clock,
+        config: SchedulerConfiguration,
+        wake_at: Callable[[float], None],
+        reserving: PendingReservations,
+    ) -> None:
         self._view, self._queue, self._committer, self._nominations = view, queue, committer, nominations
         self._wake_at, self._demand = wake_at, WaitingDemand(view)
         self.referee: Referee | None = None
@@ -200,9 +216,21 @@ class Cycle:
             view, queue, committer, nominations, self._holding, replacements, reporter, self._relief
         )
         self._placing = UnitPlacer(
-            view, queue, decider, committer, nominations, self._holding, replacements, self._relief, reporter, clock,
-            config, budget, reserving, base_of=self._intake.base_of,
-        )  # fmt: skip
+            view,
+            queue,
+            decider,
+            committer,
+            nominations,
+            self._holding,
+            replacements,
+            self._relief,
+            reporter,
+            clock,
+            config,
+            budget,
+            reserving,
+            base_of=self._intake.base_of,
+        )
         self.ended = self._intake.ended
         queue.alone = view.ledger.open_owners
 

@@ -61,9 +61,14 @@ class Decider:
     """`aside` runs work beside the event loop; on the simulator's loop that is in place, too."""
 
     def __init__(
-        self, snapshot: Snapshot, run: str, tape: Journal | None = None, *, in_place_steps: int = IN_PLACE_STEPS,
+        self,
+        snapshot: Snapshot,
+        run: str,
+        tape: Journal | None = None,
+        *,
+        in_place_steps: int = IN_PLACE_STEPS,
         aside: Aside | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._snapshot, self._run, self._tape = snapshot, run, tape
         self._in_place_steps, self._aside = in_place_steps, aside or self._in_thread
         self._thread = ThreadPoolExecutor(1, "decision")
@@ -111,9 +116,15 @@ class Decider:
         return answer
 
     async def preempt(
-        self, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget], steps: DecisionSteps,
-        closed: Iterable[str] = (), vacancies: Vacancies = NO_VACANCIES, leaving: Sequence[PodFacts] | None = None,
-    ) -> tuple[str, Victims | NoVictims]:  # fmt: skip
+        self,
+        gang: Gang,
+        running: Sequence[Running],
+        budgets: Sequence[DisruptionBudget],
+        steps: DecisionSteps,
+        closed: Iterable[str] = (),
+        vacancies: Vacancies = NO_VACANCIES,
+        leaving: Sequence[PodFacts] | None = None,
+    ) -> tuple[str, Victims | NoVictims]:
         """The same for victims. A recording has what sources said would come free."""
         decision = self._next()
         if steps.are_over:
@@ -204,9 +215,14 @@ class SharedClaimPlacer:
         self._view, self._decider = view, decider
 
     async def place(
-        self, unit: str, gang: Gang, steps: DecisionSteps, closed: Collection[str],
-        to_bind: Callable[[Placement], Sequence[PodFacts]], open_uids: Collection[str] = (),
-    ) -> FoundPlacement:  # fmt: skip
+        self,
+        unit: str,
+        gang: Gang,
+        steps: DecisionSteps,
+        closed: Collection[str],
+        to_bind: Callable[[Placement], Sequence[PodFacts]],
+        open_uids: Collection[str] = (),
+    ) -> FoundPlacement:
         """`Decider.place`, with what sources give set aside for the pods that will be bound."""
         shut = tuple(closed)
         found = await self._place(unit, gang, steps, shut, open_uids)
@@ -238,9 +254,16 @@ class SharedClaimPlacer:
         return await self._place_at_homes(unit, gang, steps, found, answer, decision, closed, open_uids)
 
     async def _place_at_homes(
-        self, unit: str, gang: Gang, steps: DecisionSteps, found: list[SharedClaims], loose: Placement, decision: str,
-        closed: tuple[str, ...], open_uids: Collection[str],
-    ) -> FoundPlacement:  # fmt: skip
+        self,
+        unit: str,
+        gang: Gang,
+        steps: DecisionSteps,
+        found: list[SharedClaims],
+        loose: Placement,
+        decision: str,
+        closed: tuple[str, ...],
+        open_uids: Collection[str],
+    ) -> FoundPlacement:
         sites = self._view.sources.sites(self._view.snapshot, self._near(loose))
         record = self._view.units.of(unit)
         done, began = record.tried_choices or (0, loose.version)

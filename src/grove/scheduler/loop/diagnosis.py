@@ -80,9 +80,15 @@ class LiveDiagnosis:
             stage = turn.stage if turn.stage is not None else Stage.FLOOR
             said = find_condition(state.podgang.status.conditions, words.SCHEDULED) if turn.stage is not None else None
             line = InLine(
-                meta.namespace, meta.name, state.priority, len(state.group_of), meta.creation_timestamp,
-                turn.stage is not None, _gate(turn), said.message if said is not None else "",
-            )  # fmt: skip
+                meta.namespace,
+                meta.name,
+                state.priority,
+                len(state.group_of),
+                meta.creation_timestamp,
+                turn.stage is not None,
+                _gate(turn),
+                said.message if said is not None else "",
+            )
             found.append(((turn.stage is None, gang_order(self._view, state, stage)), line))
         return [line for _, line in sorted(found, key=lambda one: one[0])]
 

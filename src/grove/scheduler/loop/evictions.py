@@ -43,9 +43,13 @@ class Evictions:
             self._spawn(self._evict_single(pod))
 
     def evict_gang(
-        self, victim: GangState, pods: list[PodFacts], because: str, still_wanted: Callable[[], bool],
+        self,
+        victim: GangState,
+        pods: list[PodFacts],
+        because: str,
+        still_wanted: Callable[[], bool],
         refused: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         victim.tell(Evicting(because))
         self._spawn(self._mark_and_evict(victim, pods, still_wanted, refused))
 

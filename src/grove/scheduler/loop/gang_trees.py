@@ -122,9 +122,12 @@ def _near_peers(
     base = gang.base or gang.name
     family = [view.units.gangs.get(name) for name in (base, *sorted(view.units.scaled_of.get(base, ())))]
     stand = [
-        (pod.metadata.labels, node) for one in family if one is not None and (placed or one is not gang)
-        for pod, _ in view.members(one) if (node := view.counted.node_of(pod)) and not pod.metadata.is_deleting
-    ]  # fmt: skip
+        (pod.metadata.labels, node)
+        for one in family
+        if one is not None and (placed or one is not gang)
+        for pod, _ in view.members(one)
+        if (node := view.counted.node_of(pod)) and not pod.metadata.is_deleting
+    ]
     around = Neighbourhood(links, stand, sum(not pod.node for pod in facts.values()), zones)
     return {key: pod if pod.node else pod.asking(network=around.of(pod.labels)) for key, pod in facts.items()}
 

@@ -68,10 +68,17 @@ class Scheduler:
     """
 
     def __init__(
-        self, client: Client, config: SchedulerConfiguration = SchedulerConfiguration(), clock: Clock = SYSTEM, *,
-        say: Callable[[Reason], str], snapshot: Snapshot | None = None, tape: Journal | None = None,
-        tune_gc: bool = False, aside: Aside | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        client: Client,
+        config: SchedulerConfiguration = SchedulerConfiguration(),
+        clock: Clock = SYSTEM,
+        *,
+        say: Callable[[Reason], str],
+        snapshot: Snapshot | None = None,
+        tape: Journal | None = None,
+        tune_gc: bool = False,
+        aside: Aside | None = None,
+    ) -> None:
         self.config, self._client = config, client
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: asyncio.TaskGroup | None = None
@@ -128,9 +135,18 @@ class Scheduler:
         self._decider = decider = Decider(self.view.snapshot, run, tape, in_place_steps=steps, aside=aside)
         nominations = Nominations(self.view, decider, evictions, self.reporter, clock, fits=self._fits)
         self._cycle = Cycle(
-            self.view, self.queue, decider, self._committer, nominations, replacements, self.reporter, clock, config,
-            self._wake_at, reserving,
-        )  # fmt: skip
+            self.view,
+            self.queue,
+            decider,
+            self._committer,
+            nominations,
+            replacements,
+            self.reporter,
+            clock,
+            config,
+            self._wake_at,
+            reserving,
+        )
         self.in_step_since: float | None = None
         """Loop time since which the caches follow the cluster."""
         self.cycles = 0
@@ -152,13 +168,18 @@ class Scheduler:
             await self.cache.wait_synced(SYNC_S)
             self.quotas.refresh()
             self.view.counted.refresh()
-            log.info("in step with the cluster", nodes=len(self.view.nodes), pods=len(self.view.pods),
-                     gangs=len(self.view.units.gangs))  # fmt: skip
+            log.info(
+                "in step with the cluster",
+                nodes=len(self.view.nodes),
+                pods=len(self.view.pods),
+                gangs=len(self.view.units.gangs),
+            )
             self.in_step_since = asyncio.get_running_loop().time()
             spawn = asyncio.get_running_loop().create_task
             beside = (
-                spawn(self._optional.follow_installed(), name="optional-kinds"), spawn(self._stand_by(), name="standby")
-            )  # fmt: skip
+                spawn(self._optional.follow_installed(), name="optional-kinds"),
+                spawn(self._stand_by(), name="standby"),
+            )
             try:
                 yield
             finally:

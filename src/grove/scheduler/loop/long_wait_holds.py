@@ -51,9 +51,16 @@ log = structlog.get_logger(__name__)
 
 class LongWaitHolds:
     def __init__(
-        self, view: View, queue: WaitingQueue, reporter: Reporter, clock: Clock,
-        config: SchedulerConfiguration, decider: Decider, budget: Budget, restoring: HoldRestorer,
-    ) -> None:  # fmt: skip
+        self,
+        view: View,
+        queue: WaitingQueue,
+        reporter: Reporter,
+        clock: Clock,
+        config: SchedulerConfiguration,
+        decider: Decider,
+        budget: Budget,
+        restoring: HoldRestorer,
+    ) -> None:
         self._view, self._queue, self._reporter, self._clock = view, queue, reporter, clock
         self._config, self._decider, self._budget = config, decider, budget
         self._restoring = restoring
@@ -180,9 +187,11 @@ class LongWaitHolds:
         failing = [
             (waiting, gang)
             for waiting in self._queue.all()
-            if waiting.failures and waiting.order.stage is not Stage.SURPLUS
-            and (gang := self._view.units.gangs.get(waiting.order.name)) is not None and gang.has_object
-        ]  # fmt: skip
+            if waiting.failures
+            and waiting.order.stage is not Stage.SURPLUS
+            and (gang := self._view.units.gangs.get(waiting.order.name)) is not None
+            and gang.has_object
+        ]
         self._elders = heapq.nsmallest(MOST_ELDERS, (waiting for waiting, _ in failing), key=lambda one: one.order)
         patient: list[tuple[Waiting, GangState]] = []
         soonest = float("inf")

@@ -22,24 +22,28 @@ from grove.scheduler.solve.placement_score import fragmentation, slots_by_domain
 
 ATTEMPTS = Counter("grove_gang_attempts", "Decisions about gangs, by result and reason.", ["result", "reason"])
 SCHEDULE_SECONDS = Histogram(
-    "grove_gang_schedule_seconds", "From a gang being ready to its minimum being bound.",
+    "grove_gang_schedule_seconds",
+    "From a gang being ready to its minimum being bound.",
     buckets=(0.05, 0.1, 0.25, 0.5, 1, 2, 4, 6, 8, 9, 10, 11, 12, 15, 20, 30, 60, 300, 1800),
-)  # fmt: skip
+)
 DECISION_SECONDS = Histogram(
-    "grove_gang_decision_seconds", "Time one placement decision took.",
+    "grove_gang_decision_seconds",
+    "Time one placement decision took.",
     buckets=(0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2),
-)  # fmt: skip
+)
 DECIDED_ASIDE = Counter("grove_decisions_aside", "Decisions that took long and were made beside the event loop.")
 CYCLE_SECONDS = Histogram(
-    "grove_scheduling_cycle_seconds", "Time one cycle over all waiting gangs took.",
+    "grove_scheduling_cycle_seconds",
+    "Time one cycle over all waiting gangs took.",
     buckets=(0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5),
-)  # fmt: skip
+)
 PENDING = Gauge("grove_gang_pending", "Gangs and single pods that are ready and have no place.")
 DOMAIN_SELECTED = Counter("grove_topology_domain_selected", "Gangs placed in one domain, by its level.", ["layer"])
 PLACEMENT_SCORE = Histogram(
-    "grove_placement_score", "Best possible over used domains of placed gangs.",
+    "grove_placement_score",
+    "Best possible over used domains of placed gangs.",
     buckets=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99, 1.0),
-)  # fmt: skip
+)
 RESERVATION_USED = Counter("grove_reservation_used", "Gangs that took over the place of the one they name.")
 PREEMPTED = Counter("grove_preempted_gangs", "Gangs evicted for gangs of higher priority.")
 TRIMMED = Counter("grove_trimmed_pods", "Pods above the minimum of their gang that are evicted for other gangs.")

@@ -89,9 +89,15 @@ class Nomination(msgspec.Struct):
 
 class Nominations:
     def __init__(
-        self, view: View, decider: Decider, evictions: Evictions, reporter: Reporter, clock: Clock, *,
+        self,
+        view: View,
+        decider: Decider,
+        evictions: Evictions,
+        reporter: Reporter,
+        clock: Clock,
+        *,
         fits: Callable[[PodFacts], bool],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._view, self._decider, self._evictions = view, decider, evictions
         self._reporter, self._clock, self._fits = reporter, clock, fits
         self._unsettled: set[str] = set()
@@ -114,9 +120,12 @@ class Nominations:
                 self._view.changes.mark(one.unit.name, fresh=True)
 
     def _budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
-        is_more = old is None or new is None or old.spec != new.spec or (
-            new.status.disruptions_allowed > old.status.disruptions_allowed
-        )  # fmt: skip
+        is_more = (
+            old is None
+            or new is None
+            or old.spec != new.spec
+            or (new.status.disruptions_allowed > old.status.disruptions_allowed)
+        )
         if is_more and (protected := [unit.name for unit in self._view.units if unit.protected_by]):
             self._view.changes.helped.update(protected)
             self._view.changes.wake()
@@ -183,8 +192,13 @@ class Nominations:
             if answer is None:
                 continue
             if not isinstance(answer, Victims):
-                log.debug("nobody to preempt", unit=unit.name, decision=decision, reason=answer.reason,
-                          message=self._reporter.say(answer.why))  # fmt: skip
+                log.debug(
+                    "nobody to preempt",
+                    unit=unit.name,
+                    decision=decision,
+                    reason=answer.reason,
+                    message=self._reporter.say(answer.why),
+                )
                 if answer.reason == FITS or self._is_unsettled(below, running):
                     self._unsettled.add(unit.name)
                 continue
@@ -251,9 +265,13 @@ class Nominations:
         return Victims(gang.name, (), (), (), found, found.version) if isinstance(found, Placement) else None
 
     async def _victims(
-        self, tree: Gang, running: Sequence[Running], steps: DecisionSteps, closed: ClosedCapacity,
+        self,
+        tree: Gang,
+        running: Sequence[Running],
+        steps: DecisionSteps,
+        closed: ClosedCapacity,
         leaving: Sequence[PodFacts],
-    ) -> tuple[str, Victims | NoVictims | None]:  # fmt: skip
+    ) -> tuple[str, Victims | NoVictims | None]:
         """Victims for a gang, whose shared claims may need a home first; None if there is none for them."""
         pods = [pod for unit in running for pod in unit.pods]
         decision: str = ""
@@ -290,9 +308,15 @@ class Nominations:
         return all(pod.node in view.snapshot.nodes.row_of for pod in answer.placement.pods)
 
     def _nominate(
-        self, unit: Unit, answer: Victims, leaving: Sequence[PodFacts], decision: str, deadline_s: float, *,
+        self,
+        unit: Unit,
+        answer: Victims,
+        leaving: Sequence[PodFacts],
+        decision: str,
+        deadline_s: float,
+        *,
         is_slow: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         nodes = {pod.node for pod in answer.placement.pods}
         snapshot = self._view.snapshot
         victims = frozenset(pod.uid for pod in answer.pods)
@@ -309,12 +333,23 @@ class Nominations:
         self._view.ledger.put(msgspec.structs.replace(hold, taken_back_from=lenders))
         whole = set(answer.gangs)
         alone = sorted(f"{pod.namespace}/{pod.name}" for pod in answer.pods if pod.gang not in whole)
-        about = {"gangs": _some(answer.gangs), "alone": _some(alone), "budgets": ", ".join(answer.budgets_broken),
-                 "taken": "back" if answer.reclaimed else ""}  # fmt: skip
+        about = {
+            "gangs": _some(answer.gangs),
+            "alone": _some(alone),
+            "budgets": ", ".join(answer.budgets_broken),
+            "taken": "back" if answer.reclaimed else "",
+        }
         kind = kinds.PREEMPTING if answer.pods else kinds.KEPT_PLACE
         why = Reason(kind, numbers={"pods": len(answer.pods)}, names={k: v for k, v in about.items() if v})
-        log.info("preempting", unit=unit.name, decision=decision, version=answer.version, victims=len(answer.pods),
-                 gangs=answer.gangs, budgets_broken=answer.budgets_broken)  # fmt: skip
+        log.info(
+            "preempting",
+            unit=unit.name,
+            decision=decision,
+            version=answer.version,
+            victims=len(answer.pods),
+            gangs=answer.gangs,
+            budgets_broken=answer.budgets_broken,
+        )
         unit.gang.tell(Nominated(why))
         self._reporter.report(unit.gang, Verdict(False, PREEMPTING, why))
         if answer.pods:

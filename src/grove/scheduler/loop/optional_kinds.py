@@ -33,9 +33,11 @@ class OptionalKinds:
     """
 
     def __init__(
-        self, client: Client, kinds: Mapping[type[Object], Callable[[], None]],
+        self,
+        client: Client,
+        kinds: Mapping[type[Object], Callable[[], None]],
         built_in: Mapping[type[Object], Callable[[], None]] = {},
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._client, self._built_in = client, built_in
         self._missing = {**built_in, **kinds}
 

@@ -86,8 +86,11 @@ class PendingReservations:
             is_placed = self._status.unwritten(one).get("phase") == AVAILABLE
             if one.status.phase in ("", PENDING) and not is_placed:
                 waiting.setdefault(group, []).append(one)
-        names = {f"{RESERVATION}{group}": members for group, members in sorted(waiting.items())
-                 if sizes[group] >= max(_least(one) for one in members)}  # fmt: skip
+        names = {
+            f"{RESERVATION}{group}": members
+            for group, members in sorted(waiting.items())
+            if sizes[group] >= max(_least(one) for one in members)
+        }
         for name in self._offered - names.keys():
             self._forget(name)
         self._end_written({one.metadata.uid for one in self._view.cache.list(Reservation) if self._is_unwritten(one)})
@@ -189,11 +192,13 @@ class PendingReservations:
         meta = mapping(template.get("metadata"))
         body: Json = {
             "metadata": {
-                "name": one.metadata.name, "namespace": meta.get("namespace") or "default", "uid": one.metadata.uid,
+                "name": one.metadata.name,
+                "namespace": meta.get("namespace") or "default",
+                "uid": one.metadata.uid,
                 "labels": {**mapping(meta.get("labels")), **one.metadata.labels},
             },
             "spec": {"priority": self._priority(mapping(template.get("spec"))), **mapping(template.get("spec"))},
-        }  # fmt: skip
+        }
         try:
             facts = read_pod(msgspec.convert(body, Pod))
         except msgspec.ValidationError as error:

@@ -56,10 +56,12 @@ from grove.scheduler.policy.waiting_queue import Order, Stage, WaitingQueue
 from grove.scheduler.solve.place import place
 
 QUOTA_REASONS = {
-    kinds.QUOTA_EXCEEDED: kinds.QUOTA_EXCEEDED, kinds.QUOTA_KEPT: kinds.QUOTA_EXCEEDED,
-    kinds.QUEUE_MISSING: kinds.QUEUE_MISSING, kinds.QUEUE_INVALID: kinds.QUEUE_INVALID,
+    kinds.QUOTA_EXCEEDED: kinds.QUOTA_EXCEEDED,
+    kinds.QUOTA_KEPT: kinds.QUOTA_EXCEEDED,
+    kinds.QUEUE_MISSING: kinds.QUEUE_MISSING,
+    kinds.QUEUE_INVALID: kinds.QUEUE_INVALID,
     kinds.QUEUE_NOT_LEAF: kinds.QUEUE_INVALID,
-}  # fmt: skip
+}
 """Reasons of the Scheduled condition for gangs that a queue keeps out."""
 TWO_EVENTS = 4
 """Gangs of fewer pods name their domain in GangScheduled alone. This keeps them at two writes for each pod."""
@@ -90,11 +92,23 @@ class UnitPlacer:
     """`base_of` says what a scaled gang finds of its base."""
 
     def __init__(
-        self, view: View, queue: WaitingQueue, decider: Decider, committer: Committer, nominations: Nominations,
-        holding: LongWaitHolds, replacements: Replacements, relief: Relief, reporter: Reporter, clock: Clock,
-        config: SchedulerConfiguration, budget: Budget, reserving: PendingReservations, *,
+        self,
+        view: View,
+        queue: WaitingQueue,
+        decider: Decider,
+        committer: Committer,
+        nominations: Nominations,
+        holding: LongWaitHolds,
+        replacements: Replacements,
+        relief: Relief,
+        reporter: Reporter,
+        clock: Clock,
+        config: SchedulerConfiguration,
+        budget: Budget,
+        reserving: PendingReservations,
+        *,
         base_of: Callable[[str], Base],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._view, self._queue, self._decider, self._committer = view, queue, decider, committer
         self._nominations, self._holding, self._relief = nominations, holding, relief
         self._replacements, self._reserving = replacements, reserving
@@ -319,8 +333,16 @@ class UnitPlacer:
         elif gang.verdict is not None:
             gang.judge(gang.verdict, round(score_in_replica(self._view, gang, placement), 4))
         self._committer.launch(BindAttempt(unit.name, gang, pods, deadline, unit.order, unit.is_floor, decision, after))
-        log.info("placed", unit=unit.name, decision=decision, version=placement.version, pods=len(pods),
-                 domain=placement.domain, score=round(placement.score, 3), steps=placement.steps)  # fmt: skip
+        log.info(
+            "placed",
+            unit=unit.name,
+            decision=decision,
+            version=placement.version,
+            pods=len(pods),
+            domain=placement.domain,
+            score=round(placement.score, 3),
+            steps=placement.steps,
+        )
 
     def _note_choice(self, gang: GangState, tree: Gang, placement: Placement) -> None:
         score = round(score_in_replica(self._view, gang, placement), 4)
@@ -336,13 +358,27 @@ class UnitPlacer:
             self._reporter.tell(gang, EventReason.TOPOLOGY_SELECTED, text)
 
     async def _refuse(
-        self, unit: Unit, answer: NoFit, decision: str, closed: ClosedCapacity, ask: Hashable | None,
-        steps: DecisionSteps, *, may_evict: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        unit: Unit,
+        answer: NoFit,
+        decision: str,
+        closed: ClosedCapacity,
+        ask: Hashable | None,
+        steps: DecisionSteps,
+        *,
+        may_evict: bool = True,
+    ) -> None:
         now = asyncio.get_running_loop().time()
         asides = self._decider.asides
-        log.info("no place", unit=unit.name, decision=decision, version=answer.version, reason=answer.reason,
-                 proven=answer.proven, message=self._reporter.say(answer.why))  # fmt: skip
+        log.info(
+            "no place",
+            unit=unit.name,
+            decision=decision,
+            version=answer.version,
+            reason=answer.reason,
+            proven=answer.proven,
+            message=self._reporter.say(answer.why),
+        )
         if unit.is_floor and may_evict and unit.tree.may_preempt and self._config.preemption.enabled:
             deadline_s = now + self._holding.timeout_s(unit.gang)
             waits = partial(self._still_waits, unit)

@@ -171,10 +171,12 @@ class QueueCollector(Collector):
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         about = {
-            "guaranteed": "Guaranteed to a queue.", "used": "Used in a queue and below it, by whole gangs.",
+            "guaranteed": "Guaranteed to a queue.",
+            "used": "Used in a queue and below it, by whole gangs.",
             "fair_share": "What a queue should have, given what everybody asks for.",
-            "limit": "The most a queue may have.", "waiting": "Waiting in a queue and ready to run.",
-        }  # fmt: skip
+            "limit": "The most a queue may have.",
+            "waiting": "Waiting in a queue and ready to run.",
+        }
         by = ["queue", "resource"]
         found = {name: GaugeMetricFamily(f"grove_queue_{name}", text, labels=by) for name, text in about.items()}
         for row in queue_rows(self._quotas.policy, self._view.snapshot):

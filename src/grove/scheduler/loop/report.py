@@ -70,9 +70,15 @@ class Reporter:
     """Two work queues: gangs whose status may differ, and units whose waiting pods get a condition."""
 
     def __init__(
-        self, client: Client, view: View, events: Recorder, clock: Clock, *, settle_s: float,
+        self,
+        client: Client,
+        view: View,
+        events: Recorder,
+        clock: Clock,
+        *,
+        settle_s: float,
         say: Callable[[Reason], str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._client, self._view, self._events, self._clock = client, view, events, clock
         self.say = say
         self._settle_s = settle_s
@@ -176,9 +182,12 @@ class Reporter:
         wanted = dated_after(wanted, self._bound(gang), gang) if stands else wanted_with(gang.replaced)
         try:
             answer = await self._client.patch(
-                PodGang, current.metadata.name, status_patch(current, wanted), current.metadata.namespace,
+                PodGang,
+                current.metadata.name,
+                status_patch(current, wanted),
+                current.metadata.namespace,
                 subresource="status",
-            )  # fmt: skip
+            )
         except NotFound:
             return DONE
         self._view.cache.wrote(answer)

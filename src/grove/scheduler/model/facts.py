@@ -170,9 +170,19 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False):
 
     def on(self, node: str) -> PodFacts:
         return PodFacts(
-            self.uid, self.namespace, self.name, self.shape, self.labels, node, self.priority, self.terminating,
-            self.may_preempt, self.gang, self.group, self.created_s,
-        )  # fmt: skip
+            self.uid,
+            self.namespace,
+            self.name,
+            self.shape,
+            self.labels,
+            node,
+            self.priority,
+            self.terminating,
+            self.may_preempt,
+            self.gang,
+            self.group,
+            self.created_s,
+        )
 
     def shaped(self, shape: Shape) -> PodFacts:
         return msgspec.structs.replace(self, shape=shape)

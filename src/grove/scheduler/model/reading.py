@@ -256,16 +256,35 @@ def _with_gpu_memory(terms: NodeTerms | None, least: str) -> NodeTerms:
 
 @lru_cache(maxsize=16384)
 def _interned(
-    requests: Requests, node_selector: tuple[tuple[str, str], ...], node_affinity: NodeTerms | None,
-    preferred: tuple[tuple[int, NodeTerm], ...], tolerations: tuple[Toleration, ...], ports: tuple[HostPort, ...],
-    affinity: tuple[PodTerm, ...], anti_affinity: tuple[PodTerm, ...], spread: tuple[Spread, ...],
-    volumes: tuple[NodeTerms, ...], preferred_pods: tuple[tuple[int, PodTerm], ...], blocked: str,
-) -> Shape:  # fmt: skip
+    requests: Requests,
+    node_selector: tuple[tuple[str, str], ...],
+    node_affinity: NodeTerms | None,
+    preferred: tuple[tuple[int, NodeTerm], ...],
+    tolerations: tuple[Toleration, ...],
+    ports: tuple[HostPort, ...],
+    affinity: tuple[PodTerm, ...],
+    anti_affinity: tuple[PodTerm, ...],
+    spread: tuple[Spread, ...],
+    volumes: tuple[NodeTerms, ...],
+    preferred_pods: tuple[tuple[int, PodTerm], ...],
+    blocked: str,
+) -> Shape:
     """One Shape object for all replicas of a template: equality becomes identity, and memory stays small."""
     return Shape(
-        requests, (), node_selector, node_affinity, preferred, tolerations, ports, affinity, anti_affinity, spread,
-        volumes, preferred_pods, blocked,
-    )  # fmt: skip
+        requests,
+        (),
+        node_selector,
+        node_affinity,
+        preferred,
+        tolerations,
+        ports,
+        affinity,
+        anti_affinity,
+        spread,
+        volumes,
+        preferred_pods,
+        blocked,
+    )
 
 
 def _pod_wishes(

@@ -269,9 +269,15 @@ NETWORK_TERMS = {
 }
 """What the score of the network is made of, in hundredths."""
 SCORES = {
-    PREFERRED_NODES: 1, PREFERRED_PODS: 1, SOFT_TAINTS: 100, NETWORK_AFFINITY: 1, NETWORK_BANDWIDTH: 1,
-    GPU_CAPABILITY: 1, RESERVED: 5000, **NETWORK_TERMS,
-}  # fmt: skip
+    PREFERRED_NODES: 1,
+    PREFERRED_PODS: 1,
+    SOFT_TAINTS: 100,
+    NETWORK_AFFINITY: 1,
+    NETWORK_BANDWIDTH: 1,
+    GPU_CAPABILITY: 1,
+    RESERVED: 5000,
+    **NETWORK_TERMS,
+}
 """Scores of the scheduler's own with their weights, which the configuration may change."""
 
 
@@ -293,9 +299,14 @@ class Seams:
         object.__setattr__(self, "refuses", refuses)
 
     def joined(
-        self, *, filters: Iterable[NodeFilter] = (), sources: Iterable[NodeSource] = (), scores: Iterable[Score] = (),
-        policies: Iterable[Policy] = (), weights: Mapping[str, int] = {},
-    ) -> Seams:  # fmt: skip
+        self,
+        *,
+        filters: Iterable[NodeFilter] = (),
+        sources: Iterable[NodeSource] = (),
+        scores: Iterable[Score] = (),
+        policies: Iterable[Policy] = (),
+        weights: Mapping[str, int] = {},
+    ) -> Seams:
         """With more members: filters, sources and scores behind those there are, policies before them."""
         return replace(
             self,

@@ -64,9 +64,18 @@ def ask_of(snapshot: Snapshot, gang: Gang) -> Hashable | None:
         pods = (pod for group in gang.groups() for pod in group.pods)
         against = tuple(frozenset(snapshot.counts.terms_against(pod)) for pod in pods)
     return (
-        _part_asks(gang.root), gang.priority, gang.may_preempt, gang.topology, gang.pinned_domain, gang.allowed,
-        gang.headroom, gang.strategy, gang.former, against, snapshot.seams.looks_at(gang),
-    )  # fmt: skip
+        _part_asks(gang.root),
+        gang.priority,
+        gang.may_preempt,
+        gang.topology,
+        gang.pinned_domain,
+        gang.allowed,
+        gang.headroom,
+        gang.strategy,
+        gang.former,
+        against,
+        snapshot.seams.looks_at(gang),
+    )
 
 
 def _part_asks(part: Branch | PodGroup) -> Hashable:

@@ -123,9 +123,18 @@ class EvictionEnded(msgspec.Struct, frozen=True):
 
 
 Event = (
-    Looked | Nominated | NominationDropped | AttemptBegan | AttemptEnded | Stands | HalfBound | TakingBack | TakenBack
-    | Evicting | EvictionEnded
-)  # fmt: skip
+    Looked
+    | Nominated
+    | NominationDropped
+    | AttemptBegan
+    | AttemptEnded
+    | Stands
+    | HalfBound
+    | TakingBack
+    | TakenBack
+    | Evicting
+    | EvictionEnded
+)
 
 
 class Impossible(Exception):

@@ -35,9 +35,15 @@ LONGEST = 1024
 
 
 def wanted_status(
-    gang: GangState, verdict: Verdict | None, before: PodGangStatus, standing: Mapping[str, int],
-    ready: Mapping[str, int], now: datetime, say: Callable[[Reason], str], holds: tuple[HeldCapacity, ...] = (),
-) -> PodGangStatus:  # fmt: skip
+    gang: GangState,
+    verdict: Verdict | None,
+    before: PodGangStatus,
+    standing: Mapping[str, int],
+    ready: Mapping[str, int],
+    now: datetime,
+    say: Callable[[Reason], str],
+    holds: tuple[HeldCapacity, ...] = (),
+) -> PodGangStatus:
     """The PodGang's status as it should be; equal to what it has (`before`) when there is nothing new to say.
 
     `say` has the words for reasons; `holds` are what it says of held capacity.
@@ -63,19 +69,25 @@ def wanted_status(
         verdict = None  # on its way: the pods are reserved and not bound
     if verdict is not None:
         conditions = with_condition(
-            conditions, words.SCHEDULED, words.TRUE if verdict.placed else words.FALSE, verdict.reason,
-            (message or say(verdict.why))[:LONGEST], now,
-        )  # fmt: skip
+            conditions,
+            words.SCHEDULED,
+            words.TRUE if verdict.placed else words.FALSE,
+            verdict.reason,
+            (message or say(verdict.why))[:LONGEST],
+            now,
+        )
     phase = PENDING
     if stands:
         unready = [name for name, minimum in gang.minima.items() if ready[name] < minimum]
         phase = STARTING if unready else RUNNING
         conditions = with_condition(
-            conditions, words.READY, words.FALSE if unready else words.TRUE,
+            conditions,
+            words.READY,
+            words.FALSE if unready else words.TRUE,
             MINIMUM_NOT_READY if unready else MINIMUM_READY,
             "some groups have fewer ready pods than their minimum" if unready else "every group has its minimum ready",
             now,
-        )  # fmt: skip
+        )
     elif find_condition(conditions, words.READY) is not None:
         text = "some groups have fewer pods than their minimum"
         conditions = with_condition(conditions, words.READY, words.FALSE, MINIMUM_NOT_READY, text, now)

@@ -28,8 +28,12 @@ CORE, RATIO, MEMORY, SHARED = (
     f"koordinator.sh/{name}" for name in ("gpu-core", "gpu-memory-ratio", "gpu-memory", "gpu.shared")
 )
 THOUSANDTHS = {
-    "nvidia.com/gpu": 1000, "amd.com/gpu": 1000, "gpu.intel.com/i915": 1000, "koordinator.sh/gpu": 10, CORE: 10,
-}  # fmt: skip
+    "nvidia.com/gpu": 1000,
+    "amd.com/gpu": 1000,
+    "gpu.intel.com/i915": 1000,
+    "koordinator.sh/gpu": 10,
+    CORE: 10,
+}
 """What one of a resource is of a card."""
 
 Amounts = Mapping[str, int]
@@ -171,12 +175,14 @@ class QueueTree:
     ) -> None:
         claims = [
             ShareClaim(
-                min(self.queues[name].guaranteed.get(resource, 0), max(0, whole)), asks[name],
-                self.queues[name].limit.get(resource, NO_LIMIT), self.queues[name].weight.get(resource, 1),
+                min(self.queues[name].guaranteed.get(resource, 0), max(0, whole)),
+                asks[name],
+                self.queues[name].limit.get(resource, NO_LIMIT),
+                self.queues[name].weight.get(resource, 1),
                 self.queues[name].lends,
             )
             for name in names
-        ]  # fmt: skip
+        ]
         for name, share in zip(names, fair_shares(whole, claims), strict=True):
             found[name][resource] = share
             if below := self.children.get(name):

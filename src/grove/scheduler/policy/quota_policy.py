@@ -39,7 +39,7 @@ from grove.scheduler.policy.queue_tree import (
     QueueUsage,
     QuotaQueue,
     counted,
-)  # fmt: skip
+)
 from grove.scheduler.policy.quota_objects import QueueObjects
 from grove.scheduler.policy.reclaim import Reclaim, is_fixed, needs_guarantee
 
@@ -316,11 +316,16 @@ class Quota(Policy):
     def remembered(self, snapshot: Snapshot) -> Json:
         looks_at_age = any(queue.min_runtime_s for queue in self.tree.queues.values())
         return {
-            "queues": [msgspec.to_builtins(queue) for queue in self.tree.queues.values()], "faults": self.tree.faults,
-            "totals": self.tree.totals, "ofNamespace": self.objects.of_namespace, "default": self.objects.default,
-            "kinds": sorted(self.objects.kinds), "waiting": self.waiting, "shares": self.shares(snapshot),
+            "queues": [msgspec.to_builtins(queue) for queue in self.tree.queues.values()],
+            "faults": self.tree.faults,
+            "totals": self.tree.totals,
+            "ofNamespace": self.objects.of_namespace,
+            "default": self.objects.default,
+            "kinds": sorted(self.objects.kinds),
+            "waiting": self.waiting,
+            "shares": self.shares(snapshot),
             "now": self._now_s() if looks_at_age else 0.0,
-        }  # fmt: skip
+        }
 
     @classmethod
     def recalled(cls, told: Json) -> Quota:
@@ -351,9 +356,10 @@ class Quota(Policy):
         for queue in path:
             beside = self.tree.children.get(queue.parent, []) if queue.parent or queue.name in self.tree.roots() else []
             keepers = [
-                self.tree.queues[name] for name in beside
+                self.tree.queues[name]
+                for name in beside
                 if name != queue.name and not self.tree.queues[name].lends and self.tree.queues[name].tree == queue.tree
-            ]  # fmt: skip
+            ]
             if not keepers:
                 continue
             used = usage.below(queue.name)
@@ -361,9 +367,10 @@ class Quota(Policy):
                 if used.get(resource, 0) + wanted <= queue.guaranteed.get(resource, 0):
                     continue
                 kept = {
-                    one.short: left for one in keepers
+                    one.short: left
+                    for one in keepers
                     if (left := one.guaranteed.get(resource, 0) - usage.below(one.name).get(resource, 0)) > 0
-                }  # fmt: skip
+                }
                 if not kept:
                     continue
                 whole = self._whole(snapshot, queue, resource)

@@ -58,9 +58,19 @@ class Journal:
     def pod(self, pod: PodFacts) -> list[Any]:
         """A pod as a row, its shape by number."""
         return [
-            pod.uid, pod.namespace, pod.name, self._shape(pod.shape), dict(pod.labels), pod.node, pod.priority,
-            pod.terminating, pod.may_preempt, pod.gang, pod.group, pod.created_s,
-        ]  # fmt: skip
+            pod.uid,
+            pod.namespace,
+            pod.name,
+            self._shape(pod.shape),
+            dict(pod.labels),
+            pod.node,
+            pod.priority,
+            pod.terminating,
+            pod.may_preempt,
+            pod.gang,
+            pod.group,
+            pod.created_s,
+        ]
 
     def _shape(self, shape: Shape) -> int:
         """A shape's number; one not met before is written first."""
@@ -73,9 +83,14 @@ class Journal:
     # Decisions; between `hold` and `go_on` only they are written, and changes of the cluster follow
 
     def decided(
-        self, decision: str, gang: Gang, budget: Budget, closed: tuple[str, ...], answer: Placement | NoFit,
+        self,
+        decision: str,
+        gang: Gang,
+        budget: Budget,
+        closed: tuple[str, ...],
+        answer: Placement | NoFit,
         open_uids: Collection[str] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._write_seams()
         asked = {"gang": self._gang(gang), "steps": budget.steps, "exact": budget.referee is not None, "closed": closed}
         if open_uids:
@@ -84,16 +99,29 @@ class Journal:
         self._file.flush()
 
     def preempted(
-        self, decision: str, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget],
-        budget: Budget, closed: tuple[str, ...], answer: Victims | NoVictims, freed: Sequence[Freed] = (),
+        self,
+        decision: str,
+        gang: Gang,
+        running: Sequence[Running],
+        budgets: Sequence[DisruptionBudget],
+        budget: Budget,
+        closed: tuple[str, ...],
+        answer: Victims | NoVictims,
+        freed: Sequence[Freed] = (),
         leaving: Sequence[PodFacts] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._write_seams()
         units = [[u.name, u.priority, [p.uid for p in u.pods], dict(u.minimums), u.preemptible] for u in running]
         allowed = [[b.name, b.allowed, sorted(b.uids)] for b in budgets]
-        asked = {"gang": self._gang(gang), "steps": budget.steps, "exact": budget.referee is not None,
-                 "running": units, "budgets": allowed, "closed": closed,
-                 "freed": [[node, sorted(uids), dict(more)] for node, uids, more in freed]}  # fmt: skip
+        asked = {
+            "gang": self._gang(gang),
+            "steps": budget.steps,
+            "exact": budget.referee is not None,
+            "running": units,
+            "budgets": allowed,
+            "closed": closed,
+            "freed": [[node, sorted(uids), dict(more)] for node, uids, more in freed],
+        }
         if leaving is not None:
             asked["leaving"] = [pod.uid for pod in leaving]
         self._write({"op": "preempt", "decision": decision, **asked, "answer": victims_digest(answer)})
@@ -121,12 +149,18 @@ class Journal:
     def _gang(self, gang: Gang) -> Json:
         pin = gang.pinned_domain
         return {
-            "name": gang.name, "root": self._part(gang.root), "priority": gang.priority,
-            "mayPreempt": gang.may_preempt, "topology": gang.topology, "pin": [pin.key, pin.node] if pin else None,
+            "name": gang.name,
+            "root": self._part(gang.root),
+            "priority": gang.priority,
+            "mayPreempt": gang.may_preempt,
+            "topology": gang.topology,
+            "pin": [pin.key, pin.node] if pin else None,
             "allowed": [[key, sorted(values)] for key, values in gang.allowed],
             "headroom": [[self._shape(shape), count] for shape, count in gang.headroom],
-            "strategy": gang.strategy, "former": sorted(gang.former), "labels": dict(gang.labels),
-        }  # fmt: skip
+            "strategy": gang.strategy,
+            "former": sorted(gang.former),
+            "labels": dict(gang.labels),
+        }
 
     def _part(self, part: Branch | PodGroup) -> Json:
         common = {"name": part.name, "required": part.required, "preferred": part.preferred}
@@ -198,5 +232,10 @@ def placement_digest(answer: Placement | NoFit) -> Json:
 def victims_digest(answer: Victims | NoVictims) -> Json:
     if isinstance(answer, NoVictims):
         return {"found": False, "reason": answer.reason}
-    return {"found": True, "pods": [pod.uid for pod in answer.pods], "gangs": answer.gangs,
-            "budgetsBroken": answer.budgets_broken, "nodes": answer.placement.nodes}  # fmt: skip
+    return {
+        "found": True,
+        "pods": [pod.uid for pod in answer.pods],
+        "gangs": answer.gangs,
+        "budgetsBroken": answer.budgets_broken,
+        "nodes": answer.placement.nodes,
+    }

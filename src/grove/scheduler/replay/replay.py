@@ -92,10 +92,15 @@ def _apply(line: Json, snapshot: Snapshot, shapes: list[Shape]) -> Iterator[Repl
             gang = _gang(line["gang"], shapes)
             try:
                 found = preempt(
-                    snapshot, gang, _running(line["running"], snapshot), _budgets(line["budgets"]), _budget(line),
-                    closed=line.get("closed", ()), vacancies=_vacancies(line.get("freed", ())),
+                    snapshot,
+                    gang,
+                    _running(line["running"], snapshot),
+                    _budgets(line["budgets"]),
+                    _budget(line),
+                    closed=line.get("closed", ()),
+                    vacancies=_vacancies(line.get("freed", ())),
                     leaving=_leaving(line.get("leaving"), snapshot),
-                )  # fmt: skip
+                )
                 now = _plain(victims_digest(found))
             except NotRecorded as error:
                 now = {"unknown": str(error)}
@@ -144,12 +149,18 @@ def _gang(json: Json, shapes: list[Shape]) -> Gang:
     root = _part(json["root"], shapes)
     assert isinstance(root, Branch)
     return Gang(
-        json["name"], root, json["priority"], json["mayPreempt"], json["topology"],
+        json["name"],
+        root,
+        json["priority"],
+        json["mayPreempt"],
+        json["topology"],
         Pin(*json["pin"]) if json["pin"] else None,
         tuple((key, frozenset(values)) for key, values in json["allowed"]),
         tuple((shapes[number], count) for number, count in json["headroom"]),
-        json["strategy"], frozenset(json["former"]), json.get("labels", {}),
-    )  # fmt: skip
+        json["strategy"],
+        frozenset(json["former"]),
+        json.get("labels", {}),
+    )
 
 
 def _part(json: Json, shapes: list[Shape]) -> Branch | PodGroup:
@@ -159,9 +170,15 @@ def _part(json: Json, shapes: list[Shape]) -> Branch | PodGroup:
     pods = tuple(_pod(row, shapes) for row in json["pods"])
     standing = tuple((shapes[number], count) for number, count in json.get("standing", ()))
     return PodGroup(
-        json["name"], json["minimum"], pods, tuple(json["bound"]), json["required"], json["preferred"], standing,
+        json["name"],
+        json["minimum"],
+        pods,
+        tuple(json["bound"]),
+        json["required"],
+        json["preferred"],
+        standing,
         tuple(json.get("seats", ())),
-    )  # fmt: skip
+    )
 
 
 def _running(rows: list[list[Any]], snapshot: Snapshot) -> list[Running]:

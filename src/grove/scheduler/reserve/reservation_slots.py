@@ -141,10 +141,12 @@ class Slots:
         """The reservation of a node to use next: one that leaves a pod no more to be had from the node than counted."""
         counted = dict(self.rest)
         fits = (
-            one for one in held
-            if one.name in self.reservations and (rest := one.rest_for(self.requests)) is not None
+            one
+            for one in held
+            if one.name in self.reservations
+            and (rest := one.rest_for(self.requests)) is not None
             and all(amount <= counted.get(name, 0) for name, amount in rest)
-        )  # fmt: skip
+        )
         return min(fits, key=lambda one: one.order, default=None)
 
 

@@ -71,10 +71,17 @@ def unplaced_status(one: Reservation, why: str, now: datetime) -> Json | None:
 
 def ended(one: Reservation, phase: str, reason: str, message: str, now: datetime) -> Json:
     others = [
-        {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message,
-         "lastTransitionTime": rfc3339(c.last_transition_time or now), "lastProbeTime": rfc3339(now)}
-        for c in one.status.conditions if c.type != "Ready"
-    ]  # fmt: skip
+        {
+            "type": c.type,
+            "status": c.status,
+            "reason": c.reason,
+            "message": c.message,
+            "lastTransitionTime": rfc3339(c.last_transition_time or now),
+            "lastProbeTime": rfc3339(now),
+        }
+        for c in one.status.conditions
+        if c.type != "Ready"
+    ]
     return {"phase": phase, "conditions": [*others, _condition(one, "Ready", "False", reason, message, now)]}
 
 
@@ -83,9 +90,13 @@ def _condition(one: Reservation, type_: str, status: str, reason: str, message: 
     same = before is not None and before.status == status and before.last_transition_time is not None
     since = before.last_transition_time if same and before is not None else now
     return {
-        "type": type_, "status": status, "reason": reason, "message": message, "lastProbeTime": rfc3339(now),
+        "type": type_,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastProbeTime": rfc3339(now),
         "lastTransitionTime": rfc3339(since or now),
-    }  # fmt: skip
+    }
 
 
 DEFAULT_TTL = timedelta(hours=24)

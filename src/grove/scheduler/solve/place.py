@@ -55,9 +55,13 @@ def place(
 
 
 def place_on(
-    snapshot: Snapshot, gang: Gang, budget: Budget, closed: Collection[str] = (), free: Ints | None = None,
+    snapshot: Snapshot,
+    gang: Gang,
+    budget: Budget,
+    closed: Collection[str] = (),
+    free: Ints | None = None,
     cost: Ints | None = None,
-) -> Placement | NoFit:  # fmt: skip
+) -> Placement | NoFit:
     """`place` on other free amounts, taking rows in order of cost: how preemption asks."""
     if not snapshot.seams.refuses:
         return place_admitted(snapshot, gang, budget, closed, free, cost)

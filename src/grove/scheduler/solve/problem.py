@@ -356,9 +356,16 @@ def _part(
     if stated is not None and level < 0:
         _confine(problem, groups, stated, pins)
     return Part(
-        part.name, level, -1 if prefer is None or prefer <= inner else prefer, children, groups, need,
-        pins if level >= 0 else None, pods_at, bool(bound),
-    )  # fmt: skip
+        part.name,
+        level,
+        -1 if prefer is None or prefer <= inner else prefer,
+        children,
+        groups,
+        need,
+        pins if level >= 0 else None,
+        pods_at,
+        bool(bound),
+    )
 
 
 def _confine(problem: Problem, groups: list[int], level: int, pins: frozenset[int] | None) -> None:

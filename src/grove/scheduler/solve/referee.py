@@ -96,9 +96,13 @@ def question_of(problem: Problem) -> Question:
             allowed = [domain for domain in allowed if domain in part.pinned_domains]
         parts.append((list(part.groups), domains, allowed))
     return Question(
-        problem.free, [group.need for group in problem.groups], options,
-        [[len(pods) for pods in group.classes] for group in problem.groups], problem.conflicts, parts,
-    )  # fmt: skip
+        problem.free,
+        [group.need for group in problem.groups],
+        options,
+        [[len(pods) for pods in group.classes] for group in problem.groups],
+        problem.conflicts,
+        parts,
+    )
 
 
 def opinion(asked: Question) -> Opinion:

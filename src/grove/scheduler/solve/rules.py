@@ -186,10 +186,18 @@ class Rules:
         among[label.values[label.labelled]] = False
         beyond = numbers[among]
         return Even(
-            at, option, matched, option in matched, all(self._holds_too(other, pod, spread) for other in matched),
-            spread.max_skew, label.at(numbers), rows[self._problem.rows],
-            counted, int(beyond.min()) if beyond.size else -1, domains.size >= spread.min_domains,
-        )  # fmt: skip
+            at,
+            option,
+            matched,
+            option in matched,
+            all(self._holds_too(other, pod, spread) for other in matched),
+            spread.max_skew,
+            label.at(numbers),
+            rows[self._problem.rows],
+            counted,
+            int(beyond.min()) if beyond.size else -1,
+            domains.size >= spread.min_domains,
+        )
 
     def _holds_too(self, option: int, pod: PodFacts, spread: Spread) -> bool:
         """Whether an option obeys this spread too and counts the same nodes."""

@@ -77,9 +77,12 @@ class VolumePromises:
         if volume.spec.claim_ref is not None:
             return
         ours = {
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": meta.namespace, "name": meta.name,
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": meta.namespace,
+            "name": meta.name,
             "uid": meta.uid,
-        }  # fmt: skip
+        }
         patch = {"metadata": {"resourceVersion": volume.metadata.resource_version}, "spec": {"claimRef": ours}}
         self._volumes.wrote(await self._client.patch(PersistentVolume, volume.metadata.name, patch))
         self.volumes_changed()

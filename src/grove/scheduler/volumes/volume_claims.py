@@ -21,9 +21,11 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 WAIT = "WaitForFirstConsumer"
 ONE_POD = "ReadWriteOncePod"
 ZONES = (
-    "topology.kubernetes.io/zone", "topology.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region",
-)  # fmt: skip
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 

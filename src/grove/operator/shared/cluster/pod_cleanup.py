@@ -63,9 +63,7 @@ async def delete_ahead_of_set(cache: Cache, client: Client, pcs: PodCliqueSet) -
         await _delete_shown(cache, client, pcs, kind, selector)
 
 
-async def delete_replicas(
-    cache: Cache, client: Client, pcs: PodCliqueSet, replicas: Collection[int]
-) -> list[Object]:  # fmt: skip
+async def delete_replicas(cache: Cache, client: Client, pcs: PodCliqueSet, replicas: Collection[int]) -> list[Object]:
     """Services of replicas that a set does not want any more, then their pods, then their PodCliques and groups.
 
     The cache shows at once what is gone, which is returned. What fails is still to be deleted, one by one.

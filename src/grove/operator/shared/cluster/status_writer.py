@@ -29,9 +29,15 @@ class StatusWriter:
         self._moments: dict[str, dict[str, datetime]] = {}
 
     async def write(
-        self, obj: T, status: Struct, *, news: bool, wait_s: float = PROGRESS_S, conditional: bool = False,
+        self,
+        obj: T,
+        status: Struct,
+        *,
+        news: bool,
+        wait_s: float = PROGRESS_S,
+        conditional: bool = False,
         may_flap: bool = False,
-    ) -> float | None:  # fmt: skip
+    ) -> float | None:
         """Writes `status` on `obj`, or returns the seconds after which to ask again; None when there is nothing left.
 
         `wait_s` is how long a status without news may wait. `conditional` is for statuses that others write too:
