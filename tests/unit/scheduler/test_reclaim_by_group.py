@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import structs
+
 from grove.api.koordinator import QUOTA_PREEMPTIBLE
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
@@ -102,3 +104,17 @@ def test_each_pod_that_cannot_be_evicted_needs_a_guarantee() -> None:
     needed = [pod for group in gang.groups() for pod in group.pods]
     assert snapshot.seams.refusal(snapshot, gang, needed) is not None
     assert snapshot.seams.refusal(snapshot, gang, needed[:2]) is None
+
+
+def test_a_terminating_pod_that_stays_frees_nothing() -> None:
+    """It is on a node that no longer reports, for example. An eviction of the gang does not free its card."""
+    snapshot = cluster(4, red=4, blue=0)
+    unit = runs(snapshot, "loan", pods("loan", "w", "blue", 4))
+    stuck = structs.replace(unit.pods[0], terminating=True)
+    snapshot.add_pod(stuck)
+    unit = structs.replace(unit, pods=(stuck, *unit.pods[1:]))
+
+    assert isinstance(preempt(snapshot, wanted(pods("wanted", "a", "red", 4)), [unit], leaving=()), NoVictims)
+    answer = preempt(snapshot, wanted(pods("wanted", "a", "red", 3)), [unit], leaving=())
+    assert isinstance(answer, Victims)
+    assert {pod.uid for pod in answer.pods} == {pod.uid for pod in unit.pods[1:]}

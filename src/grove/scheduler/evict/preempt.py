@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 
+from msgspec import structs
+
 from grove.scheduler.cluster.node_table import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import (
@@ -132,10 +134,7 @@ def _preempt(
         trial = _PreemptionTrial(trial.emptied(leaving), gang, budgets, steps, closed, vacancies.after(leaving))
     gone = {pod.uid for pod in leaving} | {pod.uid for pod in snapshot.terminating()}
     may_put_out = snapshot.seams.may_put_out
-    lower = [u for u in running if u.preemptible and u.name != gang.name and may_put_out(snapshot, gang, u)]
-    if gone:
-        lower = [Running(u.name, u.priority, tuple(p for p in u.pods if p.uid not in gone), u.minimums) for u in lower]
-    lower = sorted((unit for unit in lower if unit.pods), key=lambda unit: (unit.priority, unit.name))
+    lower = _evictable((unit for unit in running if may_put_out(snapshot, gang, unit)), gang, gone)
     found: Victims | NoVictims = NoVictims(
         gang.name, Reason(NOBODY_LOWER, numbers={"priority": gang.priority}), True, version
     )
@@ -143,11 +142,19 @@ def _preempt(
         found = trial.sparing_budgets(lower)
     for units in snapshot.seams.rounds(snapshot, gang, running) if isinstance(found, NoVictims) else ():
         known = {unit.name for unit in lower}
-        more = [u for u in units if u.name not in known and u.name != gang.name and u.preemptible]
+        more = _evictable((unit for unit in units if unit.name not in known), gang, gone)
         found = trial.sparing_budgets(sorted([*lower, *more], key=lambda u: (u.priority, u.name)))
         if isinstance(found, Victims):
             return replace(_with_scaled(found, more, budgets), reclaimed=True)
     return _with_scaled(found, lower, budgets) if isinstance(found, Victims) else found
+
+
+def _evictable(units: Iterable[Running], gang: Gang, gone: set[str]) -> list[Running]:
+    """What an eviction can free of these units: pods that terminate already are not counted again."""
+    others = (unit for unit in units if unit.preemptible and unit.name != gang.name)
+    if gone:
+        others = (structs.replace(u, pods=tuple(pod for pod in u.pods if pod.uid not in gone)) for u in others)
+    return sorted((unit for unit in others if unit.pods), key=lambda unit: (unit.priority, unit.name))
 
 
 def _with_scaled(found: Victims, units: Sequence[Running], budgets: Sequence[DisruptionBudget]) -> Victims:
