@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     "raw_names",
     multiple=True,
     metavar="NAME",
-    help="A raw name to look for from the start; others are looked for once somebody asks.",
+    help="A raw name to look for from the start; other names are read after the first request for them.",
 )
 @click.option(
     "--dcgm-namespace",

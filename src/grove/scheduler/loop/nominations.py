@@ -193,7 +193,7 @@ class Nominations:
                 continue
             if not isinstance(answer, Victims):
                 log.debug(
-                    "nobody to preempt",
+                    "no victims for a preemption",
                     unit=unit.name,
                     decision=decision,
                     reason=answer.reason,

@@ -52,7 +52,7 @@ class DecisionSteps:
         return replace(self._budget, steps=max(0, min(self.left, self._budget.steps)))
 
     def take(self, steps: int) -> None:
-        """A search is over that took so many steps."""
+        """Subtracts the steps of a search that ended."""
         self.left -= steps + STEPS_A_SEARCH
 
     def refusal(self, gang: str, version: int) -> NoFit:

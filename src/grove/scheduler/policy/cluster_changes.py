@@ -33,7 +33,7 @@ class Changes:
         self.dirty: dict[str, bool] = {}
         """Units to look at, and whether they changed in a way that makes old refusals void."""
         self.gone: list[GangState] = []
-        """Gangs that went: whoever has their name now is another."""
+        """Gangs that are gone. A gang with the same name is another one."""
         self.relief: set[str] = set()
         """Nodes that may hold more than before."""
         self.wide_relief = False
@@ -63,7 +63,7 @@ class Changes:
         self.wake()
 
     def forget(self, gang: GangState) -> None:
-        """Asks that nothing of a gang that went be kept, before a look at whoever has its name now."""
+        """Marks a deleted gang: the next turn drops its records before it reads a new gang of that name."""
         self.gone.append(gang)
         self.mark(gang.name)
 
