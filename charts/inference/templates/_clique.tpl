@@ -16,6 +16,12 @@ One clique. Takes root, name, role, part (what the values say of it), replicas, 
 {{- if not $image }}{{ fail (printf "no image for %s: set image%s" .name (ternary ", or router.image" "" $isRouter)) }}{{ end }}
 {{- if and $v.engine (not $isRouter) (not $own) (not $given.model) }}{{ fail "the engine needs a model: set model" }}{{ end }}
 {{- $env := concat ($preset.env | default list) $v.env ($part.env | default list) }}
+{{- $hasCache := and (or $v.modelCache.claimName $v.modelCache.hostPath) (not $isRouter) }}
+{{- $names := list }}
+{{- range $env }}{{ $names = append $names .name }}{{ end }}
+{{- if and $hasCache (not (has "HF_HOME" $names)) }}
+{{- $env = append $env (dict "name" "HF_HOME" "value" $v.modelCache.mountPath) }}
+{{- end }}
 {{- if and $v.hfToken.secretName (not $isRouter) }}
 {{- $env = append $env (dict "name" "HF_TOKEN" "valueFrom" (dict "secretKeyRef" (dict "name" $v.hfToken.secretName "key" $v.hfToken.key))) }}
 {{- end }}
@@ -26,8 +32,8 @@ One clique. Takes root, name, role, part (what the values say of it), replicas, 
 {{- $volumes = append $volumes (dict "name" "shm" "emptyDir" (dict "medium" "Memory" "sizeLimit" .)) }}
 {{- $mounts = append $mounts (dict "name" "shm" "mountPath" "/dev/shm") }}
 {{- end }}
+{{- if $hasCache }}
 {{- with $v.modelCache }}
-{{- if or .claimName .hostPath }}
 {{- $source := ternary (dict "persistentVolumeClaim" (dict "claimName" .claimName "readOnly" .readOnly)) (dict "hostPath" (dict "path" .hostPath "type" "Directory")) (ne .claimName "") }}
 {{- $volumes = append $volumes (merge (dict "name" "models") $source) }}
 {{- $mounts = append $mounts (dict "name" "models" "mountPath" .mountPath "readOnly" .readOnly) }}

@@ -163,13 +163,14 @@ def test_llama_server_computes_with_the_workers_of_its_own_instance() -> None:
 def test_what_is_given_reaches_the_pods() -> None:
     engine, router = container("every-option", "engine"), container("every-option", "router")
     pod = cliques("every-option")["engine"]["spec"]["podSpec"]
-    assert [one["name"] for one in engine["env"]] == ["A", "B", "HF_TOKEN"]
+    assert [one["name"] for one in engine["env"]] == ["A", "B", "HF_HOME", "HF_TOKEN"]
     assert engine["envFrom"] == [{"secretRef": {"name": "s"}}, {"configMapRef": {"name": "c"}}]
     assert engine["args"][-2:] == ["--mem-fraction-static", "0.8"]
     assert engine["resources"] == {
         "requests": {"cpu": "4", "memory": "16Gi"},
         "limits": {"memory": "32Gi", "nvidia.com/gpu": 2},
     }
+    assert {"name": "HF_HOME", "value": "/models"} in engine["env"], "downloads go to the volume of the models"
     mounts = {one["name"]: one["mountPath"] for one in engine["volumeMounts"]}
     assert mounts == {"scratch": "/tmp", "shm": "/dev/shm", "models": "/models"}
     assert {one["name"] for one in pod["volumes"]} == set(mounts)
