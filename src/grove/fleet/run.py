@@ -29,6 +29,7 @@ from grove.fleet.manifests import BAD, priority_name, standing_objects
 from grove.fleet.promises import Broken, Promises
 from grove.fleet.serving import Service
 from grove.fleet.strict_order import StrictOrder
+from grove.kube.collector import Collector
 from grove.plan.world import World, binding
 from grove.scheduler.loop.metrics import TRIMMED
 from grove.sim.client import READS, SimClient
@@ -93,10 +94,15 @@ async def _play(fleet: Fleet, progress: Progress) -> Run:
         view = world.scheduler.view
         view.snapshot.use(view.snapshot.seams.joined(policies=[StrictOrder(view, world.scheduler.queue)]))
     played = _Played(world, fleet, nodes)
-    async with world, asyncio.TaskGroup() as group:
-        sweeping = group.create_task(_forget_events(world.cluster.server.store, world))
-        run = await played.play(progress)
-        sweeping.cancel()
+    collector = Collector()
+    try:
+        async with world, asyncio.TaskGroup() as group:
+            collector.settle()
+            sweeping = group.create_task(_forget_events(world.cluster.server.store, world))
+            run = await played.play(progress)
+            sweeping.cancel()
+    finally:
+        collector.release()
     return run
 
 

@@ -63,11 +63,11 @@ class DisruptionController:
             for p in pods
             if is_ready(p) and not p["metadata"].get("deletionTimestamp") and p["metadata"]["name"] not in disrupted
         ]
-        expected = self._expected(pods)
         if (wanted := spec.get("minAvailable")) is not None:
-            expected = len(pods) if isinstance(wanted, int) else expected
+            expected = len(pods) if isinstance(wanted, int) else self._expected(pods)
             desired = _share(wanted, expected)
         else:
+            expected = self._expected(pods)
             desired = max(0, expected - _share(spec.get("maxUnavailable", 0), expected))
         status: Json = {
             "observedGeneration": budget["metadata"]["generation"],
