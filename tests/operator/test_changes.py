@@ -15,7 +15,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 
-pytestmark = pytest.mark.older_too
+pytestmark = [pytest.mark.older_too, pytest.mark.real_in("soak")]
 
 BOUNDS: Json = {"minReplicas": 1, "maxReplicas": 4}
 
@@ -37,6 +37,7 @@ async def change(world: World, manifest: Json) -> None:
     await world.client.patch(PodCliqueSet, "demo", patch, world.namespace)
 
 
+@pytest.mark.real_in("test")
 async def test_autoscalers_come_change_and_go_with_their_scale_config(world: World) -> None:
     await world.apply(demo(scale=BOUNDS))
     await world.available("demo")
@@ -80,6 +81,7 @@ async def test_labels_and_annotations_of_the_set_are_mirrored_on_its_gangs(world
     assert (await world.get(PodGang, "demo-0")).metadata.labels["app.kubernetes.io/component"] == "podgang"
 
 
+@pytest.mark.real_in("test")
 async def test_services_follow_their_config(world: World) -> None:
     await world.apply(demo())
     await world.available("demo")

@@ -27,7 +27,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 
-pytestmark = pytest.mark.older_too
+pytestmark = [pytest.mark.older_too, pytest.mark.real_in("soak")]
 
 EVERYTHING: tuple[type[Object], ...] = (
     PodCliqueSet,
@@ -55,6 +55,7 @@ async def left(world: World) -> list[str]:
     return found + accounts
 
 
+@pytest.mark.real_in("test")
 @pytest.mark.parametrize("propagation", ["Background", "Foreground"])
 async def test_nothing_is_left_of_a_deleted_set(world: World, propagation: str) -> None:
     scaled = {"minReplicas": 1, "maxReplicas": 2}
@@ -72,6 +73,7 @@ async def test_nothing_is_left_of_a_deleted_set(world: World, propagation: str) 
     await world.eventually(nothing, 90)
 
 
+@pytest.mark.real_in("test")
 async def test_a_set_deleted_and_made_again_at_once_comes_up_anew(world: World) -> None:
     await world.apply(worked_example(replicas=1))
     first = await world.available("demo")
@@ -116,6 +118,7 @@ async def test_a_set_deleted_while_its_operator_was_away_is_finished_later(world
     await world.eventually(nothing, 90)
 
 
+@pytest.mark.real_in("test")
 @pytest.mark.parametrize("away", [False, True], ids=["the operator at work", "the operator away until it is settled"])
 async def test_pods_of_a_set_deleted_without_its_children_stay(world: World, away: bool) -> None:
     await world.apply(pcs("kept", clique("w", 2)))
@@ -200,6 +203,7 @@ async def test_pods_of_nobody_with_the_labels_of_ours_stay(world: World, goes: s
     await world.delete(Pod, nobodys.metadata.name)
 
 
+@pytest.mark.real_in("test")
 async def test_pods_of_a_removed_clique_go_with_one_request(world: World) -> None:
     await world.apply(pcs("wide", clique("w", 20), replicas=2))
     await world.available("wide")

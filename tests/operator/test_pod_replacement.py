@@ -14,7 +14,7 @@ from grove.api.meta import is_true
 from grove.api.podclique import PodClique
 from grove.api.podgang import PodGang
 
-pytestmark = pytest.mark.older_too
+pytestmark = [pytest.mark.older_too, pytest.mark.real_in("soak")]
 
 
 @pytest.fixture
@@ -40,6 +40,7 @@ async def test_a_failed_pod_is_replaced_under_its_own_index(world: World) -> Non
     assert await world.hostnames() == ["f-0-w-0", "f-0-w-1", "f-0-w-2"]
 
 
+@pytest.mark.real_in("test")
 async def test_pods_of_a_vanished_node_are_replaced_elsewhere(world: World) -> None:
     await world.apply(pcs("n", clique("w", 4, min_available=1)))
     await world.available("n")
@@ -97,6 +98,7 @@ async def test_scale_in_takes_pods_without_a_node_first(world: World) -> None:
     assert {pod.metadata.uid for pod in await world.pods()} == settled
 
 
+@pytest.mark.real_in("test")
 async def test_pods_are_gated_until_their_gang_is_whole_where_the_scheduler_needs_it(cluster: object) -> None:
     async with operating(cluster, config=KUBE) as world:
         await world.apply(worked_example(replicas=1))

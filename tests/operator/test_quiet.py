@@ -27,7 +27,7 @@ from grove.sim.cluster import SimCluster
 from grove.sim.loop import run
 from grove.sim.topology import ZONE, Topology
 
-pytestmark = pytest.mark.older_too
+pytestmark = [pytest.mark.older_too, pytest.mark.real_in("soak")]
 
 
 @pytest.fixture
@@ -36,6 +36,7 @@ async def world(cluster: object) -> AsyncIterator[World]:
         yield world
 
 
+@pytest.mark.real_in("test")
 @pytest.mark.parametrize(
     "watched_s", [pytest.param(15.0, id="15 s"), pytest.param(60.0, id="60 s", marks=pytest.mark.soak)]
 )
@@ -152,6 +153,7 @@ async def test_a_small_set_is_up_at_once(world: World) -> None:
         assert loop.time() - began < 1.0, "nothing waits for a token or a timer"
 
 
+@pytest.mark.real_in("test")
 async def test_what_the_server_spells_in_another_way_is_not_written_again(world: World) -> None:
     """Native kinds come back with amounts, order and defaults of the server's; custom ones as they were written."""
     cpu = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}}}
@@ -261,6 +263,7 @@ def test_operator_and_scheduler_together_write_the_status_of_a_gang_once(pairs: 
     assert run(story()) == (pairs, [("Running", True)] * pairs)
 
 
+@pytest.mark.real_in("test")
 async def test_two_pods_ready_in_one_moment_are_one_status_write(world: World) -> None:
     await world.apply(many_pairs("pairs", 1, pods=2))
     await world.available("pairs")

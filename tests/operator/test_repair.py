@@ -17,7 +17,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 
-pytestmark = pytest.mark.older_too
+pytestmark = [pytest.mark.older_too, pytest.mark.real_in("soak")]
 
 BOUNDS = {"minReplicas": 1, "maxReplicas": 3}
 
@@ -146,6 +146,7 @@ async def test_a_child_deleted_by_hand_comes_back(world: World, kind: type[Objec
     await _deleted_and_back(world, kind, name)
 
 
+@pytest.mark.real_in("test")
 async def test_children_deleted_by_hand_one_after_another_come_back(world: World) -> None:
     for child in CHILDREN:
         await _deleted_and_back(world, *child.values)
@@ -173,6 +174,7 @@ async def test_a_child_edited_by_hand_is_put_right(
     await _edited_and_put_right(world, [(kind, name, edit, path)])
 
 
+@pytest.mark.real_in("test")
 async def test_children_edited_by_hand_all_at_once_are_put_right(world: World) -> None:
     await _edited_and_put_right(world, [edit.values for edit in EDITS])
 

@@ -14,7 +14,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 
-pytestmark = pytest.mark.older_too
+pytestmark = [pytest.mark.older_too, pytest.mark.real_in("soak")]
 
 LEVELS = [
     {"domain": "block", "key": "topology.kubernetes.io/block"},
@@ -47,6 +47,7 @@ def constrained(binding: str) -> Json:
     return pcs("demo", clique("router"), clique("lead"), work, groups=[members], topologyConstraint=block)
 
 
+@pytest.mark.real_in("test")
 async def test_constraints_reach_the_gangs_as_node_labels(world: World, binding: str) -> None:
     await world.apply(constrained(binding))
     pcs_ = await world.available("demo")

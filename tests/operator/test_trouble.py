@@ -22,7 +22,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.errors import Forbidden, Unavailable
 from grove.operator.podclique.status import VANISHED_NODE_GRACE_S
 
-pytestmark = pytest.mark.older_too
+pytestmark = [pytest.mark.older_too, pytest.mark.real_in("soak")]
 
 QUOTA = Resource("", "v1", "ResourceQuota", "resourcequotas")
 
@@ -44,6 +44,7 @@ async def set_quota(world: World, pods: str) -> None:
     await world.eventually(in_force)
 
 
+@pytest.mark.real_in("test")
 async def test_a_full_quota_is_told_and_heals(world: World) -> None:
     await set_quota(world, pods="1")
     await world.apply(pcs("big", clique("w", 3)))
@@ -90,6 +91,7 @@ async def test_pods_above_the_minimum_that_are_refused_are_a_condition_too(world
     await world.eventually(lambda: _has_pods(world, "big-0-w", 2))
 
 
+@pytest.mark.real_in("test")
 async def test_a_priority_class_that_does_not_exist_is_the_reason_of_the_condition(world: World) -> None:
     name = f"{world.namespace}-later"
     await world.apply(pcs("ranked", clique("w"), priorityClassName=name))
@@ -157,6 +159,7 @@ def _failures(controller: str) -> float:
     return found or 0.0
 
 
+@pytest.mark.real_in("test")
 async def test_a_template_that_is_refused_stops_only_its_own_clique(world: World) -> None:
     bad = clique("bad")
     bad["spec"]["podSpec"]["containers"][0]["image"] = ""

@@ -13,6 +13,7 @@ from grove.kube.errors import KubeError
 from grove.sim.cluster import SimCluster
 from grove.sim.nodes import FakeNodes
 from grove.sim.topology import Topology
+from tests.support.waiting import pauses_s
 
 T = TypeVar("T")
 
@@ -61,6 +62,7 @@ class Cluster:
         """The first truthy answer of `look`; an API error counts as not yet. Virtual time is held to the second."""
         last: object = None
         timeout_s = self.patience_s(timeout_s)
+        pauses = pauses_s(longest_s=0.05 if self.is_sim else 0.25)
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
@@ -70,7 +72,7 @@ class Cluster:
                             return last
                     except KubeError as error:
                         last = error
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(next(pauses))
         except TimeoutError:
             raise AssertionError(f"not within {timeout_s} s; the last answer was {last!r}") from None
 
