@@ -18,6 +18,7 @@ from grove.cli.console import questions
 from grove.console.ledger import Ledger
 from grove.console.server import Console
 from grove.console.viewers import Owner, Question, Viewer, Watched
+from grove.show.past import Past
 
 FLAGS = [
     "--headless",
@@ -70,7 +71,7 @@ class Painted:
     """A viewer of rows that the test wrote; every question has the same answer."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger()
+        self.ledger, self.past, self.is_everything = Ledger(), Past(), True
         self.answers: Any = {}
 
     @asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +19,17 @@ from grove.demo.scenario import Scenario, load_scenario
 
 TOUR = Path(__file__).parents[2] / "src" / "grove" / "demo" / "tour.yaml"
 AXE = Path(os.environ["GROVE_AXE"]).read_text() if os.environ.get("GROVE_AXE") else ""
-PAGES = ["tour", "fleet", "sets", "set/default/chat", "why/default/wide", "queue", "plan", "object/Node/-/z0-b0-r0-n0"]
+PAGES = [
+    "tour",
+    "fleet",
+    "sets",
+    "set/default/chat",
+    "why/default/wide",
+    "queue",
+    "trends",
+    "plan",
+    "object/Node/-/z0-b0-r0-n0",
+]
 
 Showing = tuple[str, Owner, Tour]
 """Where the console is, who opens it, and the tour behind it."""
@@ -65,6 +76,7 @@ async def test_every_page_has_its_words_and_makes_no_complaint(opened: Opened, w
         "set/default/chat": "chat-0-prefill-0",
         "why/default/wide": "waiting",
         "queue": "wide-0",
+        "trends": "Gangs that wait",
         "plan": "Nothing is written.",
         "object/Node/-/z0-b0-r0-n0": "nvidia.com/gpu",
     }
@@ -293,3 +305,39 @@ async def test_a_live_page_does_not_take_the_focus_away(opened: Opened) -> None:
             viewer.ledger.record({"sets": {"a/one": row("one", ready)}}, {})
             await tab.page.get_by_text(f"{ready} of 9 pods ready").wait_for()
             assert await tab.page.evaluate("document.activeElement.textContent") == "two"
+
+
+async def test_figures_of_a_set_are_drawn_from_before_the_page_and_go_on_with_its_rows(opened: Opened) -> None:
+    painted, now_s = Painted(), time.time()
+    row = {
+        "pods": 4,
+        "ready": 4,
+        "replicas": 1,
+        "available": 1,
+        "held": 4,
+        "asked": 4,
+        "restarts": 0,
+        "gangRestarts": 0,
+    }
+    row |= {"namespace": "default", "name": "chat", "state": "running", "why": "", "updated": 1, "autoscaled": []}
+    painted.past.record("default/chat", {"pods": 2, "ready": 2}, now_s - 600)
+    painted.past.record("default/chat", {"pods": 4, "ready": 2, "grove_requests_waiting": 9.0}, now_s - 300)
+    painted.past.record("default/chat", {"pods": 4, "ready": 4}, now_s - 60)
+    painted.ledger.replace(
+        {"sets": {"default/chat": row}, "engines": {"default/chat": {"grove_requests_waiting": 9.0}}}
+    )
+    async with serving(painted, "local") as (url, owner):
+        tab = await opened(url, owner)
+        await tab.go("set/default/chat")
+        pods = tab.page.get_by_role("img", name="Pods:")
+        await pods.wait_for()
+        assert (
+            await pods.get_attribute("aria-label")
+            == "Pods: pods ready 4 now, at most 4, pods specified 4 now, at most 4"
+        )
+        requests = tab.page.get_by_role("img", name="Requests:")
+        assert "requests that wait 9 now" in str(await requests.get_attribute("aria-label"))
+        painted.ledger.replace({"engines": {"default/chat": {"grove_requests_waiting": 31.0}}})
+        await tab.page.get_by_role("img", name="requests that wait 31 now, at most 31").wait_for()
+        await tab.go("trends")
+        await tab.page.get_by_role("cell", name="31").wait_for()

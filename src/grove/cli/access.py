@@ -308,3 +308,10 @@ def complete_sets(ctx: click.Context, param: click.Parameter, incomplete: str) -
         return [name for name in asyncio.run(names()) if name.startswith(incomplete)]
     except (KubeError, OSError):
         return []
+
+
+def address(context: click.Context, option: click.Parameter, value: str) -> str:
+    """An address that a browser or a client may follow."""
+    if value and not value.startswith(("http://", "https://")):
+        raise click.BadParameter("an address begins with http:// or https://")
+    return value

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grove.cli.access import Options, cluster_command, resolve
+from grove.cli.access import Options, address, cluster_command, resolve
 
 if TYPE_CHECKING:
     from aiohttp import web
 
     from grove.cli.access import Answer
+    from grove.console.trends import Trends
     from grove.console.viewers import Owner, Question
     from grove.demo.scenario import Scenario
     from grove.kube.client import Client
@@ -28,9 +29,20 @@ PORT = 8321
 @click.option("--in-cluster", is_flag=True, help="Serve everyone who brings a token of their own, on all addresses.")
 @click.option("--host", "hosts", multiple=True, help="A name that the console is called by, such as console.example.")
 @click.option("--token-header", default="", help="Where an authenticating proxy in front puts the viewer's token.")
+@click.option("--prometheus", default="", callback=address, help="A Prometheus, for figures from before the page.")
+@click.option("--grafana", default="", callback=address, help="A Grafana with Grove's dashboard, for links to it.")
+@click.option("--logs-link", default="", callback=address, help="A page of logs: {namespace}, {name}, {pod} in it.")
 @cluster_command(formats=())
 def console(
-    options: Options, port: int, opens: bool, in_cluster: bool, hosts: tuple[str, ...], token_header: str
+    options: Options,
+    port: int,
+    opens: bool,
+    in_cluster: bool,
+    hosts: tuple[str, ...],
+    token_header: str,
+    prometheus: str,
+    grafana: str,
+    logs_link: str,
 ) -> int:
     """A page with the fleet, the sets, why gangs wait, the queue and plans. It has your rights, and changes nothing.
 
@@ -38,6 +50,7 @@ def console(
     Examples:
       grove console                     # prints a link to this machine and opens it
       grove console --context prod --no-open --port 8321
+      grove console --prometheus http://127.0.0.1:9090 --grafana https://grafana.example.com
     """
     import asyncio
     import gc
@@ -47,14 +60,22 @@ def console(
     configure_logs("error" if not in_cluster else "info", "text" if not in_cluster else "json")
     gc.enable()
     config, _ = resolve(options)
+    trends = _trends(prometheus, grafana, logs_link)
     if in_cluster:
-        asyncio.run(_serve_guests(config, port or PORT, hosts, token_header))
+        asyncio.run(_serve_guests(config, port or PORT, hosts, token_header, trends))
     else:
-        asyncio.run(_serve_owner(config, port, opens))
+        asyncio.run(_serve_owner(config, port, opens, trends))
     return 0
 
 
-async def _serve_owner(config: ClusterConfig, port: int, opens: bool) -> None:
+def _trends(prometheus: str, grafana: str, logs: str) -> Trends:
+    from grove.console.trends import Trends
+    from grove.show.prometheus import Prometheus
+
+    return Trends(Prometheus(prometheus) if prometheus else None, grafana.rstrip("/"), logs)
+
+
+async def _serve_owner(config: ClusterConfig, port: int, opens: bool, trends: Trends) -> None:
     from grove.api.podcliqueset import PodCliqueSet
     from grove.console.viewers import ClusterViewer, Followings, Owner
 
@@ -65,20 +86,22 @@ async def _serve_owner(config: ClusterConfig, port: int, opens: bool) -> None:
             raise click.ClickException(
                 "Grove is not installed on this cluster; `grove crds --apply` installs its kinds"
             )
-        await serve_page(Owner(viewer, "local"), port, opens=opens)
+        await serve_page(Owner(viewer, "local"), port, opens=opens, trends=trends)
     finally:
         await followings.close()
         await viewer.close()
 
 
-async def _serve_guests(config: ClusterConfig, port: int, hosts: tuple[str, ...], token_header: str) -> None:
+async def _serve_guests(
+    config: ClusterConfig, port: int, hosts: tuple[str, ...], token_header: str, trends: Trends
+) -> None:
     from grove.console.server import Console
     from grove.console.viewers import Followings, Guests
 
     # The console's own account is for finding the API server only; every request is made with a viewer's token.
     followings = Followings(config)
     guests = Guests(config, followings)
-    app = Console(guests, questions(), hosts=hosts, token_header=token_header).application()
+    app = Console(guests, questions(), hosts=hosts, token_header=token_header, trends=trends).application()
     try:
         # In a pod, behind a Service; whoever reaches it still needs a token of their own.
         await _serve(app, "0.0.0.0", port, lambda bound: click.echo(f"serving on port {bound}", err=True))  # noqa: S104
@@ -87,7 +110,7 @@ async def _serve_guests(config: ClusterConfig, port: int, hosts: tuple[str, ...]
         await guests.close()
 
 
-async def serve_page(owner: Owner, port: int, *, opens: bool, act: Any = None) -> None:
+async def serve_page(owner: Owner, port: int, *, opens: bool, act: Any = None, trends: Trends | None = None) -> None:
     """Serves one person on this machine until interrupted, behind a link that opens once."""
     from grove.console.server import Console
 
@@ -106,7 +129,7 @@ async def serve_page(owner: Owner, port: int, *, opens: bool, act: Any = None) -
             _open(f"http://127.0.0.1:{bound}/#link={link}")
 
     owner.said = say
-    await _serve(Console(owner, questions(), act=act).application(), "127.0.0.1", port, listening)
+    await _serve(Console(owner, questions(), act=act, trends=trends).application(), "127.0.0.1", port, listening)
 
 
 def _open(url: str) -> None:
@@ -185,6 +208,8 @@ def questions() -> Mapping[str, Question]:
         "queues": _queues,
         "rollout": _rollout,
         "history": _history,
+        "autoscalers": _autoscalers,
+        "logs": _logs,
     }
 
 
@@ -237,6 +262,32 @@ async def _history(client: Client, namespace: str, given: Mapping[str, Any]) -> 
 
     seen = await set_called(client, namespace, str(given["name"]), read)
     return history_of(seen, seen.sets[0], await every(client, Event, namespace), _time_of(given))
+
+
+@_answers
+async def _autoscalers(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
+    """The autoscalers of a set, and why each does not change the replicas."""
+    from grove.cli.autoscalers import read_autoscalers
+    from grove.cli.subjects import set_called
+    from grove.show.autoscalers import autoscaler_lines
+    from grove.show.seen import read
+
+    seen = await set_called(client, namespace, str(given["name"]), read)
+    return autoscaler_lines(await read_autoscalers(client, namespace), seen)
+
+
+MOST_PODS, LOG_LINES = 8, 100
+
+
+@_answers
+async def _logs(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
+    """The last lines of the pods of a set or of a part of it, for viewers who may read them."""
+    from grove.cli.logs import chosen, latest_lines
+
+    found = await chosen(client, namespace, str(given["name"]))
+    pods = [one.pod for one in found][:MOST_PODS]
+    lines = await latest_lines(client, pods, LOG_LINES)
+    return {"pods": [{"pod": pod, "lines": said} for pod, said in lines.items()], "more": len(found) - len(pods)}
 
 
 @_answers

@@ -11,6 +11,7 @@ from grove.cli.access import Options, Unanswered, asked_once, cluster_command, c
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from grove.api.core import Pod
     from grove.kube.client import Client
     from grove.show.roles import Player
 
@@ -132,6 +133,26 @@ async def _stream(options: Options, found: Sequence[Player], query: dict[str, st
     for line in told_failures(failed):
         click.echo(f"error: {line}", err=True)
     return 2 if sum(map(len, failed.values())) == len(found) else 0
+
+
+async def latest_lines(client: Client, pods: Sequence[Pod], tail: int) -> dict[str, list[str]]:
+    """The last lines of the first container of each pod, by name; of a pod that has none to give, the reason."""
+    from grove.kube.errors import KubeError
+
+    read = getattr(client, "log_lines", None)
+    found: dict[str, list[str]] = {}
+    for pod in pods:
+        container = pod.spec.containers[0].name if pod.spec.containers else ""
+        lines = found[f"{pod.metadata.name} ({container})"] = []
+        if read is None:
+            lines.append("there are no logs on this cluster: its pods are simulated")
+            continue
+        try:
+            query = {"tailLines": str(tail), "container": container}
+            lines += [line async for line in read(pod.metadata.namespace, pod.metadata.name, query)]
+        except KubeError as error:
+            lines.append(" ".join(str(error).split()))
+    return found
 
 
 def told_failures(failed: Mapping[str, Sequence[str]]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grove.cli.access import RUNNING, Options, Unanswered, cluster_command
+from grove.cli.access import RUNNING, Options, Unanswered, address, cluster_command
 
 if TYPE_CHECKING:
     from grove.cli.following import Source
@@ -45,21 +45,24 @@ KEYS = {
 
 
 @click.command()
+@click.option("--prometheus", default="", callback=address, help="A Prometheus, for figures from before the start.")
 @cluster_command(everywhere=True, formats=())
-def top(options: Options) -> int:
-    """A live screen of PodCliqueSets, PodGangs and the fleet: arrows, search, explain, logs, YAML; ? shows the keys."""
+def top(options: Options, prometheus: str) -> int:
+    """A live screen of sets, gangs, the fleet and figures over time: search, explain, logs, YAML; ? shows the keys."""
     from grove.cli.following import follow
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Unanswered("top needs a terminal; kubectl grove status -w draws into a pipe")
-    return follow(options, lambda source: Top(source).run())
+    return follow(options, lambda source: Top(source, prometheus).run())
 
 
 class Top:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, prometheus: str = "") -> None:
+        from grove.cli.top_figures import FigureWatcher
         from grove.show.top import Model, Screen
 
         self._source = source
+        self._watcher = FigureWatcher(source, prometheus)
         self._model, self._screen = Model(), Screen()
         self._keys: asyncio.Queue[str] = asyncio.Queue()
         self._drawn: list[str] = []
@@ -71,6 +74,7 @@ class Top:
         with raw_keys(self._keys), _other_screen():
             loop = asyncio.get_running_loop()
             tasks = {loop.create_task(self._follow(console)), loop.create_task(self._listen(console))}
+            tasks.add(loop.create_task(self._watcher.read_engines()))
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
@@ -94,7 +98,7 @@ class Top:
         while True:
             self._source.changed.clear()
             try:
-                self._model = await model_of(self._source)
+                self._model = self._watcher.added(await model_of(self._source))
             except KubeError as error:  # the next look may succeed; what was seen last stays on the screen
                 self._model = replace(self._model, note=f"cannot look just now: {error}")
                 self._source.changed.set()
@@ -212,7 +216,7 @@ async def page(source: Source, wanted: Wanted, width: int) -> list[str]:
 async def _logs(source: Source, namespace: str, name: str) -> list[str]:
     """The last lines of some pods of a set or gang."""
     from grove.api import labels
-    from grove.kube.errors import KubeError
+    from grove.cli.logs import latest_lines
 
     pods = [
         pod
@@ -220,17 +224,9 @@ async def _logs(source: Source, namespace: str, name: str) -> list[str]:
         if pod.metadata.namespace == namespace
         and name in (pod.metadata.labels.get(labels.PART_OF), pod.metadata.labels.get(labels.POD_GANG))
     ]
-    lines: list[str] = []
-    for pod in sorted(pods, key=lambda one: one.metadata.name)[:MOST_PODS]:
-        container = pod.spec.containers[0].name if pod.spec.containers else ""
-        lines.append(f"── {pod.metadata.name} ({container})")
-        query = {"tailLines": str(LOG_LINES), "container": container}
-        try:
-            read = getattr(source.client, "log_lines")  # noqa: B009
-            lines += [line async for line in read(namespace, pod.metadata.name, query)]
-        except KubeError as error:
-            lines.append(str(error))
-    return lines or ["no pods"]
+    pods = sorted(pods, key=lambda one: one.metadata.name)[:MOST_PODS]
+    found = await latest_lines(source.client, pods, LOG_LINES)
+    return [line for pod, lines in found.items() for line in (f"── {pod}", *lines)] or ["no pods"]
 
 
 def _lines(picture: Any, width: int) -> list[str]:

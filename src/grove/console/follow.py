@@ -29,8 +29,11 @@ from grove.kube.cache import Cache
 from grove.kube.client import Client, Page
 from grove.kube.clock import SYSTEM
 from grove.kube.errors import KubeError, NotFound
+from grove.show.engine_figures import METRICS, EngineReader
+from grove.show.figures import FLEET, GangCounts, own_values
 from grove.show.held_capacity import held_for
 from grove.show.layout import layout_of
+from grove.show.past import Past
 from grove.show.processes import Processes, read_processes
 from grove.show.seen import Seen
 
@@ -38,6 +41,14 @@ OF_NAMESPACE: tuple[type[Any], ...] = (PodCliqueSet, PodCliqueScalingGroup, PodC
 OF_CLUSTER: tuple[type[Any], ...] = (Node, ClusterTopologyBinding)
 OPTIONAL: tuple[type[Any], ...] = (Reservation,)
 """Kinds of the whole cluster that few clusters have."""
+
+
+class EngineFigures:
+    """Stands for the right to read the figures of engines, among the kinds that a viewer may see."""
+
+    RESOURCE = METRICS
+
+
 BREATH_S = 0.2
 """Changes come in bursts; a page is brought up to date at most this often."""
 SHARE = 8
@@ -104,16 +115,20 @@ class Following:
     """
 
     def __init__(self, client: Client, kinds: Iterable[type[Any]], namespace: str = "") -> None:
-        self.ledger = Ledger()
+        self.ledger, self.past = Ledger(), Past()
         self.namespace, self.kinds = namespace, tuple(kinds)
         self.cache = Cache(client)
         self._client = client
         self._processes, self._resource = Processes(), ""
+        self._counts = GangCounts()
+        self._used: tuple[int | None, int | None] = (None, None)
         self._sets: set[Key] = set()
         self._gangs: set[Key] = set()
         self._fleet = True
         self._changed = asyncio.Event()
         for kind in self.kinds:
+            if kind is EngineFigures:
+                continue
             self.cache.add(kind, namespace=namespace if kind.RESOURCE.namespaced else "")
             if kind.RESOURCE.namespaced:
                 self.cache.add_index(kind, _SET, _set_of)
@@ -122,6 +137,11 @@ class Following:
     @property
     def blind(self) -> list[str]:
         return sorted(one.RESOURCE.plural for one in (*OF_NAMESPACE, *OF_CLUSTER) if one not in self.kinds)
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether it has all namespaces and the nodes: figures of the whole fleet are for its viewers."""
+        return not self.namespace and Node in self.kinds
 
     def reader(self, own: Client) -> CachedClient:
         return CachedClient(self.cache, self.kinds, self.namespace, own)
@@ -133,11 +153,14 @@ class Following:
             await self.cache.wait_synced(timeout_s)
             await self._look_after_processes()
             await self._bring_up_to_date()
-            task = group.create_task(self._keep())
+            tasks = [group.create_task(self._keep())]
+            if EngineFigures in self.kinds:
+                tasks.append(group.create_task(self._read_engines()))
             try:
                 yield self
             finally:
-                task.cancel()
+                for task in tasks:
+                    task.cancel()
 
     def _heard(self, old: Any, new: Any) -> None:
         one = new if new is not None else old
@@ -182,6 +205,14 @@ class Following:
             self._sets.update(pcs.metadata.key for pcs in self.cache.list(PodCliqueSet))
         self._processes = found
 
+    async def _read_engines(self) -> None:
+        """One task reads the figures of engines for all viewers."""
+        engines = EngineReader(self._client, self.past)
+        while True:
+            pause_s = await engines.read({pcs.metadata.namespace for pcs in self.cache.list(PodCliqueSet)})
+            self.ledger.replace({"engines": engines.found})
+            await asyncio.sleep(pause_s)
+
     async def _bring_up_to_date(self, *, fleet: bool = True) -> None:
         if fleet and self._fleet:
             self._fleet = False
@@ -195,8 +226,22 @@ class Following:
         for first in range(0, len(sets), TOGETHER):
             keys = sets[first : first + TOGETHER]
             rows = set_rows(self._seen_of(keys), SYSTEM.now(), self._processes, self._resource)
-            self.ledger.record({"sets": rows}, {"sets": [str(key) for key in keys if str(key) not in rows]})
+            gone = [str(key) for key in keys if str(key) not in rows]
+            self.ledger.record({"sets": rows}, {"sets": gone})
+            for key, row in rows.items():
+                self.past.record(key, own_values(row), SYSTEM.now().timestamp())
+            for key in gone:
+                self.past.forget(key)
             await asyncio.sleep(0)  # a thousand sets at the start must not keep the others waiting
+        if gangs or sets or fleet:
+            self._record_fleet()
+
+    def _record_fleet(self) -> None:
+        self._counts.count({key: row["placed"] for key, row in self.ledger.table("gangs").items()})
+        restarts = sum(row["gangRestarts"] for row in self.ledger.table("sets").values())
+        values = self._counts.values(restarts, *self._used)
+        self.past.record(FLEET, values, SYSTEM.now().timestamp())
+        self.ledger.replace({"figures": {FLEET: values}})
 
     def _draw_fleet(self) -> None:
         seen = Seen(
@@ -209,6 +254,7 @@ class Following:
         layout = layout_of(seen)
         self._resource = layout.resource
         has_nodes = Node in self.kinds
+        self._used = (layout.root.used, layout.root.total) if has_nodes else (None, None)
         self.ledger.replace(
             {"nodes": node_rows(layout) if has_nodes else {}, "fleet": fleet_rows(layout) if has_nodes else {}}
         )

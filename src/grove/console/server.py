@@ -19,8 +19,10 @@ from aiohttp import web
 
 from grove import __version__
 from grove.console.ledger import Change, Ledger
+from grove.console.trends import LONGEST_S, Trends
 from grove.console.viewers import RIGHTS_S, Question, Unanswerable, Viewer, Watched
 from grove.kube.errors import ApiError, Forbidden, KubeError, NotFound, Unauthorized
+from grove.show.figures import FLEET
 from grove.show.words import camel
 
 STATIC = Path(__file__).parent / "static"
@@ -68,10 +70,12 @@ class Console:
         hosts: Collection[str] = (),
         token_header: str = "",
         act: Callable[[Mapping[str, Any]], Awaitable[Any]] | None = None,
+        trends: Trends | None = None,
     ) -> None:
         self._doorman, self._questions, self._act = doorman, questions, act
         self._hosts = frozenset(host.lower() for host in hosts)
         self._token_header = token_header
+        self._trends = trends or Trends()
         self._asking = asyncio.Semaphore(MOST_QUESTIONS)
         self.streams = 0
 
@@ -83,6 +87,7 @@ class Console:
         app.router.add_get("/api/mode", self._mode)
         app.router.add_post("/api/session", self._session)
         app.router.add_get("/api/stream", self._stream)
+        app.router.add_get("/api/series", self._series)
         app.router.add_post("/api/ask/{question}", self._ask)
         app.router.add_post("/api/act", self._acts)
         return app
@@ -190,6 +195,18 @@ class Console:
         finally:
             self.streams -= 1
         return response
+
+    async def _series(self, request: web.Request) -> web.StreamResponse:
+        """How the figures of the fleet, or of one set, were until now; the stream has how they go on."""
+        viewer, asked = await self._viewer(request), request.query
+        last = asked.get("last", "3600")
+        if not last.isdecimal() or not 0 < int(last) <= LONGEST_S:
+            return _answer(400, {"error": f"last must be a number of seconds, at most {LONGEST_S}"})
+        try:
+            async with viewer.watching(asked.get("namespace", "")) as watched:
+                return _answer(200, await self._trends.answer(watched, asked.get("key", FLEET), int(last)))
+        except (KubeError, BaseExceptionGroup) as error:
+            return _refused(error)
 
     # Questions
 

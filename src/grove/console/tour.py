@@ -28,8 +28,10 @@ from grove.demo.scenario import BadScenario, Scenario, read_scenario
 from grove.demo.stage import verdict_lines
 from grove.demo.story import Story, StoryFailed
 from grove.plan.world import World, binding, shaped
+from grove.show.figures import FLEET, GangCounts, own_values
 from grove.show.gangs import Verdict
 from grove.show.layout import layout_of
+from grove.show.past import Past
 from grove.show.processes import Processes
 from grove.show.seen import Seen
 
@@ -154,7 +156,7 @@ class Tour:
     mode = "tour"
 
     def __init__(self, plot: Scenario, *, nodes: int | None = None, seed: int = 1, speed: float = 1.0):
-        self.ledger = Ledger()
+        self.ledger, self.is_everything = Ledger(), True
         self._plot, self._seed, self._speed = plot, seed, speed
         self._nodes = nodes or plot.nodes or NODES
         self._chapters = [dict(one.args) for one in plot.steps if one.verb == "chapter"]
@@ -165,6 +167,7 @@ class Tour:
 
     def _begin(self) -> None:
         """As before the curtain rises."""
+        self.past, self._counts = Past(), GangCounts()
         self._loop: PausableLoop | None = None
         self._world: World | None = None
         self._story: Story | None = None
@@ -343,7 +346,17 @@ class Tour:
             "sets": set_rows(seen, world.cluster.clock.now(), Processes(), layout.resource),
             "about": {"blind": [], "namespace": ""},
         }
-        self._here.call_soon_threadsafe(self.ledger.replace, tables)
+        self._here.call_soon_threadsafe(self._put, tables, world.cluster.clock.now().timestamp())
+
+    def _put(self, tables: dict[str, dict[str, Any]], at: float) -> None:
+        """On the server's loop: the rows, and the past of their figures."""
+        self._counts.count({key: row["placed"] for key, row in tables["gangs"].items()})
+        _, total, used, _ = tables["fleet"]["total"]
+        values = self._counts.values(sum(row["gangRestarts"] for row in tables["sets"].values()), used, total)
+        self.past.record(FLEET, values, at)
+        for key, row in tables["sets"].items():
+            self.past.record(key, own_values(row), at)
+        self.ledger.replace(tables | {"figures": {FLEET: values}})
 
     # The audience of the story
 

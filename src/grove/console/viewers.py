@@ -19,13 +19,16 @@ import structlog
 
 from grove.api.meta import Resource
 from grove.api.podcliqueset import PodCliqueSet
-from grove.console.follow import OF_CLUSTER, OF_NAMESPACE, OPTIONAL, Following
+from grove.console.follow import OF_CLUSTER, OF_NAMESPACE, OPTIONAL, EngineFigures, Following
 from grove.console.ledger import Ledger
 from grove.kube.client import Client
 from grove.kube.connection import ClusterConfig
 from grove.kube.credentials import Credential, CredentialSource, Fixed
 from grove.kube.errors import Forbidden, Unauthorized
 from grove.kube.http import HttpClient
+from grove.show.engine_figures import METRICS
+from grove.show.figures import ENGINE_FIGURES
+from grove.show.past import Past
 
 LINGER_S = 30.0
 """A following outlives its last viewer this long: pages are loaded again more often than they are left."""
@@ -44,16 +47,28 @@ async def visible_kinds(client: Client, namespace: str) -> tuple[type[Any], ...]
     """The kinds a client may both list and watch, in a namespace or (empty) in all of them."""
 
     async def may(kind: type[Any], verb: str) -> bool:
-        where = namespace if kind.RESOURCE.namespaced else ""
-        asked = {"verb": verb, "group": kind.RESOURCE.group, "resource": kind.RESOURCE.plural}
-        spec = {"resourceAttributes": asked | ({"namespace": where} if where else {})}
-        answer = await client.create(_REVIEW, {"spec": spec})
-        return bool((answer.get("status") or {}).get("allowed"))
+        res, where = kind.RESOURCE, namespace if kind.RESOURCE.namespaced else ""
+        return await _allowed(client, {"verb": verb, "group": res.group, "resource": res.plural, "namespace": where})
 
     served = [kind for kind in OPTIONAL if await client.serves(kind)]
     kinds = (*OF_NAMESPACE, *OF_CLUSTER, *served)
-    answers = await asyncio.gather(*(may(kind, verb) for kind in kinds for verb in ("list", "watch")))
-    return tuple(kind for number, kind in enumerate(kinds) if answers[2 * number] and answers[2 * number + 1])
+    answers = await asyncio.gather(
+        *(may(kind, verb) for kind in kinds for verb in ("list", "watch")), _may_read_engines(client, namespace)
+    )
+    found = tuple(kind for number, kind in enumerate(kinds) if answers[2 * number] and answers[2 * number + 1])
+    return (*found, EngineFigures) if answers[-1] else found
+
+
+async def _may_read_engines(client: Client, namespace: str) -> bool:
+    resource, _, name = METRICS.plural.partition("/")
+    asked = {"verb": "get", "group": METRICS.group, "resource": resource, "name": name, "namespace": namespace}
+    return await _allowed(client, asked | {"subresource": ENGINE_FIGURES[0].name})
+
+
+async def _allowed(client: Client, asked: Mapping[str, str]) -> bool:
+    """Whether the API server allows a request, by its attributes."""
+    answer = await client.create(_REVIEW, {"spec": {"resourceAttributes": {k: v for k, v in asked.items() if v}}})
+    return bool((answer.get("status") or {}).get("allowed"))
 
 
 class _AnyMember:
@@ -183,6 +198,12 @@ class Later:
 class Watched(Protocol):
     @property
     def ledger(self) -> Ledger: ...
+
+    @property
+    def past(self) -> Past: ...
+
+    @property
+    def is_everything(self) -> bool: ...
 
 
 class Viewer(Protocol):

@@ -12,22 +12,27 @@ from datetime import datetime
 from rich.text import Text
 
 from grove.api.words import many
+from grove.show.figures import Figure
+from grove.show.figures import shown as shown_value
 from grove.show.gangs import Verdict
 from grove.show.layout import Layout, Level
 from grove.show.overview import Row
 from grove.show.paint import bar, racks
+from grove.show.past import Point, bucketed, spark
 from grove.show.processes import Processes
 from grove.show.states import STYLES, WORST_FIRST
 from grove.show.words import age
 
 ALL_UNKNOWN = Processes()
-SETS, GANGS, FLEET = "sets", "gangs", "fleet"
-TABS = (SETS, GANGS, FLEET)
+SETS, GANGS, FLEET, TRENDS = "sets", "gangs", "fleet", "over time"
+TABS = (SETS, GANGS, FLEET, TRENDS)
+LAST_S = 3600.0
+"""How far back the lines of `over time` reach."""
 EXPLAIN, LOGS, DESCRIBE, YAML, KEYS = "explain", "logs", "describe", "yaml", "keys"
 FETCH = {"enter": EXPLAIN, "l": LOGS, "d": DESCRIBE, "y": YAML}
 HELP = (
     ("↑ ↓  j k", "the line above or below"),
-    ("← →  tab  1 2 3", "sets, gangs, fleet"),
+    ("← →  tab  1 2 3 4", "sets, gangs, fleet, over time"),
     ("PgUp PgDn  g G", "a page, the first or the last line"),
     ("enter", "explain: why it is as it is, and what would help"),
     ("d", "describe: what happened to it, as a timeline"),
@@ -50,6 +55,16 @@ class Gang:
     pods: int
 
 
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """One line of figures over time: of a set, or of the fleet, which has no namespace and no name."""
+
+    namespace: str
+    name: str
+    figure: Figure
+    points: Sequence[Point]
+
+
 @dataclass(frozen=True)
 class Model:
     """What there is to see at one moment."""
@@ -60,6 +75,7 @@ class Model:
     processes: Processes = ALL_UNKNOWN
     now: datetime | None = None
     note: str = ""
+    trends: Sequence[Trend] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +111,7 @@ def press(screen: Screen, key: str, model: Model, height: int) -> tuple[Screen, 
         return screen, Wanted(ends=True)
     if key == "esc":
         return replace(screen, search="", at=0), None
-    if key in ("tab", "right", "left", "1", "2", "3"):
+    if key in ("tab", "right", "left", "1", "2", "3", "4"):
         step = -1 if key == "left" else 1
         tab = TABS[int(key) - 1] if key.isdigit() else TABS[(TABS.index(screen.tab) + step) % len(TABS)]
         return replace(screen, tab=tab, at=0), None
@@ -105,7 +121,7 @@ def press(screen: Screen, key: str, model: Model, height: int) -> tuple[Screen, 
         return replace(screen, title="keys", page=tuple(f"{keys:<18} {text}" for keys, text in HELP), scroll=0), None
     if key in FETCH and rows:
         namespace, name = rows[min(screen.at, len(rows) - 1)]
-        return screen, Wanted(FETCH[key], namespace, name)
+        return screen, Wanted(FETCH[key], namespace, name) if name else None
     return replace(screen, at=_moved(screen.at, key, len(rows), _room(height))), None
 
 
@@ -148,6 +164,8 @@ def _names(screen: Screen, model: Model) -> list[tuple[str, str]]:
         return [(row.namespace, row.name) for row in _sets(screen, model)]
     if screen.tab == GANGS:
         return [(gang.namespace, gang.verdict.gang) for gang in _gangs(screen, model)]
+    if screen.tab == TRENDS:
+        return [(one.namespace, one.name) for one in _trends(screen, model)]
     return []
 
 
@@ -160,6 +178,11 @@ def _gangs(screen: Screen, model: Model) -> list[Gang]:
     word = screen.search.lower()
     found = [one for one in model.gangs if word in f"{one.namespace}/{one.verdict.gang} {one.verdict.reason}".lower()]
     return sorted(found, key=lambda one: WORST_FIRST.index(one.verdict.state))
+
+
+def _trends(screen: Screen, model: Model) -> list[Trend]:
+    word = screen.search.lower()
+    return [one for one in model.trends if word in f"{one.namespace}/{one.name} {one.figure.title}".lower()]
 
 
 def draw(screen: Screen, model: Model, width: int, height: int) -> list[Text]:
@@ -216,6 +239,8 @@ def _summary(model: Model) -> Text:
 def _body(screen: Screen, model: Model, width: int, room: int) -> list[Text]:
     if screen.tab == FLEET:
         return _fleet(model, width)
+    if screen.tab == TRENDS:
+        return _over_time(screen, model, width, room)
     if screen.tab == SETS:
         titles = ("NAME", "STATE", "PODS", "GPUS", "AGE", "WHY")
         rows = [
@@ -258,6 +283,31 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], at: int, room: 
     if not rows:
         lines.append(Text("nothing here", style="dim"))
     return lines
+
+
+def _over_time(screen: Screen, model: Model, width: int, room: int) -> list[Text]:
+    """A line a figure: its value, the highest one of the last hour, and the hour as blocks."""
+    trends = _trends(screen, model)
+    if model.now is None or not trends:
+        return [Text("no figures yet", style="dim")]
+    until = model.now.timestamp()
+    names = [f"{one.namespace}/{one.name}" if one.name else "the fleet" for one in trends]
+    taken = max(map(len, names)) + max(len(one.figure.title) for one in trends) + 2 * 8 + 8
+    cells = max(10, min(60, width - taken))
+    rows = []
+    for name, one in zip(names, trends, strict=True):
+        found = bucketed(one.points, until - LAST_S, until, cells, counts=one.figure.counts)
+        known = [cell for cell in found if cell is not None]
+        now = sum(known) if one.figure.counts else one.points[-1][1] if one.points else None
+        rows.append(
+            (name, one.figure.title, shown_value(now, one.figure.unit), _highest(known, one.figure), spark(found))
+        )
+    titles = ("OF", "FIGURE", "NOW", "HIGHEST", "THE LAST HOUR")
+    return _table(titles, rows, min(screen.at, max(0, len(rows) - 1)), room)
+
+
+def _highest(known: Sequence[float], figure: Figure) -> str:
+    return "" if figure.counts else shown_value(max(known, default=None), figure.unit)
 
 
 def _fleet(model: Model, width: int) -> list[Text]:

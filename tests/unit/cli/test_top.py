@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 import pytest
 
 from grove.cli.top import split_keys
+from grove.show.figures import Figure
 from grove.show.gangs import Verdict
 from grove.show.overview import Row
 from grove.show.processes import DOWN, Process, Processes
-from grove.show.top import Gang, Model, Screen, Wanted, draw, press, shown
+from grove.show.top import Gang, Model, Screen, Trend, Wanted, draw, press, shown
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -21,7 +22,14 @@ def row(name: str, state: str = "running", why: str = "") -> Row:
 
 
 SETS = [row("wide", "waiting", "no rack has room"), *(row(f"s{i}") for i in range(40))]
-MODEL = Model(SETS, [Gang("ns", Verdict("wide-0", "waiting", "gang", "no rack has room"), "", None, 5)], now=NOW)
+AT = NOW.timestamp()
+TRENDS = [
+    Trend("", "", Figure("waiting", "gangs that wait"), [(AT - 3600, 0.0), (AT - 1800, 4.0), (AT - 900, 1.0)]),
+    Trend("ns", "s3", Figure("kv", "KV cache in use", "%"), [(AT - 1800, 0.5)]),
+    Trend("ns", "s3", Figure("restarts", "gang restarts", counts=True), [(AT - 3600, 7.0), (AT - 60, 9.0)]),
+]
+WAITS = Gang("ns", Verdict("wide-0", "waiting", "gang", "no rack has room"), "", None, 5)
+MODEL = Model(SETS, [WAITS], now=NOW, trends=TRENDS)
 
 
 def after(*keys: str, model: Model = MODEL, height: int = 24) -> tuple[Screen, Wanted | None]:
@@ -38,7 +46,7 @@ def after(*keys: str, model: Model = MODEL, height: int = 24) -> tuple[Screen, W
         pytest.param(("up",), Screen(at=0), id="not above the first"),
         pytest.param(("G",), Screen(at=40), id="the last"),
         pytest.param(("tab",), Screen(tab="gangs"), id="the next view"),
-        pytest.param(("left",), Screen(tab="fleet"), id="the view before"),
+        pytest.param(("left",), Screen(tab="over time"), id="the view before"),
         pytest.param(("/", "w", "i", "enter"), Screen(search="wi"), id="a search that stays"),
         pytest.param(("/", "w", "i", "esc"), Screen(), id="a search that is dropped"),
         pytest.param(("/", "q", "backspace", "q"), Screen(search="q", typing=True), id="letters in a search"),
@@ -55,16 +63,18 @@ def test_keys(keys: tuple[str, ...], want: Screen) -> None:
         (("down", "y"), Wanted("yaml", "ns", "s0")),
         (("tab", "d"), Wanted("describe", "ns", "wide-0")),
         (("/", "s", "3", "9", "enter", "l"), Wanted("logs", "ns", "s39")),
+        (("4", "down", "enter"), Wanted("explain", "ns", "s3")),
+        (("4", "enter"), None),
         (("q",), Wanted(ends=True)),
     ],
 )
-def test_a_key_asks_for_a_page_about_the_line(keys: tuple[str, ...], want: Wanted) -> None:
+def test_a_key_asks_for_a_page_about_the_line(keys: tuple[str, ...], want: Wanted | None) -> None:
     assert after(*keys)[1] == want
 
 
 @pytest.mark.parametrize("width", [80, 200])
 @pytest.mark.parametrize("height", [10, 24, 50])
-@pytest.mark.parametrize("tab", ["sets", "gangs", "fleet"])
+@pytest.mark.parametrize("tab", ["sets", "gangs", "fleet", "over time"])
 def test_it_draws_exactly_the_terminal(width: int, height: int, tab: str) -> None:
     lines = draw(Screen(tab=tab), MODEL, width, height)
     assert len(lines) == height
@@ -106,3 +116,16 @@ def test_a_dead_operator_is_red_at_the_bottom() -> None:
 )
 def test_what_a_terminal_sends(sent: str, want: list[str]) -> None:
     assert list(split_keys(sent)) == want
+
+
+def test_figures_of_the_last_hour_are_lines_of_blocks() -> None:
+    lines = [line.plain.split() for line in draw(Screen(tab="over time"), MODEL, 70, 12)[2:6]]
+    assert lines[0] == ["OF", "FIGURE", "NOW", "HIGHEST", "THE", "LAST", "HOUR"]
+    assert lines[1] == ["the", "fleet", "gangs", "that", "wait", "1", "4", "▁" * 10 + "█" * 7 + "▃" * 5]
+    assert lines[2] == ["ns/s3", "KV", "cache", "in", "use", "50", "%", "50", "%", "█" * 12]
+    assert lines[3] == ["ns/s3", "gang", "restarts", "2", "▁" * 21 + "█"]
+
+
+def test_a_search_narrows_the_figures() -> None:
+    screen, _ = after("4", "/", "k", "v", "enter")
+    assert [line.plain.split()[:2] for line in draw(screen, MODEL, 80, 12)[3:5]] == [["ns/s3", "KV"], []]

@@ -15,13 +15,14 @@ from grove.console import server
 from grove.console.ledger import Ledger
 from grove.console.server import LARGEST_BODY, Console
 from grove.console.viewers import Owner, Question, Unanswerable, Watched
+from grove.show.past import Past
 
 
 class Onlooker:
     """A viewer of a ledger that the test writes."""
 
     def __init__(self) -> None:
-        self.ledger, self.may = Ledger(), True
+        self.ledger, self.past, self.is_everything, self.may = Ledger(), Past(), True, True
 
     @asynccontextmanager
     async def watching(self, namespace: str) -> AsyncIterator[Watched]:
@@ -217,3 +218,23 @@ async def test_a_console_on_a_cluster_changes_nothing(page: Page) -> None:
     headers = {"Authorization": f"Bearer {page.session}"}
     async with page.http.post(page.url + "/api/act", data='{"verb": "failNode"}', headers=headers) as answer:
         assert answer.status == 404
+
+
+async def test_the_past_of_a_figure_has_its_points_and_how_to_show_them(page: Page) -> None:
+    page.viewer.past.record("a/chat", {"ready": 2}, 100.0)
+    page.viewer.past.record("a/chat", {"ready": 3}, 130.0)
+    async with page.get("/api/series?key=a/chat") as answer:
+        found = await answer.json()
+    want = {"name": "ready", "title": "pods ready", "unit": "", "counts": False, "points": [[100.0, 2], [130.0, 3]]}
+    assert found["figures"] == [want]
+
+
+@pytest.mark.parametrize("last", ["0", "-1", "a", "99999999"])
+async def test_a_time_that_makes_no_sense_is_refused(page: Page, last: str) -> None:
+    async with page.get(f"/api/series?last={last}") as answer:
+        assert answer.status == 400
+
+
+async def test_the_past_is_for_those_who_signed_in(page: Page) -> None:
+    async with page.http.get(f"{page.url}/api/series") as answer:
+        assert answer.status == 401

@@ -41,6 +41,12 @@ export async function ask(question, asked = {}, signal = undefined) {
   return json(response);
 }
 
+// How the figures of a subject were in the last seconds.
+export async function series(namespace, key, last) {
+  const asked = new URLSearchParams({ namespace, key, last: String(last) });
+  return json(await fetch(`/api/series?${asked}`, { headers: headers(), cache: "no-store" }));
+}
+
 export async function act(asked) {
   return json(await fetch("/api/act", { method: "POST", headers: headers(), body: JSON.stringify(asked) }));
 }

@@ -4,6 +4,7 @@ import { ask } from "./api.js";
 import { badge, bar, fill, h, inTurn, link, table } from "./dom.js";
 import { rollout, timeline, timelineLegend } from "./history.js";
 import { now, onChange, row } from "./store.js";
+import { trends } from "./trends.js";
 
 // `shut` has the names of branches that were closed or opened by hand: they stay so when the tree is drawn anew.
 function twig(one, namespace, open, shut) {
@@ -47,6 +48,33 @@ function eventTable(moments) {
   })), { caption: "Events, the latest first", empty: "no events", wide: [3] });
 }
 
+function scalers(lines) {
+  if (!lines.length) return h("p", { class: "dim" }, "no autoscaler changes its replicas");
+  return table(["Autoscaler", "Replicas", "Limits", "Metrics", "Why it does not change them"], lines.map((one) => [
+    one.name, one.desired && one.desired !== one.current ? `${one.current} → ${one.desired}` : one.current, `${one.least}–${one.most}`, one.measures.join(", "), one.why,
+  ]), { caption: "Autoscalers", wide: [4] });
+}
+
+// The last lines of its pods, read when they are asked for.
+function logs(namespace, name, link_) {
+  const body = h("div");
+  const read = async () => {
+    fill(body, h("p", { class: "dim" }, "Reading …"));
+    try {
+      const found = await ask("logs", { namespace, name: part.value.trim() || name });
+      fill(body, found.pods.map((one) => [h("h3", {}, one.pod), h("pre", { tabindex: 0 }, one.lines.join("\n") || "it wrote nothing")]),
+        found.more > 0 && h("p", { class: "dim" }, `${found.more} more pods; name a part, such as ${name}/GROUP/0`));
+    } catch (error) {
+      fill(body, h("p", { class: "error", role: "alert" }, error.message));
+    }
+  };
+  const part = h("input", { value: name, "aria-label": "set, or a part of it", size: 32 });
+  return [h("form", { class: "row", onsubmit: (event) => {
+    event.preventDefault();
+    read();
+  } }, part, h("button", {}, "Show the last lines"), link_), body];
+}
+
 export function page(main, [namespace, name]) {
   const key = `${namespace}/${name}`, shut = new Map();
   const head = h("div"), tree = h("div", { class: "card" }), picture = h("div"), events = h("div", { class: "events" }), update = h("div", { class: "card" });
@@ -55,8 +83,16 @@ export function page(main, [namespace, name]) {
     starts.setAttribute("aria-pressed", String(pressed));
     paint();
   } }, "only the start");
-  fill(main, head, h("h2", {}, "Rollout"), update, h("div", { class: "title" }, h("h2", {}, "Timeline"), starts), picture, h("h2", {}, "Tree"), tree, h("h2", {}, "Events"), events);
-  let asked = null, last = "", history = null;
+  const scaling = h("div"), logsLink = h("span");
+  const moments = () => (history?.marks ?? []).filter((one) => ["scaled", "updated", "failed"].includes(one.kind)).map((one) => ({ ...one, at: new Date(one.at).getTime() / 1000 }));
+  const linked = (found) => {
+    const address = (found.logs ?? "").replaceAll("{namespace}", encodeURIComponent(namespace)).replaceAll("{name}", encodeURIComponent(name)).replaceAll("{pod}", "");
+    fill(logsLink, address && h("a", { href: address, rel: "noopener", target: "_blank" }, "all logs"), " ", found.grafana && h("a", { href: found.grafana, rel: "noopener", target: "_blank" }, "Grafana"));
+  };
+  let history = null;
+  const time = trends(key, { marks: moments, linked });
+  fill(main, head, h("h2", {}, "Rollout"), update, h("h2", {}, "Over time"), time.element, scaling, h("div", { class: "title" }, h("h2", {}, "Timeline"), starts), picture, h("h2", {}, "Tree"), tree, h("h2", {}, "Events"), events, h("h2", {}, "Logs"), logs(namespace, name, logsLink));
+  let asked = null, last = "";
   const paint = () => history && fill(picture, h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "timeline" },
     h("div", { class: "wide-picture" }, timeline(history, { start: starts.getAttribute("aria-pressed") === "true" }))), timelineLegend());
   const load = inTurn(async () => {
@@ -76,7 +112,9 @@ export function page(main, [namespace, name]) {
     await into(picture, "history", (found) => {
       history = found;
       paint();
+      time.draw();
     });
+    await into(scaling, "autoscalers", scalers);
     await into(events, "events", eventTable);
     asked = null;
   }, 500);
@@ -100,6 +138,7 @@ export function page(main, [namespace, name]) {
   return () => {
     stop();
     load.stop();
+    time.stop();
     asked?.abort();
   };
 }

@@ -1,0 +1,91 @@
+"""The past of the figures that `top` shows: recorded while it runs, read from engines and from a Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from grove.cli.following import Source
+    from grove.show.past import Point
+    from grove.show.top import Model, Trend
+
+MOST_BEFORE = 50
+"""Sets that a Prometheus is asked for when `top` starts."""
+
+
+class FigureWatcher:
+    def __init__(self, source: Source, prometheus: str = "") -> None:
+        from grove.show.figures import GangCounts
+        from grove.show.past import Past
+
+        self._source, self._prometheus = source, prometheus
+        self._past, self._counts = Past(), GangCounts()
+        self._before: dict[str, dict[str, list[Point]]] = {}
+
+    def added(self, model: Model) -> Model:
+        """The model with its figures over time, as far as they are known."""
+        from dataclasses import replace
+
+        import msgspec
+
+        from grove.api import conditions as words
+        from grove.api.meta import is_true
+        from grove.show.figures import FLEET, own_values
+        from grove.show.words import camel
+
+        assert model.now is not None
+        at = model.now.timestamp()
+        gangs = self._source.seen().gangs
+        self._counts.count({str(one.metadata.key): is_true(one.status.conditions, words.SCHEDULED) for one in gangs})
+        root = model.layout.root if model.layout is not None else None
+        used, total = (root.used, root.total) if root is not None else (None, None)
+        restarts = sum(row.gang_restarts for row in model.sets)
+        self._past.record(FLEET, self._counts.values(restarts, used, total), at)
+        for row in model.sets:
+            self._past.record(f"{row.namespace}/{row.name}", own_values(camel(msgspec.to_builtins(row))), at)
+        keys = [FLEET, *(f"{row.namespace}/{row.name}" for row in model.sets)]
+        return replace(model, trends=[trend for key in keys for trend in self._trends(key)])
+
+    def _trends(self, key: str) -> list[Trend]:
+        from grove.show.figures import FLEET, figures_of
+        from grove.show.past import joined
+        from grove.show.top import Trend
+
+        namespace, _, name = ("", "", "") if key == FLEET else key.partition("/")
+        before, own = self._before.get(key, {}), self._past.of(key)
+        found = (
+            Trend(namespace, name, one, joined(before.get(one.name, ()), own.get(one.name, ()), counts=one.counts))
+            for one in figures_of(key)
+        )
+        return [trend for trend in found if trend.points and not (trend.figure.counts and len(trend.points) < 2)]
+
+    async def read_engines(self) -> None:
+        """Reads what was before once, and the engines as long as `top` runs."""
+        from grove.show.engine_figures import EngineReader
+
+        await self._read_before()
+        engines = EngineReader(self._source.client, self._past)
+        while True:
+            pause_s = await engines.read({one.metadata.namespace for one in self._source.seen().sets})
+            if engines.found:
+                self._source.changed.set()
+            await asyncio.sleep(pause_s)
+
+    async def _read_before(self) -> None:
+        from grove.show.figures import FLEET, figures_of
+        from grove.show.prometheus import Prometheus
+        from grove.show.top import LAST_S
+
+        if not self._prometheus:
+            return
+        now = self._source.now().timestamp()
+        prometheus = Prometheus(self._prometheus)
+        fleet = [] if self._source.namespace else [FLEET]
+        for key in (*fleet, *(str(one.metadata.key) for one in self._source.seen().sets[:MOST_BEFORE])):
+            found, fault = await prometheus.before(key, figures_of(key), now - LAST_S, now)
+            if fault:
+                self._source.note = fault
+                return
+            self._before[key] = found
+            self._source.changed.set()
