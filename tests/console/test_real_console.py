@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession, web
-from tests.console.test_tour_process import printed_link, started
+from tests.support.console_process import printed_link, started
 from tests.support.manifests import clique, pcs
 from tests.support.rights import await_right
 from tests.support.waiting import HANGS_S

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import aiohttp
 import yaml
-from tests.operator.test_real_operator_process import eventually, operator
-from tests.scheduling.test_real_scheduler_process import nodes, scheduler
 from tests.support.manifests import clique, pcs
+from tests.support.operator_process import operator
+from tests.support.scheduler_process import nodes, scheduler
+from tests.support.waiting import eventually
 from tools.dashboard import dashboard
 
 from grove.api.core import Namespace

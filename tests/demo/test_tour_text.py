@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.demo.test_demo import LEVELS, ROOM, SAMPLES, TENTH, Witness
+from tests.support.demo_story import LEVELS, ROOM, SAMPLES, TENTH, Witness
 
 from grove.api import labels
 from grove.api.core import Node, Pod

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.dialects.test_translated import apply, said
+from tests.support.dialect_worlds import apply, said
 from tests.support.dialects import SEEDS, gang_set, koord_set, nested
 from tests.support.manifests import clique, pcs
 from tests.support.operating import World

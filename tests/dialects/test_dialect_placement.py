@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.dialects.test_translated import apply, edit, said
+from tests.support.dialect_worlds import apply, edit, said
 from tests.support.dialects import gang_set, rule, seed, wish
 from tests.support.manifests import pod_spec
 from tests.support.operating import World, condition

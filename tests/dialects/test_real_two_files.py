@@ -11,8 +11,8 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
-from tests.install.test_real_chart import OPERATOR, SCHEDULER, Installed, process
 from tests.support.dialects import SEEDS
+from tests.support.installed_chart import OPERATOR, SCHEDULER, Installed, process
 from tests.support.rights import await_right
 
 from grove.local.controlplane import ControlPlane

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from tests.support.dialect_worlds import Kind, apply, edit, said
 from tests.support.dialects import gang_set, koord_set, nested, pod_template
 from tests.support.manifests import clique, pcs
 from tests.support.operating import World, condition
@@ -12,7 +11,7 @@ from tests.support.operating import World, condition
 from grove.api.core import Pod, Service
 from grove.api.dynamo import PodGangSet
 from grove.api.koordset import KoordPodCliqueSet
-from grove.api.meta import Json, Object
+from grove.api.meta import Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -20,26 +19,6 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.errors import NotFound
 
 pytestmark = pytest.mark.simulated  # on a real API server: test_real_seeds
-
-Kind = type[PodGangSet] | type[KoordPodCliqueSet]
-
-
-async def apply(world: World, obj: Json) -> None:
-    obj["metadata"]["namespace"] = world.namespace
-    kind = PodGangSet if obj["kind"] == "PodGangSet" else KoordPodCliqueSet
-    await world.client.create(kind, obj)
-
-
-async def said(world: World, kind: Kind, name: str, type_: str, status: str, reason: str = "") -> Any:
-    """The object, once this condition says so about its newest generation."""
-
-    async def look() -> Any:
-        found = await world.get(kind, name)
-        told = condition(found.status.conditions, type_)
-        is_new = found.status.observed_generation == found.metadata.generation
-        return found if is_new and told is not None and told[0] == status and reason in ("", told[1]) else None
-
-    return await world.eventually(look, 90)
 
 
 async def gone(world: World, kind: type[Object], name: str) -> None:
@@ -51,10 +30,6 @@ async def gone(world: World, kind: type[Object], name: str) -> None:
         return False
 
     await world.eventually(look, 90)
-
-
-async def edit(world: World, kind: Kind, name: str, patch: Json) -> None:
-    await world.client.patch(kind, name, patch, world.namespace)
 
 
 async def test_a_gang_set_runs_and_its_status_is_that_of_its_gang(world: World) -> None:

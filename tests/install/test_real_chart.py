@@ -7,21 +7,26 @@ differ from a pod's: ports of this machine, and webhooks reached by URL.
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from contextlib import suppress
 
 import pytest
 import yaml
-from tests.support.waiting import HANGS_S, eventually, wait_until
+from tests.support.installed_chart import (
+    INSTALL,
+    OPERATOR,
+    ROOT,
+    SCHEDULER,
+    SYSTEM_NAMESPACE,
+    UNINSTALL,
+    Installed,
+    documents,
+    found,
+    process,
+)
+from tests.support.waiting import eventually, wait_until
 
 from grove.admission.serving.registration import Registration, ServiceAddress
 from grove.api.core import Event, Lease, Pod, Secret
@@ -40,81 +45,9 @@ from grove.sim.topology import LEVELS, Topology
 
 pytestmark = pytest.mark.real
 
-ROOT = Path(__file__).parents[2]
-INSTALL = ROOT / "charts/install.yaml"
 EVERY_OPTION = ROOT / "tests/unit/charts/every-option.rendered.yaml"
-SYSTEM_NAMESPACE = "grove-system"
-OPERATOR, SCHEDULER, UNINSTALL = (
-    f"system:serviceaccount:{SYSTEM_NAMESPACE}:{name}"
-    for name in ("grove-operator", "grove-scheduler", "grove-uninstall")
-)
 CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 LONG_S = 300.0
-
-
-def documents(file: Path) -> list[dict[str, Any]]:
-    return [one for one in yaml.safe_load_all(file.read_text()) if one]
-
-
-def found(kind: str, name: str) -> dict[str, Any]:
-    """The one object of the plain rendering whose name begins so."""
-    (one,) = (d for d in documents(INSTALL) if d["kind"] == kind and d["metadata"]["name"].startswith(name))
-    return one
-
-
-@dataclass(frozen=True)
-class Installed:
-    """A cluster in which an administrator applied install.yaml, and nothing else happened."""
-
-    plane: ControlPlane
-    directory: Path
-
-    def kubectl(self, *arguments: str, stdin: str = "") -> str:
-        done = subprocess.run(
-            [self.plane.kubectl, "--kubeconfig", self.plane.kubeconfig, *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def access_of(self, user: str) -> list[str]:
-        """Command line arguments with which a process is this ServiceAccount, in its namespace."""
-        groups = ["system:serviceaccounts", f"system:serviceaccounts:{SYSTEM_NAMESPACE}"]
-        config = yaml.safe_load(self.plane.client_kubeconfig(user, groups).read_text())
-        for context in config["contexts"]:
-            context["context"]["namespace"] = SYSTEM_NAMESPACE
-        path = self.directory / f"{user.rpartition(':')[2]}.kubeconfig"
-        path.write_text(yaml.safe_dump(config))
-        return ["--kubeconfig", str(path)]
-
-    def may(self, user: str, verb: str, what: str, namespace: str = "", name: str = "") -> bool:
-        """What the server says: its authorizer hears of a role a moment after it is there."""
-        group, _, resource = what.partition("/")
-        resource, _, subresource = resource.partition("/")
-        asked = {
-            "group": group,
-            "resource": resource,
-            "subresource": subresource,
-            "verb": verb,
-            "namespace": namespace,
-            "name": name,
-        }
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {"user": user, "resourceAttributes": asked},
-        }
-        answer = json.loads(self.kubectl("create", "-o", "json", "--filename=-", stdin=json.dumps(review)))
-        return bool(answer["status"]["allowed"])
-
-    def refused_requests(self) -> dict[str, float]:
-        """How often the API server answered 403, by what was asked for."""
-        lines = self.kubectl("get", "--raw", "/metrics").splitlines()
-        counted = (line.rpartition(" ") for line in lines if line.startswith("apiserver_request_total"))
-        return {what: float(number) for what, _, number in counted if 'code="403"' in what}
 
 
 @pytest.fixture(scope="module")
@@ -204,63 +137,6 @@ MAY_NOT = [
 )
 def test_what_the_accounts_may_do(installed: Installed, user: str, verb: str, what: str, allowed: bool):
     wait_until(lambda: installed.may(user, verb, what, "team") is allowed)
-
-
-class Process:
-    """One of Grove's processes, with its log. It is started again when it lost its lease, as a Deployment does it.
-
-    A machine that stands still for some seconds takes the lease from every process on it.
-    """
-
-    def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
-        self._command, self._environment, self._log = command, environment, log
-        self._is_stopping = threading.Event()
-        self._popen = self._start()
-        self._keeper = threading.Thread(target=self._keep, daemon=True)
-        self._keeper.start()
-
-    @property
-    def said(self) -> str:
-        return self._log.read_text()
-
-    def stop(self) -> int:
-        self._is_stopping.set()
-        self._popen.send_signal(signal.SIGTERM)
-        try:
-            return self._popen.wait(HANGS_S)
-        except subprocess.TimeoutExpired:
-            self._popen.kill()
-            raise
-
-    def end(self) -> None:
-        self._is_stopping.set()
-        self._keeper.join(20)
-        if self._popen.poll() is None:
-            self._popen.kill()
-            self._popen.wait(20)
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        with self._log.open("ab") as out:
-            return subprocess.Popen(self._command, stdout=out, stderr=subprocess.STDOUT, env=self._environment)
-
-    def _keep(self) -> None:
-        while not self._is_stopping.wait(0.2):
-            if self._popen.poll() is None:
-                continue
-            if "leadership lost" not in self.said[-2000:]:
-                return  # it failed for another reason, and the test shall see that
-            self._popen = self._start()
-
-
-@contextmanager
-def process(installed: Installed, name: str, *arguments: str, **environment: str) -> Iterator[Process]:
-    log = installed.directory / f"{name}.log"
-    log.unlink(missing_ok=True)
-    running = Process([sys.executable, "-m", "grove", *arguments], {**os.environ, **environment}, log)
-    try:
-        yield running
-    finally:
-        running.end()
 
 
 def operator_arguments(installed: Installed) -> tuple[list[str], dict[str, str]]:

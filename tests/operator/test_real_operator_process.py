@@ -7,14 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-import aiohttp
 import pytest
 from tests.support.manifests import clique, pcs
+from tests.support.operator_process import ROOT, operator
 from tests.support.waiting import HANGS_S, eventually
 
 from grove.api.core import Lease, Namespace
@@ -22,58 +19,6 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
-from grove.local.ports import free_ports
-
-ROOT = Path(__file__).parent.parent.parent
-
-
-@dataclass
-class Running:
-    """One operator process and where it answers."""
-
-    process: asyncio.subprocess.Process
-    health: str
-    metrics: str
-    pprof: str
-
-    async def get(self, base: str, path: str) -> tuple[int, str]:
-        try:
-            async with aiohttp.ClientSession() as session, session.get(f"{base}{path}") as answer:
-                return answer.status, await answer.text()
-        except aiohttp.ClientConnectionError:
-            return 0, ""
-
-
-@asynccontextmanager
-async def operator(plane: ControlPlane, directory: Path, lease: str) -> AsyncIterator[Running]:
-    health, metrics, pprof = free_ports(3)
-    config = directory / f"{health}.yaml"
-    config.write_text(
-        f"""
-apiVersion: operator.config.grove.io/v1alpha1
-kind: OperatorConfiguration
-runtimeClientConnection: {{qps: 200, burst: 50}}
-debugging: {{enableProfiling: true, pprofBindPort: {pprof}}}
-leaderElection: {{enabled: true, resourceName: {lease}, resourceNamespace: default}}
-server:
-  healthProbes: {{bindAddress: 127.0.0.1, port: {health}}}
-  metrics: {{bindAddress: 127.0.0.1, port: {metrics}}}
-"""
-    )
-    command = ["-m", "grove", "operator", "--kubeconfig", str(plane.kubeconfig), "--config", str(config)]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *command,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        yield Running(process, *(f"http://127.0.0.1:{port}" for port in (health, metrics, pprof)))
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 async def test_a_leader_works_and_a_standby_takes_over_when_it_is_told_to_stop(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.claims import DEVICES, MNNVL, TEMPLATE, domains, install_compute_domains, pod_claims
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World, condition, operating
 
@@ -18,10 +19,6 @@ from grove.kube.errors import Forbidden
 
 pytestmark = pytest.mark.older_too
 
-DEVICES: Json = {"devices": {"requests": [{"name": "d", "exactly": {"deviceClassName": "fake.example.com"}}]}}
-TEMPLATE: Json = {"name": "gpu", "templateSpec": {"spec": DEVICES}}
-MNNVL = "network: {autoMNNVLEnabled: true}\n"
-
 
 @pytest.fixture
 async def world(cluster: object) -> AsyncIterator[World]:
@@ -31,17 +28,6 @@ async def world(cluster: object) -> AsyncIterator[World]:
 
 def shared(scope: str, **filters: list[str]) -> Json:
     return {"name": "gpu", "scope": scope, **({"filter": filters} if filters else {})}
-
-
-async def pod_claims(world: World, clique_name: str) -> dict[str, list[str]]:
-    """Claims of each pod of a clique, by host name."""
-    found: dict[str, list[str]] = {}
-    for pod in await world.pods(clique_name):
-        raw = await world.client.get(Pod.RESOURCE, pod.metadata.name, world.namespace)
-        found[pod.spec.hostname] = [one["resourceClaimName"] for one in raw["spec"].get("resourceClaims") or ()]
-        used = [one["name"] for one in raw["spec"]["containers"][0]["resources"].get("claims") or ()]
-        assert used == found[pod.spec.hostname]
-    return found
 
 
 async def test_claims_of_every_level_and_scope_are_made_and_used(world: World) -> None:
@@ -388,25 +374,6 @@ async def test_domains_go_with_their_set_also_after_the_operators_switch_is_off(
         await world.delete(PodCliqueSet, "mn")
 
         await world.eventually(lambda: _domains_are(world, []))
-
-
-async def install_compute_domains(cluster: object) -> None:
-    """The kind of the NVIDIA driver, as much of it as we write."""
-    client = cluster.client  # type: ignore[attr-defined]
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    names = {"kind": "ComputeDomain", "plural": "computedomains", "singular": "computedomain"}
-    spec = {"group": "resource.nvidia.com", "scope": "Namespaced", "names": names, "versions": [version]}
-    if not await client.serves(COMPUTE_DOMAIN):
-        body = {"metadata": {"name": "computedomains.resource.nvidia.com"}, "spec": spec}
-        await client.create(CustomResourceDefinition, body)
-        await cluster.eventually(lambda: client.serves(COMPUTE_DOMAIN))  # type: ignore[attr-defined]
-        await cluster.eventually(lambda: client.list(COMPUTE_DOMAIN))  # type: ignore[attr-defined]
-
-
-async def domains(world: World) -> list[str]:
-    page = await world.client.list(COMPUTE_DOMAIN, world.namespace)
-    return sorted(one["metadata"]["name"] for one in page.items)
 
 
 async def _domains_are(world: World, names: list[str]) -> bool:

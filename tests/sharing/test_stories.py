@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.sharing.test_claims_of_sets import DEVICES, MNNVL, TEMPLATE, domains, install_compute_domains, pod_claims
+from tests.support.claims import DEVICES, MNNVL, TEMPLATE, domains, install_compute_domains, pod_claims
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World, operating
 

@@ -7,22 +7,17 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.support.reviews import binding, faults, schedulers
+from tests.support.reviews import binding, faults
+from tests.support.sample_admission import ADMISSION, WELL_KNOWN
 
 from grove.admission.rules.defaulting import missing_defaults, with_additions
 from grove.admission.rules.lookups import Known
-from grove.admission.rules.review import Admission
 from grove.admission.rules.sharing import foreign_templates
 from grove.admission.rules.view import SetView
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = sorted((ROOT / "tests" / "data" / "golden").glob("*.json"))
 SAMPLES = sorted([*(ROOT / "samples").rglob("*.yaml"), *(ROOT / "tests" / "data" / "samples").glob("*.yaml")])
-ADMISSION = Admission(
-    topology_enabled=True,
-    mnnvl_enabled=True,
-    backends=schedulers("grove-scheduler", "default-scheduler", "kai-scheduler", "volcano", "koord-scheduler"),
-)
 
 
 @pytest.mark.parametrize("file", GOLDEN, ids=lambda file: file.stem)
@@ -50,9 +45,6 @@ def test_our_own_samples_are_admitted(file: Path) -> None:
             may_read = dict.fromkeys(foreign_templates(SetView(full), "default").values(), True)
             known = Known(topologies=bindings, queues={"default": {"status": {"state": "Open"}}}, templates=may_read)
             assert faults(ADMISSION, full, lookups=known) == []
-
-
-WELL_KNOWN = ("region", "zone", "datacenter", "block", "rack", "host", "numa")
 
 
 def _topologies(value: object) -> set[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.support.reviews import binding, faults
-from tests.unit.admission.test_samples_admitted import ADMISSION, WELL_KNOWN
+from tests.support.sample_admission import ADMISSION, WELL_KNOWN
 
 from grove.admission.rules.defaulting import missing_defaults, with_additions
 from grove.admission.rules.lookups import Known

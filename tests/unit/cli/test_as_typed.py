@@ -14,7 +14,7 @@ import pytest
 from aiohttp import ClientSession
 from click.shell_completion import ShellComplete
 from tests.bench.cli_bench import serving
-from tests.console.test_tour_process import printed_link, started
+from tests.support.console_process import printed_link, started
 
 from grove.api.core import Lease
 from grove.api.dynamo import PodGangSet
