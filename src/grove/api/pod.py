@@ -238,16 +238,25 @@ class Pod(Object):
         return is_true(self.status.conditions, "PodScheduled")
 
     @property
-    def is_held_by_gate(self) -> bool:
-        """The API server's own word for it: PodScheduled=False with reason SchedulingGated."""
+    def waits_for(self) -> str:
+        """The reason of PodScheduled=False; empty if there is no such condition."""
         found = find_condition(self.status.conditions, "PodScheduled")
-        return found is not None and found.status == "False" and found.reason == "SchedulingGated"
+        return found.reason if found is not None and found.status == "False" else ""
+
+    @property
+    def is_held_by_gate(self) -> bool:
+        """The API server writes this reason."""
+        return self.waits_for == "SchedulingGated"
 
     @property
     def is_unschedulable(self) -> bool:
-        """The scheduler's own word for it: PodScheduled=False with reason Unschedulable."""
-        found = find_condition(self.status.conditions, "PodScheduled")
-        return found is not None and found.status == "False" and found.reason == "Unschedulable"
+        """A scheduler writes this reason while new nodes could help. Node autoscalers read it."""
+        return self.waits_for == "Unschedulable"
+
+    @property
+    def has_no_place(self) -> bool:
+        """A scheduler has no node for it now, for whatever reason. A pod that it cannot decide about is left out."""
+        return self.waits_for not in ("", "SchedulingGated", "SchedulerError")
 
     def has_gate(self, name: str) -> bool:
         return any(gate.name == name for gate in self.spec.scheduling_gates)

@@ -87,7 +87,7 @@ class CliquePlan:
         incarnation = clique.status.incarnation if self.step.restart else self.step.incarnation
         is_limited = max_gang_restarts(seen.pcs) is not None
         after = with_clique_memory(clique, after, incarnation, self.now, is_limited=is_limited)
-        unfit = sum(pod.is_unschedulable and not pod.metadata.is_deleting for pod in seen.pods)
+        unfit = sum(pod.has_no_place and not pod.metadata.is_deleting for pod in seen.pods)
         standing = clique_standing(clique.spec, after, unfit, is_scaled=seen.unit.is_scaled)
         return judged(after, standing, clique.metadata.generation, self.now)
 

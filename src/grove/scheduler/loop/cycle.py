@@ -281,6 +281,7 @@ class Cycle:
             self._queue.wake(unsettled.__contains__)
         self._wake_helped(began)
         self._relief.wake_entitled(began)
+        self._relief.wake_no_longer_admitted()
         self._nominations.advance(self._placing.start_nominated, began)
         for late in self._committer.take_late(began):
             self._intake.take_back(late)

@@ -45,7 +45,6 @@ from grove.scheduler.policy.gang_state import (
     GANG_SCHEDULED,
     HELD_FOR_OTHERS,
     INVALID,
-    UNSCHEDULABLE,
     Base,
     GangState,
     Verdict,
@@ -53,16 +52,9 @@ from grove.scheduler.policy.gang_state import (
 from grove.scheduler.policy.hold_ledger import ClosedCapacity, HoldReason
 from grove.scheduler.policy.relief import Relief
 from grove.scheduler.policy.waiting_queue import Order, Stage, WaitingQueue
+from grove.scheduler.policy.waiting_reasons import refused
 from grove.scheduler.solve.place import place
 
-QUOTA_REASONS = {
-    kinds.QUOTA_EXCEEDED: kinds.QUOTA_EXCEEDED,
-    kinds.QUOTA_KEPT: kinds.QUOTA_EXCEEDED,
-    kinds.QUEUE_MISSING: kinds.QUEUE_MISSING,
-    kinds.QUEUE_INVALID: kinds.QUEUE_INVALID,
-    kinds.QUEUE_NOT_LEAF: kinds.QUEUE_INVALID,
-}
-"""Reasons of the Scheduled condition for gangs that a queue keeps out."""
 TWO_EVENTS = 4
 """Gangs of fewer pods name their domain in GangScheduled alone. This keeps them at two writes for each pod."""
 
@@ -146,7 +138,7 @@ class UnitPlacer:
             await self._refuse(unit, held, "", closed, ask, steps, may_evict=False)
             return ()
         known = self._refused.get((ask, _key_of(closed))) if ask is not None else None
-        if known is not None and known.answer.version == self._view.snapshot.version:
+        if known is not None and not self._is_outdated(known, unit):
             answer, verdict = known.for_other(unit)
             if known.turn == self._turn:
                 self._park(unit, ask, by_anything=answer.reason == kinds.NOT_ADMITTED)
@@ -174,6 +166,12 @@ class UnitPlacer:
             if found.has_more:
                 self._queue.retry(name, asyncio.get_running_loop().time())
         return ()
+
+    def _is_outdated(self, known: SharedRefusal, unit: Unit) -> bool:
+        """Whether the cluster changed since the refusal, or a policy refuses now what lacked capacity then."""
+        snapshot, answer = self._view.snapshot, known.answer
+        lacked_capacity = answer.reason != kinds.NOT_ADMITTED
+        return answer.version != snapshot.version or (lacked_capacity and snapshot.seams.keeps_out(snapshot, unit.tree))
 
     def _held_against(self, unit: Unit, closed: ClosedCapacity) -> NoFit | None:
         """The refusal of a unit whose queue's quota is held for units ahead of it."""
@@ -306,7 +304,8 @@ class UnitPlacer:
             self._park(unit, ask, by_anything=is_kept_out)
             self._queue.refuse_alike((ask, is_kept_out))
             if placement.unplaced:
-                self._leave_over(unit.gang, surplus_reason(self._view.snapshot, unit.tree, placement.unplaced[0]))
+                why = surplus_reason(self._view.snapshot, unit.tree, placement.unplaced[0])
+                self._leave_over(unit.gang, refused(why))
             return ()
         self._queue.withdraw(unit.name)
         self._commit(unit, placement, pods, decision)
@@ -435,7 +434,7 @@ class UnitPlacer:
                 self._replacements.refresh(gang)
             self._reporter.report(gang, verdict)
         else:
-            self._leave_over(unit.gang, verdict.why)
+            self._leave_over(unit.gang, verdict)
 
     def _is_kept_out(self, tree: Gang, surplus: Sequence[PodFacts]) -> bool:
         """Whether a policy has a word against any of these pods; those of a group are alike."""
@@ -443,9 +442,8 @@ class UnitPlacer:
         some = {pod.group: pod for pod in surplus} if snapshot.seams.refuses else {}
         return any(snapshot.seams.refusal(snapshot, tree, [pod]) for pod in some.values())
 
-    def _leave_over(self, gang: GangState, why: Reason) -> None:
+    def _leave_over(self, gang: GangState, verdict: Verdict) -> None:
         """Pods above the minimum have no place. They get the reason; the gang gets it only if it has no other pods."""
-        verdict = Verdict(False, UNSCHEDULABLE, why)
         if gang.has_floor or gang.stood or gang.life.attempts:
             self._reporter.report_waiting(gang.name, verdict)
         else:
@@ -461,8 +459,7 @@ class UnitPlacer:
         else:
             closest = closest_domain(self._view.snapshot, unit.tree)
             why = named(answer.why.with_parts(*([closest] if closest else ())), self._level_names(unit.tree))
-            kept_out = answer.why.parts[0].kind if answer.reason == kinds.NOT_ADMITTED and answer.why.parts else ""
-            verdict = Verdict(False, QUOTA_REASONS.get(kept_out, UNSCHEDULABLE), why)
+            verdict = refused(why)
         self._view.units.of(unit.name).explained = Explained(answer.why, frozenset(closed.nodes), verdict)
         return verdict
 

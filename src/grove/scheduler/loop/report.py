@@ -2,7 +2,8 @@
 
 A status is written only if it differs from the object's, once for each settled change. It is one merge patch under the
 version it was made from, since the operator writes the same list of conditions. The condition of a waiting pod is
-written once, and again only when the reason changed and a while has passed: a gang may have hundreds of pods.
+written once, and again only when the reason changed and a while has passed: a gang may have hundreds of pods. The
+reason `Unschedulable` is withdrawn at once, because node autoscalers buy nodes for it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from grove.kube.errors import Conflict, NotFound
 from grove.kube.events import Recorder
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.reasons import Reason
+from grove.scheduler.policy.gang_life import Phase
 from grove.scheduler.policy.gang_state import (
     BIND_FAILED,
     INVALID,
@@ -45,9 +47,9 @@ from grove.scheduler.policy.podgang_status import (
     status_patch,
     wanted_status,
 )
+from grove.scheduler.policy.waiting_reasons import pod_reason
 
 POD_SCHEDULED = "PodScheduled"
-SCHEDULER_ERROR = "SchedulerError"
 FAILED_SCHEDULING = "FailedScheduling"
 
 SOON_S = 0.05
@@ -62,8 +64,10 @@ A longer one while pods of others become ready: where many start at once, its ow
 ORPHAN_S = 5.0
 """How long a pod may name a PodGang that does not exist before its condition says so."""
 REWORD_S = 60.0
-"""A pod's text is not changed more often than this."""
+"""A pod's text is not changed more often than this, unless the pod stops to be unschedulable."""
 TEXT_WRITES = 8
+WRITTEN_ON_PODS = (*NO_PLACE, INVALID)
+"""Reasons that the pods get too. A pod that has a text gets every other reason as well, so that none is outdated."""
 
 
 class Reporter:
@@ -100,7 +104,8 @@ class Reporter:
         unit = self._view.units.of(gang.name)
         gang.judge(verdict)
         if not gang.has_object:
-            if not (verdict.placed or verdict.brief or verdict.reason in (PREEMPTING, BIND_FAILED)):
+            is_news = verdict.reason not in (PREEMPTING, BIND_FAILED) or self._have_text(gang)
+            if is_news and not (verdict.placed or verdict.brief):
                 self.report_waiting(gang.name, verdict, after_s=ORPHAN_S if verdict.reason == INVALID else None)
             return
         if verdict.placed:
@@ -118,7 +123,8 @@ class Reporter:
             return
         wait_s = max(0.0, due_s - now_s)
         self.statuses.add(gang.name, after_s=wait_s)
-        if verdict.reason in (*NO_PLACE, INVALID) and (before is None or before.why != verdict.why):
+        is_news = before is None or (before.reason, before.why) != (verdict.reason, verdict.why)
+        if is_news and (verdict.reason in WRITTEN_ON_PODS or self._have_text(gang)):
             self.texts.add(gang.name, after_s=wait_s)
 
     def touch(self, gang: str) -> None:
@@ -251,34 +257,50 @@ class Reporter:
         if unit is None or gang is None:
             return DONE
         verdict, pods = unit.pods_verdict or gang.verdict, self._waiting_pods(gang)
-        if verdict is None or verdict.placed or not pods:
+        if verdict is None or verdict.placed:
             return DONE
+        if gang.has_object and verdict is not unit.pods_verdict and verdict.reason not in WRITTEN_ON_PODS:
+            pods = [pod for pod in pods if _has_text(pod)]
+        if not pods:
+            return DONE
+        reason = pod_reason(verdict)
+        is_withdrawn = reason != UNSCHEDULABLE and any(pod.is_unschedulable for pod in pods)
         now = asyncio.get_running_loop().time()
         said, when = unit.pods_text or (None, 0.0)
-        if said is not None and said != verdict.why and now - when < REWORD_S:
+        if said is not None and said != verdict.why and now - when < REWORD_S and not is_withdrawn:
             return Result(after_s=REWORD_S - (now - when))
         unit.pods_text = (verdict.why, now)
-        told = await asyncio.gather(*(self._write_text(pod, verdict) for pod in pods), return_exceptions=True)
-        if (failed := next((one for one in told if one is not None), None)) is not None:
+        writes = (self._write_text(pod, reason, verdict.why) for pod in pods)
+        failed = [one for one in await asyncio.gather(*writes, return_exceptions=True) if one is not None]
+        if failed:
             unit.pods_text = None
-            raise failed
+            if not isinstance(failed[0], Conflict):
+                raise failed[0]
+            return Result(
+                after_s=self._settle_s
+            )  # bound, or changed meanwhile: those that still wait get the condition
         if not gang.has_object:
             self._events.warn(pods[0], FAILED_SCHEDULING, self.say(verdict.why))
         return DONE
 
     def _waiting_pods(self, gang: GangState) -> list[Pod]:
-        """Its pods that wait for a place; also a gated pod whose PodGang does not exist."""
-        found = (pod for pod, _ in self._view.members(gang) if self._view.is_pending(pod))
+        """Its pods that wait for a place, or for victims to leave it; also a gated pod whose PodGang does not exist."""
+        counted = self._view.counted
+        node_of = counted.bound_node if gang.phase is Phase.NOMINATED else counted.node_of
+        ours = (pod for pod, _ in self._view.members(gang) if self._view.is_ours(pod))
+        found = (pod for pod in ours if not (node_of(pod) or pod.metadata.is_deleting))
         return [pod for pod in found if not pod.is_gated or not gang.has_object]
 
-    async def _write_text(self, pod: Pod, verdict: Verdict) -> None:
-        reason = SCHEDULER_ERROR if verdict.reason == INVALID else UNSCHEDULABLE
+    def _have_text(self, gang: GangState) -> bool:
+        return any(map(_has_text, self._waiting_pods(gang)))
+
+    async def _write_text(self, pod: Pod, reason: str, why: Reason) -> None:
         conditions = with_condition(
             pod.status.conditions,
             POD_SCHEDULED,
             words.FALSE,
             reason,
-            self.say(verdict.why)[:LONGEST],
+            self.say(why)[:LONGEST],
             _second(self._clock),
         )
         if conditions is pod.status.conditions:
@@ -291,8 +313,13 @@ class Reporter:
         async with self._turns:
             try:
                 await self._client.patch(Pod, meta.name, patch, meta.namespace, subresource="status")
-            except (Conflict, NotFound):
-                pass  # bound, deleted, or changed meanwhile; if it still waits, the next verdict is written
+            except NotFound:
+                pass
+
+
+def _has_text(pod: Pod) -> bool:
+    """Whether it has a condition that says why it waits; that of a gate is the API server's."""
+    return find_condition(pod.status.conditions, POD_SCHEDULED) is not None and not pod.is_held_by_gate
 
 
 def _second(clock: Clock) -> datetime:

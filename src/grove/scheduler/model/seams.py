@@ -340,6 +340,11 @@ class Seams:
                 return Reason(NOT_ADMITTED, policy.name, parts=(why,))
         return None
 
+    def keeps_out(self, snapshot: Snapshot, gang: Gang) -> bool:
+        """Whether a policy refuses the gang's minimum, whatever is free."""
+        core = [pod for group in gang.groups() for pod in group.pods[: group.need]]
+        return self.refuses and self.refusal(snapshot, gang, core) is not None
+
     def could_admit(self, snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> bool:
         """Whether a policy limits these pods, and no policy refuses them whatever ends."""
         could = [policy.could_admit(snapshot, pods) for policy in self.policies]

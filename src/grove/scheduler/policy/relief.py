@@ -7,7 +7,7 @@ node. What a waiting minimum could need does not go to scaled gangs or surplus b
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 
 import numpy as np
 
@@ -42,6 +42,8 @@ class Relief:
         """Versions of the snapshot and the policies when was looked last who may call back what was lent."""
         self._matures_s: float | None = None
         """When the mere passing of time may entitle a unit."""
+        self._admitted_at: tuple[int, tuple[int, ...]] | None = None
+        """The same versions at the last look at which units policies admit."""
 
     def remember(self, unit: str, gang: Gang, *, may_evict: bool, by_anything: bool = False) -> None:
         """Records what would help a unit that found no place, and no victims if it may evict."""
@@ -52,7 +54,8 @@ class Relief:
         if (waiting := self._queue.get(unit)) is not None:
             evictor = gang if may_evict and gang.may_preempt else None
             pinned = gang if gang.pinned_domain is not None else None
-            waiting.needed = Needed(shapes, by_anything, evictor, pinned)
+            admitted = gang if self._snapshot.seams.refuses and not by_anything else None
+            waiting.needed = Needed(shapes, by_anything, evictor, pinned, admitted)
 
     def _needed(self, unit: str) -> Needed | None:
         waiting = self._queue.get(unit)
@@ -96,6 +99,26 @@ class Relief:
         self._looked_at, self._matures_s = state, None
         asking = {unit: needed.evictor for unit, needed in needs.items() if needed.evictor is not None}
         self._queue.wake(lambda unit: unit in asking and seams.may_reclaim(self._snapshot, asking[unit]))
+
+    def wake_no_longer_admitted(self) -> None:
+        """Wakes who lacked capacity alone and is kept out by a policy by now: new nodes do not help it any more."""
+        seams, state = self._snapshot.seams, (self._snapshot.version, self._snapshot.seams.versions)
+        if not seams.refuses or state == self._admitted_at:
+            return
+        self._admitted_at = state
+        known: dict[Hashable, bool] = {}
+
+        def is_kept_out(unit: str) -> bool:
+            waiting = self._queue.get(unit)
+            gang = waiting.needed.admitted if waiting is not None and waiting.needed is not None else None
+            if waiting is None or gang is None:
+                return False
+            ask = waiting.ask if waiting.ask is not None else unit
+            if ask not in known:
+                known[ask] = seams.keeps_out(self._snapshot, gang)
+            return known[ask]
+
+        self._queue.wake(is_kept_out)
 
     def next_look_s(self, now_s: float) -> float | None:
         """When time alone may entitle a unit that waits; None if it does not."""

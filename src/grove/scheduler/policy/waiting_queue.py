@@ -60,6 +60,8 @@ class Needed(NamedTuple):
     """Itself, if others could go for it."""
     pinned: Gang | None = None
     """Itself, if it must go to the domain of its base gang: nothing outside that domain helps it."""
+    admitted: Gang | None = None
+    """Itself, if policies limit units and admit this one: it lacks capacity alone."""
 
 
 class Waiting(msgspec.Struct):
