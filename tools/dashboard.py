@@ -47,6 +47,40 @@ ROWS: dict[str, list[tuple[str, str, list[tuple[str, str]]]]] = {
             [("sum by (layer) (rate(grove_topology_domain_selected_total[15m]))", "{{layer}}")],
         ),
     ],
+    "GPUs": [
+        ("What GPUs are used for", "short", [("sum by (state) (rate(grove_gpu_seconds_total[5m]))", "{{state}}")]),
+        (
+            "GPUs by team",
+            "short",
+            [('sum by (queue) (rate(grove_gpu_seconds_total{state!~"idle|waiting"}[5m]))', "{{queue}}")],
+        ),
+        (
+            "GPUs by set, the ten largest",
+            "short",
+            [
+                (
+                    'topk(10, sum by (namespace, set) (rate(grove_gpu_seconds_total{state!~"idle|waiting"}[5m])))',
+                    "{{namespace}}/{{set}}",
+                )
+            ],
+        ),
+        (
+            "Idle share",
+            "percentunit",
+            [
+                (
+                    'sum(rate(grove_gpu_seconds_total{state="idle"}[5m])) '
+                    '/ sum(rate(grove_gpu_seconds_total{state!="waiting"}[5m]))',
+                    "idle",
+                )
+            ],
+        ),
+        (
+            "GPU-hours of the last day, by state",
+            "short",
+            [("sum by (state) (increase(grove_gpu_seconds_total[1d])) / 3600", "{{state}}")],
+        ),
+    ],
     "Sets": [
         (
             "Replicas",

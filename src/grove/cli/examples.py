@@ -67,6 +67,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "topology": ("kubectl grove topology", "kubectl grove topology --svg fleet.svg"),
     "tree": ("kubectl grove tree chat", "kubectl grove tree chat -w --no-pods"),
     "up": ("grove up", "grove up --nodes 64", "grove up status", "grove up --foreground", "grove up --dialects"),
+    "usage": (
+        "kubectl grove usage",
+        "kubectl grove usage -A --since 168h --prometheus http://prometheus.monitoring:9090",
+        "kubectl grove usage -A --prices prices.yaml -o json",
+    ),
     "version": ("grove version",),
     "webhooks": ("grove webhooks", "grove webhooks --remove"),
 }

@@ -60,6 +60,7 @@ ASKING: dict[str, tuple[str, str]] = {
     "top": ("grove.cli.top:top", "A live screen of sets, gangs and the fleet."),
     "topology": ("grove.cli.topology:topology", "Zones, blocks, racks and nodes: how full, and with whom."),
     "tree": ("grove.cli.tree:tree", "A set as a tree, with what is wrong and where."),
+    "usage": ("grove.cli.usage:usage", "GPU-hours by set and team, what they were used for, and what they cost."),
 }
 """What people ask of a cluster: also what `kubectl grove` offers."""
 

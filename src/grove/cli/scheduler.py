@@ -64,11 +64,13 @@ def scheduler(
 
 
 async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Path | None) -> None:
+    from grove.kube.clock import SYSTEM
     from grove.kube.config import load_config
     from grove.kube.http import HttpClient
     from grove.kube.lease import Leadership, process_identity
     from grove.kube.metrics import watch_requests
     from grove.kube.run import probes
+    from grove.scheduler.loop.gpu_meter import GpuMeter
     from grove.scheduler.loop.live import Scheduler
     from grove.scheduler.loop.metrics import sizes_in, watch_headroom
     from grove.scheduler.loop.quota_follower import watch_queues
@@ -109,6 +111,7 @@ async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Pat
         watch_headroom(running.view.snapshot, sizes_in(running.view))
         watch_queues(running.quotas, running.view)
         watch_requests(client.calls)
+        running.beside.append(GpuMeter(running.view, SYSTEM).run)
         if config.server.port >= 0:
             server = config.server
             await stack.enter_async_context(

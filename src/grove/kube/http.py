@@ -165,6 +165,12 @@ class HttpClient:
         if rest:
             yield rest.decode(errors="replace")
 
+    async def pod_page(self, namespace: str, pod: str, port: int, path: str) -> str:
+        """A page that a pod serves, through the API server. Needs the right to `get` pods/proxy."""
+        url = self._url(_PODS, namespace, f"{pod}:{port}", f"proxy/{path}")
+        answer = await self._send("get", "pods/proxy", "GET", url, None, "", _Retry.ALWAYS)
+        return bytes(answer.body).decode(errors="replace")
+
     async def serves(self, kind: Any) -> bool:
         res = wire.resource_of(kind)
         try:

@@ -83,6 +83,8 @@ class Scheduler:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: asyncio.TaskGroup | None = None
         """There while it decides."""
+        self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        """What else runs while it decides."""
         self.cache = Cache(client, tune_gc=tune_gc)
         snapshot = snapshot if snapshot is not None else Snapshot()
         snapshot.use(snapshot.seams.joined(weights=config.scores))
@@ -215,6 +217,8 @@ class Scheduler:
                 tasks.create_task(self.reporter.run(), name="reporter")
                 tasks.create_task(self.quotas.write_used(), name="quotas")
                 tasks.create_task(self.reservations.status.run(), name="reservations")
+                for work in self.beside:
+                    tasks.create_task(work())
                 await self._decide()
         finally:
             self._tasks = None

@@ -50,6 +50,11 @@ TRIMMED = Counter("grove_trimmed_pods", "Pods above the minimum of their gang th
 QUOTA_REJECTIONS = Counter("grove_quota_rejections", "Gangs that a quota or queue kept out, each time they were tried.")
 ROLLBACKS = Counter("grove_gang_rollbacks", "Gangs taken back because they could not be completed in time.")
 BINDS = Counter("grove_pod_binds", "Bind requests by what became of the pod.", ["result"])
+GPU_SECONDS = Counter(
+    "grove_gpu_seconds",
+    "GPU-seconds by what GPUs are used for; `waiting` is what waiting pods request.",
+    ["namespace", "set", "queue", "state"],
+)
 
 if TYPE_CHECKING:
     from grove.scheduler.loop.view import View

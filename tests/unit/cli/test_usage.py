@@ -1,0 +1,180 @@
+"""`usage`: sums over counters, prices, the text, and what the command refuses."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from grove.cli.main import grove
+from grove.cli.usage import counters
+from grove.show.usage import Prices, Sample, painted, prometheus_query, prometheus_samples, usage
+
+HOUR = 3600.0
+
+
+def sample(hours: float, state: str, set_: str = "", queue: str = "", namespace: str = "prod") -> Sample:
+    return Sample({"namespace": namespace, "set": set_, "queue": queue, "state": state}, hours * HOUR)
+
+
+SAMPLES = [
+    sample(80, "serving", "chat", "team-a"),
+    sample(5, "starting", "chat", "team-a"),
+    sample(5, "held", "chat", "team-a"),
+    sample(40, "waiting", "chat", "team-a"),
+    sample(10, "broken", "code", "team-b"),
+    sample(20, "serving", "", "", "lab"),
+    sample(80, "idle", namespace=""),
+]
+PRICES = Prices(gpu_hour=2.0, currency="EUR", queues={"team-b": 1.5})
+
+
+def test_sums_by_set_and_team_with_the_largest_first() -> None:
+    found = usage(SAMPLES, "today", PRICES)
+    assert [(line.namespace, line.set, line.taken, line.cost) for line in found.sets] == [
+        ("prod", "chat", 90.0, 180.0),
+        ("lab", "", 20.0, 40.0),
+        ("prod", "code", 10.0, 15.0),
+    ]
+    assert [(line.queue, line.taken, line.cost) for line in found.teams] == [
+        ("team-a", 90.0, 180.0),
+        ("", 20.0, 40.0),
+        ("team-b", 10.0, 15.0),
+    ]
+    assert found.sets[0].gpu_hours == {"serving": 80.0, "starting": 5.0, "held": 5.0, "waiting": 40.0}
+    assert (found.gpu_hours, found.idle_gpu_hours, found.idle_share, found.idle_cost) == (200.0, 80.0, 0.4, 160.0)
+
+
+def test_one_namespace_has_its_own_lines_and_the_idle_share_of_all_nodes() -> None:
+    found = usage(SAMPLES, "today", namespace="lab")
+    assert [(line.namespace, line.set) for line in found.sets] == [("lab", "")]
+    assert found.idle_share == 0.4
+
+
+def test_several_schedulers_that_counted_one_after_the_other_are_added_up() -> None:
+    found = usage([sample(1, "serving", "chat"), sample(2, "serving", "chat")], "today")
+    assert [line.taken for line in found.sets] == [3.0]
+
+
+def text(samples: list[Sample], prices: Prices | None = None) -> list[str]:
+    console = Console(width=120, file=None, color_system=None)
+    with console.capture() as captured:
+        console.print(painted(usage(samples, "of the last 24h", prices), 120))
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def test_the_text_has_both_tables_the_money_and_the_idle_share() -> None:
+    shown = text(SAMPLES, PRICES)
+    assert shown[0] == "GPU-hours of the last 24h"
+    assert shown[2].split() == ["SET", "TEAM", "SERVING", "STARTING", "HELD", "BROKEN", "WAITING", "COST"]
+    assert shown[3].split() == ["prod/chat", "team-a", "80.0", "5.0", "5.0", "-", "40.0", "180.00", "EUR"]
+    assert shown[-1] == "40% idle: 80.0 of 200.0 GPU-hours of all nodes, 160.00 EUR"
+
+
+def test_without_gpus_the_text_says_so() -> None:
+    assert text([])[-1] == "no GPUs were counted"
+
+
+def test_an_answer_of_a_prometheus_is_read() -> None:
+    one = {"metric": {"set": "chat", "state": "serving"}, "value": [1.0, "7200.5"]}
+    answer = {"status": "success", "data": {"resultType": "vector", "result": [one]}}
+    assert prometheus_samples(answer) == [Sample({"set": "chat", "state": "serving"}, 7200.5)]
+    with pytest.raises(ValueError, match="bad query"):
+        prometheus_samples({"status": "error", "error": "bad query"})
+    assert "increase(grove_gpu_seconds_total[86400s])" in prometheus_query(86400)
+
+
+PAGE = """# TYPE process_start_time_seconds gauge
+process_start_time_seconds 1.7e+09
+# TYPE grove_gpu_seconds_total counter
+grove_gpu_seconds_total{namespace="prod",queue="",set="chat",state="serving"} 7200.0
+# TYPE grove_gpu_seconds_created gauge
+grove_gpu_seconds_created{namespace="prod",queue="",set="chat",state="serving"} 1.7e+09
+"""
+
+
+def test_the_counters_on_a_page_of_the_scheduler_are_read() -> None:
+    labels = {"namespace": "prod", "queue": "", "set": "chat", "state": "serving"}
+    assert counters(PAGE) == ([Sample(labels, 7200.0)], 1.7e9)
+    assert counters("") == ([], 0.0)
+
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: here
+contexts: [{name: here, context: {cluster: here, user: me}}]
+clusters: [{name: here, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: me, user: {}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--since", "soon", "--prometheus", "http://127.0.0.1:1"], "--since: not a duration"),
+        (["--since", "0s", "--prometheus", "http://127.0.0.1:1"], "--since must be more than zero"),
+        (["--since", "2h"], "--since needs --prometheus"),
+        (["--prometheus", "http://127.0.0.1:1"], "http://127.0.0.1:1/api/v1/query cannot be read"),
+        (["--scheduler", "http://127.0.0.1:1"], "http://127.0.0.1:1/metrics cannot be read"),
+    ],
+)
+def test_what_cannot_be_answered_says_why(tmp_path: Path, arguments: list[str], words: str) -> None:
+    config = tmp_path / "config"
+    config.write_text(KUBECONFIG)
+    done = CliRunner().invoke(grove, ["usage", "--kubeconfig", str(config), *arguments])
+    assert done.exit_code != 0
+    assert words in f"{done.output} {done.exception}"
+
+
+@pytest.mark.parametrize("prices", ["gpuHour: cheap\n", "currency: EUR\n", "gpuHour: 1\nmore: 2\n", "[]"])
+def test_a_price_file_that_is_wrong_is_refused(tmp_path: Path, prices: str) -> None:
+    path = tmp_path / "prices.yaml"
+    path.write_text(prices)
+    done = CliRunner().invoke(grove, ["usage", "--prices", str(path)])
+    assert done.exit_code == 2
+    assert "--prices: " in done.output
+
+
+@contextmanager
+def serving(pages: Mapping[str, str]) -> Iterator[str]:
+    """A server on this machine with these pages."""
+
+    class Pages(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            page = pages.get(self.path.partition("?")[0])
+            self.send_response(200 if page is not None else 404)
+            self.end_headers()
+            self.wfile.write((page or "").encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_scheduler_at_an_address_is_read_and_priced(tmp_path: Path) -> None:
+    config, prices = tmp_path / "config", tmp_path / "prices.yaml"
+    config.write_text(KUBECONFIG)
+    prices.write_text("gpuHour: 3\ncurrency: EUR\n")
+    with serving({"/metrics": PAGE}) as address:
+        asked = ["usage", "-A", "--kubeconfig", str(config), "--scheduler", address, "--prices", str(prices)]
+        done = CliRunner().invoke(grove, asked)
+    assert done.exit_code == 0, done.output
+    assert "prod/chat" in done.output
+    assert "6.00 EUR" in done.output
+    assert "since the scheduler started, 2023-11-14 22:13 UTC" in done.output
