@@ -17,7 +17,10 @@ WAITING, IDLE = "waiting", "idle"
 
 
 class Owner(NamedTuple):
-    """The set and the queue that GPUs are counted for. Pods of no set have an empty `set`; `queue` is empty where there are no queues."""
+    """The set and the queue that GPUs are counted for.
+
+    Pods of no set have an empty `set`. Where there are no queues, `queue` is empty.
+    """
 
     namespace: str = ""
     set: str = ""
