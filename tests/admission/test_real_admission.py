@@ -41,6 +41,7 @@ from grove.kube.clock import SYSTEM
 from grove.kube.config import load_config
 from grove.kube.errors import ApiError, Forbidden, Invalid, KubeError
 from grove.kube.http import HttpClient
+from grove.kube.tracing import Span, Traces
 from grove.local.controlplane import ControlPlane
 from grove.local.ports import free_ports
 
@@ -62,8 +63,11 @@ class Kubectl(NamedTuple):
 class Admitted:
     """A namespace on an API server that asks our webhooks."""
 
-    def __init__(self, plane: ControlPlane, client: HttpClient, service: WebhookService, namespace: str) -> None:
+    def __init__(
+        self, plane: ControlPlane, client: HttpClient, service: WebhookService, namespace: str, spans: list[Span]
+    ) -> None:
         self.plane, self.client, self.service, self.namespace = plane, client, service, namespace
+        self.spans = spans
 
     async def kubectl(self, *arguments: str, stdin: str = "", user: str = "") -> Kubectl:
         config = self.plane.client_kubeconfig(user, ["system:masters"]) if user else self.plane.kubeconfig
@@ -103,13 +107,14 @@ async def admitted(control_plane: ControlPlane, client: HttpClient, fresh_name: 
     await client.create(Namespace, {"metadata": {"name": fresh_name}})
     (port,) = free_ports(1)
     settled = WebhookSettings(namespace=fresh_name, host="127.0.0.1", port=port, url=f"https://127.0.0.1:{port}")
-    service = WebhookService(client, ADMISSION, settled)
+    spans: list[Span] = []
+    service = WebhookService(client, ADMISSION, settled, traces=Traces(spans.append))
     await service.start()
     keeping = asyncio.gather(service.run(), service.lead())
     try:
         # An API server hears of configurations a moment later than it stores them.
         await eventually(lambda: is_guarded(client, fresh_name))
-        yield Admitted(control_plane, client, service, fresh_name)
+        yield Admitted(control_plane, client, service, fresh_name, spans)
     finally:
         # Configurations first, while the server still answers: others write sets to this API server too.
         await service.registration.withdraw()
@@ -205,6 +210,16 @@ async def test_applying_again_changes_nothing(admitted: Admitted) -> None:
     first = await admitted.apply(sent)
     assert first.out == "podcliqueset.grove.io/demo created\n", first.err
     assert (await admitted.apply(sent)).out == "podcliqueset.grove.io/demo unchanged\n"
+
+
+async def test_the_review_of_a_new_set_is_in_the_trace_of_the_set(admitted: Admitted) -> None:
+    admitted.spans.clear()
+    assert (await admitted.apply(admitted.own(plain()), options=("--dry-run=server",))).code == 0
+    assert admitted.spans == [], "a dry run stores no set"
+    assert (await admitted.apply(admitted.own(plain()))).code == 0
+    stored = await admitted.client.get(SET, "demo", admitted.namespace)
+    (span,) = admitted.spans
+    assert (span.uid, span.name, span.attributes) == (stored["metadata"]["uid"], "admission", {"operation": "CREATE"})
 
 
 async def test_kubectl_shows_warnings(admitted: Admitted) -> None:

@@ -40,6 +40,7 @@ from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import Conflict, NotFound
 from grove.kube.http import HttpClient
+from grove.kube.tracing import Traces
 from grove.operator.wiring import Operator
 from grove.sim.topology import Topology
 from tests.support.running import beside
@@ -174,6 +175,7 @@ class World:
         self.binder: Binder
         self.nodes: Any = None
         self.operator_client: Any = None
+        self.traces: Traces | None = None
         self._running: AsyncExitStack | None = None
 
     async def start(self) -> None:
@@ -187,6 +189,7 @@ class World:
             rng=random.Random(7),
             startup_image=self._startup_image,
             namespace="" if self.cluster.is_sim else self.namespace,
+            traces=self.traces,
         )
         await stack.enter_async_context(self.operator.running())
 
@@ -357,11 +360,17 @@ class World:
 
 @asynccontextmanager
 async def operating(
-    cluster: Any, *, config: str = "", nodes: Topology | None = None, startup_image: str = "grove/startup:test"
+    cluster: Any,
+    *,
+    config: str = "",
+    nodes: Topology | None = None,
+    startup_image: str = "grove/startup:test",
+    traces: Traces | None = None,
 ) -> AsyncIterator[World]:
     """A world with an operator of this configuration, some nodes, and a binder for their pods."""
     async with AsyncExitStack() as stack:
         world = World(cluster, load_configuration(config), stack, startup_image)
+        world.traces = traces
         world.nodes = await cluster.add_nodes(nodes or Topology(racks=2, nodes=2))
         world.binder = Binder(cluster.client, cluster.namespace, cluster.prefix, plays_kube=cluster.is_sim)
         async with beside(world.binder.run()):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from grove.kube.config import ClusterConfig
     from grove.kube.http import HttpClient
     from grove.kube.lease import Leadership
+    from grove.kube.tracing import Traces
     from grove.operator.wiring import Operator
 
 
@@ -85,6 +86,7 @@ async def serve(config: OperatorConfiguration, cluster: ClusterConfig, webhook_u
     from grove.kube.profiling import profiling
     from grove.kube.rate import Rate
     from grove.kube.run import probes
+    from grove.kube.tracing import traces_asked_for
     from grove.operator.figures import watch_sets
     from grove.operator.wiring import Operator
 
@@ -100,10 +102,13 @@ async def serve(config: OperatorConfiguration, cluster: ClusterConfig, webhook_u
         debugging = config.debugging
         if debugging is not None and debugging.enable_profiling:
             await stack.enter_async_context(profiling(debugging.pprof_bind_host, debugging.pprof_bind_port))
-        operator = Operator(client, config, startup_image=f"{image}:{__version__}" if image else "", tune_gc=True)
+        traces, end_traces = traces_asked_for("grove-operator")
+        stack.callback(end_traces)
+        startup_image = f"{image}:{__version__}" if image else ""
+        operator = Operator(client, config, startup_image=startup_image, tune_gc=True, traces=traces)
         for figures in (watch_sets(operator.cache, SYSTEM), watch_requests(client.calls)):
             stack.callback(REGISTRY.unregister, figures)
-        hooks = await _admission(stack, config, cluster, client, operator, webhook_url, agent)
+        hooks = await _admission(stack, config, cluster, client, operator, webhook_url, agent, traces)
 
         def ready() -> bool:
             # Replicas that elect a leader all serve admission: one that takes over must not lose its place behind the
@@ -152,6 +157,7 @@ async def _admission(
     operator: Operator,
     url: str | None,
     agent: str,
+    traces: Traces | None,
 ) -> WebhookService | None:
     """Admission around the operator's own backends and caches; None when it is not to be served.
 
@@ -175,7 +181,7 @@ async def _admission(
         nodes=NodeWatch(operator.cache).summary,
     )
     settings = webhook_settings(config, namespace=namespace, url=url)
-    return WebhookService(client, admission, settings, leader_client=leader_client)
+    return WebhookService(client, admission, settings, leader_client=leader_client, traces=traces)
 
 
 def _leadership(client: HttpClient, config: OperatorConfiguration, cluster: ClusterConfig) -> Leadership:

@@ -70,6 +70,7 @@ async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Pat
     from grove.kube.lease import Leadership, process_identity
     from grove.kube.metrics import watch_requests
     from grove.kube.run import probes
+    from grove.kube.tracing import traces_asked_for
     from grove.scheduler.loop.gpu_meter import GpuMeter
     from grove.scheduler.loop.live import Scheduler
     from grove.scheduler.loop.metrics import sizes_in, watch_headroom
@@ -100,6 +101,8 @@ async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Pat
         journal = Journal(record) if record is not None else None
         if journal is not None:
             stack.callback(journal.close)
+        traces, end_traces = traces_asked_for("grove-scheduler")
+        stack.callback(end_traces)
         running = Scheduler(
             client,
             config,
@@ -107,6 +110,7 @@ async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Pat
             tape=journal,
             snapshot=RecordedSnapshot(journal) if journal is not None else None,
             say=sentence,
+            traces=traces,
         )
         watch_headroom(running.view.snapshot, sizes_in(running.view))
         watch_queues(running.quotas, running.view)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -16,6 +17,7 @@ import structlog
 
 from grove.kube.errors import Conflict, KubeError, NotLeader, Terminal, TooManyRequests
 from grove.kube.metrics import ControllerMetrics
+from grove.kube.tracing import Span
 from grove.kube.workqueue import Closed, Workqueue
 
 K = TypeVar("K", bound=Hashable)
@@ -42,16 +44,24 @@ def earliest(*times_s: float | None) -> float | None:
 
 
 Reconcile = Callable[[K], Awaitable[Result]]
+Tracing = Callable[[K], AbstractContextManager[Span] | None]
+"""Gives the span of a reconcile; None if the key is not traced now."""
 
 
 class Controller(Generic[K]):
     """Runs `reconcile` over the keys of `queue`. `run` ends when cancelled, or when the queue is shut down."""
 
     def __init__(
-        self, name: str, reconcile: Reconcile[K], queue: Workqueue[K] | None = None, *, workers: int = 1
+        self,
+        name: str,
+        reconcile: Reconcile[K],
+        queue: Workqueue[K] | None = None,
+        *,
+        workers: int = 1,
     ) -> None:
         self.name, self.queue = name, queue if queue is not None else Workqueue[K]()
         self._reconcile, self._workers = reconcile, workers
+        self.tracing: Tracing[K] | None = None
         self._log = structlog.get_logger(__name__).bind(controller=name)
         self._metrics = ControllerMetrics(name, self.queue)
 
@@ -70,14 +80,19 @@ class Controller(Generic[K]):
             except Closed:
                 return
             try:
-                await self._look(key)
+                if self.tracing is not None and (span := self.tracing(key)) is not None:
+                    with span as traced:
+                        traced.error = await self._look(key)
+                else:
+                    await self._look(key)
             finally:
                 self.queue.done(key)
 
-    async def _look(self, key: K) -> None:
+    async def _look(self, key: K) -> str:
+        """Reconciles once; what went wrong, empty if nothing did."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        outcome = "success"
+        outcome, wrong = "success", ""
         self._metrics.active.inc()
         try:
             result = await self._reconcile(key)
@@ -88,18 +103,19 @@ class Controller(Generic[K]):
                 raise result.error
             self.queue.forget(key)
         except Terminal as err:
-            outcome = "terminal"
+            outcome, wrong = "terminal", str(err)
             self.queue.forget(key)
             self._log.warning("reconcile gave up until the object changes", key=str(key), reason=str(err))
         except NotLeader:
             outcome = "not_leader"  # the next leader looks at everything anyway
             self.queue.forget(key)
         except Exception as err:
-            outcome = "error"
+            outcome, wrong = "error", str(err)
             self._failed(key, err)
         finally:
             self._metrics.active.dec()
             self._metrics.observe(outcome, loop.time() - began)
+        return wrong
 
     def _failed(self, key: K, err: Exception) -> None:
         asked = err.retry_after_s if isinstance(err, TooManyRequests) else 0.0

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -21,6 +22,7 @@ from grove.api.meta import Json, Object, rfc3339
 from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock
 from grove.kube.errors import Forbidden, KubeError, NotFound, NotLeader
+from grove.kube.tracing import TRACE_ID
 
 EventKind = Literal["Normal", "Warning"]
 
@@ -46,6 +48,7 @@ class _Subject(NamedTuple):
     namespace: str
     name: str
     uid: str
+    trace_id: str = ""
 
 
 class _Topic(NamedTuple):
@@ -108,13 +111,15 @@ class Recorder:
         self._unsaid: OrderedDict[_Topic, None] = OrderedDict()
         self._news = asyncio.Event()
         self.dropped = 0
+        self.trace_id_of: Callable[[Object], str] | None = None
+        """Gives the trace of an object, for an annotation of its Events; None while this process exports no traces."""
 
     def normal(self, about: Object, reason: str, message: str) -> None:
         if not self._is_summed_up(about, reason, message):
-            self._record(_subject_of(about), "Normal", reason, message)
+            self._record(self._subject_of(about), "Normal", reason, message)
 
     def warn(self, about: Object, reason: str, message: str) -> None:
-        self._record(_subject_of(about), "Warning", reason, message)
+        self._record(self._subject_of(about), "Warning", reason, message)
 
     async def run(self) -> None:
         while True:
@@ -137,7 +142,14 @@ class Recorder:
         key = (owner.uid, reason)
         found = self._siblings.get(key)
         if found is None or (loop.time() - found.began >= SIBLINGS_S and not found.unwritten):
-            subject = _Subject(owner.api_version, owner.kind, about.metadata.namespace, owner.name, owner.uid)
+            subject = _Subject(
+                owner.api_version,
+                owner.kind,
+                about.metadata.namespace,
+                owner.name,
+                owner.uid,
+                self._trace_id_of(about),
+            )
             found = self._siblings[key] = _Siblings(subject, loop.time())
             _trim(self._siblings, REMEMBERED)
         found.reported += 1
@@ -211,6 +223,13 @@ class Recorder:
         except KubeError as err:
             log.warning("event lost", reason=topic.reason, object=topic.subject.name, error=str(err))
 
+    def _subject_of(self, about: Object) -> _Subject:
+        meta, res = about.metadata, about.RESOURCE
+        return _Subject(res.api_version, res.kind, meta.namespace, meta.name, meta.uid, self._trace_id_of(about))
+
+    def _trace_id_of(self, about: Object) -> str:
+        return self.trace_id_of(about) if self.trace_id_of is not None else ""
+
     async def _create(self, topic: _Topic, said: _Said, namespace: str) -> None:
         about = topic.subject
         involved = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid}
@@ -219,7 +238,11 @@ class Recorder:
         await self._client.create(
             Event,
             {
-                "metadata": {"name": said.name, "namespace": namespace},
+                "metadata": {
+                    "name": said.name,
+                    "namespace": namespace,
+                    **({"annotations": {TRACE_ID: about.trace_id}} if about.trace_id else {}),
+                },
                 "involvedObject": involved,
                 "type": topic.type,
                 "reason": topic.reason,
@@ -232,11 +255,6 @@ class Recorder:
                 "reportingInstance": self._component,
             },
         )
-
-
-def _subject_of(about: Object) -> _Subject:
-    meta, res = about.metadata, about.RESOURCE
-    return _Subject(res.api_version, res.kind, meta.namespace, meta.name, meta.uid)
 
 
 def _trim(entries: OrderedDict[Any, Any], most: int) -> None:

@@ -34,6 +34,7 @@ from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock, loop_time
 from grove.kube.controller import Controller, Result
 from grove.kube.events import Recorder
+from grove.kube.tracing import Traces
 from grove.kube.workqueue import Workqueue
 from grove.kube.writes import unless_namespace_ends
 from grove.operator.pod.controller import StartupBlockedController
@@ -52,6 +53,7 @@ from grove.operator.shared.cluster.claim_writer import ClaimWriter
 from grove.operator.shared.cluster.deps import Deps, Queues, gang_key
 from grove.operator.shared.cluster.former_templates import FormerTemplates
 from grove.operator.shared.cluster.optional_kinds import MANAGED, OPTIONAL, OptionalKinds
+from grove.operator.shared.cluster.set_traces import SetTraces
 from grove.operator.shared.cluster.sets import SET, Sets, by_set
 from grove.operator.shared.cluster.status_writer import EventBatches, StatusWriter
 from grove.operator.shared.outcome import SetErrors
@@ -89,6 +91,7 @@ class Operator:
         startup_image: str = "",
         namespace: str = "",
         tune_gc: bool = False,
+        traces: Traces | None = None,
     ) -> None:
         config = config or load_configuration("")
         self._rng = rng = rng or random.Random()
@@ -126,7 +129,15 @@ class Operator:
         self._dialects = Dialects(deps) if config.dialects.enabled else None
         if self._dialects is not None:
             self.controllers += self._dialects.controllers
+        if traces is not None:
+            self._trace(SetTraces(traces, self.cache))
         self._synced = False
+
+    def _trace(self, spans: SetTraces) -> None:
+        """Adds to the traces of sets what this operator does; its Events carry their ids."""
+        self.events.trace_id_of, self.deps.statuses.on_written = spans.trace_id_of, spans.status_written
+        for controller in self.controllers:
+            controller.tracing = spans.of_controller(controller.name)
 
     def _collaborators(
         self,

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -33,6 +34,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.topology import ClusterTopologyBinding
 from grove.kube.clock import SYSTEM
 from grove.kube.errors import Forbidden, Invalid
+from grove.kube.tracing import Span, Traces
 from grove.sim.admission import Hook
 from grove.sim.client import SimClient
 from grove.sim.cluster import own_crds
@@ -178,6 +180,26 @@ async def test_a_body_that_never_comes_is_not_waited_for(client: SimClient, monk
     async with plain_session(server) as http, http.post(VALIDATE_SET, data=body()) as answer:
         assert answer.status == 408
         assert (await answer.json())["reason"] == "Timeout"
+
+
+@pytest.mark.parametrize(
+    ("edit", "error"),
+    [
+        pytest.param(("metadata.uid", "u-1"), "", id="allowed"),
+        pytest.param(("spec.template.terminationDelay", "-1s"), "terminationDelay", id="refused: the error says why"),
+    ],
+)
+async def test_validation_is_in_the_trace_of_the_set(client: SimClient, edit: tuple[str, Any], error: str) -> None:
+    spans: list[Span] = []
+    server = WebhookServer(Admission(), ClusterReader(client), certificate=None, traces=Traces(spans.append))  # type: ignore[arg-type]
+    review = review_of(changed(plain(), ("metadata.uid", "u-1"), edit))
+    async with plain_session(server) as http:
+        for path in (DEFAULT_SET, VALIDATE_SET):
+            await http.post(path, json=review)
+        await http.post(VALIDATE_SET, json=review | {"request": review["request"] | {"dryRun": True}})
+    (span,) = spans
+    assert (span.uid, span.name, bool(span.error)) == ("u-1", "admission", bool(error))
+    assert error in span.error
 
 
 class BrokenReader:

@@ -7,6 +7,7 @@ policy Fail a silent webhook stops every write of the kinds it guards. All repli
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 
 import msgspec
 import structlog
@@ -14,10 +15,13 @@ from aiohttp import web
 
 from grove.admission.certs.serving import ServedCertificate
 from grove.admission.rules.request import Answer, BadReview, Request, envelope
-from grove.admission.rules.review import Admission
+from grove.admission.rules.review import VALIDATE_SET, Admission
 from grove.admission.serving.reader import ClusterReader
 from grove.admission.serving.registration import WEBHOOK_NAMES
 from grove.api.faults import failure_status
+from grove.api.fields import mapping, text
+from grove.api.meta import Json
+from grove.kube.tracing import Traces
 
 LARGEST_OBJECT = 3 * 1024 * 1024
 """What an API server takes as the body of a request."""
@@ -41,9 +45,10 @@ class WebhookServer:
         *,
         host: str = "",
         port: int = 9443,
+        traces: Traces | None = None,
     ) -> None:
         self.admission, self._reader, self._certificate = admission, reader, certificate
-        self._host, self.port = host, port
+        self._host, self.port, self._traces = host, port, traces
         self._runner: web.AppRunner | None = None
 
     @property
@@ -88,6 +93,7 @@ class WebhookServer:
             request = Request.of(msgspec.json.decode(body))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadReview) as error:
             return _plain(400, f"not an AdmissionReview: {error}")
+        began = self._traces.now() if self._traces is not None else None
         try:
             known = await self._reader.fetch(self.admission.needs(path, request))
             answered = self.admission.review(path, request, known)
@@ -97,7 +103,16 @@ class WebhookServer:
             status = failure_status(500, "InternalError", f"admission failed: {type(error).__name__}: {error}")
             answered = envelope(request.uid, Answer(status))
             payload = msgspec.json.encode(answered)
+        if self._traces is not None and began is not None and path == VALIDATE_SET:
+            self._record(self._traces, began, request, mapping(answered.get("response")))
         return web.Response(body=payload, content_type="application/json")
+
+    def _record(self, traces: Traces, began: datetime, request: Request, response: Json) -> None:
+        """Validation is traced, and not defaulting: the API server gives a new object its uid in between."""
+        uid = text(mapping(request.new.get("metadata")).get("uid"))
+        if uid and not request.raw.get("dryRun"):
+            refused = text(mapping(response.get("status")).get("message")) if not response.get("allowed") else ""
+            traces.record(uid, "admission", began, attributes={"operation": request.operation}, error=refused)
 
 
 def _plain(code: int, message: str) -> web.Response:

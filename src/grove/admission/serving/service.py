@@ -20,6 +20,7 @@ from grove.admission.serving.registration import Address, Registration, ServiceA
 from grove.admission.serving.server import WebhookServer
 from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock
+from grove.kube.tracing import Traces
 
 INJECT_CA_FROM = "cert-manager.io/inject-ca-from"
 FILES_S = 10.0
@@ -70,6 +71,7 @@ class WebhookService:
         *,
         leader_client: Client | None = None,
         clock: Clock = SYSTEM,
+        traces: Traces | None = None,
     ) -> None:
         if settings.mode not in MODES:
             raise CertificateModeError(f"certProvisionMode must be one of {', '.join(MODES)}, not {settings.mode!r}")
@@ -95,7 +97,9 @@ class WebhookService:
         else:
             self._files = CertificateFiles(settings.cert_dir)
             served = self._files.served
-        self.server = WebhookServer(admission, ClusterReader(client), served, host=settings.host, port=settings.port)
+        self.server = WebhookServer(
+            admission, ClusterReader(client), served, host=settings.host, port=settings.port, traces=traces
+        )
 
     @property
     def is_ready(self) -> bool:

@@ -267,7 +267,7 @@ class Committer:
             if attempt.after is not None:
                 await attempt.after.done.wait()
             if (attempt.after is None or attempt.after.succeeded) and not attempt.given_up.is_set():
-                results = await self._binder.bind(attempt, lambda bound: self._note_fate(attempt, bound))
+                results = await self._bind(attempt)
         except* NotLeader:
             log.info("binding stopped, not the leader any more", unit=attempt.unit)
         finally:
@@ -276,6 +276,19 @@ class Committer:
                 if pod.uid not in known:
                     self._view.counted.release(pod.uid)
             self._settle(attempt, results)
+
+    async def _bind(self, attempt: BindAttempt) -> list[BindResult]:
+        def seen(bound: BindResult) -> None:
+            self._note_fate(attempt, bound)
+
+        if self._view.traces is None:
+            return await self._binder.bind(attempt, seen)
+        with self._view.traces.bind(attempt.gang, len(attempt.pods)) as span:
+            results = await self._binder.bind(attempt, seen)
+            lost = [bound for bound in results if bound.fate is not BindFate.BOUND]
+            if span is not None and lost:
+                span.error = f"{len(lost)} pods: {lost[0].fate.value} {lost[0].message}".strip()
+            return results
 
     def _note_fate(self, attempt: BindAttempt, bound: BindResult) -> None:
         pod = bound.pod

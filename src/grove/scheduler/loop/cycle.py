@@ -172,6 +172,8 @@ class QueueUpdater:
         unit = self._view.units.of(gang.name)
         if unit.ready_since_s is not None:
             metrics.SCHEDULE_SECONDS.observe(now - unit.ready_since_s)
+            if self._view.traces is not None:
+                self._view.traces.placed(gang)
             unit.ready_since_s = None
         if gang.verdict is None or gang.verdict.reason != GANG_SCHEDULED:
             self._reporter.report(gang, PLACED)

@@ -23,6 +23,7 @@ from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock
 from grove.kube.events import Recorder
+from grove.kube.tracing import Traces
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.loop import metrics
@@ -31,6 +32,7 @@ from grove.scheduler.loop.cycle import Cycle
 from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Aside, Decider
 from grove.scheduler.loop.evictions import Evictions
 from grove.scheduler.loop.follower import ClusterFollower
+from grove.scheduler.loop.gang_traces import GangTraces
 from grove.scheduler.loop.nominations import Nominations
 from grove.scheduler.loop.optional_kinds import OptionalKinds
 from grove.scheduler.loop.pending_reservations import PendingReservations
@@ -78,6 +80,7 @@ class Scheduler:
         tape: Journal | None = None,
         tune_gc: bool = False,
         aside: Aside | None = None,
+        traces: Traces | None = None,
     ) -> None:
         self.config, self._client = config, client
         self._timer: asyncio.TimerHandle | None = None
@@ -95,6 +98,9 @@ class Scheduler:
         claims = DeviceClaims(self.view, ClaimWriter(client, turns).write)
         self.view.sources.join(storage, claims, daemons)
         self._events = Recorder(client, config.scheduler_name, clock=clock)
+        if traces is not None:
+            self.view.traces = GangTraces(traces, self.view.units.gangs)
+            self._events.trace_id_of = self.view.traces.trace_id_of
         self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle, say=say)
         storage.follow()
         daemons.follow()

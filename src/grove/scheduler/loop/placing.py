@@ -115,6 +115,12 @@ class UnitPlacer:
 
     async def decide(self, name: str, order: Order) -> Sequence[str]:
         """Decides about a unit that is due; who may be due because of that: its surplus, and gangs scaled with it."""
+        if self._view.traces is None:
+            return await self._decide(name, order)
+        with self._view.traces.decision(name):
+            return await self._decide(name, order)
+
+    async def _decide(self, name: str, order: Order) -> Sequence[str]:
         try:
             unit = self._unit(name, order)
             # Reading its pods may have shown what to count on nodes for them.
@@ -332,6 +338,8 @@ class UnitPlacer:
         elif gang.verdict is not None:
             gang.judge(gang.verdict, round(score_in_replica(self._view, gang, placement), 4))
         self._committer.launch(BindAttempt(unit.name, gang, pods, deadline, unit.order, unit.is_floor, decision, after))
+        if self._view.traces is not None:
+            self._view.traces.decided("placed", decision=decision, pods=len(pods), domain=placement.domain)
         log.info(
             "placed",
             unit=unit.name,
@@ -369,6 +377,9 @@ class UnitPlacer:
     ) -> None:
         now = asyncio.get_running_loop().time()
         asides = self._decider.asides
+        if self._view.traces is not None:
+            message = self._reporter.say(answer.why)
+            self._view.traces.decided("refused", decision=decision, reason=answer.reason, message=message)
         log.info(
             "no place",
             unit=unit.name,

@@ -16,6 +16,7 @@ from grove.kube.cache import Cache
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.node_filters import meets
 from grove.scheduler.loop.counted_pods import CountedPods
+from grove.scheduler.loop.gang_traces import GangTraces
 from grove.scheduler.loop.pod_reader import PodReader
 from grove.scheduler.loop.unit import Units
 from grove.scheduler.model.config import SchedulerConfiguration
@@ -46,6 +47,8 @@ class View:
         self.sources = NodeSources(snapshot)
         self.before_turn: list[Callable[[], None]] = []
         """Called before anything is decided, when everything is up to date."""
+        self.traces: GangTraces | None = None
+        """None while this process exports no traces."""
         self.ledger = Ledger()
         self.counted = CountedPods(
             snapshot,

@@ -7,6 +7,7 @@ the first names, not five hundred writes.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -27,6 +28,8 @@ class StatusWriter:
     def __init__(self, cache: Cache, client: Client, batches: StatusBatches) -> None:
         self._cache, self._client, self._batches = cache, client, batches
         self._moments: dict[str, dict[str, datetime]] = {}
+        self.on_written: Callable[[Object, Struct], None] | None = None
+        """Called with the object as it was and the status that was written; None while no traces are recorded."""
 
     async def write(
         self,
@@ -68,6 +71,8 @@ class StatusWriter:
             return None
         self._cache.wrote(answer, echo=True)
         self._batches.done(uid)
+        if self.on_written is not None:
+            self.on_written(obj, status)
         return None
 
     def moment(self, uid: str, condition: Condition) -> datetime | None:
