@@ -87,6 +87,8 @@ KAI_FRACTIONS = ("gpu-fraction", "gpu-memory")
 """Annotations by which KAI gives parts of GPUs; grove-scheduler has other words for that."""
 NETWORK_AFFINITY = "grove.io/network-affinity"
 """On a set: which cliques talk to each other, `prefill=decode:3,…`; mirrored to its PodGangs."""
+DISRUPTION = "grove.io/disruption"
+"""On a set, `allow` or `never`: whether its gangs may be moved so that others fit; mirrored to its PodGangs."""
 SCHEDULER_ANNOTATION = "schedulerName"
 """On a set: the scheduler of its pods, where their templates name none."""
 GANG_MAPPING = "grove.io/gang-mapping"

@@ -153,11 +153,10 @@ def gang_annotations(
     existing: Mapping[str, str], set_annotations: Mapping[str, str], topology_name: str = ""
 ) -> dict[str, str]:
     """A set's foreign annotations are mirrored to its PodGangs; the topology is named if a constraint uses it."""
-    mirrored = (labels.TOPOLOGY_NAME, labels.NETWORK_AFFINITY)
-    kept = {k: v for k, v in _grove_keys(existing).items() if k not in mirrored}
+    mirrored = (labels.NETWORK_AFFINITY, labels.DISRUPTION)
+    kept = {k: v for k, v in _grove_keys(existing).items() if k not in (labels.TOPOLOGY_NAME, *mirrored)}
     named = {labels.TOPOLOGY_NAME: topology_name} if topology_name else {}
-    if labels.NETWORK_AFFINITY in set_annotations:
-        named[labels.NETWORK_AFFINITY] = set_annotations[labels.NETWORK_AFFINITY]
+    named |= {key: set_annotations[key] for key in mirrored if key in set_annotations}
     return kept | _foreign_keys(set_annotations) | named
 
 

@@ -290,4 +290,7 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.NOT_ENOUGH: _not_enough,
     kinds.BUDGETS: lambda one: f"pods of lower priority are protected by disruption budgets {one.subject}",
     kinds.NO_SMALL_SET: _rests_on("no small enough set of victims found"),
+    kinds.NOT_ENOUGH_FREE: _rests_on("not enough is free, so moves of other gangs do not help"),
+    kinds.NONE_MAY_MOVE: lambda one: "no running gang may be moved: no set allows it, or budgets protect them",
+    kinds.NO_MOVES: lambda one: f"no moves of the {many(one.number('gangs'), 'gang')} that may be moved make it fit",
 }

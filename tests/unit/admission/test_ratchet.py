@@ -132,6 +132,13 @@ def test_metadata_that_is_wrong_itself_is_told_beside_an_old_fault() -> None:
     ]
 
 
+def test_a_disruption_that_is_neither_allowed_nor_refused_is_a_fault() -> None:
+    said = changed(plain(), ("metadata.annotations", {"grove.io/disruption": "sometimes"}))
+    assert faults(ADMISSION, said, plain()) == [
+        'metadata.annotations.grove.io/disruption: Invalid value: "sometimes": must be allow or never'
+    ]
+
+
 def test_a_broken_rule_is_told_when_the_spec_changes() -> None:
     """The whole new spec is judged, as upstream does: only the schema asks what was stored."""
     assert faults(ADMISSION, changed(BROKEN_RULE, ("spec.replicas", 3)), BROKEN_RULE) == [

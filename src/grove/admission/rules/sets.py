@@ -17,7 +17,7 @@ from grove.api import duration
 from grove.api.draining import LONGEST_DRAIN_S
 from grove.api.faults import Fault, duplicate, invalid, required
 from grove.api.fields import integer, mapping, natural, text
-from grove.api.labels import DRAIN_SECONDS, MAX_GANG_RESTARTS, SCHEDULER_ANNOTATION, STARTUP_READINESS_GATE
+from grove.api.labels import DISRUPTION, DRAIN_SECONDS, MAX_GANG_RESTARTS, SCHEDULER_ANNOTATION, STARTUP_READINESS_GATE
 from grove.api.podcliqueset import EXPLICIT, IN_ORDER
 from grove.api.words import many
 
@@ -33,6 +33,9 @@ def general_faults(new: SetView, old: SetView | None = None) -> Iterator[Fault]:
     if restarts is not None and not _COUNT.fullmatch(text(restarts)):
         yield invalid(f"metadata.annotations.{MAX_GANG_RESTARTS}", restarts, "must be a whole number, 0 or more")
     yield from drain_faults("metadata.annotations", new.annotations)
+    disruption = new.annotations.get(DISRUPTION)
+    if disruption not in (None, "allow", "never"):
+        yield invalid(f"metadata.annotations.{DISRUPTION}", disruption, "must be allow or never")
     gate = new.annotations.get(STARTUP_READINESS_GATE)
     if gate not in (None, "true", "false"):
         yield invalid(f"metadata.annotations.{STARTUP_READINESS_GATE}", gate, 'must be "true" or "false"')

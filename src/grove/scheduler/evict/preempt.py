@@ -127,11 +127,11 @@ def _preempt(
         return NoVictims(gang.name, Reason(NEVER_PREEMPTS), True, version)
     if leaving is None:
         leaving = snapshot.terminating()
-    trial = _PreemptionTrial(snapshot, gang, budgets, steps, closed, vacancies)
+    trial = PreemptionTrial(snapshot, gang, budgets, steps, closed, vacancies)
     if isinstance(trial.without(leaving), Placement):
         return NoVictims(gang.name, Reason(LEAVING if leaving else FITS), True, version)
     if leaving:
-        trial = _PreemptionTrial(trial.emptied(leaving), gang, budgets, steps, closed, vacancies.after(leaving))
+        trial = PreemptionTrial(trial.emptied(leaving), gang, budgets, steps, closed, vacancies.after(leaving))
     gone = {pod.uid for pod in leaving} | {pod.uid for pod in snapshot.terminating()}
     may_put_out = snapshot.seams.may_put_out
     lower = _evictable((unit for unit in running if may_put_out(snapshot, gang, unit)), gang, gone)
@@ -168,7 +168,7 @@ def _with_scaled(found: Victims, units: Sequence[Running], budgets: Sequence[Dis
     return replace(found, pods=pods, gangs=gangs, budgets_broken=broken_budgets(pods, budgets))
 
 
-class _PreemptionTrial:
+class PreemptionTrial:
     """One gang against a snapshot, and who might leave it."""
 
     def __init__(
@@ -197,9 +197,9 @@ class _PreemptionTrial:
         return twin
 
     def without(self, pods: Sequence[PodFacts]) -> Placement | NoFit:
-        return self._place(self.emptied(pods))
+        return self.place(self.emptied(pods))
 
-    def _place(self, snapshot: Snapshot, cost: Ints | None = None) -> Placement | NoFit:
+    def place(self, snapshot: Snapshot, cost: Ints | None = None) -> Placement | NoFit:
         """A placement within the steps that are left; with a cost of rows, the cheapest ones."""
         if self._steps.are_over:
             return self._steps.refusal(self._gang.name, snapshot.version)
@@ -243,8 +243,8 @@ class _PreemptionTrial:
                     return None
                 chosen = [*free, *some]
                 empty = self.emptied(_pods(chosen))
-                if isinstance(self._place(empty), Placement):
-                    found = self._fewest(chosen, empty)
+                if isinstance(self.place(empty), Placement):
+                    found = self.fewest(chosen, empty)
                     if isinstance(found, Victims) and not found.budgets_broken:
                         return found
         return None
@@ -253,7 +253,7 @@ class _PreemptionTrial:
         """Victims among these units: the lowest priorities that suffice, found by halving."""
         tiers = sorted({unit.priority for unit in units})
         empty = self.emptied(_pods(units))
-        answer = self._place(empty)
+        answer = self.place(empty)
         if isinstance(answer, NoFit):
             why = Reason(NOT_ENOUGH, numbers={"units": len(units)}, parts=(answer.why,))
             return NoVictims(self._gang.name, why, answer.proven, self._base.version)
@@ -270,21 +270,21 @@ class _PreemptionTrial:
         if any(unit.name in bases for unit in units):
             others = [unit for unit in units if unit.name not in bases]
             smaller = self.emptied(_pods(others))
-            if isinstance(self._place(smaller), Placement):
+            if isinstance(self.place(smaller), Placement):
                 units, empty = others, smaller
         for _ in range(4):
-            found = self._fewest(units, empty)
+            found = self.fewest(units, empty)
             if isinstance(found, NoVictims) or not found.budgets_broken:
                 return found
             # Several victims under one budget: leave out those beyond its allowance and look again.
             spared = beyond_allowance(found.pods, units, self._budgets)
             units = [u for u in units if u.name not in spared]
             empty = self.emptied(_pods(units))
-            if not spared or isinstance(self._place(empty), NoFit):
+            if not spared or isinstance(self.place(empty), NoFit):
                 return found
         return found
 
-    def _fewest(self, units: list[Running], empty: Snapshot) -> Victims | NoVictims:
+    def fewest(self, units: list[Running], empty: Snapshot) -> Victims | NoVictims:
         """The fewest victims we find among these units; `empty` is the cluster without all of them."""
         base, gang = self._base, self._gang
         by_row = pods_by_row(base, units)
@@ -293,7 +293,7 @@ class _PreemptionTrial:
             key=lambda pod: (sorted((n, a) for n, a in pod.shape.requests if "/" in n), pod.shape.requests),
         )
         cost = row_costs(base, units, by_row, largest, self._vacancies)
-        aimed = self._place(empty, cost)
+        aimed = self.place(empty, cost)
         if isinstance(aimed, NoFit):
             return NoVictims(gang.name, aimed.why, False, base.version)
         victims = fewest_victims(base, units, by_row, aimed, self._vacancies)

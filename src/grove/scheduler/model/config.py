@@ -68,6 +68,16 @@ class Preemption(_Section):
     enabled: bool = True
 
 
+ALLOW = "allow"
+
+
+class Repacking(_Section):
+    """Moving gangs that run, so that a waiting gang fits."""
+
+    disruption: Literal["allow", "never"] = "never"
+    """Whether gangs may be moved whose set has no annotation `grove.io/disruption`."""
+
+
 class SchedulerConfiguration(_Section):
     api_version: str = API_VERSION
     kind: str = KIND
@@ -85,6 +95,7 @@ class SchedulerConfiguration(_Section):
     """How long a refusal must stand before it is written: most gangs are placed before anybody could read it."""
     backoff: BackoffSettings = BackoffSettings()
     preemption: Preemption = Preemption()
+    repack: Repacking = Repacking()
     node_policy: Literal["pack", "spread"] = "pack"
     scores: dict[str, int] = {}
     """Weights of scores by name, where they are not to be the usual ones; 0 leaves a score out."""

@@ -72,6 +72,11 @@ NOT_ENOUGH = "NotEnoughToPreempt"
 NO_SMALL_SET = "NoSmallSetOfVictims"
 BUDGETS = "VictimsProtectedByBudgets"
 
+# Why no other gang can be moved for it.
+NOT_ENOUGH_FREE = "NotEnoughFree"
+NONE_MAY_MOVE = "NoGangMayMove"
+NO_MOVES = "NoMovesFound"
+
 
 class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
     """One fact. `subject` is what it is about (a group, a resource, a domain); `parts` are facts it rests on.

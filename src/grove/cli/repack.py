@@ -1,0 +1,84 @@
+"""`repack`: which gangs that run to move, so that a gang fits that waits although enough is free."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from grove.cli.access import NO_FIT, RUNNING, Answer, Options, Unanswered, answer, cluster_command, complete_sets
+from grove.cli.settings import settings_option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from grove.api.podgang import PodGang
+    from grove.kube.client import Client
+    from grove.scheduler.loop.live import Scheduler
+    from grove.scheduler.model.config import SchedulerConfiguration
+    from grove.scheduler.policy.gang_state import GangState
+
+
+@click.command()
+@click.option(
+    "--for", "name", required=True, metavar="NAME", shell_complete=complete_sets, help="The set or gang that waits."
+)
+@settings_option
+@cluster_command()
+def repack(options: Options, name: str, settings: Path | None) -> int:
+    """Which gangs to move so that a waiting one fits: the fewest pods that restart, each gang with a new place.
+
+    Only gangs of sets that allow it are moved (annotation grove.io/disruption). The plan was played on a copy of the
+    cluster. Exit codes: 0 there is a plan, or nothing waits; 4 there is none.
+    """
+    from grove.cli.settings import settings_in
+
+    given = settings_in(settings) if settings is not None else None
+    return answer(options, lambda client, namespace: repack_answer(client, namespace, name, given))
+
+
+async def repack_answer(
+    client: Client, namespace: str, name: str, settings: SchedulerConfiguration | None = None
+) -> Answer:
+    from grove.cli.judged import looking
+    from grove.cli.subjects import subject
+    from grove.scheduler.loop.movable import repack_for
+    from grove.show.repacking import repack_table, shown
+
+    asked = await subject(client, namespace, name)
+    async with looking(client, settings) as scheduler:
+        gang = first_waiting(scheduler, asked.gangs)
+        if gang is None:
+            return nothing_waits(name)
+        plan = shown(repack_for(scheduler.view, gang, scheduler.config))
+
+    def paint(width: int) -> RenderableType:
+        return repack_table(plan, width)
+
+    return Answer(plan, paint, NO_FIT if plan.why else RUNNING)
+
+
+def first_waiting(scheduler: Scheduler, gangs: Sequence[PodGang]) -> GangState | None:
+    """Of these gangs, the one that the scheduler takes first; None if none of them waits for a place."""
+    from grove.scheduler.loop.diagnosis import LiveDiagnosis
+
+    view, mine = scheduler.view, {str(gang.metadata.key) for gang in gangs}
+    states = [view.units.gangs[name] for name in sorted(mine) if name in view.units.gangs]
+    if foreign := [one.name for one in states if not view.concerns_us(one)]:
+        raise Unanswered(f"{foreign[0]} is placed by another scheduler")
+    answers = LiveDiagnosis(view)
+    answers.tell_queues()
+    for line in answers.waiting_line():
+        if f"{line.namespace}/{line.name}" in mine and line.can_start:
+            return view.units.gangs[f"{line.namespace}/{line.name}"]
+    return None
+
+
+def nothing_waits(name: str) -> Answer:
+    from rich.text import Text
+
+    said = f"no gang of {name} waits for a place"
+    return Answer({"name": name, "note": said}, lambda width: Text(said))

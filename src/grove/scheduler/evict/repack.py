@@ -1,0 +1,376 @@
+"""Which running gangs to move so that a waiting gang fits. The answer is the cheapest set we find. Pure.
+
+A gang moves whole. Its new place must be free while it still runs in its old one, so the place can be held before the
+first pod is evicted. Only a node that the gang itself has now may be in both. Moves are made one after the other: a
+later one may use what an earlier one left.
+
+Plans are compared by pods that restart, then by the priorities of their gangs, then by how lately a gang was moved.
+Candidates come from the search for victims, one domain after the other, and from all small sets of gangs. Every plan
+is played on a copy of the snapshot before it counts. All searches share one budget of steps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, combinations, islice, permutations
+
+import numpy as np
+from msgspec import Struct, structs
+
+from grove.scheduler.cluster.node_table import Ints
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.evict.preempt import PreemptionTrial, Victims
+from grove.scheduler.evict.running import DisruptionBudget, Running, broken_budgets
+from grove.scheduler.evict.victims import NO_VACANCIES
+from grove.scheduler.filters.fit import RoomWithout, allowed_mask, scarcest
+from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
+from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.model.gang import Gang
+from grove.scheduler.model.reasons import FITS, NO_MOVES, NONE_MAY_MOVE, NOT_ENOUGH_FREE, Reason
+from grove.scheduler.solve.place import place, place_admitted, place_on
+
+STEPS = Budget(steps=16_000)
+"""Work allowed for one plan."""
+MOST_MOVES = 16
+"""A plan moves no more gangs than this."""
+MOST_TARGETS = 32
+"""Places for the waiting gang, for which gangs to move are looked for."""
+MOST_DEARER = 8
+"""After so many places in a row without a cheaper plan no other place is looked at."""
+MOST_SETS = 128
+"""Small sets of gangs that are tried one by one."""
+MOST_LISTED = 20_000
+"""Sets of gangs that are compared by counting alone."""
+MOST_ORDERS = 6
+"""Orders in which the gangs of one set are moved."""
+MOST_OTHERS = 8
+"""Other places of the waiting gang that are tried for one set of gangs: each without one node of the first place."""
+MOVED = "moved:"
+"""Before the uid of a pod: the pod that replaces it in its new place."""
+
+Cost = tuple[int, tuple[int, ...], float]
+"""Pods that restart; the priorities of their gangs, highest first; when one of them was moved last."""
+
+
+class Movable(Struct, frozen=True):
+    """A running gang that may be moved."""
+
+    unit: Running
+    tree: Gang
+    """The gang as if none of its pods had a place."""
+    moved_s: float = 0.0
+    """When it was moved last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One gang and its new place. The pods of `placement` stand for those that will replace the pods of `unit`."""
+
+    unit: Running
+    placement: Placement
+
+    @property
+    def places(self) -> dict[str, tuple[str, ...]]:
+        """The new nodes by pod group, one for each pod."""
+        found: dict[str, list[str]] = {}
+        for pod in self.placement.pods:
+            found.setdefault(pod.group, []).append(pod.node)
+        return {group: tuple(sorted(nodes)) for group, nodes in sorted(found.items())}
+
+    @property
+    def arriving(self) -> list[PodFacts]:
+        """Pods of the new place that need capacity the gang does not have yet."""
+        had = Counter((pod.group, pod.node, pod.shape.requests) for pod in self.unit.pods)
+        found = []
+        for pod in self.placement.pods:
+            kind = (pod.group, pod.node, pod.shape.requests)
+            if had[kind]:
+                had[kind] -= 1
+            else:
+                found.append(pod)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Repack:
+    """Moves in the order in which they can be made, and where the waiting gang fits after them."""
+
+    gang: str
+    moves: tuple[Move, ...]
+    placement: Placement
+    cost: Cost
+    version: int = 0
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NoRepack:
+    gang: str
+    why: Reason
+    proven: bool
+    version: int = 0
+    steps: int = 0
+
+
+def repack(
+    snapshot: Snapshot,
+    gang: Gang,
+    movable: Sequence[Movable],
+    budgets: Sequence[DisruptionBudget] = (),
+    budget: Budget = STEPS,
+    *,
+    closed: Collection[str] = (),
+) -> Repack | NoRepack:
+    """Moves that make a waiting gang fit, or why there are none. Nodes in `closed` are held for other units."""
+    steps = DecisionSteps(budget, searches=1)
+    found = _repack(snapshot, gang, movable, budgets, steps, closed)
+    return replace(found, version=snapshot.version, steps=budget.steps - steps.left)
+
+
+def _repack(
+    snapshot: Snapshot,
+    gang: Gang,
+    movable: Sequence[Movable],
+    budgets: Sequence[DisruptionBudget],
+    steps: DecisionSteps,
+    closed: Collection[str],
+) -> Repack | NoRepack:
+    short = scarcest(snapshot, gang)
+    if short is not None and short.number("wanted") > short.number("free"):
+        return NoRepack(gang.name, Reason(NOT_ENOUGH_FREE, parts=(short,)), True)
+    found = place(snapshot, gang, steps.next_search(), closed=tuple(sorted(closed)))
+    steps.take(found.steps)
+    if isinstance(found, Placement):
+        return NoRepack(gang.name, Reason(FITS, numbers={"pods": found.core, "score": found.score}), True)
+    shut = set(closed)
+    allowed = [
+        structs.replace(one, unit=structs.replace(one.unit, minimums={}))  # it moves whole: no pod of it is surplus
+        for one in movable
+        if one.unit.preemptible
+        and one.unit.name != gang.name
+        and shut.isdisjoint(pod.node for pod in one.unit.pods)
+        and not any(pod.terminating for pod in one.unit.pods)
+        and not broken_budgets(one.unit.pods, budgets)
+    ]
+    if not allowed:
+        return NoRepack(gang.name, Reason(NONE_MAY_MOVE, parts=(found.why,)), True)
+    return _RepackTrial(snapshot, gang, allowed, steps, closed).cheapest()
+
+
+class _RepackTrial:
+    """One waiting gang against a snapshot, and the gangs that may be moved for it."""
+
+    def __init__(
+        self,
+        base: Snapshot,
+        gang: Gang,
+        movable: Sequence[Movable],
+        steps: DecisionSteps,
+        closed: Collection[str],
+    ) -> None:
+        self._base, self._gang, self._steps = base, gang, steps
+        self._closed = frozenset(closed)
+        self._units = [one.unit for one in sorted(movable, key=lambda one: (one.unit.priority, one.unit.name))]
+        self._of = {one.unit.name: one for one in movable}
+        self._best: Repack | None = None
+
+    def cheapest(self) -> Repack | NoRepack:
+        trial = PreemptionTrial(self._base, self._gang, (), self._steps, self._closed, NO_VACANCIES)
+        empty = trial.emptied([pod for unit in self._units for pod in unit.pods])
+        answer = trial.place(empty)
+        if isinstance(answer, NoFit):
+            why = Reason(NO_MOVES, numbers={"gangs": len(self._units)}, parts=(answer.why,))
+            return NoRepack(self._gang.name, why, answer.proven)
+        self._try_targets(empty)
+        self._try_small_sets()
+        if self._best is not None:
+            return self._best
+        why = Reason(NO_MOVES, numbers={"gangs": len(self._units)})
+        return NoRepack(self._gang.name, why, False)
+
+    def _try_targets(self, empty: Snapshot) -> None:
+        """Looks for the fewest gangs to move away from one place of the waiting gang, then from the next."""
+        closed, dearer = set(self._closed), 0
+        for _ in range(MOST_TARGETS):
+            if self._steps.are_over or dearer == MOST_DEARER:
+                return
+            trial = PreemptionTrial(self._base, self._gang, (), self._steps, closed, NO_VACANCIES)
+            found = trial.fewest(self._units, empty)
+            if not isinstance(found, Victims) or not found.gangs:
+                return
+            before = self._best
+            self._try([self._of[name] for name in found.gangs])
+            dearer = dearer + 1 if before is not None and self._best is before else 0
+            closed |= self._nodes_of_target(found)
+
+    def _nodes_of_target(self, found: Victims) -> set[str]:
+        """Nodes to leave out next: the whole domain that was tried, or the nodes of the gangs in its way."""
+        key, nodes = found.placement.domain_key, self._base.nodes
+        if not key or not found.placement.pods:
+            return {pod.node for pod in found.pods}
+        ids = nodes.column(key).ids[: nodes.rows]
+        mine = ids[nodes.row_of[found.placement.pods[0].node]]
+        return {facts.name for row in np.flatnonzero(ids == mine) if (facts := nodes.facts[row]) is not None}
+
+    def _try_small_sets(self) -> None:
+        """Tries sets of gangs that cost less than the best plan, the cheapest first."""
+        room = RoomWithout(self._base, self._gang)
+        tries = MOST_SETS
+        for some in self._sets_by_size():
+            if self._best is not None and sum(len(unit.pods) for unit in some) > self._best.cost[0]:
+                return
+            movers = [self._of[unit.name] for unit in some]
+            if self._is_dearer(cost_of(movers)) or not room.may_suffice(pod for unit in some for pod in unit.pods):
+                continue
+            tries -= 1
+            if tries < 0 or self._steps.are_over:
+                return
+            self._try(movers)
+
+    def _sets_by_size(self) -> Iterator[tuple[Running, ...]]:
+        """Sets of gangs, the fewest pods first. If there are too many, single gangs are listed before pairs."""
+        units = sorted(self._units, key=lambda unit: (len(unit.pods), unit.priority, unit.name))
+        sets = chain.from_iterable(combinations(units, size) for size in range(1, len(units) + 1))
+        return iter(sorted(islice(sets, MOST_LISTED), key=lambda some: (sum(len(one.pods) for one in some), len(some))))
+
+    def _is_dearer(self, cost: Cost) -> bool:
+        return self._best is not None and cost >= self._best.cost
+
+    def _try(self, movers: Sequence[Movable]) -> None:
+        """Keeps the plan that moves these gangs, if there is one and it is the cheapest so far."""
+        if len(movers) > MOST_MOVES or self._is_dearer(cost_of(movers)):
+            return
+        for moves in self._ways(movers):
+            if moves is not None and self.played(moves) is not None:
+                moves = self._spared(moves)
+                if (placement := self.played(moves)) is not None:
+                    cost = cost_of([self._of[move.unit.name] for move in moves])
+                    self._best = Repack(self._gang.name, tuple(moves), placement, cost)
+                return
+            if self._steps.are_over:
+                return
+
+    def _ways(self, movers: Sequence[Movable]) -> Iterator[list[Move] | None]:
+        """Ways to move these gangs: in other orders, and with the waiting gang in other places."""
+        answer = self._place_gang(movers)
+        for order in self._orders(movers):
+            yield self._gang_first(order, answer)
+            yield self._movers_first(order)
+        if isinstance(answer, Placement):
+            for node in sorted({pod.node for pod in answer.pods[: answer.core]})[:MOST_OTHERS]:
+                other = self._place_gang(movers, node)
+                for order in islice(self._orders(movers), 2):
+                    yield self._gang_first(order, other)
+
+    def _orders(self, movers: Sequence[Movable]) -> Iterator[Sequence[Movable]]:
+        """Largest gangs first: they have the fewest places to go to. Then other orders."""
+        largest = sorted(movers, key=lambda one: (-len(one.unit.pods), one.unit.name))
+        return islice(permutations(largest), MOST_ORDERS)
+
+    def _place_gang(self, movers: Sequence[Movable], avoided: str = "") -> Placement | NoFit:
+        """A place for the waiting gang once the movers have left: on their nodes, as far as that is possible."""
+        leaving, rows = [pod for one in movers for pod in one.unit.pods], self._base.nodes.row_of
+        cost = np.ones(self._base.nodes.rows, dtype=np.int64)
+        cost[[rows[pod.node] for pod in leaving if pod.node in rows]] = 0
+        closed = sorted(self._closed.union((avoided,) if avoided else ()))
+        end = self._base.without([pod.uid for pod in leaving])
+        return self._taken(place_on(end, self._gang, self._steps.next_search(), closed, cost=cost))
+
+    def _gang_first(self, movers: Sequence[Movable], answer: Placement | NoFit) -> list[Move] | None:
+        """Places the movers on what the waiting gang leaves in its place."""
+        if isinstance(answer, NoFit):
+            return None
+        end = self._base.without([pod.uid for one in movers for pod in one.unit.pods]).copy()
+        for pod in answer.pods[: answer.core]:
+            end.add_pod(pod)
+        return self._moved(movers, end)
+
+    def _movers_first(self, movers: Sequence[Movable]) -> list[Move] | None:
+        """Places the movers away from all nodes that they leave. The waiting gang takes what remains."""
+        return self._moved(movers, None, {pod.node for one in movers for pod in one.unit.pods})
+
+    def _moved(
+        self, movers: Sequence[Movable], end: Snapshot | None, avoided: Collection[str] = ()
+    ) -> list[Move] | None:
+        """A new place for each, free now and in `end`: the cluster with the waiting gang and without the movers."""
+        now, moves = self._base.copy(), list[Move]()
+        closed = tuple(sorted(self._closed.union(avoided)))
+        for one in movers:
+            free = now.free if end is None else np.minimum(now.free, end.free)
+            move = self._move_to(now, one, closed, free)
+            if move is None and end is not None:
+                own = now.with_room_of(one.unit.pods)
+                move = self._move_to(now, one, closed, np.minimum(own.free, end.free))
+            if move is None:
+                return None
+            moves.append(move)
+            _move(now, move)
+            if end is not None:
+                end.assume(move.placement)
+        return moves
+
+    def _move_to(self, now: Snapshot, one: Movable, closed: tuple[str, ...], free: Ints) -> Move | None:
+        """A place for the whole gang in these free amounts, which it can have while it still runs."""
+        tree = one.tree.with_pods({pod.uid: _renamed(pod) for group in one.tree.groups() for pod in group.pods})
+        # The policies are not asked: what the gang uses does not change.
+        answer = self._taken(place_admitted(now, tree, self._steps.next_search(), closed, free, None))
+        if isinstance(answer, NoFit) or answer.unplaced or len(answer.pods) < len(one.unit.pods):
+            return None
+        move = Move(one.unit, answer)
+        return move if has_place(now, move.arriving) else None
+
+    def _spared(self, moves: list[Move]) -> list[Move]:
+        """Leaves out moves that are not needed, the dearest first."""
+        for move in sorted(moves, key=lambda one: (-len(one.unit.pods), -one.unit.priority)) if len(moves) > 1 else ():
+            fewer = [one for one in moves if one is not move]
+            if fewer and self.played(fewer) is not None:
+                moves = fewer
+        return moves
+
+    def played(self, moves: Sequence[Move]) -> Placement | None:
+        """Plays the moves on a copy; where the waiting gang fits then, or None."""
+        now = self._base.copy()
+        for move in moves:
+            if not has_place(now, move.arriving):
+                return None
+            _move(now, move)
+        if self._steps.are_over:
+            return None
+        answer = self._taken(place(now, self._gang, self._steps.next_search(), closed=tuple(sorted(self._closed))))
+        return answer if isinstance(answer, Placement) else None
+
+    def _taken(self, answer: Placement | NoFit) -> Placement | NoFit:
+        self._steps.take(answer.steps)
+        return answer
+
+
+def cost_of(movers: Sequence[Movable]) -> Cost:
+    pods = sum(len(one.unit.pods) for one in movers)
+    priorities = tuple(sorted((one.unit.priority for one in movers), reverse=True))
+    return pods, priorities, max((one.moved_s for one in movers), default=0.0)
+
+
+def has_place(snapshot: Snapshot, pods: Sequence[PodFacts]) -> bool:
+    """Whether all of these pods fit on their nodes at once, beside everything that runs there."""
+    twin = snapshot.copy()
+    for pod in pods:
+        row = twin.nodes.row_of.get(pod.node)
+        asked = twin.amounts(pod.shape.requests)
+        if row is None or not allowed_mask(twin, pod.shape)[row] or any(twin.free[r, row] < n for r, n in asked):
+            return False
+        twin.add_pod(pod)
+    return True
+
+
+def _move(snapshot: Snapshot, move: Move) -> None:
+    """The gang is in its new place, and has left the old one."""
+    for pod in move.unit.pods:
+        snapshot.remove_pod(pod.uid)
+    for pod in move.placement.pods:
+        snapshot.add_pod(pod)
+
+
+def _renamed(pod: PodFacts) -> PodFacts:
+    return structs.replace(pod, uid=MOVED + pod.uid, node="")

@@ -1,0 +1,86 @@
+"""Gangs that may be moved to make a waiting gang fit, and the plan for it, read off a view. Decides nothing.
+
+A gang may be moved if its set allows it (`grove.io/disruption`), if it is complete, and if every other gang of its set
+is complete too. Gangs whose pods have devices from claims or capacity of Reservations are not moved: what they would
+ask of another node is not known before they are created again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from grove.api import labels
+from grove.scheduler.evict.repack import Movable, NoRepack, Repack, repack
+from grove.scheduler.evict.running import Running
+from grove.scheduler.loop.diagnosis import at_best_homes
+from grove.scheduler.loop.gang_trees import domain_of, order_of, tree_of
+from grove.scheduler.loop.nominations import budgets_of, running_units
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.config import ALLOW, SchedulerConfiguration
+from grove.scheduler.model.gang import BadGang, Gang
+from grove.scheduler.model.reasons import INVALID, Reason
+from grove.scheduler.policy.gang_state import GangState
+
+
+def may_be_disrupted(gang: GangState, config: SchedulerConfiguration) -> bool:
+    """Whether the gang's set lets running pods restart for the sake of others."""
+    return gang.podgang.metadata.annotations.get(labels.DISRUPTION, config.repack.disruption) == ALLOW
+
+
+class MovableGangs:
+    """What may be moved in a view as it is now."""
+
+    def __init__(self, view: View, config: SchedulerConfiguration) -> None:
+        self._view, self._config = view, config
+        self._incomplete = {
+            set_of(gang) for gang in view.units.gangs.values() if view.concerns_us(gang) and not view.has_minimum(gang)
+        }
+
+    def all(self) -> list[Movable]:
+        units = ((unit, self._view.units.gangs.get(unit.name)) for unit in running_units(self._view))
+        found = (self.find(unit, gang) for unit, gang in units if gang is not None)
+        return [one for one in found if one is not None]
+
+    def find(self, unit: Running, gang: GangState) -> Movable | None:
+        view = self._view
+        if not may_be_disrupted(gang, self._config) or not unit.preemptible or not view.concerns_us(gang):
+            return None
+        if set_of(gang) in self._incomplete:
+            return None
+        members = [pod for pod, _ in view.members(gang)]
+        if len(members) != len(unit.pods) or any(pod.metadata.is_deleting for pod in members):
+            return None
+        if any(view.sources.with_counted(facts := view.reader.facts(pod), pod) is not facts for pod in members):
+            return None
+        if any(pod.spec.resource_claims for pod in members):
+            return None
+        tree = self._tree(gang)
+        return Movable(unit, tree, max(pod.created_s for pod in unit.pods)) if tree is not None else None
+
+    def _tree(self, gang: GangState) -> Gang | None:
+        """The gang as if it had no place. One that scaled gangs must be near stays in its domain."""
+        try:
+            tree = tree_of(self._view, gang, self._config.node_policy, placed=False)
+        except BadGang:
+            return None
+        if self._view.units.scaled_of.get(gang.name) and (pin := domain_of(self._view, gang)) is not None:
+            tree = replace(tree, pinned_domain=pin)
+        return replace(tree, former=frozenset())
+
+
+def set_of(gang: GangState) -> tuple[str, str]:
+    meta = gang.podgang.metadata
+    return meta.namespace, meta.labels.get(labels.PART_OF, "") or meta.name
+
+
+def repack_for(view: View, gang: GangState, config: SchedulerConfiguration) -> Repack | NoRepack:
+    """Moves that make a waiting gang fit, on the cluster as the view has it."""
+    try:
+        tree = tree_of(view, gang, config.node_policy)
+    except BadGang as error:
+        return NoRepack(gang.name, Reason(INVALID, str(error)), True)
+    view.counted.refresh()  # reading its pods may have shown what has to be counted on nodes for them
+    closed = view.ledger.closed_to(gang.name, order_of(view, gang.name))
+    snapshot = view.snapshot.without(closed.own)
+    movable = [one for one in MovableGangs(view, config).all() if one.unit.name not in (gang.name, gang.base)]
+    return repack(snapshot, at_best_homes(view, tree), movable, budgets_of(view), closed=closed.nodes)
