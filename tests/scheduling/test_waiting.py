@@ -340,6 +340,30 @@ def test_a_gang_that_waits_for_hours_has_a_warning_at_every_hour_and_not_many_mo
     assert 6 <= run(story()) <= 8
 
 
+def test_a_gang_that_waits_for_hours_is_not_reworded_at_every_change_of_a_number() -> None:
+    """With default settings. Every new text is a write for the gang, for each of its pods, and for its set."""
+
+    async def story() -> tuple[Counter[str], str]:
+        async with world(5) as (sim, client, _):
+            written: Counter[str] = Counter()
+            sim.server.store.listeners.append(
+                lambda kind, change: written.update([f"{kind.kind} {change.version.key.name}"])
+            )
+            await apply(client, gang("large", group("w", 6)))
+            stream = asyncio.ensure_future(a_stream_of_small_pods(client, lives_s=70, every_s=45))
+            await asyncio.sleep(2 * 3600)
+            stream.cancel()
+            await asyncio.sleep(1200)
+            scheduled = find_condition((await client.get(PodGang, "large", NAMESPACE)).status.conditions, "Scheduled")
+            assert scheduled is not None
+            return written, scheduled.message
+
+    written, message = run(story())
+    assert 3 < written["PodGang large"] < 90
+    assert 3 < written["Pod large-w-0"] < 90
+    assert "5 free in the cluster" in message, "the last text is true"
+
+
 def claim(name: str, volume: str = "", storage_class: str = "local") -> Json:
     spec: Json = {
         "storageClassName": storage_class,

@@ -3,7 +3,8 @@
 A status is written only if it differs from the object's, once for each settled change. It is one merge patch under the
 version it was made from, since the operator writes the same list of conditions. The condition of a waiting pod is
 written once, and again only when the reason changed and a while has passed: a gang may have hundreds of pods. The
-reason `Unschedulable` is withdrawn at once, because node autoscalers buy nodes for it.
+reason `Unschedulable` is withdrawn at once, because node autoscalers buy nodes for it. The longer a gang waits, the longer
+a text stays.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from grove.kube.clock import Clock
 from grove.kube.controller import DONE, Controller, Result
 from grove.kube.errors import Conflict, NotFound
 from grove.kube.events import Recorder
+from grove.scheduler.loop.unit import UnitRecord
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gang_life import Phase
@@ -43,6 +45,8 @@ from grove.scheduler.policy.podgang_status import (
     condition_json,
     dated_after,
     is_just_starting,
+    only_rewords,
+    reword_after_s,
     says_nothing,
     status_patch,
     wanted_status,
@@ -185,6 +189,8 @@ class Reporter:
         again = Result(after_s=unsettled_s or lacking_s or None)
         if says_nothing(current.status, wanted) or (unsettled_s and is_just_starting(current.status, wanted)):
             return again
+        if only_rewords(current.status, wanted) and (early_s := self._too_early_s(name)) > 0:
+            return Result(after_s=early_s)
         wanted = dated_after(wanted, self._bound(gang), gang) if stands else wanted_with(gang.replaced)
         try:
             answer = await self._client.patch(
@@ -197,8 +203,17 @@ class Reporter:
         except NotFound:
             return DONE
         self._view.cache.wrote(answer)
+        self._view.units.of(name).worded_s = asyncio.get_running_loop().time()
         self._warn_of_change(gang, current.status, wanted)
         return again
+
+    def _too_early_s(self, name: str) -> float:
+        """Seconds until the text of the gang's status may change."""
+        unit, now_s = self._view.units.of(name), asyncio.get_running_loop().time()
+        return 0.0 if unit.worded_s is None else unit.worded_s + self._reword_s(unit, now_s) - now_s
+
+    def _reword_s(self, unit: UnitRecord, now_s: float) -> float:
+        return 0.0 if unit.ready_since_s is None else reword_after_s(now_s - unit.ready_since_s)
 
     def _settled_verdict(self, gang: GangState) -> Verdict | None:
         verdict = gang.verdict
@@ -267,8 +282,10 @@ class Reporter:
         is_withdrawn = reason != UNSCHEDULABLE and any(pod.is_unschedulable for pod in pods)
         now = asyncio.get_running_loop().time()
         said, when = unit.pods_text or (None, 0.0)
-        if said is not None and said != verdict.why and now - when < REWORD_S and not is_withdrawn:
-            return Result(after_s=REWORD_S - (now - when))
+        is_same = all(pod.is_unschedulable == (reason == UNSCHEDULABLE) for pod in pods)
+        early_s = when + max(REWORD_S, self._reword_s(unit, now) if is_same else 0.0) - now
+        if said is not None and said != verdict.why and early_s > 0 and not is_withdrawn:
+            return Result(after_s=early_s)
         unit.pods_text = (verdict.why, now)
         writes = (self._write_text(pod, reason, verdict.why) for pod in pods)
         failed = [one for one in await asyncio.gather(*writes, return_exceptions=True) if one is not None]

@@ -77,6 +77,8 @@ class UnitRecord(msgspec.Struct, eq=False):
     """What its waiting pods are to say, if that differs from the gang's verdict."""
     pods_text: tuple[Reason, float] | None = None
     """What its waiting pods say, and since when."""
+    worded_s: float | None = None
+    """When the status of its gang was last written."""
     settling: tuple[str, float] | None = None
     """Reason of the last verdict, and when that verdict is old enough to be written."""
     lacking_since_s: float | None = None

@@ -32,6 +32,8 @@ PREEMPTED = "PreemptedByHigherPriority"
 MOST_HELD_NAMED = 40
 """Held nodes that the condition names; `status.capacityHolds` has all of them."""
 LONGEST = 1024
+REWORD_SHARE, MOST_REWORD_S = 0.1, 600.0
+"""The reason why a gang waits is reworded after a tenth of the time it has waited, and after ten minutes at most."""
 
 
 def wanted_status(
@@ -164,6 +166,21 @@ def dated_after(status: PodGangStatus, bound: Mapping[str, Sequence[datetime]], 
 def says_nothing(before: PodGangStatus, after: PodGangStatus) -> bool:
     """Whether a write would say nothing; that a new gang is pending goes without saying."""
     return after == (before if before.phase else msgspec.structs.replace(before, phase=PENDING))
+
+
+def only_rewords(before: PodGangStatus, after: PodGangStatus) -> bool:
+    """Whether a write would change only the text of the reason why the gang waits, such as its numbers."""
+    old, new = (find_condition(status.conditions, words.SCHEDULED) for status in (before, after))
+    if old is None or new is None or new.status != words.FALSE:
+        return False
+    told = msgspec.structs.replace(new, message=old.message)
+    conditions = tuple(told if one is new else one for one in after.conditions)
+    return before == msgspec.structs.replace(after, conditions=conditions)
+
+
+def reword_after_s(waited_s: float) -> float:
+    """How long a text about a gang stays. A gang that waits for days is not rewritten each time a number changes."""
+    return min(REWORD_SHARE * waited_s, MOST_REWORD_S)
 
 
 def is_just_starting(before: PodGangStatus, after: PodGangStatus) -> bool:
