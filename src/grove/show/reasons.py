@@ -10,12 +10,15 @@ from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.facts import SLOT
 from grove.scheduler.model.reasons import Reason
 
+_HELPFUL = (kinds.CLOSEST, kinds.SHARED_HOME, kinds.BUDGETS)
+"""Parts that `sentence` adds after the reason itself."""
+
 
 def sentence(reason: Reason) -> str:
     """The reason in one line, with its numbers; what comes closest to helping follows after a semicolon."""
     say = _WORDS.get(reason.kind)
     text = say(reason) if say is not None else reason.subject or reason.kind
-    after = [sentence(one) for one in reason.parts if one.kind in (kinds.CLOSEST, kinds.SHARED_HOME, kinds.BUDGETS)]
+    after = [sentence(one) for one in reason.parts if one.kind in _HELPFUL]
     return "; ".join(part for part in (text, *after) if part)
 
 
@@ -222,7 +225,7 @@ def _timed_out(reason: Reason) -> str:
 def _rests_on(text: str) -> Callable[[Reason], str]:
     def say(reason: Reason) -> str:
         return text.format(subject=reason.subject, **{name: f"{n:g}" for name, n in reason.numbers.items()}) + "".join(
-            f": {sentence(one)}" for one in reason.parts
+            f": {sentence(one)}" for one in reason.parts if one.kind not in _HELPFUL
         )
 
     return say

@@ -35,6 +35,16 @@ def test_a_level_is_called_what_the_topology_calls_it_all_the_way_down():
     )
 
 
+def test_the_closest_domain_of_a_refused_gang_is_named_once():
+    full = Reason(kinds.QUEUE_MISSING, "research", {}, {"kind": "ElasticQuota"})
+    closest = Reason(
+        kinds.CLOSEST, "r1", {}, {"level": "rack"}, (Reason(kinds.GROUP_ROOM, "g", {"room": 3, "pods": 4}),)
+    )
+    assert sentence(Reason(kinds.NOT_ADMITTED, "quota", parts=(full, closest))) == (
+        "quota: there is no ElasticQuota research; rack r1 comes closest, with room for g 3/4 pods"
+    )
+
+
 def test_a_domain_with_enough_for_the_only_group_is_not_said_to_have_too_little():
     room = Reason(kinds.GROUP_ROOM, "g", {"room": 1, "pods": 1})
     said = sentence(Reason(kinds.CLOSEST, "r1", {"each": 1}, {"level": "rack"}, (room,)))
