@@ -65,9 +65,10 @@ class Watched:
         spec = {"podgroups": [{"name": "worker", "minReplicas": pods}]}
         self.put(PodGang.RESOURCE, name, {labels.PART_OF: name}, spec=spec, status={"conditions": [said]})
 
-    def set(self, name: str, available: int = 1, queue: str = "", **meta: Any) -> None:
+    def set(self, name: str, available: int = 1, queue: str = "", *, is_updating: bool = False, **meta: Any) -> None:
         marks = {QUEUE: queue} if queue else {}
-        status = {"availableReplicas": available}
+        ended = {} if is_updating else {"updateEndedAt": "then"}
+        status = {"availableReplicas": available, "updateProgress": {"updateStartedAt": "then", **ended}}
         self.put(PodCliqueSet.RESOURCE, name, marks, meta=meta, spec={"replicas": 1}, status=status)
 
     def group(self, available: int, *, replicas: int = 3, minimum: int = 2) -> None:

@@ -64,6 +64,9 @@ class SetSeen:
     below_since_s: float | None = None
     below_s: float = 0.0
     times_below: int = 0
+    below_in_updates_s: float = 0.0
+    """The part of `below_s` in which an update was under way."""
+    seen_s: float = 0.0
     updating_since_s: float | None = None
     updates_s: list[float] = field(default_factory=list)
     restarts: int = 0
@@ -216,6 +219,7 @@ class Figures:
             self.sets.pop(name, None)
             return
         seen, status = self.sets[name], pcs.get("status") or {}
+        self._weigh_update(seen)
         self.teams.setdefault(name, (pcs["metadata"].get("labels") or {}).get(QUEUE, ""))
         self._note_availability(seen, status.get("availableReplicas", 0) >= pcs["spec"].get("replicas", 0))
         progress = status.get("updateProgress") or {}
@@ -226,6 +230,12 @@ class Figures:
             seen.updates_s.append(self.now_s - seen.updating_since_s)
             seen.updating_since_s = None
         seen.restarts = status.get("gangRestarts", 0)
+
+    def _weigh_update(self, seen: SetSeen) -> None:
+        """Adds the time since the last look, if the set was below its minimum and was being updated."""
+        if seen.below_since_s is not None and seen.updating_since_s is not None:
+            seen.below_in_updates_s += self.now_s - seen.seen_s
+        seen.seen_s = self.now_s
 
     def _note_availability(self, seen: SetSeen, is_available: bool) -> None:
         if is_available:
@@ -265,6 +275,7 @@ class Figures:
         for name in list(self.gpus_by_set):
             self._integrate(name)
         for seen in self.sets.values():
+            self._weigh_update(seen)
             if seen.below_since_s is not None:
                 seen.below_s += now_s - seen.below_since_s
                 seen.below_since_s = now_s

@@ -175,6 +175,7 @@ def _serving(found: Json) -> str:
                 name,
                 span(one["belowMinimum"]),
                 str(one["timesBelowMinimum"]),
+                span(one["belowMinimumInUpdates"]),
                 share(one["servedShare"]),
                 str(one["notServed"]),
                 f"{one['releases']} ({one['undone']} undone)",
@@ -183,7 +184,18 @@ def _serving(found: Json) -> str:
                 str(one["scaled"]),
             )
         )
-    header = ("Set", "Below minimum", "Times", "Served", "Lost", "Releases", "Update, 95 %", "Restarts", "Scaled")
+    header = (
+        "Set",
+        "Below minimum",
+        "Times",
+        "In updates",
+        "Served",
+        "Lost",
+        "Releases",
+        "Update, 95 %",
+        "Restarts",
+        "Scaled",
+    )
     return table(header, rows)
 
 

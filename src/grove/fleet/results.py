@@ -132,6 +132,7 @@ def _service(one: Service, figures: Figures) -> Json:
         "firstAvailable": None if seen.first_s is None else round(seen.first_s, 1),
         "belowMinimum": round(seen.below_s, 1),
         "timesBelowMinimum": seen.times_below,
+        "belowMinimumInUpdates": round(seen.below_in_updates_s, 1),
         "requests": round(one.requests),
         "notServed": round(lost),
         "servedShare": round(1 - lost / one.requests, 6) if one.requests else 1.0,

@@ -47,6 +47,24 @@ def test_pods_that_outlive_their_set_count_until_they_are_gone():
     assert (found["used"], found["asked"]) == (12.0, 12.0)
 
 
+def test_time_below_the_minimum_during_an_update_is_counted_apart():
+    seen = Watched()
+    for at_s, available, is_updating in (
+        (0.0, 1, False),
+        (100.0, 0, False),  # below: something failed
+        (160.0, 0, True),  # still below, and a release begins
+        (200.0, 1, True),
+        (300.0, 0, True),  # below because of the update
+        (310.0, 0, False),  # the update ends, the set is still below
+        (340.0, 1, False),
+    ):
+        seen.now_s = at_s
+        seen.set("web", available, is_updating=is_updating)
+    seen.figures.close(400.0)
+    found = seen.figures.sets["web"]
+    assert (found.below_s, found.below_in_updates_s) == (140.0, 50.0)
+
+
 @pytest.mark.parametrize(
     ("a", "b", "kind", "better"),
     [
