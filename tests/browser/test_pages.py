@@ -73,7 +73,7 @@ async def test_every_page_has_its_words_and_makes_no_complaint(opened: Opened, w
         "tour": "A gang that does not fit",
         "fleet": "How large a gang still fits",
         "sets": "wide",
-        "set/default/chat": "chat-0-prefill-0",
+        "set/default/chat": "chat-0-prefill-0-prefill-leader",
         "why/default/wide": "waiting",
         "queue": "wide-0",
         "trends": "Gangs that wait",

@@ -162,6 +162,7 @@ class ContainerTermination(Struct):
     reason: str = ""
     message: str = ""
     started_at: datetime | None = None
+    finished_at: datetime | None = None
 
 
 class ContainerRunning(Struct):

@@ -254,14 +254,16 @@ async def _rollout(client: Client, namespace: str, given: Mapping[str, Any]) -> 
 
 @_answers
 async def _history(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
-    """The picture of a set's life; what `events` says of it, in lanes."""
+    """The picture of the life of a set or of one of its gangs; what `events` says of it, in lanes."""
     from grove.api.core import Event
+    from grove.cli.events import templates_of
     from grove.cli.subjects import set_called
     from grove.show.history import history_of
     from grove.show.seen import every, read
 
     seen = await set_called(client, namespace, str(given["name"]), read)
-    return history_of(seen, seen.sets[0], await every(client, Event, namespace), _time_of(given))
+    happened, kept = await every(client, Event, namespace), await templates_of(client, seen.sets[0])
+    return history_of(seen, seen.sets[0], happened, _time_of(given), kept, str(given.get("gang") or ""))
 
 
 @_answers

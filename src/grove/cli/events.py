@@ -9,10 +9,11 @@ import click
 from grove.cli.access import Answer, Options, answer, cluster_command, complete_sets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from grove.api.core import Event
+    from grove.api.core import ControllerRevision, Event
     from grove.api.meta import Object
+    from grove.api.podcliqueset import PodCliqueSet
     from grove.cli.following import Picture, Source
     from grove.cli.subjects import Subject
     from grove.kube.client import Client
@@ -38,11 +39,25 @@ async def events_answer(client: Client, namespace: str, name: str) -> Answer:
     from grove.show.seen import every
 
     asked = await subject(client, namespace, name)
-    return timeline_of(asked, await every(client, Event, namespace))
+    kept = await templates_of(client, asked.seen.sets[0]) if asked.is_set else ()
+    return timeline_of(asked, await every(client, Event, namespace), kept)
 
 
-def timeline_of(asked: Subject, happened: Iterable[Event]) -> Answer:
-    from grove.show.timeline import folded, moment_of, own_words, painted
+async def templates_of(client: Client, pcs: PodCliqueSet) -> Sequence[ControllerRevision]:
+    """The templates that are kept of a set; none if the right to read them is missing."""
+    from grove.cli.rollout import kept_templates
+    from grove.kube.errors import Forbidden
+
+    try:
+        return (await kept_templates(client, pcs.metadata.namespace, pcs.metadata.name))[1]
+    except Forbidden:
+        return ()
+
+
+def timeline_of(asked: Subject, happened: Iterable[Event], kept: Sequence[ControllerRevision] = ()) -> Answer:
+    """Events, what the objects say of themselves, the ends of containers, and the templates that are kept."""
+    from grove.api.core import Pod
+    from grove.show.timeline import exits_of, folded, moment_of, own_words, painted, updates_of
 
     about, cliques = _about(asked)
     found = [
@@ -50,6 +65,9 @@ def timeline_of(asked: Subject, happened: Iterable[Event]) -> Answer:
     ]
     for (kind, _), one in about.items():
         found += own_words(kind, one)
+        if isinstance(one, Pod):
+            found += exits_of(one)
+    found += updates_of(kept, asked.name)
     moments = folded(found)
     return Answer(moments, lambda width: painted(moments, width))
 
@@ -100,11 +118,14 @@ def _watch(options: Options, name: str) -> int:
     from grove.cli.following import watch
     from grove.cli.subjects import subject
 
-    asked = asked_once(options, lambda client, namespace: subject(client, namespace, name))
-    return watch(options, events_picture(asked), events=True, in_place=False)
+    async def read(client: Client, namespace: str) -> tuple[Subject, Sequence[ControllerRevision]]:
+        asked = await subject(client, namespace, name)
+        return asked, await templates_of(client, asked.seen.sets[0]) if asked.is_set else ()
+
+    return watch(options, events_picture(*asked_once(options, read)), events=True, in_place=False)
 
 
-def events_picture(asked: Subject) -> Picture:
+def events_picture(asked: Subject, kept: Sequence[ControllerRevision] = ()) -> Picture:
     """The timeline, and from then on what is new in it."""
     from dataclasses import replace
 
@@ -121,7 +142,7 @@ def events_picture(asked: Subject) -> Picture:
         happened = source.cache.list(Event, source.namespace or None)
         if not seen.sets:
             return None
-        found = timeline_of(replace(asked, seen=seen, gangs=gangs), happened)
+        found = timeline_of(replace(asked, seen=seen, gangs=gangs), happened, kept)
         fresh = None if not told else {one for one in found.data if one not in told}
         told.update(found.data)
         return replace(found, paint=lambda width: painted(found.data, width, fresh))

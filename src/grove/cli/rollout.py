@@ -154,7 +154,7 @@ async def history_answer(
 ) -> Answer:
     from grove.api.hashes import generation_hashes
 
-    pcs, kept = await _kept(client, namespace, name)
+    pcs, kept = await kept_templates(client, namespace, name)
     current = generation_hashes(pcs)
     if revision is not None:
         one = _numbered(kept, name, revision)
@@ -195,20 +195,15 @@ def _by_image(images: Sequence[str]) -> str:
 
 def _line(one: ControllerRevision, current: Collection[str]) -> dict[str, Any]:
     from grove.api import labels
+    from grove.show.timeline import images_of
 
     hash_ = one.metadata.labels.get(labels.GENERATION_HASH, "")
-    containers = (
-        (clique["name"], container)
-        for clique in one.kept.get("cliques") or ()
-        for container in (clique.get("podSpec") or {}).get("containers") or ()
-    )
-    images = dict.fromkeys(f"{clique}={container.get('image', '')}" for clique, container in containers)
     return {
         "revision": one.revision,
         "hash": hash_,
         "created": one.metadata.creation_timestamp,
         "inEffect": hash_ in current,
-        "images": list(images),
+        "images": list(dict.fromkeys(f"{part.partition('/')[0]}={image}" for part, image in images_of(one).items())),
     }
 
 
@@ -219,7 +214,7 @@ def _yaml(data: Json) -> RenderableType:
     return Text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True).rstrip(), overflow="ignore", no_wrap=True)
 
 
-async def _kept(client: Client, namespace: str, name: str) -> tuple[Any, list[ControllerRevision]]:
+async def kept_templates(client: Client, namespace: str, name: str) -> tuple[Any, list[ControllerRevision]]:
     """The set, and the templates that are kept of it, oldest first."""
     from grove.api import labels
     from grove.api.core import ControllerRevision
@@ -267,7 +262,7 @@ async def undo_answer(
     from grove.api.hashes import generation_hashes
     from grove.show.rollouts import is_paused
 
-    pcs, kept = await _kept(client, namespace, name)
+    pcs, kept = await kept_templates(client, namespace, name)
     refuse_translated(pcs)
     current = generation_hashes(pcs)
     earlier = [one for one in kept if one.metadata.labels.get(labels.GENERATION_HASH) not in current]
@@ -362,7 +357,7 @@ async def pause_answer(client: Client, namespace: str, name: str, *, paused: boo
     from grove.api.podcliqueset import PodCliqueSet
     from grove.show.rollouts import is_paused
 
-    pcs, _ = await _kept(client, namespace, name)
+    pcs, _ = await kept_templates(client, namespace, name)
     state, name = "are paused" if paused else "go on", pcs.metadata.name
     if is_paused(pcs) == paused:
         was = "are paused already" if paused else "are not paused"
@@ -391,7 +386,7 @@ async def restart_answer(client: Client, namespace: str, name: str, now: datetim
     from grove.api import labels
     from grove.api.meta import rfc3339
 
-    pcs, _ = await _kept(client, namespace, name)  # a wrong name is told with those there are
+    pcs, _ = await kept_templates(client, namespace, name)  # a wrong name is told with those there are
     refuse_translated(pcs)
     mark = {labels.RESTARTED_AT: rfc3339(now)}
 

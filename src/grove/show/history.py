@@ -1,28 +1,34 @@
-"""The life of a set: one lane for each clique with the phases of its pods, and the moments that changed the set.
+"""The life of a set or a gang: one lane for each clique with the phases of its pods, and the moments that changed it.
 
-Pure. Lanes are in the order in which the cliques started.
+The moments come from conditions, events, the ends of containers and the templates that are kept, so they also tell of
+the time before anybody looked. Pure. Lanes are in the order in which the cliques started.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.conditions import EventReason
-from grove.api.core import Event, Pod
+from grove.api.core import ControllerRevision, Event, Pod
 from grove.api.meta import Condition, find_condition
 from grove.api.pod import PodHealth, pod_health
 from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
 from grove.show.seen import Seen
-from grove.show.timeline import moment_of
+from grove.show.timeline import exits_of, moment_of, updates_of
 
-CREATED, PLACED, READY, SCALED, UPDATED, FAILED = "created", "placed", "ready", "scaled", "updated", "failed"
+CREATED, PLACED, READY, SCALED, UPDATED = "created", "placed", "ready", "scaled", "updated"
+FAILED, LOST, RESTARTED = "failed", "lost", "restarted"
 _Times = tuple[datetime | None, datetime | None, datetime | None, datetime | None]
 _SCALING = frozenset({EventReason.SCALED_BY_AUTOSCALER, "SuccessfulRescale"})
+_REPLACED = frozenset({EventReason.SET_REPLICA_DELETE_SUCCESSFUL, EventReason.GROUP_REPLICA_DELETE_SUCCESSFUL})
+_LOSSES = ("Failed", "NodeGone")
+"""Causes in the event of a deleted pod that are no decision of a user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +51,13 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A moment of the whole set: `kind` is one of created, placed, ready, scaled, updated, failed."""
+    """A moment: `kind` is one of created, placed, ready, scaled, updated, failed, lost, restarted."""
 
     at: datetime
     kind: str
     text: str
     what: str = ""
-    """What failed, in one word: the reason of the event."""
+    """What failed or was lost, in one word: the reason of the event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +67,47 @@ class History:
     lanes: tuple[Lane, ...]
 
 
-def history_of(seen: Seen, pcs: PodCliqueSet, happened: Iterable[Event], now: datetime) -> History:
+def history_of(
+    seen: Seen,
+    pcs: PodCliqueSet,
+    happened: Iterable[Event],
+    now: datetime,
+    kept: Sequence[ControllerRevision] = (),
+    gang: str = "",
+) -> History:
+    """The history of a set, or of one of its gangs. `kept` are the templates that are kept of the set."""
+    gangs = [one for one in seen.of_set(seen.gangs, pcs) if gang in ("", one.metadata.name)]
+    cliques = seen.of_set(seen.cliques, pcs)
+    if gang:
+        mine = {group.name for one in gangs for group in one.spec.podgroups}
+        cliques = [one for one in cliques if one.metadata.name in mine]
     lanes = [
         Lane(clique.metadata.name, tuple(_spans(seen.pods_of_clique.get(clique.metadata.key, ()))))
-        for clique in seen.of_set(seen.cliques, pcs)
+        for clique in cliques
     ]
     lanes.sort(key=lambda lane: (_first_ready(lane) or now, lane.clique))
-    marks = [*_own_marks(seen, pcs), *_told(seen, pcs, happened)]
-    return History(now, tuple(sorted(marks, key=lambda one: (one.at, one.kind, one.text))), tuple(lanes))
+    names = {one.metadata.name for one in gangs}
+    parts = {one.metadata.name for one in cliques}
+    about = names | parts
+    if not gang:
+        about |= {pcs.metadata.name} | {one.metadata.name for one in seen.of_set(seen.groups, pcs)}
+    marks = [*_own_marks(gangs, pcs, seen), *_told(about, parts, happened), *_updates(pcs, kept)]
+    pods = [pod for clique in cliques for pod in seen.pods_of_clique.get(clique.metadata.key, ())]
+    marks += [
+        Mark(one.at, RESTARTED, f"{one.name}: {one.message}", one.reason)
+        for pod in pods
+        for one in exits_of(pod)
+        if one.warning
+    ]
+    return History(now, tuple(_once(marks)), tuple(lanes))
+
+
+def _once(marks: Iterable[Mark]) -> list[Mark]:
+    """In order of time. What an event and a condition both say within one second is one mark."""
+    found: dict[tuple[str, str, datetime], Mark] = {}
+    for one in sorted(marks, key=lambda one: (one.at, one.kind, one.text)):
+        found.setdefault((one.kind, one.text, one.at.replace(microsecond=0)), one)
+    return list(found.values())
 
 
 def _spans(pods: Iterable[Pod]) -> Iterator[Span]:
@@ -101,12 +140,12 @@ def _first_ready(lane: Lane) -> datetime | None:
     return min((span.ready for span in lane.spans if span.ready is not None), default=None)
 
 
-def _own_marks(seen: Seen, pcs: PodCliqueSet) -> Iterator[Mark]:
+def _own_marks(gangs: Iterable[PodGang], pcs: PodCliqueSet, seen: Seen) -> Iterator[Mark]:
     """Moments from the set and its gangs: created, placed, ready, added by scaling, updated."""
     if pcs.metadata.creation_timestamp:
         yield Mark(pcs.metadata.creation_timestamp, CREATED, f"{pcs.metadata.name} is created")
-    gangs = seen.of_set(seen.gangs, pcs)
-    stood = {gang.metadata.name: _since(gang.status.conditions, words.SCHEDULED) for gang in gangs}
+    every = seen.of_set(seen.gangs, pcs)
+    stood = {gang.metadata.name: _since(gang.status.conditions, words.SCHEDULED) for gang in every}
     for gang in gangs:
         name, base = gang.metadata.name, stood.get(gang.metadata.labels.get(labels.BASE_POD_GANG, ""))
         made = gang.metadata.creation_timestamp
@@ -127,17 +166,27 @@ def _since(conditions: tuple[Condition, ...], type_: str) -> datetime | None:
     return found.last_transition_time if found is not None and found.status == words.TRUE else None
 
 
-def _told(seen: Seen, pcs: PodCliqueSet, happened: Iterable[Event]) -> Iterator[Mark]:
-    """Moments from events about the set and its parts: scaling and warnings."""
-    mine = {pcs.metadata.name}
-    cliques = {one.metadata.name for one in seen.of_set(seen.cliques, pcs)}
-    mine |= cliques | {one.metadata.name for one in seen.of_set(seen.groups, pcs)}
-    mine |= {one.metadata.name for one in seen.of_set(seen.gangs, pcs)}
+def _updates(pcs: PodCliqueSet, kept: Sequence[ControllerRevision]) -> Iterator[Mark]:
+    """A mark for every kept template but the first, which came with the set."""
+    for number, one in enumerate(updates_of(kept, pcs.metadata.name)):
+        if number:
+            yield Mark(one.at, UPDATED, one.message)
+
+
+def _told(about: Container[str], cliques: Container[str], happened: Iterable[Event]) -> Iterator[Mark]:
+    """Moments from events about the set and its parts, also about pods that are gone."""
     for event in happened:
-        about, moment = event.involved_object.name, moment_of(event)
-        if moment is None or not (about in mine or about.rpartition("-")[0] in cliques):
+        name, moment = event.involved_object.name, moment_of(event)
+        if moment is None or not (name in about or name.rpartition("-")[0] in cliques):
             continue
+        cause = event.message.rpartition(": ")[2]
         if event.reason in _SCALING:
-            yield Mark(moment.at, SCALED, event.message or f"{about} is scaled")
+            yield Mark(moment.at, SCALED, event.message or f"{name} is scaled")
+        elif event.reason == EventReason.GANG_SCHEDULED:
+            yield Mark(moment.at, PLACED, f"{name} is placed")
+        elif event.reason in _REPLACED:
+            yield Mark(moment.at, RESTARTED if event.message.startswith("restarted") else UPDATED, event.message)
+        elif event.reason == EventReason.POD_DELETE_SUCCESSFUL and cause in _LOSSES:
+            yield Mark(moment.at, LOST, event.message, cause)
         elif moment.warning:
-            yield Mark(moment.at, FAILED, f"{about}: {event.message or event.reason}", event.reason)
+            yield Mark(moment.at, FAILED, f"{name}: {event.message or event.reason}", event.reason)

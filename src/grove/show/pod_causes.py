@@ -101,19 +101,19 @@ def _ended(pod: Pod, status: ContainerStatus, probe: tuple[str, str] | None) -> 
     if ended.reason == OUT_OF_MEMORY:
         return f"{who} is out of memory ({OUT_OF_MEMORY})", f"raise resources.limits.memory of {status.name}"
     if ended.exit_code in (126, 127, 128) or ended.reason in ("ContainerCannotRun", "StartError"):
-        words = _last_line(ended)
+        words = last_line(ended)
         return f"{who} cannot start its command" + (
             f": {words}" if words else ""
         ), "mend command and args, or the image"
     if ended.exit_code in (137, 143) and probe is not None and probe[0].startswith(("liveness", "startup")):
         return f"{probe[0]}, so the kubelet restarts {who}", probe[1]
     if init:
-        words = _last_line(ended)
+        words = last_line(ended)
         reason = f"{who} ends with exit code {ended.exit_code}" + (f": {words}" if words else "")
         return reason, f"kubectl logs {pod.metadata.name} -c {status.name} --previous"
     return None
 
 
-def _last_line(ended: ContainerTermination) -> str:
+def last_line(ended: ContainerTermination) -> str:
     lines = [line.strip() for line in ended.message.splitlines() if line.strip()]
     return lines[-1][:200] if lines else ""

@@ -13,15 +13,17 @@ from datetime import datetime
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from grove.api.core import Event
+from grove.api.core import ControllerRevision, Event, Pod
 from grove.api.meta import Condition, Object
 from grove.show.columns import GAP
+from grove.show.pod_causes import last_line
 
 OUTSIDE_IN = ("PodCliqueSet", "PodGang", "PodCliqueScalingGroup", "PodClique", "Pod")
 LIFE = ("Created", "Initialized=True", "PodScheduled=True", "Scheduled=True", "Ready=True")
 """What comes first of what happens within one second."""
 UNSAID = ("PodReadyToStartContainers", "Initialized", "ContainersReady")
 """Conditions of a pod that say nothing when they are true: that it is ready says more."""
+ENDED, REVISION = "ContainerEnded", "Revision"
 READABLE = 40
 MOST_NAME = 48
 
@@ -74,6 +76,46 @@ def own_words(kind: str, one: Object) -> Iterator[Moment]:
             reason = f"{condition.type}={condition.status}"
             text = condition.message or condition.reason
             yield Moment(condition.last_transition_time, kind, meta.name, reason, text, "condition")
+
+
+def exits_of(pod: Pod) -> Iterator[Moment]:
+    """The ends of a pod's containers that the kubelet still reports, the last two of each, with their causes."""
+    init = {one.name for one in pod.spec.init_containers}
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        for ended in (status.last_state.terminated, status.state.terminated):
+            if ended is None or ended.finished_at is None or (status.name in init and not ended.exit_code):
+                continue
+            who = f"init container {status.name}" if status.name in init else f"container {status.name}"
+            cause = f" ({ended.reason})" if ended.reason and ended.reason not in ("Error", "Completed") else ""
+            words = last_line(ended)
+            message = f"{who} ended with exit code {ended.exit_code}{cause}" + (f": {words}" if words else "")
+            yield Moment(
+                ended.finished_at, "Pod", pod.metadata.name, ENDED, message, "status", warning=ended.exit_code != 0
+            )
+
+
+def updates_of(kept: Sequence[ControllerRevision], name: str) -> Iterator[Moment]:
+    """The templates of a set that are kept, oldest first: when each came, and which images it changed."""
+    before: dict[str, str] = {}
+    for one in kept:
+        images = images_of(one)
+        changes = [f"{part}: {before[part]} → {new}" for part, new in images.items() if before.get(part, new) != new]
+        at = one.metadata.creation_timestamp
+        if at is not None:
+            what = f"revision {one.revision}" + (f": {', '.join(changes)}" if changes else "")
+            yield Moment(at, "PodCliqueSet", name, REVISION, what, "revision")
+        before = images
+
+
+def images_of(one: ControllerRevision) -> dict[str, str]:
+    """The images of a kept template: by clique, and by container where a clique has several."""
+    found: dict[str, str] = {}
+    for clique in one.kept.get("cliques") or ():
+        containers = (clique.get("podSpec") or {}).get("containers") or ()
+        for container in containers:
+            part = clique["name"] if len(containers) == 1 else f"{clique['name']}/{container.get('name', '')}"
+            found[part] = container.get("image", "")
+    return found
 
 
 def folded(moments: Iterable[Moment]) -> list[Moment]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from grove.api import labels
-from grove.api.core import Event, Pod
+from grove.api.core import ControllerRevision, Event, Pod
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -31,8 +32,11 @@ def meta(name: str, created: float, **more: str) -> dict[str, Any]:
     return {"name": name, "namespace": "a", "creationTimestamp": at(created), "labels": own}
 
 
-def pod(name: str, clique: str, created: float, *, restarts: int = 0, **when: float) -> Pod:
-    status = {"conditions": said(**when), "containerStatuses": [{"name": "c", "restartCount": restarts}]}
+def pod(
+    name: str, clique: str, created: float, *, restarts: int = 0, ended: dict[str, Any] | None = None, **when: float
+) -> Pod:
+    container = {"name": "c", "restartCount": restarts, "lastState": {"terminated": ended} if ended else {}}
+    status = {"conditions": said(**when), "containerStatuses": [container]}
     raw = {"metadata": meta(name, created, **{labels.POD_CLIQUE: clique}), "spec": {"containers": []}, "status": status}
     return msgspec.convert(raw, Pod)
 
@@ -61,7 +65,13 @@ def event(about: str, second: float, reason: str, *, warning: bool = False, mess
     return msgspec.convert(raw, Event)
 
 
-def story(*events: Event, status: dict[str, Any] | None = None) -> History:
+def story(
+    *events: Event,
+    status: dict[str, Any] | None = None,
+    kept: Sequence[ControllerRevision] = (),
+    only: str = "",
+    ended: dict[str, Any] | None = None,
+) -> History:
     template = {"cliques": [{"name": "leader", "spec": {"podSpec": {"containers": []}}}]}
     raw = {"metadata": meta("chat", 0), "spec": {"replicas": 1, "template": template}, "status": status or {}}
     pcs = msgspec.convert(raw, PodCliqueSet)
@@ -74,13 +84,13 @@ def story(*events: Event, status: dict[str, Any] | None = None) -> History:
             gang("chat-0-g-1", 60, "chat-0"),
         ],
         pods=[
-            pod("chat-0-worker-a", "chat-0-worker", 0.2, PodScheduled=1.1, Ready=9),
+            pod("chat-0-worker-a", "chat-0-worker", 0.2, ended=ended, PodScheduled=1.1, Ready=9),
             pod("chat-0-worker-b", "chat-0-worker", 0.4, PodScheduled=1.3, Ready=9),
             pod("chat-0-worker-c", "chat-0-worker", 60, restarts=2),
             pod("chat-0-leader-a", "chat-0-leader", 0, PodScheduled=1, Ready=4),
         ],
     )
-    return history_of(seen, pcs, events, START + timedelta(seconds=100))
+    return history_of(seen, pcs, events, START + timedelta(seconds=100), kept, only)
 
 
 def test_lanes_are_in_the_order_of_their_start_and_pods_that_went_together_are_one_span() -> None:
@@ -129,3 +139,49 @@ def test_events_tell_of_failures_and_autoscalers_also_of_pods_that_are_gone() ->
         ("failed", "chat-0-worker-gone1: it crashes"),
         ("scaled", "chat-0-g-1 is added"),
     ]
+
+
+def revision(number: int, second: float, image: str) -> ControllerRevision:
+    template = {"cliques": [{"name": "leader", "podSpec": {"containers": [{"name": "c", "image": image}]}}]}
+    raw = {"metadata": meta(f"chat-{number}", second), "revision": number, "data": template}
+    return msgspec.convert(raw, ControllerRevision)
+
+
+def test_templates_that_are_kept_tell_of_updates_and_their_images() -> None:
+    kept = [revision(1, 0, "engine:1"), revision(2, 30, "engine:2"), revision(3, 50, "engine:2")]
+    updated = [(mark.at, mark.text) for mark in story(kept=kept).marks if mark.kind == "updated"]
+    assert updated == [
+        (START + timedelta(seconds=30), "revision 2: leader: engine:1 → engine:2"),
+        (START + timedelta(seconds=50), "revision 3"),
+    ]
+
+
+def test_losses_restarts_and_earlier_placements_have_their_causes() -> None:
+    told = story(
+        event("chat-0-worker", 20, "PodDeleteSuccessful", message="deleted pod chat-0-worker-x: NodeGone"),
+        event("chat-0-worker", 21, "PodDeleteSuccessful", message="deleted pod chat-0-worker-y: ScaleIn"),
+        event(
+            "chat", 25, "PodCliqueSetReplicaDeleteSuccessful", message="restarted replica 0 as a gang (restart 1): w"
+        ),
+        event("chat-0", 30, "GangScheduled", message="8 pods"),
+        event("chat-0", 1, "GangScheduled", message="8 pods"),
+        ended={"exitCode": 137, "reason": "OOMKilled", "finishedAt": at(40), "message": "loading\nno memory\n"},
+    )
+    assert [(mark.kind, mark.text, mark.what) for mark in told.marks if (mark.at - START).total_seconds() >= 15] == [
+        ("lost", "deleted pod chat-0-worker-x: NodeGone", "NodeGone"),
+        ("restarted", "restarted replica 0 as a gang (restart 1): w", ""),
+        ("placed", "chat-0 is placed", ""),
+        (
+            "restarted",
+            "chat-0-worker-a: container c ended with exit code 137 (OOMKilled): no memory",
+            "ContainerEnded",
+        ),
+        ("scaled", "chat-0-g-1 is added", ""),
+    ]
+    assert [mark.text for mark in told.marks].count("chat-0 is placed") == 2
+
+
+def test_the_history_of_one_gang_leaves_out_the_others() -> None:
+    found = story(event("chat-0-worker-gone1", 40, "BackOff", warning=True), only="chat-0-g-1")
+    assert [mark.text for mark in found.marks] == ["chat is created", "chat-0-g-1 is added"]
+    assert found.lanes == ()

@@ -1,7 +1,7 @@
 // One set: its state, its update, what happened to it as a picture, its tree and its events; drawn anew when it changes.
 
 import { ask } from "./api.js";
-import { badge, bar, fill, h, inTurn, link, table } from "./dom.js";
+import { badge, bar, byName, fill, h, inTurn, link, settle, table } from "./dom.js";
 import { rollout, timeline, timelineLegend } from "./history.js";
 import { now, onChange, row } from "./store.js";
 import { trends } from "./trends.js";
@@ -84,23 +84,25 @@ export function page(main, [namespace, name]) {
     paint();
   } }, "only the start");
   const scaling = h("div"), logsLink = h("span");
-  const moments = () => (history?.marks ?? []).filter((one) => ["scaled", "updated", "failed"].includes(one.kind)).map((one) => ({ ...one, at: new Date(one.at).getTime() / 1000 }));
+  const moments = () => (history?.marks ?? []).filter((one) => ["scaled", "updated", "failed", "lost", "restarted"].includes(one.kind)).map((one) => ({ ...one, at: new Date(one.at).getTime() / 1000 }));
   const linked = (found) => {
     const address = (found.logs ?? "").replaceAll("{namespace}", encodeURIComponent(namespace)).replaceAll("{name}", encodeURIComponent(name)).replaceAll("{pod}", "");
     fill(logsLink, address && h("a", { href: address, rel: "noopener", target: "_blank" }, "all logs"), " ", found.grafana && h("a", { href: found.grafana, rel: "noopener", target: "_blank" }, "Grafana"));
   };
   let history = null;
+  const gang = h("select", { "aria-label": "of which gang", onchange: () => load.run() });
+  const gangs = (one) => settle(gang, h("option", { value: "" }, "the whole set"), Object.keys(one.gangs ?? {}).sort(byName).map((found) => h("option", { value: found, selected: gang.value === found }, found)));
   const time = trends(key, { marks: moments, linked });
-  fill(main, head, h("h2", {}, "Rollout"), update, h("h2", {}, "Over time"), time.element, scaling, h("div", { class: "title" }, h("h2", {}, "Timeline"), starts), picture, h("h2", {}, "Tree"), tree, h("h2", {}, "Events"), events, h("h2", {}, "Logs"), logs(namespace, name, logsLink));
+  fill(main, head, h("h2", {}, "Rollout"), update, h("h2", {}, "Over time"), time.element, scaling, h("div", { class: "title" }, h("h2", {}, "Timeline"), gang, starts), picture, h("h2", {}, "Tree"), tree, h("h2", {}, "Events"), events, h("h2", {}, "Logs"), logs(namespace, name, logsLink));
   let asked = null, last = "";
   const paint = () => history && fill(picture, h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "timeline" },
     h("div", { class: "wide-picture" }, timeline(history, { start: starts.getAttribute("aria-pressed") === "true" }))), timelineLegend());
   const load = inTurn(async () => {
     asked = new AbortController();
     const about = { namespace, name, now: new Date(now()).toISOString() };
-    const into = async (element, question, make) => {
+    const into = async (element, question, make, more = {}) => {
       try {
-        const found = await ask(question, about, asked.signal);
+        const found = await ask(question, { ...about, ...more }, asked.signal);
         const drawn = make(found);
         if (drawn) fill(element, drawn);
       } catch (error) {
@@ -113,13 +115,14 @@ export function page(main, [namespace, name]) {
       history = found;
       paint();
       time.draw();
-    });
+    }, { gang: gang.value });
     await into(scaling, "autoscalers", scalers);
     await into(events, "events", eventTable);
     asked = null;
   }, 500);
   const draw = () => {
     const one = row("sets", key);
+    if (one) gangs(one);
     fill(head, h("div", { class: "title" }, h("h1", {}, name, " ", h("small", {}, namespace), " ", one && badge(one.state)),
       h("p", { class: "links" }, link("why", "why", namespace, name), link("YAML", "object", "PodCliqueSet", namespace, name))),
     one ? [one.state !== "running" && one.why && h("p", { class: "reason" }, one.why), numbers(one),
