@@ -113,7 +113,8 @@ def _type(hint: Any) -> str:
     if get_origin(hint) is tuple:
         return f"list of {_type(get_args(hint)[0])}"
     if get_origin(hint) is dict:
-        return f"map of string to {_type(get_args(hint)[1])}"
+        value = get_args(hint)[1]
+        return "object" if value is Any else f"map of string to {_type(value)}"
     if isinstance(hint, type) and issubclass(hint, Struct):
         return _link(hint.__name__)
     return _SCALARS[hint]

@@ -86,6 +86,8 @@ def _plain(hint: Any, rules: Rules) -> Json:
         return _annotated(only, rules)
     if origin is tuple:
         return {"type": "array", "items": _annotated(arguments[0], rules)}
+    if origin is dict and arguments[1] is Any:
+        return {"type": "object"}
     if origin is dict:
         return {"type": "object", "additionalProperties": _annotated(arguments[1], rules)}
     if isinstance(hint, type) and issubclass(hint, Struct):

@@ -136,6 +136,7 @@ class EventReason:
     POD_UPDATED_IN_PLACE = "PodUpdatedInPlace"
     POD_DRAINING = "PodDraining"
     SURGE_NOT_PLACED = "SurgeNotPlaced"
+    SLICE_NOT_PLACED = "SliceNotPlaced"
     POD_DELETE_SUCCESSFUL = "PodDeleteSuccessful"
     POD_DELETE_FAILED = "PodDeleteFailed"
     POD_TRIED_AGAIN = "PodTriedAgain"

@@ -62,12 +62,12 @@ NOW = Reading()
 
 def pod_template_hash(clique: CliqueTemplate, priority_class_name: str = "", *, reading: Reading = NOW) -> str:
     """Hash of what a clique's pods are made from; the set's `priority_class_name` counts where the clique has none."""
-    return _short(_subject(clique, priority_class_name, reading))
+    return short_hash(_subject(clique, priority_class_name, reading))
 
 
 def generation_hash(template: PodCliqueSetTemplate, *, reading: Reading = NOW) -> str:
     """Hash of all clique templates in their order: when it changes, an update begins."""
-    return _short([_subject(clique, template.priority_class_name, reading) for clique in template.cliques])
+    return short_hash([_subject(clique, template.priority_class_name, reading) for clique in template.cliques])
 
 
 def _readings() -> tuple[Reading, ...]:
@@ -139,7 +139,7 @@ def _subject(clique: CliqueTemplate, priority_class_name: str, reading: Reading)
     }
 
 
-def _short(subject: Any) -> str:
+def short_hash(subject: Any) -> str:
     text = msgspec.json.encode(_canonical(subject), order="deterministic")
     number = int.from_bytes(hashlib.sha256(text).digest()[:8])
     digits = []

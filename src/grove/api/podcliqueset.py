@@ -230,6 +230,15 @@ class UpdateSlice(Struct):
     waits_for_surge: Annotated[
         bool | None, doc("True while the slice takes nothing, because surge units of a part are not ready.")
     ] = None
+    waits_for_place: Annotated[
+        bool | None, doc("True while the slice takes nothing, until the scheduler has a place for all its new pods.")
+    ] = None
+    not_placed: Annotated[str, doc("Why the scheduler has no place for the new pods of the slice.")] = ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it takes nothing yet."""
+        return bool(self.waits_for_surge or self.waits_for_place)
 
 
 class ReplicaUpdate(Struct):

@@ -17,7 +17,7 @@ from grove.api.conditions import (
     Standing,
     with_why_not_ready,
 )
-from grove.api.meta import Condition, Conditions, Object, Resource, Struct, doc, find_condition
+from grove.api.meta import Condition, Conditions, Json, Object, Resource, Struct, doc, find_condition
 
 PENDING, STARTING, RUNNING = "Pending", "Starting", "Running"
 
@@ -62,6 +62,23 @@ class TopologyConstraintGroup(Struct):
     topology_constraint: Annotated[GangTopologyConstraint | None, doc("Where they go.")] = None
 
 
+class ReplacedGroup(Struct):
+    name: Annotated[str, doc("Pod group, of this PodGang or of one that is scaled with it.", required=True)] = ""
+    pod_names: Annotated[tuple[str, ...], doc("Pods that go.", required=True)] = ()
+    pod_spec: Annotated[Json, doc("What each pod in their place asks of a node.", required=True, open=True)] = {}
+
+
+class Replacement(Struct):
+    id: Annotated[str, doc("Another one for every other question.", required=True)] = ""
+    pod_groups: Annotated[tuple[ReplacedGroup, ...], doc("Pods that go together.", required=True)] = ()
+
+
+class ReplacementAnswer(Struct):
+    id: Annotated[str, doc("The question that is answered.", required=True)] = ""
+    fits: Annotated[bool, doc("Whether all new pods have a place once the old ones are gone.", required=True)] = False
+    message: Annotated[str, doc("Why they have none.")] = ""
+
+
 class PodGangSpec(Struct):
     podgroups: Annotated[tuple[PodGroup, ...], doc("Groups of alike pods.", required=True)] = ()
     topology_constraint: Annotated[GangTopologyConstraint | None, doc("Where all pods of the gang go.")] = None
@@ -70,6 +87,9 @@ class PodGangSpec(Struct):
     ] = ()
     priority_class_name: Annotated[str, doc("PriorityClass of the gang.")] = ""
     reuse_reservation_ref: Annotated[NamespacedName | None, doc("PodGang whose place this one may take over.")] = None
+    replacement: Annotated[
+        Replacement | None, doc("Asks the scheduler whether pods fit that are to replace others; for grove-scheduler.")
+    ] = None
 
 
 class HeldAmount(Struct):
@@ -92,6 +112,7 @@ class PodGangStatus(Struct):
     capacity_holds: Annotated[
         tuple[HeldCapacity, ...], doc("What the scheduler holds for the gang; it reads this back when it restarts.")
     ] = ()
+    replacement: Annotated[ReplacementAnswer | None, doc("The answer to spec.replacement.")] = None
 
 
 class PodGang(Object):

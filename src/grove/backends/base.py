@@ -132,6 +132,8 @@ class Backend:
     """Whether pods must be held back until their gang is complete; False if the scheduler waits by itself."""
     reports_gang_status = False
     """Whether the scheduler writes phase and conditions of PodGangs; if not, the operator derives them."""
+    answers_replacements = False
+    """Whether the scheduler answers `spec.replacement` of PodGangs: whether new pods fit once the old ones are gone."""
     core_by_index = False
     """Whether a pod's index decides if it is core or surplus. Scale-in then takes surplus pods first."""
     sets_pod_priority = True

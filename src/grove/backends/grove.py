@@ -36,6 +36,7 @@ class GroveBackend(TopologyBackend):
     queue = QueueRule(NAME, KAI_QUEUE, ("labels",))
     needs_gate = False
     reports_gang_status = True
+    answers_replacements = True
 
     def __init__(self, takes_gangs: bool = True) -> None:
         self.takes_gangs = takes_gangs

@@ -58,6 +58,8 @@ class Slice:
     number: int
     units: dict[str, int]
     waits_for_surge: bool = False
+    waits_for_place: bool = False
+    not_placed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +166,11 @@ def _slices(pcs: PodCliqueSet) -> Iterator[Slice]:
     progress = pcs.status.update_progress
     for one in progress.currently_updating if progress is not None else ():
         if one.slice is not None and one.update_ended_at is None:
-            units = {part.name: part.units for part in one.slice.parts}
+            found = one.slice
+            units = {part.name: part.units for part in found.parts}
             name = f"{pcs.metadata.name}-{one.replica_index}"
-            yield Slice(name, one.slice.number, units, bool(one.slice.waits_for_surge))
+            waits = bool(found.waits_for_surge), bool(found.waits_for_place)
+            yield Slice(name, found.number, units, *waits, found.not_placed)
 
 
 def _surges(seen: Seen, pcs: PodCliqueSet) -> Iterator[Surge]:
@@ -206,6 +210,8 @@ def _budget_text(one: PartBudget) -> str:
 def _slice_line(one: Slice) -> str:
     units = ", ".join(f"{part} {count}" for part, count in one.units.items())
     waits = "; it waits for surge units" if one.waits_for_surge else ""
+    if one.waits_for_place:
+        waits = "; it waits for a place for its new pods" + (f": {one.not_placed}" if one.not_placed else "")
     return f"{one.replica}: slice {one.number} ({units}){waits}"
 
 

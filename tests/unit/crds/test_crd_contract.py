@@ -85,7 +85,7 @@ ADDITIONS = {
         ".status.updateProgress.surge",
     },
     "clustertopologybindings.grove.io": set(),
-    "podgangs.scheduler.grove.io": {".status.capacityHolds"},
+    "podgangs.scheduler.grove.io": {".status.capacityHolds", ".spec.replacement", ".status.replacement"},
 }
 """What we say beyond the contract, by the topmost path; all of it optional."""
 

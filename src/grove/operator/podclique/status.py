@@ -37,7 +37,7 @@ from grove.api.hashes import wanted_revision
 from grove.api.meta import Conditions
 from grove.api.pod import PodHealth, pod_health
 from grove.api.podclique import PodClique, PodCliqueStatus
-from grove.api.podcliqueset import PodCliqueSet, is_coherent
+from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.status import DrainingReplica
@@ -46,7 +46,7 @@ from grove.backends.base import Backend
 from grove.operator.shared.kueue import KueueGroup
 from grove.operator.shared.layout import Unit, asked_indexes, floor
 from grove.operator.shared.outcome import Outcome, with_outcome
-from grove.operator.shared.rollout import has_template, is_open
+from grove.operator.shared.rollout import has_template, is_open, is_pod_outdated
 from grove.operator.shared.surge import DEFAULT_WAIT_S
 
 VANISHED_NODE_GRACE_S = 10.0
@@ -263,14 +263,7 @@ def _updated_pods(observed: ObservedClique, pods: Iterable[Pod]) -> int | None:
 
 
 def is_outdated_pod(observed: ObservedClique, pod: Pod) -> bool:
-    """Whether a pod is from another template than the set has now.
-
-    In a coherent update also one of another revision: what it may be paired with has changed.
-    """
-    own = pod.metadata.labels
-    if own.get(labels.POD_TEMPLATE_HASH) != observed.template_hash:
-        return True
-    return is_coherent(observed.pcs) and own.get(labels.REVISION, observed.revision) != observed.revision
+    return is_pod_outdated(observed.pcs, pod, observed.template_hash, observed.revision)
 
 
 def _with_realised_hashes(status: PodCliqueStatus, observed: ObservedClique) -> PodCliqueStatus:

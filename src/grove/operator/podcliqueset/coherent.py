@@ -8,7 +8,8 @@ Under `Coherent` a chosen replica of the set is updated slice by slice (`shared.
 into the set's status as the number of outdated units that each part keeps. The parts then replace their own units,
 within their own budgets. The next slice begins when every part has replaced its share, all of them are back, and no
 part has more units down than its budget allows. If a part may have surge units, a slice takes nothing before the surge
-units of all its parts are ready, or the scheduler did not place them in time.
+units of all its parts are ready, or the scheduler did not place them in time. If the new pods of a slice without surge
+units ask for more than the old ones, it takes nothing before the scheduler has a place for all (`shared.replacement`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from datetime import datetime
 import msgspec
 
 from grove.api.hashes import wanted_revision
+from grove.api.names import base_gang
 from grove.api.podclique import PodClique, PodCliqueUpdateProgress
 from grove.api.podcliqueset import (
     PodCliqueSet,
@@ -28,9 +30,19 @@ from grove.api.podcliqueset import (
     SlicePart,
     UpdateSlice,
 )
+from grove.api.podgang import ReplacementAnswer
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupUpdateProgress
 from grove.operator.podcliqueset.status import ObservedSet
-from grove.operator.shared.layout import floor, group_floor, group_names, living, standalone_names, unit_of
+from grove.operator.shared.layout import (
+    floor,
+    group_floor,
+    group_names,
+    live_replicas,
+    living,
+    standalone_names,
+    unit_of,
+)
+from grove.operator.shared.replacement import asked_replacement
 from grove.operator.shared.rollout import has_template, is_open, is_paused, part_budget
 from grove.operator.shared.stepper import Part, next_slice
 
@@ -85,7 +97,7 @@ class SeenPart:
     """One part of a replica in a coherent update, as its own status says.
 
     `in_flight` were taken and are not back; `down` have a node and are not up. `settled_slice` is the last slice for
-    which the part waits for no surge unit.
+    which the part waits for no surge unit. `surge` are the surge units that it has.
     """
 
     part: Part
@@ -94,6 +106,7 @@ class SeenPart:
     max_unavailable: int = 1
     max_surge: int = 0
     settled_slice: int | None = None
+    surge: int = 0
 
 
 def with_slices(
@@ -107,6 +120,8 @@ def with_slices(
     for entry in progress.currently_updating:
         parts = seen_parts(observed, progress, entry.replica_index, find_clique, find_group)
         taken = next_slice_of(entry.slice, parts, now) if parts is not None else None
+        if taken is not None and parts is not None and observed.asks_scheduler:
+            taken = with_place(observed, entry.replica_index, taken, parts)
         entries.append(msgspec.structs.replace(entry, slice=taken) if taken is not None else entry)
     return msgspec.structs.replace(progress, currently_updating=tuple(entries))
 
@@ -118,7 +133,8 @@ def next_slice_of(current: UpdateSlice | None, parts: Mapping[str, SeenPart], no
         surging = (one for one in taken_from if one.max_surge and one.part.outdated)
         is_settled = all(one.settled_slice == current.number for one in surging)
         return msgspec.structs.replace(current, waits_for_surge=None) if is_settled else None
-    kept = {one.name: one.keep for one in current.parts} if current is not None else {}
+    asked = current if current is not None and current.waits_for_place else None  # it has taken nothing: planned anew
+    kept = {one.name: one.keep for one in current.parts} if current is not None and asked is None else {}
     for name, seen in parts.items():
         is_taken = seen.part.outdated <= kept.get(name, seen.part.outdated)
         if not is_taken or seen.in_flight or seen.down > seen.max_unavailable:
@@ -126,14 +142,36 @@ def next_slice_of(current: UpdateSlice | None, parts: Mapping[str, SeenPart], no
     taken = next_slice({name: seen.part for name, seen in parts.items()})
     if not taken:
         return None
+    planned = tuple(
+        SlicePart(name=name, units=units, keep=parts[name].part.outdated - units) for name, units in taken.items()
+    )
+    if asked is not None:
+        return msgspec.structs.replace(asked, parts=planned)
     return UpdateSlice(
         number=(current.number if current is not None else 0) + 1,
         started_at=now,
-        parts=tuple(
-            SlicePart(name=name, units=units, keep=parts[name].part.outdated - units) for name, units in taken.items()
-        ),
+        parts=planned,
         waits_for_surge=True if any(parts[name].max_surge for name in taken) else None,
     )
+
+
+def with_place(observed: ObservedSet, replica: int, slice_: UpdateSlice, parts: Mapping[str, SeenPart]) -> UpdateSlice:
+    """A slice that is about to begin, with the answer of the scheduler; it waits while there is none, or a refusal."""
+    if slice_.waits_for_surge or any(parts[one.name].surge for one in slice_.parts):
+        return slice_  # old units go only where new ones are up
+    pcs, of = observed.pcs, live_replicas(observed.groups)
+    question = asked_replacement(pcs, replica, slice_, observed.hashes, observed.pods_of, of)
+    answer = _answer_of(observed, replica)
+    if question is not None and (answer is None or answer.id != question.id):
+        answer = ReplacementAnswer(message=slice_.not_placed)  # not answered yet
+    if question is None or answer is None or answer.fits:
+        return msgspec.structs.replace(slice_, waits_for_place=None, not_placed="")
+    return msgspec.structs.replace(slice_, waits_for_place=True, not_placed=answer.message)
+
+
+def _answer_of(observed: ObservedSet, replica: int) -> ReplacementAnswer | None:
+    name = base_gang(observed.pcs.metadata.name, replica)
+    return next((gang.status.replacement for gang in observed.gangs if gang.metadata.name == name), None)
 
 
 def seen_parts(
@@ -188,6 +226,7 @@ def _clique_part(
         part_budget(pcs, replica, name, own, minimum).max_unavailable,
         own.max_surge or 0 if own is not None else 0,
         progress.surge.settled_slice if progress.surge is not None else None,
+        len(progress.surge.indexes) if progress.surge is not None else 0,
     )
 
 
@@ -210,6 +249,7 @@ def _group_part(
         part_budget(pcs, replica, name, own, minimum).max_unavailable,
         own.max_surge or 0 if own is not None else 0,
         progress.surge.settled_slice if progress.surge is not None else None,
+        len(progress.surge.indexes) if progress.surge is not None else 0,
     )
 
 

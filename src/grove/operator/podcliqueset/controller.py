@@ -133,6 +133,7 @@ class PodCliqueSetController:
                 for one in self._cache.by_index(PodClique, SET, pcs.key)
                 if labels.SCALING_GROUP in one.metadata.labels
             ],
+            (backend := self._sets.backend_of(pcs)) is not None and backend.answers_replacements,
         )
 
     async def _observe_children(self, pcs: PodCliqueSet) -> ObservedChildren | None:

@@ -45,6 +45,7 @@ from grove.operator.shared.former import choose_templates, unreached_replicas, w
 from grove.operator.shared.layout import find_replica, kept_replicas, replica_of
 from grove.operator.shared.outcome import Notice, Outcome, appeared, with_outcome
 from grove.operator.shared.readiness import judged, set_standing
+from grove.operator.shared.rollout import refused_slices
 from grove.operator.shared.startup import has_start_order, mounts_secret, mounts_token
 from grove.operator.shared.status_batching import set_news, set_turned
 from grove.operator.shared.termination import Terminations, set_replicas_to_restart, with_set_restarts
@@ -218,6 +219,11 @@ class SetPlan:
         old, new = (find_condition(one.conditions, TOPOLOGY_LEVELS_UNAVAILABLE) for one in (before, after))
         if new is not None and new.status != "False" and (old is None or old.status != new.status):
             said.append(Notice(pcs, new.reason, new.message, warning=True))
+        refused = refused_slices(before)
+        for replica, why in refused_slices(after).items():
+            if replica not in refused:
+                message = f"replica {replica}: the next slice is not taken down, its new pods have no place: {why}"
+                said.append(Notice(pcs, EventReason.SLICE_NOT_PLACED, message, warning=True))
         for one in self.terminated.now:
             message = f"restarted replica {one.index} as a gang (restart {one.count}): {one.blame} stayed in breach"
             said.append(Notice(pcs, EventReason.SET_REPLICA_DELETE_SUCCESSFUL, message))

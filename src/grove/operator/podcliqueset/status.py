@@ -70,6 +70,8 @@ class ObservedSet:
     pods_of: PodsOf = no_pods
     members: Callable[[], Sequence[PodClique]] = tuple
     """The cliques in its groups, which may be thousands."""
+    asks_scheduler: bool = False
+    """Whether the scheduler of the set answers whether new pods would fit."""
 
     def every_clique(self) -> Iterable[PodClique]:
         return (*self.cliques, *self.members())

@@ -16,10 +16,11 @@ from grove.api import labels
 from grove.api.conditions import SCHEDULED, ErrorCode, EventReason
 from grove.api.core import Node, Pod
 from grove.api.meta import Key, Object, find_condition
+from grove.api.names import base_gang
 from grove.api.pod import PodHealth, pod_health
 from grove.api.podclique import PodClique
-from grove.api.podcliqueset import PodCliqueSet
-from grove.api.podgang import PodGang
+from grove.api.podcliqueset import PodCliqueSet, UpdateSlice
+from grove.api.podgang import PodGang, Replacement
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends.base import Backend, BackendError, GangObjectsState
@@ -33,10 +34,11 @@ from grove.operator.podgang.plan import GangPlan, plan_gang
 from grove.operator.podgang.retry_writer import Retries
 from grove.operator.podgang.scheduler_objects import SchedulerObjects
 from grove.operator.shared.cluster.children_writer import Taken, check_owner, get_own, taken
-from grove.operator.shared.cluster.deps import Deps, GangKey, gang_key, gang_key_of
+from grove.operator.shared.cluster.deps import Deps, GangKey, base_gang_key_of, gang_key, gang_key_of
 from grove.operator.shared.cluster.sets import BINDING, ON_NODE, SET, differ
 from grove.operator.shared.diff import needed_patch
-from grove.operator.shared.layout import group_indexes, replica_layouts, replica_of
+from grove.operator.shared.layout import GangLayout, group_indexes, replica_layouts, replica_of
+from grove.operator.shared.replacement import asked_replacement
 from grove.operator.shared.status_batching import (
     BUSY_SCHEDULER_S,
     PROGRESS_S,
@@ -73,6 +75,8 @@ class PodGangController:
             Wake(Pod, part_of, settled, self._matters, hurry=hurry, urgent=self._completes_gang),
             Wake(PodClique, part_of, settled, self._is_resized),
             Wake(PodCliqueScalingGroup, self._gangs_of_group, now, _is_group_resized),
+            Wake(PodCliqueSet, _asking_gangs, now, changed(lambda old, new: _asking(old) != _asking(new))),
+            Wake(Pod, each(base_gang_key_of), settled, self._is_asked_about),
             Wake(Node, latest(self._gangs_on), settled, changed(lambda old, new: differ(old, new, "labels"))),
             Wake(ClusterTopologyBinding, latest(self._gangs_by_binding), now, is_spec_changed),
         )
@@ -112,6 +116,21 @@ class PodGangController:
             self._sets.binding_of(pcs),
             self._sets.topology_enabled,
             self._sets.node_labels,
+            self._replacement(pcs, layout) if layout is not None and backend.answers_replacements else None,
+        )
+
+    def _replacement(self, pcs: PodCliqueSet, layout: GangLayout) -> Replacement | None:
+        """What a base gang asks about a slice that waits for a place."""
+        slice_ = _asking(pcs).get(layout.replica) if layout.scaled is None else None
+        if slice_ is None:
+            return None
+        return asked_replacement(
+            pcs,
+            layout.replica,
+            slice_,
+            self._sets.hashes_of(pcs),
+            lambda fqn: self._sets.pods_of(pcs.metadata.namespace, fqn),
+            lambda fqn, config: self._sets.group_replicas(pcs, fqn, config),
         )
 
     async def _apply(self, key_: GangKey, plan: GangPlan, backend: Backend) -> Result:
@@ -233,6 +252,15 @@ class PodGangController:
             return _is_further(old, new)
         return new.is_bound and not old.is_bound and self._requires_domain(new)
 
+    def _is_asked_about(self, old: Pod | None, new: Pod | None) -> bool:
+        """Whether a pod comes, goes or serves otherwise, and the scheduler is asked about pods of its replica."""
+        pod = new or old
+        key_ = base_gang_key_of(pod) if pod is not None else None
+        base = self._cache.get(PodGang, Key(key_.namespace, key_.name)) if key_ is not None else None
+        if base is None or base.spec.replacement is None:
+            return False
+        return old is None or new is None or _is_leaving(old, new) or old.is_ready != new.is_ready
+
     def _gang_of(self, part: Object) -> PodGang | None:
         return self._cache.get(PodGang, Key(part.metadata.namespace, part.metadata.labels.get(labels.POD_GANG, "")))
 
@@ -286,6 +314,18 @@ class PodGangController:
                 self._retries.forget(gone)
         elif _has_verdict(new) and not _has_verdict(old):
             self._scheduler_spoke_s = loop_time()
+
+
+def _asking(pcs: PodCliqueSet) -> dict[int, UpdateSlice]:
+    """The slices that wait for a place, by the replica of the set."""
+    progress = pcs.status.update_progress
+    entries = progress.currently_updating if progress is not None else ()
+    return {one.replica_index: one.slice for one in entries if one.slice is not None and one.slice.waits_for_place}
+
+
+def _asking_gangs(old: PodCliqueSet | None, new: PodCliqueSet | None) -> list[GangKey]:
+    found = {replica for one in (old, new) if one is not None for replica in _asking(one)}
+    return [_named(new, base_gang(new.metadata.name, replica)) for replica in sorted(found)] if new is not None else []
 
 
 def _named(pcs: PodCliqueSet, gang: str) -> GangKey:

@@ -14,10 +14,11 @@ import msgspec
 from grove.api import conditions, labels, labelsets, names
 from grove.api.core import Pod
 from grove.api.meta import Json, is_true
+from grove.api.patch import to_json
 from grove.api.pod import PodHealth, pod_health
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
-from grove.api.podgang import PodGang
+from grove.api.podgang import PodGang, Replacement
 from grove.api.topology import ClusterTopologyBinding, TopologyConstraint
 from grove.backends.base import Backend
 from grove.operator.shared.diff import owned_by
@@ -67,6 +68,8 @@ class ObservedGang:
     topology_enabled: bool = False
     labels_of: Callable[[str], Mapping[str, str] | None] = lambda node: None
     """Labels of a node by its name; None for a node that is not there."""
+    replacement: Replacement | None = None
+    """What the scheduler is asked about the slice of a coherent update; on base gangs only."""
 
 
 def wanted_gang(observed: ObservedGang) -> WantedGang | None:
@@ -88,6 +91,8 @@ def wanted_gang(observed: ObservedGang) -> WantedGang | None:
         spec["topologyConstraintGroupConfigs"] = configs
     if pcs.spec.template.priority_class_name:
         spec["priorityClassName"] = pcs.spec.template.priority_class_name
+    if observed.replacement is not None:
+        spec["replacement"] = to_json(observed.replacement)
     constrained = constraint or any("topologyConstraint" in one for one in (*configs, *groups))
     meta = existing.metadata if existing is not None else None
     annotations = labelsets.gang_annotations(

@@ -33,6 +33,7 @@ from grove.api.podcliqueset import (
     IF_POSSIBLE,
     ON_DELETE,
     PodCliqueSet,
+    PodCliqueSetStatus,
     PodCliqueSetUpdateProgress,
     RollingUpdate,
     UpdateSlice,
@@ -95,8 +96,8 @@ def part_budget(
         return Budget(most, minimum, 0, is_paused(pcs), surge)
     slice_ = _slice(pcs, replica)
     kept = ALL if slice_ is None else next((one.keep for one in slice_.parts if one.name == part), 0)
-    held = slice_ is not None and bool(slice_.waits_for_surge)
-    if slice_ is not None and held:
+    held = slice_ is not None and slice_.waits
+    if slice_ is not None and slice_.waits_for_surge:
         surge = replace(surge, slice=slice_.number)
     return Budget(most, 0, kept, is_paused(pcs), surge, held)
 
@@ -110,6 +111,15 @@ def _slice(pcs: PodCliqueSet, replica: int) -> UpdateSlice | None:
     progress = pcs.status.update_progress
     entries = progress.currently_updating if progress is not None else ()
     return next((one.slice for one in entries if one.replica_index == replica), None)
+
+
+def refused_slices(status: PodCliqueSetStatus) -> dict[int, str]:
+    """Why slices have no place, by the replica of the set."""
+    progress = status.update_progress
+    entries = progress.currently_updating if progress is not None else ()
+    return {
+        one.replica_index: one.slice.not_placed for one in entries if one.slice is not None and one.slice.not_placed
+    }
 
 
 def is_chosen(pcs: PodCliqueSet, replica: int) -> bool:
@@ -255,6 +265,17 @@ def has_template(clique: PodClique, template_hash: str) -> bool:
 def is_made_from(clique: PodClique, template_hash: str, revision: str) -> bool:
     """Whether a clique has this template under this revision."""
     return has_template(clique, template_hash) and clique.metadata.labels.get(labels.REVISION, "") == revision
+
+
+def is_pod_outdated(pcs: PodCliqueSet, pod: Pod, template_hash: str, revision: str) -> bool:
+    """Whether a pod is from another template than the set has now.
+
+    In a coherent update also one of another revision: what it may be paired with has changed.
+    """
+    own = pod.metadata.labels
+    if own.get(labels.POD_TEMPLATE_HASH) != template_hash:
+        return True
+    return is_coherent(pcs) and own.get(labels.REVISION, revision) != revision
 
 
 def pod_incarnation(pod: Pod) -> int:

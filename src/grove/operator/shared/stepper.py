@@ -51,7 +51,7 @@ class Unit:
 class Budget:
     """What an update may do at one level now. `keep`: outdated units that stay.
 
-    `held`: the slice waits for surge units of some part, so no unit that is up is taken.
+    `held`: the slice waits for surge units of some part, or for a place, so no unit that is up is taken.
     """
 
     max_unavailable: int = 1

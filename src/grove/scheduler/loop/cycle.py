@@ -26,6 +26,7 @@ from grove.scheduler.loop.long_wait_holds import LongWaitHolds
 from grove.scheduler.loop.nominations import Nominations
 from grove.scheduler.loop.pending_reservations import PendingReservations
 from grove.scheduler.loop.placing import UnitPlacer
+from grove.scheduler.loop.replacement_answers import ReplacementAnswers
 from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.view import View
@@ -74,10 +75,11 @@ class QueueUpdater:
         replacements: Replacements,
         reporter: Reporter,
         relief: Relief,
+        answers: ReplacementAnswers,
     ) -> None:
         self._view, self._queue, self._committer, self._nominations = view, queue, committer, nominations
         self._holding, self._replacements = holding, replacements
-        self._reporter, self._relief = reporter, relief
+        self._reporter, self._relief, self._answers = reporter, relief, answers
 
     def ended(self, attempt: BindAttempt, all_bound: bool) -> None:
         """An attempt is over: whoever depends on it gets another look, and what is missing is tried again."""
@@ -113,6 +115,8 @@ class QueueUpdater:
             self.forget(name)
             return
         self._reporter.touch(name)
+        if gang.podgang.spec.replacement is not None:
+            self._answers.note(gang)
         if gang.phase is Phase.NEW:
             self._nominations.resume(gang, now + self._holding.timeout_s(gang))
         if not gang.life.is_open:
@@ -214,8 +218,9 @@ class Cycle:
         )
         self._restoring = HoldRestorer(view, reporter)
         self._holding = LongWaitHolds(view, queue, reporter, clock, config, decider, budget, self._restoring)
+        self._answers = ReplacementAnswers(view, nominations, reporter, config, budget)
         self._intake = QueueUpdater(
-            view, queue, committer, nominations, self._holding, replacements, reporter, self._relief
+            view, queue, committer, nominations, self._holding, replacements, reporter, self._relief, self._answers
         )
         self._placing = UnitPlacer(
             view,
@@ -247,13 +252,14 @@ class Cycle:
         await self._decide_due(began)
         self._placing.end_turn()
         now = loop.time()
+        answer_s = await self._answers.turn(now) if self._answers.asking else None
         next_hold_s = await self._holding.look_after_waiting(now)
         metrics.CYCLE_SECONDS.observe(now - began)
         metrics.PENDING.set(len(self._queue))
         deadline_s, due_s = self._committer.next_deadline_s(), self._queue.next_due_s(began)
         self._view.changes.seeks_reclaim = self._relief.seeks_reclaim
         call_back_s = self._relief.next_look_s(began)
-        moments = (next_hold_s, deadline_s, due_s, call_back_s, self._nominations.next_look_s(began))
+        moments = (next_hold_s, deadline_s, due_s, call_back_s, answer_s, self._nominations.next_look_s(began))
         # Since it began: a moment that came in the middle of the turn was not looked at by it, and is next.
         later = [moment for moment in moments if moment is not None and moment > began]
         if later:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -71,10 +72,17 @@ def gang_order(view: View, gang: GangState, stage: Stage) -> Order:
     return Order(rank, stage, created.timestamp() if created else 0.0, gang.name)
 
 
-def tree_of(view: View, gang: GangState, strategy: Strategy, *, placed: bool = True) -> Gang:
+def tree_of(
+    view: View,
+    gang: GangState,
+    strategy: Strategy,
+    *,
+    placed: bool = True,
+    instead: Mapping[Key, PodFacts] = MappingProxyType({}),
+) -> Gang:
     """The gang as the core takes it; raises BadGang when the PodGang contradicts itself.
 
-    Unless `placed`, as if none of its pods had a place yet.
+    Unless `placed`, as if none of its pods had a place yet. `instead` has other facts for some of its pods.
     """
     facts: dict[Key, PodFacts] = {}
     may_preempt = True
@@ -87,7 +95,8 @@ def tree_of(view: View, gang: GangState, strategy: Strategy, *, placed: bool = T
             if not view.is_ours(pod) or pod.is_gated or pod.metadata.is_deleting:
                 continue
             may_preempt = may_preempt and pod.spec.preemption_policy != "Never"
-        known = view.reader.facts(pod) if placed else view.reader.facts(pod).on("")
+        known = instead.get(pod.metadata.key) or view.reader.facts(pod)
+        known = known if placed else known.on("")
         facts[pod.metadata.key] = wishing(known, wishes) if wishes else known
     if linked := gang.podgang.metadata.annotations.get(labels.NETWORK_AFFINITY):
         facts = _near_peers(view, gang, facts, linked, wishes, placed=placed)

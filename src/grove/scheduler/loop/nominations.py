@@ -11,7 +11,7 @@ nomination is called off. Terminating pods are waited for only as long as their 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 
@@ -215,6 +215,37 @@ class Nominations:
             )
             attempts.note_refused(refused)
         return False
+
+    async def refusal_without(
+        self,
+        tree: Gang,
+        steps: DecisionSteps,
+        closed: ClosedCapacity,
+        leaving: Sequence[PodFacts],
+        own: Collection[str],
+        *,
+        may_evict: bool,
+    ) -> Reason | None:
+        """Why a gang has no place once these pods are gone and units of lower priority evicted; None if it has one.
+
+        `own` are gangs that are not evicted for it.
+        """
+
+        def ask(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:
+            twin = snapshot.without(closed.own).copy()
+            for pod in leaving:
+                twin.remove_pod(pod.uid)
+            return place(twin, tree, budget, closed=tuple(sorted(closed.nodes)))
+
+        found = await self._decider.search(tree, steps, ask)
+        if isinstance(found, Placement):
+            return None
+        if may_evict and tree.may_preempt:
+            running = [one for one in running_units(self._view, tree.priority) if one.name not in own]
+            _, answer = await self._victims(tree, running, steps, closed, [*self._leaving(closed), *leaving])
+            if isinstance(answer, Victims) and not answer.budgets_broken:
+                return None
+        return found.why
 
     def _leaving(self, closed: ClosedCapacity, *, for_long: bool = False) -> list[PodFacts]:
         """Terminating pods whose capacity the unit may count on, without those that have overstayed; soon, or ever."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from grove.api.meta import Key
+from grove.api.podgang import ReplacementAnswer
 from grove.scheduler.model.facts import Shape
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gang_state import GangState, Verdict
@@ -81,6 +82,8 @@ class UnitRecord(msgspec.Struct, eq=False):
     """When the status of its gang was last written."""
     settling: tuple[str, float] | None = None
     """Reason of the last verdict, and when that verdict is old enough to be written."""
+    replacement: ReplacementAnswer | None = None
+    """The answer to what its PodGang asks about pods that are to be replaced."""
     lacking_since_s: float | None = None
     """Since when nodes of replaced pods are vacant and other pods are awaited."""
 

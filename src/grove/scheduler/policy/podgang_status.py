@@ -11,6 +11,7 @@ from grove.api import conditions as words
 from grove.api import labels
 from grove.api.conditions import Standing, with_condition, without_condition
 from grove.api.meta import Condition, Json, find_condition, rfc3339
+from grove.api.patch import to_json
 from grove.api.podgang import (
     MINIMUM_NOT_READY,
     MINIMUM_READY,
@@ -20,6 +21,7 @@ from grove.api.podgang import (
     HeldCapacity,
     PodGang,
     PodGangStatus,
+    ReplacementAnswer,
     with_gang_standing,
 )
 from grove.scheduler.model import reasons as kinds
@@ -45,10 +47,11 @@ def wanted_status(
     now: datetime,
     say: Callable[[Reason], str],
     holds: tuple[HeldCapacity, ...] = (),
+    answer: ReplacementAnswer | None = None,
 ) -> PodGangStatus:
     """The PodGang's status as it should be; equal to what it has (`before`) when there is nothing new to say.
 
-    `say` has the words for reasons; `holds` are what it says of held capacity.
+    `say` has the words for reasons; `holds` are what it says of held capacity. `answer` is that to `spec.replacement`.
     """
     now = now.replace(microsecond=0)
     conditions, message = before.conditions, ""
@@ -107,7 +110,15 @@ def wanted_status(
         stalled = Standing("Stalled", INVALID, say(verdict.why)[:LONGEST])
     conditions = with_gang_standing(conditions, now, stalled)
     score = gang.score if stands and gang.score is not None else before.placement_score
-    after = PodGangStatus(phase=phase, conditions=conditions, placement_score=score, capacity_holds=holds)
+    asked = gang.podgang.spec.replacement
+    known = answer or before.replacement
+    after = PodGangStatus(
+        phase=phase,
+        conditions=conditions,
+        placement_score=score,
+        capacity_holds=holds,
+        replacement=known if asked is not None and known is not None and known.id == asked.id else None,
+    )
     return after if says_nothing(before, after) else _with_initialized(after, gang, now)
 
 
@@ -194,6 +205,9 @@ def status_patch(podgang: PodGang, wanted: PodGangStatus) -> Json:
         status["placementScore"] = wanted.placement_score
     if wanted.capacity_holds or podgang.status.capacity_holds:
         status["capacityHolds"] = msgspec.to_builtins(wanted.capacity_holds) or None
+    if wanted.replacement != podgang.status.replacement:
+        answer = wanted.replacement
+        status["replacement"] = {**to_json(answer), "message": answer.message or None} if answer is not None else None
     return {"metadata": {"resourceVersion": podgang.metadata.resource_version}, "status": status}
 
 

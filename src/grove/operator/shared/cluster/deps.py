@@ -55,6 +55,12 @@ def gang_key_of(part: Object) -> GangKey | None:
     return GangKey(part.metadata.namespace, found[labels.PART_OF], found[labels.POD_GANG])
 
 
+def base_gang_key_of(pod: Object) -> GangKey | None:
+    """The base gang of a pod: that of its own gang, or its own gang itself."""
+    found = gang_key_of(pod)
+    return found and found._replace(name=pod.metadata.labels.get(labels.BASE_POD_GANG, found.name))
+
+
 @dataclass(frozen=True, slots=True)
 class Queues:
     """Keys that wait for a look, by what they name."""
