@@ -156,7 +156,7 @@ def test_a_pipe_that_is_closed_early_ends_it_quietly() -> None:
     assert found.stderr == ""
 
 
-def _read(terminal: int, until: bytes = b"", timeout_s: float = 90.0) -> bytes:
+def _read(terminal: int, until: bytes = b"", timeout_s: float = 300.0) -> bytes:
     """What a program writes to its terminal, up to some words or else to its end."""
     text, deadline = b"", time.monotonic() + timeout_s
     while not until or until not in text:
