@@ -231,7 +231,7 @@ def _summary(found: Json, run: Run) -> None:
     rows = [
         ("simulated", f"{found['days']:g} days of {found['nodes']} nodes with {found['gpus']} GPUs"),
         ("GPUs", ", ".join(f"{state} {share(value)}" for state, value in found["utilisation"].items())),
-        ("gangs placed", f"{waiting['count']}; half within {span(waiting['p50'])}, 95 % within {span(waiting['p95'])}"),
+        ("gangs", f"{waiting['count']}; half waited up to {span(waiting['p50'])}, 95 % up to {span(waiting['p95'])}"),
         ("longest wait", span(waiting["worst"])),
         ("still waiting", str(len(found["stillWaiting"]))),
         *((f"{name} below minimum", span(one["belowMinimum"])) for name, one in found["serving"].items()),

@@ -150,7 +150,7 @@ def _waiting(found: Json) -> str:
         for name, row in found["waiting"][what].items():
             label = name if what == "all" else f"{what} {name}" if what != "size" else name
             rows.append((label, str(row["count"]), span(row["p50"]), span(row["p95"]), span(row["worst"])))
-    return table(("Gangs", "Placed", "Half within", "95 % within", "Worst"), rows)
+    return table(("Gangs", "Count", "Half within", "95 % within", "Worst"), rows)
 
 
 def _still(found: Json) -> str:

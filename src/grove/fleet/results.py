@@ -41,7 +41,7 @@ def results(run: Run) -> Json:
         "utilisation": _utilisation(figures),
         "gpuHours": {state: round(value / 3600, 1) for state, value in sorted(figures.gpu_seconds.items())},
         "fragmentation": _mean(sample.fragmented for sample in figures.samples),
-        "waiting": _waiting(gangs, teams),
+        "waiting": _waiting(gangs, teams, run.ended_s),
         "stillWaiting": _still_waiting(figures, teams, run.ended_s),
         "serving": {one.spec.name: _service(one, figures) for one in run.services},
         "batch": _batch(run),
@@ -70,8 +70,12 @@ def _utilisation(figures: Figures) -> Json:
     return {state: round(value / total, 4) for state, value in used.items()}
 
 
-def _waiting(gangs: Sequence[GangSeen], teams: dict[str, str]) -> Json:
-    """Seconds from a gang's arrival to its first placement, by team, size and priority."""
+def _waiting(gangs: Sequence[GangSeen], teams: dict[str, str], ended_s: float) -> Json:
+    """Seconds from a gang's arrival to its first placement, by team, size and priority.
+
+    A gang without a place counts with the time until it was deleted, or until the end of the run. Otherwise a scheduler
+    that starves a gang would look better than one that places it late.
+    """
     by: dict[str, dict[str, list[float]]] = {
         "all": defaultdict(list),
         "team": defaultdict(list),
@@ -79,9 +83,8 @@ def _waiting(gangs: Sequence[GangSeen], teams: dict[str, str]) -> Json:
         "priority": defaultdict(list),
     }
     for gang in gangs:
-        if gang.placed_s is None:
-            continue
-        waited = gang.placed_s - gang.arrived_s
+        until_s = next(at for at in (gang.placed_s, gang.gone_s, ended_s) if at is not None)
+        waited = until_s - gang.arrived_s
         by["all"]["all"].append(waited)
         by["team"][teams.get(gang.set_name, "?")].append(waited)
         by["size"][_size(gang.pods)].append(waited)

@@ -8,9 +8,9 @@ from tests.support.judged_store import Watched
 from grove.api.core import Pod
 from grove.api.podcliqueset import PodCliqueSet
 from grove.fleet.compare import _row
-from grove.fleet.figures import SERVING, WAITING, Figures
+from grove.fleet.figures import SERVING, WAITING, Figures, GangSeen
 from grove.fleet.file import Team
-from grove.fleet.results import _team
+from grove.fleet.results import _team, _waiting
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,19 @@ def test_time_below_the_minimum_during_an_update_is_counted_apart():
     seen.figures.close(400.0)
     found = seen.figures.sets["web"]
     assert (found.below_s, found.below_in_updates_s) == (140.0, 50.0)
+
+
+def test_gangs_that_never_got_a_place_count_with_the_time_they_waited():
+    gangs = [
+        GangSeen("placed", "a", 1, arrived_s=0.0, placed_s=10.0),
+        GangSeen("placed and gone", "a", 1, arrived_s=0.0, placed_s=20.0, gone_s=500.0),
+        GangSeen("gone before it was placed", "a", 2, arrived_s=100.0, gone_s=400.0),
+        GangSeen("still waiting", "a", 2, arrived_s=100.0),
+    ]
+    found = _waiting(gangs, {"a": "chat"}, 1000.0)
+    assert found["size"]["1 pod"] == {"count": 2, "p50": 20.0, "p95": 20.0, "worst": 20.0}
+    assert found["size"]["2 to 4 pods"] == {"count": 2, "p50": 900.0, "p95": 900.0, "worst": 900.0}
+    assert found["team"]["chat"]["count"] == 4
 
 
 @pytest.mark.parametrize(
