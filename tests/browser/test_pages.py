@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.browser.conftest import Opened, Painted, serving
 
 from grove.console.ledger import HISTORY
 from grove.console.tour import Tour
-from grove.console.viewers import Owner
+from grove.console.viewers import Owner, Question
 from grove.demo.scenario import Scenario, load_scenario
 
 TOUR = Path(__file__).parents[2] / "src" / "grove" / "demo" / "tour.yaml"
@@ -341,3 +342,22 @@ async def test_figures_of_a_set_are_drawn_from_before_the_page_and_go_on_with_it
         await tab.page.get_by_role("img", name="requests that wait 31 now, at most 31").wait_for()
         await tab.go("trends")
         await tab.page.get_by_role("cell", name="31").wait_for()
+
+
+class Answering(Painted):
+    """Answers each question by its name."""
+
+    async def answer(self, question: Question, namespace: str, asked: Mapping[str, Any]) -> Any:
+        return self.answers[question.__name__]  # type: ignore[attr-defined]
+
+
+async def test_teams_have_their_gpu_hours_below_the_queue(opened: Opened) -> None:
+    painted = Answering()
+    hours = {"queue": "team-a", "gpuHours": {"serving": 7.5, "waiting": 2.0}}
+    used = {"since": "since noon", "teams": [hours], "sets": [hours | {"namespace": "prod", "set": "chat"}]}
+    painted.answers = {"_queue": [], "_queues": [], "_usage": used}
+    async with serving(painted, "local") as (url, owner):
+        tab = await opened(url, owner)
+        await tab.go("queue")
+        row = tab.page.get_by_role("region", name="GPU-hours by team").get_by_role("row", name="team-a")
+        assert (await row.inner_text()).split() == ["team-a", "7.5", "0.0", "0.0", "0.0", "2.0"]

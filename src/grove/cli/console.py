@@ -210,6 +210,7 @@ def questions() -> Mapping[str, Question]:
         "history": _history,
         "autoscalers": _autoscalers,
         "logs": _logs,
+        "usage": _usage,
     }
 
 
@@ -311,6 +312,14 @@ async def _queues(client: Client, namespace: str, given: Mapping[str, Any]) -> A
     from grove.cli.explain import tree_answer
 
     return (await tree_answer(client)).data
+
+
+@_answers
+async def _usage(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
+    """GPU-hours by team and set, for viewers who may read the page of the scheduler."""
+    from grove.cli.usage import counted_usage
+
+    return await counted_usage(client, namespace)
 
 
 @_answers

@@ -12,7 +12,7 @@ from grove.cli.access import Answer, Options, Unanswered, answer, cluster_comman
 
 if TYPE_CHECKING:
     from grove.kube.client import Client
-    from grove.show.usage import Prices, Sample
+    from grove.show.usage import Prices, Sample, Usage
 
 PAGE_S = 30.0
 
@@ -97,6 +97,14 @@ async def _page(url: str, **query: str) -> str:
         raise Unanswered(f"{url} cannot be read: {error or type(error).__name__}") from error
 
 
+async def counted_usage(client: Client, namespace: str) -> Usage:
+    """What the scheduler counted since it started, for the console."""
+    from grove.show.usage import usage as summed
+
+    samples, words = await _counted(client, "")
+    return summed(samples, words, None, namespace)
+
+
 async def _counted(client: Client, address: str) -> tuple[list[Sample], str]:
     """What the scheduler that leads counted since its process started."""
     pages = [await _page(f"{address.rstrip('/')}/metrics")] if address else await _scheduler_pages(client)
@@ -126,10 +134,11 @@ async def _scheduler_pages(client: Client) -> list[str]:
     from grove.api.core import Pod
     from grove.api.labels import NAME
     from grove.kube.errors import Forbidden, KubeError
-    from grove.kube.http import HttpClient
     from grove.show.processes import SCHEDULER
 
-    assert isinstance(client, HttpClient)
+    read = getattr(client, "pod_page", None)
+    if read is None:
+        raise Unanswered("this cluster is simulated: its scheduler has no page to read")
     pods = [pod for pod in (await client.list(Pod, labels=f"{NAME}={SCHEDULER}")).items if pod.is_ready]
     if not pods:
         raise Unanswered("no pod of grove-scheduler is ready; --scheduler URL reads a scheduler that runs elsewhere")
@@ -137,9 +146,8 @@ async def _scheduler_pages(client: Client) -> list[str]:
     for pod in pods:
         ports = [port.container_port for one in pod.spec.containers for port in one.ports if port.name == "metrics"]
         try:
-            pages.append(
-                await client.pod_page(pod.metadata.namespace, pod.metadata.name, ports[0] if ports else 8080, "metrics")
-            )
+            port = ports[0] if ports else 8080
+            pages.append(await read(pod.metadata.namespace, pod.metadata.name, port, "metrics"))
         except Forbidden as error:
             hint = "--scheduler URL reads the page at an address, for example that of a kubectl port-forward"
             raise Unanswered(f"{error}; {hint}") from error

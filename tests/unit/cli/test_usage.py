@@ -8,13 +8,18 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from grove.api.core import Pod
+from grove.cli.access import Unanswered
 from grove.cli.main import grove
-from grove.cli.usage import counters
+from grove.cli.usage import counted_usage, counters
+from grove.kube.client import Page
 from grove.show.usage import Prices, Sample, painted, prometheus_query, prometheus_samples, usage
+from grove.sim.cluster import SimCluster
 
 HOUR = 3600.0
 
@@ -178,3 +183,27 @@ def test_a_scheduler_at_an_address_is_read_and_priced(tmp_path: Path) -> None:
     assert "prod/chat" in done.output
     assert "6.00 EUR" in done.output
     assert "since the scheduler started, 2023-11-14 22:13 UTC" in done.output
+
+
+class Pages:
+    """The part of a client that reads the page of the scheduler."""
+
+    async def list(self, kind: type[Pod], namespace: str = "", *, labels: str = "", fields: str = "") -> Page[Pod]:
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        raw = {"metadata": {"name": "s", "namespace": "g"}, "spec": {"containers": []}, "status": ready}
+        return Page([msgspec.convert(raw, kind)], "1")
+
+    async def pod_page(self, namespace: str, pod: str, port: int, path: str) -> str:
+        assert (namespace, pod, port, path) == ("g", "s", 8080, "metrics")
+        labels = 'namespace="prod",set="chat",queue="team-a",state="serving"'
+        return f"# TYPE grove_gpu_seconds_total counter\ngrove_gpu_seconds_total{{{labels}}} 7200.0\n"
+
+
+async def test_the_console_asks_the_scheduler_with_the_rights_of_its_viewer() -> None:
+    found = await counted_usage(Pages(), "")  # type: ignore[arg-type]
+    assert [(line.queue, line.gpu_hours) for line in found.teams] == [("team-a", {"serving": 2.0})]
+
+
+async def test_a_simulated_cluster_has_no_page_of_the_scheduler() -> None:
+    with pytest.raises(Unanswered, match="simulated"):
+        await counted_usage(SimCluster().client(), "")
