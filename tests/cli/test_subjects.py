@@ -6,11 +6,16 @@ import pytest
 from tests.support.asking import World, server, text_of
 
 from grove.api.core import Pod
-from grove.cli.access import Unanswered
+from grove.cli.access import Answer, Unanswered
 from grove.cli.events import events_answer
 from grove.cli.explain import explain_answer
-from grove.cli.subjects import subject_names
-from grove.cli.tree import status_answer, tree_answer
+from grove.cli.following import following
+from grove.cli.logs import chosen
+from grove.cli.rollout import pause_answer, status_picture
+from grove.cli.rollout import status_answer as rollout_answer
+from grove.cli.subjects import pods_in, subject_names
+from grove.cli.tree import status_answer, tree_answer, tree_picture
+from grove.show.seen import read
 
 pytestmark = pytest.mark.simulated
 
@@ -45,8 +50,30 @@ async def test_every_command_takes_every_subject(world: World) -> None:
         assert (await explain_answer(world.client, world.namespace, name, now=world.now)).code == 0, name
         events = (await events_answer(world.client, world.namespace, name)).data
         assert events, name
-    with pytest.raises(Unanswered, match="nosuch"):
-        await tree_answer(world.client, world.namespace, "chat/nosuch", now=world.now)
+        rollout = await rollout_answer(world.client, world.namespace, name, world.now)
+        assert rollout.code == 0, name
+        assert rollout.data.roles, name
+        assert len(await chosen(world.client, world.namespace, name)) == pods, name
+        seen = await read(world.client, world.namespace, only_set="chat")
+        assert len(pods_in(seen, name)) == pods, name
+    parts = (await rollout_answer(world.client, world.namespace, "chat/front", world.now)).data.roles
+    assert [role.clique for role in parts] == ["front"]
+    for ask in (tree_answer, rollout_answer):
+        with pytest.raises(Unanswered, match="nosuch"):
+            await ask(world.client, world.namespace, "chat/nosuch", now=world.now)
+    with pytest.raises(Unanswered, match="chat/front is a part of a set; this command takes the whole set: chat"):
+        await pause_answer(world.client, world.namespace, "chat/front", paused=True)
+
+
+async def test_a_part_that_is_watched_stays_a_part(world: World) -> None:
+    await chat(world)
+    async with following(world.client, world.namespace) as source:
+        drawn = await tree_picture("chat", "chat/pair/1")(source)
+        assert drawn is not None
+        assert text_of(drawn, 200, world).count("●") == 2
+        ended: list[Answer] = []
+        assert await status_picture("chat", ended, "chat/front")(source) is None
+        assert [role.clique for role in ended[0].data.roles] == ["front"]
 
 
 async def test_the_shell_completes_sets_parts_numbers_and_kinds(world: World) -> None:

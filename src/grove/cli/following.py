@@ -196,18 +196,25 @@ def watch(options: Options, picture: Picture, *, events: bool = False, in_place:
     return follow(options, lambda source: drawing(source, picture, options.output, in_place=in_place), events=events)
 
 
-def watch_set(options: Options, name: str, picture: Callable[[str], Picture]) -> int:
-    """Draws the picture of a set by the name it really has; a name that none has is a fault, as without watching."""
-    if name:
-        name = asked_once(options, lambda client, namespace: _real_name(client, namespace, name))
-    return watch(options, picture(name))
+def watch_set(options: Options, subject: str, picture: Callable[[str, str], Picture]) -> int:
+    """Draws the picture of the set of a subject by the name that the set has, and of the subject.
+
+    A subject that does not exist is a fault, as without watching.
+    """
+    name = asked_once(options, lambda client, namespace: _real_name(client, namespace, subject)) if subject else ""
+    return watch(options, picture(name, subject))
 
 
 async def _real_name(client: Client, namespace: str, name: str) -> str:
     """In all namespaces at once a name stands for every set that has it."""
     from grove.api.podcliqueset import PodCliqueSet
-    from grove.cli.subjects import existing, set_named
+    from grove.cli.subjects import existing, set_named, subject
 
+    if "/" in name:
+        owner = (await subject(client, namespace, name)).seen.sets
+        if not owner:
+            raise Unanswered(f"{name} belongs to no PodCliqueSet")
+        return owner[0].metadata.name
     if namespace:
         return (await set_named(client, namespace, name)).metadata.name
     if not (await client.list(PodCliqueSet, fields=f"metadata.name={name}")).items:

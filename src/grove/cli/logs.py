@@ -49,7 +49,8 @@ def logs(
 ) -> int:
     """Logs of pods by the part they play; several pods are interleaved, each line with whose it is.
 
-    chat is every pod, chat/decode those of a scaling group or clique, chat/decode/0 one replica of the group.
+    chat is every pod, chat/decode those of a scaling group or clique, chat/decode/0 one replica of the group. pg/NAME,
+    pclq/NAME, pcsg/NAME and pod/NAME are those of an object.
     """
     import asyncio
     import gc
@@ -82,11 +83,18 @@ def _seconds(since: str) -> str:
 async def chosen(
     client: Client, namespace: str, target: str, clique: str = "", replica: int | None = None
 ) -> list[Player]:
-    """The pods that `SET[/GROUP|/CLIQUE[/REPLICA]] [CLIQUE]` means."""
-    from grove.cli.subjects import set_called
+    """The pods that `SET[/GROUP|/CLIQUE[/REPLICA]] [CLIQUE]` or `KIND/NAME` means."""
+    from grove.cli.subjects import is_kind, pods_in, set_called, subject
     from grove.show.roles import NoSuchRole, players
     from grove.show.seen import read
 
+    if is_kind(target):
+        asked = await subject(client, namespace, target)
+        own = pods_in(asked.seen, target) if asked.seen.sets else set()
+        found = [one for one in players(asked.seen, asked.seen.sets[0]) if one.pod.metadata.name in own] if own else []
+        if not found:
+            raise Unanswered(f"{target} has no pods of a PodCliqueSet; kubectl logs reads other pods")
+        return found
     name, _, rest = object_name(target).partition("/")
     part, _, number = rest.partition("/")
     if number and not number.isdecimal():

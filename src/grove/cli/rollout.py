@@ -87,22 +87,36 @@ def status(options: Options, pcs: str, watch: bool) -> int:
 
 
 async def status_answer(client: Client, namespace: str, name: str, now: datetime) -> Answer:
-    from grove.cli.subjects import set_called
+    """The update of a set. Of a part of it, such as chat/decode, only the cliques of the part are counted."""
+    from grove.cli.subjects import set_called, subject
     from grove.show.processes import read_processes
     from grove.show.seen import read
 
-    seen = await set_called(client, namespace, name, read)
-    return _status_of(seen, await read_processes(client, now), now)
+    if "/" in name:
+        seen = (await subject(client, namespace, name)).seen
+    else:
+        seen = await set_called(client, namespace, name, read)
+    if not seen.sets:
+        raise Unanswered(f"{name} belongs to no PodCliqueSet")
+    return _status_of(seen, await read_processes(client, now), now, name)
 
 
-def _status_of(seen: Seen, processes: Processes, now: datetime) -> Answer:
+def _status_of(seen: Seen, processes: Processes, now: datetime, part: str = "") -> Answer:
     from dataclasses import replace
 
-    from grove.show.rollouts import DONE, painted, whole_rollout_of
+    from grove.api import labels
+    from grove.cli.subjects import pods_in
+    from grove.show.rollouts import DONE, painted, role_of, whole_rollout_of
     from grove.show.verdict import judge
 
     whole = judge(seen, seen.sets[0], now, processes)
     found = replace(whole_rollout_of(seen, seen.sets[0], now), set_state=whole.state, set_reason=whole.brief)
+    if "/" in part:
+        own = pods_in(seen, part)
+        pods = (one for one in seen.pods if one.metadata.name in own)
+        cliques = {one.metadata.labels.get(labels.POD_CLIQUE, "") for one in pods}
+        names = {role.name for one in cliques if (role := role_of(one, seen.sets[0])) is not None}
+        found = replace(found, roles=tuple(one for one in found.roles if one.clique in names))
     name, code = seen.sets[0].metadata.name, RUNNING if found.state == DONE else WAITING
     return Answer(found, lambda width: painted(name, found, processes.operator, width), code)
 
@@ -111,7 +125,7 @@ def _watch(options: Options, name: str) -> int:
     from grove.cli.following import watch_set
 
     ended: list[Answer] = []
-    code = watch_set(options, name, lambda found_name: status_picture(found_name, ended))
+    code = watch_set(options, name, lambda found, part: status_picture(found, ended, part))
     if not ended:
         return code
     from grove.cli.access import show
@@ -119,14 +133,14 @@ def _watch(options: Options, name: str) -> int:
     return show(ended[0], options.output)
 
 
-def status_picture(name: str, ended: list[Answer]) -> Picture:
+def status_picture(name: str, ended: list[Answer], part: str = "") -> Picture:
     """The picture of `rollout status -w`. When the update is over, the last answer is put into `ended`."""
 
     async def draw(source: Source) -> Answer | None:
         seen = source.seen(name)
         if not seen.sets or ended:
             return None
-        found = _status_of(seen, await source.processes(), source.now())
+        found = _status_of(seen, await source.processes(), source.now(), part)
         if found.code == RUNNING:
             ended.append(found)
             return None

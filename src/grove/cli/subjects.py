@@ -100,6 +100,27 @@ async def _part(client: Client, namespace: str, text: str) -> Subject:
     return Subject("part", text, seen, gangs, pods)
 
 
+def is_kind(text: str) -> bool:
+    """Whether a name begins with the kind of a part of a set, as `pg/chat-0` does."""
+    return _split(text)[0] not in ("", "PodCliqueSet")
+
+
+def pods_in(seen: Seen, text: str) -> set[str]:
+    """Names of the pods of a subject with a slash, among what was read of its set; none if it is gone."""
+    from grove.show.roles import NoSuchRole, players
+
+    kind, name = _split(text)
+    if not kind:
+        part, _, number = name.partition("/")[2].partition("/")
+        try:
+            return {one.pod.metadata.name for one in players(seen, seen.sets[0], part, int(number) if number else None)}
+        except NoSuchRole:
+            return set()
+    if kind in ("Pod", "PodCliqueSet"):
+        return {one.metadata.name for one in seen.pods if kind == "PodCliqueSet" or one.metadata.name == name}
+    return {one.metadata.name for one in seen.pods if one.metadata.labels.get(_pod_labels()[kind]) == name}
+
+
 async def subject_names(client: Client, namespace: str, incomplete: str) -> list[str]:
     """Subjects that a shell may complete: sets, `SET/PART`, `SET/PART/N`, or names of the kind before the slash."""
     from grove.api.podcliqueset import PodCliqueSet
@@ -138,13 +159,22 @@ def _kinds() -> dict[str, type[Object]]:
 
 
 def _pods_of(seen: Seen, kind: str, found: Object) -> Sequence[Pod]:
-    from grove.api import labels
     from grove.api.core import Pod
 
     if isinstance(found, Pod):
         return [found]
-    label = {"PodGang": labels.POD_GANG, "PodCliqueScalingGroup": labels.SCALING_GROUP, "PodClique": labels.POD_CLIQUE}
-    return [pod for pod in seen.pods if pod.metadata.labels.get(label[kind]) == found.metadata.name]
+    return [pod for pod in seen.pods if pod.metadata.labels.get(_pod_labels()[kind]) == found.metadata.name]
+
+
+def _pod_labels() -> dict[str, str]:
+    """The label of a pod that names its owner, by the owner's kind."""
+    from grove.api import labels
+
+    return {
+        "PodGang": labels.POD_GANG,
+        "PodCliqueScalingGroup": labels.SCALING_GROUP,
+        "PodClique": labels.POD_CLIQUE,
+    }
 
 
 def _staying(pods: Sequence[Pod]) -> tuple[Pod, ...]:
@@ -275,6 +305,8 @@ async def set_named(client: Client, namespace: str, name: str) -> PodCliqueSet:
     from grove.cli.dialects import find_translated
     from grove.kube.errors import NotFound
 
+    if "/" in name:
+        raise Unanswered(f"{name} is a part of a set; this command takes the whole set: {name.partition('/')[0]}")
     try:
         return await client.get(PodCliqueSet, name, namespace)
     except NotFound as error:

@@ -20,6 +20,7 @@ from grove.cli.access import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
     from datetime import datetime
 
     from rich.console import RenderableType
@@ -46,7 +47,7 @@ def tree(options: Options, pcs: str, watch: bool, no_pods: bool) -> int:
     if watch:
         from grove.cli.following import watch_set
 
-        return watch_set(options, name, lambda found: tree_picture(found, pods=not no_pods))
+        return watch_set(options, name, lambda found, part: tree_picture(found, part, pods=not no_pods))
     return answer(options, lambda client, namespace: tree_answer(client, namespace, name, pods=not no_pods))
 
 
@@ -58,7 +59,6 @@ async def tree_answer(
     from grove.cli.judged import judged
     from grove.cli.subjects import set_called, subject
     from grove.show.seen import read
-    from grove.show.tree import with_pods
 
     if "/" not in name:
         seen = await set_called(client, namespace, name, read)
@@ -67,19 +67,33 @@ async def tree_answer(
     if not asked.seen.sets:
         raise Unanswered(f"{name} belongs to no PodCliqueSet")
     [whole] = (await judged(client, asked.seen, now or datetime.now(UTC))).sets
-    assert whole.tree is not None
-    part = with_pods(whole.tree, {pod.metadata.name for pod in asked.pods})
+    part = _part_of(whole, {pod.metadata.name for pod in asked.pods})
     if part is None:
         raise Unanswered(f"{name} has no pods; kubectl grove tree {whole.name} shows the whole set")
-    return picture_of(replace(whole, tree=part), pods=pods)
+    return picture_of(part, pods=pods)
 
 
-def tree_picture(name: str, *, pods: bool = True) -> Picture:
+def _part_of(whole: Judgement, pods: AbstractSet[str]) -> Judgement | None:
+    """The set with only the branches of these pods; None if it has none of them."""
+    from grove.show.tree import with_pods
+
+    assert whole.tree is not None
+    part = with_pods(whole.tree, pods)
+    return replace(whole, tree=part) if part is not None else None
+
+
+def tree_picture(name: str, subject: str = "", *, pods: bool = True) -> Picture:
+    """The tree of a set; of a `subject` such as chat/decode/0 only its branches, while it has pods."""
+
     async def draw(source: Source) -> Answer | None:
+        from grove.cli.subjects import pods_in
+
         seen = source.seen(name)
         if not seen.sets:
             return None
-        return picture_of((await source.judged(seen)).sets[0], pods=pods)
+        whole = (await source.judged(seen)).sets[0]
+        part = _part_of(whole, pods_in(seen, subject)) if "/" in subject else whole
+        return picture_of(part or whole, pods=pods)
 
     return draw
 
@@ -150,7 +164,7 @@ def status(options: Options, pcs: str | None, order: str, selector: str, watch: 
     if watch:
         from grove.cli.following import watch_set
 
-        return watch_set(options, name, lambda found: status_picture(found, order, selector, wide=wide))
+        return watch_set(options, name, lambda found, _: status_picture(found, order, selector, wide=wide))
     return answer(
         options,
         lambda client, namespace: status_answer(
