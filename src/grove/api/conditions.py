@@ -135,6 +135,8 @@ class EventReason:
     POD_CREATE_FAILED = "PodCreateFailed"
     POD_UPDATED_IN_PLACE = "PodUpdatedInPlace"
     POD_DRAINING = "PodDraining"
+    UPDATE_UNDONE = "UpdateUndone"
+    UNDO_REFUSED = "UndoRefused"
     SURGE_NOT_PLACED = "SurgeNotPlaced"
     SLICE_NOT_PLACED = "SliceNotPlaced"
     POD_DELETE_SUCCESSFUL = "PodDeleteSuccessful"

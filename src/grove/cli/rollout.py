@@ -243,19 +243,19 @@ async def kept_templates(client: Client, namespace: str, name: str) -> tuple[Any
 
 def refuse_translated(pcs: PodCliqueSet) -> None:
     """A set that is kept for an object of another API has that object's template; another would not last."""
-    from grove.api.labels import TRANSLATED_FROM, TRANSLATED_NAME
+    from grove.api.undo import kept_for
 
-    if group := pcs.metadata.labels.get(TRANSLATED_FROM):
-        origin = pcs.metadata.annotations.get(TRANSLATED_NAME, pcs.metadata.name)
-        raise Unanswered(f"{pcs.metadata.name} is kept for {origin} of {group}: change the template there")
+    if elsewhere := kept_for(pcs):
+        raise Unanswered(elsewhere)
 
 
 def _numbered(kept: Sequence[ControllerRevision], name: str, number: int) -> ControllerRevision:
-    found = next((one for one in kept if one.revision == number), None)
-    if found is None:
-        there = ", ".join(str(one.revision) for one in kept) or "none"
-        raise Unanswered(f"there is no revision {number} of {name}; kept are {there}")
-    return found
+    from grove.api.undo import CannotUndo, numbered
+
+    try:
+        return numbered(kept, name, number)
+    except CannotUndo as err:
+        raise Unanswered(str(err)) from None
 
 
 @_command("undo")
@@ -273,23 +273,21 @@ async def undo_answer(
     client: Client, namespace: str, name: str, to_revision: int | None = None, *, dry_run: bool = False
 ) -> Answer:
     from grove.api import labels
-    from grove.api.hashes import generation_hashes
+    from grove.api.undo import CannotUndo, restored, undo_target
     from grove.show.rollouts import is_paused
 
     pcs, kept = await kept_templates(client, namespace, name)
-    refuse_translated(pcs)
-    current = generation_hashes(pcs)
-    earlier = [one for one in kept if one.metadata.labels.get(labels.GENERATION_HASH) not in current]
-    if to_revision is None and not earlier:
-        raise Unanswered(f"no earlier template of {name} is kept")
-    target = earlier[-1] if to_revision is None else _numbered(kept, name, to_revision)
+    try:
+        target = undo_target(pcs, kept, to_revision)
+    except CannotUndo as err:
+        raise Unanswered(str(err)) from None
+    if target is None:
+        said = f"{name} is at revision {to_revision} already"
+        return sentence_answer({"name": name, "revision": to_revision, "dryRun": dry_run}, said, dry_run)
     said = f"{name} goes back to revision {target.revision} ({target.metadata.labels.get(labels.GENERATION_HASH)})"
-    if target not in earlier:
-        said = f"{name} is at revision {target.revision} already"
-    else:
-        await write_change(client, namespace, name, lambda raw: restored(raw, target.kept), dry_run=dry_run)
-        if is_paused(pcs):
-            said += f". Updates of {name} are paused: kubectl grove rollout resume {name} lets it go on"
+    await write_change(client, namespace, name, lambda raw: restored(raw, target.kept), dry_run=dry_run)
+    if is_paused(pcs):
+        said += f". Updates of {name} are paused: kubectl grove rollout resume {name} lets it go on"
     return sentence_answer({"name": name, "revision": target.revision, "dryRun": dry_run}, said, dry_run)
 
 
@@ -308,22 +306,6 @@ async def write_change(
         except Conflict:
             if last:
                 raise
-
-
-def restored(raw: Json, data: Json) -> Json:
-    """The merge patch that makes a set's pods from an earlier template; it holds for the version it was made from."""
-    earlier = {one["name"]: one for one in data.get("cliques") or ()}
-    cliques = []
-    for clique in raw["spec"]["template"]["cliques"]:
-        one = earlier.get(clique["name"])
-        if one is None:
-            cliques.append(clique)
-            continue
-        changed = {key: value for key, value in clique.items() if key not in ("labels", "annotations")}
-        changed |= {key: one[key] for key in ("labels", "annotations") if one.get(key)}
-        cliques.append({**changed, "spec": {**clique["spec"], "podSpec": one["podSpec"]}})
-    template: Json = {"cliques": cliques, "priorityClassName": data.get("priorityClassName") or None}
-    return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]}, "spec": {"template": template}}
 
 
 @_command("promote")

@@ -125,7 +125,7 @@ class Operator:
             _controller("kueue-finalizer", kueue_pods.reconcile, queues.kueue_pods, of_cliques),
             _controller("clustertopology-controller", self._bindings.reconcile, queues.bindings, 1),
         )
-        self.controllers += (RevisionWriter(self.cache, client, namespace=namespace).controller,)
+        self.controllers += (RevisionWriter(self.cache, client, self.events, namespace=namespace).controller,)
         self._dialects = Dialects(deps) if config.dialects.enabled else None
         if self._dialects is not None:
             self.controllers += self._dialects.controllers

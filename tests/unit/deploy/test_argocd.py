@@ -13,7 +13,8 @@ from tests.support.lua import Script
 from tests.support.manifests import clique, group, pcs
 from tests.support.standings import HALF, ROWS, Row
 
-from grove.api.labels import RESTARTED_AT, ROLLOUT_PAUSED
+from grove.api.labels import RESTARTED_AT, ROLLOUT_PAUSED, ROLLOUT_UNDO
+from grove.api.undo import PREVIOUS
 
 Json = dict[str, Any]
 DATA: Json = yaml.safe_load((Path(__file__).parents[3] / "deploy/argocd/argocd-cm.yaml").read_text())["data"]
@@ -74,12 +75,20 @@ def test_restart_marks_every_clique_and_nothing_else() -> None:
 
 
 def test_pause_and_resume() -> None:
-    assert offered(chat()) == {"restart", "pause"}
+    assert offered(chat()) == {"restart", "pause", "undo"}
     paused = acted("pause", chat())
     assert paused["metadata"]["annotations"] == {ROLLOUT_PAUSED: "true"}
-    assert offered(paused) == {"restart", "resume"}
+    assert offered(paused) == {"restart", "resume", "undo"}
     resumed = acted("resume", paused)
     assert ROLLOUT_PAUSED not in resumed["metadata"].get("annotations", {})
+
+
+def test_undo_asks_the_operator_for_the_revision_before() -> None:
+    before = chat(annotations={"team": "a"})
+    after = acted("undo", before)
+    assert after["metadata"].pop("annotations") == {"team": "a", ROLLOUT_UNDO: PREVIOUS}
+    before["metadata"].pop("annotations")
+    assert after == before
 
 
 def test_promote_lets_an_update_go_on_where_a_partition_holds_it() -> None:

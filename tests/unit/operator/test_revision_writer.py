@@ -17,6 +17,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.cache import Cache
 from grove.kube.client import Page
 from grove.kube.errors import Unavailable
+from grove.kube.events import Recorder
 from grove.operator.podcliqueset.revision_writer import RevisionWriter
 from grove.operator.podcliqueset.rollout import next_revisions, revision_of
 
@@ -46,7 +47,7 @@ async def test_a_history_of_which_a_part_could_not_be_read_is_not_believed() -> 
     server: Any = Paged(revision_of(there, now, 1), revision_of(there, "other", 2))
     cache = Cache(server)
     cache.add(PodCliqueSet).put(there)
-    writer = RevisionWriter(cache, server)
+    writer = RevisionWriter(cache, server, Recorder(server, "test"))
 
     with pytest.raises(Unavailable):
         await writer.reconcile(there.key)

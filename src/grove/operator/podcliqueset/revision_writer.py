@@ -1,5 +1,6 @@
-"""Writes the history of a set's templates. Nothing else depends on it: without rights to ControllerRevisions there is
-only no history.
+"""Writes the history of a set's templates, and goes back in it if an annotation of the set asks for that.
+
+Nothing else depends on it: without rights to ControllerRevisions there is only no history.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ from functools import partial
 import structlog
 
 from grove.api import labels
+from grove.api.conditions import EventReason
 from grove.api.core import ControllerRevision
+from grove.api.fields import mapping
 from grove.api.hashes import generation_hash
 from grove.api.meta import Json, Key
 from grove.api.podcliqueset import PodCliqueSet
+from grove.api.undo import PREVIOUS, CannotUndo, restored, undo_target
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.controller import DONE, Controller, Result
 from grove.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from grove.kube.events import Recorder
 from grove.kube.wakes import Wake, forgetting, own_key
 from grove.operator.podcliqueset.rollout import next_revisions
 from grove.operator.shared.cluster.children_writer import check_owner
@@ -24,6 +29,7 @@ from grove.operator.shared.cluster.sets import differ
 from grove.operator.shared.diff import adoption, is_controlled_by, is_left_behind, is_orphan
 
 PAGE = 500
+LONGEST_NUMBER = 9
 SETTLE_S = 1.0
 """A revision is not urgent; the objects that a set needs to run come first."""
 
@@ -31,8 +37,8 @@ log = structlog.get_logger(__name__)
 
 
 class RevisionWriter:
-    def __init__(self, cache: Cache, client: Client, *, namespace: str = "") -> None:
-        self._cache, self._client, self._namespace = cache, client, namespace
+    def __init__(self, cache: Cache, client: Client, events: Recorder, *, namespace: str = "") -> None:
+        self._cache, self._client, self._events, self._namespace = cache, client, events, namespace
         self._first: dict[str, list[ControllerRevision]] | None = None
         self._kept: dict[str, str] = {}
         """By uid of the set: the hash whose revision is the newest, as far as we know."""
@@ -46,10 +52,11 @@ class RevisionWriter:
         if pcs is None or pcs.metadata.is_deleting:
             return DONE
         wanted = generation_hash(pcs.spec.template)
-        if self._kept.get(pcs.metadata.uid) == wanted:
-            return DONE
         try:
-            await self._keep(pcs)
+            if self._kept.get(pcs.metadata.uid) != wanted:
+                await self._keep(pcs)
+            if asked := pcs.metadata.annotations.get(labels.ROLLOUT_UNDO):
+                await self._undo(pcs, asked)
         except Forbidden as error:
             log.info("no history of templates is kept for lack of rights", set=str(key), error=str(error))
         except NotFound:
@@ -70,6 +77,28 @@ class RevisionWriter:
             await self._client.patch(ControllerRevision, name, {"revision": number}, meta.namespace)
         for name in steps.delete:
             await self._client.delete(ControllerRevision, name, meta.namespace)
+
+    async def _undo(self, pcs: PodCliqueSet, asked: str) -> None:
+        """Brings an earlier template back and removes the annotation, in one write for the version that was read."""
+        meta = pcs.metadata
+        raw: Json = await self._client.get(PodCliqueSet.RESOURCE, meta.name, meta.namespace)
+        if raw["metadata"].get("generation") != meta.generation:
+            raise Conflict(f"{meta.name} changed meanwhile")
+        if mapping(raw["metadata"].get("annotations")).get(labels.ROLLOUT_UNDO) != asked:
+            return
+        try:
+            number = _revision_number(asked)
+            target = undo_target(pcs, await self._there(pcs), number)
+        except CannotUndo as err:
+            target = None
+            self._events.warn(pcs, EventReason.UNDO_REFUSED, str(err))
+        patch: Json = {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]}}
+        if target is not None:
+            patch = restored(raw, target.kept)
+        patch["metadata"]["annotations"] = {labels.ROLLOUT_UNDO: None}
+        await self._client.patch(PodCliqueSet, meta.name, patch, meta.namespace)
+        if target is not None:
+            self._events.normal(pcs, EventReason.UPDATE_UNDONE, f"the template of revision {target.revision} is back")
 
     async def _take_on(self, pcs: PodCliqueSet, wanted: Json) -> None:
         """The name of a revision is taken: by our own write, or by what an earlier set of the name left."""
@@ -110,5 +139,16 @@ class RevisionWriter:
         return [one for one in found if any(ref.uid == meta.uid for ref in one.metadata.owner_references)]
 
 
+def _revision_number(asked: str) -> int | None:
+    """The number in the annotation; None for the revision before the present one."""
+    if asked == PREVIOUS:
+        return None
+    if not asked.isdecimal() or len(asked) > LONGEST_NUMBER:
+        raise CannotUndo(f"annotation {labels.ROLLOUT_UNDO} is neither {PREVIOUS!r} nor the number of a revision")
+    return int(asked)
+
+
 def _is_edited(old: PodCliqueSet | None, new: PodCliqueSet | None) -> bool:
-    return old is None or (new is not None and differ(old, new, "uid", "generation"))
+    if old is None or new is None:
+        return old is None
+    return differ(old, new, "uid", "generation") or labels.ROLLOUT_UNDO in new.metadata.annotations
