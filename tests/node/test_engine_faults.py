@@ -72,13 +72,13 @@ WRONG_PORT = {"httpGet": {"path": "/ready", "port": 9999}, "periodSeconds": 1, "
         pytest.param(
             engine(image="nowhere.invalid/engine:1", imagePullPolicy="IfNotPresent"),
             ("nowhere.invalid/engine:1",),
-            ("broken", "nowhere.invalid/engine:1", "check the image"),
+            ("broken", "image nowhere.invalid/engine:1", "check the registry"),
             id="the image is not there",
         ),
         pytest.param(
             engine(readinessProbe=WRONG_PORT),
             ("starting",),
-            ("Readiness probe failed", ":9999", "connection refused"),
+            ("readiness probe on port 9999 refused",),
             id="the probe has a wrong port",
         ),
     ],

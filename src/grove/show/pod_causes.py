@@ -35,7 +35,14 @@ def pod_cause(pod: Pod, warnings: Iterable[Event]) -> tuple[str, str] | None:
     for status in statuses:
         if (found := _ended(pod, status, probe)) is not None:
             return found
-    return probe
+    # A container that ended refuses every probe: its own end is the cause, and the caller has that.
+    return None if any(map(_is_down, statuses)) else probe
+
+
+def _is_down(status: ContainerStatus) -> bool:
+    """True if the container ended with an error and is not started again yet."""
+    ended = status.state.terminated or status.last_state.terminated
+    return status.state.running is None and ended is not None and bool(ended.exit_code)
 
 
 def _image(pod: Pod, status: ContainerStatus, messages: Sequence[str]) -> tuple[str, str] | None:

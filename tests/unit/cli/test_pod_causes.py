@@ -153,6 +153,20 @@ def warning(message: str, at: int = 0, name: str = "p") -> Event:
             id="an init container",
         ),
         pytest.param(pod(ended(1)), [], "", "", id="an exit code that says nothing"),
+        pytest.param(
+            pod(ended(1, message="cannot open the model")),
+            [f"Readiness probe failed: {REFUSED}"],
+            "",
+            "",
+            id="a container that ended refuses its probe: its own message counts",
+        ),
+        pytest.param(
+            pod(ended(1) | {"state": {"running": {}}}),
+            [f"Readiness probe failed: {REFUSED}"],
+            "readiness probe on port 8000 refused",
+            "kubectl logs p",
+            id="a container that runs again and refuses its probe",
+        ),
         pytest.param(pod(), ["Created container llm"], "", "", id="another warning"),
     ],
 )
