@@ -79,6 +79,50 @@ def test_of_two_clusters_the_last_to_end_restores_the_kernel_settings(settings: 
     assert (settings / "kernel/panic").read_text() == "0\n", "as it was before the first"
 
 
+def test_a_cluster_that_starts_while_another_restores_the_settings_records_the_values_of_before(
+    settings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = begun(tmp_path / "first", settings)
+    second = leftovers.claim(tmp_path / "second")
+    writing = threading.Thread(target=second.write, args=(tmp_path / "second",))
+    restore = leftovers._restore
+
+    def slowly(name: str, value: str) -> bool:
+        writing.start()
+        writing.join(0.3)  # without a lock it has read the setting by now
+        return restore(name, value)
+
+    monkeypatch.setattr(leftovers, "_restore", slowly)
+    assert first.clean(print)
+    writing.join(60)
+    record = leftovers._read(second.file)
+    assert record is not None
+    assert record.settings == {"kernel/panic": "0\n"}
+    first.release()
+    second.release()
+
+
+def test_a_record_that_its_owner_removes_meanwhile_is_claimed_anew(
+    settings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, lock = leftovers._record_file(tmp_path), leftovers.fcntl.flock
+    removed: list[Path] = []
+
+    def after_removal(descriptor: int, how: int) -> None:
+        if not removed:
+            removed.append(file)
+            file.unlink()
+        lock(descriptor, how)
+
+    monkeypatch.setattr(leftovers.fcntl, "flock", after_removal)
+    claim = leftovers.claim(tmp_path)
+    assert removed
+    claim.write(tmp_path)
+    with pytest.raises(preflight.CannotRun):
+        leftovers.claim(tmp_path)
+    claim.release()
+
+
 def test_a_record_that_was_cut_off_counts_as_nothing_started(settings: Path, tmp_path: Path) -> None:
     claim = leftovers.claim(tmp_path)
     claim.file.write_text('{"direct')

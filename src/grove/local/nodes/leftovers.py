@@ -43,11 +43,12 @@ class Claim:
 
     def write(self, directory: Path) -> None:
         """Another cluster's kubelets may have changed the settings already. Its record has the values of before."""
-        others = [record for file in _files() if file != self.file and (record := _read(file)) is not None]
-        settings = {name: _setting(name).read_text() for name in KERNEL_SETTINGS if _setting(name).exists()}
-        for record in others:
-            settings |= record.settings
-        self.file.write_text(json.dumps(asdict(Record(str(directory), settings))))
+        with _settings_locked():
+            others = [record for file in _files() if file != self.file and (record := _read(file)) is not None]
+            settings = {name: _setting(name).read_text() for name in KERNEL_SETTINGS if _setting(name).exists()}
+            for record in others:
+                settings |= record.settings
+            self.file.write_text(json.dumps(asdict(Record(str(directory), settings))))
 
     def clean(self, say: Say) -> bool:
         """Removes what an earlier cluster of this directory left; False if there was nothing."""
@@ -56,9 +57,10 @@ class Claim:
             return False
         remove_cgroups(Path(record.directory))
         remove_files(Path(record.directory))
-        self.file.write_text("")
-        alone = not any(_read(file) for file in _files() if file != self.file)
-        changed = [name for name, value in record.settings.items() if alone and _restore(name, value)]
+        with _settings_locked():
+            self.file.write_text("")
+            alone = not any(_read(file) for file in _files() if file != self.file)
+            changed = [name for name, value in record.settings.items() if alone and _restore(name, value)]
         said = f"; kernel settings restored: {', '.join(changed)}" if changed else ""
         say(f"removed: cgroups {cgroup(Path(record.directory))}, files of the nodes in {record.directory}{said}")
         return True
@@ -129,15 +131,30 @@ def remove_files(directory: Path) -> None:
     (directory / READY).unlink(missing_ok=True)
 
 
+@contextmanager
+def _settings_locked() -> Iterator[None]:
+    """Only one cluster at a time records or restores the kernel settings; a process that ends gives the lock up."""
+    descriptor = os.open(RECORDS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _claim(file: Path) -> Claim | None:
     file.parent.mkdir(mode=0o700, exist_ok=True)
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return Claim(file, descriptor)
+    while True:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), file.stat()):
+                return Claim(file, descriptor)
+        os.close(descriptor)  # its former owner removed the file between our two calls
 
 
 def _files() -> list[Path]:
