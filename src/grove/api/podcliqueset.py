@@ -15,7 +15,7 @@ from grove.api.meta import Condition, Int64, Json, Object, Resource, Struct, doc
 from grove.api.podclique import AutoScalingConfig, PodCliqueSpec
 from grove.api.startorder import READY, START_CONDITIONS
 from grove.api.status import DrainingReplica, LastError, LastOperation, ReplicaRestart
-from grove.api.topology import TopologyConstraint
+from grove.api.topology import SpreadConstraint, TopologyConstraint
 
 ANY_ORDER, IN_ORDER, EXPLICIT = "CliqueStartupTypeAnyOrder", "CliqueStartupTypeInOrder", "CliqueStartupTypeExplicit"
 ROLLING_RECREATE, ON_DELETE, COHERENT = "RollingRecreate", "OnDelete", "Coherent"
@@ -79,6 +79,9 @@ class CliqueTemplate(Struct):
     labels: Annotated[dict[str, str], doc("Labels for the PodClique and its pods.")] = {}
     annotations: Annotated[dict[str, str], doc("Annotations for the PodClique and its pods.")] = {}
     topology_constraint: Annotated[TopologyConstraint | None, doc("Where the pods of each PodClique go.")] = None
+    spread_constraint: Annotated[
+        SpreadConstraint | None, doc("How the pods of each PodClique are distributed over failure domains.")
+    ] = None
     resource_sharing: Annotated[tuple[ResourceSharing, ...], doc("Claims the pods of this clique share.")] = ()
     rolling_update: Annotated[RollingUpdate | None, doc("Budget of an update; only for a standalone clique.")] = None
     spec: Annotated[PodCliqueSpec, doc("What the PodClique is made from.", required=True)] = PodCliqueSpec()
@@ -93,6 +96,9 @@ class ScalingGroupConfig(Struct):
     scale_config: Annotated[AutoScalingConfig | None, doc("How to scale the group.")] = None
     resource_sharing: Annotated[tuple[GroupResourceSharing, ...], doc("Claims the members of a group share.")] = ()
     topology_constraint: Annotated[TopologyConstraint | None, doc("Where each replica of the group goes.")] = None
+    spread_constraint: Annotated[
+        SpreadConstraint | None, doc("How the replicas of the group are distributed over failure domains.")
+    ] = None
     rolling_update: Annotated[RollingUpdate | None, doc("Budget of an update of the group's replicas.")] = None
 
 
@@ -115,6 +121,9 @@ class PodCliqueSetTemplate(Struct):
     priority_class_name: Annotated[str, doc("PriorityClass of every gang of the set.")] = ""
     headless_service_config: Annotated[HeadlessServiceConfig | None, doc("How pods find each other.")] = None
     topology_constraint: Annotated[TopologyConstraint | None, doc("Where each replica of the set goes.")] = None
+    spread_constraint: Annotated[
+        SpreadConstraint | None, doc("How the replicas of the set are distributed over failure domains.")
+    ] = None
     termination_delay: Annotated[
         str | None, doc("How long a replica may lack pods before it is restarted whole (4h if absent).")
     ] = None

@@ -18,6 +18,7 @@ from grove.api.conditions import (
     with_why_not_ready,
 )
 from grove.api.meta import Condition, Conditions, Json, Object, Resource, Struct, doc, find_condition
+from grove.api.topology import DO_NOT_SCHEDULE, SCHEDULE_ANYWAY
 
 PENDING, STARTING, RUNNING = "Pending", "Starting", "Running"
 
@@ -79,11 +80,38 @@ class ReplacementAnswer(Struct):
     message: Annotated[str, doc("Why they have none.")] = ""
 
 
+class GangSpreadConstraint(Struct):
+    """How units are distributed over the domains of one level. A unit is a replica, or a pod."""
+
+    topology_key: Annotated[str, doc("Node label key; its values are the domains.", required=True)] = ""
+    max_skew: Annotated[
+        int, doc("How many more units a domain may have than the one with the fewest.", required=True, minimum=1)
+    ] = 1
+    when_unsatisfiable: Annotated[
+        str,
+        doc(
+            "Whether units that would exceed maxSkew wait or are placed all the same.",
+            default=DO_NOT_SCHEDULE,
+            enum=[DO_NOT_SCHEDULE, SCHEDULE_ANYWAY],
+        ),
+    ] = DO_NOT_SCHEDULE
+    pod_group_names: Annotated[tuple[str, ...], doc("Pod groups that it places; all groups if absent.")] = ()
+    match_labels: Annotated[
+        dict[str, str], doc("Labels of the pods that it counts, in the namespace of the gang.", required=True)
+    ] = {}
+    unit_label: Annotated[
+        str, doc("Pod label; pods with the same value are one unit. Every pod is a unit if absent.")
+    ] = ""
+
+
 class PodGangSpec(Struct):
     podgroups: Annotated[tuple[PodGroup, ...], doc("Groups of alike pods.", required=True)] = ()
     topology_constraint: Annotated[GangTopologyConstraint | None, doc("Where all pods of the gang go.")] = None
     topology_constraint_group_configs: Annotated[
         tuple[TopologyConstraintGroup, ...], doc("Pod groups with a constraint in common.")
+    ] = ()
+    spread_constraints: Annotated[
+        tuple[GangSpreadConstraint, ...], doc("How replicas or pods are distributed over failure domains.")
     ] = ()
     priority_class_name: Annotated[str, doc("PriorityClass of the gang.")] = ""
     reuse_reservation_ref: Annotated[NamespacedName | None, doc("PodGang whose place this one may take over.")] = None

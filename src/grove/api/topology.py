@@ -30,6 +30,27 @@ class TopologyConstraint(Struct):
         return self.pack.preferred if self.pack else ""
 
 
+DO_NOT_SCHEDULE, SCHEDULE_ANYWAY = "DoNotSchedule", "ScheduleAnyway"
+
+
+class SpreadConstraint(Struct):
+    """How replicas or pods are distributed over the domains of one level."""
+
+    topology_name: Annotated[str, doc("ClusterTopologyBinding to use; inherited from the parent if absent.")] = ""
+    domain: Annotated[str, doc("Domain to spread over.", required=True, **DOMAIN_NAME)] = ""
+    max_skew: Annotated[
+        int, doc("How many more a domain may have than the one with the fewest.", default=1, minimum=1)
+    ] = 1
+    when_unsatisfiable: Annotated[
+        str,
+        doc(
+            "Whether what would exceed maxSkew waits or is placed all the same.",
+            default=DO_NOT_SCHEDULE,
+            enum=[DO_NOT_SCHEDULE, SCHEDULE_ANYWAY],
+        ),
+    ] = DO_NOT_SCHEDULE
+
+
 class TopologyLevel(Struct):
     domain: Annotated[str, doc("Portable name of the level.", required=True, **DOMAIN_NAME)] = ""
     key: Annotated[

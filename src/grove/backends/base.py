@@ -72,7 +72,10 @@ Answers = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PodSite:
-    """Where a new pod stands in its gang. `gang` is None while no PodGang has been written."""
+    """Where a new pod stands in its gang. `gang` is None while no PodGang has been written.
+
+    `binding` is the topology of the set; None where it has none.
+    """
 
     pcs: PodCliqueSet
     gang_name: str
@@ -80,6 +83,9 @@ class PodSite:
     index: int
     min_replicas: int
     gang: PodGang | None = None
+    clique_name: str = ""
+    """Name of its clique within the set."""
+    binding: ClusterTopologyBinding | None = None
 
     @property
     def is_core(self) -> bool:
@@ -138,6 +144,8 @@ class Backend:
     """Whether a pod's index decides if it is core or surplus. Scale-in then takes surplus pods first."""
     sets_pod_priority = True
     """Whether pods get the set's priorityClassName; False if the scheduler reads it from the gang's own object."""
+    spreads: frozenset[str] = frozenset()
+    """Whose `spreadConstraint` the scheduler honours: of the set, of a scaling group, of a clique."""
     tries_once = False
     """Whether it has pods that it does not try again when a node has room: see `late_pods`."""
     heard = False

@@ -37,6 +37,26 @@ def constraints_of(pcs: PodCliqueSet) -> Iterator[Constraint]:
             yield Constraint(where, "clique", clique.name, own.required, own.preferred, 1)
 
 
+class Spread(NamedTuple):
+    """One spread constraint of a set."""
+
+    path: str
+    owner: Literal["set", "group", "clique"]
+
+
+def spreads_of(pcs: PodCliqueSet) -> Iterator[Spread]:
+    """Broad to narrow: the set's, those of scaling groups, those of cliques."""
+    template, path = pcs.spec.template, "spec.template"
+    if template.spread_constraint is not None:
+        yield Spread(f"{path}.spreadConstraint", "set")
+    for at, group in enumerate(template.pod_clique_scaling_groups):
+        if group.spread_constraint is not None:
+            yield Spread(f"{path}.podCliqueScalingGroups[{at}].spreadConstraint", "group")
+    for at, clique in enumerate(template.cliques):
+        if clique.spread_constraint is not None:
+            yield Spread(f"{path}.cliques[{at}].spreadConstraint", "clique")
+
+
 class GangConstraint(NamedTuple):
     """One constraint of a gang, in node label keys; `members` are the pod groups it keeps together."""
 

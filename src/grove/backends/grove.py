@@ -34,6 +34,7 @@ class GroveBackend(TopologyBackend):
 
     name = NAME
     queue = QueueRule(NAME, KAI_QUEUE, ("labels",))
+    spreads = frozenset({"set", "group", "clique"})
     needs_gate = False
     reports_gang_status = True
     answers_replacements = True

@@ -49,6 +49,7 @@ class KubeOptions:
 
 class KubeBackend(Backend):
     name = NAME
+    spreads = frozenset({"clique"})
     core_by_index = True
     frozen = frozenset({"Workload", "PodGroup", "CompositePodGroup"})
     said_once = (("spec", "podGroupTemplateRef"), ("spec", "workloadRef"))
@@ -111,6 +112,8 @@ class KubeBackend(Backend):
 
     def prepare_pod(self, pod: Json, site: PodSite) -> None:
         pod["spec"]["schedulerName"] = self.name
+        if spread := _pod_spread(site):
+            pod["spec"]["topologySpreadConstraints"] = [spread]
         for field in ("schedulingGroup", "workloadRef"):
             pod["spec"].pop(field, None)  # a user's own would put the pod into somebody else's gang
         version, mapping = self.recorded(site.gang) if site.gang is not None else self._new_mapping(site.pcs)
@@ -279,3 +282,19 @@ def build(options: Json, path: str) -> KubeBackend:
     read = read_section(_Options, options, path)
     gang = read.gang or (OFF if read.gang_scheduling is False else AUTO)
     return KubeBackend(KubeOptions(gang, read.gang_mapping, asked=read.gang_scheduling is True or "gang" in options))
+
+
+def _pod_spread(site: PodSite) -> Json | None:
+    """The spread of a clique's pods, as kube-scheduler takes it; None without one, or without its level."""
+    clique = site.pcs.spec.template.find_clique(site.clique_name)
+    own = clique.spread_constraint if clique is not None else None
+    key = site.binding.find_key(own.domain) if own is not None and site.binding is not None else None
+    if own is None or not key:
+        return None
+    return {
+        "topologyKey": key,
+        "maxSkew": own.max_skew,
+        "whenUnsatisfiable": own.when_unsatisfiable,
+        "labelSelector": {"matchLabels": {labels.POD_CLIQUE: site.clique}},
+        "nodeTaintsPolicy": "Honor",
+    }

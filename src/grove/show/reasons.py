@@ -32,6 +32,8 @@ _LEVELS = {
     kinds.NO_DOMAIN: "domain",
     kinds.PINNED: "domain",
     kinds.NO_PACKING: "domain",
+    kinds.SPREAD_SKEW: "domain",
+    kinds.SPREAD_HOME: "domain",
     kinds.NODES_FOR: "node",
     kinds.NO_NODE: "node",
     kinds.SCORED: "score",
@@ -129,6 +131,14 @@ def _packing(reason: Reason) -> str:
 def _base(reason: Reason) -> str:
     state = ", which does not exist" if reason.names.get("state") == "absent" else " to be scheduled"
     return f"waits for its base PodGang {reason.subject}{state}"
+
+
+def _skew(reason: Reason) -> str:
+    """Which domain has no room, and what the skew would be in the domain that has room."""
+    names = reason.names
+    text = f"{names['level']} {names['full']} has no room for {reason.subject}; in {names['domain']} it would make"
+    counts = ", ".join(sentence(one) for one in reason.parts_of(kinds.UNITS_IN))
+    return f"{text} the skew {reason.number('skew')}, and maxSkew is {reason.number('most')} (now {counts})"
 
 
 def _missing(reason: Reason) -> str:
@@ -246,6 +256,9 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.NO_DOMAIN: lambda one: f"no {one.names['level']} has room for {one.subject} ({many_pods(one)})",
     kinds.PINNED: lambda one: f"{one.subject} has running pods that keep it in a domain without room for the rest",
     kinds.NO_PACKING: _packing,
+    kinds.SPREAD_SKEW: _skew,
+    kinds.SPREAD_HOME: lambda one: f"the {one.names['level']} of its running pods has no room for the rest",
+    kinds.UNITS_IN: lambda one: f"{one.subject} {one.number('units')}",
     kinds.NO_DEVICES: lambda one: one.names.get("why", "") or one.subject,
     kinds.BUDGET_ENDED: lambda one: f"no placement found in {one.number('steps')} steps; the search did not end",
     kinds.NOT_ADMITTED: _rests_on("{subject}"),

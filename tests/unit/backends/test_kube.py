@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.observed import set_of
+from tests.support.observed import binding, set_of
 
 from grove.api.core import Pod
 from grove.api.meta import Json, rfc3339
@@ -283,3 +283,22 @@ def test_a_scheduler_that_binds_half_a_gang_is_found_out(pods: list[Pod], after_
     gang = msgspec.structs.replace(gang, spec=msgspec.structs.replace(gang.spec, podgroups=(two,)))
     backend = KubeBackend(KubeOptions(), Capability("v1alpha2"))
     assert backend.doubt_s(gang, pods, NOON + timedelta(seconds=after_s)) == want
+
+
+def test_pods_carry_the_spread_of_their_clique() -> None:
+    spread = {"topologyName": "topo", "domain": "rack", "maxSkew": 2}
+    manifest = pcs("d", {**clique("a", 3), "spreadConstraint": spread}, clique("b"))
+    pods: dict[str, Json] = {name: {"spec": {}} for name in "ab"}
+    for name, pod in pods.items():
+        where = PodSite(set_of(manifest), "d-0", f"d-0-{name}", 0, 1, None, name, binding())
+        KubeBackend(KubeOptions(gang="Off")).prepare_pod(pod, where)
+    assert pods["a"]["spec"]["topologySpreadConstraints"] == [
+        {
+            "topologyKey": "example.com/rack",
+            "maxSkew": 2,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"grove.io/podclique": "d-0-a"}},
+            "nodeTaintsPolicy": "Honor",
+        }
+    ]
+    assert "topologySpreadConstraints" not in pods["b"]["spec"]

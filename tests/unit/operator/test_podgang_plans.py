@@ -189,6 +189,49 @@ def test_topology_at_three_levels() -> None:
     assert base["metadata"]["annotations"] == {"grove.io/topology-name": "topo"}
 
 
+def test_spread_at_three_levels() -> None:
+    manifest = pcs(
+        "demo",
+        {**clique("router", 3), "spreadConstraint": {"domain": "host", "whenUnsatisfiable": "ScheduleAnyway"}},
+        clique("work", 2),
+        groups=[group("grp", "work", replicas=2, spreadConstraint={"domain": "rack", "maxSkew": 2})],
+        spreadConstraint={"topologyName": "topo", "domain": "block"},
+    )
+    found = gangs_of(manifest, topology=binding())
+    hard = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    of_set = {
+        **hard,
+        "topologyKey": "example.com/block",
+        "matchLabels": {"app.kubernetes.io/part-of": "demo"},
+        "unitLabel": "grove.io/podcliqueset-replica-index",
+    }
+    of_group = {
+        **hard,
+        "maxSkew": 2,
+        "topologyKey": "example.com/rack",
+        "matchLabels": {"grove.io/podcliquescalinggroup": "demo-0-grp"},
+        "unitLabel": "grove.io/podcliquescalinggroup-replica-index",
+    }
+    of_clique = {
+        "maxSkew": 1,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "topologyKey": "kubernetes.io/hostname",
+        "matchLabels": {"grove.io/podclique": "demo-0-router"},
+        "podGroupNames": ["demo-0-router"],
+    }
+    assert found["demo-0"].object["spec"]["spreadConstraints"] == [
+        of_set,
+        {**of_group, "podGroupNames": ["demo-0-grp-0-work"]},
+        of_clique,
+    ]
+    assert found["demo-0-grp-0"].object["spec"]["spreadConstraints"] == [
+        of_set,
+        {**of_group, "podGroupNames": ["demo-0-grp-1-work"]},
+    ]
+    assert found["demo-0"].object["metadata"]["annotations"] == {"grove.io/topology-name": "topo"}
+    assert "spreadConstraints" not in gangs_of(manifest, topology=None)["demo-0"].object["spec"]
+
+
 def test_a_scaled_gang_of_an_unconstrained_group_has_the_sets_constraint() -> None:
     manifest = pcs(
         "d", clique("w"), groups=[group("g", "w", replicas=2)], topologyConstraint=packed("rack", "host", "topo")

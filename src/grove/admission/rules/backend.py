@@ -14,10 +14,11 @@ from grove.admission.rules.syntax import subdomain_fault
 from grove.admission.rules.view import TEMPLATE, SetView
 from grove.api.faults import Fault, forbidden, internal, invalid
 from grove.api.fields import mapping, text
-from grove.api.labels import SCHEDULER_ANNOTATION, VOLCANO_SCHEDULER
+from grove.api.labels import GROVE_SCHEDULER, SCHEDULER_ANNOTATION, VOLCANO_SCHEDULER
 from grove.api.podcliqueset import PodCliqueSet
 from grove.backends import QUEUES, Backends
-from grove.backends.base import Backend
+from grove.backends.base import Backend, Refusal
+from grove.backends.constraints import spreads_of
 from grove.backends.kueue import kueue_change_faults, kueue_faults
 from grove.backends.uniform import qos_faults
 
@@ -60,7 +61,18 @@ def backend_faults(new: SetView, old: SetView | None, backends: Backends, lookup
 
 def _refusals(backend: Backend, pcs: PodCliqueSet) -> dict[tuple[str, str], None]:
     """What a scheduler cannot do, and what none can, each once and in order."""
-    return dict.fromkeys([*backend.validate(pcs), *qos_faults(pcs), *kueue_faults(pcs)])
+    return dict.fromkeys(
+        [*backend.validate(pcs), *_spread_refusals(backend, pcs), *qos_faults(pcs), *kueue_faults(pcs)]
+    )
+
+
+def _spread_refusals(backend: Backend, pcs: PodCliqueSet) -> Iterator[Refusal]:
+    for one in spreads_of(pcs):
+        if one.owner not in backend.spreads and backend.spreads:
+            what = {"set": "replicas of a set", "group": "replicas of a scaling group", "clique": "pods"}[one.owner]
+            yield Refusal(one.path, f"{backend.name} spreads pods and cannot spread {what}; {GROVE_SCHEDULER} can")
+        elif one.owner not in backend.spreads:
+            yield Refusal(one.path, f"{backend.name} takes no spread constraint; {GROVE_SCHEDULER} does")
 
 
 def _decoded(view: SetView | None) -> PodCliqueSet | None:

@@ -123,6 +123,10 @@ def _domain_warnings(
     new: SetView, needs: Mapping[str, Amounts], summary: NodeSummary, level_keys: Mapping[str, str]
 ) -> Iterator[str]:
     told_levels: set[str] = set()
+    for spread in new.spreads:
+        key = level_keys.get(spread.domain, "")
+        if key and summary.has_level(key) is False:
+            yield f'{spread.path}.domain: no node carries label {key} of topology level "{spread.domain}"'
     for owner, constraint, need in _gangs(new, needs):
         for domain in (constraint.hard, constraint.preferred):
             key = level_keys.get(domain, "")

@@ -22,6 +22,7 @@ from grove.admission.rules.references import listed_kinds, reference_warnings
 from grove.admission.rules.request import TOO_DEEP, Answer, BadReview, Request, envelope
 from grove.admission.rules.sets import general_faults, notes, replica_notes
 from grove.admission.rules.sharing import foreign_template_faults, foreign_templates, mnnvl_change_faults, mnnvl_faults
+from grove.admission.rules.spread import spread_faults, spread_topology
 from grove.admission.rules.topology import (
     binding_faults,
     both_spellings_faults,
@@ -29,7 +30,6 @@ from grove.admission.rules.topology import (
     level_keys,
     levels_of,
     new_pack_domain_faults,
-    resolve,
     shape_faults,
     topology_faults,
     topology_warnings,
@@ -89,12 +89,12 @@ class Admission:
         return self._set_needs(request.set, request) if judged else Needs()
 
     def _set_needs(self, new: SetView, request: Request) -> Needs:
-        names = {one.topology_name for one in new.constraints} if self.topology_enabled else set()
+        names = {one.topology_name for one in new.constraints} | {one.topology_name for one in new.spreads}
         chosen = schedulers_of(new, self.backends)
         queues = volcano_queues(new) if chosen == {VOLCANO_SCHEDULER} else set()
         lists = set().union(*(listed_kinds(new, name) for name in chosen))
         return Needs(
-            topologies=frozenset(names - {""}),
+            topologies=frozenset(names - {""} if self.topology_enabled else ()),
             queues=frozenset(queues),
             lists=frozenset(lists),
             metrics=metric_questions(new),
@@ -161,6 +161,8 @@ class Admission:
             yield from foreign_template_faults(new, namespace, lookups)
             yield from new_pack_domain_faults(new)
             yield from topology_faults(new, enabled=self.topology_enabled, lookups=lookups)
+        if old is None or new.spreads != old.spreads:  # it may change: it moves nothing that runs
+            yield from spread_faults(new, enabled=self.topology_enabled, lookups=lookups)
         yield from general_faults(new, old)
         yield from autoscaling_faults(new)
         stored = {clique.name: clique.pod_spec for clique in old.cliques} if old else {}
@@ -181,9 +183,9 @@ class Admission:
         yield from notes(new, old)
         yield from autoscaling_notes(new, lookups)
         binding: Json | None = None
-        if self.topology_enabled and new.constraints:
+        if self.topology_enabled and (new.constraints or new.spreads):
             try:
-                binding = lookups.find_topology(resolve(new).name)
+                binding = lookups.find_topology(spread_topology(new))
             except LookupFailed:
                 binding = None  # a warning less; the rules have answered without it
         if binding is not None and old is None:

@@ -47,6 +47,29 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """A `spreadConstraint`."""
+
+    path: str
+    topology_name: str
+    domain: str
+    max_skew: int | None
+    when_unsatisfiable: str
+
+    @classmethod
+    def of(cls, path: str, value: Any) -> Spread | None:
+        if not isinstance(value, dict):
+            return None
+        return cls(
+            path=f"{path}.spreadConstraint",
+            topology_name=text(value.get("topologyName")),
+            domain=text(value.get("domain")),
+            max_skew=integer(value.get("maxSkew")),
+            when_unsatisfiable=text(value.get("whenUnsatisfiable")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Scaling:
     """`autoScalingConfig` of a clique or `scaleConfig` of a group."""
 
@@ -73,6 +96,7 @@ class CliqueView:
         self.starts_after_condition = text(spec.get("startsAfterCondition"))
         self.scaling = Scaling.of(f"{self.path}.spec.autoScalingConfig", spec.get("autoScalingConfig"))
         self.constraint = Constraint.of(self.path, self.raw.get("topologyConstraint"))
+        self.spread = Spread.of(self.path, self.raw.get("spreadConstraint"))
         self.pod_spec = mapping(spec.get("podSpec"))
         self.labels, self.annotations = mapping(self.raw.get("labels")), mapping(self.raw.get("annotations"))
 
@@ -89,6 +113,7 @@ class GroupView:
         self.replicas, self.min_available = integer(self.raw.get("replicas")), integer(self.raw.get("minAvailable"))
         self.scaling = Scaling.of(f"{self.path}.scaleConfig", self.raw.get("scaleConfig"))
         self.constraint = Constraint.of(self.path, self.raw.get("topologyConstraint"))
+        self.spread = Spread.of(self.path, self.raw.get("spreadConstraint"))
         self.annotations = mapping(self.raw.get("annotations"))
 
 
@@ -105,6 +130,7 @@ class SetView:
         self.startup_type = text(self.template.get("cliqueStartupType"))
         self.starts_after_condition = text(self.template.get("startsAfterCondition"))
         self.constraint = Constraint.of(TEMPLATE, self.template.get("topologyConstraint"))
+        self.spread = Spread.of(TEMPLATE, self.template.get("spreadConstraint"))
         self.cliques = [CliqueView(i, one) for i, one in enumerate(sequence(self.template.get("cliques")))]
         groups = enumerate(sequence(self.template.get("podCliqueScalingGroups")))
         self.groups = [GroupView(i, one) for i, one in groups]
@@ -114,6 +140,12 @@ class SetView:
     def constraints(self) -> list[Constraint]:
         """Every topology constraint of the set, broadest owner first."""
         owners = [self.constraint, *(g.constraint for g in self.groups), *(c.constraint for c in self.cliques)]
+        return [one for one in owners if one is not None]
+
+    @property
+    def spreads(self) -> list[Spread]:
+        """Every spread constraint of the set, broadest owner first."""
+        owners = [self.spread, *(g.spread for g in self.groups), *(c.spread for c in self.cliques)]
         return [one for one in owners if one is not None]
 
     def group_of(self, clique: str) -> GroupView | None:

@@ -155,6 +155,7 @@ class PodCliqueController:
             startup_image=self._deps.startup_image,
             surge_wait_s=self._deps.surge_wait_s,
             kueue=self._kueue_group(pcs, unit),
+            binding=self._sets.binding_of(pcs),
         )
 
     def _kueue_group(self, pcs: PodCliqueSet, unit: Unit) -> KueueGroup | None:

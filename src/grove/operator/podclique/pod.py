@@ -75,7 +75,16 @@ def build_pod(observed: ObservedClique, backend: Backend, incarnation: int, inde
     pod = Pod.RESOURCE.manifest(metadata, spec=spec)
     if observed.kueue is not None:
         observed.kueue.mark(pod, clique.metadata.name, index, unit.template.name)
-    site = PodSite(pcs, unit.gang, clique.metadata.name, index, min_pods(unit.template), observed.gang)
+    site = PodSite(
+        pcs,
+        unit.gang,
+        clique.metadata.name,
+        index,
+        min_pods(unit.template),
+        observed.gang,
+        unit.template.name,
+        observed.binding,
+    )
     backend.prepare_pod(pod, site)
     if observed.drain_s:
         in_place.add_gate(spec)

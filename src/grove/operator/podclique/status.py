@@ -41,6 +41,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.status import DrainingReplica
+from grove.api.topology import ClusterTopologyBinding
 from grove.api.words import many
 from grove.backends.base import Backend
 from grove.operator.shared.kueue import KueueGroup
@@ -75,6 +76,7 @@ class ObservedClique:
     - `loads`: the known load of pods, by name.
     - `core_nodes`: labels of the nodes of pods that the gang needs, a node as often as it has such pods.
     - `gone_since`: since when a node is missing, by name.
+    - `binding`: the topology of the set, if it names one.
     - `former`: the clique with the template from before an update that is paused.
     """
 
@@ -97,6 +99,7 @@ class ObservedClique:
     surge_wait_s: float = DEFAULT_WAIT_S
     former: PodClique | None = None
     kueue: KueueGroup | None = None
+    binding: ClusterTopologyBinding | None = None
 
     @property
     def revision(self) -> str:

@@ -6,7 +6,7 @@ replicas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -35,7 +35,7 @@ from grove.operator.shared.layout import (
     replica_layouts,
     topology_name,
 )
-from grove.operator.topology.levels import translated
+from grove.operator.topology.levels import spread_over, translated
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +89,13 @@ def wanted_gang(observed: ObservedGang) -> WantedGang | None:
         spec["topologyConstraint"] = constraint
     if configs:
         spec["topologyConstraintGroupConfigs"] = configs
+    if spreads := list(_spreads(observed, layout, units)):
+        spec["spreadConstraints"] = spreads
     if pcs.spec.template.priority_class_name:
         spec["priorityClassName"] = pcs.spec.template.priority_class_name
     if observed.replacement is not None:
         spec["replacement"] = to_json(observed.replacement)
-    constrained = constraint or any("topologyConstraint" in one for one in (*configs, *groups))
+    constrained = constraint or spreads or any("topologyConstraint" in one for one in (*configs, *groups))
     meta = existing.metadata if existing is not None else None
     annotations = labelsets.gang_annotations(
         meta.annotations if meta else {}, pcs.metadata.annotations, topology_name(pcs) if constrained else ""
@@ -252,6 +254,26 @@ def _constraints(observed: ObservedGang, layout: GangLayout, units: list[Unit]) 
                 entry: Json = {"name": names.group_replica(fqn, index), "podGroupNames": members}
                 configs.append({**entry, "topologyConstraint": constraint} if constraint else entry)
     return _translated(observed, template.topology_constraint), configs
+
+
+def _spreads(observed: ObservedGang, layout: GangLayout, units: list[Unit]) -> Iterator[Json]:
+    """How the units of a gang are spread: replicas of the set, replicas of its scaling groups, pods of its cliques.
+
+    A scaled gang is a part of a replica of the set, so it carries the set's spread too.
+    """
+    pcs, binding = observed.pcs, observed.binding
+    template = pcs.spec.template
+    if not observed.topology_enabled:
+        return
+    if own := spread_over(template.spread_constraint, binding, {labels.PART_OF: pcs.metadata.name}):
+        yield own | {"unitLabel": labels.REPLICA_INDEX}
+    for fqn, config in group_names(pcs, layout.replica):
+        members = [unit.fqn for unit in units if unit.group is not None and unit.group.config.name == config.name]
+        if members and (own := spread_over(config.spread_constraint, binding, {labels.SCALING_GROUP: fqn})):
+            yield own | {"podGroupNames": members, "unitLabel": labels.SCALING_GROUP_REPLICA_INDEX}
+    for unit in units:
+        if own := spread_over(unit.template.spread_constraint, binding, {labels.POD_CLIQUE: unit.fqn}):
+            yield own | {"podGroupNames": [unit.fqn]}
 
 
 def _translated(observed: ObservedGang, constraint: TopologyConstraint | None) -> Json | None:

@@ -18,7 +18,7 @@ from grove.api.meta import Object, ObjectMeta
 from grove.api.podclique import PodClique, PodCliqueSpec
 from grove.api.podcliqueset import CliqueTemplate, PodCliqueSet, ScalingGroupConfig
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.api.topology import TopologyConstraint
+from grove.api.topology import SpreadConstraint, TopologyConstraint
 
 T = TypeVar("T", bound=Object)
 
@@ -138,9 +138,18 @@ def constraints_of(pcs: PodCliqueSet) -> Iterator[TopologyConstraint]:
     yield from (one for one in (template.topology_constraint, *of_groups, *of_cliques) if one is not None)
 
 
+def spreads_of(pcs: PodCliqueSet) -> Iterator[SpreadConstraint]:
+    """Every spread constraint of a set, widest first."""
+    template = pcs.spec.template
+    of_groups = (group.spread_constraint for group in template.pod_clique_scaling_groups)
+    of_cliques = (clique.spread_constraint for clique in template.cliques)
+    yield from (one for one in (template.spread_constraint, *of_groups, *of_cliques) if one is not None)
+
+
 def topology_name(pcs: PodCliqueSet) -> str:
     """Name of the binding a set uses: the first one named; empty if none is."""
-    return next((one.topology_name for one in constraints_of(pcs) if one.topology_name), "")
+    names = [*(one.topology_name for one in constraints_of(pcs)), *(one.topology_name for one in spreads_of(pcs))]
+    return next(filter(None, names), "")
 
 
 def group_names(pcs: PodCliqueSet, replica: int) -> list[tuple[str, ScalingGroupConfig]]:

@@ -6,7 +6,7 @@ label keys, so that schedulers need no binding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -31,16 +31,17 @@ from grove.api.topology import (
     ClusterTopologyBinding,
     ClusterTopologyBindingStatus,
     SchedulerTopologyStatus,
+    SpreadConstraint,
     TopologyConstraint,
 )
 from grove.backends import Backends
 from grove.backends.base import TopologyBackend, TopologySync
-from grove.operator.shared.layout import constraints_of, topology_name
+from grove.operator.shared.layout import constraints_of, spreads_of, topology_name
 
 
 def referenced_domains(pcs: PodCliqueSet) -> tuple[str, ...]:
-    named = (domain for one in constraints_of(pcs) for domain in (one.required, one.preferred) if domain)
-    return tuple(dict.fromkeys(named))
+    packed = [domain for one in constraints_of(pcs) for domain in (one.required, one.preferred) if domain]
+    return tuple(dict.fromkeys((*packed, *(one.domain for one in spreads_of(pcs)))))
 
 
 def translated(constraint: TopologyConstraint | None, binding: ClusterTopologyBinding | None) -> Json | None:
@@ -53,6 +54,21 @@ def translated(constraint: TopologyConstraint | None, binding: ClusterTopologyBi
         if domain and (key := binding.find_key(domain))
     }
     return {"packConstraint": keys} if keys else None
+
+
+def spread_over(
+    constraint: SpreadConstraint | None, binding: ClusterTopologyBinding | None, match_labels: Mapping[str, str]
+) -> Json | None:
+    """A spread in node label keys, as a PodGang holds it; None when it cannot be said here."""
+    key = binding.find_key(constraint.domain) if constraint is not None and binding is not None else None
+    if constraint is None or not key:
+        return None
+    return {
+        "topologyKey": key,
+        "maxSkew": constraint.max_skew,
+        "whenUnsatisfiable": constraint.when_unsatisfiable,
+        "matchLabels": dict(match_labels),
+    }
 
 
 def with_levels_condition(

@@ -7,6 +7,7 @@ between copies until written to. Sums by account are what a policy compares with
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Generic, TypeVar
@@ -54,6 +55,8 @@ class PodCounts:
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self._scopes: dict[PodScope, Ints] = {}
         self._terms: dict[PodTerm, Ints] = {}
+        self._units: dict[tuple[PodScope, str], Counter[tuple[str, int]]] = {}
+        """By scope and label: pods by the label's value and row."""
         self._owned: set[object] = set()
         self._scope_index: _Index | None = None
         self._term_index: _Index | None = None
@@ -70,7 +73,7 @@ class PodCounts:
         found = self._scopes.get(scope)
         if found is None:
             if len(self._scopes) >= MOST_COUNTERS:
-                self._scopes = {}
+                self._scopes, self._units = {}, {}
             self._scope_index = None
             found = np.zeros(max(rows, FIRST_ROWS), dtype=np.int64)
             for pod, row in everyone:
@@ -82,6 +85,19 @@ class PodCounts:
             found = self._scopes[scope] = np.concatenate([found, np.zeros(rows - found.size, dtype=np.int64)])
             self._owned.add(scope)
         return found[:rows]
+
+    def units_in_scope(
+        self, scope: PodScope, label: str, everyone: Iterable[tuple[PodFacts, int]], rows: int
+    ) -> Mapping[tuple[str, int], int]:
+        """Pods in scope by their value of a label and by row."""
+        found = self._units.get((scope, label))
+        if found is None:
+            pods = list(everyone)
+            self.in_scope(scope, pods, rows)  # events reach scopes that are counted
+            matched = ((pod.labels.get(label, ""), row) for pod, row in pods if self.matches(scope, pod))
+            found = self._units[scope, label] = Counter(matched)
+            self._owned.add((scope, label))
+        return found
 
     def standing_terms(self) -> Iterable[PodTerm]:
         """Anti-affinity terms of counted pods."""
@@ -116,12 +132,13 @@ class PodCounts:
         else:
             return
         self._scopes = {scope: n for scope, n in self._scopes.items() if scope.namespace_selector.nothing}
+        self._units = {key: n for key, n in self._units.items() if key[0].namespace_selector.nothing}
         self._scope_index = None
 
     def copy(self) -> PodCounts:
         twin = PodCounts.__new__(PodCounts)
         twin.namespaces = self.namespaces
-        twin._scopes, twin._terms = self._scopes.copy(), self._terms.copy()
+        twin._scopes, twin._terms, twin._units = self._scopes.copy(), self._terms.copy(), self._units.copy()
         twin._owned, self._owned = set(), set()
         twin._scope_index, twin._term_index, twin._terms_of = self._scope_index, self._term_index, self._terms_of
         return twin
@@ -133,12 +150,25 @@ class PodCounts:
             for scope in self._scope_index.candidates(pod.labels):
                 if self.matches(scope, pod):
                     self._writable(self._scopes, scope, row)[row] += by
+                    if self._units:
+                        self._change_units(scope, pod, row, by)
         for term in pod.shape.anti_affinity:
             counter = self._writable(self._terms, term, row)
             counter[row] += by
             if by < 0 and not counter.any():
                 del self._terms[term]
                 self._term_index = None
+
+    def _change_units(self, scope: PodScope, pod: PodFacts, row: int, by: int) -> None:
+        for key in [key for key in self._units if key[0] == scope]:
+            at = (pod.labels.get(key[1], ""), row)
+            if key not in self._owned:
+                self._units[key] = self._units[key].copy()
+                self._owned.add(key)
+            changed = self._units[key]
+            changed[at] += by
+            if not changed[at]:
+                del changed[at]
 
     def _writable(self, counters: dict[K, Ints], key: K, row: int) -> Ints:
         found = counters.get(key)

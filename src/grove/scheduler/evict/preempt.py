@@ -401,6 +401,7 @@ def _only_amounts_matter(snapshot: Snapshot, gang: Gang) -> bool:
     firsts = {pod.shape: pod for group in gang.groups() for pod in group.pods}
     return (
         not snapshot.seams.refuses
+        and not gang.spreads
         and not any(
             shape.sees_pods
             or shape.preferred_pods

@@ -54,6 +54,7 @@ from grove.scheduler.policy.relief import Relief
 from grove.scheduler.policy.waiting_queue import Order, Stage, WaitingQueue
 from grove.scheduler.policy.waiting_reasons import refused
 from grove.scheduler.solve.place import place
+from grove.scheduler.solve.spread_domains import broken_spreads
 
 TWO_EVENTS = 4
 """Gangs of fewer pods name their domain in GangScheduled alone. This keeps them at two writes for each pod."""
@@ -133,7 +134,7 @@ class UnitPlacer:
             self._queue.withdraw(name)
             return ()
         # Before it is decided: pods that come meanwhile may be those that it looks for.
-        self._view.changes.sees_pods |= any(pod.shape.sees_pods for group in unit.tree.groups() for pod in group.pods)
+        self._view.changes.sees_pods |= unit.tree.sees_pods
         accounts = self._view.snapshot.seams.accounts(group.pods[0] for group in unit.tree.groups() if group.pods)
         if self._view.snapshot.seams.moves:
             self._view.ledger.reorder(lambda owner: order_of(self._view, owner).rank)
@@ -255,7 +256,9 @@ class UnitPlacer:
         if isinstance(answer, NoFit):
             return self._still_waits(unit)
         is_same = labels_version == self._view.snapshot.nodes.labels_version
-        return is_same and self._still_waits(unit) and self._have_room(unit.to_bind(answer), self._own(unit))
+        if not is_same or not self._still_waits(unit) or not self._have_room(unit.to_bind(answer), self._own(unit)):
+            return False
+        return next(broken_spreads(self._view.snapshot, unit.tree, unit.to_bind(answer)), None) is None
 
     def _own(self, unit: Unit) -> Collection[str]:
         return self._view.ledger.closed_to(unit.name, unit.order).own

@@ -12,14 +12,40 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from grove.api.meta import Key
-from grove.api.podgang import GangTopologyConstraint, PodGang
-from grove.scheduler.model.facts import PodFacts, Shape
+from grove.api.podgang import GangSpreadConstraint, GangTopologyConstraint, PodGang
+from grove.api.selector import of_labels
+from grove.api.topology import DO_NOT_SCHEDULE
+from grove.scheduler.model.facts import PodFacts, PodScope, Shape
 
 Strategy = Literal["pack", "spread"]
 
 
 class BadGang(ValueError):
     """The PodGang contradicts itself or names what does not exist; the text says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """The domain at level `key` that holds this node."""
+
+    key: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSpread:
+    """Units (replicas, or single pods) that are distributed over the domains of level `key`."""
+
+    key: str
+    max_skew: int
+    is_required: bool
+    """Whether a unit waits rather than exceed the skew."""
+    scope: PodScope
+    """The pods that count."""
+    unit_label: str
+    """Pods in scope with the same value of this label are one unit; empty if every pod is one."""
+    units: tuple[tuple[str, tuple[str, ...]], ...]
+    """Units of this gang with the names of their pod groups. For pods: one entry without a name for each group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +62,10 @@ class PodGroup:
     """What the bound pods ask for, and how many of each kind they are."""
     seats: tuple[str, ...] = ()
     """Nodes that pods of the group left and that its pending ones go back to if they can, one for each that left."""
+    within: tuple[Pin, ...] = ()
+    """Domains that the pending pods may go to; all if empty."""
+    most_on_host: int = 0
+    """Most of the pending pods on one host; no limit if 0."""
 
     @property
     def need(self) -> int:
@@ -54,14 +84,8 @@ class Branch:
     children: tuple[Branch | PodGroup, ...]
     required: str = ""
     preferred: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """The domain at level `key` that holds this node."""
-
-    key: str
-    node: str
+    within: tuple[Pin, ...] = ()
+    """Domains that the pending pods may go to; all if empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +107,36 @@ class Gang:
     """Nodes of a gang whose place this one may take over: it goes there if it fits there whole."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The PodGang's own; policies go by them and by its pods'."""
+    spreads: tuple[UnitSpread, ...] = ()
+    """How its units are distributed over domains."""
 
     def groups(self) -> Iterator[PodGroup]:
         return leaves_of(self.root)
 
+    @property
+    def sees_pods(self) -> bool:
+        """Whether other pods decide where its pending pods may go."""
+        return bool(self.spreads) or any(pod.shape.sees_pods for group in self.groups() for pod in group.pods)
+
     def keys(self) -> set[str]:
         """Level keys the gang speaks of."""
-        return self.required_keys() | {part.preferred for part in _parts(self.root) if part.preferred}
+        preferred = {part.preferred for part in _parts(self.root) if part.preferred}
+        within = {pin.key for part in _parts(self.root) for pin in part.within[:1]}
+        return self.required_keys() | preferred | within | {spread.key for spread in self.spreads}
 
     def required_keys(self) -> set[str]:
         """Level keys without which the gang has no place."""
         pin = {self.pinned_domain.key} if self.pinned_domain else set()
-        return {part.required for part in _parts(self.root) if part.required} | pin
+        spread = {spread.key for spread in self.spreads if spread.is_required}
+        return {part.required for part in _parts(self.root) if part.required} | pin | spread
 
     def with_part(self, part: Branch | PodGroup, **changes: object) -> Gang:
         """The gang with one part of its tree changed."""
         return self._mapped(lambda one: replace(one, **changes) if one is part else one)  # type: ignore[arg-type]
+
+    def with_other(self, part: Branch | PodGroup, other: Branch | PodGroup) -> Gang:
+        """The gang with another part in the place of this one."""
+        return self._mapped(lambda one: other if one is part else one)
 
     def with_pods(self, changed: Mapping[str, PodFacts | None]) -> Gang:
         """The gang with other facts for some of its waiting pods, by uid; None leaves one out."""
@@ -163,6 +201,7 @@ def build_gang(
     """
     spec = podgang.spec
     groups: dict[str, PodGroup] = {}
+    members_of_group: dict[str, list[PodFacts]] = {}
     for entry in spec.podgroups:
         if entry.name in groups:
             raise BadGang(f"pod group {entry.name!r} is listed twice")
@@ -173,6 +212,7 @@ def build_gang(
                 raise BadGang(f"pod {reference.namespace}/{reference.name} of group {entry.name!r} does not exist")
             members.append(pod)
         running = [pod for pod in members if not pod.terminating]
+        members_of_group[entry.name] = running
         groups[entry.name] = PodGroup(
             entry.name,
             max(0, entry.min_replicas),
@@ -195,6 +235,15 @@ def build_gang(
         members_of = tuple(groups[name] for name in dict.fromkeys(config.pod_group_names))
         children.append(Branch(config.name, members_of, *_levels(config.topology_constraint)))
     children += [group for name, group in groups.items() if name not in branched]
+    spreads = tuple(_spread(one, podgang.metadata.namespace, members_of_group) for one in spec.spread_constraints)
+    alone = Counter(name for spread in spreads if not spread.unit_label for _, names in spread.units for name in names)
+    if twice := [name for name, number in alone.items() if number > 1]:
+        raise BadGang(f"two spread constraints distribute the pods of group {twice[0]!r}")
+    for unit in (set(names) for spread in spreads for _, names in spread.units):
+        for config in spec.topology_constraint_group_configs:
+            both = unit.intersection(config.pod_group_names)
+            if both and not (unit <= both or both.issuperset(config.pod_group_names)):
+                raise BadGang(f"constraint group {config.name!r} has pods of several units of a spread constraint")
     key = f"{podgang.metadata.namespace}/{podgang.metadata.name}"
     return Gang(
         key,
@@ -208,6 +257,31 @@ def build_gang(
         strategy,
         former,
         podgang.metadata.labels,
+        spreads,
+    )
+
+
+def _spread(constraint: GangSpreadConstraint, namespace: str, pods: Mapping[str, list[PodFacts]]) -> UnitSpread:
+    """Raises BadGang for unknown groups and for pods of one group in several units."""
+    units: dict[str, list[str]] = {}
+    named = constraint.pod_group_names or tuple(pods)
+    for group in dict.fromkeys(named):
+        if group not in pods:
+            raise BadGang(f"spread constraint on {constraint.topology_key!r} names unknown pod group {group!r}")
+        values = {pod.labels.get(constraint.unit_label, "") for pod in pods[group]}
+        if constraint.unit_label and len(values) > 1:
+            raise BadGang(f"pods of group {group!r} have several values of {constraint.unit_label!r}")
+        if values:
+            units.setdefault(min(values), []).append(group)
+    return UnitSpread(
+        constraint.topology_key,
+        max(1, constraint.max_skew),
+        constraint.when_unsatisfiable == DO_NOT_SCHEDULE,
+        PodScope(of_labels(constraint.match_labels), frozenset((namespace,)), with_terminating=False),
+        constraint.unit_label,
+        tuple((unit, tuple(names)) for unit, names in sorted(units.items()))
+        if constraint.unit_label
+        else tuple(("", (name,)) for names in units.values() for name in names),
     )
 
 

@@ -55,6 +55,8 @@ class AlikeLines:
 
 def ask_of(snapshot: Snapshot, gang: Gang) -> Hashable | None:
     """Equal for units that are alike; None for one that is like no other."""
+    if gang.spreads:
+        return None
     firsts = {pod.shape: pod for group in gang.groups() for pod in group.pods}
     for shape in firsts:
         if shape.sees_pods or shape.volumes or shape.blocked or any(name == SHARED for name, _ in shape.requests):

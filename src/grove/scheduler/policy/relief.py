@@ -55,7 +55,7 @@ class Relief:
             evictor = gang if may_evict and gang.may_preempt else None
             pinned = gang if gang.pinned_domain is not None else None
             admitted = gang if self._snapshot.seams.refuses and not by_anything else None
-            waiting.needed = Needed(shapes, by_anything, evictor, pinned, admitted)
+            waiting.needed = Needed(shapes, by_anything, evictor, pinned, admitted, gang.sees_pods)
 
     def _needed(self, unit: str) -> Needed | None:
         waiting = self._queue.get(unit)
@@ -64,7 +64,7 @@ class Relief:
     def sees_pods(self, unit: str) -> bool:
         """Whether other pods' coming or going may help it."""
         needed = self._needed(unit)
-        return needed is not None and any(shape.sees_pods for shape in needed.shapes)
+        return needed is not None and needed.sees_pods
 
     def wake_helped(self, roomier: Collection[str] | None, now_s: float) -> None:
         """Wakes who can be helped by room on these nodes; None is a change that may help anybody."""

@@ -62,6 +62,8 @@ class Needed(NamedTuple):
     """Itself, if it must go to the domain of its base gang: nothing outside that domain helps it."""
     admitted: Gang | None = None
     """Itself, if policies limit units and admit this one: it lacks capacity alone."""
+    sees_pods: bool = False
+    """Whether other pods' coming or going may help it."""
 
 
 class Waiting(msgspec.Struct):

@@ -160,6 +160,7 @@ class Journal:
             "strategy": gang.strategy,
             "former": sorted(gang.former),
             "labels": dict(gang.labels),
+            "spreads": msgspec.to_builtins(gang.spreads),
         }
 
     def _part(self, part: Branch | PodGroup) -> Json:

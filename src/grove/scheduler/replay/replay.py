@@ -16,7 +16,7 @@ from grove.scheduler.evict.running import DisruptionBudget, Running
 from grove.scheduler.evict.victims import NO_VACANCIES, NotRecorded, RecordedVacancy, Vacancies
 from grove.scheduler.model.answers import Budget
 from grove.scheduler.model.facts import NodeFacts, PodFacts, Shape
-from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup
+from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup, UnitSpread
 from grove.scheduler.model.seams import Policy
 from grove.scheduler.policy.quota_policy import FixedUse, Quota
 from grove.scheduler.replay.journal import FORMAT, JOURNAL, encode, placement_digest, victims_digest
@@ -160,6 +160,7 @@ def _gang(json: Json, shapes: list[Shape]) -> Gang:
         json["strategy"],
         frozenset(json["former"]),
         json.get("labels", {}),
+        msgspec.convert(json.get("spreads", ()), tuple[UnitSpread, ...]),
     )
 
 

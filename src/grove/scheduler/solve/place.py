@@ -31,6 +31,7 @@ from grove.scheduler.solve.placement_score import placement_score
 from grove.scheduler.solve.problem import Problem, state_problem
 from grove.scheduler.solve.search import DomainRun, Order, Search
 from grove.scheduler.solve.search_state import ROWS_A_STEP, OutOfSteps, SearchState, raise_if_limited
+from grove.scheduler.solve.spread import place_spread
 from grove.scheduler.solve.tighten import tightened
 
 QUICK_STEPS, LONG_STEPS = 440, 800
@@ -99,6 +100,8 @@ def place_admitted(
     snapshot: Snapshot, gang: Gang, budget: Budget, closed: Collection[str], free: Ints | None, cost: Ints | None
 ) -> Placement | NoFit:
     """`place_on` for a gang that policies admit, or will: they are not asked."""
+    if gang.spreads:
+        return _place_spread(snapshot, gang, budget, closed, free, cost)
     problem = state_problem(snapshot, gang, closed, free, cost)
     if isinstance(problem, NoFit):
         if problem.reason == NO_NODE:
@@ -121,6 +124,30 @@ def place_admitted(
     core = sum(map(sum, state.taken))
     place_surplus(state)
     return _answer(state, state.pods(), core)
+
+
+def _place_spread(
+    snapshot: Snapshot, gang: Gang, budget: Budget, closed: Collection[str], free: Ints | None, cost: Ints | None
+) -> Placement | NoFit:
+    problem = state_problem(snapshot, gang, closed, free, cost)
+    loose = replace(gang, spreads=())
+    if isinstance(problem, NoFit):
+        return place_admitted(snapshot, loose, budget, closed, free, cost)
+
+    def search(way: Gang, steps: int) -> Placement | NoFit:
+        return place_admitted(snapshot, way, Budget(steps), closed, free, cost)
+
+    answer = place_spread(problem, budget.steps, search)
+    if isinstance(answer, NoFit) and not answer.proven and budget.referee is not None:
+        raise_if_limited()
+        opinion = budget.referee.ask(problem)
+        if opinion is not None and opinion.found is not None:
+            state = SearchState(problem, 0)
+            state.put_all(opinion.found)
+            return _answer(state, state.pods(), sum(map(sum, state.taken)))
+        if opinion is not None and opinion.proven:
+            return replace(answer, why=Reason(NO_PACKING), proven=True)
+    return answer
 
 
 def _whole(problem: Problem, budget: Budget) -> SearchState | None:

@@ -20,7 +20,7 @@ from grove.scheduler.filters.fit import PLENTY, allowed_mask, liking, open_mask,
 from grove.scheduler.filters.pod_relations import PodRelations
 from grove.scheduler.model.answers import NoFit
 from grove.scheduler.model.facts import HOSTNAME, PodFacts, Shape
-from grove.scheduler.model.gang import Branch, Gang, PodGroup, leaves_of
+from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup, leaves_of
 from grove.scheduler.model.reasons import MISSING_PODS, NO_NODE, UNKNOWN_LEVEL, Reason
 
 
@@ -265,7 +265,7 @@ def _add_groups(problem: Problem, closed: Collection[str], free: Ints | None, co
             mask = open_mask(snapshot, shape)
             for narrower in (scope, relations.mask(pods[0])):
                 mask = mask if narrower is None else mask & narrower
-            limit = 1 if relations.apart_from_itself(pods[0]) else PLENTY
+            limit = 1 if relations.apart_from_itself(pods[0]) else group.most_on_host or PLENTY
             liked, apart = liking(snapshot, shape), relations.rather_apart(pods[0])
             for requests in (shape.requests, *shape.alternatives):
                 entry.options.append(len(problem.options))
@@ -354,7 +354,9 @@ def _part(
     need = sum(problem.groups[g].need for g in groups)
     pins = None if stated is None else _pinned(problem, bound, stated)
     if stated is not None and level < 0:
-        _confine(problem, groups, stated, pins)
+        _confine(problem, groups, problem.tree.domains[stated][problem.positions], pins)
+    if part.within:
+        _keep_within(problem, groups, part.within)
     return Part(
         part.name,
         level,
@@ -368,9 +370,17 @@ def _part(
     )
 
 
-def _confine(problem: Problem, groups: list[int], level: int, pins: frozenset[int] | None) -> None:
-    """Keeps groups to nodes that are in some domain of the level, or in the pinned ones."""
-    domains = problem.tree.domains[level][problem.positions]
+def _keep_within(problem: Problem, groups: list[int], pins: tuple[Pin, ...]) -> None:
+    """Keeps groups to the nodes of these domains, which are of one level."""
+    level = problem.tree.find_level(pins[0].key)
+    at = positions_of(problem, [pin.node for pin in pins])
+    if level is not None and at is not None:
+        domains = problem.tree.domains[level]
+        _confine(problem, groups, domains[problem.positions], frozenset(domains[at].tolist()))
+
+
+def _confine(problem: Problem, groups: list[int], domains: Ints, pins: frozenset[int] | None) -> None:
+    """Keeps groups to nodes that are in some domain, or in the pinned ones; `domains` is by candidate row."""
     inside = domains >= 0 if pins is None else np.isin(domains, sorted(pins))
     if inside.all():
         return

@@ -18,7 +18,9 @@ import numpy as np
 
 from grove.scheduler.cluster.node_table import Ints
 from grove.scheduler.filters.fit import room
+from grove.scheduler.model.gang import UnitSpread
 from grove.scheduler.solve.problem import Problem
+from grove.scheduler.solve.spread_domains import container_of, spread_domains
 
 WORK_S = 2.0
 """CP-SAT's deterministic time for one question: about so many seconds."""
@@ -27,6 +29,22 @@ PATIENCE_S = 20.0
 
 Found = list[tuple[int, int, int]]
 """(option, candidate row, pods)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadQuestion:
+    """Units over domains. For pods `units` has one entry for each group, and every pod of it counts."""
+
+    units: list[tuple[list[int], list[int]]]
+    """(groups, domains it may go to) of every unit."""
+    fresh: list[bool]
+    """Whether the unit adds to the count of its domain."""
+    domains: Ints
+    """By row, -1 for none."""
+    counts: dict[int, int]
+    """By domain that counts."""
+    skew: int
+    are_pods: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +62,7 @@ class Question:
     conflicts: list[list[int]]
     parts: list[tuple[list[int], Ints, list[int]]]
     """(groups, domain of each row or -1, domains it may go to) of every part that requires a level."""
+    spreads: list[SpreadQuestion]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +80,12 @@ class Referee:
         self._pool: ProcessPoolExecutor | None = None
 
     def ask(self, problem: Problem) -> Opinion:
-        """Waits for the answer: not for the event loop's own thread."""
+        """Waits for the answer: not for the event loop's own thread. A spread inside a part that has to be in one
+        domain is left undecided.
+        """
+        gang = problem.gang
+        if any(one.is_required and container_of(gang.root, one, problem.tree) is not None for one in gang.spreads):
+            return Opinion()
         if self._pool is None:
             self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
         try:
@@ -102,6 +126,24 @@ def question_of(problem: Problem) -> Question:
         [[len(pods) for pods in group.classes] for group in problem.groups],
         problem.conflicts,
         parts,
+        [_spread_question(problem, one) for one in problem.gang.spreads if one.is_required],
+    )
+
+
+def _spread_question(problem: Problem, spread: UnitSpread) -> SpreadQuestion:
+    where = spread_domains(problem.snapshot, problem.gang, spread, problem.tree, None)
+    at = {group.name: g for g, group in enumerate(problem.groups)}
+    homes = [where.homes.get(unit) if spread.unit_label else None for unit, _ in spread.units]
+    return SpreadQuestion(
+        [
+            ([at[name] for name in names], list(home or where.ids))
+            for (_, names), home in zip(spread.units, homes, strict=True)
+        ],
+        [home is None for home in homes],
+        problem.tree.domains[where.level][problem.positions],
+        dict(zip(where.ids, where.counts, strict=True)),
+        spread.max_skew,
+        not spread.unit_label,
     )
 
 
@@ -142,6 +184,8 @@ def opinion(asked: Question) -> Opinion:
             for row, count in on[o].items() if group in groups else ():
                 inside = chosen.get(int(domains[row]))
                 model.add(count <= (0 if inside is None else int(most[row]) * inside))
+    for spread in asked.spreads:
+        _add_spread(model, asked, on, spread)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers, solver.parameters.random_seed = 1, 1
     solver.parameters.max_deterministic_time = WORK_S
@@ -150,3 +194,32 @@ def opinion(asked: Question) -> Opinion:
         placed = [(o, row, solver.value(count)) for o, counts in enumerate(on) for row, count in counts.items()]
         return Opinion([(o, row, pods) for o, row, pods in placed if pods], proven=True)
     return Opinion(None, proven=status == cp_model.INFEASIBLE)
+
+
+def _add_spread(model: Any, asked: Question, on: list[dict[int, Any]], spread: SpreadQuestion) -> None:
+    """`low` is what every domain has in the end; a domain that gets a unit has at most `low` and the skew."""
+    added: dict[int, list[Any]] = {domain: [] for domain in spread.counts}
+    for (groups, allowed), fresh in zip(spread.units, spread.fresh, strict=True):
+        chosen = {domain: model.new_bool_var("") for domain in allowed}
+        placed = [
+            (row, count, o) for o, (g, *_) in enumerate(asked.options) if g in groups for row, count in on[o].items()
+        ]
+        if not spread.are_pods and any(asked.needs[g] for g in groups):
+            model.add_exactly_one(chosen.values())
+        for row, count, o in placed:
+            domain = int(spread.domains[row])
+            if domain not in chosen:
+                model.add(count == 0)
+            elif spread.are_pods:
+                added[domain].append(count)
+            else:
+                model.add(count <= int(asked.options[o][3][row]) * chosen[domain])
+        if fresh and not spread.are_pods and any(asked.needs[g] for g in groups):
+            for domain, is_there in chosen.items():
+                added[domain].append(is_there)
+    low = model.new_int_var(0, max(spread.counts.values(), default=0) + sum(asked.needs) + 1, "")
+    for domain, count in spread.counts.items():
+        gained = model.new_bool_var("")
+        model.add(low <= count + sum(added[domain]))
+        model.add(sum(added[domain]) == 0).only_enforce_if(~gained)
+        model.add(count + sum(added[domain]) <= low + spread.skew).only_enforce_if(gained)
