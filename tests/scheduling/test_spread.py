@@ -295,6 +295,7 @@ async def placed(real: RealWorld, count: int, without: frozenset[str] = frozense
     return sorted(Counter(zone for _, zone in zones).values())
 
 
+@pytest.mark.real_in("soak")
 async def test_replicas_stay_spread_through_scale_out_node_loss_and_update(real: RealWorld) -> None:
     name = f"{real.cluster.prefix}spread"
     await real.client.create(ClusterTopologyBinding, binding(name=name))
@@ -307,7 +308,7 @@ async def test_replicas_stay_spread_through_scale_out_node_loss_and_update(real:
     assert await placed(real, 12) == [1, 1, 2]
 
     lost = [pod for pod in await real.pods() if pod.spec.node_name == (await real.pods())[0].spec.node_name]
-    await real.client.delete(Node, lost[0].spec.node_name)
+    await real.nodes.remove_node(lost[0].spec.node_name)
     for pod in lost:
         await real.client.delete(Pod, pod.metadata.name, real.namespace, grace_period_s=0)
     assert await placed(real, 12, frozenset(pod.metadata.uid for pod in lost)) == [1, 1, 2]

@@ -52,7 +52,10 @@ ADDITIONS = {
         ".spec.updateStrategy.rollingUpdate",
         ".spec.updateStrategy.inPlace",
         ".spec.template.cliques[].rollingUpdate",
+        ".spec.template.cliques[].spreadConstraint",
         ".spec.template.podCliqueScalingGroups[].rollingUpdate",
+        ".spec.template.podCliqueScalingGroups[].spreadConstraint",
+        ".spec.template.spreadConstraint",
         ".spec.template.headlessServiceConfig.perRevision",
         ".status.revisions",
         ".status.updateProgress.updatedStandalonePodCliques",
@@ -85,7 +88,7 @@ ADDITIONS = {
         ".status.updateProgress.surge",
     },
     "clustertopologybindings.grove.io": set(),
-    "podgangs.scheduler.grove.io": {".status.capacityHolds", ".spec.replacement", ".status.replacement"},
+    "podgangs.scheduler.grove.io": {".spec.spreadConstraints", ".status.capacityHolds", ".spec.replacement", ".status.replacement"},
 }
 """What we say beyond the contract, by the topmost path; all of it optional."""
 
