@@ -88,7 +88,12 @@ ADDITIONS = {
         ".status.updateProgress.surge",
     },
     "clustertopologybindings.grove.io": set(),
-    "podgangs.scheduler.grove.io": {".spec.spreadConstraints", ".status.capacityHolds", ".spec.replacement", ".status.replacement"},
+    "podgangs.scheduler.grove.io": {
+        ".spec.spreadConstraints",
+        ".status.capacityHolds",
+        ".spec.replacement",
+        ".status.replacement",
+    },
 }
 """What we say beyond the contract, by the topmost path; all of it optional."""
 
