@@ -135,8 +135,8 @@ def _base(reason: Reason) -> str:
 
 def _skew(reason: Reason) -> str:
     """Which domain has no room, and what the skew would be in the domain that has room."""
-    names = reason.names
-    text = f"{names['level']} {names['full']} has no room for {reason.subject}; in {names['domain']} it would make"
+    level, full, domain = (reason.names.get(name, "") for name in ("level", "full", "domain"))
+    text = f"{level} {full} has no room for {reason.subject}; in {domain} it would make"
     counts = ", ".join(sentence(one) for one in reason.parts_of(kinds.UNITS_IN))
     return f"{text} the skew {reason.number('skew')}, and maxSkew is {reason.number('most')} (now {counts})"
 
