@@ -32,10 +32,19 @@ from grove.operator.podcliqueset.rollout import (
     set_update_facts,
     with_progress_time,
 )
+from grove.operator.podcliqueset.status import ObservedSet, set_replicas
 from grove.operator.shared.children import template_hashes
 from grove.operator.shared.rollout import concerned_replicas, is_chosen
 
 OLD, NEW, NEWER = "hash-a", "hash-b", "hash-c"
+
+
+def facts_of(observed: ObservedSet) -> SetUpdateFacts:
+    return set_update_facts(observed, set_replicas(observed, observed.generation_hash))
+
+
+def stepped(observed: ObservedSet) -> PodCliqueSet:
+    return next_replicas(observed, set_replicas(observed, observed.generation_hash), NOW)
 
 
 def states(text: str) -> list[ReplicaState]:
@@ -129,7 +138,7 @@ def test_whole_updates(rows: list[Row]) -> None:
 
 
 def test_a_new_set_records_its_hash_and_updates_nothing() -> None:
-    status = next_replicas(set_seen(set_of(demo()), generation_hash=NEW), NOW).status
+    status = stepped(set_seen(set_of(demo()), generation_hash=NEW)).status
     assert (status.current_generation_hash, status.update_progress) == (NEW, None)
 
 
@@ -218,7 +227,7 @@ def parts(  # type: ignore[type-arg]
 )
 def test_a_replica_is_done(facts: dict[str, Any], done: bool) -> None:
     observed = set_of(demo(), currentGenerationHash=HASH)
-    found = set_update_facts(set_seen(observed, *parts(**facts), generation_hash=HASH))
+    found = facts_of(set_seen(observed, *parts(**facts), generation_hash=HASH))
     assert [state.done for state in found.replicas] == [done]
 
 
@@ -244,7 +253,7 @@ def test_a_step_is_over_when_all_that_were_chosen_are_done(chosen_: tuple[int, .
 
 def test_scheduled_pods_count_groups_by_their_minimum() -> None:
     observed = set_of(demo(), currentGenerationHash=HASH)
-    found = set_update_facts(set_seen(observed, *parts(), generation_hash=HASH))
+    found = facts_of(set_seen(observed, *parts(), generation_hash=HASH))
     assert found.replicas[0].scheduled_pods == 1 + 2 * (1 + 2)
 
 
@@ -252,17 +261,17 @@ def test_a_replica_without_its_parts_is_not_done() -> None:
     observed = set_of(demo(), currentGenerationHash=HASH)
     cliques, groups = parts()
     for have in ((cliques, []), ([], groups)):
-        assert not set_update_facts(set_seen(observed, *have, generation_hash=HASH)).replicas[0].done
+        assert not facts_of(set_seen(observed, *have, generation_hash=HASH)).replicas[0].done
 
 
 def test_a_set_at_rest_is_not_touched() -> None:
     observed = set_of(demo(), currentGenerationHash=HASH)
-    assert next_replicas(set_seen(observed, *parts(), generation_hash=HASH), NOW).status == observed.status
+    assert stepped(set_seen(observed, *parts(), generation_hash=HASH)).status == observed.status
 
 
 def test_a_change_is_recorded_and_a_replica_chosen_in_one_step() -> None:
     observed = set_of(demo(replicas=2), currentGenerationHash="before")
-    turned = next_replicas(set_seen(observed, *parts(), generation_hash=HASH), NOW)
+    turned = stepped(set_seen(observed, *parts(), generation_hash=HASH))
     assert turned.status.current_generation_hash == HASH
     assert not is_chosen(turned, 0), "replica 0 is done"
     assert is_chosen(turned, 1)

@@ -206,12 +206,14 @@ def has_hashes(clique: PodClique, template_hash: str, generation: str) -> bool:
 
 
 def is_updated(clique: PodClique, template_hash: str, generation: str) -> bool:
-    """The same, and whole again: enough pods are ready, and they are new ones."""
-    return (
-        has_hashes(clique, template_hash, generation)
-        and is_available(clique)
-        and clique.status.updated_replicas >= floor(clique.spec)
-    )
+    """The same, and whole again."""
+    return has_hashes(clique, template_hash, generation) and is_whole_again(clique)
+
+
+def is_whole_again(clique: PodClique) -> bool:
+    """Whether an updated clique has enough pods that are ready, and that many new ones."""
+    least = floor(clique.spec)
+    return clique.status.ready_replicas >= least and clique.status.updated_replicas >= least
 
 
 def _conditions(clique: PodClique, counts: PodCounts, now: datetime) -> Conditions:

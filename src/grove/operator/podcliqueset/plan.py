@@ -28,7 +28,13 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podcliqueset.rollout import next_replicas, with_progress_time
-from grove.operator.podcliqueset.status import ObservedSet, set_status, with_draining, with_features_condition
+from grove.operator.podcliqueset.status import (
+    ObservedSet,
+    set_replicas,
+    set_status,
+    with_draining,
+    with_features_condition,
+)
 from grove.operator.podgang.status import with_gang_conditions
 from grove.operator.shared.children import (
     Revisions,
@@ -233,7 +239,9 @@ class SetPlan:
 def plan_set(observed: ObservedSet, children: ObservedChildren | None, now: datetime) -> SetPlan:
     """The plan for a set that stays; `children` were read if there is a reason to compare them."""
     pcs, cliques, groups, gangs = observed.pcs, observed.cliques, observed.groups, observed.gangs
-    after = with_draining(observed, set_status(replace(observed, pcs=next_replicas(observed, now)), now), now)
+    replicas = set_replicas(observed, observed.generation_hash)
+    stepped = replace(observed, pcs=next_replicas(observed, replicas, now))
+    after = with_draining(observed, set_status(stepped, now, replicas), now)
     conditions = with_gang_conditions(after.conditions, gangs, pcs.metadata.generation, now)
     after, stalls_s = with_progress_time(structs.replace(after, conditions=conditions), observed, now)
     judged = structs.replace(pcs, status=after)

@@ -45,7 +45,7 @@ from grove.api.podcliqueset import (
 )
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podcliqueset.coherent import in_scope, next_revisions_of_parts, next_scope, with_slices
-from grove.operator.podcliqueset.status import ObservedSet, SetReplica, set_replicas
+from grove.operator.podcliqueset.status import ObservedSet, SetReplica
 from grove.operator.shared.diff import child_metadata
 from grove.operator.shared.layout import min_pods, standalone_names
 from grove.operator.shared.rollout import (
@@ -134,14 +134,14 @@ def _unit(state: ReplicaState, is_open: bool) -> Unit:
     return Unit(state.index, outdated, is_open or state.is_up, is_back=not is_open, order=state.index)
 
 
-def set_update_facts(observed: ObservedSet) -> SetUpdateFacts:
-    """The facts of a set, from its standalone cliques and its groups."""
+def set_update_facts(observed: ObservedSet, replicas: Sequence[SetReplica]) -> SetUpdateFacts:
+    """The facts of a set, from its replicas."""
     pcs, wanted = observed.pcs, observed.generation_hash
     return SetUpdateFacts(
         recorded=pcs.status.current_generation_hash,
         wanted=wanted,
         progress=pcs.status.update_progress,
-        replicas=[_state(pcs, replica) for replica in set_replicas(observed, wanted)],
+        replicas=[_state(pcs, replica) for replica in replicas],
         rolling=is_rolling(pcs),
         max_unavailable=max_unavailable(pcs),
         paused=is_paused(pcs),
@@ -167,17 +167,18 @@ def is_step_over(
     return bool(chosen) and all(_state(pcs, replica).done for replica in replicas)
 
 
-def next_replicas(observed: ObservedSet, now: datetime) -> PodCliqueSet:
+def next_replicas(observed: ObservedSet, replicas: Sequence[SetReplica], now: datetime) -> PodCliqueSet:
     """The set with its next step in its status; writing that is what lets the chosen replicas change.
 
-    Cheap unless an update is under way: this is asked at every look at a set.
+    Cheap unless an update is under way: this is asked at every look at a set. `replicas` are those of the generation of
+    its templates.
     """
     pcs, before, wanted = observed.pcs, observed.pcs.status, observed.generation_hash
     status = msgspec.structs.replace(
         before, replica_restarts=restarts_within(before.replica_restarts, range(pcs.spec.replicas))
     )
     if before.current_generation_hash != wanted or is_open(before.update_progress):
-        progress = next_rollout_step(set_update_facts(observed), now)
+        progress = next_rollout_step(set_update_facts(observed, replicas), now)
         revisions = before.revisions
         if progress is not None and before.current_generation_hash != wanted:
             scope, overtaken = next_scope(observed), before.update_progress

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -33,7 +33,7 @@ from grove.api.podcliqueset import (
 from grove.api.podgang import PENDING, PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
-from grove.operator.podclique.status import has_hashes, is_available, is_updated
+from grove.operator.podclique.status import has_hashes, is_available, is_whole_again
 from grove.operator.shared.draining import next_draining
 from grove.operator.shared.layout import (
     PodsOf,
@@ -94,16 +94,17 @@ class SetReplica:
         found = [(clique, hashes[template]) for fqn, template in standalone if (clique := find_clique(fqn)) is not None]
         self.index = index
         self.cliques = [clique for clique, _ in found]
-        self.groups = [group for fqn, _ in groups if (group := find_group(fqn)) is not None]
+        new = [clique for clique, hash_ in found if has_hashes(clique, hash_, generation)]
+        self._is_new = len(new) == len(found)
         self.cliques_total, self.groups_total = len(standalone), len(groups)
-        self.cliques_updated = sum(is_updated(clique, hash_, generation) for clique, hash_ in found)
-        self.groups_updated = sum(
-            group.status.current_pod_clique_set_generation_hash == generation for group in self.groups
-        )
-        self.groups_held = sum(
-            _is_held(group, config, generation) for fqn, config in groups if (group := find_group(fqn)) is not None
-        )
-        self._is_new = all(has_hashes(clique, hash_, generation) for clique, hash_ in found)
+        self.cliques_updated = sum(map(is_whole_again, new))
+        self.groups: list[PodCliqueScalingGroup] = []
+        self.groups_updated = self.groups_held = 0
+        for fqn, config in groups:
+            if (group := find_group(fqn)) is not None:
+                self.groups.append(group)
+                self.groups_updated += group.status.current_pod_clique_set_generation_hash == generation
+                self.groups_held += _is_held(group, config, generation)
         self.is_available = (
             len(self.cliques) == self.cliques_total
             and len(self.groups) == self.groups_total
@@ -147,22 +148,28 @@ def _is_held(group: PodCliqueScalingGroup, config: ScalingGroupConfig, generatio
     )
 
 
-def set_replicas(observed: ObservedSet, generation: str) -> Iterator[SetReplica]:
+def set_replicas(observed: ObservedSet, generation: str) -> list[SetReplica]:
     """The replicas that the set is to have; `generation` is what counts as updated."""
     pcs, find_clique, find_group = observed.pcs, living(observed.cliques).get, living(observed.groups).get
     names_of = standalone_names(pcs)
-    for index in range(pcs.spec.replicas):
-        yield SetReplica(pcs, index, names_of(index), find_clique, find_group, observed.hashes, generation)
+    return [
+        SetReplica(pcs, index, names_of(index), find_clique, find_group, observed.hashes, generation)
+        for index in range(pcs.spec.replicas)
+    ]
 
 
-def set_status(observed: ObservedSet, now: datetime) -> PodCliqueSetStatus:
+def set_status(
+    observed: ObservedSet, now: datetime, replicas: Sequence[SetReplica] | None = None
+) -> PodCliqueSetStatus:
     """What the status says of the set's parts; equal to the set's own when there is nothing to write.
 
     The first pass records the generation hash; a later difference is for the update to act on, not for the status.
+    `replicas` are those of the generation that the set has, if the caller has read them.
     """
     pcs, before = observed.pcs, observed.pcs.status
     current = before.current_generation_hash or observed.generation_hash
-    replicas = list(set_replicas(observed, current))
+    if replicas is None:
+        replicas = set_replicas(observed, current)
     return msgspec.structs.replace(
         before,
         observed_generation=_observed_generation(pcs),
@@ -227,7 +234,7 @@ _TROUBLES = {
 
 
 def _with_counts(
-    progress: PodCliqueSetUpdateProgress | None, replicas: list[SetReplica]
+    progress: PodCliqueSetUpdateProgress | None, replicas: Sequence[SetReplica]
 ) -> PodCliqueSetUpdateProgress | None:
     if progress is None:
         return None
