@@ -255,13 +255,14 @@ def _state(pcs: PodCliqueSet, replica: SetReplica) -> ReplicaState:
         one.status.incarnation >= incarnation and one.status.observed_generation == one.metadata.generation
         for one in replica.cliques
     )
+    is_reached, is_held = is_settled and replica.is_reached, bool(replica.groups_held)
     return ReplicaState(
         replica.index,
-        is_settled and replica.is_carried_out,
+        is_reached and replica.is_carried_out,
         scheduled,
         in_breach,
-        is_settled and replica.is_new,
-        is_settled and replica.is_reached and bool(replica.groups_held),
+        is_reached and not is_held,
+        is_reached and is_held,
     )
 
 

@@ -113,11 +113,6 @@ class SetReplica:
         )
 
     @property
-    def is_new(self) -> bool:
-        """Whether all of it has become what the templates say, whole or not."""
-        return not self.groups_held and self.is_reached
-
-    @property
     def is_reached(self) -> bool:
         """Whether an update has done all it may, whole or not: what is still old is below a partition."""
         is_complete = len(self.cliques) == self.cliques_total

@@ -25,7 +25,7 @@ from grove.api.conditions import (
     with_condition,
     without_condition,
 )
-from grove.api.meta import Condition, Conditions, find_condition, is_true
+from grove.api.meta import Condition, Conditions, is_true
 from grove.api.pod import PodHealth, pod_health
 from grove.api.podgang import (
     MINIMUM_NOT_PLACED,
@@ -152,13 +152,12 @@ def with_gang_conditions(
     conditions: Conditions, gangs: Iterable[PodGang], generation: int, now: datetime
 ) -> Conditions:
     """The set's conditions with what its gangs say of their scheduler: the worst, and how many gangs have the same."""
-    there = [gang for gang in gangs if not gang.metadata.is_deleting]
-    for type_ in (SCHEDULER_OBJECTS_READY, TOPOLOGY_NOT_HONOURED):
-        found = [
-            (one.status != FALSE, gang.metadata.name, one)
-            for gang in there
-            if (one := find_condition(gang.status.conditions, type_)) is not None and is_trouble(one)
-        ]
+    troubles: dict[str, list[tuple[bool, str, Condition]]] = {SCHEDULER_OBJECTS_READY: [], TOPOLOGY_NOT_HONOURED: []}
+    for gang in gangs:
+        for one in gang.status.conditions:
+            if one.type in troubles and is_trouble(one) and not gang.metadata.is_deleting:
+                troubles[one.type].append((one.status != FALSE, gang.metadata.name, one))
+    for type_, found in troubles.items():
         if not found:
             conditions = without_condition(conditions, type_)
             continue

@@ -332,8 +332,11 @@ def _group_breach(pcs: PodCliqueSet, replica: int, group: PodCliqueScalingGroup,
 
 
 def _breach(part: ObjectMeta, conditions: Conditions, memory: str, moment: Moment) -> Breach | None:
-    breach, whole = find_condition(conditions, MIN_AVAILABLE_BREACHED), find_condition(conditions, memory)
-    if breach is None or breach.status != TRUE or whole is None or whole.status != TRUE:
+    breach = find_condition(conditions, MIN_AVAILABLE_BREACHED)
+    if breach is None or breach.status != TRUE:
+        return None
+    whole = find_condition(conditions, memory)
+    if whole is None or whole.status != TRUE:
         return None
     breached_at, whole_at = moment(part.uid, breach), moment(part.uid, whole)
     if breached_at is None or whole_at is None:
