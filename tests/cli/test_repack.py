@@ -10,13 +10,16 @@ import pytest
 from rich.console import Console
 from tests.support.manifests import clique, pcs
 
-from grove.api.core import Pod
-from grove.api.labels import DISRUPTION, POD_GANG
+from grove.api.core import Pod, PodDisruptionBudget
+from grove.api.labels import DISRUPTION, MOVE_TO, POD_GANG
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
 from grove.cli.access import NO_FIT, RUNNING, Answer
 from grove.cli.repack import repack_answer
+from grove.cli.repack_steps import Stopped, apply_answer, move_gang
 from grove.plan.world import World, shaped
+from grove.scheduler.policy.hold_ledger import HoldReason
 from grove.sim.loop import run
 
 GPU = "nvidia.com/gpu"
@@ -90,6 +93,113 @@ def test_sets_that_do_not_allow_it_stay(said: str) -> None:
             await asyncio.sleep(10)
             answer = await repack_answer(world.client, "default", "chat")
             assert answer.code == NO_FIT
+            assert "no running gang may be moved" in answer.data.why
+
+    run(story())
+
+
+@pytest.mark.simulated
+def test_applied_the_gang_moves_to_its_new_place_and_the_waiting_gang_gets_in() -> None:
+    async def story() -> None:
+        async with World(shaped(4), steady=True) as world:
+            await fragmented(world, 4)
+            await world.apply(serving("chat", 2, 8))
+            await asyncio.sleep(10)
+            plan = (await repack_answer(world.client, "default", "chat")).data
+            assert len(plan.moves) == 2
+            said: list[str] = []
+            answer = await apply_answer(
+                world.client, "default", "chat", plan, say=said.append, clock=world.cluster.clock
+            )
+            assert answer.code == RUNNING, text_of(answer)
+            assert answer.data.restarts == plan.restarts == 2
+            assert sorted(answer.data.moved) == sorted(move.gang for move in plan.moves)
+            assert text_of(answer).endswith("moved; default/chat-0 has its place\n")
+            assert await world.until(lambda: world.is_settled("chat"))
+            where = {pod.metadata.labels[POD_GANG]: pod.spec.node_name for pod in world.all(Pod)}
+            for move in plan.moves:
+                assert where[move.gang.removeprefix("default/")] not in move.source
+            assert not any(MOVE_TO in gang.metadata.annotations for gang in world.all(PodGang))
+            assert not any(gang.status.capacity_holds for gang in world.all(PodGang))
+            assert len(world.all(Pod)) == 6
+            assert all(pod.is_bound for pod in world.all(Pod))
+
+    run(story())
+
+
+@pytest.mark.simulated
+def test_no_other_gang_takes_the_new_place_while_the_pods_restart() -> None:
+    async def story() -> None:
+        async with World(shaped(3), steady=True) as world:
+            await fragmented(world, 3, ["never", "never", "allow"])
+            await world.apply(serving("chat", 1, 8))
+            await asyncio.sleep(10)
+            plan = (await repack_answer(world.client, "default", "chat")).data
+            [move] = plan.moves
+            [target] = [node for nodes in move.target.values() for node in nodes]
+            held: list[bool] = []
+
+            def note(old: Pod | None, new: Pod | None) -> None:
+                if new is not None and new.metadata.is_deleting:
+                    hold = world.scheduler.view.ledger.find(move.gang, HoldReason.REPLACEMENT)
+                    held.append(hold is not None and {pod.node for pod in hold.pods} == {target})
+
+            world.scheduler.cache.on_event(Pod, note)
+            moving = asyncio.create_task(move_gang(world.client, move, plan.gang, world.cluster.clock))
+            await world.until(lambda: any(pod.metadata.is_deleting for pod in world.all(Pod)))
+            for i in range(4):
+                await world.apply(serving(f"rival{i}", 1, 4))
+            await moving
+            assert held
+            assert all(held), "the place is held before the first pod terminates, until it is gone"
+            [pod] = world.pods_of(move.gang.removeprefix("default/"))
+            assert pod.spec.node_name == target
+
+    run(story())
+
+
+@pytest.mark.simulated
+def test_a_budget_keeps_its_gang_where_it_is() -> None:
+    async def story() -> None:
+        async with World(shaped(3), steady=True) as world:
+            await fragmented(world, 3, ["never", "never", "allow"])
+            await world.apply(serving("chat", 1, 8))
+            await asyncio.sleep(10)
+            plan = (await repack_answer(world.client, "default", "chat")).data
+            [move] = plan.moves
+            budget = {
+                "metadata": {"name": "all", "namespace": "default"},
+                "spec": {"minAvailable": 1, "selector": {"matchLabels": {POD_GANG: move.gang.split("/")[1]}}},
+            }
+            await world.client.create(PodDisruptionBudget, budget)
+            await asyncio.sleep(5)
+            with pytest.raises(Stopped, match="disruption budget default/all protects it"):
+                await move_gang(world.client, move, plan.gang, world.cluster.clock)
+            again = (await repack_answer(world.client, "default", "chat")).data
+            assert "budgets protect them" in again.why
+
+    run(story())
+
+
+@pytest.mark.simulated
+def test_a_move_that_the_set_forbids_by_now_is_refused_and_nothing_changes() -> None:
+    async def story() -> None:
+        async with World(shaped(3), steady=True) as world:
+            await fragmented(world, 3, ["never", "never", "allow"])
+            await world.apply(serving("chat", 1, 8))
+            await asyncio.sleep(10)
+            before = {pod.metadata.uid: pod.spec.node_name for pod in world.all(Pod)}
+            plan = (await repack_answer(world.client, "default", "chat")).data
+            [move] = plan.moves
+            patch = {"metadata": {"annotations": {DISRUPTION: "never"}}}
+            await world.client.patch(PodCliqueSet, move.gang.split("/")[1].removesuffix("-0"), patch, "default")
+            await asyncio.sleep(5)
+            with pytest.raises(Stopped, match="the gang stays where it is: its set does not allow it"):
+                await move_gang(world.client, move, plan.gang, world.cluster.clock)
+            assert {pod.metadata.uid: pod.spec.node_name for pod in world.all(Pod)} == before
+            answer = await apply_answer(world.client, "default", "chat", plan, clock=world.cluster.clock)
+            assert answer.code == NO_FIT
+            assert answer.data.moved == ()
             assert "no running gang may be moved" in answer.data.why
 
     run(story())

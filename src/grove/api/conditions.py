@@ -158,6 +158,8 @@ class EventReason:
     GANG_TIMEOUT = "GangTimeout"
     GANG_PREEMPTING = "GangPreempting"
     GANG_PREEMPTED = "GangPreempted"
+    GANG_MOVING = "GangMoving"
+    GANG_NOT_MOVED = "GangNotMoved"
     TOPOLOGY_SELECTED = "TopologySelected"
 
 

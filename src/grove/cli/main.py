@@ -53,7 +53,7 @@ ASKING: dict[str, tuple[str, str]] = {
     ),
     "restart": ("grove.cli.restart:restart", "Restart a set, a gang, a group's instance or a pod whole (writes)."),
     "reserve": ("grove.cli.reserve:reserve", "Keep room for a set before it exists (writes)."),
-    "repack": ("grove.cli.repack:repack", "Which gangs to move so that a waiting one fits."),
+    "repack": ("grove.cli.repack:repack", "Which gangs to move so that a waiting one fits (--apply writes)."),
     "scale": ("grove.cli.scale:scale", "Scale a set, a group or a clique by the names people know (writes)."),
     "scaleref": ("grove.cli.scale:scaleref", "The scaleTargetRef for an HPA or a KEDA ScaledObject."),
     "status": ("grove.cli.tree:status", "One line a set, worst first."),

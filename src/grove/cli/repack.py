@@ -7,7 +7,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from grove.cli.access import NO_FIT, RUNNING, Answer, Options, Unanswered, answer, cluster_command, complete_sets
+from grove.api.words import many
+from grove.cli.access import (
+    NO_FIT,
+    RUNNING,
+    Answer,
+    Options,
+    Unanswered,
+    answer,
+    asked_once,
+    cluster_command,
+    complete_sets,
+    confirm,
+    show,
+)
 from grove.cli.settings import settings_option
 
 if TYPE_CHECKING:
@@ -26,18 +39,39 @@ if TYPE_CHECKING:
 @click.option(
     "--for", "name", required=True, metavar="NAME", shell_complete=complete_sets, help="The set or gang that waits."
 )
+@click.option("--apply", "apply_it", is_flag=True, help="Move the gangs, one after the other.")
+@click.option("-y", "--yes", is_flag=True, help="With --apply: do not ask.")
+@click.option("--dry-run", is_flag=True, help="With --apply: print the plan; change nothing.")
 @settings_option
 @cluster_command()
-def repack(options: Options, name: str, settings: Path | None) -> int:
+def repack(options: Options, name: str, apply_it: bool, yes: bool, dry_run: bool, settings: Path | None) -> int:
     """Which gangs to move so that a waiting one fits: the fewest pods that restart, each gang with a new place.
 
     Only gangs of sets that allow it are moved (annotation grove.io/disruption). The plan was played on a copy of the
-    cluster. Exit codes: 0 there is a plan, or nothing waits; 4 there is none.
+    cluster. --apply makes a new plan before each move, and stops if the cluster changed. Exit codes: 0 there is a plan,
+    or nothing waits; 4 there is none, or it was not carried out.
     """
     from grove.cli.settings import settings_in
 
     given = settings_in(settings) if settings is not None else None
-    return answer(options, lambda client, namespace: repack_answer(client, namespace, name, given))
+    if not apply_it or dry_run:
+        return answer(options, lambda client, namespace: repack_answer(client, namespace, name, given))
+    from grove.cli.repack_steps import apply_answer
+
+    found = asked_once(options, lambda client, namespace: repack_answer(client, namespace, name, given))
+    if found.code != RUNNING or not getattr(found.data, "moves", ()):
+        return show(found, options.output)
+    if not yes:
+        if not options.output:
+            show(found)
+        confirm(f"this restarts {many(found.data.restarts, 'pod')}", "move these gangs?")
+    ask = found.data
+    done = asked_once(options, lambda client, namespace: apply_answer(client, namespace, name, ask, given, say=_said))
+    return show(done, options.output)
+
+
+def _said(line: str) -> None:
+    click.echo(line, err=True)
 
 
 async def repack_answer(

@@ -145,6 +145,8 @@ def test_another_groups_pod_is_not_a_pod() -> None:
     [
         pytest.param("Pod", {"grove.io/deletion-cost": "5"}, {}, True, id="a cost"),
         pytest.param("Pod", {"grove.io/restart-requested": "true"}, {}, True, id="a restart"),
+        pytest.param("PodGang", {"grove.io/move-to": "{}"}, {}, True, id="a move of a gang"),
+        pytest.param("PodGang", {"grove.io/gang-mapping": "x"}, {}, False, id="another annotation of a gang"),
         pytest.param(
             "Pod", {"grove.io/deletion-cost": "5", "mine": "1"}, {}, False, id="a cost and another annotation"
         ),

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from grove.admission.rules.lookups import Known, LookupFailed
 from grove.api.fields import mapping, text
-from grove.api.labels import DELETION_COST, DISABLE_PROTECTION, PART_OF, POD_DELETION_COST, RESTART_REQUESTED
+from grove.api.labels import DELETION_COST, DISABLE_PROTECTION, MOVE_TO, PART_OF, POD_DELETION_COST, RESTART_REQUESTED
 from grove.api.meta import Json, Key
+from grove.api.podgang import PodGang
 
 EXEMPT_BY_DEFAULT = (
     # Kubernetes' own hands: garbage collection, namespace deletion, tokens, autoscalers.
@@ -104,15 +105,18 @@ class Authorizer:
             return True
         kind = mapping(request.get("kind"))
         is_pod = kind.get("kind") == "Pod" and not kind.get("group")
-        return is_pod and (operation == "DELETE" or (operation == "UPDATE" and _is_only_asked(request)))
+        if is_pod and operation == "DELETE":
+            return True
+        is_gang = kind.get("kind") == PodGang.RESOURCE.kind and kind.get("group") == PodGang.RESOURCE.group
+        return (is_pod or is_gang) and operation == "UPDATE" and _is_only_asked(request)
 
 
-OPEN_ANNOTATIONS = frozenset({DELETION_COST, POD_DELETION_COST, RESTART_REQUESTED})
-"""Annotations of pods by which engines and people ask the operator for something."""
+OPEN_ANNOTATIONS = frozenset({DELETION_COST, POD_DELETION_COST, RESTART_REQUESTED, MOVE_TO})
+"""Annotations of pods and PodGangs by which engines and people ask the operator or the scheduler for something."""
 
 
 def _is_only_asked(request: Json) -> bool:
-    """Whether an update of a pod changes these annotations and nothing else."""
+    """Whether an update of an object changes these annotations and nothing else."""
     before, after = mapping(request.get("oldObject")), mapping(request.get("object"))
     return before != after and _without_asking(before) == _without_asking(after)
 

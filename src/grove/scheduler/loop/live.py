@@ -33,6 +33,7 @@ from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Aside, Decider
 from grove.scheduler.loop.evictions import Evictions
 from grove.scheduler.loop.follower import ClusterFollower
 from grove.scheduler.loop.gang_traces import GangTraces
+from grove.scheduler.loop.moves import Moves
 from grove.scheduler.loop.nominations import Nominations
 from grove.scheduler.loop.optional_kinds import OptionalKinds
 from grove.scheduler.loop.pending_reservations import PendingReservations
@@ -134,6 +135,7 @@ class Scheduler:
         )
         binder = Binder(client, turns=turns, fits=self._fits, prepare=self.view.sources.prepare)
         evictions = Evictions(client, self.view, self.reporter, spawn=self._spawn)
+        Moves(self.view, replacements, evictions, self.reporter, clock, config)
         self._committer = Committer(
             self.view, binder, evictions, self.reporter, clock, spawn=self._spawn, ended=self._ended
         )

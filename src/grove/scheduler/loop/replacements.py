@@ -43,6 +43,8 @@ class Replacements:
         gang = self._view.units.gang_with(Key(pod.namespace, pod.name))
         if gang is not None and pod.node:
             self._gangs[pod.uid] = gang
+            if pod.uid in gang.moving:
+                return  # what its replacement will use is held already
             gang.note_replaced(pod.group, self.replaced(pod, known))
             if gang.returns:
                 hold = self._view.ledger.find(gang.name, HoldReason.REPLACEMENT) or self._empty(gang)
@@ -148,7 +150,8 @@ class Replacements:
 
     def _lacking(self, gang: GangState) -> tuple[dict[str, int], bool]:
         """By group, how many pods will come for a place; and whether the minimum is not complete without them."""
-        placed = self._view.count(gang, self._view.counted.node_of)
+        node_of = self._view.counted.node_of
+        placed = self._view.count(gang, lambda pod: pod.metadata.uid not in gang.moving and node_of(pod))
         named = {group.name: len(group.pod_references) for group in gang.podgang.spec.podgroups}
         wanted = {group: max(named.get(group, 0), minimum) for group, minimum in gang.minima.items()}
         breached = any(placed[group] < minimum for group, minimum in gang.minima.items())

@@ -109,6 +109,8 @@ class GangState(msgspec.Struct):
     """The same as an earlier scheduler wrote it down."""
     replaced: dict[str, list[ReplacedPod]] = msgspec.field(default_factory=dict)
     """By group, pods that left or are about to, and whose nodes no other pod of the group took since."""
+    moving: frozenset[str] = frozenset()
+    """Uids of the pods that are evicted so that the gang moves. `replaced` then names the nodes it moves to."""
     returns: bool = False
     """Whether what its replaced pods had is held for it: it was placed once, and can still be placed there."""
     score: float | None = None
@@ -198,6 +200,18 @@ class GangState(msgspec.Struct):
         if found is not None:
             left.remove(found)
         return found
+
+    def begin_move(self, uids: frozenset[str], places: Iterable[tuple[str, ReplacedPod]]) -> None:
+        """Its pods leave for these places, whatever it was to return to before."""
+        self.moving, self.returns = uids, True
+        self.replaced.clear()
+        for group, place in places:
+            self.replaced.setdefault(group, []).append(place)
+
+    def call_off_move(self) -> None:
+        """It stays where it is."""
+        self.moving = frozenset()
+        self.replaced.clear()
 
     def cannot_return(self) -> None:
         """There is no place for it in what its replaced pods had."""

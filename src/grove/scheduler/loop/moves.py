@@ -1,0 +1,200 @@
+"""Moves a gang on request: its new place is held first, then its pods are evicted, and their replacements go there.
+
+The annotation `grove.io/move-to` of a PodGang is the request. The scheduler checks it against the cluster as it is now.
+If it may not be done, the PodGang gets the event `GangNotMoved`, and nothing else happens. The hold is the one for pods
+that are being replaced (`Replacements`), with the new nodes in place of the old ones. So it is written to the status,
+a scheduler that restarts finds it again, and it ends as soon as the replacements have their nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import structlog
+
+from grove.api.conditions import EventReason
+from grove.api.labels import MOVE_TO
+from grove.api.meta import Key
+from grove.api.move_request import InvalidMove, MoveRequest, read_move
+from grove.api.podgang import PodGang
+from grove.kube.clock import Clock
+from grove.scheduler.evict.repack import MOVED, Movable, has_place
+from grove.scheduler.evict.running import broken_budgets
+from grove.scheduler.loop.evictions import Evictions
+from grove.scheduler.loop.gang_trees import gang_order
+from grove.scheduler.loop.movable import MovableGangs
+from grove.scheduler.loop.nominations import budgets_of, running_units
+from grove.scheduler.loop.replacements import ABSENT_S, Replacements
+from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.answers import Budget, Placement
+from grove.scheduler.model.config import SchedulerConfiguration
+from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.policy.gang_state import MOST_REPLACED, GangState, ReplacedPod, repair_of
+from grove.scheduler.solve.place import place_admitted
+
+TERMINATES_S = 600.0
+"""Pods of a gang that moves may take this long to terminate."""
+
+log = structlog.get_logger(__name__)
+
+
+class NotMoved(Exception):
+    """The gang may not be moved now; the text says why."""
+
+
+class _MoveState(msgspec.Struct):
+    """A request that was looked at."""
+
+    text: str
+    pods: tuple[PodFacts, ...] = ()
+    """Pods that are evicted for it; none if it was refused."""
+    refused: bool = False
+    """Whether a disruption budget refused an eviction."""
+
+
+class Moves:
+    def __init__(
+        self,
+        view: View,
+        replacements: Replacements,
+        evictions: Evictions,
+        reporter: Reporter,
+        clock: Clock,
+        config: SchedulerConfiguration,
+    ) -> None:
+        self._view, self._replacements, self._evictions = view, replacements, evictions
+        self._reporter, self._clock, self._config = reporter, clock, config
+        self._asked: dict[str, str] = {}
+        """By gang, the text of its request."""
+        self._known: dict[str, _MoveState] = {}
+        view.cache.on_event(PodGang, self._changed)
+        view.before_turn.append(self.turn)
+
+    def _changed(self, old: PodGang | None, new: PodGang | None) -> None:
+        one = new or old
+        assert one is not None
+        name, text = str(one.metadata.key), new.metadata.annotations.get(MOVE_TO, "") if new is not None else ""
+        if text == self._asked.get(name, ""):
+            return
+        if text:
+            self._asked[name] = text
+        else:
+            del self._asked[name]
+        self._view.changes.wake()
+
+    def turn(self) -> None:
+        """Begins moves that are new, and calls off those that a disruption budget refuses."""
+        for name in [name for name in self._known if name not in self._asked]:
+            del self._known[name]
+        for name, text in sorted(self._asked.items()):
+            gang, known = self._view.units.gangs.get(name), self._known.get(name)
+            if gang is None or not self._view.concerns_us(gang):
+                continue
+            if known is not None and known.text == text:
+                self._call_off_refused(gang, known)
+                continue
+            state = self._known[name] = _MoveState(text)
+            try:
+                request = read_move(text)
+                if request.until > self._clock.now():
+                    self._begin(gang, request, state)
+            except (InvalidMove, NotMoved) as why:
+                log.info("gang not moved", gang=name, reason=str(why))
+                self._reporter.warn(gang, EventReason.GANG_NOT_MOVED, f"the gang stays where it is: {why}")
+
+    def _begin(self, gang: GangState, request: MoveRequest, state: _MoveState) -> None:
+        movable = self._movable(gang)
+        pods = movable.unit.pods
+        if Counter(pod.node for pod in pods) == Counter(node for nodes in request.places.values() for node in nodes):
+            return  # it is there already
+        replaced = list(self._replaced(pods, request))
+        self._check(gang, movable, request, [one for _, one in replaced if one.uid.startswith(MOVED)])
+        gang.begin_move(frozenset(pod.uid for pod in pods), replaced)
+        self._replacements.refresh(gang)
+        self._reporter.touch(gang.name)
+        state.pods = pods
+        because = f"moved, so that {request.purpose} fits" if request.purpose else "moved on request"
+        log.info("moving a gang", gang=gang.name, pods=len(pods), purpose=request.purpose)
+        self._reporter.tell(gang, EventReason.GANG_MOVING, because)
+
+        def note_refused() -> None:
+            state.refused = True
+            self._view.changes.wake()
+
+        self._evictions.evict_gang(gang, list(pods), because, lambda: not state.refused, note_refused)
+
+    def _movable(self, gang: GangState) -> Movable:
+        unit = next((one for one in running_units(self._view) if one.name == gang.name), None)
+        found = MovableGangs(self._view, self._config).find(unit, gang) if unit is not None else None
+        if found is None:
+            raise NotMoved("its set does not allow it, or a gang of its set is not complete")
+        if broken := broken_budgets(found.unit.pods, budgets_of(self._view)):
+            raise NotMoved(f"disruption budget {broken[0]} protects it")
+        return found
+
+    def _replaced(self, pods: Sequence[PodFacts], request: MoveRequest) -> Iterator[tuple[str, ReplacedPod]]:
+        """By group, what each pod leaves for: a new node, or the node it has."""
+        until_s = asyncio.get_running_loop().time() + TERMINATES_S + ABSENT_S
+        by_group: dict[str, list[PodFacts]] = {}
+        for pod in pods:
+            by_group.setdefault(pod.group, []).append(pod)
+        if {group: len(nodes) for group, nodes in request.places.items() if nodes} != {
+            group: len(members) for group, members in by_group.items()
+        }:
+            raise NotMoved("the request does not name one node for each of its pods")
+        for group, members in sorted(by_group.items()):
+            if len({pod.shape for pod in members}) > 1 or len(members) > MOST_REPLACED:
+                raise NotMoved(f"the pods of {group} are not alike, or too many")
+            left = list(request.places[group])
+            leaving = []
+            for pod in members:
+                if pod.node in left:
+                    left.remove(pod.node)
+                    yield group, ReplacedPod(pod.uid, pod.node, pod.shape, until_s)
+                else:
+                    leaving.append(pod)
+            for pod, node in zip(leaving, left, strict=True):
+                yield group, ReplacedPod(MOVED + pod.uid, node, pod.shape, until_s)
+
+    def _check(self, gang: GangState, movable: Movable, request: MoveRequest, arriving: Sequence[ReplacedPod]) -> None:
+        """Whether its place is free now, open to it, and meets its constraints."""
+        view, nodes = self._view, {node for named in request.places.values() for node in named}
+        if unknown := sorted(nodes - view.snapshot.nodes.row_of.keys()):
+            raise NotMoved(f"there is no node {unknown[0]}")
+        closed = view.ledger.closed_to(gang.name, gang_order(view, gang, repair_of(gang))).nodes
+        if held := sorted(nodes & closed.keys()):
+            raise NotMoved(f"node {held[0]} is held for {closed[held[0]].owner}")
+        old = {MOVED + pod.uid: pod for pod in movable.unit.pods}
+        new = [msgspec.structs.replace(old[one.uid], uid=one.uid, node=one.node) for one in arriving]
+        if not has_place(view.snapshot, new):
+            raise NotMoved("its new place is not free any more")
+        others = tuple(sorted(view.snapshot.nodes.row_of.keys() - nodes))
+        empty = view.snapshot.without([pod.uid for pod in movable.unit.pods])
+        found = place_admitted(empty, movable.tree, Budget(), others, None, None)
+        if not isinstance(found, Placement) or found.unplaced:
+            raise NotMoved("its new place does not meet its constraints")
+
+    def _call_off_refused(self, gang: GangState, state: _MoveState) -> None:
+        """A disruption budget refused before the first pod left: the gang stays. Else the rest of it follows."""
+        if not state.refused or gang.life.is_busy:
+            return
+        state.refused = False
+        gone = [pod for pod in state.pods if not self._runs(pod)]
+        if gone:
+            left = [pod for pod in state.pods if self._runs(pod)]
+            if left:
+                self._evictions.evict_gang(gang, left, "moved on request", lambda: True)
+            return
+        gang.call_off_move()
+        self._replacements.refresh(gang)
+        self._reporter.touch(gang.name)
+        why = "the gang stays where it is: a disruption budget refused the eviction"
+        self._reporter.warn(gang, EventReason.GANG_NOT_MOVED, why)
+
+    def _runs(self, pod: PodFacts) -> bool:
+        known = self._view.pods.get(Key(pod.namespace, pod.name))
+        return known is not None and known.metadata.uid == pod.uid and not known.metadata.is_deleting
