@@ -16,6 +16,7 @@ from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.cli.access import NO_FIT, RUNNING, Answer
+from grove.cli.explain import explain_answer
 from grove.cli.repack import repack_answer
 from grove.cli.repack_steps import Stopped, apply_answer, move_gang
 from grove.plan.world import World, shaped
@@ -94,6 +95,25 @@ def test_sets_that_do_not_allow_it_stay(said: str) -> None:
             answer = await repack_answer(world.client, "default", "chat")
             assert answer.code == NO_FIT
             assert "no running gang may be moved" in answer.data.why
+
+    run(story())
+
+
+@pytest.mark.simulated
+def test_explain_names_the_move_and_the_command_for_it() -> None:
+    async def story() -> None:
+        async with World(shaped(3), steady=True) as world:
+            await fragmented(world, 3, ["never", "never", "allow"])
+            await world.apply(serving("chat", 1, 8))
+            await asyncio.sleep(10)
+            plan = (await repack_answer(world.client, "default", "chat")).data
+            [move] = plan.moves
+            answer = await explain_answer(world.client, "default", "chat", now=world.cluster.clock.now())
+            [verdict] = answer.data["gangs"]
+            advice = verdict.advice[0]
+            [target] = [node for nodes in move.target.values() for node in nodes]
+            assert advice.text == f"move gang {move.gang} to {target} (1 pod restarts)"
+            assert advice.command == "kubectl grove -n default repack --for pg/chat-0 --apply"
 
     run(story())
 

@@ -113,7 +113,7 @@ def diagnosed(scheduler: Scheduler, gangs: Sequence[PodGang], most: int) -> dict
     from grove.scheduler.loop.diagnosis import LiveDiagnosis
 
     view = scheduler.view
-    answers = LiveDiagnosis(view, scheduler.config.node_policy)
+    answers = LiveDiagnosis(view, scheduler.config.node_policy, scheduler.config)
     answers.tell_queues()
     states = ((gang.metadata.key, view.units.gangs.get(str(gang.metadata.key))) for gang in gangs)
     return {

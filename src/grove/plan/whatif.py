@@ -115,7 +115,7 @@ async def planned(
     seen = world.seen()
     here = {pod.metadata.uid for pod in seen.pods if not pod.metadata.is_deleting}
     seen = replace(seen, pods=[pod for pod in seen.pods if _set_of(pod) in concerned])
-    answers = LiveDiagnosis(world.scheduler.view, world.scheduler.config.node_policy)
+    answers = LiveDiagnosis(world.scheduler.view, world.scheduler.config.node_policy, world.scheduler.config)
     gangs = tuple(
         _gang_plan(world, seen, answers, gang, before.keys(), lived, frozenset(drained))
         for gang in sorted(

@@ -64,6 +64,8 @@ def advice_of(
             return Advice(change.kind, f"add {many(change.size, 'node')} like {change.subject}{where}", True)
         case kinds.RESTART:
             return _restart(change, gang)
+        case kinds.MOVE_OTHERS:
+            return _move(change, gang)
         case kinds.END_OTHER:
             return _end(change, gangs.get(change.subject))
         case kinds.SMALLER_PODS:
@@ -88,6 +90,15 @@ def _restart(change: Change, gang: PodGang) -> Advice:
     where = f" in {change.names['where']}" if change.names.get("where") else ""
     text = f"restart the gang whole: its {many(change.size, 'running pod')} and the rest fit together{where}"
     command = f"kubectl grove -n {gang.metadata.namespace} restart pg/{gang.metadata.name}"
+    return Advice(change.kind, text, True, "", command)
+
+
+def _move(change: Change, gang: PodGang) -> Advice:
+    restarts = f"{many(change.size, 'pod')} {'restarts' if change.size == 1 else 'restart'}"
+    text = f"move gang {change.subject} to {change.names['where']} ({restarts})"
+    if change.numbers["gangs"] > 1:
+        text = f"move {change.numbers['gangs']} gangs, {change.subject} to {change.names['where']} first ({restarts})"
+    command = f"kubectl grove -n {gang.metadata.namespace} repack --for pg/{gang.metadata.name} --apply"
     return Advice(change.kind, text, True, "", command)
 
 

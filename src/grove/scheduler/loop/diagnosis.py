@@ -5,26 +5,31 @@ Reads a view and changes nothing in it but what is counted on nodes. The answers
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
-
-import numpy as np
 
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.meta import find_condition, is_true
-from grove.scheduler.devices.shared_claims import on_nodes
+from grove.scheduler.evict.repack import Repack
 from grove.scheduler.evict.running import Running
 from grove.scheduler.explain.explanation import Diagnosis, InLine, ScoredGang, explain, scored
-from grove.scheduler.loop.decisions import devices_lacking, shared_claims_of
+from grove.scheduler.loop.claim_homes import at_best_homes
 from grove.scheduler.loop.gang_trees import gang_order, tree_of
+from grove.scheduler.loop.movable import repack_for
 from grove.scheduler.loop.nominations import running_units
 from grove.scheduler.loop.view import View
 from grove.scheduler.loop.waiting_demand import WaitingDemand
-from grove.scheduler.model.facts import PodFacts
-from grove.scheduler.model.gang import BadGang, Gang, Strategy
+from grove.scheduler.model.answers import MOVE_OTHERS, Budget, Change
+from grove.scheduler.model.config import SchedulerConfiguration
+from grove.scheduler.model.gang import BadGang, Strategy
 from grove.scheduler.model.reasons import INVALID, Reason
 from grove.scheduler.policy.gang_state import Base, GangState, Readiness, readiness
 from grove.scheduler.policy.waiting_queue import Order, Stage
+
+MOST_PLANS = 4
+"""Gangs for which moves of others are looked for in one answer."""
+PLAN_STEPS = Budget(4_000)
 
 
 class LiveDiagnosis:
@@ -33,8 +38,11 @@ class LiveDiagnosis:
     What all gangs ask for, and what runs, is gathered once, however many gangs are asked about.
     """
 
-    def __init__(self, view: View, strategy: Strategy = "pack") -> None:
-        self._view, self._strategy = view, strategy
+    def __init__(
+        self, view: View, strategy: Strategy = "pack", config: SchedulerConfiguration = SchedulerConfiguration()
+    ) -> None:
+        self._view, self._strategy, self._config = view, strategy, config
+        self._plans_left = MOST_PLANS
         self._turns = {
             gang.name: readiness(gang, view.look(gang), self._base)
             for gang in view.units.gangs.values()
@@ -67,7 +75,23 @@ class LiveDiagnosis:
         tree = at_best_homes(view, tree)
         own = _set_of(gang)
         others = [one for one in self._running if not self._is_of(one.name, own)] if most else []
-        return Diagnosis(gang.name, False, gate, explain(view.snapshot, tree, others, gate=gate, most=most))
+        found = explain(view.snapshot, tree, others, gate=gate, most=most)
+        if most and gate is None and not found.fits:
+            found = replace(found, changes=(*self._moves(gang), *found.changes)[:most])
+        return Diagnosis(gang.name, False, gate, found)
+
+    def _moves(self, gang: GangState) -> tuple[Change, ...]:
+        """The change that moves other gangs, if there is a plan. Only the first few gangs are looked at."""
+        if not self._plans_left:
+            return ()
+        self._plans_left -= 1
+        plan = repack_for(self._view, gang, self._config, PLAN_STEPS)
+        if not isinstance(plan, Repack):
+            return ()
+        first = plan.moves[0]
+        where = first.placement.domain.rpartition("/")[2] or min(pod.node for pod in first.placement.pods)
+        numbers = {"gangs": len(plan.moves)}
+        return (Change(MOVE_OTHERS, plan.cost[0], first.unit.name, numbers=numbers, names={"where": where}),)
 
     def waiting_line(self) -> list[InLine]:
         """Gangs without their minimum on nodes, in the order the scheduler takes them; who may not be taken last."""
@@ -107,23 +131,6 @@ class LiveDiagnosis:
 def _gate(turn: Readiness) -> Reason | None:
     """What a gang waits for before a place is sought for it."""
     return turn.verdict.why if turn.stage is None and turn.verdict is not None else None
-
-
-def at_best_homes(view: View, gang: Gang) -> Gang:
-    """The gang as it would be tried first, for explanations."""
-    gang, found = shared_claims_of(view, gang)
-    if not found:
-        return gang
-    sites = view.sources.sites(view.snapshot, np.ones(view.snapshot.nodes.rows, dtype=np.bool_))
-    nodes = next(sites.choices(found), None)
-    if nodes is not None:
-        return on_nodes(gang, found, nodes)
-    shared = sites.lacking(found) or found[0]
-    return gang.with_pods({pod.uid: _blocked(pod, devices_lacking(shared)) for pod in shared.users})
-
-
-def _blocked(pod: PodFacts, why: str) -> PodFacts:
-    return pod.asking(blocked=why)
 
 
 def scored_places(view: View, gang: GangState, strategy: Strategy = "pack") -> ScoredGang | None:

@@ -135,7 +135,9 @@ class Scheduler:
         )
         binder = Binder(client, turns=turns, fits=self._fits, prepare=self.view.sources.prepare)
         evictions = Evictions(client, self.view, self.reporter, spawn=self._spawn)
-        Moves(self.view, replacements, evictions, self.reporter, clock, config)
+        moves = Moves(self.view, replacements, evictions, self.reporter, clock, config)
+        asked = self.view.moves_asked
+        self.view.before_turn.append(lambda: moves.turn() if asked or moves.known else None)
         self._committer = Committer(
             self.view, binder, evictions, self.reporter, clock, spawn=self._spawn, ended=self._ended
         )

@@ -8,14 +8,16 @@ ask of another node is not known before they are created again.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
 from grove.api import labels
-from grove.scheduler.evict.repack import Movable, NoRepack, Repack, repack
+from grove.scheduler.evict.repack import STEPS, Movable, NoRepack, Repack, repack
 from grove.scheduler.evict.running import Running
-from grove.scheduler.loop.diagnosis import at_best_homes
+from grove.scheduler.loop.claim_homes import at_best_homes
 from grove.scheduler.loop.gang_trees import domain_of, order_of, tree_of
 from grove.scheduler.loop.nominations import budgets_of, running_units
 from grove.scheduler.loop.view import View
+from grove.scheduler.model.answers import Budget
 from grove.scheduler.model.config import ALLOW, SchedulerConfiguration
 from grove.scheduler.model.gang import BadGang, Gang
 from grove.scheduler.model.reasons import INVALID, Reason
@@ -32,9 +34,12 @@ class MovableGangs:
 
     def __init__(self, view: View, config: SchedulerConfiguration) -> None:
         self._view, self._config = view, config
-        self._incomplete = {
-            set_of(gang) for gang in view.units.gangs.values() if view.concerns_us(gang) and not view.has_minimum(gang)
-        }
+
+    @cached_property
+    def _incomplete(self) -> set[tuple[str, str]]:
+        """Sets with a gang that is not complete."""
+        gangs, view = self._view.units.gangs.values(), self._view
+        return {set_of(gang) for gang in gangs if view.concerns_us(gang) and not view.has_minimum(gang)}
 
     def all(self) -> list[Movable]:
         units = ((unit, self._view.units.gangs.get(unit.name)) for unit in running_units(self._view))
@@ -73,7 +78,9 @@ def set_of(gang: GangState) -> tuple[str, str]:
     return meta.namespace, meta.labels.get(labels.PART_OF, "") or meta.name
 
 
-def repack_for(view: View, gang: GangState, config: SchedulerConfiguration) -> Repack | NoRepack:
+def repack_for(
+    view: View, gang: GangState, config: SchedulerConfiguration, budget: Budget = STEPS
+) -> Repack | NoRepack:
     """Moves that make a waiting gang fit, on the cluster as the view has it."""
     try:
         tree = tree_of(view, gang, config.node_policy)
@@ -83,4 +90,4 @@ def repack_for(view: View, gang: GangState, config: SchedulerConfiguration) -> R
     closed = view.ledger.closed_to(gang.name, order_of(view, gang.name))
     snapshot = view.snapshot.without(closed.own)
     movable = [one for one in MovableGangs(view, config).all() if one.unit.name not in (gang.name, gang.base)]
-    return repack(snapshot, at_best_homes(view, tree), movable, budgets_of(view), closed=closed.nodes)
+    return repack(snapshot, at_best_homes(view, tree), movable, budgets_of(view), budget, closed=closed.nodes)

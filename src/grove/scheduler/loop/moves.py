@@ -16,10 +16,8 @@ import msgspec
 import structlog
 
 from grove.api.conditions import EventReason
-from grove.api.labels import MOVE_TO
 from grove.api.meta import Key
 from grove.api.move_request import InvalidMove, MoveRequest, read_move
-from grove.api.podgang import PodGang
 from grove.kube.clock import Clock
 from grove.scheduler.evict.repack import MOVED, Movable, has_place
 from grove.scheduler.evict.running import broken_budgets
@@ -68,36 +66,22 @@ class Moves:
     ) -> None:
         self._view, self._replacements, self._evictions = view, replacements, evictions
         self._reporter, self._clock, self._config = reporter, clock, config
-        self._asked: dict[str, str] = {}
-        """By gang, the text of its request."""
-        self._known: dict[str, _MoveState] = {}
-        view.cache.on_event(PodGang, self._changed)
-        view.before_turn.append(self.turn)
-
-    def _changed(self, old: PodGang | None, new: PodGang | None) -> None:
-        one = new or old
-        assert one is not None
-        name, text = str(one.metadata.key), new.metadata.annotations.get(MOVE_TO, "") if new is not None else ""
-        if text == self._asked.get(name, ""):
-            return
-        if text:
-            self._asked[name] = text
-        else:
-            del self._asked[name]
-        self._view.changes.wake()
+        self._asked = view.moves_asked
+        self.known: dict[str, _MoveState] = {}
+        """Requests that were looked at, by gang."""
 
     def turn(self) -> None:
         """Begins moves that are new, and calls off those that a disruption budget refuses."""
-        for name in [name for name in self._known if name not in self._asked]:
-            del self._known[name]
+        for name in [name for name in self.known if name not in self._asked]:
+            del self.known[name]
         for name, text in sorted(self._asked.items()):
-            gang, known = self._view.units.gangs.get(name), self._known.get(name)
+            gang, known = self._view.units.gangs.get(name), self.known.get(name)
             if gang is None or not self._view.concerns_us(gang):
                 continue
             if known is not None and known.text == text:
                 self._call_off_refused(gang, known)
                 continue
-            state = self._known[name] = _MoveState(text)
+            state = self.known[name] = _MoveState(text)
             try:
                 request = read_move(text)
                 if request.until > self._clock.now():

@@ -101,6 +101,7 @@ class NoFit:
 
 UNCORDON, UNTAINT, RELAX, FEWER_PODS = "uncordon", "untaint", "relax", "fewer-pods"
 SMALLER_PODS, END_OTHER, ADD_NODES, RESTART = "smaller-pods", "end-other", "add-nodes", "restart"
+MOVE_OTHERS = "move-others"
 NEEDS_NEW_SET = frozenset({RELAX, FEWER_PODS})
 """What admission refuses to change on a set that lives."""
 

@@ -1,0 +1,28 @@
+"""A gang whose pods share device claims, as it would be tried first: each claim on the best node for it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grove.scheduler.devices.shared_claims import on_nodes
+from grove.scheduler.loop.decisions import devices_lacking, shared_claims_of
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.model.gang import Gang
+
+
+def at_best_homes(view: View, gang: Gang) -> Gang:
+    """The gang as it would be tried first, for explanations."""
+    gang, found = shared_claims_of(view, gang)
+    if not found:
+        return gang
+    sites = view.sources.sites(view.snapshot, np.ones(view.snapshot.nodes.rows, dtype=np.bool_))
+    nodes = next(sites.choices(found), None)
+    if nodes is not None:
+        return on_nodes(gang, found, nodes)
+    shared = sites.lacking(found) or found[0]
+    return gang.with_pods({pod.uid: _blocked(pod, devices_lacking(shared)) for pod in shared.users})
+
+
+def _blocked(pod: PodFacts, why: str) -> PodFacts:
+    return pod.asking(blocked=why)
