@@ -90,7 +90,7 @@ bench: $(VENV)/dev ## figures, as a table and as bench-results.json
 	$(BIN)/python -m tests.bench
 
 soak: $(VENV)/dev ## long seeded fault runs
-	@echo "long seeded runs on the simulator and on real control planes; takes an hour or more, installs nothing"
+	@echo "long seeded runs on the simulator and on real control planes; takes hours, installs nothing; the fleets continue where they were interrupted"
 	$(PYTEST) tests -m soak
 
 chaos: $(VENV)/dev ## break everything on a real control plane for MINUTES (5) and watch over the promises; SEED=n plays one again
