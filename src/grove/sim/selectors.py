@@ -27,6 +27,13 @@ def label_match(text: str) -> Match | None:
 
 
 @lru_cache(maxsize=4096)
+def exact_labels(text: str) -> tuple[tuple[str, str], ...]:
+    """Labels and the only value that the selector allows each."""
+    wanted = _parse(text).requirements
+    return tuple((one.key, min(one.values)) for one in wanted if one.operator == "In" and len(one.values) == 1)
+
+
+@lru_cache(maxsize=4096)
 def _parse(text: str) -> selector.Selector:
     try:
         return selector.parse(text)

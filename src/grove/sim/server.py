@@ -22,7 +22,7 @@ from grove.sim import custom, metadata, pods, refusals
 from grove.sim.admission import Admission, Attempt
 from grove.sim.kinds import BUILT_IN, CRD, NAMESPACE, NODE, POD, SERVICE_ACCOUNT, Kind
 from grove.sim.patch import apply_patch, copy_json
-from grove.sim.selectors import both, field_match, label_match
+from grove.sim.selectors import both, exact_labels, field_match, label_match
 from grove.sim.store import Change, Store, Version, Watcher
 
 BOOKMARK_S = 60.0
@@ -112,7 +112,8 @@ class SimServer:
         match = both(label_match(labels), field_match(fields, kind.fields))
         collection = self.store.collection(resource)
         if at is None:
-            return self._page(Listing(collection.select(namespace, match), self.store.revision), limit)
+            found = collection.select(namespace, match, exact_labels(labels))
+            return self._page(Listing(found, self.store.revision), limit)
         then = sorted(collection.at(at).items(), key=lambda item: item[0])
         found = [v for k, v in then if (not namespace or k.namespace == namespace) and (not match or match(v.json))]
         return self._page(Listing(found, at), limit)
@@ -302,7 +303,7 @@ class SimServer:
         is_over = meta.get("deletionTimestamp") and not meta.get("deletionGracePeriodSeconds")
         if is_over and not meta.get("finalizers") and resource != NAMESPACE:
             # The last finalizer is gone: the write is also the removal.
-            self.store.collection(resource).objects[key] = Version(new, self.store.revision)
+            self.store.collection(resource).keep(Version(new, self.store.revision))
             return self.remove(resource, key)
         return self.store.put(resource, new)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -130,12 +130,48 @@ class Collection:
         self.history: deque[Change] = deque()
         self.compacted = FIRST_REVISION
         self.watchers: dict[Watcher, None] = {}
+        self._labelled: dict[str, dict[str, dict[Key, None]]] = {}
+        """Keys by label and value, for labels that a selector has asked for."""
 
-    def select(self, namespace: str, match: Match | None) -> list[Version]:
-        """Matching versions in key order, the order of a list."""
-        found = (item for item in self.objects.items() if not namespace or item[0].namespace == namespace)
-        versions = (version for _, version in sorted(found, key=lambda item: item[0]))
-        return list(versions) if match is None else [v for v in versions if match(v.json)]
+    def keep(self, version: Version) -> Version | None:
+        """Stores a version; returns the one before it."""
+        previous = self.objects.get(version.key)
+        self.objects[version.key] = version
+        self._index(version.key, previous, version)
+        return previous
+
+    def drop(self, key: Key) -> Version:
+        previous = self.objects.pop(key)
+        self._index(key, previous, None)
+        return previous
+
+    def _index(self, key: Key, old: Version | None, new: Version | None) -> None:
+        for label, by_value in self._labelled.items():
+            before, after = _label(old, label), _label(new, label)
+            if before == after:
+                continue
+            if before is not None:
+                by_value[before].pop(key)
+                if not by_value[before]:
+                    del by_value[before]
+            if after is not None:
+                by_value.setdefault(after, {})[key] = None
+
+    def select(self, namespace: str, match: Match | None, exact: Iterable[tuple[str, str]] = ()) -> list[Version]:
+        """Matching versions in key order, the order of a list. `exact` are labels that `match` requires."""
+        keys = min((self._with_label(label, value) for label, value in exact), key=len, default=self.objects)
+        found = ((key, self.objects[key]) for key in keys if not namespace or key.namespace == namespace)
+        chosen = found if match is None else (item for item in found if match(item[1].json))
+        return [version for _, version in sorted(chosen, key=lambda item: item[0])]
+
+    def _with_label(self, label: str, value: str) -> Mapping[Key, object]:
+        by_value = self._labelled.get(label)
+        if by_value is None:
+            by_value = self._labelled[label] = {}
+            for key, version in self.objects.items():
+                if (own := _label(version, label)) is not None:
+                    by_value.setdefault(own, {})[key] = None
+        return by_value.get(value, {})
 
     def at(self, revision: int) -> dict[Key, Version]:
         """The objects as they were at an older revision, by undoing the history."""
@@ -187,9 +223,7 @@ class Store:
         collection = self.collection(resource)
         self.revision += 1
         version = Version(_numbered(json, self.revision), self.revision)
-        key = version.key
-        previous = collection.objects.get(key)
-        collection.objects[key] = version
+        previous = collection.keep(version)
         self._tell(collection, Change("MODIFIED" if previous else "ADDED", version, previous))
         return version
 
@@ -200,13 +234,13 @@ class Store:
             self.revision += 1
             json["metadata"]["resourceVersion"] = str(self.revision)
             version = Version(json, self.revision)
-            collection.objects[version.key] = version
+            collection.keep(version)
         collection.compact(self.revision)
 
     def remove(self, resource: Resource, key: Key) -> Version:
         collection = self.collection(resource)
         self.revision += 1
-        previous = collection.objects.pop(key)
+        previous = collection.drop(key)
         last = _renumbered(previous, self.revision)
         self._tell(collection, Change("DELETED", last, previous))
         return last
@@ -224,6 +258,10 @@ class Store:
             watcher.offer(change)
         for listener in self.listeners:
             listener(collection.resource, change)
+
+
+def _label(version: Version | None, label: str) -> str | None:
+    return None if version is None else (version.json["metadata"].get("labels") or {}).get(label)
 
 
 def too_old(revision: int, oldest: int) -> Gone:

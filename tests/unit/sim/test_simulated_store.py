@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from grove.api.core import ConfigMap
 from grove.api.meta import Key
 from grove.kube.errors import Gone
-from grove.sim.selectors import field_match, label_match
+from grove.sim.selectors import exact_labels, field_match, label_match
 from grove.sim.store import Store, Watcher
 
 RESOURCE = ConfigMap.RESOURCE
@@ -143,3 +143,23 @@ def test_a_watch_from_any_revision_leads_to_the_final_list(writes, data):
             seen[change.version.key] = change.version.json["data"]
 
     assert seen == {v.key: v.json["data"] for v in collection.select("", match)}
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["web", "db", "", None])), max_size=30),
+    st.sampled_from(["tier=web", "tier=web,size=s", "tier in (web,db)", "tier!=db", "size=s", "tier=cache"]),
+    st.integers(0, 30),
+)
+def test_a_list_by_label_finds_what_a_look_at_every_object_finds(steps, text, first_asked):
+    """The index of a label begins with the first question, and follows every write after it."""
+    store, match = Store(), label_match(text)
+    collection = store.collection(RESOURCE)
+    for number, (name, tier) in enumerate(steps):
+        if tier is not None:
+            store.put(RESOURCE, obj(name, number, size="s" if number % 2 else "l", **({"tier": tier} if tier else {})))
+        elif Key("n", name) in collection.objects:
+            store.remove(RESOURCE, Key("n", name))
+        if number >= first_asked:
+            assert collection.select("n", match, exact_labels(text)) == collection.select("n", match)
+    assert collection.select("n", match, exact_labels(text)) == collection.select("n", match)
+    assert collection.select("other", match, exact_labels(text)) == []
