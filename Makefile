@@ -10,7 +10,7 @@ PARALLEL := -n $(WORKERS)
 
 .DEFAULT_GOAL := help
 MINUTES ?= 5
-.PHONY: help demo test unit lint audit audit-rbac bench soak chaos coverage scale test-node answer test-failover test-keda test-browser image engines test-image crds charts docs docs-site kube-bin clean
+.PHONY: help demo test unit lint audit audit-rbac bench soak chaos coverage scale test-node answer test-failover test-keda test-karpenter test-browser image engines test-image crds charts docs docs-site kube-bin clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -118,6 +118,12 @@ test-keda: $(VENV)/dev ## real KEDA takes a group to zero and back by Grove's nu
 	@echo "KEDA itself, its metrics server and a group that goes to zero; takes 3 minutes and 20 more the first time, installs nothing"
 	$(BIN)/python -m tests.keda.build
 	$(PYTEST) tests/keda -m soak -v -s
+
+test-karpenter: $(VENV)/dev ## real Karpenter buys nodes for gangs, in one zone, and none in vain; builds Karpenter once
+	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
+	@echo "Karpenter itself with KWOK nodes, and gangs that wait for nodes; takes 5 minutes and 10 more the first time, installs nothing"
+	$(BIN)/python -m tests.karpenter.build
+	$(PYTEST) tests/karpenter -m soak -v -s
 
 test-browser: $(VENV)/browser ## every page of the console in Chromium (apt-get install chromium), with axe-core; needs npm
 	@echo "takes about 3 minutes, installs axe-core into $(VENV) only; Chromium must be there"

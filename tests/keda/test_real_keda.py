@@ -6,10 +6,7 @@ or through a Prometheus.
 
 from __future__ import annotations
 
-import asyncio
-import os
 import shutil
-import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -31,7 +28,8 @@ from grove.local.controlplane import ControlPlane
 from grove.local.pki import Authority
 from grove.metrics.apiservices import API_SERVICE
 from grove.metrics.exposition import page_slices
-from tests.keda.build import CRDS, directory, is_built
+from tests.keda.build import KEDA as PROGRAMS
+from tests.support.go_programs import CRDS, free_port, running, tail
 from tests.support.manifests import clique, group, pcs
 from tests.support.metered import NAMESPACE, QUICK, Metered, metered
 from tests.support.pages import gauge
@@ -47,22 +45,15 @@ KEDA = "keda"
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    if not is_built():
-        pytest.skip(f"KEDA is not in {directory()}; `make test-keda` builds it")
+    if not PROGRAMS.is_built:
+        pytest.skip(f"KEDA is not in {PROGRAMS.directory}; `make test-keda` builds it")
     with ControlPlane(tmp_path_factory.mktemp("keda"), **QUICK) as plane:
         yield plane
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 async def register(client: HttpClient, port: int) -> None:
     """KEDA's kinds, its Service and its APIService, as its chart has them."""
-    for path in sorted((directory() / CRDS).glob("*.yaml")):
+    for path in sorted((PROGRAMS.directory / CRDS).glob("*.yaml")):
         await client.create(CRD, yaml.safe_load(path.read_text()))
     await client.create(Namespace, {"metadata": {"name": KEDA}})
     meta = {"name": "keda-metrics-apiserver", "namespace": KEDA}
@@ -85,30 +76,6 @@ async def register(client: HttpClient, port: int) -> None:
     )
 
 
-def tail(log: Path) -> str:
-    return log.read_text()[-1500:]
-
-
-@asynccontextmanager
-async def running(name: str, *arguments: str, log: Path, **environment: str) -> AsyncIterator[None]:
-    """One of KEDA's programs; what it said last is shown when it ends by itself."""
-    with log.open("wb") as said:
-        process = await asyncio.create_subprocess_exec(
-            name, *arguments, stdout=said, stderr=said, env={**os.environ, **environment}
-        )
-        try:
-            yield
-            assert process.returncode is None, tail(log)
-        finally:
-            if process.returncode is None:
-                process.terminate()
-                try:
-                    await asyncio.wait_for(process.wait(), 10)
-                except TimeoutError:
-                    process.kill()
-                    await process.wait()
-
-
 @asynccontextmanager
 async def keda(plane: ControlPlane, port: int, logs: Path) -> AsyncIterator[None]:
     certificates = logs / "certs"
@@ -127,7 +94,7 @@ async def keda(plane: ControlPlane, port: int, logs: Path) -> AsyncIterator[None
         "KEDA_CLUSTER_OBJECT_NAMESPACE": KEDA,
     }
     operator = running(
-        str(directory() / "keda-operator"),
+        str(PROGRAMS.directory / "keda-operator"),
         "--enable-prometheus-metrics=false",
         "--health-probe-bind-address=0",
         f"--metrics-service-bind-address={inside}",
@@ -136,7 +103,7 @@ async def keda(plane: ControlPlane, port: int, logs: Path) -> AsyncIterator[None
         **environment,
     )
     adapter = running(
-        str(directory() / "keda-adapter"),
+        str(PROGRAMS.directory / "keda-adapter"),
         f"--port={free_port()}",
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
