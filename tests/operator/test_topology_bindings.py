@@ -68,6 +68,25 @@ async def test_constraints_reach_the_gangs_as_node_labels(world: World, binding:
     assert condition(pcs_.status.conditions, UNAVAILABLE) == ("False", "AllClusterTopologyLevelsAvailable")
 
 
+@pytest.mark.simulated
+async def test_required_domains_reach_the_pods_as_affinity_if_the_set_asks_for_it(world: World, binding: str) -> None:
+    asking = constrained(binding)
+    asking["metadata"]["annotations"] = {key.DOMAIN_AFFINITY: "true"}
+    await world.apply(asking)
+    await world.available("demo")
+    seen = {}
+    for pod in await world.pods():
+        affinity = pod.spec.affinity.pod_affinity if pod.spec.affinity is not None else None
+        assert affinity is not None
+        assert pod.metadata.annotations[key.DOMAIN_AFFINITY] == "true"
+        selectors = [term.label_selector for term in affinity.required]
+        own = [one for one in selectors if one is not None and one.match_labels.items() <= pod.metadata.labels.items()]
+        assert len(own) == len(selectors), "each pod is among those it selects, so the first one fits anywhere"
+        seen[pod.metadata.labels[key.CLIQUE_NAME]] = [term.topology_key for term in affinity.required]
+    block, rack = "topology.kubernetes.io/block", "topology.kubernetes.io/rack"
+    assert seen == {"router": [block], "lead": [block, rack], "work": [block, rack]}
+
+
 async def test_a_level_that_goes_is_told_and_its_constraint_with_it(world: World, binding: str) -> None:
     await world.apply(constrained(binding))
     await world.available("demo")

@@ -85,6 +85,8 @@ KUEUE_SIZES = "grove.io/kueue-group-sizes"
 """On a pod of a Kueue pod group: how many pods of each clique the group has."""
 GPU_MEMORY = "grove.io/gpu-memory"
 """On a set or clique: the least memory a card must have (`80Gi`), as a condition on nodes."""
+DOMAIN_AFFINITY = "grove.io/domain-affinity"
+"""On a set: `"true"` repeats required pack domains as pod affinity, for node autoscalers. On a pod: it has them."""
 KAI_FRACTIONS = ("gpu-fraction", "gpu-memory")
 """Annotations by which KAI gives parts of GPUs; grove-scheduler has other words for that."""
 NETWORK_AFFINITY = "grove.io/network-affinity"

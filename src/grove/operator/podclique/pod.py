@@ -13,6 +13,7 @@ from grove.api.startorder import READY
 from grove.backends.base import Backend, PodSite
 from grove.backends.uniform import CARRIED
 from grove.operator.podclique import in_place
+from grove.operator.podclique.domain_affinity import domain_terms, with_domain_affinity
 from grove.operator.podclique.status import ObservedClique
 from grove.operator.shared.claims import claims_of_pod, with_claims
 from grove.operator.shared.diff import owned_by
@@ -32,6 +33,8 @@ def build_pod(observed: ObservedClique, backend: Backend, incarnation: int, inde
         clique.spec.pod_spec, env.pod_variables(pcs_name, unit.replica, clique.metadata.name, namespace)
     )
     spec = with_claims(spec, claims_of_pod(pcs, unit, index))
+    terms = domain_terms(pcs, unit, observed.binding)
+    spec = with_domain_affinity(spec, terms)
     minimums = parent_minimums(pcs, unit, clique.spec.starts_after, observed.parent_replicas)
     condition = clique.spec.start_condition
     readiness_gate = pcs.metadata.annotations.get(labels.STARTUP_READINESS_GATE) == "true"
@@ -68,6 +71,8 @@ def build_pod(observed: ObservedClique, backend: Backend, incarnation: int, inde
             metadata["labels"].setdefault(label, pcs.metadata.labels[label])
     if labels.GPU_MEMORY in pcs.metadata.annotations:
         metadata["annotations"].setdefault(labels.GPU_MEMORY, pcs.metadata.annotations[labels.GPU_MEMORY])
+    if terms:
+        metadata["annotations"][labels.DOMAIN_AFFINITY] = "true"
     if incarnation:
         metadata["annotations"][labels.INCARNATION] = str(incarnation)
     if minimums and condition != READY:

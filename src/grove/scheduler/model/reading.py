@@ -22,6 +22,7 @@ from grove.api.core import (
     Toleration,
 )
 from grove.api.meta import find_condition
+from grove.api.pod import PodAffinity, PodAffinityTerm
 from grove.api.quantity import CPU, InvalidQuantity, milli, whole
 from grove.api.selector import InvalidSelector, Requirement
 from grove.scheduler.model.facts import (
@@ -229,7 +230,7 @@ def _shape(pod: Pod, volumes: tuple[NodeTerms, ...], blocked: str, counted: Requ
         preferred,
         spec.tolerations,
         _ports(spec),
-        tuple(pod_term(t, namespace, labels) for t in near.required) if near else (),
+        tuple(pod_term(t, namespace, labels) for t in _near(pod, near)) if near else (),
         tuple(pod_term(t, namespace, labels) for t in apart.required) if apart else (),
         tuple(
             spread_of(s, namespace, labels)
@@ -243,6 +244,23 @@ def _shape(pod: Pod, volumes: tuple[NodeTerms, ...], blocked: str, counted: Requ
 
 
 _NO_AFFINITY = Affinity()
+_DOMAIN_SELECTORS = (
+    {keys.PART_OF, keys.REPLICA_INDEX},
+    {keys.SCALING_GROUP, keys.SCALING_GROUP_REPLICA_INDEX},
+    {keys.POD_CLIQUE},
+)
+"""The labels by which the operator selects the pods of a set's replica, of a group's replica and of a clique."""
+
+
+def _near(pod: Pod, affinity: PodAffinity) -> tuple[PodAffinityTerm, ...]:
+    """Required pod affinity without the terms that the operator added for node autoscalers: the PodGang has them."""
+    if keys.DOMAIN_AFFINITY not in pod.metadata.annotations:
+        return affinity.required
+    return tuple(
+        term
+        for term in affinity.required
+        if term.label_selector is None or term.label_selector.match_labels.keys() not in _DOMAIN_SELECTORS
+    )
 
 
 def _with_gpu_memory(terms: NodeTerms | None, least: str) -> NodeTerms:
