@@ -265,10 +265,10 @@ async def test_a_gang_gets_eight_nodes_in_one_zone_and_they_go_with_it(plane: Co
     async with karpenter(plane, tmp_path) as world:
         await world.client.create(PodCliqueSet, packed("chat", 8, 8))
         await world.placed("chat", 8)
+        used = sorted(pod.spec.node_name for pod in await world.pods("chat"))
+        await world.bought(8)  # Karpenter looks at some of the pods first, and may buy more than it needs
         nodes = {node.metadata.name: node.metadata.labels[ZONE] for node in await world.nodes()}
-        used = [pod.spec.node_name for pod in await world.pods("chat")]
-        assert len(nodes) == 8, "one node for each pod, and none in vain"
-        assert sorted(used) == sorted(nodes)
+        assert used == sorted(nodes)
         assert len(set(nodes.values())) == 1
         await world.client.delete(PodCliqueSet, "chat", NAMESPACE)
         await world.bought(0)
