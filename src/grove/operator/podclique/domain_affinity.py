@@ -36,8 +36,6 @@ def domain_terms(pcs: PodCliqueSet, unit: Unit, binding: ClusterTopologyBinding 
 
 def with_domain_affinity(spec: Json, terms: list[Json]) -> Json:
     """The pod spec with these terms beside its own."""
-    if not terms:
-        return spec
     affinity = spec.get("affinity") or {}
     near = affinity.get("podAffinity") or {}
     return {**spec, "affinity": {**affinity, "podAffinity": {**near, REQUIRED: [*(near.get(REQUIRED) or ()), *terms]}}}

@@ -33,8 +33,9 @@ def build_pod(observed: ObservedClique, backend: Backend, incarnation: int, inde
         clique.spec.pod_spec, env.pod_variables(pcs_name, unit.replica, clique.metadata.name, namespace)
     )
     spec = with_claims(spec, claims_of_pod(pcs, unit, index))
-    terms = domain_terms(pcs, unit, observed.binding)
-    spec = with_domain_affinity(spec, terms)
+    terms = domain_terms(pcs, unit, observed.binding) if labels.DOMAIN_AFFINITY in pcs.metadata.annotations else []
+    if terms:
+        spec = with_domain_affinity(spec, terms)
     minimums = parent_minimums(pcs, unit, clique.spec.starts_after, observed.parent_replicas)
     condition = clique.spec.start_condition
     readiness_gate = pcs.metadata.annotations.get(labels.STARTUP_READINESS_GATE) == "true"
