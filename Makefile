@@ -119,7 +119,7 @@ test-keda: $(VENV)/dev ## real KEDA takes a group to zero and back by Grove's nu
 	$(BIN)/python -m tests.keda.build
 	$(PYTEST) tests/keda -m soak -v -s
 
-test-karpenter: $(VENV)/dev ## real Karpenter buys nodes for gangs, in one zone, and none in vain; builds Karpenter once
+test-karpenter: $(VENV)/dev ## real Karpenter buys nodes for a gang, in one zone; builds Karpenter once
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
 	@echo "Karpenter itself with KWOK nodes, and gangs that wait for nodes; takes 5 minutes and 10 more the first time, installs nothing"
 	$(BIN)/python -m tests.karpenter.build
