@@ -125,8 +125,8 @@ async def test_every_page_shows_what_the_command_line_prints(world: World, real_
         for line in rollout["lines"]:
             await tab.page.get_by_text(line, exact=True).wait_for()
         assert await tab.page.locator(".piece.new").count() == sum(role["updated"] for role in rollout["roles"])
-        await tab.page.locator("svg.picture").first.wait_for()
-        label = await tab.page.get_attribute("svg.picture", "aria-label")
+        await tab.page.locator(".wide-picture svg.picture").wait_for()
+        label = await tab.page.get_attribute(".wide-picture svg.picture", "aria-label")
         assert [word for word in ("created", "placed", "ready") if word not in label] == []
         events = await printed(real_plane, world, "events", "chat")
         await tab.page.locator(".events td").first.wait_for()

@@ -316,10 +316,14 @@ async def _queues(client: Client, namespace: str, given: Mapping[str, Any]) -> A
 
 @_answers
 async def _usage(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
-    """GPU-hours by team and set, for viewers who may read the page of the scheduler."""
+    """GPU-hours by team and set; or why there are none, which is no fault of the question."""
     from grove.cli.usage import counted_usage
+    from grove.kube.errors import Forbidden
 
-    return await counted_usage(client, namespace)
+    try:
+        return await counted_usage(client, namespace)
+    except (click.ClickException, Forbidden) as error:
+        return {"note": error.format_message() if isinstance(error, click.ClickException) else str(error)}
 
 
 @_answers

@@ -29,6 +29,7 @@ const STATES = ["serving", "starting", "held", "broken", "waiting"];
 
 // GPU-hours are counted by the scheduler; they are read once for each opening of the page.
 function teams(found) {
+  if (found.note) return [h("h2", {}, "GPU-hours by team"), h("p", { class: "dim" }, found.note)];
   const hours = (one) => STATES.map((state) => (one.gpuHours?.[state] ?? 0).toFixed(1));
   const titles = [...STATES.map((state) => state[0].toUpperCase() + state.slice(1))];
   return [h("h2", {}, "GPU-hours by team ", h("small", {}, found.since)),
