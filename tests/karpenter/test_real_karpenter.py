@@ -113,7 +113,7 @@ class World:
         return [pod for pod in page.items if not pod.metadata.is_deleting]
 
     async def placed(self, name: str, count: int) -> None:
-        """Waits until all pods of a set are on nodes; no look before that finds some of them on nodes for long."""
+        """Waits until all pods of a set are ready."""
 
         async def missing() -> str:
             pods = await self.pods(name)
