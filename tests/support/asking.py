@@ -122,14 +122,14 @@ async def planned(world: World, *words: Any, **options: Any) -> Answer:
 
 
 @asynccontextmanager
-async def asking(cluster: Any) -> AsyncIterator[World]:
+async def asking(cluster: Any, racks: int = 2) -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
         found = World(cluster)
         name = cluster.namespace
         levels = [{"domain": domain, "key": key} for domain, key in LEVELS]
         await cluster.client.create(ClusterTopologyBinding, {"metadata": {"name": name}, "spec": {"levels": levels}})
         stack.push_async_callback(cluster.client.delete, ClusterTopologyBinding, name)
-        found.nodes = await cluster.add_nodes(Topology(racks=2, nodes=4, labels={"test": name}), report_init=True)
+        found.nodes = await cluster.add_nodes(Topology(racks=racks, nodes=4, labels={"test": name}), report_init=True)
 
         async def client(agent: str) -> Any:
             if cluster.is_sim:
