@@ -44,8 +44,8 @@ async def test_a_tree_has_one_reason_for_each_gang_and_names_no_closest_domain(w
     explain = await explain_answer(world.client, world.namespace, "chat", now=world.now)
     told = {one.gang: one.reason for one in explain.data["gangs"]}
 
-    def pods(twig: Json) -> list[Json]:
-        return [twig] if twig["kind"] == "Pod" else [pod for child in twig["children"] for pod in pods(child)]
+    def pods(entry: Json) -> list[Json]:
+        return [entry] if entry["kind"] == "Pod" else [pod for child in entry["children"] for pod in pods(child)]
 
     waiting = [one for one in pods(tree.data) if one["state"] == "pending"]
     assert len(waiting) == 7

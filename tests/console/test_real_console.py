@@ -132,7 +132,7 @@ async def test_a_viewer_with_rights_in_one_namespace_sees_no_name_of_another(doo
     async with door.stream(token, red) as seen:
         await seen.until(lambda tables: f"{red}/only-{red}" in tables.get("sets", {}) and "about" in tables)
         assert blue not in seen.raw
-        assert "nodes" in seen.tables["about"]["blind"]
+        assert "nodes" in seen.tables["about"]["unreadable"]
     for question in ("tree", "events", "why"):
         status, answer = await door.ask(token, question, namespace=blue, name=f"only-{blue}")
         assert (status, "uid" in json.dumps(answer)) == (403, False), answer

@@ -160,12 +160,12 @@ async def plan_answer(
                 )
         except ApiError as error:
             raise refused(error) from error
-        wrong = wrong_references(world, sets, referred or KnownObjects(), copy.blind) if manifests else ()
+        wrong = wrong_references(world, sets, referred or KnownObjects(), copy.unreadable) if manifests else ()
     notes = [other_schedulers_remark(others)] if others else []
     if left_out := (beside or Given()).left_out:
         notes.append(f"not part of the plan: {', '.join(left_out)}")
     missing = tuple(f"{one.reason}: {one.step}" for one in wrong)
-    found = replace(found, blind=copy.blind, note="; ".join(notes), missing=missing)
+    found = replace(found, unreadable=copy.unreadable, note="; ".join(notes), missing=missing)
     states = {gang.answer for gang in found.gangs}
     homeless = any(one.fits is False for one in found.others)
     waits = bool(missing) or "waits" in states or any(gang.why for gang in found.gangs)
@@ -342,8 +342,10 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
         parts += indented(f"its pods would not start: {line}", width, 0, "red")
     if plan.note:
         parts += indented(plan.note, width, 0, "yellow")
-    if plan.blind:
-        parts += indented(f"not seen for lack of rights, so less exact: {', '.join(plan.blind)}", width, 0, "yellow")
+    if plan.unreadable:
+        parts += indented(
+            f"not seen for lack of rights, so less exact: {', '.join(plan.unreadable)}", width, 0, "yellow"
+        )
     return Group(*parts)
 
 

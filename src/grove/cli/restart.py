@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from grove.cli.following import Picture, Source
     from grove.cli.subjects import Subject
     from grove.kube.client import Client
-    from grove.show.tree import Twig
+    from grove.show.tree import TreeEntry
 
 MOST_NAMED = 8
 
@@ -134,7 +134,7 @@ def until_ready(asked: Subject) -> Picture:
         if not seen.sets or (told and told[-1] == ""):
             return None
         [whole] = (await source.judged(seen)).sets
-        tree: Twig | None = whole.tree
+        tree: TreeEntry | None = whole.tree
         assert tree is not None
         left = sum(pod.metadata.uid in old for pod in seen.pods)
         line = f"{name}: {whole.state} · {tree.count.ready} of {many(tree.count.wanted, 'pod')} ready"

@@ -45,16 +45,16 @@ async def topology_answer(
     from grove.show.seen import read_layout
 
     seen = await read_layout(client)
-    if "nodes" in seen.blind:
+    if "nodes" in seen.unreadable:
         raise Unanswered("you may not list nodes, and without them there is no topology to show")
     if topology_name and all(one.metadata.name != topology_name for one in seen.bindings):
         known = ", ".join(sorted(one.metadata.name for one in seen.bindings)) or "none"
         raise Unanswered(f"there is no ClusterTopologyBinding {topology_name} (there is: {known})")
     found = layout_of(seen, topology_name, resource)
-    return Answer(found, lambda width: _paint(found, width, nodes, blind="pods" in seen.blind))
+    return Answer(found, lambda width: _paint(found, width, nodes, unreadable="pods" in seen.unreadable))
 
 
-def _paint(layout: Layout, width: int, nodes: bool | None, *, blind: bool) -> RenderableType:
+def _paint(layout: Layout, width: int, nodes: bool | None, *, unreadable: bool) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
@@ -66,6 +66,6 @@ def _paint(layout: Layout, width: int, nodes: bool | None, *, blind: bool) -> Re
         parts += [Text(""), level_table(layout, width)]
     else:
         parts += [Text(""), Text("no ClusterTopologyBinding: gangs cannot ask for racks or blocks yet (doctor)")]
-    if blind:
+    if unreadable:
         parts.append(Text("you may not list all pods: what others use is not shown", style="yellow"))
     return Group(*parts)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from grove.cli.judged import Judged
     from grove.kube.client import Client
     from grove.show.seen import Seen
-    from grove.show.tree import Twig
+    from grove.show.tree import TreeEntry
     from grove.show.verdict import Judgement
 
 
@@ -118,27 +118,27 @@ def _paint(judgement: Judgement, width: int, pods: bool) -> RenderableType:
     return Group(*first, tree_table(judgement.tree, width, pods=pods))
 
 
-def tree_data(twig: Twig) -> dict[str, Any]:
+def tree_data(entry: TreeEntry) -> dict[str, Any]:
     """A branch as JSON; empty fields are left out."""
     found: dict[str, Any] = {
-        "kind": twig.kind,
-        "name": twig.name,
-        "state": twig.state.word,
-        "why": twig.why,
-        "gang": twig.gang,
-        "placementScore": twig.score,
-        "node": twig.node,
-        "domains": list(twig.domains),
+        "kind": entry.kind,
+        "name": entry.name,
+        "state": entry.state.word,
+        "why": entry.why,
+        "gang": entry.gang,
+        "placementScore": entry.score,
+        "node": entry.node,
+        "domains": list(entry.domains),
     }
-    if twig.kind != "Pod":
-        count = twig.count
+    if entry.kind != "Pod":
+        count = entry.count
         found |= {
             "wanted": count.wanted,
             "ready": count.ready,
             "scheduled": count.scheduled,
             "updated": count.updated,
             "gated": count.gated,
-            "children": [tree_data(child) for child in twig.children],
+            "children": [tree_data(child) for child in entry.children],
         }
     return {key: value for key, value in found.items() if value not in ("", None, [])}
 

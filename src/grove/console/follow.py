@@ -111,7 +111,7 @@ def _set_of(obj: Any) -> list[Key]:
 class Following:
     """A cluster, or one namespace of it, as far as some rights reach: its cache and its ledger.
 
-    Use `following()`; `kinds` are those that may be listed and watched, the others are simply not there (`blind`).
+    Use `following()`; `kinds` are those that may be listed and watched, the others are simply not there (`unreadable`).
     """
 
     def __init__(self, client: Client, kinds: Iterable[type[Any]], namespace: str = "") -> None:
@@ -135,7 +135,7 @@ class Following:
             self.cache.on_event(kind, self._heard)
 
     @property
-    def blind(self) -> list[str]:
+    def unreadable(self) -> list[str]:
         return sorted(one.RESOURCE.plural for one in (*OF_NAMESPACE, *OF_CLUSTER) if one not in self.kinds)
 
     @property
@@ -221,7 +221,7 @@ class Following:
         known = {str(key): self.cache.get(PodGang, key) for key in gangs}
         put = {key: gang_row(gang) for key, gang in known.items() if gang is not None}
         self.ledger.record({"gangs": put}, {"gangs": [key for key, gang in known.items() if gang is None]})
-        self.ledger.replace({"about": {"blind": self.blind, "namespace": self.namespace}})
+        self.ledger.replace({"about": {"unreadable": self.unreadable, "namespace": self.namespace}})
         sets, self._sets = sorted(self._sets), set()
         for first in range(0, len(sets), TOGETHER):
             keys = sets[first : first + TOGETHER]
@@ -278,7 +278,7 @@ class Following:
             pods,
             nodes,
             self._all(ClusterTopologyBinding),
-            blind=tuple(self.blind),
+            unreadable=tuple(self.unreadable),
         )
 
     def _all(self, kind: type[Any]) -> list[Any]:

@@ -51,7 +51,7 @@ _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".
 log = structlog.get_logger(__name__)
 
 
-class Doorman(Protocol):
+class ViewerDirectory(Protocol):
     """Finds viewers by their tokens."""
 
     mode: str
@@ -64,7 +64,7 @@ class Console:
 
     def __init__(
         self,
-        doorman: Doorman,
+        viewer_directory: ViewerDirectory,
         questions: Mapping[str, Question],
         *,
         hosts: Collection[str] = (),
@@ -72,7 +72,7 @@ class Console:
         act: Callable[[Mapping[str, Any]], Awaitable[Any]] | None = None,
         trends: Trends | None = None,
     ) -> None:
-        self._doorman, self._questions, self._act = doorman, questions, act
+        self._viewer_directory, self._questions, self._act = viewer_directory, questions, act
         self._hosts = frozenset(host.lower() for host in hosts)
         self._token_header = token_header
         self._trends = trends or Trends()
@@ -126,7 +126,7 @@ class Console:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         if not token and scheme.lower() == "bearer":
             token = given.strip()
-        viewer = await self._doorman.find(token) if token else None
+        viewer = await self._viewer_directory.find(token) if token else None
         if viewer is None:
             raise web.HTTPUnauthorized(reason="sign in first")
         return viewer
@@ -148,10 +148,10 @@ class Console:
     async def _mode(self, request: web.Request) -> web.StreamResponse:
         """What the page has to know before anybody signed in: nothing of the cluster."""
         by_header = bool(self._token_header and request.headers.get(self._token_header))
-        return _answer(200, {"mode": self._doorman.mode, "version": __version__, "signedIn": by_header})
+        return _answer(200, {"mode": self._viewer_directory.mode, "version": __version__, "signedIn": by_header})
 
     async def _session(self, request: web.Request) -> web.StreamResponse:
-        opened = getattr(self._doorman, "open", None)
+        opened = getattr(self._viewer_directory, "open", None)
         link = (await _body(request)).get("link")
         session = opened(link) if opened is not None and isinstance(link, str) else None
         if session is None:

@@ -344,7 +344,7 @@ class Tour:
             "gangs": {str(gang.metadata.key): gang_row(gang) for gang in seen.gangs},
             "notes": {str(first + number): msgspec.to_builtins(note) for number, note in enumerate(notes)},
             "sets": set_rows(seen, world.cluster.clock.now(), Processes(), layout.resource),
-            "about": {"blind": [], "namespace": ""},
+            "about": {"unreadable": [], "namespace": ""},
         }
         self._here.call_soon_threadsafe(self._put, tables, world.cluster.clock.now().timestamp())
 

@@ -21,7 +21,7 @@ from grove.plan.copying import Copy
 from grove.plan.standin import other_schedulers_remark, stood_in
 from grove.plan.world import World, binding, shaped
 from grove.show.gangs import Verdict
-from grove.show.tree import State, Twig, tree_of
+from grove.show.tree import State, TreeEntry, tree_of
 from grove.sim.kinds import BUILT_IN
 from grove.sim.topology import Topology
 
@@ -58,7 +58,7 @@ class Outcome:
     """`placement` is node by pod; `failed` says why the story could not go on, if it could not, with the `faults` of
     a manifest that was refused; `note` what is not as it would be on a real cluster."""
 
-    sets: tuple[Twig, ...]
+    sets: tuple[TreeEntry, ...]
     timeline: tuple[Note, ...]
     placement: dict[str, str]
     summary: Summary

@@ -31,7 +31,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.dialects import dynamo, koord
-from grove.dialects.placement import NOWHERE
+from grove.dialects.placement import NO_PLACEMENT
 from grove.dialects.placement_controller import Placements, as_json
 from grove.dialects.record import CLIQUES, Record, Scaling, merged_set, record_of, set_patch, with_record
 from grove.dialects.status import (
@@ -167,7 +167,7 @@ class DialectReconciler:
         translation = translation.called(source.status.pod_clique_set_name or translation.name)
         pcs = self._cache.get(PodCliqueSet, Key(source.metadata.namespace, translation.name))
         last = Record.of(pcs.metadata.annotations) if pcs is not None else None
-        placement, rollout = NOWHERE, ""
+        placement, rollout = NO_PLACEMENT, ""
         if isinstance(source, PodGangSet):
             rollout = dynamo.rollout_of(translation, last.rollout if last is not None else "")
             placement = self._placements.in_effect(obj, last, rollout)

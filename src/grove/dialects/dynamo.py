@@ -20,7 +20,7 @@ from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSetTemplate
 from grove.api.words import many
 from grove.backends import QUEUES
-from grove.dialects.placement import NOWHERE, Placement, with_affinity
+from grove.dialects.placement import NO_PLACEMENT, Placement, with_affinity
 from grove.dialects.translation import (
     Translation,
     limit_warnings,
@@ -82,7 +82,7 @@ _SCHEDULED_AS = {
 }
 
 
-def to_set(obj: Json, placement: Placement = NOWHERE) -> Translation:
+def to_set(obj: Json, placement: Placement = NO_PLACEMENT) -> Translation:
     """The PodCliqueSet of a PodGangSet; `placement` is where rules from outside want its pods."""
     spec, name = mapping(obj.get("spec")), named(obj)
     template, scheduling = mapping(spec.get("template")), mapping(spec.get("scheduling"))

@@ -82,7 +82,7 @@ class Placement:
         return cls(mapping(record.get("constraint")), effects)
 
 
-NOWHERE = Placement()
+NO_PLACEMENT = Placement()
 
 
 class Term(NamedTuple):

@@ -47,7 +47,7 @@ from grove.operator.podgang.controller import PodGangController
 from grove.operator.podgang.scheduler_objects import SchedulerObjects
 from grove.operator.scalinggroup.controller import ScalingGroupController
 from grove.operator.shared.cluster.autoscale_events import AutoscaleEvents
-from grove.operator.shared.cluster.backend_discovery import BackendDiscovery, Heard
+from grove.operator.shared.cluster.backend_discovery import BackendDiscovery, SchedulerAnswers
 from grove.operator.shared.cluster.children_writer import ChildrenWriter
 from grove.operator.shared.cluster.claim_writer import ClaimWriter
 from grove.operator.shared.cluster.deps import Deps, Queues, gang_key
@@ -100,8 +100,8 @@ class Operator:
         self.events = Recorder(client, COMPONENT, clock=clock, rng=rng)
         self._declare(namespace)
         self.deps = deps = self._collaborators(client, config, clock, rng, namespace, startup_image)
-        self._heard: Heard = {}
-        self._discovery = BackendDiscovery(client, self.backends, self._offer_changed, self._heard)
+        self._known_answers: SchedulerAnswers = {}
+        self._discovery = BackendDiscovery(client, self.backends, self._offer_changed, self._known_answers)
         self._objects = SchedulerObjects(
             client, self.cache, deps.queues.gangs, namespace=namespace, on_missing=self._discovery.again
         )
@@ -214,7 +214,7 @@ class Operator:
         Admission is served by standbys too and asks the backends what cannot be done. `client` is one that may write,
         which a standby's own may not: some things can only be asked by dry run.
         """
-        discovery = BackendDiscovery(client, self.backends, changed=lambda: None, heard=self._heard)
+        discovery = BackendDiscovery(client, self.backends, changed=lambda: None, known_answers=self._known_answers)
         discovery.again()
         await discovery.run()
 

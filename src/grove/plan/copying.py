@@ -57,10 +57,10 @@ _OF_SETS: tuple[Resource, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Objects by kind, in the order they are to be loaded. `blind` are kinds that could not be read."""
+    """Objects by kind, in the order they are to be loaded. `unreadable` are kinds that could not be read."""
 
     objects: tuple[tuple[Resource, Json], ...] = ()
-    blind: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
 
     def of(self, resource: Resource) -> list[Json]:
         return [obj for kind, obj in self.objects if kind == resource]
@@ -74,7 +74,7 @@ async def copy_cluster(client: Client, sets: Collection[Key] | None = ()) -> Cop
 
     Raises Forbidden when nodes or pods cannot be read. Without other kinds the copy is only less exact.
     """
-    blind: list[str] = []
+    unreadable: list[str] = []
 
     async def listed(resource: Resource) -> list[Json]:
         fields = UNFINISHED if resource == core.Pod.RESOURCE else ""
@@ -90,7 +90,7 @@ async def copy_cluster(client: Client, sets: Collection[Key] | None = ()) -> Cop
         except Forbidden:
             if resource in _NEEDED:
                 raise
-            blind.append(resource.plural)
+            unreadable.append(resource.plural)
             return []
         except NotFound:
             return []  # a cluster that does not know the kind has none of it
@@ -99,7 +99,7 @@ async def copy_cluster(client: Client, sets: Collection[Key] | None = ()) -> Cop
     lists = await asyncio.gather(*(listed(kind) for kind in kinds))
     objects = [(kind, one) for kind, found in zip(kinds, lists, strict=True) for one in found]
     kept = objects if sets is None else limited(objects, sets)
-    return Copy(tuple(kept), tuple(sorted(blind)))
+    return Copy(tuple(kept), tuple(sorted(unreadable)))
 
 
 def controllers_of(pods: Iterable[Json]) -> dict[str, str]:

@@ -142,21 +142,21 @@ def _of_set(manifest: Json) -> set[Reference]:
 
 
 def wrong_references(
-    world: World, sets: Collection[Key], known: KnownObjects, blind: Collection[str] = ()
+    world: World, sets: Collection[Key], known: KnownObjects, unreadable: Collection[str] = ()
 ) -> tuple[Cause, ...]:
     """What is wrong, after the plan, with objects that the pods of these sets cannot start without.
 
-    `blind` are the plurals of kinds that could not be read.
+    `unreadable` are the plurals of kinds that could not be read.
     """
     found: list[Cause] = []
     classes = {one.metadata.name: one for one in world.all(StorageClass)}
-    unread = frozenset({StorageClass.RESOURCE.kind} if StorageClass.RESOURCE.plural in blind else ())
+    unread = frozenset({StorageClass.RESOURCE.kind} if StorageClass.RESOURCE.plural in unreadable else ())
     for key in sorted(sets):
         mine = [one for one in world.all(PodClique) if one.metadata.namespace == key.namespace]
         cliques = [one for one in mine if one.metadata.labels.get(labels.PART_OF) == key.name]
         names = {ref.name for clique in cliques for ref in references(clique) if ref.kind == CLAIM}
         claims = {name: world.find(PersistentVolumeClaim, name, key.namespace) for name in sorted(names)}
-        if PersistentVolumeClaim.RESOURCE.plural in blind:
+        if PersistentVolumeClaim.RESOURCE.plural in unreadable:
             claims = {name: one for name, one in claims.items() if one is not None}
         keys = {(kind, one.name): there for (kind, one), there in known.keys.items() if one.namespace == key.namespace}
         there: list[tuple[str, core.Secret | core.ConfigMap]] = [(SECRET, one) for one in world.all(core.Secret)]
@@ -166,6 +166,6 @@ def wrong_references(
             for kind, one in there
             if one.metadata.namespace == key.namespace
         }
-        volumes = tuple(world.all(PersistentVolume)) if PersistentVolume.RESOURCE.plural not in blind else None
+        volumes = tuple(world.all(PersistentVolume)) if PersistentVolume.RESOURCE.plural not in unreadable else None
         found += causes(cliques, Referred(claims, dict(classes), keys, unread, volumes=volumes))
     return tuple({one.reason: one for one in found}.values())

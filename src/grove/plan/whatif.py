@@ -77,7 +77,7 @@ class Plan:
     gangs: tuple[GangPlan, ...]
     preempted: tuple[str, ...] = ()
     more: int | None = None
-    blind: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
     others: tuple[Displaced, ...] = ()
     note: str = ""
     """What is not as it would be on the cluster itself."""

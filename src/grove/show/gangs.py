@@ -34,7 +34,7 @@ from grove.show.seen import Seen
 from grove.show.standing import cliques_of, fate_of, gang_facts
 from grove.show.states import BROKEN, Facts, brief, state_of
 from grove.show.tree import STARTING as SILENT
-from grove.show.tree import State, Twig, tree_of
+from grove.show.tree import State, TreeEntry, tree_of
 from grove.show.words import refusal
 
 if TYPE_CHECKING:  # it brings the solver along, which most questions do not need
@@ -82,7 +82,7 @@ def because(
 
 
 def gang_verdict(
-    seen: Seen, gang: PodGang, found: Diagnosis | None, leaves: Sequence[Twig] | None = None, rollout: str = ""
+    seen: Seen, gang: PodGang, found: Diagnosis | None, leaves: Sequence[TreeEntry] | None = None, rollout: str = ""
 ) -> Verdict:
     """State and dominant reason of one gang. Without a diagnosis the reason is what the scheduler wrote on the objects.
 
@@ -93,7 +93,7 @@ def gang_verdict(
     return told(seen, gang, found, own, dataclasses.replace(gang_facts(seen, gang, cliques, own), rollout=rollout))
 
 
-def told(seen: Seen, gang: PodGang, found: Diagnosis | None, own: Sequence[Twig], facts: Facts) -> Verdict:
+def told(seen: Seen, gang: PodGang, found: Diagnosis | None, own: Sequence[TreeEntry], facts: Facts) -> Verdict:
     """The verdict on a gang of which the facts are known."""
     state, cliques = state_of(facts), cliques_of(seen, gang)
     story = _story(seen, gang, found, own)
@@ -102,12 +102,14 @@ def told(seen: Seen, gang: PodGang, found: Diagnosis | None, own: Sequence[Twig]
     return dataclasses.replace(story, state=state, fate=fate)
 
 
-def own_leaves(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], leaves: Sequence[Twig] | None) -> list[Twig]:
+def own_leaves(
+    seen: Seen, gang: PodGang, cliques: Sequence[PodClique], leaves: Sequence[TreeEntry] | None
+) -> list[TreeEntry]:
     mine = {one.metadata.name for one in cliques}
-    return [twig for twig in (leaves if leaves is not None else _clique_twigs(seen, gang)) if twig.name in mine]
+    return [entry for entry in (leaves if leaves is not None else _clique_twigs(seen, gang)) if entry.name in mine]
 
 
-def _story(seen: Seen, gang: PodGang, found: Diagnosis | None, own: Sequence[Twig]) -> Verdict:
+def _story(seen: Seen, gang: PodGang, found: Diagnosis | None, own: Sequence[TreeEntry]) -> Verdict:
     name, cliques = gang.metadata.name, cliques_of(seen, gang)
     levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
     refused = [(one, error) for one in cliques for error in one.status.last_errors]
@@ -328,23 +330,23 @@ def _refusals(seen: Seen, gang: PodGang) -> Iterator[str]:
             yield said.message
 
 
-def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], own: Sequence[Twig]) -> Verdict:
+def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], own: Sequence[TreeEntry]) -> Verdict:
     name = gang.metadata.name
-    twigs = [pod for twig in own for pod in twig.children if pod.state is not State.LEAVING]
-    sick = [twig for twig in twigs if twig.state is not State.READY]
-    short = [twig for twig in own if twig.state is State.MISSING]
-    if short and not any(twig.state is State.FAILED for twig in sick):
-        evidence = tuple(f"{twig.name}: {twig.why}" for twig in short)
+    entries = [pod for entry in own for pod in entry.children if pod.state is not State.LEAVING]
+    sick = [entry for entry in entries if entry.state is not State.READY]
+    short = [entry for entry in own if entry.state is State.MISSING]
+    if short and not any(entry.state is State.FAILED for entry in sick):
+        evidence = tuple(f"{entry.name}: {entry.why}" for entry in short)
         step = "the operator is making them; if it stays so, kubectl grove doctor"
         return because(name, "operator", f"{short[0].name}: {short[0].why}", evidence, step)
-    draining = [twig for twig in own if twig.state is State.LEAVING]
+    draining = [entry for entry in own if entry.state is State.LEAVING]
     if not sick and draining:
-        evidence = tuple(f"{twig.name}: {twig.why}" for twig in draining)
+        evidence = tuple(f"{entry.name}: {entry.why}" for entry in draining)
         return because(name, "operator", draining[0].why, evidence, "wait: the operator then deletes these pods")
     if not sick:
-        ready = sum(twig.count.ready for twig in own)
+        ready = sum(entry.count.ready for entry in own)
         return because(name, "", f"{many(ready, 'pod')} ready")
-    worst = min(sick, key=lambda twig: (twig.state, twig.name))
+    worst = min(sick, key=lambda entry: (entry.state, entry.name))
     evidence = tuple(_together(sick))
     if worst.state is State.FAILED:
         node = seen.node_of.get(worst.node)
@@ -368,12 +370,12 @@ def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], own: Seq
             "" if is_ready else f" is {clique.spec.start_condition}"
         )
         return because(name, "dependency", why, evidence, step)
-    if all(twig.why == SILENT for twig in sick):
+    if all(entry.why == SILENT for entry in sick):
         return _complaints(seen, gang, worst.name, evidence)
     return because(name, "pod", worst.why or "its pods are starting", evidence, "wait, or read their logs")
 
 
-def _exactly(seen: Seen, gang: PodGang, pod: Twig, evidence: tuple[str, ...]) -> tuple[str, tuple[str, ...], str]:
+def _exactly(seen: Seen, gang: PodGang, pod: TreeEntry, evidence: tuple[str, ...]) -> tuple[str, tuple[str, ...], str]:
     """Reason, evidence and step for a pod whose container ended or cannot start, as exactly as they are known."""
     found = next((one for one in seen.pods_of_gang.get(gang.metadata.key, ()) if one.metadata.name == pod.name), None)
     cause = pod_cause(found, seen.events) if found is not None else None
@@ -398,7 +400,7 @@ def _complaints(seen: Seen, gang: PodGang, pod: str, evidence: tuple[str, ...]) 
     return because(name, "pod", reason, tuple(warnings)[:MOST_NAMED], step)
 
 
-def _remedy(pod: Twig) -> str:
+def _remedy(pod: TreeEntry) -> str:
     """What to do about a pod whose container ended or cannot be started."""
     if _IMAGE.search(pod.why):
         return "check the image's name, and that its node has it or can pull it (registry, imagePullSecrets)"
@@ -414,11 +416,11 @@ _IMAGE = re.compile(r": (ErrImage\w*|ImagePullBackOff|InvalidImageName)\b")
 _ABSENT = re.compile(r"\b(secret|configmap|persistentvolumeclaim) \"?([^\"\s]+)\"? not found", re.IGNORECASE)
 
 
-def _together(sick: Sequence[Twig]) -> Iterator[str]:
+def _together(sick: Sequence[TreeEntry]) -> Iterator[str]:
     """One line a reason, with the pods that have it."""
     by_reason: dict[str, list[str]] = {}
-    for twig in sick:
-        by_reason.setdefault(twig.why, []).append(twig.name)
+    for entry in sick:
+        by_reason.setdefault(entry.why, []).append(entry.name)
     for why, names in by_reason.items():
         more = f" and {many(len(names) - 1, 'other pod')}" if len(names) > 1 else ""
         yield f"{names[0]}{more}: {why}"
@@ -439,11 +441,11 @@ def _is_waiting(seen: Seen, clique: PodClique) -> bool:
     )
 
 
-def _clique_twigs(seen: Seen, gang: PodGang) -> list[Twig]:
+def _clique_twigs(seen: Seen, gang: PodGang) -> list[TreeEntry]:
     pcs = seen.find_set(Key(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
     return leaves_of(tree_of(seen, pcs)) if pcs is not None else []
 
 
-def leaves_of(twig: Twig) -> list[Twig]:
+def leaves_of(entry: TreeEntry) -> list[TreeEntry]:
     """The cliques of a tree, with their pods."""
-    return [twig] if twig.kind == "PodClique" else [leaf for child in twig.children for leaf in leaves_of(child)]
+    return [entry] if entry.kind == "PodClique" else [leaf for child in entry.children for leaf in leaves_of(child)]

@@ -12,7 +12,7 @@ from grove.show.colours import colours_of
 from grove.show.columns import GAP, table
 from grove.show.layout import Domain, Layout, Level, Spot
 from grove.show.states import brief
-from grove.show.tree import Count, State, Twig
+from grove.show.tree import Count, State, TreeEntry
 
 MARKS = {
     State.READY: ("●", "green"),
@@ -30,7 +30,7 @@ DEEP = 6
 """A stem longer than this belongs to something inside a scaling group."""
 
 
-def tree_table(tree: Twig, width: int, *, pods: bool = True) -> Group:
+def tree_table(tree: TreeEntry, width: int, *, pods: bool = True) -> Group:
     """The tree as a table; on a narrow terminal idle counts are left out, and pods are called by their ends."""
     lines = list(_lines(tree, "", "", pods))
     is_tight = _needed(lines) > width
@@ -45,26 +45,26 @@ def tree_table(tree: Twig, width: int, *, pods: bool = True) -> Group:
     titles = ["NAME", "READY", *(title for title, _ in counts), "GANG", "WHERE", "WHY"]
     rows: list[list[Text | str]] = []
     told: set[str] = set()
-    for stem, twig in lines:
-        mark, hue = MARKS[twig.state]
+    for stem, entry in lines:
+        mark, hue = MARKS[entry.state]
         name = Text().append(stem, style="dim")
-        name.append(f"{mark} " if twig.kind == "Pod" else "", style=hue)
-        label = f"…{twig.label.rpartition('-')[2]}" if is_tight and twig.kind == "Pod" else twig.label
-        name.append(label, style="bold" if twig.kind == "PodCliqueSet" else "")
+        name.append(f"{mark} " if entry.kind == "Pod" else "", style=hue)
+        label = f"…{entry.label.rpartition('-')[2]}" if is_tight and entry.kind == "Pod" else entry.label
+        name.append(label, style="bold" if entry.kind == "PodCliqueSet" else "")
         gang = ""
-        if twig.kind in ("Replica", "GroupReplica") and twig.gang:
-            other = twig.kind == "GroupReplica" and _is_numbered_otherwise(twig)
-            gang = twig.gang + (f" (instance {twig.label})" if other else "")
-            gang += f" {twig.score:.2f}" if twig.score is not None else ""
-        why = brief(twig.why) if _tells(twig) and twig.why not in told else ""
-        told |= {twig.why} if twig.kind == "Pod" else set()
+        if entry.kind in ("Replica", "GroupReplica") and entry.gang:
+            other = entry.kind == "GroupReplica" and _is_numbered_otherwise(entry)
+            gang = entry.gang + (f" (instance {entry.label})" if other else "")
+            gang += f" {entry.score:.2f}" if entry.score is not None else ""
+        why = brief(entry.why) if _tells(entry) and entry.why not in told else ""
+        told |= {entry.why} if entry.kind == "Pod" else set()
         rows.append(
             [
                 name,
-                _ready(twig),
-                *(_of(twig, field) for _, field in counts),
+                _ready(entry),
+                *(_of(entry, field) for _, field in counts),
                 gang,
-                twig.node or _few(twig.domains),
+                entry.node or _few(entry.domains),
                 Text(why, style=hue),
             ]
         )
@@ -75,78 +75,78 @@ def tree_table(tree: Twig, width: int, *, pods: bool = True) -> Group:
     )
 
 
-def _needed(lines: Sequence[tuple[str, Twig]]) -> int:
+def _needed(lines: Sequence[tuple[str, TreeEntry]]) -> int:
     """The width at which names, what is ready and where it is stand side by side, with pods by their whole names.
 
     On less a pod is called by its own end alone: its clique stands above it.
     """
-    names = max(len(stem) + 2 * (twig.kind == "Pod") + len(twig.label) for stem, twig in lines)
-    places = max(len(twig.node or _few(twig.domains)) for _, twig in lines)
+    names = max(len(stem) + 2 * (entry.kind == "Pod") + len(entry.label) for stem, entry in lines)
+    places = max(len(entry.node or _few(entry.domains)) for _, entry in lines)
     return names + GAP + len("READY") + GAP + places
 
 
-def _is_numbered_otherwise(twig: Twig) -> bool:
+def _is_numbered_otherwise(entry: TreeEntry) -> bool:
     """Whether a gang of its own has another number than the group's replica: gangs are counted from the minimum on."""
-    return twig.gang != twig.name and twig.gang.rpartition("-")[0] == twig.name.rpartition("-")[0]
+    return entry.gang != entry.name and entry.gang.rpartition("-")[0] == entry.name.rpartition("-")[0]
 
 
-def _tells(twig: Twig) -> bool:
+def _tells(entry: TreeEntry) -> bool:
     """A reason stands where it arises, and once more on the top line."""
-    return twig.kind in ("Pod", "PodCliqueSet") or not twig.children or twig.state is State.MISSING
+    return entry.kind in ("Pod", "PodCliqueSet") or not entry.children or entry.state is State.MISSING
 
 
-def _lines(twig: Twig, lead: str, stem: str, pods: bool) -> Iterator[tuple[str, Twig]]:
-    yield lead + stem, twig
-    children = [child for child in twig.children if pods or child.kind != "Pod"]
+def _lines(entry: TreeEntry, lead: str, stem: str, pods: bool) -> Iterator[tuple[str, TreeEntry]]:
+    yield lead + stem, entry
+    children = [child for child in entry.children if pods or child.kind != "Pod"]
     inner = lead + {"": "", "├─ ": "│  ", "└─ ": "   "}[stem]
     for i, child in enumerate(children):
         yield from _lines(child, inner, "└─ " if i + 1 == len(children) else "├─ ", pods)
 
 
-def _ready(twig: Twig) -> Text:
-    if twig.kind == "Pod":
+def _ready(entry: TreeEntry) -> Text:
+    if entry.kind == "Pod":
         return Text("")
-    count = twig.count
+    count = entry.count
     return Text(f"{count.ready}/{count.wanted}", style="green" if count.ready >= count.wanted else "yellow")
 
 
-def _of(twig: Twig, field: str) -> str:
-    if twig.kind == "Pod":
+def _of(entry: TreeEntry, field: str) -> str:
+    if entry.kind == "Pod":
         return ""
-    value: int = getattr(twig.count, field)
-    return str(value) if field == "gated" else f"{value}/{twig.count.wanted}"
+    value: int = getattr(entry.count, field)
+    return str(value) if field == "gated" else f"{value}/{entry.count.wanted}"
 
 
 def _few(names: Sequence[str], most: int = 2) -> str:
     return ", ".join(names[:most]) + (f" +{len(names) - most}" if len(names) > most else "")
 
 
-def growth(tree: Twig, width: int = WIDE) -> Iterator[Text]:
+def growth(tree: TreeEntry, width: int = WIDE) -> Iterator[Text]:
     """The tree with one line a clique and one mark a pod: what fits beside other things while it changes."""
-    for stem, twig in _lines(tree, "", "", pods=False):
-        if twig.kind == "PodClique" and len(stem) > DEEP:
+    for stem, entry in _lines(tree, "", "", pods=False):
+        if entry.kind == "PodClique" and len(stem) > DEEP:
             continue  # told on the line of its group's replica
         line = Text().append(stem, style="dim")
-        line.append(twig.label, style="bold" if twig.kind in ("PodCliqueSet", "Replica") else "")
-        if twig.kind == "PodClique":
+        line.append(entry.label, style="bold" if entry.kind in ("PodCliqueSet", "Replica") else "")
+        if entry.kind == "PodClique":
             line.append(" ")
-            line.append_text(_marks(twig))
-        elif twig.kind == "GroupReplica":
-            for clique in twig.children:
+            line.append_text(_marks(entry))
+        elif entry.kind == "GroupReplica":
+            for clique in entry.children:
                 line.append(f"  {clique.label} ")
                 line.append_text(_marks(clique))
-        elif twig.kind == "PodCliqueSet":
-            line.append(f"  {_pods_ready(twig.count)}", style="dim")
-        if twig.gang and twig.kind != "PodClique":
-            score = f" · {twig.score:.2f}" if twig.score is not None else ""
-            place = f" · {_few(twig.domains)}" if twig.domains else ""
+        elif entry.kind == "PodCliqueSet":
+            line.append(f"  {_pods_ready(entry.count)}", style="dim")
+        if entry.gang and entry.kind != "PodClique":
+            score = f" · {entry.score:.2f}" if entry.score is not None else ""
+            place = f" · {_few(entry.domains)}" if entry.domains else ""
             room = width - line.cell_len
-            whole = f"  {twig.gang}{place}{score}"
-            line.append(whole if len(whole) <= room else f"  {twig.gang}{place}", style="dim")
+            whole = f"  {entry.gang}{place}{score}"
+            line.append(whole if len(whole) <= room else f"  {entry.gang}{place}", style="dim")
         yield line
 
 
-def _marks(clique: Twig) -> Text:
+def _marks(clique: TreeEntry) -> Text:
     """One mark a pod, and one for each that does not exist."""
     text = Text()
     for pod in clique.children:

@@ -32,7 +32,7 @@ HOST_KEY = "kubernetes.io/hostname"
 
 @dataclass(frozen=True)
 class Seen:
-    """Objects of one moment. `blind` names the kinds that could not be read for lack of rights."""
+    """Objects of one moment. `unreadable` names the kinds that the user may not list."""
 
     sets: Sequence[PodCliqueSet] = ()
     groups: Sequence[PodCliqueScalingGroup] = ()
@@ -50,7 +50,7 @@ class Seen:
     """What Kueue says of pod groups that wait, by name. Only questions about one set fill it."""
     reservations: Sequence[Reservation] = ()
     now: datetime | None = None
-    blind: tuple[str, ...] = field(default=())
+    unreadable: tuple[str, ...] = field(default=())
 
     @cached_property
     def node_of(self) -> dict[str, Node]:
@@ -113,13 +113,13 @@ class Seen:
 async def read(
     client: Client, namespace: str = "", *, only_set: str = "", selector: str = "", events: bool = False
 ) -> Seen:
-    """Reads what pictures need, in parallel. Kinds the user may not list are left out and named in `blind`.
+    """Reads what pictures need, in parallel. Kinds the user may not list are left out and named in `unreadable`.
 
     `only_set` asks for the children of one set alone, which the server filters by label; `selector` for sets by theirs.
     """
     mine = f"{labels.PART_OF}={only_set}" if only_set else ""
     managed = mine or f"{labels.MANAGED_BY}={labels.OPERATOR}"
-    blind: list[str] = []
+    unreadable: list[str] = []
 
     async def listed(kind: type[T], where: str, selector: str = "") -> list[T]:
         try:
@@ -127,7 +127,7 @@ async def read(
         except Forbidden:
             if kind is PodCliqueSet:
                 raise  # without the sets there is nothing to show
-            blind.append(kind.RESOURCE.plural)
+            unreadable.append(kind.RESOURCE.plural)
             return []
 
     async def sets() -> list[PodCliqueSet]:
@@ -156,7 +156,7 @@ async def read(
         found[5].result(),
         found[6].result(),
         happened.result() if happened else (),
-        blind=tuple(sorted(blind)),
+        unreadable=tuple(sorted(unreadable)),
     )
 
 
@@ -165,13 +165,13 @@ async def read_layout(client: Client) -> Seen:
 
     A user without rights to pods gets none. Few clusters have Reservations.
     """
-    blind: list[str] = []
+    unreadable: list[str] = []
 
     async def listed(kind: type[T]) -> list[T]:
         try:
             return await every(client, kind)
         except Forbidden:
-            blind.append(kind.RESOURCE.plural)
+            unreadable.append(kind.RESOURCE.plural)
         except NotFound:
             pass  # the kind is not installed
         return []
@@ -186,7 +186,7 @@ async def read_layout(client: Client) -> Seen:
         bindings=bindings.result(),
         gangs=gangs.result(),
         reservations=reservations.result(),
-        blind=tuple(sorted(blind)),
+        unreadable=tuple(sorted(unreadable)),
     )
 
 

@@ -16,7 +16,7 @@ from grove.api.podgang import PodGang
 from grove.api.termination import breached_since, termination_delay
 from grove.show.seen import Seen
 from grove.show.states import Facts, state_of, worst_of
-from grove.show.tree import State, Twig
+from grove.show.tree import State, TreeEntry
 
 PODS_COMING = "WaitingForPods"
 
@@ -26,21 +26,21 @@ def cliques_of(seen: Seen, gang: PodGang) -> list[PodClique]:
     return [seen.clique_of[key] for key in keys if key in seen.clique_of]
 
 
-def gang_facts(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], leaves: Sequence[Twig]) -> Facts:
+def gang_facts(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], leaves: Sequence[TreeEntry]) -> Facts:
     """`leaves` are the gang's cliques with their pods."""
-    of = {twig.name: twig for twig in leaves}
-    twigs = [pod for twig in leaves for pod in twig.children if pod.state is not State.LEAVING]
+    of = {entry.name: entry for entry in leaves}
+    entries = [pod for entry in leaves for pod in entry.children if pod.state is not State.LEAVING]
     conditions = gang.status.conditions
     said = find_condition(conditions, words.SCHEDULED)
     stands = said is not None and said.status == words.TRUE
     known = [one for one in cliques if one.metadata.name in of]
-    failed = any(one.state is State.FAILED for one in twigs)
+    failed = any(one.state is State.FAILED for one in entries)
     return Facts(
         serves=bool(known) and all(of[one.metadata.name].count.ready >= floor(one.spec) for one in known),
         whole=bool(known) and all(of[one.metadata.name].count.ready >= one.spec.replicas for one in known),
-        placed=stands or any(one.count.scheduled for one in twigs) or _remembers(known),
+        placed=stands or any(one.count.scheduled for one in entries) or _remembers(known),
         trouble=failed or any(_is_refused(one) for one in cliques) or _no_node(seen, gang),
-        waits=(not stands and _is_complete(gang)) or any(one.state is State.PENDING for one in twigs),
+        waits=(not stands and _is_complete(gang)) or any(one.state is State.PENDING for one in entries),
         astray=is_true(conditions, words.TOPOLOGY_NOT_HONOURED),
     )
 
@@ -79,7 +79,13 @@ def _is_complete(gang: PodGang) -> bool:
 
 
 def set_state(
-    seen: Seen, pcs: PodCliqueSet, tree: Twig, gangs: Mapping[str, Facts], rollout: str, *, unattended: bool = False
+    seen: Seen,
+    pcs: PodCliqueSet,
+    tree: TreeEntry,
+    gangs: Mapping[str, Facts],
+    rollout: str,
+    *,
+    unattended: bool = False,
 ) -> str:
     """A set that serves is degraded by any trouble. One that does not is as the worst of its base gangs."""
     own = Facts(
@@ -111,14 +117,14 @@ def _at_zero(seen: Seen, pcs: PodCliqueSet) -> bool:
     return not pcs.spec.replicas or (bool(counts) and not any(counts))
 
 
-def _serves(seen: Seen, pcs: PodCliqueSet, replica: Twig) -> bool:
+def _serves(seen: Seen, pcs: PodCliqueSet, replica: TreeEntry) -> bool:
     """True if each standalone clique of the replica has its minimum ready, and each group its minimum of instances."""
     namespace = pcs.metadata.namespace
     groups = {one.metadata.name: one.spec for one in seen.of_set(seen.groups, pcs)}
 
-    def is_ready(twig: Twig) -> bool:
-        clique = seen.clique_of.get(Key(namespace, twig.name))
-        return clique is not None and twig.count.ready >= floor(clique.spec)
+    def is_ready(entry: TreeEntry) -> bool:
+        clique = seen.clique_of.get(Key(namespace, entry.name))
+        return clique is not None and entry.count.ready >= floor(clique.spec)
 
     for child in replica.children:
         if child.kind == "PodClique":

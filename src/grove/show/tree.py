@@ -71,7 +71,7 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
-class Twig:
+class TreeEntry:
     """One line of the tree. `label` is the name within the parent, `domains` the narrowest domains it stands in."""
 
     kind: str
@@ -84,47 +84,47 @@ class Twig:
     score: float | None = None
     node: str = ""
     domains: tuple[str, ...] = ()
-    children: tuple[Twig, ...] = field(default=())
+    children: tuple[TreeEntry, ...] = field(default=())
 
 
-def tree_of(seen: Seen, pcs: PodCliqueSet) -> Twig:
+def tree_of(seen: Seen, pcs: PodCliqueSet) -> TreeEntry:
     """The whole tree of one set."""
     name = pcs.metadata.name
-    growth = _Growth(seen, pcs)
-    replicas = [growth.replica(index) for index in growth.indices()]
+    builder = _TreeBuilder(seen, pcs)
+    replicas = [builder.replica(index) for index in builder.indices()]
     count = _sum(replicas)
     why = _worst(replicas).why if replicas else ""
     if not replicas and pcs.spec.replicas:
         why = _last_error(pcs) or "the operator has not made its children yet; is it running? (doctor)"
-    state = min((twig.state for twig in replicas), default=State.READY if not pcs.spec.replicas else State.MISSING)
+    state = min((entry.state for entry in replicas), default=State.READY if not pcs.spec.replicas else State.MISSING)
     if pcs.metadata.is_deleting:
         state, why = State.LEAVING, "is being deleted"
-    return Twig("PodCliqueSet", name, name, state, count, why, children=tuple(replicas))
+    return TreeEntry("PodCliqueSet", name, name, state, count, why, children=tuple(replicas))
 
 
-def with_reasons(twig: Twig, reasons: Mapping[str, str]) -> Twig:
+def with_reasons(entry: TreeEntry, reasons: Mapping[str, str]) -> TreeEntry:
     """The tree in which pods without a node have the reason of their gang, so that it agrees with what stands above.
 
     The scheduler wrote its own reason on the objects earlier, when other capacity was free.
     """
-    if twig.kind == "Pod":
-        told = reasons.get(twig.gang, "") if twig.state is State.PENDING else ""
-        return replace(twig, why=told) if told else twig
-    children = tuple(with_reasons(child, reasons) for child in twig.children)
-    before = [child.why for child in twig.children]
-    why = children[before.index(twig.why)].why if twig.why in before else twig.why
-    return replace(twig, why=why, children=children)
+    if entry.kind == "Pod":
+        told = reasons.get(entry.gang, "") if entry.state is State.PENDING else ""
+        return replace(entry, why=told) if told else entry
+    children = tuple(with_reasons(child, reasons) for child in entry.children)
+    before = [child.why for child in entry.children]
+    why = children[before.index(entry.why)].why if entry.why in before else entry.why
+    return replace(entry, why=why, children=children)
 
 
-def with_pods(twig: Twig, names: Collection[str]) -> Twig | None:
+def with_pods(entry: TreeEntry, names: Collection[str]) -> TreeEntry | None:
     """The branches that lead to these pods; None if there are none."""
-    if twig.kind == "Pod":
-        return twig if twig.name in names else None
-    children = tuple(found for child in twig.children if (found := with_pods(child, names)) is not None)
-    return replace(twig, children=children) if children else None
+    if entry.kind == "Pod":
+        return entry if entry.name in names else None
+    children = tuple(found for child in entry.children if (found := with_pods(child, names)) is not None)
+    return replace(entry, children=children) if children else None
 
 
-class _Growth:
+class _TreeBuilder:
     def __init__(self, seen: Seen, pcs: PodCliqueSet) -> None:
         self._seen, self._pcs = seen, pcs
         constraint = pcs.spec.template.topology_constraint
@@ -137,7 +137,7 @@ class _Growth:
         there = {_number(one.metadata.labels.get(labels.REPLICA_INDEX)) for one in (*self._cliques, *self._groups)}
         return sorted(there | set(range(self._pcs.spec.replicas)) - {-1}) if there else []
 
-    def replica(self, index: int) -> Twig:
+    def replica(self, index: int) -> TreeEntry:
         name = f"{self._pcs.metadata.name}-{index}"
         alone = [one for one in self._of(self._cliques, index) if labels.SCALING_GROUP not in one.metadata.labels]
         alone.sort(key=lambda one: self._rank(one, name))
@@ -146,7 +146,7 @@ class _Growth:
         gang = self._seen.gang_of.get(Key(self._pcs.metadata.namespace, name))
         return self._branch("Replica", name, f"replica {index}", children, gang)
 
-    def group(self, group: PodCliqueScalingGroup, prefix: str) -> Twig:
+    def group(self, group: PodCliqueScalingGroup, prefix: str) -> TreeEntry:
         name = group.metadata.name
         members: dict[int, list[PodClique]] = {}
         for clique in self._cliques:
@@ -157,28 +157,28 @@ class _Growth:
         for index in sorted(members.keys() | set(range(group.spec.replicas))):
             own = f"{name}-{index}"
             cliques = sorted(members.get(index, ()), key=lambda one: self._rank(one, own))
-            twigs = [self.clique(one, f"{own}-") for one in cliques]
+            entries = [self.clique(one, f"{own}-") for one in cliques]
             gang = self._gang_of(cliques)
-            copies.append(self._branch("GroupReplica", own, str(index), twigs, gang))
-        twig = self._branch("PodCliqueScalingGroup", name, name.removeprefix(prefix), copies, None)
-        return replace(twig, state=State.READY, why=ZERO) if not copies and not group.spec.replicas else twig
+            copies.append(self._branch("GroupReplica", own, str(index), entries, gang))
+        entry = self._branch("PodCliqueScalingGroup", name, name.removeprefix(prefix), copies, None)
+        return replace(entry, state=State.READY, why=ZERO) if not copies and not group.spec.replicas else entry
 
-    def clique(self, clique: PodClique, prefix: str) -> Twig:
+    def clique(self, clique: PodClique, prefix: str) -> TreeEntry:
         key = clique.metadata.key
         pods = sorted(self._seen.pods_of_clique.get(key, ()), key=lambda pod: (_index(pod), pod.metadata.name))
-        twigs = [self.pod(pod, clique) for pod in pods]
-        staying = [twig for twig in twigs if twig.state is not State.LEAVING]
-        draining = [twig for twig, pod in zip(twigs, pods, strict=True) if _drains(pod)]
+        entries = [self.pod(pod, clique) for pod in pods]
+        staying = [entry for entry in entries if entry.state is not State.LEAVING]
+        draining = [entry for entry, pod in zip(entries, pods, strict=True) if _drains(pod)]
         wanted = clique.spec.replicas if not self._is_scaled_in(clique) else 0
         status = clique.status
         count = Count(
             wanted,
-            sum(twig.count.ready for twig in staying),
-            sum(twig.count.scheduled for twig in staying),
+            sum(entry.count.ready for entry in staying),
+            sum(entry.count.scheduled for entry in staying),
             status.updated_replicas,
-            sum(twig.count.gated for twig in staying),
+            sum(entry.count.gated for entry in staying),
         )
-        state, why = min((twig.state for twig in staying), default=State.READY), ""
+        state, why = min((entry.state for entry in staying), default=State.READY), ""
         if staying and state is not State.READY:
             why = _worst(staying).why
         missing = wanted - len(staying) - len(draining)
@@ -193,7 +193,7 @@ class _Growth:
             why = _last_error(clique) or why  # what keeps pods from being made keeps the others waiting
         name = clique.metadata.name
         gang = clique.metadata.labels.get(labels.POD_GANG, "")
-        return Twig(
+        return TreeEntry(
             "PodClique",
             name,
             name.removeprefix(prefix),
@@ -202,7 +202,7 @@ class _Growth:
             why,
             gang,
             domains=self._domains(pods),
-            children=tuple(twigs),
+            children=tuple(entries),
         )
 
     def _is_scaled_in(self, clique: PodClique) -> bool:
@@ -214,13 +214,13 @@ class _Growth:
             places.append((group.status.draining, labels.SCALING_GROUP_REPLICA_INDEX))
         return any(one.replica_index == _number(own.get(label)) for found, label in places for one in found)
 
-    def pod(self, pod: Pod, clique: PodClique) -> Twig:
+    def pod(self, pod: Pod, clique: PodClique) -> TreeEntry:
         name, node = pod.metadata.name, pod.spec.node_name
         state, why = self._pod_state(pod, clique)
         is_ready = pod_health(pod) is PodHealth.READY and not _drains(pod)
         count = Count(1, int(is_ready), int(pod.is_bound), 0, int(pod.is_gated))
         gang = pod.metadata.labels.get(labels.POD_GANG, "")
-        return Twig("Pod", name, name, state, count, why, gang, node=node, domains=self._domains([pod]))
+        return TreeEntry("Pod", name, name, state, count, why, gang, node=node, domains=self._domains([pod]))
 
     def _pod_state(self, pod: Pod, clique: PodClique) -> tuple[State, str]:
         node = self._seen.node_of.get(pod.spec.node_name)
@@ -280,17 +280,19 @@ class _Growth:
             return f"{scheduler} has not said anything about it yet"
         return "no node yet"
 
-    def _branch(self, kind: str, name: str, label: str, children: Sequence[Twig], gang: PodGang | None) -> Twig:
-        state = min((twig.state for twig in children), default=State.MISSING)
+    def _branch(
+        self, kind: str, name: str, label: str, children: Sequence[TreeEntry], gang: PodGang | None
+    ) -> TreeEntry:
+        state = min((entry.state for entry in children), default=State.MISSING)
         why = _worst(children).why if children and state is not State.READY else ""
         if not children:
             why = "not made yet"
         if not why and gang is not None and _holds(gang, words.TOPOLOGY_NOT_HONOURED):
             why = "its pods span a required topology domain"
-        domains = _narrowest_common([pod for twig in children for pod in _pods(twig)], self._seen, self._levels)
+        domains = _narrowest_common([pod for entry in children for pod in _pods(entry)], self._seen, self._levels)
         score = gang.status.placement_score if gang else None
         own = gang.metadata.name if gang else ""
-        return Twig(kind, name, label, state, _sum(children), why, own, score, "", domains, tuple(children))
+        return TreeEntry(kind, name, label, state, _sum(children), why, own, score, "", domains, tuple(children))
 
     def _domains(self, pods: Iterable[Pod]) -> tuple[str, ...]:
         paths = (self._seen.path(pod.spec.node_name, self._levels) for pod in pods if pod.spec.node_name)
@@ -312,9 +314,9 @@ class _Growth:
         return [one for one in kind if _number(one.metadata.labels.get(labels.REPLICA_INDEX)) == index]
 
 
-def _narrowest_common(twigs: Sequence[Twig], seen: Seen, levels: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+def _narrowest_common(entries: Sequence[TreeEntry], seen: Seen, levels: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """The narrowest domain that holds all the pods, or the broadest ones they are spread over."""
-    paths = {seen.path(twig.node, levels) for twig in twigs if twig.node}
+    paths = {seen.path(entry.node, levels) for entry in entries if entry.node}
     for level in reversed(range(len(levels))):
         values = {path[level] for path in paths}
         if len(values) == 1 and "" not in values:
@@ -322,18 +324,18 @@ def _narrowest_common(twigs: Sequence[Twig], seen: Seen, levels: Sequence[tuple[
     return tuple(sorted({path[0] for path in paths if path and path[0]}))
 
 
-def _pods(twig: Twig) -> list[Twig]:
-    if twig.kind == "Pod":
-        return [twig] if twig.state is not State.LEAVING else []
-    return [pod for child in twig.children for pod in _pods(child)]
+def _pods(entry: TreeEntry) -> list[TreeEntry]:
+    if entry.kind == "Pod":
+        return [entry] if entry.state is not State.LEAVING else []
+    return [pod for child in entry.children for pod in _pods(child)]
 
 
-def _worst(twigs: Sequence[Twig]) -> Twig:
-    return min(twigs, key=lambda twig: (twig.state, twig.name))
+def _worst(entries: Sequence[TreeEntry]) -> TreeEntry:
+    return min(entries, key=lambda entry: (entry.state, entry.name))
 
 
-def _sum(twigs: Iterable[Twig]) -> Count:
-    return sum((twig.count for twig in twigs), Count())
+def _sum(entries: Iterable[TreeEntry]) -> Count:
+    return sum((entry.count for entry in entries), Count())
 
 
 def _holds(gang: PodGang, type_: str) -> bool:

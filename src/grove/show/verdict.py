@@ -34,7 +34,7 @@ from grove.show.states import (
     Facts,
     brief,
 )
-from grove.show.tree import State, Twig, tree_of, with_reasons
+from grove.show.tree import State, TreeEntry, tree_of, with_reasons
 from grove.show.words import counted
 
 if TYPE_CHECKING:  # it brings the solver along, which most questions do not need
@@ -53,7 +53,7 @@ class Judgement:
     next: str = ""
     evidence: tuple[str, ...] = ()
     gangs: tuple[Verdict, ...] = ()
-    tree: Twig | None = None
+    tree: TreeEntry | None = None
     brief: str = ""
     """The reason in at most 80 characters, for lists."""
     unattended: bool = False
@@ -75,7 +75,7 @@ def judge(
     seen = seen if seen.now is not None else replace(seen, now=now)
     tree = tree_of(seen, pcs)
     gangs = sorted(seen.of_set(seen.gangs, pcs), key=lambda gang: counted(gang.metadata.name))
-    leaves = {twig.name: twig for twig in leaves_of(tree)}
+    leaves = {entry.name: entry for entry in leaves_of(tree)}
     rollout = rollout_of(seen, pcs, now)
     turning = rollout.state if rollout.state in (PAUSED, UPDATING) else ""
     facts: dict[str, Facts] = {}
@@ -115,7 +115,7 @@ def judge(
 
 
 def _first(
-    state: str, pcs: PodCliqueSet, tree: Twig, verdicts: Sequence[Verdict], rollout: Rollout, down: Process | None
+    state: str, pcs: PodCliqueSet, tree: TreeEntry, verdicts: Sequence[Verdict], rollout: Rollout, down: Process | None
 ) -> Verdict:
     """The reason of a state that matters most; its `gang` is empty if it is about the set as a whole."""
     name, count = pcs.metadata.name, f"{tree.count.ready} of {many(tree.count.wanted, 'pod')} ready"

@@ -24,7 +24,7 @@ from grove.kube.errors import (
     Unavailable,
 )
 from grove.operator.shared.cluster import backend_discovery
-from grove.operator.shared.cluster.backend_discovery import BackendDiscovery, Heard
+from grove.operator.shared.cluster.backend_discovery import BackendDiscovery, SchedulerAnswers
 
 
 class Asking(Backend):
@@ -79,7 +79,7 @@ async def test_a_kind_that_is_uninstalled_and_comes_back_is_told_each_time() -> 
         server.served = served
         await discovery.look()
     assert asking.learned == [True, False, True]
-    assert told == ["changed", "changed"]  # what is heard first is no change
+    assert told == ["changed", "changed"]  # what is known_answers first is no change
 
 
 class Troubled:
@@ -115,11 +115,11 @@ NO_ANSWER = [
 
 
 def asking(
-    server: Troubled, *schedulers: Backend, told: list[str] | None = None, heard: Heard | None = None
+    server: Troubled, *schedulers: Backend, told: list[str] | None = None, known_answers: SchedulerAnswers | None = None
 ) -> BackendDiscovery:
     changed = (told if told is not None else []).append
     backends = Backends(schedulers, schedulers[0].name)
-    return BackendDiscovery(server, backends, lambda: changed("changed"), heard)  # type: ignore[arg-type]
+    return BackendDiscovery(server, backends, lambda: changed("changed"), known_answers)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("call", ["serves", "create"])
@@ -144,16 +144,21 @@ async def test_a_refusal_is_an_answer() -> None:
 
 @pytest.mark.parametrize("error", NO_ANSWER)
 async def test_who_takes_over_keeps_what_it_heard_while_standing_by(error: KubeError) -> None:
-    server, kai, heard = Troubled(), KaiBackend(), Heard()
-    await asking(server, kai, heard=heard).look()
+    server, kai, known_answers = Troubled(), KaiBackend(), SchedulerAnswers()
+    await asking(server, kai, known_answers=known_answers).look()
     server.trouble = {"create": error}
-    await asking(server, kai, heard=heard).look()
+    await asking(server, kai, known_answers=known_answers).look()
     assert kai.facts == KAI
 
 
 async def test_who_takes_over_in_trouble_is_told_when_it_passes_and_something_is_new() -> None:
-    server, told, asking_for, heard = Server(), list[str](), Asking("a", Node.RESOURCE), Heard({"a": {}})
-    leading = BackendDiscovery(server, Backends([asking_for], "a"), lambda: told.append("changed"), heard)  # type: ignore[arg-type]
+    server, told, asking_for, known_answers = (
+        Server(),
+        list[str](),
+        Asking("a", Node.RESOURCE),
+        SchedulerAnswers({"a": {}}),
+    )
+    leading = BackendDiscovery(server, Backends([asking_for], "a"), lambda: told.append("changed"), known_answers)  # type: ignore[arg-type]
     server.trouble = Unavailable("etcd", code=503)
     await leading.look()
     server.trouble = None

@@ -128,9 +128,9 @@ export function page(main, [namespace, name]) {
   };
   search.addEventListener("input", find);
   const redraw = () => {
-    const blind = row("about", "blind") ?? [];
-    settle(bottom, blind.includes("nodes") ? h("p", {}, "You may not list nodes, so there is no fleet to show.") : levels(),
-      blind.includes("pods") && h("p", {}, "You may not list pods: what runs where is not shown."),
+    const unreadable = row("about", "unreadable") ?? [];
+    settle(bottom, unreadable.includes("nodes") ? h("p", {}, "You may not list nodes, so there is no fleet to show.") : levels(),
+      unreadable.includes("pods") && h("p", {}, "You may not list pods: what runs where is not shown."),
       state.plan && h("p", {}, "Outlined: where the plan would put pods. ", h("button", {
         type: "button", onclick: () => { state.plan = null; fleet.light(); choose(state.chosen); redraw(); },
       }, "forget the plan")));

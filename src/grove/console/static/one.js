@@ -7,7 +7,7 @@ import { now, onChange, row } from "./store.js";
 import { trends } from "./trends.js";
 
 // `shut` has the names of branches that were closed or opened by hand: they stay so when the tree is drawn anew.
-function twig(one, namespace, open, shut) {
+function entry(one, namespace, open, shut) {
   const pod = one.kind === "Pod";
   const line = [
     badge(one.state), " ", h("b", {}, one.name), h("span", { class: "dim" }, pod ? "" : ` ${one.ready ?? 0}/${one.wanted ?? 0}`),
@@ -22,7 +22,7 @@ function twig(one, namespace, open, shut) {
   if (!children.length) return h("li", {}, h("span", { class: "leaf" }, line));
   const shown = shut.has(one.name) ? shut.get(one.name) : open || one.state !== "ready";
   const inner = h("ul", { class: "tree", hidden: !shown },
-    children.map((child) => twig(child, namespace, children.length <= 8 && !["Pod", "PodClique"].includes(child.kind), shut)));
+    children.map((child) => entry(child, namespace, children.length <= 8 && !["Pod", "PodClique"].includes(child.kind), shut)));
   const toggle = h("button", {
     type: "button", class: "toggle", "aria-expanded": String(shown), "aria-label": `parts of ${one.name}`,
     onclick: () => {
@@ -109,7 +109,7 @@ export function page(main, [namespace, name]) {
         if (error.name !== "AbortError") fill(element, h("p", { class: "error", role: "alert" }, error.message));
       }
     };
-    await into(tree, "tree", (found) => h("ul", { class: "tree" }, twig(found, namespace, true, shut)));
+    await into(tree, "tree", (found) => h("ul", { class: "tree" }, entry(found, namespace, true, shut)));
     await into(update, "rollout", rollout);
     await into(picture, "history", (found) => {
       history = found;

@@ -153,7 +153,7 @@ class PodGangController:
         state = None
         if backend.needs_gate:  # else it reads PodGangs itself
             state = await self._objects.sync(gang, pcs, backend, plan.pods_of(gang))
-        state, look_s = plan.doubted(gang, backend, state)
+        state, look_s = plan.objects_state(gang, backend, state)
         wait_s = await self._write_status(plan, gang, backend, state)
         if self._retries is not None:
             again_s = await self._retries.carry_out(key_, gang, plan.observed, plan.pods_of(gang))

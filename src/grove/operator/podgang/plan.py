@@ -65,7 +65,7 @@ class GangPlan:
         found = (pods_in_gang(pods_of(group.name), gang.metadata.name) for group in groups)
         return [pod for pods in found for pod in pods]
 
-    def doubted(
+    def objects_state(
         self, gang: PodGang, backend: Backend, state: GangObjectsState | None
     ) -> tuple[GangObjectsState | None, float | None]:
         """Whether another scheduler has its objects, given its answers; and when to check that it acts on them."""

@@ -33,7 +33,7 @@ SOON_S = 5.0
 FIRST_TRIES = 3
 """How often a first look asks an unknown scheduler: the way a gang's objects are made is recorded for good."""
 
-Heard = dict[str, dict[str, Any]]
+SchedulerAnswers = dict[str, dict[str, Any]]
 """The last answers of each scheduler, by question."""
 
 log = structlog.get_logger(__name__)
@@ -42,15 +42,19 @@ log = structlog.get_logger(__name__)
 class BackendDiscovery:
     """Gives the backends the cluster's answers. Calls `changed` when one of them got a new answer.
 
-    `heard` has the answers to others who asked for the same backends.
+    `known_answers` has the answers to others who asked for the same backends.
     """
 
     def __init__(
-        self, client: Client, backends: Backends, changed: Callable[[], None], heard: Heard | None = None
+        self,
+        client: Client,
+        backends: Backends,
+        changed: Callable[[], None],
+        known_answers: SchedulerAnswers | None = None,
     ) -> None:
         self._client, self._changed = client, changed
         self._backends = [one for one in backends.all if one.questions]
-        self._heard = heard if heard is not None else {}
+        self._known_answers = known_answers if known_answers is not None else {}
         self._looked: set[str] = set()
         self._wanted = asyncio.Event()
         self._watches: dict[Question, asyncio.Task[None]] = {}
@@ -60,7 +64,7 @@ class BackendDiscovery:
         self._wanted.set()
 
     async def look(self) -> None:
-        """Asks everything once. What cannot be answered now stays as it was heard last; a lost server is raised."""
+        """Asks everything once. What cannot be answered now keeps its last value; a lost server is raised."""
         news = False
         for backend in self._backends:
             answers, is_complete = await self._patient_answers(backend)
@@ -68,11 +72,11 @@ class BackendDiscovery:
             self._looked.add(backend.name)
             if not is_complete:
                 self.again()
-                if backend.name in self._heard:
+                if backend.name in self._known_answers:
                     continue
-            if answers != self._heard.get(backend.name):
+            if answers != self._known_answers.get(backend.name):
                 news = news or not is_first
-                self._heard[backend.name] = answers
+                self._known_answers[backend.name] = answers
                 backend.learn(answers)
                 served = sorted(name for name, answer in answers.items() if answer is True)
                 log.info("asked the cluster what its scheduler takes", scheduler=backend.name, served=served)
@@ -135,13 +139,13 @@ class BackendDiscovery:
         """The answers, and whether there is one to every question; asked more than once where nothing is known yet."""
         for _ in range(FIRST_TRIES - 1):
             answers, is_complete = await self._answers(backend)
-            if is_complete or backend.name in self._heard:
+            if is_complete or backend.name in self._known_answers:
                 return answers, is_complete
             await asyncio.sleep(SOON_S)
         return await self._answers(backend)
 
     async def _answers(self, backend: Backend) -> tuple[dict[str, Any], bool]:
-        before = self._heard.get(backend.name, {})
+        before = self._known_answers.get(backend.name, {})
         answers: dict[str, Any] = {}
         is_complete = True
         for question in backend.questions:
