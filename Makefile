@@ -54,8 +54,8 @@ unit: $(VENV)/dev ## the fast tests, in seconds
 	$(PYTEST) tests/unit -m "not soak" -q -n 2
 
 lint: $(VENV)/dev ## ruff, mypy --strict, import-linter, plain words in pages
-	$(BIN)/ruff check src tests tools
-	$(BIN)/ruff format --check src tests tools
+	$(BIN)/ruff check src tests bench chaos tools
+	$(BIN)/ruff format --check src tests bench chaos tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/plain_words.py
@@ -83,11 +83,11 @@ coverage: $(VENV)/coverage ## lines and branches reached by unit, simulator and 
 
 scale: $(VENV)/dev ## 1,000 sets on 100, 1,000 and 10,000 nodes of a stock control plane: time, CPU, memory; about 20 minutes
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
-	$(BIN)/python -m tests.bench.scale
+	$(BIN)/python -m bench.scale
 
 bench: $(VENV)/dev ## figures, as a table and as bench-results.json
 	@echo "all benchmarks, one after another; takes about 30 minutes on two cores, installs nothing"
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m bench
 
 soak: $(VENV)/dev ## long seeded fault runs
 	@echo "long seeded runs on the simulator and on real control planes; takes hours, installs nothing; the fleets continue where they were interrupted"
@@ -95,7 +95,7 @@ soak: $(VENV)/dev ## long seeded fault runs
 
 chaos: $(VENV)/dev ## break everything on a real control plane for MINUTES (5) and watch over the promises; SEED=n plays one again
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
-	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 test-node: $(VENV)/dev image engines ## two real nodes with containerd, Services, DNS and engines; Grove installed with and without Helm; needs root
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Mapping
 
 import pytest
-from tests.bench.figures import Figure
-from tests.bench.floor import KINDS, Floor, numbered, systems_of, unavoidable
-from tests.bench.scale import cell
-from tests.bench.writes_bench import ACCOUNT, working
+from bench.figures import Figure
+from bench.floor import KINDS, Floor, numbered, systems_of, unavoidable
+from bench.scale import cell
+from bench.writes_bench import ACCOUNT, working
 from tests.support.manifests import clique, group, many_pairs, pcs
 
 from grove.api.core import Pod

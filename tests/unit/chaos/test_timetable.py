@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from chaos.faults import Faults
+from chaos.load import Load
+from chaos.timetable import CHANGES, FAULTS, PAUSES_S, timetable
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.chaos.faults import Faults
-from tests.chaos.load import Load
-from tests.chaos.timetable import CHANGES, FAULTS, PAUSES_S, timetable
 
 
 @given(st.integers(0, 10_000))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.chaos.ending import MORE_FILES, leaks
-from tests.chaos.processes import Sample
-from tests.chaos.witness import GPU, Witness
+from chaos.ending import MORE_FILES, leaks
+from chaos.processes import Sample
+from chaos.witness import GPU, Witness
 
 DEADLINE_S = 10.0
 

@@ -12,8 +12,8 @@ from typing import Any
 import click
 import pytest
 from aiohttp import ClientSession
+from bench.cli_bench import serving
 from click.shell_completion import ShellComplete
-from tests.bench.cli_bench import serving
 from tests.support.console_process import printed_link, started
 
 from grove.api.core import Lease

@@ -36,7 +36,7 @@ def announced(target: str) -> str:
     """What the target says itself, or the program that it starts."""
     lines = recipe(target)
     said = "".join(re.findall(r'^\t@echo "(.*)"', lines, re.MULTILINE))
-    module = re.search(r"-m (tests[\w.]+)", lines)
+    module = re.search(r"-m ((?:tests|bench|chaos)[\w.]*)", lines)
     if said or module is None:
         return said
     file = ROOT / module[1].replace(".", "/")

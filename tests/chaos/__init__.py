@@ -1,1 +1,0 @@
-"""Everything breaks on a real control plane, by seed: `python -m tests.chaos --seed 7 --minutes 5`."""
