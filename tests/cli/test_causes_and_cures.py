@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.cli.test_situations import (
+from tests.support.asking import World, server
+from tests.support.situations import (
     QUOTA,
     Situation,
     agreed,
@@ -22,7 +23,6 @@ from tests.cli.test_situations import (
     unready,
     waits_for_quota,
 )
-from tests.support.asking import World, server
 
 from grove.api.core import ConfigMap, Event, Node, Pod, PriorityClass, Secret, ServiceAccount
 from grove.api.meta import Json

@@ -1,13 +1,33 @@
-"""Every test file has a name of its own, so that it can be found by its name alone."""
+"""A test file can be found by its name alone, and it can be changed without a look at other test files."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parents[2]
+IMPORT = re.compile(r"^(?:from|import) (tests\.(?:\w+\.)*test_\w+)", re.MULTILINE)
 
 
 def test_no_two_test_files_share_a_name() -> None:
     names = Counter(path.name for path in TESTS.rglob("test_*.py"))
     assert [name for name, count in names.items() if count > 1] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        pytest.param("from tests.cli.test_top import shown\n", ["tests.cli.test_top"], id="another test file"),
+        pytest.param("from tests.support.waiting import eventually\n", [], id="a module for all tests"),
+    ],
+)
+def test_imports_of_test_files_are_found(source: str, expected: list[str]) -> None:
+    assert IMPORT.findall(source) == expected
+
+
+def test_no_file_imports_a_test_file() -> None:
+    imports = {str(path.relative_to(TESTS)): IMPORT.findall(path.read_text()) for path in TESTS.rglob("*.py")}
+    assert {name: found for name, found in imports.items() if found} == {}
