@@ -260,6 +260,34 @@ def test_of_units_that_are_alike_the_next_one_is_woken_when_the_first_is_placed(
     assert queue.due(99.0) == []
 
 
+def test_the_next_one_stays_parked_when_the_event_does_not_help_any_more() -> None:
+    queue, is_free = line_of_three(), [True]
+    assert queue.wake(lambda _: is_free[0]) == 1
+    queue.withdraw("a")
+    is_free[0] = False
+    assert queue.wake_next("ask") is None
+    assert queue.due(9.0) == []
+
+
+def test_after_a_refusal_only_units_with_held_capacity_are_woken() -> None:
+    queue = line_of_three()
+    queue.owners = lambda: ["c", "elsewhere"]
+    queue.wake(lambda _: True)
+    queue.park("a", 1.0, "ask")
+    queue.refuse_alike("ask")
+    woken = queue.wake_next("ask")
+    assert woken is not None
+    assert woken[1] == "c"
+    queue.wake(lambda _: True)
+    assert {name for _, name in queue.due(9.0)} == {"a", "c"}, "the first may be helped by what came since"
+
+
+def test_of_units_that_are_alike_one_is_asked_about() -> None:
+    queue, asked = line_of_three(), []
+    queue.wake(lambda name: asked.append(name) is not None)
+    assert asked == ["a"]
+
+
 def test_each_unit_that_is_alike_is_woken_once_when_all_of_them_report_another_reason() -> None:
     queue = line_of_three()
     assert queue.wake_all_alike("ask")

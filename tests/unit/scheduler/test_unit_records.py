@@ -24,12 +24,12 @@ def test_reading_creates_no_record() -> None:
 def test_a_unit_that_is_dropped_is_forgotten_entirely(times: int) -> None:
     units = Units()
     before = units.of("ns/a")
-    before.ready_since_s, before.hopeless_at = 1.0, 7
+    before.ready_since_s, before.lacking_since_s = 1.0, 7.0
     for _ in range(times):
         units.drop("ns/a")
     assert units.find("ns/a") is None
     after = units.of("ns/a")
-    assert (after.ready_since_s, after.hopeless_at) == (None, None)
+    assert (after.ready_since_s, after.lacking_since_s) == (None, None)
 
 
 def test_a_late_answer_for_a_dropped_unit_does_not_bring_it_back() -> None:

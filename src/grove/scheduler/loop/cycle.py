@@ -239,7 +239,7 @@ class Cycle:
             base_of=self._intake.base_of,
         )
         self.ended = self._intake.ended
-        queue.alone = view.ledger.open_owners
+        queue.owners = view.ledger.open_owners
 
     async def run(self) -> None:
         """One turn. Returns when every unit that was due has its answer; sets the timer for the next exact moment."""
@@ -286,7 +286,7 @@ class Cycle:
                 asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._view.changes.mark, unit)
         self._demand.begin_turn((one.order.name for one in self._queue.all()), (unit for unit, _ in dirty))
         if unsettled := self._nominations.take_unsettled():
-            self._queue.wake(unsettled.__contains__)
+            self._queue.wake_named(unsettled)
         self._wake_helped(began)
         self._relief.wake_entitled(began)
         self._relief.wake_no_longer_admitted()
@@ -313,7 +313,7 @@ class Cycle:
             if order.stage > Stage.FLOOR:
                 until_s = self._relief.stands_back_until_s(name, order, loop.time())
                 if until_s is not None:
-                    self._queue.defer(name, loop.time(), until_s, with_others=True)
+                    self._queue.defer(name, loop.time(), until_s)
                     continue
             ask = waiting.ask
             try:
@@ -353,7 +353,7 @@ class Cycle:
             self._holding.reconsider()
         self._relief.wake_helped(came.nodes, now_s)
         if came.helped:
-            self._queue.wake(came.helped.__contains__)
+            self._queue.wake_named(came.helped)
         if came.demand_changed:
             self._relief.wake_kept_out()
         if came.pods_moved:

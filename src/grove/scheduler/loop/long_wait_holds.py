@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from datetime import datetime
 
 import numpy as np
@@ -34,9 +34,11 @@ from grove.scheduler.model.config import SchedulerConfiguration, gang_timeout_s
 from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.model.gang import BadGang, Gang
 from grove.scheduler.model.reasons import Reason
+from grove.scheduler.policy.alike import Place
 from grove.scheduler.policy.gang_state import GangState
 from grove.scheduler.policy.hold_ledger import LONG_WAIT, CapacityHold, ClosedCapacity, HoldReason
-from grove.scheduler.policy.waiting_queue import Order, Stage, Waiting, WaitingQueue
+from grove.scheduler.policy.long_waits import NEVER, LongWaits
+from grove.scheduler.policy.waiting_queue import Order, Stage, Waiting, WaitingQueue, place_of
 
 MOST_ELDERS = 16
 """So many gangs at the head of the queue are watched for being overtaken: holds for more would block each other."""
@@ -68,21 +70,35 @@ class LongWaitHolds:
         self._elders: list[Waiting] = []
         self._overtaken: list[Waiting] = []
         """Units that get a hold at once."""
-        self._looked_at: tuple[int, int] | None = None
-        """Versions of queue and nodes at the last look at all that wait; it is repeated when one of them changed."""
-        self._next_look_s: float | None = None
-        """When it is to be repeated in any case."""
+        self._elders_at = -1
+        """The version of the queue when the elders were chosen."""
+        self._waits = LongWaits()
+        queue.on_withdraw = self._waits.forget
+        self._hopeless: set[Hashable] = set()
+        """What was asked for when no node was worth holding, or the name of a unit that is like no other."""
+        self._hopeless_at = -1
+        """The version of the nodes at that time."""
+        self._is_settled_for_all = False
+        """Whether each unit that has waited long has a hold or gets none, since the last change."""
 
     def timeout_s(self, gang: GangState) -> float:
         """How long an attempt may take: what the gang says, or the default."""
         return gang_timeout_s(gang.podgang.metadata.annotations.get(labels.GANG_TIMEOUT), self._config.gang_timeout)
 
-    def _is_settled(self, name: str) -> bool:
-        """Whether nodes are held for a gang, or none can be."""
-        return (
-            self._units.of(name).hopeless_at == self._view.snapshot.nodes.version
-            or self._ledger.find(name, *LONG_WAIT) is not None
-        )
+    def _is_settled(self, waiting: Waiting) -> bool:
+        """Whether nodes are held for a unit, or none can be."""
+        return self._is_hopeless(waiting) or self._ledger.find(waiting.order.name, *LONG_WAIT) is not None
+
+    def _is_hopeless(self, waiting: Waiting) -> bool:
+        if self._hopeless_at != self._view.snapshot.nodes.version:
+            self.reconsider()
+        return _key_of(waiting) in self._hopeless
+
+    def _give_up(self, name: str) -> None:
+        """No node is worth holding for the unit, nor for units that ask for the same."""
+        self.let_go(name)
+        if (waiting := self._queue.get(name)) is not None and not self._is_hopeless(waiting):
+            self._hopeless.add(_key_of(waiting))
 
     async def note_refused(
         self, gang: GangState, order: Order, tree: Gang, steps: DecisionSteps, *, is_admitted: bool
@@ -96,7 +112,7 @@ class LongWaitHolds:
             want = Shortage(short.subject, short.number("wanted"), shapes)
             unit = self._units.of(gang.name)
             if unit.shortage is not None and unit.shortage != want:
-                unit.hopeless_at = None  # emptying nodes may help now that it asks for something else
+                self._hopeless.discard(gang.name)  # emptying nodes may help now that it asks for something else
             unit.shortage = want
         known = self._ledger.find(gang.name, *LONG_WAIT)
         if known is not None:
@@ -108,7 +124,7 @@ class LongWaitHolds:
         for waiting in self._elders:
             name = waiting.order.name
             want = self._units.of(name).shortage
-            if want is None or self._is_settled(name) or self._queue.get(name) is not waiting:
+            if want is None or self._is_settled(waiting) or self._queue.get(name) is not waiting:
                 continue
             if self._order_now(waiting) >= order:
                 continue
@@ -124,9 +140,8 @@ class LongWaitHolds:
 
     def reconsider(self) -> None:
         """A change may help any unit, also one for which no node was worth holding."""
-        for unit in self._units:
-            unit.hopeless_at = None
-        self._looked_at = None
+        self._hopeless.clear()
+        self._hopeless_at, self._is_settled_for_all = self._view.snapshot.nodes.version, False
 
     async def resume(self) -> None:
         """Holds nodes again for gangs that say an earlier scheduler did, before anything is decided; once."""
@@ -159,7 +174,7 @@ class LongWaitHolds:
         overtaken, self._overtaken = self._overtaken, []
         for waiting in sorted(overtaken, key=lambda one: one.order):
             gang = self._view.units.gangs.get(waiting.order.name)
-            if gang is not None and not self._is_settled(gang.name) and self._queue.get(gang.name) is waiting:
+            if gang is not None and not self._is_settled(waiting) and self._queue.get(gang.name) is waiting:
                 await self._hold_for(gang, waiting, HoldReason.OVERTAKEN)
 
     def _loss(self, want: Shortage, taken: Mapping[tuple[Shape, str], int]) -> int:
@@ -177,50 +192,75 @@ class LongWaitHolds:
             waits = hold.owner in self._queue or (gang is not None and gang.life.is_busy)
             if not waits or self._has_lost(hold):
                 self.let_go(hold.owner)
-        elders = sum(self._queue.get(one.order.name) is one for one in self._elders)
-        state = (self._queue.version, self._view.snapshot.nodes.version)
-        if elders < min(len(self._elders), MOST_ELDERS // 2):
-            self._looked_at = None  # others are at the head of the queue now
-        if state == self._looked_at and (self._next_look_s is None or now_s < self._next_look_s):
-            return self._next_look_s
-        self._looked_at = state
-        failing = [
-            (waiting, gang)
-            for waiting in self._queue.all()
-            if waiting.failures
-            and waiting.order.stage is not Stage.SURPLUS
-            and (gang := self._view.units.gangs.get(waiting.order.name)) is not None
-            and gang.has_object
-        ]
-        self._elders = heapq.nsmallest(MOST_ELDERS, (waiting for waiting, _ in failing), key=lambda one: one.order)
-        patient: list[tuple[Waiting, GangState]] = []
-        soonest = float("inf")
-        for waiting, gang in failing:
-            timeout_s = self.timeout_s(gang)
-            if _warn_at_s(waiting, timeout_s) <= now_s:
-                self._warn_of_timeout(gang, waiting, now_s)
-            warn_at_s = _warn_at_s(waiting, timeout_s)
-            soonest = min(soonest, warn_at_s)
-            if self._config.hold_after:
-                due_s = waiting.since_s + self._config.hold_after
-                if due_s > now_s:
-                    soonest = min(soonest, due_s)
-                elif not self._is_settled(gang.name):
-                    patient.append((waiting, gang))
-        await self._hold_for_patient(patient)
-        self._next_look_s = max(soonest, now_s + BETWEEN_LOOKS_S) if soonest < float("inf") else None
-        return self._next_look_s
+        self._choose_elders()
+        for waiting in self._queue.take_newly_refused():
+            self._watch(waiting)
+            self._is_settled_for_all = False
+        for name in self._waits.due(now_s):
+            if (late := self._queue.get(name)) is not None:
+                self._note_long_wait(late, now_s)
+        if self._hopeless_at != self._view.snapshot.nodes.version:
+            self.reconsider()
+        if not self._is_settled_for_all and self._config.hold_after:
+            self._is_settled_for_all = True
+            lines = [self._unsettled(ask, line) for ask, line in self._waits.lines()]
+            for waiting, gang in heapq.merge(*lines, key=lambda one: one[0].order):
+                await self._hold_for(gang, waiting, HoldReason.WAITED_LONG)
+        next_s = self._waits.next_s
+        return max(next_s, now_s + BETWEEN_LOOKS_S) if next_s is not None else None
 
-    async def _hold_for_patient(self, patient: list[tuple[Waiting, GangState]]) -> None:
-        """Holds nodes for these, in order. If none are found for one, none are looked for those that ask the same."""
-        hopeless: set[Hashable] = set()
-        for waiting, gang in sorted(patient, key=lambda one: one[0].order):
-            if waiting.ask in hopeless:
-                self._units.of(gang.name).hopeless_at = self._view.snapshot.nodes.version
+    def _choose_elders(self) -> None:
+        elders = sum(self._queue.get(one.order.name) is one for one in self._elders)
+        if self._elders_at != self._queue.version or elders < min(len(self._elders), MOST_ELDERS // 2):
+            self._elders_at = self._queue.version
+            failing = (one for one in self._queue.heads(MOST_ELDERS) if self._failing_gang(one) is not None)
+            self._elders = heapq.nsmallest(MOST_ELDERS, failing, key=lambda one: one.order)
+
+    def _failing_gang(self, waiting: Waiting) -> GangState | None:
+        """The gang of a unit whose minimum was refused."""
+        if not waiting.failures or waiting.order.stage is Stage.SURPLUS:
+            return None
+        gang = self._view.units.gangs.get(waiting.order.name)
+        return gang if gang is not None and gang.has_object else None
+
+    def _watch(self, waiting: Waiting) -> None:
+        """Sets the timer of a unit that was refused."""
+        gang = self._failing_gang(waiting)
+        if gang is None:
+            return
+        moment_s = _warn_at_s(waiting, self.timeout_s(gang))
+        if self._config.hold_after and waiting.patient_at is None:
+            moment_s = min(moment_s, waiting.since_s + self._config.hold_after)
+        self._waits.set_timer(waiting, moment_s)
+
+    def _note_long_wait(self, waiting: Waiting, now_s: float) -> None:
+        self._waits.set_timer(waiting, NEVER)
+        gang = self._failing_gang(waiting)
+        if gang is None:
+            return
+        if _warn_at_s(waiting, self.timeout_s(gang)) <= now_s:
+            self._warn_of_timeout(gang, waiting, now_s)
+        hold_after_s = self._config.hold_after
+        if waiting.patient_at is None and hold_after_s and waiting.since_s + hold_after_s <= now_s:
+            self._waits.add(waiting)
+            self._is_settled_for_all = False
+        self._watch(waiting)
+
+    def _unsettled(self, ask: Hashable, line: list[Place]) -> Iterator[tuple[Waiting, GangState]]:
+        """Units of a line for which nodes are to be held, in order; no more of them once none was worth holding."""
+        for place in line:
+            waiting = self._queue.get(place[1])
+            if waiting is None or waiting.patient_at != (ask, place):
+                continue  # it was placed since the look began
+            if (waiting.ask, place_of(waiting)) != waiting.patient_at:
+                self._waits.add(waiting)
+                self._is_settled_for_all = False  # it is looked at with those that ask for the same
                 continue
-            await self._hold_for(gang, waiting, HoldReason.WAITED_LONG)
-            if waiting.ask is not None and self._ledger.find(gang.name, *LONG_WAIT) is None:
-                hopeless.add(waiting.ask)
+            if ask is not None and self._is_hopeless(waiting):
+                return
+            gang = self._failing_gang(waiting)
+            if gang is not None and not self._is_settled(waiting):
+                yield waiting, gang
 
     async def _hold_for(
         self, gang: GangState, waiting: Waiting, reason: HoldReason, since: datetime | None = None
@@ -231,7 +271,7 @@ class LongWaitHolds:
             return
         except Exception:  # with a pod that nobody can read; it is told so when its turn comes
             log.exception("no nodes can be held", gang=gang.name)
-            self._units.of(gang.name).hopeless_at = self._view.snapshot.nodes.version
+            self._give_up(gang.name)
             return
         await self._take(gang, waiting.order, tree, reason, DecisionSteps(self._budget), since)
 
@@ -250,8 +290,7 @@ class LongWaitHolds:
         closed = self._ledger.closed_to(name, order)
         ahead = [pod for hold in closed.quota for pod in hold.quota]
         if has_quota and snapshot.seams.held_against(snapshot, needed, ahead) is not None:
-            self.let_go(name)  # a unit ahead has the quota: units behind this one do not get it either
-            self._units.of(name).hopeless_at = snapshot.nodes.version
+            self._give_up(name)  # a unit ahead has the quota: units behind this one do not get it either
             return
         answer = await self._decider.search(tree, steps, nodes_to_hold(snapshot, tree, closed.nodes))
         if not self._view.units.is_current(gang) or name not in self._queue:
@@ -261,8 +300,7 @@ class LongWaitHolds:
             return  # not proven: what is held stays
         is_admitted = snapshot.seams.refusal(snapshot, tree, needed) is None
         if isinstance(answer, NoFit) or not (is_admitted or has_quota):
-            self.let_go(name)
-            self._units.of(name).hopeless_at = snapshot.nodes.version
+            self._give_up(name)
             return
         # No nodes are held for a gang that may not use them yet.
         nodes = frozenset(pod.node for pod in answer.pods[: answer.core]) if is_admitted else frozenset()
@@ -299,15 +337,17 @@ class LongWaitHolds:
     def let_go(self, name: str) -> None:
         """Nothing is held for a gang any more, if anything was; others may have it."""
         self._units.of(name).held_shapes = frozenset()
-        if self._ledger.end(name, *LONG_WAIT):
+        for hold in self._ledger.end(name, *LONG_WAIT):
             self._reporter.touch(name)
-            self._looked_at = None
-            self._view.changes.help_anybody()
+            self.reconsider()
+            self._view.changes.relief.update(hold.nodes)
+            self._view.changes.demand_changed |= bool(hold.quota)
+            self._view.changes.wake()
 
     def end(self, name: str) -> None:
         """The gang waits for no node any more."""
-        unit = self._units.of(name)
-        unit.shortage = unit.hopeless_at = None
+        self._units.of(name).shortage = None
+        self._hopeless.discard(name)
         self.let_go(name)
 
     def _warn_of_timeout(self, gang: GangState, waiting: Waiting, now_s: float) -> None:
@@ -315,6 +355,11 @@ class LongWaitHolds:
         said = gang.verdict.why if gang.verdict is not None else Reason(kinds.NO_ROOM)
         why = Reason(kinds.TIMED_OUT, numbers={"seconds": self.timeout_s(gang)}, parts=(said,))
         self._reporter.warn(gang, EventReason.GANG_TIMEOUT, why)
+
+
+def _key_of(waiting: Waiting) -> Hashable:
+    """What a unit asks for, or its name if it is like no other."""
+    return waiting.ask if waiting.ask is not None else waiting.order.name
 
 
 def _warn_at_s(waiting: Waiting, timeout_s: float) -> float:

@@ -70,8 +70,6 @@ class UnitRecord(msgspec.Struct, eq=False):
     """Names of the disruption budgets that protect its victims."""
     held_shapes: frozenset[Shape] = frozenset()
     """Shapes of the pods that nodes are held for."""
-    hopeless_at: int | None = None
-    """The version of the nodes at which no set of nodes was worth holding."""
 
     # What was reported
     pods_verdict: Verdict | None = None

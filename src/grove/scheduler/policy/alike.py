@@ -8,7 +8,7 @@ their own (volumes, shared claims) or look at other pods are like no other.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -49,8 +49,8 @@ class AlikeLines:
     def names(self) -> Iterator[str]:
         return (name for line in self._lines.values() for _, name in line)
 
-    def asks(self) -> Iterable[Hashable]:
-        return [ask for ask in self._lines if ask is not None]
+    def lines(self) -> list[tuple[Hashable, list[Place]]]:
+        return list(self._lines.items())
 
 
 def ask_of(snapshot: Snapshot, gang: Gang) -> Hashable | None:

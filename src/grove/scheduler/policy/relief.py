@@ -73,9 +73,7 @@ class Relief:
             self._queue.wake(lambda _: True)
         elif roomier:
             self._last_s = now_s
-            row_of = self._snapshot.nodes.row_of
-            rows = np.array(sorted(row_of[name] for name in roomier if name in row_of), dtype=np.int64)
-            self._queue.wake(self._could_use(rows))
+            self._queue.wake(self._could_use(roomier))
 
     def wake_kept_out(self) -> None:
         """Wakes the units that a policy kept out, not those that lack capacity."""
@@ -84,7 +82,7 @@ class Relief:
     @property
     def seeks_reclaim(self) -> bool:
         """Whether a unit waits that may call back what was lent, as soon as it is entitled."""
-        needs = (waiting.needed for waiting in self._queue.all())
+        needs = (waiting.needed for waiting in self._queue.heads(1))
         return self._snapshot.seams.reclaims and any(one is not None and one.evictor is not None for one in needs)
 
     def wake_entitled(self, now_s: float) -> None:
@@ -93,12 +91,16 @@ class Relief:
         is_time = self._matures_s is not None and self._matures_s <= now_s
         if not seams.reclaims or (state == self._looked_at and not is_time):
             return
-        needs = {one.order.name: one.needed for one in self._queue.all() if one.needed is not None}
-        if not needs:
+        if all(one.needed is None for one in self._queue.heads(1)):
             return
         self._looked_at, self._matures_s = state, None
-        asking = {unit: needed.evictor for unit, needed in needs.items() if needed.evictor is not None}
-        self._queue.wake(lambda unit: unit in asking and seams.may_reclaim(self._snapshot, asking[unit]))
+        self._queue.wake(
+            lambda unit: (
+                (needed := self._needed(unit)) is not None
+                and needed.evictor is not None
+                and seams.may_reclaim(self._snapshot, needed.evictor)
+            )
+        )
 
     def wake_no_longer_admitted(self) -> None:
         """Wakes who lacked capacity alone and is kept out by a policy by now: new nodes do not help it any more."""
@@ -129,12 +131,28 @@ class Relief:
             self._matures_s = now_s + wait_s if wait_s is not None else None
         return self._matures_s
 
-    def _could_use(self, rows: Ints) -> Callable[[str], bool]:
-        """Whether one of a unit's pods would fit on one of these rows now, or without those it may put out there; if
-        none does, nothing changed for it.
+    def _could_use(self, roomier: Collection[str]) -> Callable[[str], bool]:
+        """Whether one of a unit's pods would fit on one of these nodes at the moment of the question.
+
+        If none does, nothing changed for the unit.
+        """
+        at, answer = self._snapshot.version, self._could_use_now(roomier)
+
+        def could_use(unit: str) -> bool:
+            nonlocal at, answer
+            if at != self._snapshot.version:
+                at, answer = self._snapshot.version, self._could_use_now(roomier)
+            return answer(unit)
+
+        return could_use
+
+    def _could_use_now(self, roomier: Collection[str]) -> Callable[[str], bool]:
+        """Whether one of a unit's pods fits on one of these nodes, if necessary without pods that it may evict there.
 
         Many wait for the same: a shape is looked at once.
         """
+        row_of = self._snapshot.nodes.row_of
+        rows = np.array(sorted(row_of[name] for name in roomier if name in row_of), dtype=np.int64)
         room_for = functools.cache(lambda above: self._room(rows, above))
         fits = functools.cache(lambda shape, above: self._fits(shape, rows, room_for(above)))
         inside: dict[tuple[Pin | None, str], bool] = {}

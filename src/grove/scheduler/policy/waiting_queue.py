@@ -5,8 +5,8 @@ something happened that can help (capacity it could use, a change of its own), n
 limits how often. No unit waits behind another: a cycle looks at every unit that is due, in order.
 
 Units that ask for the same are refused for the same reason. Of those only the first in order is woken. When it is
-placed, the next one is woken; when it is refused, the others stay parked. So one free slot costs two searches, however
-many units wait.
+placed, the next one is woken if the same event still helps. When it is refused, the others stay parked, except those
+for which capacity is held. So one free slot costs at most two searches, however many units wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 
 from grove.scheduler.model.facts import Shape
 from grove.scheduler.model.gang import Gang
-from grove.scheduler.policy.alike import AlikeLines
+from grove.scheduler.policy.alike import AlikeLines, Place
 
 
 class Stage(IntEnum):
@@ -76,10 +76,16 @@ class Waiting(msgspec.Struct):
     parked: bool = False
     must_wait: bool = False
     """Its back-off is for trouble with the cluster, or for others' sake, so it stands whatever happens."""
+    until_helped: bool = False
+    """Whether a change that can help it ends that wait."""
     deferred_s: float | None = None
     """When it first stood back for a minimum that waits."""
     warned_s: float = float("-inf")
     """When it was last reported that the unit waits for longer than its timeout."""
+    timer_s: float = float("inf")
+    """When to look whether it has waited long, or for longer than its timeout."""
+    patient_at: tuple[Hashable, Place] | None = None
+    """Its place among units that have waited so long that nodes may be held for them."""
     ask: Hashable | None = None
     """What it asked for when it was refused: equal for units that are alike, None for one that is like no other."""
     overtaken: int = 0
@@ -117,6 +123,10 @@ class WokenLine(msgspec.Struct):
     """The one that was woken last; those behind it have not been."""
     all_of_them: bool = False
     """Whether each is woken, also when the one before it is refused."""
+    can_help: tuple[Callable[[str], bool], ...] = ()
+    """Events since the last refusal: whether one of them still helps a unit."""
+    only_owners: bool = False
+    """Whether one of them was refused: after that only units for which capacity is held are woken."""
 
 
 class WaitingQueue:
@@ -136,8 +146,10 @@ class WaitingQueue:
         self._parked = AlikeLines()
         self._helped: dict[Hashable, WokenLine] = {}
         """By what they ask for: units that something may have helped since the last refusal, woken one by one."""
-        self.alone: Callable[[], Iterable[str]] = tuple
-        """Units that have what others like them have not: capacity is held for them."""
+        self._newly_refused: list[Waiting] = []
+        self.on_withdraw: Callable[[Waiting], object] = lambda _: None
+        self.owners: Callable[[], Iterable[str]] = tuple
+        """Units for which capacity is held."""
 
     def __len__(self) -> int:
         return self._of.total()
@@ -177,6 +189,8 @@ class WaitingQueue:
         self._count(known.order, -1)
         known.order = order
         self._count(order, 1)
+        if known.failures:
+            self._newly_refused.append(known)
         self._set_parked(name, known, was_parked)
         self.version += 1
 
@@ -192,13 +206,14 @@ class WaitingQueue:
         self.move(name, order)
         if fresh:
             self._set_parked(name, known, False)
-            known.failures, known.not_before_s, known.must_wait = 0, now_s, False
+            known.failures, known.not_before_s, known.must_wait, known.until_helped = 0, now_s, False, False
 
     def withdraw(self, name: str) -> None:
         """The unit is placed, gone, or not ready any more."""
         unit = self._units.find(name)
         if unit is not None and (known := unit.waiting) is not None:
             self._set_parked(name, known, False)
+            self.on_withdraw(known)
             unit.waiting = None
             del self._awake[name]
             self._count(known.order, -1)
@@ -215,21 +230,28 @@ class WaitingQueue:
         unit.parked = parked
         if parked:
             del self._awake[name]
-            self._parked.join(unit.ask, _place_of(unit, name))
+            self._parked.join(unit.ask, place_of(unit))
         else:
             self._awake[name] = unit
-            self._parked.leave(unit.ask, _place_of(unit, name))
+            self._parked.leave(unit.ask, place_of(unit))
 
     def park(self, name: str, now_s: float, ask: Hashable | None = None) -> None:
         """It was tried and found no place."""
         known = self.get(name)
         if known is not None:
-            self.version += known.failures == 0
+            if known.failures == 0:
+                self.version += 1
+                self._newly_refused.append(known)
             known.failures += 1
             known.not_before_s = now_s + self._backoff.after(known.failures)
             self._set_parked(name, known, False)
-            known.ask, known.must_wait = ask, False
+            known.ask, known.must_wait, known.until_helped = ask, False, False
             self._set_parked(name, known, True)
+
+    def take_newly_refused(self) -> list[Waiting]:
+        """Units that were refused for the first time since they came, changed or moved, and since the last call."""
+        found, self._newly_refused = self._newly_refused, []
+        return found
 
     def retry(self, name: str, now_s: float) -> None:
         """It had a place and something went wrong on the way: again after the back-off, whatever happens."""
@@ -238,13 +260,15 @@ class WaitingQueue:
             self._set_parked(name, known, False)
             known.must_wait = True
 
-    def defer(self, name: str, now_s: float, until_s: float, *, with_others: bool = False) -> None:
-        """It stands back for others until then; not a failure. `with_others` has those stay parked that ask for the
-        same."""
+    def defer(self, name: str, now_s: float, until_s: float, *, until_helped: bool = False) -> None:
+        """It waits until then; not a failure. `until_helped` ends that with the first change that can help it.
+
+        Without it the unit stands back for others, and those that ask for the same stay parked.
+        """
         known = self._known(name)
         self._set_parked(name, known, False)
-        known.not_before_s, known.must_wait = until_s, True
-        if not with_others:
+        known.not_before_s, known.must_wait, known.until_helped = until_s, True, until_helped
+        if until_helped:
             known.ask = None
         if known.deferred_s is None:
             known.deferred_s = now_s
@@ -253,42 +277,64 @@ class WaitingQueue:
         """Whether a minimum of at least this rank waits that comes before units of this stage."""
         return any(rank <= order.rank and stage < order.stage for rank, stage in self._of)
 
+    def heads(self, count: int) -> Iterator[Waiting]:
+        """Units that wait, in no order; of parked units that ask for the same only the first `count`."""
+        yield from self._awake.values()
+        lines = (line if ask is None else line[:count] for ask, line in self._parked.lines())
+        yield from (self._known(name) for line in lines for _, name in line)
+
     def wake(self, can_help: Callable[[str], bool]) -> int:
         """Something changed; parked units that it can help are tried again when their back-off is over.
 
-        Of units that ask for the same the first is, and the others after it.
+        Of units that ask for the same the first is, and the others after it. It helps all of them or none.
         """
+        for name, unit in self._awake.items():
+            if unit.until_helped and can_help(name):
+                _end_deferral(unit)
         helped = [name for _, name in self._parked.of(None) if can_help(name)]
-        helped += [name for name in self.alone() if self._is_parked(name) and can_help(name)]
-        for name in dict.fromkeys(helped):
+        for name in helped:
             self._set_parked(name, self._known(name), False)
-        woken = len(helped)
-        for ask in self._parked.asks():
-            if any(can_help(name) for _, name in self._parked.of(ask)):
-                self._help(ask)
-                woken += self.wake_next(ask) is not None
-        return woken
+        lines = [ask for ask, line in self._parked.lines() if ask is not None and self._helps(line, can_help)]
+        for ask in lines:
+            self._help(ask, can_help)
+        return len(helped) + sum(self.wake_next(ask) is not None for ask in lines)
 
-    def _is_parked(self, name: str) -> bool:
-        unit = self.get(name)
-        return unit is not None and unit.parked
+    def wake_named(self, names: Iterable[str]) -> None:
+        """Something changed that helps these units. Units ahead of them that ask for the same are tried first."""
+        for name in sorted(names):
+            unit = self.get(name)
+            if unit is not None and unit.until_helped:
+                _end_deferral(unit)
+            elif unit is not None and unit.parked:
+                if unit.ask is None:
+                    self._set_parked(name, unit, False)
+                else:
+                    self._help(unit.ask, lambda _: True)
+                    self.wake_next(unit.ask)
 
-    def _help(self, ask: Hashable, *, all_of_them: bool = False) -> None:
+    def _helps(self, line: list[Place], can_help: Callable[[str], bool]) -> bool:
+        """Whether it helps units that ask for the same. Where a unit is pinned can change while it is parked."""
+        needed = self._known(line[0][1]).needed
+        is_pinned = needed is not None and needed.pinned is not None
+        return any(can_help(name) for _, name in (line if is_pinned else line[:1]))
+
+    def _help(self, ask: Hashable, can_help: Callable[[str], bool], *, all_of_them: bool = False) -> None:
         """The first that asks for this is woken next, unless one of them is awake."""
         known = self._helped.get(ask, WokenLine())
-        is_awake = known.last is not None and self._is_tried(known.last[1], ask)
-        self._helped[ask] = WokenLine(known.last if is_awake else None, all_of_them or known.all_of_them)
+        is_awake = known.last is not None and self._is_tried(known.last[1], ask) and not known.only_owners
+        last = known.last if is_awake else None
+        self._helped[ask] = WokenLine(last, all_of_them or known.all_of_them, (*known.can_help, can_help))
 
     def _is_tried(self, name: str, ask: Hashable) -> bool:
         unit = self._awake.get(name)
         return unit is not None and unit.ask == ask
 
     def wake_next(self, ask: Hashable | None) -> tuple[Order, str] | None:
-        """Wakes the next unit that asks for this, if something may have helped it and the last one was not refused."""
+        """Wakes the next unit that asks for this, if something that happened still helps it."""
         helped = self._helped.get(ask)
         if helped is None or (helped.last is not None and self._is_tried(helped.last[1], ask)):
             return None
-        helped.last = self._parked.next_of(ask, helped.last)
+        helped.last = self._next_helped(ask, helped)
         if helped.last is None:
             del self._helped[ask]
             return None
@@ -297,16 +343,28 @@ class WaitingQueue:
         self._set_parked(name, unit, False)
         return unit.order, name
 
+    def _next_helped(self, ask: Hashable, helped: WokenLine) -> Place | None:
+        if helped.only_owners:
+            found = ((name, self.get(name)) for name in self.owners())
+            places = sorted(place_of(unit) for name, unit in found if unit and unit.parked and unit.ask == ask)
+            line = [place for place in places if helped.last is None or place > helped.last]
+            return next((place for place in line if self._is_helped(helped, [place])), None)
+        place = self._parked.next_of(ask, helped.last)
+        return place if place is not None and self._is_helped(helped, self._parked.of(ask)) else None
+
+    def _is_helped(self, helped: WokenLine, line: list[Place]) -> bool:
+        return any(self._helps(line, can_help) for can_help in helped.can_help)
+
     def refuse_alike(self, ask: Hashable) -> None:
-        """A unit that asks for this found no place: neither would the others."""
+        """A unit that asks for this found no place. Neither would the others, unless capacity is held for them."""
         if (helped := self._helped.get(ask)) is not None and not helped.all_of_them:
-            del self._helped[ask]
+            helped.only_owners = True
 
     def wake_all_alike(self, ask: Hashable) -> bool:
         """Has every unit that asks for this woken, one after the other; False if that is under way."""
         if ask in self._helped and self._helped[ask].all_of_them:
             return False
-        self._help(ask, all_of_them=True)
+        self._help(ask, lambda _: True, all_of_them=True)
         return True
 
     def due(self, now_s: float) -> list[tuple[Order, str]]:
@@ -330,6 +388,11 @@ class WaitingQueue:
         return min(times, default=None)
 
 
-def _place_of(unit: Waiting, name: str) -> tuple[Order, str]:
+def _end_deferral(unit: Waiting) -> None:
+    unit.must_wait = unit.until_helped = False
+    unit.not_before_s = 0.0
+
+
+def place_of(unit: Waiting) -> Place:
     """Where a parked unit comes among those alike: they have one rank, but it may have changed since one was parked."""
-    return unit.order._replace(rank=()), name
+    return unit.order._replace(rank=()), unit.order.name
