@@ -12,6 +12,8 @@ from tests.support.gangs import HOME, add_priority, gang, gang_json, group, memb
 
 from grove.api.core import Node, Pod, PriorityClass, ResourceClaim
 from grove.api.podgang import PodGang
+from grove.api.topology import ClusterTopologyBinding
+from grove.plan.world import binding
 from grove.scheduler.loop.decisions import TRIES
 from grove.sim.topology import RACK, Topology
 
@@ -294,6 +296,42 @@ async def test_the_devices_of_a_pod_that_is_replaced_are_held_for_the_pod_that_r
             await bench.expect({"base/w": 2}, quiet_s=5)
             assert "base-again" in await devices.given()
         await nothing_is_given_twice(devices)
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("how", ["devices", "gpus"])
+async def test_a_replacement_waits_for_the_device_of_the_pod_it_replaces_if_every_other_place_is_worse(
+    cluster: Any, how: str
+) -> None:
+    """Two racks of two nodes with one device each. The gang fills its preferred rack; one pod is updated."""
+    async with with_devices(cluster) as (bench, devices):
+        await bench.client.create(ClusterTopologyBinding, binding(name=f"{bench.namespace}-levels"))
+        await bench.seen(ClusterTopologyBinding, f"{bench.namespace}-levels")
+        await bench.add_topology(Topology(racks=2, nodes=2, gpus=1), stop_s=5.0)
+        for node in (await bench.client.list(Node)).items:
+            await devices.put(node.metadata.name, "a")
+        part = claiming("w", 2, resourceClaimTemplateName="one") if how == "devices" else group("w", 2)
+        made = gang("g", part, preferred=RACK)
+        await bench.apply(made)
+        await devices.make_claims("one")
+        await bench.expect({"g/w": 2})
+        home = await bench.domains(RACK, "g")
+        assert len(home) == 1
+        async with devices.freeing_claims():
+            await bench.client.delete(Pod, "g-w-0", bench.namespace)
+            again = member_json(made, part, 0, bench.namespace)
+            again["metadata"]["name"] = "g-again"
+            await bench.create_pod(again)
+            body = gang_json(made, bench.namespace)["spec"]["podgroups"]
+            body[0]["podReferences"][0]["name"] = "g-again"
+            await bench.client.patch(PodGang, "g", {"spec": {"podgroups": body}}, bench.namespace)
+            await devices.make_claims("one")
+
+            async def is_back() -> bool:
+                return set(await bench.nodes_of("g")) == {"g-again", "g-w-1"}
+
+            await cluster.eventually(is_back)
+        assert await bench.domains(RACK, "g") == home
 
 
 async def nothing_is_given_twice(devices: Devices) -> None:

@@ -14,6 +14,7 @@ from grove.scheduler.loop import nominations as nominate
 from grove.scheduler.loop.gang_trees import Unit
 from grove.scheduler.loop.nominations import Nominations
 from grove.scheduler.loop.unit import Units
+from grove.scheduler.loop.victim_search import VictimSearch
 from grove.scheduler.model.answers import Budget, Placement
 from grove.scheduler.model.gang import PodGroup, gang_of
 from grove.scheduler.model.seams import Refusal
@@ -51,7 +52,7 @@ def test_a_try_in_which_the_cluster_moved_on_makes_those_after_it_doubtful(
         counted=counted,
     )
     monkeypatch.setattr(nominate, "running_units", lambda *_: [])
-    monkeypatch.setattr(Nominations, "_victims", victims)
+    monkeypatch.setattr(VictimSearch, "victims", victims)
     monkeypatch.setattr(Nominations, "_nominate", lambda *_, **__: None)
     parts: list[Any] = [view, decider, None, None, LoopClock()]
     made = Nominations(*parts, fits=lambda _: True)

@@ -17,7 +17,7 @@ from grove.scheduler.explain.explanation import Diagnosis, InLine, ScoredGang, e
 from grove.scheduler.loop.claim_homes import at_best_homes
 from grove.scheduler.loop.gang_trees import gang_order, tree_of
 from grove.scheduler.loop.movable import repack_for
-from grove.scheduler.loop.nominations import running_units
+from grove.scheduler.loop.victim_search import running_units
 from grove.scheduler.loop.view import View
 from grove.scheduler.loop.waiting_demand import WaitingDemand
 from grove.scheduler.model.answers import MOVE_OTHERS, Budget, Change

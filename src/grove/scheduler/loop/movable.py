@@ -15,7 +15,7 @@ from grove.scheduler.evict.repack import STEPS, Movable, NoRepack, Repack, repac
 from grove.scheduler.evict.running import Running
 from grove.scheduler.loop.claim_homes import at_best_homes
 from grove.scheduler.loop.gang_trees import domain_of, order_of, tree_of
-from grove.scheduler.loop.nominations import budgets_of, running_units
+from grove.scheduler.loop.victim_search import budgets_of, running_units
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.answers import Budget
 from grove.scheduler.model.config import ALLOW, SchedulerConfiguration

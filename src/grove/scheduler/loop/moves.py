@@ -24,9 +24,9 @@ from grove.scheduler.evict.running import broken_budgets
 from grove.scheduler.loop.evictions import Evictions
 from grove.scheduler.loop.gang_trees import gang_order
 from grove.scheduler.loop.movable import MovableGangs
-from grove.scheduler.loop.nominations import budgets_of, running_units
 from grove.scheduler.loop.replacements import ABSENT_S, Replacements
 from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.victim_search import budgets_of, running_units
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.answers import Budget, Placement
 from grove.scheduler.model.config import SchedulerConfiguration

@@ -11,12 +11,10 @@ nomination is called off. Terminating pods are waited for only as long as their 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import islice
 
 import msgspec
-import numpy as np
 import structlog
 
 from grove.api import conditions as words
@@ -24,39 +22,30 @@ from grove.api.conditions import EventReason
 from grove.api.core import PodDisruptionBudget
 from grove.api.meta import Key, find_condition
 from grove.api.podgang import PodGangSpec
-from grove.api.selector import of
 from grove.kube.clock import Clock
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.devices.shared_claims import on_nodes
 from grove.scheduler.evict.preempt import NoVictims, Victims
-from grove.scheduler.evict.running import DisruptionBudget, Running, Terms, broken_budgets
-from grove.scheduler.evict.victims import Vacancies
+from grove.scheduler.evict.running import Running, broken_budgets
 from grove.scheduler.loop import metrics
-from grove.scheduler.loop.decisions import Decider, shared_claims_of
+from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.evictions import Evictions
 from grove.scheduler.loop.gang_trees import Unit
 from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.victim_search import OVERDUE_S, VictimSearch, budgets_of, no_victims, running_units
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
-from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
+from grove.scheduler.model.answers import DecisionSteps, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
-from grove.scheduler.model.reasons import FITS, LEAVING, Reason
+from grove.scheduler.model.reasons import FITS, Reason
 from grove.scheduler.policy.gang_life import Nominated, NominationDropped, Phase
 from grove.scheduler.policy.gang_state import PREEMPTING, GangState, Verdict
 from grove.scheduler.policy.hold_ledger import CapacityHold, ClosedCapacity, HoldReason
 from grove.scheduler.reserve.keeping_apart import KeepApartAttempts
-from grove.scheduler.solve.place import place
 
 MOST_APART = 8
 """Ways of keeping pods apart for which victims are looked for."""
-MOST_CLEARED = 8
-"""Choices of nodes for shared claims, for which victims are looked for."""
 MOST_NAMED = 3
-SOON_S = 30.0
-"""A pod that terminates for longer is waited for only where no eviction helps: the usual grace period."""
-OVERDUE_S = 10.0
-"""So long after the end of its grace period a pod counts as one that stays."""
 
 log = structlog.get_logger(__name__)
 
@@ -99,6 +88,7 @@ class Nominations:
         fits: Callable[[PodFacts], bool],
     ) -> None:
         self._view, self._decider, self._evictions = view, decider, evictions
+        self.search = VictimSearch(view, decider, clock)
         self._reporter, self._clock, self._fits = reporter, clock, fits
         self._unsettled: set[str] = set()
         view.cache.on_event(PodDisruptionBudget, self._budget_changed)
@@ -178,17 +168,17 @@ class Nominations:
         running = [one for one in running_units(self._view, below) if one.name != base]  # nobody evicts its own base
         attempts, asides = KeepApartAttempts(unit.tree, MOST_APART), self._decider.asides
         for apart in attempts:
-            leaving = self._leaving(closed)
-            decision, answer = await self._victims(apart, running, steps, closed, leaving)
+            leaving = self.search.leaving(closed)
+            decision, answer = await self.search.victims(apart, running, steps, closed, leaving)
             is_slow = False
             if isinstance(answer, Victims) and answer.budgets_broken:
                 record.protected_by = answer.budgets_broken
                 answer = NoVictims(answer.gang, Reason(kinds.BUDGETS, ", ".join(answer.budgets_broken)), True)
-            slow = self._leaving(closed, for_long=True)
+            slow = self.search.leaving(closed, for_long=True)
             if not isinstance(answer, Victims) and len(slow) > len(leaving):
-                kept = await self._place_without(apart, steps, closed, slow, running)
+                kept = await self.search.place_without(apart, steps, closed, slow, running)
                 if kept is not None:
-                    answer, leaving, is_slow = kept, slow, True
+                    answer, leaving, is_slow = no_victims(kept), slow, True
             if answer is None:
                 continue
             if not isinstance(answer, Victims):
@@ -215,110 +205,6 @@ class Nominations:
             )
             attempts.note_refused(refused)
         return False
-
-    async def refusal_without(
-        self,
-        tree: Gang,
-        steps: DecisionSteps,
-        closed: ClosedCapacity,
-        leaving: Sequence[PodFacts],
-        own: Collection[str],
-        *,
-        may_evict: bool,
-    ) -> Reason | None:
-        """Why a gang has no place once these pods are gone and units of lower priority evicted; None if it has one.
-
-        `own` are gangs that are not evicted for it.
-        """
-
-        def ask(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:
-            twin = snapshot.without(closed.own).copy()
-            for pod in leaving:
-                twin.remove_pod(pod.uid)
-            return place(twin, tree, budget, closed=tuple(sorted(closed.nodes)))
-
-        found = await self._decider.search(tree, steps, ask)
-        if isinstance(found, Placement):
-            return None
-        if may_evict and tree.may_preempt:
-            running = [one for one in running_units(self._view, tree.priority) if one.name not in own]
-            _, answer = await self._victims(tree, running, steps, closed, [*self._leaving(closed), *leaving])
-            if isinstance(answer, Victims) and not answer.budgets_broken:
-                return None
-        return found.why
-
-    def _leaving(self, closed: ClosedCapacity, *, for_long: bool = False) -> list[PodFacts]:
-        """Terminating pods whose capacity the unit may count on, without those that have overstayed; soon, or ever."""
-        now = self._clock.now()
-        found = []
-        for pod in self._view.snapshot.terminating():
-            end = self._view.grace_end(pod.uid)
-            left_s = (end - now).total_seconds() if end is not None else 0.0
-            if pod.uid not in closed.awaited and left_s > -OVERDUE_S and (for_long or left_s <= SOON_S):
-                found.append(pod)
-        return found
-
-    async def _place_without(
-        self,
-        tree: Gang,
-        steps: DecisionSteps,
-        closed: ClosedCapacity,
-        leaving: Sequence[PodFacts],
-        running: Sequence[Running],
-    ) -> Victims | None:
-        """A place that is free once these pods are gone."""
-        pods = [pod for unit in running for pod in unit.pods]
-        for variant in at_cleared_homes(self._view, tree, pods):
-            self._view.counted.refresh()
-            vacancies = self._view.sources.vacancies(variant, running)
-            if (found := await self._without_leaving(variant, steps, closed, vacancies, leaving)) is not None:
-                return found
-        return None
-
-    async def _without_leaving(
-        self,
-        gang: Gang,
-        steps: DecisionSteps,
-        closed: ClosedCapacity,
-        vacancies: Vacancies,
-        leaving: Sequence[PodFacts],
-    ) -> Victims | None:
-        """Where the gang fits once these terminating pods are gone: no victims, and a place to hold all the same."""
-
-        def ask(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:
-            twin = snapshot.without(closed.own).copy()
-            for pod in leaving:
-                twin.remove_pod(pod.uid)
-            vacancies.clear(twin, leaving)
-            return place(twin, gang, budget, closed=tuple(sorted(closed.nodes)))
-
-        found = await self._decider.search(gang, steps, ask)
-        return Victims(gang.name, (), (), (), found, found.version) if isinstance(found, Placement) else None
-
-    async def _victims(
-        self,
-        tree: Gang,
-        running: Sequence[Running],
-        steps: DecisionSteps,
-        closed: ClosedCapacity,
-        leaving: Sequence[PodFacts],
-    ) -> tuple[str, Victims | NoVictims | None]:
-        """Victims for a gang, whose shared claims may need a home first; None if there is none for them."""
-        pods = [pod for unit in running for pod in unit.pods]
-        decision: str = ""
-        answer: Victims | NoVictims | None = None
-        for variant in at_cleared_homes(self._view, tree, pods):
-            self._view.counted.refresh()  # what was never asked for before is counted now
-            vacancies = self._view.sources.vacancies(variant, running)
-            budgets = budgets_of(self._view)
-            decision, answer = await self._decider.preempt(
-                variant, running, budgets, steps, closed.nodes, vacancies, leaving
-            )
-            if not isinstance(answer, Victims) and answer.reason == LEAVING:
-                answer = await self._without_leaving(variant, steps, closed, vacancies, leaving) or answer
-            if isinstance(answer, Victims):
-                break
-        return decision, answer
 
     def _is_unsettled(self, below: int | None, running: Sequence[Running]) -> bool:
         """Whether something of lower priority is on its way to or from its nodes, and could be judged later."""
@@ -512,34 +398,3 @@ def _some(names: Sequence[str]) -> str:
     """The first few of them, and how many more there are."""
     more = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def at_cleared_homes(view: View, gang: Gang, pods: Sequence[PodFacts]) -> Iterator[Gang]:
-    """The gang with its shared claims on the nodes that would be tried first if these pods were gone."""
-    gang, found = shared_claims_of(view, gang)
-    if not found:
-        yield gang
-        return
-    cleared = view.snapshot.with_room_of(pods)
-    everywhere = np.ones(cleared.nodes.rows, dtype=np.bool_)
-    sites = view.sources.sites(cleared, everywhere, frozenset(pod.uid for pod in pods))
-    for nodes in islice(sites.choices(found), MOST_CLEARED):
-        yield on_nodes(gang, found, nodes)
-
-
-def running_units(view: View, below: int | None = None) -> list[Running]:
-    """Gangs on nodes, and pods without one, of a lower priority if one is given. Only bound pods can be evicted."""
-
-    def terms(name: str) -> Terms | None:
-        gang = view.units.gangs.get(name)
-        return (gang.minima, not gang.life.is_busy) if gang is not None else None
-
-    return view.counted.running.units(terms, below=below, without=view.counted.reserved)
-
-
-def budgets_of(view: View) -> list[DisruptionBudget]:
-    """Every budget with the bound pods it covers."""
-    return view.counted.running.budgets(
-        (one.metadata.namespace, one.metadata.name, of(one.spec.selector), one.status.disruptions_allowed)
-        for one in view.budgets.list()
-    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 
 import msgspec
@@ -18,7 +17,6 @@ import structlog
 from grove.api.conditions import EventReason
 from grove.api.meta import Key
 from grove.kube.clock import Clock
-from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.explain.explanation import closest_domain
 from grove.scheduler.filters.fit import allowed_mask, surplus_reason
 from grove.scheduler.loop import metrics
@@ -26,11 +24,12 @@ from grove.scheduler.loop.bind import BindAttempt, Committer
 from grove.scheduler.loop.decisions import Decider, FoundPlacement, SharedClaimPlacer
 from grove.scheduler.loop.gang_trees import Unit, order_of, score_in_replica, tree_of
 from grove.scheduler.loop.long_wait_holds import LongWaitHolds, kept_out_by
-from grove.scheduler.loop.nominations import OVERDUE_S, Nomination, Nominations
+from grove.scheduler.loop.nominations import Nomination, Nominations
 from grove.scheduler.loop.pending_reservations import PendingReservations
 from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.unit import Explained
+from grove.scheduler.loop.victim_search import OVERDUE_S
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
@@ -165,7 +164,7 @@ class UnitPlacer:
             if (until_s := await self._better_from_s(unit, found.answer, closed, steps)) is not None:
                 for pod in unit.to_bind(found.answer):
                     self._view.sources.give_back(pod.uid)
-                self._queue.defer(name, asyncio.get_running_loop().time(), until_s)
+                self._queue.defer(name, asyncio.get_running_loop().time(), until_s, until_helped=True)
                 return ()
             return self._accept(unit, found.answer, found.decision, ask)
         else:
@@ -219,20 +218,15 @@ class UnitPlacer:
 
         A replaced pod still terminates. Its node may be the last one in the rack where the gang is.
         """
-        now = self._clock.now()
-        ends = dict(self._replacements.due_to_leave(unit.name))
-        ends = {uid: at for uid, end in ends.items() if (at := end + timedelta(seconds=OVERDUE_S)) > now}
+        due = self._replacements.due_to_leave(unit.gang) if unit.reservation is None else ()
+        ends = [(pod, left_s + OVERDUE_S) for pod, left_s in due if left_s > -OVERDUE_S]
         if not ends:
             return None
-        open_uids = closed.own.union(ends)
-
-        def ask(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:
-            return place(snapshot.without(open_uids), unit.tree, budget, closed=tuple(sorted(closed.nodes)))
-
-        later = await self._decider.search(unit.tree, steps, ask)
-        if isinstance(later, NoFit) or later.score <= answer.score or len(later.pods) < len(answer.pods):
+        now_s = asyncio.get_running_loop().time()
+        later = await self._nominations.search.place_without(unit.tree, steps, closed, [pod for pod, _ in ends])
+        if later is None or later.score <= answer.score or len(later.pods) < len(answer.pods):
             return None
-        return asyncio.get_running_loop().time() + (max(ends.values()) - now).total_seconds()
+        return now_s + max(left_s for _, left_s in ends)
 
     def _take_from_behind(self, closed: ClosedCapacity, pods: Sequence[PodFacts]) -> None:
         """Ends holds of units behind, the last in order first, until these pods fit."""
@@ -443,7 +437,7 @@ class UnitPlacer:
         elif unit.is_floor:
             gang = unit.gang
             await self._holding.note_refused(gang, unit.order, unit.tree, steps, is_admitted=not is_kept_out)
-            if not gang.stood and not any(self._replacements.due_to_leave(gang.name)):
+            if not gang.stood and not any(self._replacements.due_to_leave(gang)):
                 gang.cannot_return()
                 self._replacements.refresh(gang)
             self._reporter.report(gang, verdict)

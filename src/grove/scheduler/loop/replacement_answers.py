@@ -96,7 +96,7 @@ class ReplacementAnswers:
         accounts = self._view.snapshot.seams.accounts(group.pods[0] for group in tree.groups() if group.pods)
         closed = self._view.ledger.closed_to(gang.name, order, accounts)
         own = frozenset(pod.gang for pod in leaving)
-        why = await self._nominations.refusal_without(
+        why = await self._nominations.search.refusal_without(
             tree, DecisionSteps(self._budget), closed, leaving, own, may_evict=self._config.preemption.enabled
         )
         message = self._reporter.say(why) if why is not None else ""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -130,12 +129,23 @@ class Replacements:
             left[:] = [one for one in left if one.node not in nodes]
         self._view.ledger.put(replace(hold, pods=kept))
 
-    def due_to_leave(self, gang: str) -> Iterator[tuple[str, datetime]]:
-        """Pods of the gang that still terminate and will be replaced: their uids, and when they have to be gone."""
-        hold = self._view.ledger.find(gang, HoldReason.REPLACEMENT)
-        for uid in sorted(hold.awaited) if hold is not None else ():
-            if (end := self._view.grace_end(uid)) is not None:
-                yield uid, end
+    def due_to_leave(self, gang: GangState) -> Iterator[tuple[PodFacts, float]]:
+        """Pods of the gang that will be replaced and still have capacity, and in how many seconds they should be gone.
+
+        They terminate, or they are gone and their devices are given back a moment later.
+        """
+        hold = self._view.ledger.find(gang.name, HoldReason.REPLACEMENT)
+        if hold is None:
+            return
+        now, now_s, find = self._clock.now(), asyncio.get_running_loop().time(), self._view.snapshot.find_pod
+        for uid in sorted(hold.awaited):
+            if (end := self._view.grace_end(uid)) is not None and (pod := find(uid)) is not None:
+                yield pod, (end - now).total_seconds()
+        gone = {f"{HELD}{one.uid}": one for left in gang.replaced.values() for one in left}
+        for pod in hold.pods:
+            requests = pod.shape.requests
+            if (one := gone.get(pod.uid)) is not None and self._view.sources.not_counted(requests) != requests:
+                yield replace(pod, uid=one.uid), one.until_s - ABSENT_S - now_s
 
     def _has_pods(self, gang: GangState) -> bool:
         return any(not pod.metadata.is_deleting for pod, _ in self._view.members(gang))

@@ -327,12 +327,12 @@ class NodeSources:
                 log.exception("cannot be counted on nodes", source=source.name)
         return found
 
-    def vacancies(self, gang: Gang, running: Sequence[Running]) -> Vacancies:
-        """What there would be on the nodes of these units without them, as far as it matters to a gang."""
+    def vacancies(self, gang: Gang, running: Sequence[Running], gone: Sequence[PodFacts] = ()) -> Vacancies:
+        """What there would be on the nodes of these units and pods without them, as far as it matters to a gang."""
         asked = {name for group in gang.groups() for pod in group.pods for name, _ in pod.shape.requests}
 
         def nodes() -> set[str]:
-            leaving = self._snapshot.terminating()
+            leaving = (*self._snapshot.terminating(), *gone)
             return {pod.node for pods in (leaving, *(unit.pods for unit in running)) for pod in pods}
 
         found = (source.vacancy(asked, nodes) for source in self.all)

@@ -1,0 +1,178 @@
+"""Looks for victims of a preemption, and for places that become free when terminating pods are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+
+from grove.api.selector import of
+from grove.kube.clock import Clock
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.devices.shared_claims import on_nodes
+from grove.scheduler.evict.preempt import NoVictims, Victims
+from grove.scheduler.evict.running import DisruptionBudget, Running, Terms
+from grove.scheduler.evict.victims import Vacancies
+from grove.scheduler.loop.decisions import Decider, shared_claims_of
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
+from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.model.gang import Gang
+from grove.scheduler.model.reasons import LEAVING, Reason
+from grove.scheduler.policy.hold_ledger import ClosedCapacity
+from grove.scheduler.solve.place import place
+
+MOST_CLEARED = 8
+"""Choices of nodes for shared claims, for which victims are looked for."""
+SOON_S = 30.0
+"""A pod that terminates for longer is waited for only where no eviction helps: the usual grace period."""
+OVERDUE_S = 10.0
+"""So long after the end of its grace period a pod counts as one that stays."""
+
+
+class VictimSearch:
+    def __init__(self, view: View, decider: Decider, clock: Clock) -> None:
+        self._view, self._decider, self._clock = view, decider, clock
+
+    def leaving(self, closed: ClosedCapacity, *, for_long: bool = False) -> list[PodFacts]:
+        """Terminating pods whose capacity the unit may count on, without those that have overstayed; soon, or ever."""
+        now = self._clock.now()
+        found = []
+        for pod in self._view.snapshot.terminating():
+            end = self._view.grace_end(pod.uid)
+            left_s = (end - now).total_seconds() if end is not None else 0.0
+            if pod.uid not in closed.awaited and left_s > -OVERDUE_S and (for_long or left_s <= SOON_S):
+                found.append(pod)
+        return found
+
+    async def place_without(
+        self,
+        tree: Gang,
+        steps: DecisionSteps,
+        closed: ClosedCapacity,
+        leaving: Sequence[PodFacts],
+        running: Sequence[Running] = (),
+    ) -> Placement | None:
+        """A place that is free once these pods are gone."""
+        pods = [*leaving, *(pod for unit in running for pod in unit.pods)]
+        for variant in at_cleared_homes(self._view, tree, pods):
+            self._view.counted.refresh()
+            vacancies = self._view.sources.vacancies(variant, running, leaving)
+            if (found := await self._without_leaving(variant, steps, closed, vacancies, leaving)) is not None:
+                return found
+        return None
+
+    async def _without_leaving(
+        self,
+        gang: Gang,
+        steps: DecisionSteps,
+        closed: ClosedCapacity,
+        vacancies: Vacancies,
+        leaving: Sequence[PodFacts],
+    ) -> Placement | None:
+        """Where the gang fits once these terminating pods are gone."""
+
+        def ask(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:
+            twin = snapshot.without(closed.own).copy()
+            for pod in leaving:
+                if twin.find_pod(pod.uid) is not None:  # else it is gone, and only its devices are still in use
+                    twin.remove_pod(pod.uid)
+            vacancies.clear(twin, leaving)
+            return place(twin, gang, budget, closed=tuple(sorted(closed.nodes)))
+
+        found = await self._decider.search(gang, steps, ask)
+        return found if isinstance(found, Placement) else None
+
+    async def victims(
+        self,
+        tree: Gang,
+        running: Sequence[Running],
+        steps: DecisionSteps,
+        closed: ClosedCapacity,
+        leaving: Sequence[PodFacts],
+    ) -> tuple[str, Victims | NoVictims | None]:
+        """Victims for a gang, whose shared claims may need a home first; None if there is none for them."""
+        pods = [pod for unit in running for pod in unit.pods]
+        decision: str = ""
+        answer: Victims | NoVictims | None = None
+        for variant in at_cleared_homes(self._view, tree, pods):
+            self._view.counted.refresh()  # what was never asked for before is counted now
+            vacancies = self._view.sources.vacancies(variant, running)
+            budgets = budgets_of(self._view)
+            decision, answer = await self._decider.preempt(
+                variant, running, budgets, steps, closed.nodes, vacancies, leaving
+            )
+            if not isinstance(answer, Victims) and answer.reason == LEAVING:
+                kept = await self._without_leaving(variant, steps, closed, vacancies, leaving)
+                answer = no_victims(kept) if kept is not None else answer
+            if isinstance(answer, Victims):
+                break
+        return decision, answer
+
+    async def refusal_without(
+        self,
+        tree: Gang,
+        steps: DecisionSteps,
+        closed: ClosedCapacity,
+        leaving: Sequence[PodFacts],
+        own: Collection[str],
+        *,
+        may_evict: bool,
+    ) -> Reason | None:
+        """Why a gang has no place once these pods are gone and units of lower priority evicted; None if it has one.
+
+        `own` are gangs that are not evicted for it.
+        """
+
+        def ask(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:
+            twin = snapshot.without(closed.own).copy()
+            for pod in leaving:
+                twin.remove_pod(pod.uid)
+            return place(twin, tree, budget, closed=tuple(sorted(closed.nodes)))
+
+        found = await self._decider.search(tree, steps, ask)
+        if isinstance(found, Placement):
+            return None
+        if may_evict and tree.may_preempt:
+            running = [one for one in running_units(self._view, tree.priority) if one.name not in own]
+            _, answer = await self.victims(tree, running, steps, closed, [*self.leaving(closed), *leaving])
+            if isinstance(answer, Victims) and not answer.budgets_broken:
+                return None
+        return found.why
+
+
+def no_victims(place: Placement) -> Victims:
+    """A place to hold that needs no eviction."""
+    return Victims(place.gang, (), (), (), place, place.version)
+
+
+def at_cleared_homes(view: View, gang: Gang, pods: Sequence[PodFacts]) -> Iterator[Gang]:
+    """The gang with its shared claims on the nodes that would be tried first if these pods were gone."""
+    gang, found = shared_claims_of(view, gang)
+    if not found:
+        yield gang
+        return
+    cleared = view.snapshot.with_room_of(pods)
+    everywhere = np.ones(cleared.nodes.rows, dtype=np.bool_)
+    sites = view.sources.sites(cleared, everywhere, frozenset(pod.uid for pod in pods))
+    for nodes in islice(sites.choices(found), MOST_CLEARED):
+        yield on_nodes(gang, found, nodes)
+
+
+def running_units(view: View, below: int | None = None) -> list[Running]:
+    """Gangs on nodes, and pods without one, of a lower priority if one is given. Only bound pods can be evicted."""
+
+    def terms(name: str) -> Terms | None:
+        gang = view.units.gangs.get(name)
+        return (gang.minima, not gang.life.is_busy) if gang is not None else None
+
+    return view.counted.running.units(terms, below=below, without=view.counted.reserved)
+
+
+def budgets_of(view: View) -> list[DisruptionBudget]:
+    """Every budget with the bound pods it covers."""
+    return view.counted.running.budgets(
+        (one.metadata.namespace, one.metadata.name, of(one.spec.selector), one.status.disruptions_allowed)
+        for one in view.budgets.list()
+    )
