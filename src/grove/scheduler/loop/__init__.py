@@ -7,6 +7,7 @@
 - placing: one unit: its placement is reserved and bound, or it gets a reason to wait.
 - decisions: calls the core, on the event loop or in a thread.
 - bind, nominations, evictions: binds placements or rolls them back; preempts; deletes and evicts pods.
+- victim_search: looks for victims, and for places that become free when terminating pods are gone.
 - long_wait_holds, replacements: hold capacity for gangs that wait long, and for pods that are being replaced.
 - hold_restorer: reads back what an earlier scheduler held.
 - pending_reservations: Reservations that wait for a placement.

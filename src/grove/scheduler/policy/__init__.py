@@ -5,5 +5,6 @@
 - gang_status.wanted_status(gang, …): the status its PodGang should have.
 - cluster_changes: what changed since the last turn, and which changes matter.
 - waiting_queue.WaitingQueue, Relief: what waits: order, back-off; which units a change helps.
+- long_waits.LongWaits: which units have waited long, and when to look at one because of the time.
 - quota_policy: a policy behind the seam; queue_tree, fair_shares, quota_objects: the tree of queues.
 """
