@@ -16,8 +16,10 @@ from tests.support.gangs import gang, gang_json, group, member_json, pod_json
 from grove.api.core import Node, Pod, PodDisruptionBudget
 from grove.api.koordinator import ElasticQuota, Reservation
 from grove.api.podgang import PodGang
+from grove.api.topology import ClusterTopologyBinding
+from grove.plan.world import binding
 from grove.sim.loop import run
-from grove.sim.topology import HOST
+from grove.sim.topology import HOST, RACK, Topology
 
 
 def on(node: str) -> dict[str, Any]:
@@ -187,6 +189,76 @@ def test_a_large_gang_among_jobs_of_half_an_hour_is_placed() -> None:
             return waited_s
 
     assert run(story(), limit_s=10 * DAY_S) < 2 * HOUR_S
+
+
+def test_a_large_pod_without_a_gang_among_small_jobs_is_placed() -> None:
+    async def story() -> tuple[float, int]:
+        async with Day(nodes=1, gpus=2) as day:
+
+            async def jobs(lane: int) -> None:
+                """Jobs of half an hour. The next one waits already when one ends."""
+                name = f"job-{lane}-000"
+                await day.client.create(Pod, pod_json(name, NAMESPACE))
+                for number in range(1, 200):
+                    await day.waited_for(name, 1)
+                    await asyncio.sleep(HOUR_S / 2)
+                    ended, name = name, f"job-{lane}-{number:03}"
+                    await day.client.create(Pod, pod_json(name, NAMESPACE))
+                    await day.end(ended)
+
+            first = asyncio.ensure_future(jobs(1))
+            await asyncio.sleep(900)
+            second = asyncio.ensure_future(jobs(2))
+            await asyncio.sleep(60)
+            await day.client.create(Pod, pod_json("large", NAMESPACE, gpus=2))
+            waited_s = await day.waited_for("large", 1)
+            await day.pass_a_day()
+            first.cancel()
+            second.cancel()
+            return waited_s, await day.bound("large")
+
+    waited_s, bound = run(story())
+    assert bound == 1
+    assert waited_s < 2 * HOUR_S
+
+
+def test_nodes_are_held_where_pods_end_and_not_beside_a_pod_that_stays() -> None:
+    """Two racks of three nodes. A pod that is always restarted has one node of the first rack.
+
+    Jobs of half an hour fill the second rack. A gang needs a whole rack, and a stream of jobs is behind it.
+    """
+
+    async def story() -> tuple[float, int]:
+        async with Day(nodes=6, topology=Topology(racks=2, nodes=3, gpus=1)) as day:
+            await day.client.create(ClusterTopologyBinding, binding())
+            first, *rest = await day.nodes()
+            await day.client.create(Pod, pod_json("serving", NAMESPACE, **on(first)))
+            once = {"restartPolicy": "Never"}
+            for number, node in enumerate(rest[2:]):
+                await day.client.create(Pod, pod_json(f"job-0-{number}", NAMESPACE, **once, **on(node)))
+            await asyncio.sleep(5)
+            await day.apply(gang("large", group("w", 3), required=RACK))
+            await asyncio.sleep(180)
+
+            async def end_and_replace() -> None:
+                for turn in range(48):
+                    for number in range(3):
+                        body = pod_json(f"job-{turn + 1}-{number}", NAMESPACE, **once)
+                        await day.client.create(Pod, body)
+                    await asyncio.sleep(HOUR_S / 2)
+                    for pod in await day.pods():
+                        if pod.metadata.name.startswith("job-") and pod.spec.node_name:
+                            await day.end(pod.metadata.name)
+
+            jobs = asyncio.ensure_future(end_and_replace())
+            waited_s = await day.waited_for("large", 3)
+            await day.pass_a_day()
+            jobs.cancel()
+            return waited_s, await day.bound("large")
+
+    waited_s, bound = run(story())
+    assert bound == 3
+    assert waited_s < 2 * HOUR_S
 
 
 def test_a_label_that_no_placement_reads_does_not_end_a_nomination() -> None:

@@ -1,9 +1,10 @@
 """Which nodes to hold for a gang that waited too long, or was overtaken.
 
 They are the nodes where the gang would fit if everything that can end there ended, least occupied first, so that the
-wait is short. They are chosen anew when capacity became free and was not enough. A new choice replaces the old one only
-if at least as many of its nodes are free. What sources keep for its owners, and what daemons use, never ends. Nothing
-is held for a gang that would not fit then either.
+wait is short. Nodes where the gang would fit once pods have gone that end by themselves are chosen before others: pods
+that are always restarted may stay for ever. Nodes are chosen anew when capacity became free and was not enough. A new
+choice replaces the old one only if at least as many of its nodes are free. What sources keep for its owners, and what
+daemons use, never ends. Nothing is held for a gang that would not fit then either.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ def free_nodes(snapshot: Snapshot, nodes: Iterable[str], open_uids: Collection[s
     return sum(1 for node in nodes if (row := row_of.get(node)) is not None and not occupied[row])
 
 
-def nodes_to_hold(
-    snapshot: Snapshot, gang: Gang, others: Collection[str]
-) -> Callable[[Snapshot, Budget], Placement | NoFit]:
+Question = Callable[[Snapshot, Budget], Placement | NoFit]
+
+
+def nodes_to_hold(snapshot: Snapshot, gang: Gang, others: Collection[str]) -> Question:
     """Which nodes to hold for a gang, as a question about the snapshot; `others` are held for other units."""
     kept = [item for source in snapshot.seams.sources for item in source.kept().items()]
 
@@ -51,18 +53,42 @@ def nodes_to_hold(
     return choose
 
 
+def nodes_of_ending_pods(snapshot: Snapshot, gang: Gang, others: Collection[str]) -> Question | None:
+    """The same, where only pods go that end by themselves; None if there are no such pods."""
+    ending = [item for source in snapshot.seams.sources for item in source.ending().items()]
+
+    def choose(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:
+        _meet(snapshot, ending)
+        emptied = snapshot.free.copy()
+        _add(snapshot, emptied, ending, 1)
+        return place_admitted(snapshot, gang, budget, sorted(others), emptied, _occupied(snapshot, emptied))
+
+    return choose if ending else None
+
+
 def _emptied(snapshot: Snapshot, kept: Iterable[tuple[str, Requests]]) -> Ints:
     """What would be free if everything that can end did."""
+    _meet(snapshot, kept)
+    free = snapshot.allocatable.copy()
+    _add(snapshot, free, kept, -1)
+    return free
+
+
+def _add(snapshot: Snapshot, amounts: Ints, of_nodes: Iterable[tuple[str, Requests]], sign: int) -> None:
+    """Adds what each node has of these, or subtracts it."""
     rows: dict[Requests, list[int]] = {}
-    for node, requests in kept:
+    for node, requests in of_nodes:
         if (row := snapshot.nodes.row_of.get(node)) is not None:
             rows.setdefault(requests, []).append(row)
-    taken = [(at, snapshot.amounts(requests)) for requests, at in rows.items()]  # resources may be met here first
-    free = snapshot.allocatable.copy()
-    for at, amounts in taken:
-        for resource, amount in amounts:
-            np.subtract.at(free[resource], at, amount)
-    return free
+    for requests, at in rows.items():
+        for resource, amount in snapshot.amounts(requests):
+            np.add.at(amounts[resource], at, sign * amount)
+
+
+def _meet(snapshot: Snapshot, of_nodes: Iterable[tuple[str, Requests]]) -> None:
+    """Adds resources to the snapshot that are met here first."""
+    for requests in {requests for _, requests in of_nodes}:
+        snapshot.amounts(requests)
 
 
 def _occupied(snapshot: Snapshot, emptied: Ints) -> Ints:

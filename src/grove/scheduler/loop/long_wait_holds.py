@@ -20,7 +20,7 @@ from grove.api.conditions import EventReason
 from grove.api.meta import rfc3339
 from grove.api.podgang import HeldCapacity
 from grove.kube.clock import Clock
-from grove.scheduler.evict.nodes_to_hold import free_nodes, may_be_used, nodes_to_hold
+from grove.scheduler.evict.nodes_to_hold import free_nodes, may_be_used, nodes_of_ending_pods, nodes_to_hold
 from grove.scheduler.filters.fit import allowed_mask, scarcest
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.gang_trees import order_of, tree_of
@@ -29,7 +29,7 @@ from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.unit import Shortage
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
-from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit
+from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
 from grove.scheduler.model.config import SchedulerConfiguration, gang_timeout_s
 from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.model.gang import BadGang, Gang
@@ -220,8 +220,7 @@ class LongWaitHolds:
         """The gang of a unit whose minimum was refused."""
         if not waiting.failures or waiting.order.stage is Stage.SURPLUS:
             return None
-        gang = self._view.units.gangs.get(waiting.order.name)
-        return gang if gang is not None and gang.has_object else None
+        return self._view.units.gangs.get(waiting.order.name)
 
     def _watch(self, waiting: Waiting) -> None:
         """Sets the timer of a unit that was refused."""
@@ -292,7 +291,7 @@ class LongWaitHolds:
         if has_quota and snapshot.seams.held_against(snapshot, needed, ahead) is not None:
             self._give_up(name)  # a unit ahead has the quota: units behind this one do not get it either
             return
-        answer = await self._decider.search(tree, steps, nodes_to_hold(snapshot, tree, closed.nodes))
+        answer, is_ending = await self._choose_nodes(tree, steps, closed)
         if not self._view.units.is_current(gang) or name not in self._queue:
             return
         before = self._ledger.find(name, *LONG_WAIT)
@@ -308,15 +307,30 @@ class LongWaitHolds:
         if before is None:
             log.info("held for a gang that waits", gang=name, nodes=len(nodes), quota=has_quota, reason=reason.value)
         else:
-            if is_admitted and nodes != before.nodes and self._are_fewer_free(nodes, before, name, order):
-                nodes = before.nodes
+            was_ending = self._units.of(name).waits_for_ending
+            is_surer = is_ending and not was_ending
+            is_other = is_admitted and nodes != before.nodes and not is_surer
+            if is_other and self._are_fewer_free(nodes, before, name, order):
+                nodes, is_ending = before.nodes, was_ending
             if released := before.nodes - nodes:
                 self._view.changes.relief.update(released)
                 self._view.changes.wake()
             self._ledger.end(name, *LONG_WAIT)
+        self._units.of(name).waits_for_ending = is_ending
         since = before.since if before is not None else since or self._clock.now()
         quota = needed if has_quota else ()
         self._put(gang, CapacityHold(name, order, reason, since, nodes, quota=quota))
+
+    async def _choose_nodes(
+        self, tree: Gang, steps: DecisionSteps, closed: ClosedCapacity
+    ) -> tuple[Placement | NoFit, bool]:
+        """Which nodes to hold, and whether all pods that the gang waits for there end by themselves."""
+        surely = nodes_of_ending_pods(self._view.snapshot, tree, closed.nodes)
+        if surely is not None:
+            answer = await self._decider.search(tree, steps, surely)
+            if isinstance(answer, Placement):
+                return answer, True
+        return await self._decider.search(tree, steps, nodes_to_hold(self._view.snapshot, tree, closed.nodes)), False
 
     def _put(self, gang: GangState, hold: CapacityHold) -> None:
         self._ledger.put(hold)

@@ -70,6 +70,8 @@ class UnitRecord(msgspec.Struct, eq=False):
     """Names of the disruption budgets that protect its victims."""
     held_shapes: frozenset[Shape] = frozenset()
     """Shapes of the pods that nodes are held for."""
+    waits_for_ending: bool = False
+    """Whether all pods that it waits for on the held nodes end by themselves."""
 
     # What was reported
     pods_verdict: Verdict | None = None

@@ -154,6 +154,10 @@ class NodeSource(Protocol):
         """What is kept on nodes for its owners, by node: it stays so when the pods that run there end."""
         return {}
 
+    def ending(self) -> Mapping[str, Requests]:
+        """What pods use that end by themselves, by node."""
+        return {}
+
     def refresh(self) -> Collection[str]:
         """Nodes whose amounts have changed since the last call; asked before anything is decided."""
         return ()

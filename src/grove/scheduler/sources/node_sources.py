@@ -11,7 +11,7 @@ got.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -37,6 +37,8 @@ from grove.scheduler.volumes.volume_claims import claim_names
 
 DAEMONS = ("DaemonSet", "Node")
 """Kinds whose pods belong to the machine itself."""
+RUN_ONCE = ("Never", "OnFailure")
+"""Restart policies of pods that end by themselves."""
 
 MOST_UNUSED = 16
 """Kinds of resources that a source goes on counting although no waiting pod asks for them."""
@@ -126,13 +128,17 @@ class FollowedSource(NodeSource):
 
 
 class DaemonPods(NodeSource):
-    """Pods of DaemonSets, and static ones: what they use of a node stays in use when all else there has ended."""
+    """Pods of DaemonSets, and static ones: what they use of a node stays in use when all else there has ended.
+
+    It also counts pods that end by themselves: those that their nodes do not restart.
+    """
 
     name = "daemon pods"
 
     def __init__(self, cluster: FollowedCluster) -> None:
         self._cluster = cluster
         self._used: dict[str, Counter[str]] = {}
+        self._ending: dict[str, Counter[str]] = {}
 
     def follow(self) -> None:
         self._cluster.cache.on_event(Pod, self._pod_changed)
@@ -140,26 +146,47 @@ class DaemonPods(NodeSource):
     def kept(self) -> Mapping[str, Requests]:
         return {node: tuple(sorted(used.items())) for node, used in self._used.items()}
 
+    def ending(self) -> Mapping[str, Requests]:
+        return {node: tuple(sorted(used.items())) for node, used in self._ending.items()}
+
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        before, after = _daemon_use(old), _daemon_use(new)
-        if before == after:
-            return
-        if after is not None:
-            self._used.setdefault(after[0], Counter()).update(dict(after[1]))
-        if before is not None:
-            node, requests = before
-            left = self._used[node] = self._used[node] - Counter(dict(requests))
-            if not left:
-                del self._used[node]
+        if _count(self._used, _use(old, _is_daemon), _use(new, _is_daemon)):
             self._cluster.changes.daemons_went = True
+        _count(self._ending, _use(old, _ends), _use(new, _ends))
 
 
-def _daemon_use(pod: Pod | None) -> tuple[str, Requests] | None:
-    """The node of a pod that its node never gets rid of, and what it uses there; None for any other."""
-    if pod is None or not pod.spec.node_name or pod.is_finished:
+def _count(
+    used: dict[str, Counter[str]], before: tuple[str, Requests] | None, after: tuple[str, Requests] | None
+) -> bool:
+    """Counts what a pod uses of its node, and no longer what it used; whether it used anything else before."""
+    if before == after:
+        return False
+    if after is not None:
+        used.setdefault(after[0], Counter()).update(dict(after[1]))
+    if before is not None:
+        node, requests = before
+        left = used[node] = used[node] - Counter(dict(requests))
+        if not left:
+            del used[node]
+    return before is not None
+
+
+def _use(pod: Pod | None, counts: Callable[[Pod], bool]) -> tuple[str, Requests] | None:
+    """The node of a pod that counts, and what it uses there."""
+    if pod is None or not pod.spec.node_name or pod.is_finished or not counts(pod):
         return None
+    return pod.spec.node_name, pod_requests(pod)
+
+
+def _is_daemon(pod: Pod) -> bool:
+    """Whether its node never gets rid of it."""
     owner = pod.metadata.controller
-    return (pod.spec.node_name, pod_requests(pod)) if owner is not None and owner.kind in DAEMONS else None
+    return owner is not None and owner.kind in DAEMONS
+
+
+def _ends(pod: Pod) -> bool:
+    """Whether it ends by itself, or is about to."""
+    return pod.metadata.is_deleting or pod.spec.restart_policy in RUN_ONCE
 
 
 class PodAnnotationWriter:
