@@ -204,7 +204,8 @@ class Reporter:
         except NotFound:
             return DONE
         self._view.cache.wrote(answer)
-        self._view.units.of(name).worded_s = asyncio.get_running_loop().time()
+        if (unit := self._view.units.find(name)) is not None:  # it may have gone during the write
+            unit.worded_s = asyncio.get_running_loop().time()
         self._warn_of_change(gang, current.status, wanted)
         return again
 
