@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -72,26 +72,24 @@ def read_prices(path: Path) -> Prices:
 
 
 async def _asked(address: str, seconds: int) -> list[Sample]:
-    """What a Prometheus answers."""
-    import msgspec
+    """The samples of a Prometheus."""
+    from grove.show.prometheus import Prometheus, PrometheusError
+    from grove.show.usage import Sample, prometheus_query
 
-    from grove.show.usage import prometheus_query, prometheus_samples
-
-    url = f"{address.rstrip('/')}/api/v1/query"
-    page = await _page(url, query=prometheus_query(seconds))
     try:
-        return prometheus_samples(msgspec.json.decode(page, type=dict[str, Any]))
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise Unanswered(f"{url} does not answer as a Prometheus does: {error}") from error
+        found = await Prometheus(address, PAGE_S).latest(prometheus_query(seconds))
+    except PrometheusError as error:
+        raise Unanswered(str(error)) from error
+    return [Sample(labels, value) for labels, value in found]
 
 
-async def _page(url: str, **query: str) -> str:
+async def _page(url: str) -> str:
     """The page at an address of yours."""
     import aiohttp
 
     try:
         timeout = aiohttp.ClientTimeout(PAGE_S)
-        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url, params=query) as reply:
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as reply:
             return await reply.text()
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         raise Unanswered(f"{url} cannot be read: {error or type(error).__name__}") from error

@@ -12,7 +12,6 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from grove.api.meta import Json
 from grove.show.columns import table
 
 METRIC = "grove_gpu_seconds"
@@ -116,13 +115,6 @@ def _most_first(line: UsageLine) -> tuple[float, str, str, str]:
 def prometheus_query(seconds: int) -> str:
     """GPU-seconds of the last so many seconds. Counters of a scheduler that ended count too."""
     return f"sum by (namespace, set, queue, state) (increase({METRIC}_total[{seconds}s]))"
-
-
-def prometheus_samples(answer: Json) -> list[Sample]:
-    """The samples of an answer to `prometheus_query`; raises ValueError for anything else."""
-    if answer.get("status") != "success" or (answer.get("data") or {}).get("resultType") != "vector":
-        raise ValueError(str(answer.get("error") or "the answer is no vector"))
-    return [Sample(one["metric"], float(one["value"][1])) for one in answer["data"]["result"]]
 
 
 def painted(found: Usage, width: int) -> RenderableType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from grove.cli.access import Unanswered
 from grove.cli.main import grove
 from grove.cli.usage import counted_usage, counters
 from grove.kube.client import Page
-from grove.show.usage import Prices, Sample, painted, prometheus_query, prometheus_samples, usage
+from grove.show.usage import Prices, Sample, painted, usage
 from grove.sim.cluster import SimCluster
 
 HOUR = 3600.0
@@ -86,15 +87,6 @@ def test_without_gpus_the_text_says_so() -> None:
     assert text([])[-1] == "no GPUs were counted"
 
 
-def test_an_answer_of_a_prometheus_is_read() -> None:
-    one = {"metric": {"set": "chat", "state": "serving"}, "value": [1.0, "7200.5"]}
-    answer = {"status": "success", "data": {"resultType": "vector", "result": [one]}}
-    assert prometheus_samples(answer) == [Sample({"set": "chat", "state": "serving"}, 7200.5)]
-    with pytest.raises(ValueError, match="bad query"):
-        prometheus_samples({"status": "error", "error": "bad query"})
-    assert "increase(grove_gpu_seconds_total[86400s])" in prometheus_query(86400)
-
-
 PAGE = """# TYPE process_start_time_seconds gauge
 process_start_time_seconds 1.7e+09
 # TYPE grove_gpu_seconds_total counter
@@ -126,7 +118,7 @@ users: [{name: me, user: {}}]
         (["--since", "soon", "--prometheus", "http://127.0.0.1:1"], "--since: not a duration"),
         (["--since", "0s", "--prometheus", "http://127.0.0.1:1"], "--since must be more than zero"),
         (["--since", "2h"], "--since needs --prometheus"),
-        (["--prometheus", "http://127.0.0.1:1"], "http://127.0.0.1:1/api/v1/query cannot be read"),
+        (["--prometheus", "http://127.0.0.1:1"], "Prometheus at http://127.0.0.1:1 does not answer"),
         (["--scheduler", "http://127.0.0.1:1"], "http://127.0.0.1:1/metrics cannot be read"),
     ],
 )
@@ -183,6 +175,20 @@ def test_a_scheduler_at_an_address_is_read_and_priced(tmp_path: Path) -> None:
     assert "prod/chat" in done.output
     assert "6.00 EUR" in done.output
     assert "since the scheduler started, 2023-11-14 22:13 UTC" in done.output
+
+
+def test_a_prometheus_at_an_address_is_queried(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(KUBECONFIG)
+    labels = '{"namespace": "prod", "set": "chat", "queue": "team-a", "state": "serving"}'
+    series = f'{{"metric": {labels}, "value": [1.0, "7200.5"]}}'
+    page = f'{{"status": "success", "data": {{"resultType": "vector", "result": [{series}]}}}}'
+    with serving({"/api/v1/query": page}) as address:
+        asked = ["usage", "-A", "--kubeconfig", str(config), "--prometheus", f"{address}/", "-o", "json"]
+        done = CliRunner().invoke(grove, asked)
+    assert done.exit_code == 0, done.output
+    [line] = json.loads(done.stdout)["sets"]
+    assert (line["set"], round(line["gpuHours"]["serving"], 2)) == ("chat", 2.0)
 
 
 class Pages:

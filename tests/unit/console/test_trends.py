@@ -19,7 +19,7 @@ from grove.kube.errors import Forbidden, NotFound
 from grove.show.engine_figures import METRICS, read_engines
 from grove.show.figures import FLEET, GangCounts, shown
 from grove.show.past import Past, bucketed, joined, spark
-from grove.show.prometheus import Prometheus, points_of
+from grove.show.prometheus import Prometheus, Series, points_of, series_of
 
 
 def test_a_value_that_stays_makes_no_point() -> None:
@@ -101,10 +101,9 @@ def test_values_with_their_units(value: float | None, unit: str, want: str) -> N
 
 
 def test_samples_that_are_missing_are_a_gap() -> None:
-    values = [[0, "1"], [10, "1"], [20, "2"], [60, "2"], [70, "NaN"]]
-    answer = {"data": {"result": [{"values": values}]}}
-    assert points_of(answer, 10) == [(0.0, 1.0), (20.0, 2.0), (30, None), (60.0, 2.0)]
-    assert points_of({"data": {"result": []}}, 10) == []
+    values = [(0.0, "1"), (10.0, "1"), (20.0, "2"), (60.0, "2"), (70.0, "NaN")]
+    assert points_of([Series(values=values)], 10) == [(0.0, 1.0), (20.0, 2.0), (30, None), (60.0, 2.0)]
+    assert points_of([], 10) == []
 
 
 class Engines:
@@ -151,21 +150,27 @@ class Seen:
 
 
 @asynccontextmanager
-async def prometheus(asked: list[str]) -> AsyncIterator[Prometheus]:
-    async def answer(request: web.Request) -> web.Response:
-        asked.append(request.query["query"])
-        body = {"data": {"result": [{"values": [[float(request.query["start"]), "1"]]}]}}
-        return web.json_response(body)
-
-    app = web.Application()
-    app.router.add_get("/api/v1/query_range", answer)
+async def served(app: web.Application) -> AsyncIterator[str]:
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        yield Prometheus(f"http://127.0.0.1:{runner.addresses[0][1]}/")
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def prometheus(asked: list[str]) -> AsyncIterator[Prometheus]:
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.query["query"])
+        result = [{"metric": {}, "values": [[float(request.query["start"]), "1"]]}]
+        return web.json_response({"status": "success", "data": {"resultType": "matrix", "result": result}})
+
+    app = web.Application()
+    app.router.add_get("/api/v1/query_range", answer)
+    async with served(app) as address:
+        yield Prometheus(f"{address}/")
 
 
 async def test_a_prometheus_has_what_was_before_and_is_asked_once_for_many_viewers() -> None:
@@ -196,3 +201,33 @@ async def test_a_prometheus_that_does_not_answer_is_named_and_the_own_past_stays
     assert answer["note"].startswith("Prometheus at http://127.0.0.1:9 does not answer")
     assert answer["grafana"] == "https://grafana.example/d/grove"
     assert [one["name"] for one in answer["figures"]] == ["waiting"]
+
+
+async def test_an_answer_of_a_prometheus_that_arrives_in_parts_is_read_whole() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        reply = web.StreamResponse()
+        await reply.prepare(request)
+        body = b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{"a":"b"},"value":[1,"2"]}]}}'
+        for part in (body[:40], body[40:]):
+            await reply.write(part)
+            await asyncio.sleep(0.05)
+        return reply
+
+    app = web.Application()
+    app.router.add_get("/api/v1/query", answer)
+    async with served(app) as address:
+        assert await Prometheus(address).latest("up") == [({"a": "b"}, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (400, b'{"status": "error", "error": "bad query"}', "^bad query$"),
+        (404, b"no such page", "^status 404$"),
+        (200, b"<html>", "^status 200, "),
+        (200, b'{"status": "success", "data": {"resultType": "scalar", "result": []}}', "^the result is no vector$"),
+    ],
+)
+def test_an_answer_without_series_says_why(status: int, body: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        series_of(status, body, "vector")
