@@ -21,6 +21,7 @@ HEAVY = (
     "test-browser",
     "test-failover",
     "test-image",
+    "test-karpenter",
     "test-keda",
     "test-node",
 )
