@@ -18,8 +18,10 @@ LONGEST_DRAIN_S = 3600
 
 def drain_s(*annotations: Mapping[str, str]) -> int:
     """Seconds by the first of these annotations that say it; 0 if none does. At most an hour, whatever they say."""
-    said = (one[DRAIN_SECONDS] for one in annotations if DRAIN_SECONDS in one)
-    return min(natural(next(said, "").strip()) or 0, LONGEST_DRAIN_S)
+    for one in annotations:
+        if DRAIN_SECONDS in one:
+            return min(natural(one[DRAIN_SECONDS].strip()) or 0, LONGEST_DRAIN_S)
+    return 0
 
 
 def part_drain_s(pcs: PodCliqueSet, part: CliqueTemplate | ScalingGroupConfig) -> int:
@@ -30,9 +32,11 @@ def part_drain_s(pcs: PodCliqueSet, part: CliqueTemplate | ScalingGroupConfig) -
 def replica_drain_s(pcs: PodCliqueSet) -> int:
     """Seconds that a replica of the set drains: as long as the part of it that needs the most."""
     template = pcs.spec.template
-    of_cliques = (part_drain_s(pcs, clique) for clique in template.standalone_cliques)
-    of_groups = (part_drain_s(pcs, group) for group in template.pod_clique_scaling_groups)
-    return max((*of_cliques, *of_groups), default=0)
+    parts: tuple[CliqueTemplate | ScalingGroupConfig, ...] = (
+        *template.standalone_cliques,
+        *template.pod_clique_scaling_groups,
+    )
+    return max([part_drain_s(pcs, part) for part in parts], default=0)
 
 
 def draining_until(pod: Pod) -> datetime | None:

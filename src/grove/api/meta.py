@@ -122,7 +122,10 @@ class ObjectMeta(Struct):
     @property
     def controller(self) -> OwnerReference | None:
         """The one owner that manages this object, if any."""
-        return next((ref for ref in self.owner_references if ref.controller), None)
+        for ref in self.owner_references:  # not a generator: every event asks this
+            if ref.controller:
+                return ref
+        return None
 
 
 class Condition(Struct):

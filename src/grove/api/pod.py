@@ -260,7 +260,8 @@ class Pod(Object):
         return self.waits_for not in ("", "SchedulingGated", "SchedulerError")
 
     def has_gate(self, name: str) -> bool:
-        return any(gate.name == name for gate in self.spec.scheduling_gates)
+        gates = self.spec.scheduling_gates
+        return bool(gates) and any(gate.name == name for gate in gates)
 
 
 class PodHealth(Enum):
@@ -299,6 +300,8 @@ def pod_health(pod: Pod, *, node_is_gone: bool = False) -> PodHealth:
     if pod.is_ready:
         return PodHealth.READY
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    if not statuses:
+        return PodHealth.STARTING
     found = {container_health(pod, one) for one in statuses}
     return next((one for one in _WORST_FIRST if one in found), PodHealth.STARTING)
 

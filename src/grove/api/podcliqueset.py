@@ -172,6 +172,8 @@ class PodCliqueSetTemplate(Struct):
     @property
     def standalone_cliques(self) -> tuple[CliqueTemplate, ...]:
         """Cliques outside every scaling group, in template order."""
+        if not self.pod_clique_scaling_groups:
+            return self.cliques
         grouped = {name for group in self.pod_clique_scaling_groups for name in group.clique_names}
         return tuple(clique for clique in self.cliques if clique.name not in grouped)
 

@@ -65,8 +65,12 @@ def each(key: Callable[[T], K | None]) -> Keys[T, K]:
     """Maps the object before and after the event: its labels or its owner may have been changed."""
 
     def of_each(old: T | None, new: T | None) -> Iterable[K]:
-        found = (key(one) for one in (old, new) if one is not None)
-        return dict.fromkeys(one for one in found if one is not None)
+        # Without generators: every event of a pod comes here several times.
+        before = key(old) if old is not None else None
+        after = key(new) if new is not None else None
+        if before is None or before == after:
+            return (after,) if after is not None else ()
+        return (before, after) if after is not None else (before,)
 
     return of_each
 

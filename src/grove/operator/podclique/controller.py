@@ -123,8 +123,10 @@ class PodCliqueController:
     async def _observe(self, clique: PodClique, pcs: PodCliqueSet, unit: Unit) -> ObservedClique:
         uid, namespace = clique.metadata.uid, clique.metadata.namespace
         replicas = self._sets.parent_replicas(pcs, unit.replica, clique)
-        minimums = dict(parent_minimums(pcs, unit, clique.spec.starts_after))  # of parents that nobody scaled
-        short = {name: count for name, count in replicas.items() if count < minimums.get(name, 0)}
+        short: Mapping[str, int] = {}
+        if replicas:
+            minimums = dict(parent_minimums(pcs, unit, clique.spec.starts_after))  # of parents that nobody scaled
+            short = {name: count for name, count in replicas.items() if count < minimums.get(name, 0)}
         # Asked before the pods are read: what is read below is of one moment.
         await self._nodes.confirm(self._cache.owned(Pod, by=uid))
         stuck = await self._waits.in_vain(uid, self._cache.owned(Pod, by=uid), short)
@@ -182,9 +184,10 @@ class PodCliqueController:
         The API server is asked only where fewer pods are seen than the status last counted. Without this a second pod
         with the same host name would be made.
         """
-        seen = {pod.metadata.uid for pod in self._cache.owned(Pod, by=clique.metadata.uid)}
-        if len(seen) >= clique.status.replicas:
+        shown = self._cache.owned(Pod, by=clique.metadata.uid)
+        if len(shown) >= clique.status.replicas:
             return []
+        seen = {pod.metadata.uid for pod in shown}
         selector = f"{labels.POD_CLIQUE}={clique.metadata.name},{labels.MANAGED_BY}!={labels.OPERATOR}"
         page = await self._deps.client.list(Pod, clique.metadata.namespace, labels=selector)
         return [

@@ -54,6 +54,9 @@ class PodWriter:
         A pod that could not be deleted and is alive is not replaced: it holds its devices, and its index.
         """
         uid, do = clique.metadata.uid, partial(self._refusals.in_parallel, clique.metadata.uid)
+        if plan.is_settled and not plan.delete:
+            self._refusals.forget(uid)
+            return []
         kept = await do("delete", {one.pod.metadata.name: partial(self._delete, one) for one in plan.delete})
         held_places = {one.pod.spec.hostname for one in plan.delete if one.is_alive and self._stays(one.pod)}
         create = [one for one in plan.create if one["spec"]["hostname"] not in held_places]

@@ -91,10 +91,13 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
     due: list[float] = []
     in_place: list[tuple[Pod, InPlaceStep]] = []
     # Of two reasons the later one counts.
-    rewaiting = [pod.metadata.uid for pod in pods if waits_for_another_condition(pod, clique.spec.start_condition)]
+    condition = clique.spec.start_condition
+    rewaiting = [
+        pod.metadata.uid for pod in pods if pod.spec.init_containers and waits_for_another_condition(pod, condition)
+    ]
     reasons = (
         (step.surplus, SURGE_OVER),
-        ((pod.metadata.uid for pod in pods if labels.RESTART_REQUESTED in pod.metadata.annotations), REQUESTED),
+        ([pod.metadata.uid for pod in pods if labels.RESTART_REQUESTED in pod.metadata.annotations], REQUESTED),
         (passed_by(observed) if observed.set_drains else (), OUTDATED),
         (observed.stuck, PARENT_AT_ZERO),
         (rewaiting, START_CONDITION_CHANGED),
@@ -123,7 +126,7 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
     staying, doubled = _one_per_index(staying)
     removals += (Removal(pod, DUPLICATE) for pod in doubled)
     surge = [index for index in step.surge if index >= wanted]
-    regular = [pod for pod in staying if pod_index(pod) not in surge]
+    regular = [pod for pod in staying if pod_index(pod) not in surge] if surge else staying
     if len(regular) > wanted:
         victims = _scale_in_order(observed, backend, step, regular)[: len(regular) - wanted]
         removals += (Removal(pod, SURPLUS) for pod in victims)
@@ -135,7 +138,8 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
     used = {index for pod in there if (index := pod_index(pod)) is not None}
     # A change that the set has not recorded is about to reach this clique, or not: until then no pod is made.
     replaced = [one.pod for one in held_back if one.reason not in (SURPLUS, SURGE_OVER)]
-    missing = max(0, wanted - sum(pod_index(pod) not in surge for pod in (*staying, *replaced)))
+    kept = [*staying, *replaced]
+    missing = max(0, wanted - (sum(pod_index(pod) not in surge for pod in kept) if surge else len(kept)))
     back = [index for index in _replaced_indexes(removals, step) if index not in used and index not in surge][:missing]
     fresh = [*back, *free_indexes({*used, *surge, *back}, missing - len(back))]
     fresh += [index for index in surge if index not in used]

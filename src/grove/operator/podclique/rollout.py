@@ -93,8 +93,9 @@ class CliqueStep:
         return surge_indexes(self.progress)
 
     def must_be_recorded(self, status: PodCliqueStatus) -> bool:
-        is_new = bool(set(self.surge).difference(surge_indexes(status.update_progress)))
-        return (bool(self.replace) or is_new) and self.progress != status.update_progress
+        if self.progress == status.update_progress:
+            return False
+        return bool(self.replace or set(self.surge).difference(surge_indexes(status.update_progress)))
 
 
 def selected_indexes(progress: PodCliqueUpdateProgress | None) -> tuple[int, ...]:
@@ -246,14 +247,20 @@ def next_clique_step(observed: ObservedClique, now: datetime) -> CliqueStep:
         step = next_rollout_step(clique_update_facts(observed), now)
     if observed.set_drains and is_passed_by(observed):
         step = replace(step, progress=None)  # it is about an update before the one that passed
-    gone = set(surge_indexes(progress)).difference(step.surge)
-    surplus = frozenset(
+    restart = pods_of_earlier_incarnations(observed.pods, incarnation)
+    return replace(step, incarnation=incarnation, restart=restart, surplus=_surplus(observed, step))
+
+
+def _surplus(observed: ObservedClique, step: CliqueStep) -> frozenset[str]:
+    """UIDs of the surge pods that the step no longer has."""
+    if not (before := surge_indexes(observed.clique.status.update_progress)):
+        return frozenset()
+    gone, replicas = set(before).difference(step.surge), observed.clique.spec.replicas
+    return frozenset(
         pod.metadata.uid
         for pod in observed.pods
-        if gone and (index := pod_index(pod)) in gone and index is not None and index >= observed.clique.spec.replicas
+        if (index := pod_index(pod)) is not None and index in gone and index >= replicas
     )
-    restart = pods_of_earlier_incarnations(observed.pods, incarnation)
-    return replace(step, incarnation=incarnation, restart=restart, surplus=surplus)
 
 
 def _pod_state(observed: ObservedClique, pod: Pod) -> PodState:

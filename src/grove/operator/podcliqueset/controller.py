@@ -347,8 +347,9 @@ class PodCliqueSetController:
     def _changes_revision(self, old: Object | None, new: Object) -> bool:
         """Whether a replica gets or loses a revision that has, or had, a Service."""
         before = old.metadata.labels.get(labels.REVISION) if old is not None else None
-        after, found = new.metadata.labels.get(labels.REVISION), set_key(new)
-        if before == after or found is None or not self._children.has_revisions(found):
+        after = new.metadata.labels.get(labels.REVISION)
+        found = set_key(new) if before != after else None
+        if found is None or not self._children.has_revisions(found):
             return False
         replica = replica_of(new.metadata)
         name = names.revision_service(found.name, replica, after) if after and replica is not None else ""

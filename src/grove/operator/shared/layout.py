@@ -16,7 +16,7 @@ from grove.api.core import Pod
 from grove.api.draining import drain_s, replica_drain_s
 from grove.api.meta import Object, ObjectMeta
 from grove.api.podclique import PodClique, PodCliqueSpec
-from grove.api.podcliqueset import CliqueTemplate, PodCliqueSet, ScalingGroupConfig
+from grove.api.podcliqueset import CliqueTemplate, PodCliqueSet, PodCliqueSetTemplate, ScalingGroupConfig
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import SpreadConstraint, TopologyConstraint
 
@@ -61,6 +61,8 @@ class GangLayout(Struct, frozen=True):
     scaled: GroupPlace | None = None
 
 
+Part = PodCliqueSetTemplate | ScalingGroupConfig | CliqueTemplate
+"""What of a set may have constraints of its own."""
 GroupReplicas = Callable[[str, ScalingGroupConfig], Collection[int]]
 """The replicas of a scaling group, by its object name; those of the template while there is no object."""
 
@@ -118,7 +120,7 @@ def kept_replicas(pcs: PodCliqueSet) -> Collection[int]:
     After a scale-in all replicas stay until the set has recorded which of them drain.
     """
     asked, status = range(pcs.spec.replicas), pcs.status
-    extra = {one.replica_index for one in status.draining}
+    extra = {one.replica_index for one in status.draining} if status.draining else set()
     if status.replicas > pcs.spec.replicas and replica_drain_s(pcs):
         extra.update(range(pcs.spec.replicas, status.replicas))
     return (*asked, *sorted(extra.difference(asked))) if extra else asked
@@ -133,23 +135,28 @@ def live_replicas(groups: Iterable[PodCliqueScalingGroup]) -> GroupReplicas:
 def constraints_of(pcs: PodCliqueSet) -> Iterator[TopologyConstraint]:
     """Every constraint of a set, widest first: the set's own, its scaling groups', its cliques'."""
     template = pcs.spec.template
-    of_groups = (group.topology_constraint for group in template.pod_clique_scaling_groups)
-    of_cliques = (clique.topology_constraint for clique in template.cliques)
-    yield from (one for one in (template.topology_constraint, *of_groups, *of_cliques) if one is not None)
+    parts: tuple[Part, ...] = (template, *template.pod_clique_scaling_groups, *template.cliques)
+    for part in parts:
+        if part.topology_constraint is not None:
+            yield part.topology_constraint
 
 
 def spreads_of(pcs: PodCliqueSet) -> Iterator[SpreadConstraint]:
     """Every spread constraint of a set, widest first."""
     template = pcs.spec.template
-    of_groups = (group.spread_constraint for group in template.pod_clique_scaling_groups)
-    of_cliques = (clique.spread_constraint for clique in template.cliques)
-    yield from (one for one in (template.spread_constraint, *of_groups, *of_cliques) if one is not None)
+    parts: tuple[Part, ...] = (template, *template.pod_clique_scaling_groups, *template.cliques)
+    for part in parts:
+        if part.spread_constraint is not None:
+            yield part.spread_constraint
 
 
 def topology_name(pcs: PodCliqueSet) -> str:
     """Name of the binding a set uses: the first one named; empty if none is."""
-    names = [*(one.topology_name for one in constraints_of(pcs)), *(one.topology_name for one in spreads_of(pcs))]
-    return next(filter(None, names), "")
+    found: tuple[TopologyConstraint | SpreadConstraint, ...] = (*constraints_of(pcs), *spreads_of(pcs))
+    for one in found:
+        if one.topology_name:
+            return one.topology_name
+    return ""
 
 
 def group_names(pcs: PodCliqueSet, replica: int) -> list[tuple[str, ScalingGroupConfig]]:

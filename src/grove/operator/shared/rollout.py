@@ -284,6 +284,8 @@ def pod_incarnation(pod: Pod) -> int:
 
 def pods_of_earlier_incarnations(pods: Iterable[Pod], incarnation: int) -> frozenset[str]:
     """UIDs of pods made for an earlier incarnation."""
+    if not incarnation:
+        return frozenset()
     return frozenset(
         pod.metadata.uid for pod in pods if not pod.metadata.is_deleting and pod_incarnation(pod) < incarnation
     )

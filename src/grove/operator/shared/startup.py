@@ -184,7 +184,8 @@ def waits_for_another_condition(pod: Pod, condition: str) -> bool:
 
 def has_start_order_container(pod: Pod) -> bool:
     """Whether a pod waits for others in its start-order container before it starts."""
-    return any(container.name == labels.STARTUP_CONTAINER for container in pod.spec.init_containers)
+    containers = pod.spec.init_containers
+    return bool(containers) and any(one.name == labels.STARTUP_CONTAINER for one in containers)
 
 
 def has_started(pod: Pod) -> bool:

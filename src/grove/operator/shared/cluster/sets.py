@@ -170,8 +170,8 @@ class Sets:
         return self._backends.for_gang(gang).needs_gate
 
     def binding_of(self, pcs: PodCliqueSet) -> ClusterTopologyBinding | None:
-        name = topology_name(pcs)
-        return self._cache.get(ClusterTopologyBinding, Key("", name)) if name and self.topology_enabled else None
+        name = topology_name(pcs) if self.topology_enabled else ""
+        return self._cache.get(ClusterTopologyBinding, Key("", name)) if name else None
 
     def group_replicas(self, pcs: PodCliqueSet, fqn: str, config: ScalingGroupConfig) -> Collection[int]:
         """Replicas a scaling group is to have: by the live object, or by the template while there is none."""
