@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,11 +27,11 @@ COMPUTE_DOMAIN = Resource("resource.nvidia.com", "v1beta1", "ComputeDomain", "co
 T = TypeVar("T")
 
 
-def on_stage(sample: str, look: Callable[[World], Awaitable[T]]) -> T:
-    """Applies a sample to 16 nodes, waits until it is whole, and looks."""
+def on_stage(sample: str, look: Callable[[World], Awaitable[T]], nodes: int = 16) -> T:
+    """Applies a sample to a simulated cluster, waits until it is whole, and looks."""
 
     async def play() -> T:
-        async with World(shaped(16), seed=3, objects=[(ClusterTopologyBinding, binding())]) as world:
+        async with World(shaped(nodes), seed=3, objects=[(ClusterTopologyBinding, binding())]) as world:
             for one in load_manifests(SAMPLES / sample):
                 if one["kind"] == "PriorityClass":
                     await world.client.create(PriorityClass, one)
@@ -133,6 +134,25 @@ def test_a_topology_is_kept_at_every_level() -> None:
             node.rsplit("-", 2)[0] for clique, where in nodes.items() if clique.startswith(replica) for node in where
         }
         assert len(blocks) == 1
+
+
+def test_replicas_are_spread_over_zones_and_each_is_in_one_rack() -> None:
+    async def look(world: World) -> tuple[dict[str, set[str]], dict[str, int]]:
+        racks: dict[str, set[str]] = {}
+        for pod in world.all(Pod):
+            racks.setdefault(pod.metadata.labels[labels.REPLICA_INDEX], set()).add(pod.spec.node_name.rsplit("-", 1)[0])
+        routers = {
+            clique: len({pod.spec.node_name for pod in pods})
+            for clique, pods in by_clique(world).items()
+            if clique.endswith("-router")
+        }
+        return racks, routers
+
+    racks, routers = on_stage("spread.yaml", look, nodes=64)
+    assert [len(found) for found in racks.values()] == [1, 1, 1, 1]
+    zones = Counter(rack.partition("-")[0] for found in racks.values() for rack in found)
+    assert zones == {"z0": 2, "z1": 2}
+    assert routers == {f"apart-{i}-router": 2 for i in range(4)}
 
 
 def test_autoscalers_are_made_for_the_groups_and_the_set_has_its_own() -> None:

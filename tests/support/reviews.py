@@ -23,9 +23,13 @@ def plain() -> Json:
     return pcs("demo", clique("router", 2), clique("lead"), clique("work", 2), groups=[group("grp", "lead", "work")])
 
 
-def schedulers(*names: str, topology_aware: Collection[str] = ()) -> Backends:
-    """Schedulers of these names that are told nothing and refuse nothing; the first is the default."""
-    made = [type("Named", (TopologyBackend if one in topology_aware else Backend,), {"name": one})() for one in names]
+def schedulers(*names: str, topology_aware: Collection[str] = (), spreading: Collection[str] = ()) -> Backends:
+    """Schedulers of these names; the first is the default. Only those in `spreading` take spread constraints."""
+    made = []
+    for one in names:
+        spreads = frozenset({"set", "group", "clique"} if one in spreading else ())
+        base = TopologyBackend if one in topology_aware else Backend
+        made.append(type("Named", (base,), {"name": one, "spreads": spreads})())
     return Backends(made, names[0])
 
 
