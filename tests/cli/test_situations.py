@@ -252,6 +252,22 @@ async def test_explain_and_tree_name_the_pods_and_domains_of_a_topology_that_was
     assert "its pods span a required topology domain" in text_of(tree, 200, world)
 
 
+@pytest.mark.simulated
+@pytest.mark.parametrize("process", ["operator", "scheduler"])
+async def test_a_line_of_status_keeps_its_own_cause_while_a_process_is_down(world: World, process: str) -> None:
+    await image_missing(world)
+    await world.stop(process)
+    await expired(world, f"grove-{process}-leader-election")
+    status = await status_answer(world.client, world.namespace, "", world.now)
+    shown = " ".join(text_of(status, 200, world).split())
+    assert shown.startswith(f"grove-{process} does not run")
+    assert shown.count("does not run") == 1
+    assert "c: ImagePullBackOff" in shown
+    [row] = status.data
+    assert row.why.startswith(f"grove-{process} does not run"), "a reader of the JSON sees no banner"
+    assert "c: ImagePullBackOff" in row.cause
+
+
 @pytest.mark.real_in("test")
 async def test_labels_select_the_sets_of_status(world: World) -> None:
     manifest = world.system("chat", cliques=[server("worker", 1, 1)])

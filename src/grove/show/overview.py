@@ -27,7 +27,10 @@ from grove.show.words import age
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One set. `scheduled` pods have a node; `asked` and `held` are the accelerators of all its pods, and of those."""
+    """One set. `scheduled` pods have a node; `asked` and `held` are the accelerators of all its pods, and of those.
+
+    `why` begins with an operator or a scheduler that does not run. `cause` leaves that out.
+    """
 
     namespace: str
     name: str
@@ -46,6 +49,7 @@ class Row:
     created: datetime | None
     resource: str
     scheduled: int = 0
+    cause: str = ""
 
 
 def rows_of(sets: Sequence[Judgement], seen: Seen, order: str = "state", resource: str = "") -> list[Row]:
@@ -76,6 +80,7 @@ def rows_of(sets: Sequence[Judgement], seen: Seen, order: str = "state", resourc
                 pcs.metadata.creation_timestamp,
                 resource,
                 scheduled,
+                one.cause,
             )
         )
     return sorted(found, key=SORTS[order or "state"])  # type: ignore[arg-type]
@@ -125,7 +130,7 @@ SORTS: dict[str, Callable[[Row], object]] = {
 def overview(
     rows: Sequence[Row], processes: Processes, width: int, now: datetime, *, everywhere: bool, wide: bool = False
 ) -> RenderableType:
-    """The table; that the operator or the scheduler does not run stands above it."""
+    """The table; the line that the operator or the scheduler does not run stands above it, once."""
     first = [Text(one.sentence, style="bold red") for one in (processes.operator, processes.scheduler) if one.is_down]
     if not rows:
         return Group(*first, Text("no PodCliqueSets"))
@@ -147,7 +152,7 @@ def overview(
         if wide:
             restarts = f"{row.restarts}" + (f" + {many(row.gang_restarts, 'gang')}" if row.gang_restarts else "")
             line += [f"{row.updated}/{row.replicas}", restarts, ", ".join(row.autoscaled)]
-        cells.append([*line, row.why])
+        cells.append([*line, row.cause])
     may_go = ["AGE", titles[5], "AVAILABLE"] if everywhere else ["NAMESPACE", "AGE", titles[5]]
     return Group(*first, table(titles, cells, width, may_go=[] if wide else may_go))
 

@@ -56,6 +56,8 @@ class Judgement:
     tree: TreeEntry | None = None
     brief: str = ""
     """The reason in at most 80 characters, for lists."""
+    cause: str = ""
+    """The cause in the set itself, in at most 80 characters, for lists below a line about the operator."""
     unattended: bool = False
     """The operator or the scheduler does not run, which matters more than any gang."""
 
@@ -82,23 +84,27 @@ def judge(
     verdicts: list[Verdict] = []
     for gang in gangs:
         cliques = cliques_of(seen, gang)
-        own = [leaves[one.metadata.name] for one in cliques if one.metadata.name in leaves]
-        facts[gang.metadata.name] = gang_facts(seen, gang, cliques, own)
+        entries = [leaves[one.metadata.name] for one in cliques if one.metadata.name in leaves]
+        facts[gang.metadata.name] = gang_facts(seen, gang, cliques, entries)
         known = replace(facts[gang.metadata.name], rollout=turning)
-        verdicts.append(told(seen, gang, found.get(gang.metadata.key), own, known))
+        verdicts.append(told(seen, gang, found.get(gang.metadata.key), entries, known))
     tree = with_reasons(
         tree, {one.gang: one.reason for one in verdicts if Key(pcs.metadata.namespace, one.gang) in found}
     )
     down = _down(processes, gangs)
     state = set_state(seen, pcs, tree, facts, turning, unattended=down is not None)
-    if not gangs and state not in (DELETING, STOPPED) and down is None:
-        first = _without_gangs(seen, pcs)
-        state = first.state
+    if not gangs and state not in (DELETING, STOPPED):
+        own = _without_gangs(seen, pcs)
+        state = own.state if down is None else state
     else:
-        first = _first(state, pcs, tree, verdicts, rollout, down)
+        own = _first(state, pcs, tree, verdicts, rollout)
     if state == RUNNING and pcs.status.observed_generation is not None and not is_taken_up(pcs):
-        state, first = UPDATING, because("", "operator", "the operator has not taken up its last change yet")
-    lead = f"{first.gang}: " if first.gang and len(gangs) > 1 and not first.reason.startswith(first.gang) else ""
+        state, own = UPDATING, because("", "operator", "the operator has not taken up its last change yet")
+    first = own if down is None or state in (DELETING, STOPPED) else _unattended(down, tree)
+    lead, own_lead = (
+        f"{one.gang}: " if one.gang and len(gangs) > 1 and not one.reason.startswith(one.gang) else ""
+        for one in (first, own)
+    )
     return Judgement(
         pcs.metadata.namespace,
         pcs.metadata.name,
@@ -110,23 +116,28 @@ def judge(
         tuple(verdicts),
         tree,
         brief(first.reason, lead, first.fate),
+        brief(own.reason, own_lead, own.fate),
         down is not None,
     )
 
 
-def _first(
-    state: str, pcs: PodCliqueSet, tree: TreeEntry, verdicts: Sequence[Verdict], rollout: Rollout, down: Process | None
-) -> Verdict:
+def _unattended(down: Process, tree: TreeEntry) -> Verdict:
+    reason = f"{down.sentence}; {_ready(tree)}" if tree.count.wanted else down.sentence
+    step = f"start {down.name}; kubectl grove doctor says how"
+    return because("", down.name.removeprefix("grove-"), reason, next=step)
+
+
+def _ready(tree: TreeEntry) -> str:
+    return f"{tree.count.ready} of {many(tree.count.wanted, 'pod')} ready"
+
+
+def _first(state: str, pcs: PodCliqueSet, tree: TreeEntry, verdicts: Sequence[Verdict], rollout: Rollout) -> Verdict:
     """The reason of a state that matters most; its `gang` is empty if it is about the set as a whole."""
-    name, count = pcs.metadata.name, f"{tree.count.ready} of {many(tree.count.wanted, 'pod')} ready"
+    name, count = pcs.metadata.name, _ready(tree)
     if state == DELETING:
         return because("", "operator", "is being deleted", next="wait until its pods are gone")
     if state == STOPPED:
         return because("", "", "is scaled to zero", next=f"kubectl grove scale {name} 1 starts it")
-    if down is not None:
-        step = f"start {down.name}; kubectl grove doctor says how"
-        reason = f"{down.sentence}; {count}" if tree.count.wanted else down.sentence
-        return because("", down.name.removeprefix("grove-"), reason, next=step)
     if state in (PAUSED, UPDATING):
         step = f"kubectl grove rollout {'resume' if state == PAUSED else 'status'} {name}"
         return because("", "update", rollout.sentence, next=step)
