@@ -382,7 +382,7 @@ async def restart_answer(client: Client, namespace: str, name: str, now: datetim
     from grove.api import labels
     from grove.api.meta import rfc3339
 
-    pcs, _ = await kept_templates(client, namespace, name)  # a wrong name is told with those there are
+    pcs, _ = await kept_templates(client, namespace, name)  # the error of a wrong name lists the names that exist
     refuse_translated(pcs)
     mark = {labels.RESTARTED_AT: rfc3339(now)}
 

@@ -113,7 +113,7 @@ def _most_first(line: UsageLine) -> tuple[float, str, str, str]:
 
 
 def prometheus_query(seconds: int) -> str:
-    """GPU-seconds of the last so many seconds. Counters of a scheduler that ended count too."""
+    """GPU-seconds of the last `seconds` seconds. Counters of a scheduler that ended count too."""
     return f"sum by (namespace, set, queue, state) (increase({METRIC}_total[{seconds}s]))"
 
 

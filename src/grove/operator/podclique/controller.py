@@ -125,7 +125,7 @@ class PodCliqueController:
         replicas = self._sets.parent_replicas(pcs, unit.replica, clique)
         short: Mapping[str, int] = {}
         if replicas:
-            minimums = dict(parent_minimums(pcs, unit, clique.spec.starts_after))  # of parents that nobody scaled
+            minimums = dict(parent_minimums(pcs, unit, clique.spec.starts_after))  # of parents that were not scaled
             short = {name: count for name, count in replicas.items() if count < minimums.get(name, 0)}
         # Asked before the pods are read: what is read below is of one moment.
         await self._nodes.confirm(self._cache.owned(Pod, by=uid))

@@ -38,7 +38,7 @@ MOST_MOVES = 16
 MOST_TARGETS = 32
 """Places for the waiting gang, for which gangs to move are looked for."""
 MOST_DEARER = 8
-"""After so many places in a row without a cheaper plan no other place is looked at."""
+"""The search stops after this number of places in a row without a cheaper plan."""
 MOST_SETS = 128
 """Small sets of gangs that are tried one by one."""
 MOST_LISTED = 20_000

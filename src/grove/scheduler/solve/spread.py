@@ -24,7 +24,7 @@ from grove.scheduler.solve.spread_ways import SpreadWays
 def place_spread(problem: Problem, steps: int, search: Callable[[Gang, int], Placement | NoFit]) -> Placement | NoFit:
     """The gang with its units distributed in the first way that can be packed, or why there is none.
 
-    `problem` is the gang's own. `search` places a gang without spreads in so many steps.
+    `problem` is the gang's own. `search` places a gang without spreads within a number of steps.
     """
     snapshot, gang = problem.snapshot, problem.gang
     ways = SpreadWays(problem)
