@@ -179,6 +179,30 @@ def test_no_other_gang_takes_the_new_place_while_the_pods_restart() -> None:
 
 
 @pytest.mark.simulated
+def test_no_gang_is_moved_to_nodes_that_are_held_for_a_gang_ahead() -> None:
+    """`first` holds nodes after its long wait. The scheduler accepts the move, because the plan uses other nodes."""
+
+    async def story() -> None:
+        async with World(shaped(5), steady=True) as world:
+            await fragmented(world, 5, ["never", "never", "allow", "allow", "allow"])
+            await world.apply(serving("first", 3, 8))
+            await asyncio.sleep(600)
+            await world.apply(serving("chat", 1, 8))
+            await asyncio.sleep(10)
+            [held] = [hold.nodes for gang in world.all(PodGang) for hold in gang.status.capacity_holds]
+            assert len(held) == 3
+            plan = (await repack_answer(world.client, "default", "chat")).data
+            [move] = plan.moves
+            [target] = [node for nodes in move.target.values() for node in nodes]
+            assert not {*move.source, target}.intersection(held)
+            await move_gang(world.client, move, plan.gang, world.cluster.clock)
+            [pod] = world.pods_of(move.gang.removeprefix("default/"))
+            assert pod.spec.node_name == target
+
+    run(story())
+
+
+@pytest.mark.simulated
 def test_a_budget_keeps_its_gang_where_it_is() -> None:
     async def story() -> None:
         async with World(shaped(3), steady=True) as world:

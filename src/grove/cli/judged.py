@@ -126,11 +126,13 @@ def diagnosed(scheduler: Scheduler, gangs: Sequence[PodGang], most: int) -> dict
 @asynccontextmanager
 async def looking(client: Client, given: SchedulerConfiguration | None = None) -> AsyncIterator[Scheduler]:
     """The cluster as the scheduler sees it, read once; nothing is decided or written."""
+    from grove.scheduler.loop.hold_restorer import enter_recorded
     from grove.scheduler.loop.live import Scheduler
     from grove.show.reasons import sentence
 
     scheduler = Scheduler(client, given or await settings_of(client), say=sentence)
     async with scheduler.following():
+        enter_recorded(scheduler.view)
         yield scheduler
 
 

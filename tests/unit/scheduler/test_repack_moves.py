@@ -108,6 +108,15 @@ def test_nodes_that_are_held_for_others_are_neither_used_nor_emptied():
     assert sorted(moved(answered(case, closed=["r1-0"]))) == ["u2", "u3"]
 
 
+def test_a_gang_does_not_move_to_nodes_that_are_held_for_units_ahead_of_it():
+    case = half_full(Asked("waits", 2, 8, in_rack=True), 4, 0, 4, 4)
+    for held, free in (("r2-0", "r2-1"), ("r2-1", "r2-0")):
+        movable = [msgspec.structs.replace(one, closed=frozenset({held})) for one in case.movable()]
+        answer = repack(case.snapshot(), case.waits.tree, movable)
+        assert moved(answer) == ["u0"]
+        assert answer.moves[0].places == {"u0": (free,)}
+
+
 def test_a_search_without_steps_ends_without_a_plan():
     answer = answered(half_full(Asked("waits", 2, 8, in_rack=True), 4, 0, 4, 4), budget=Budget(steps=1))
     assert isinstance(answer, NoRepack)

@@ -62,6 +62,8 @@ class Movable(Struct, frozen=True):
     """The gang as if none of its pods had a place."""
     moved_s: float = 0.0
     """When it was moved last."""
+    closed: frozenset[str] = frozenset()
+    """Nodes that are held for units ahead of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,8 +298,8 @@ class _RepackTrial:
     ) -> list[Move] | None:
         """A new place for each, free now and in `end`: the cluster with the waiting gang and without the movers."""
         now, moves = self._base.copy(), list[Move]()
-        closed = tuple(sorted(self._closed.union(avoided)))
         for one in movers:
+            closed = tuple(sorted(self._closed.union(avoided, one.closed)))
             free = now.free if end is None else np.minimum(now.free, end.free)
             move = self._move_to(now, one, closed, free)
             if move is None and end is not None:

@@ -7,19 +7,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import structlog
 
 from grove.api.conditions import EventReason
 from grove.api.podgang import HeldCapacity
+from grove.scheduler.loop.gang_trees import order_of
 from grove.scheduler.loop.replacements import ABSENT_S
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import Requests, Shape
 from grove.scheduler.policy.gang_state import GangState, ReplacedPod
+from grove.scheduler.policy.hold_ledger import CapacityHold, HoldReason
 from grove.scheduler.policy.hold_records import ReadHolds, read
 
+UNKNOWN_SINCE = datetime.fromtimestamp(0, UTC)
+
 log = structlog.get_logger(__name__)
+
+
+def enter_recorded(view: View) -> None:
+    """Enters the nodes that the PodGangs record as held, for a reader that makes no decisions. Reports no faults."""
+    nodes = view.snapshot.nodes.row_of.keys()
+    for name, gang in sorted(view.units.gangs.items()):
+        held = read(gang.podgang, nodes).waiting
+        if held is not None and view.concerns_us(gang) and not view.has_minimum(gang):
+            reason, since = HoldReason(held.reason), held.since or UNKNOWN_SINCE
+            view.ledger.put(CapacityHold(name, order_of(view, name), reason, since, frozenset(held.nodes)))
 
 
 class HoldRestorer:

@@ -7,6 +7,7 @@ ask of another node is not known before they are created again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -14,14 +15,15 @@ from grove.api import labels
 from grove.scheduler.evict.repack import STEPS, Movable, NoRepack, Repack, repack
 from grove.scheduler.evict.running import Running
 from grove.scheduler.loop.claim_homes import at_best_homes
-from grove.scheduler.loop.gang_trees import domain_of, order_of, tree_of
+from grove.scheduler.loop.gang_trees import domain_of, gang_order, order_of, tree_of
 from grove.scheduler.loop.victim_search import budgets_of, running_units
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.answers import Budget
 from grove.scheduler.model.config import ALLOW, SchedulerConfiguration
 from grove.scheduler.model.gang import BadGang, Gang
 from grove.scheduler.model.reasons import INVALID, Reason
-from grove.scheduler.policy.gang_state import GangState
+from grove.scheduler.policy.gang_state import GangState, repair_of
+from grove.scheduler.policy.hold_ledger import CapacityHold
 
 
 def may_be_disrupted(gang: GangState, config: SchedulerConfiguration) -> bool:
@@ -60,7 +62,9 @@ class MovableGangs:
         if any(pod.spec.resource_claims for pod in members):
             return None
         tree = self._tree(gang)
-        return Movable(unit, tree, max(pod.created_s for pod in unit.pods)) if tree is not None else None
+        if tree is None:
+            return None
+        return Movable(unit, tree, max(pod.created_s for pod in unit.pods), frozenset(closed_to_moved(view, gang)))
 
     def _tree(self, gang: GangState) -> Gang | None:
         """The gang as if it had no place. One that scaled gangs must be near stays in its domain."""
@@ -71,6 +75,11 @@ class MovableGangs:
         if self._view.units.scaled_of.get(gang.name) and (pin := domain_of(self._view, gang)) is not None:
             tree = replace(tree, pinned_domain=pin)
         return replace(tree, former=frozenset())
+
+
+def closed_to_moved(view: View, gang: GangState) -> Mapping[str, CapacityHold]:
+    """Nodes that a running gang may not be moved to, because they are held for units ahead of it."""
+    return view.ledger.closed_to(gang.name, gang_order(view, gang, repair_of(gang))).nodes
 
 
 def set_of(gang: GangState) -> tuple[str, str]:

@@ -22,8 +22,7 @@ from grove.kube.clock import Clock
 from grove.scheduler.evict.repack import MOVED, Movable, has_place
 from grove.scheduler.evict.running import broken_budgets
 from grove.scheduler.loop.evictions import Evictions
-from grove.scheduler.loop.gang_trees import gang_order
-from grove.scheduler.loop.movable import MovableGangs
+from grove.scheduler.loop.movable import MovableGangs, closed_to_moved
 from grove.scheduler.loop.replacements import ABSENT_S, Replacements
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.victim_search import budgets_of, running_units
@@ -31,7 +30,7 @@ from grove.scheduler.loop.view import View
 from grove.scheduler.model.answers import Budget, Placement
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import PodFacts
-from grove.scheduler.policy.gang_state import MOST_REPLACED, GangState, ReplacedPod, repair_of
+from grove.scheduler.policy.gang_state import MOST_REPLACED, GangState, ReplacedPod
 from grove.scheduler.solve.place import place_admitted
 
 TERMINATES_S = 600.0
@@ -149,7 +148,7 @@ class Moves:
         view, nodes = self._view, {node for named in request.places.values() for node in named}
         if unknown := sorted(nodes - view.snapshot.nodes.row_of.keys()):
             raise NotMoved(f"there is no node {unknown[0]}")
-        closed = view.ledger.closed_to(gang.name, gang_order(view, gang, repair_of(gang))).nodes
+        closed = closed_to_moved(view, gang)
         if held := sorted(nodes & closed.keys()):
             raise NotMoved(f"node {held[0]} is held for {closed[held[0]].owner}")
         old = {MOVED + pod.uid: pod for pod in movable.unit.pods}
