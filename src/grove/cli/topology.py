@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from grove.kube.client import Client
     from grove.show.layout import Layout
 
+MOST_SPREADS = 20
+"""Spread constraints that the text shows, the furthest from even first."""
+
 
 @click.command()
 @click.option("--topology-name", default="", help="Which ClusterTopologyBinding; the first by name if absent.")
@@ -41,8 +44,11 @@ def topology(options: Options, topology_name: str, resource: str, nodes: bool | 
 async def topology_answer(
     client: Client, topology_name: str = "", resource: str = "", nodes: bool | None = None
 ) -> Answer:
+    from dataclasses import replace
+
     from grove.show.layout import layout_of
     from grove.show.seen import read_layout
+    from grove.show.spreads import spread_counts
 
     seen = await read_layout(client)
     if "nodes" in seen.unreadable:
@@ -50,7 +56,8 @@ async def topology_answer(
     if topology_name and all(one.metadata.name != topology_name for one in seen.bindings):
         known = ", ".join(sorted(one.metadata.name for one in seen.bindings)) or "none"
         raise Unanswered(f"there is no ClusterTopologyBinding {topology_name} (there is: {known})")
-    found = layout_of(seen, topology_name, resource)
+    spreads = sorted(spread_counts(seen), key=lambda one: -one.skew)
+    found = replace(layout_of(seen, topology_name, resource), spreads=tuple(spreads))
     return Answer(found, lambda width: _paint(found, width, nodes, unreadable="pods" in seen.unreadable))
 
 
@@ -58,6 +65,8 @@ def _paint(layout: Layout, width: int, nodes: bool | None, *, unreadable: bool) 
     from rich.console import Group
     from rich.text import Text
 
+    from grove.api.words import many
+    from grove.show.columns import indented
     from grove.show.paint import domain_lines, level_table
 
     with_nodes = layout.root.nodes <= 128 if nodes is None else nodes
@@ -66,6 +75,10 @@ def _paint(layout: Layout, width: int, nodes: bool | None, *, unreadable: bool) 
         parts += [Text(""), level_table(layout, width)]
     else:
         parts += [Text(""), Text("no ClusterTopologyBinding: gangs cannot ask for racks or blocks yet (doctor)")]
+    for spread in layout.spreads[:MOST_SPREADS]:
+        parts += indented(spread.words, width, 0)
+    if (rest := len(layout.spreads) - MOST_SPREADS) > 0:
+        parts.append(Text(f"{many(rest, 'more spread constraint')}: -o json shows all", style="dim"))
     if unreadable:
         parts.append(Text("you may not list all pods: what others use is not shown", style="yellow"))
     return Group(*parts)

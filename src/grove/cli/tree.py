@@ -109,17 +109,23 @@ def _paint(judgement: Judgement, width: int, pods: bool) -> RenderableType:
     """The judgement in words, and the tree below it."""
     from rich.console import Group
 
+    from grove.show.columns import indented
     from grove.show.explained import headline_of
     from grove.show.paint import tree_table
 
     assert judgement.tree is not None
     one = judgement
     first = [headline_of(one.name, one.state, one.level, one.brief)] if one.code else []
-    return Group(*first, tree_table(judgement.tree, width, pods=pods))
+    spreads = [line for spread in judgement.tree.spreads for line in indented(spread.words, width, 0)]
+    return Group(*first, tree_table(judgement.tree, width, pods=pods), *spreads)
 
 
 def tree_data(entry: TreeEntry) -> dict[str, Any]:
     """A branch as JSON; empty fields are left out."""
+    import msgspec
+
+    from grove.show.words import camel
+
     found: dict[str, Any] = {
         "kind": entry.kind,
         "name": entry.name,
@@ -129,6 +135,7 @@ def tree_data(entry: TreeEntry) -> dict[str, Any]:
         "placementScore": entry.score,
         "node": entry.node,
         "domains": list(entry.domains),
+        "spreads": camel(msgspec.to_builtins(entry.spreads)),
     }
     if entry.kind != "Pod":
         count = entry.count

@@ -30,6 +30,7 @@ from grove.scheduler.solve.place import place
 from grove.show.advice import Advice, advice_of
 from grove.show.reasons import sentence
 from grove.show.seen import Seen
+from grove.show.spreads import SpreadCount, spread_counts
 from grove.show.words import counted
 
 DECIDED_S = 120.0
@@ -83,6 +84,8 @@ class Plan:
     """What is not as it would be on the cluster itself."""
     missing: tuple[str, ...] = ()
     """Objects that pods cannot start without and that are not there or not right, each with what to do."""
+    spreads: tuple[SpreadCount, ...] = ()
+    """How evenly the units of the concerned sets would be distributed."""
 
     @property
     def fits(self) -> bool:
@@ -127,7 +130,8 @@ async def planned(
     evicted = [pod for pod in gone if _set_of(pod) not in concerned and pod.metadata.uid not in sent]
     preempted = sorted({_owner(pod) for pod in evicted})
     more = _further(world, gangs) if count_more and gangs and all(one.answer == FITS for one in gangs) else None
-    return Plan(gangs, tuple(preempted), more, others=displaced(world, strangers, controllers or {}))
+    others = displaced(world, strangers, controllers or {})
+    return Plan(gangs, tuple(preempted), more, others=others, spreads=spread_counts(seen, _gangs(world, concerned)))
 
 
 async def _update_played(world: World, sets: set[Key]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from grove.api import labels
 from grove.api.core import Node
@@ -17,6 +18,9 @@ from grove.api.quantity import amount
 from grove.scheduler.model.reading import pod_requests
 from grove.show.held_capacity import held_nodes, reserved_on
 from grove.show.seen import Seen
+
+if TYPE_CHECKING:  # it brings numpy along
+    from grove.show.spreads import SpreadCount
 
 NO_DOMAIN = "(no label)"
 USUAL = "nvidia.com/gpu"
@@ -98,6 +102,8 @@ class Layout:
     gang_of: Mapping[str, str] = field(default_factory=dict)
     size: GangSize | None = None
     """The size of gang with which fragmentation is measured."""
+    spreads: tuple[SpreadCount, ...] = ()
+    """How evenly the units of sets are distributed; only `topology` fills it."""
 
     @property
     def measure(self) -> str:

@@ -97,12 +97,15 @@ class Seen:
     def find_set(self, key: Key) -> PodCliqueSet | None:
         return next((pcs for pcs in self.sets if pcs.metadata.key == key), None)
 
-    def levels(self, topology: str = "") -> tuple[tuple[str, str], ...]:
-        """Domain names and label keys, broad to narrow, without the host: of the named binding, else of the first."""
+    def levels(self, topology: str = "", *, with_host: bool = False) -> tuple[tuple[str, str], ...]:
+        """Domain names and label keys, broad to narrow, of the named binding, else of the first.
+
+        The host is left out unless `with_host` is set.
+        """
         bindings = sorted(self.bindings, key=lambda one: (one.metadata.name != topology, one.metadata.name))
         if not bindings:
             return ()
-        return tuple((one.domain, one.key) for one in bindings[0].spec.levels if one.key != HOST_KEY)
+        return tuple((one.domain, one.key) for one in bindings[0].spec.levels if with_host or one.key != HOST_KEY)
 
     def path(self, node: str, levels: Sequence[tuple[str, str]]) -> tuple[str, ...]:
         """The domains a node is in, broad to narrow; empty where its label is missing."""

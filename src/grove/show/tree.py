@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from grove.api import conditions as words
 from grove.api import kueue, labels
@@ -26,6 +27,9 @@ from grove.show.draining import drain_words
 from grove.show.kueue import WAITS
 from grove.show.seen import Seen
 from grove.show.words import refusal
+
+if TYPE_CHECKING:  # it brings numpy along, which most trees do not need
+    from grove.show.spreads import SpreadCount
 
 ZERO = "scaled to zero"
 MOST_WORDS = 200
@@ -85,6 +89,8 @@ class TreeEntry:
     node: str = ""
     domains: tuple[str, ...] = ()
     children: tuple[TreeEntry, ...] = field(default=())
+    spreads: tuple[SpreadCount, ...] = ()
+    """Of the entry of the set: how evenly its replicas, those of its groups and its pods are distributed."""
 
 
 def tree_of(seen: Seen, pcs: PodCliqueSet) -> TreeEntry:
@@ -99,7 +105,17 @@ def tree_of(seen: Seen, pcs: PodCliqueSet) -> TreeEntry:
     state = min((entry.state for entry in replicas), default=State.READY if not pcs.spec.replicas else State.MISSING)
     if pcs.metadata.is_deleting:
         state, why = State.LEAVING, "is being deleted"
-    return TreeEntry("PodCliqueSet", name, name, state, count, why, children=tuple(replicas))
+    return TreeEntry(
+        "PodCliqueSet", name, name, state, count, why, children=tuple(replicas), spreads=_spreads(seen, pcs)
+    )
+
+
+def _spreads(seen: Seen, pcs: PodCliqueSet) -> tuple[SpreadCount, ...]:
+    if not any(gang.spec.spread_constraints for gang in seen.of_set(seen.gangs, pcs)):
+        return ()
+    from grove.show.spreads import spread_counts  # here, as above
+
+    return spread_counts(seen, seen.of_set(seen.gangs, pcs))
 
 
 def with_reasons(entry: TreeEntry, reasons: Mapping[str, str]) -> TreeEntry:

@@ -3,6 +3,7 @@
 import { ask } from "./api.js";
 import { badge, bar, byName, fill, h, inTurn, link, settle, table } from "./dom.js";
 import { rollout, timeline, timelineLegend } from "./history.js";
+import { spreads } from "./spreads.js";
 import { now, onChange, row } from "./store.js";
 import { trends } from "./trends.js";
 
@@ -109,7 +110,7 @@ export function page(main, [namespace, name]) {
         if (error.name !== "AbortError") fill(element, h("p", { class: "error", role: "alert" }, error.message));
       }
     };
-    await into(tree, "tree", (found) => h("ul", { class: "tree" }, entry(found, namespace, true, shut)));
+    await into(tree, "tree", (found) => [h("ul", { class: "tree" }, entry(found, namespace, true, shut)), spreads(found.spreads)]);
     await into(update, "rollout", rollout);
     await into(picture, "history", (found) => {
       history = found;
