@@ -7,6 +7,7 @@ import io
 from collections.abc import Sequence
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 from tests.support.manifests import clique, pcs
 
@@ -15,11 +16,15 @@ from grove.api.labels import DISRUPTION, MOVE_TO, POD_GANG
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.cli.access import NO_FIT, RUNNING, Answer
+from grove.api.topology import ClusterTopologyBinding
+from grove.cli.access import NO_FIT, RUNNING, Answer, Unanswered
 from grove.cli.explain import explain_answer
-from grove.cli.repack import repack_answer
+from grove.cli.main import grove
+from grove.cli.repack import fleet_answer, repack_answer
 from grove.cli.repack_steps import Stopped, apply_answer, move_gang
-from grove.plan.world import World, shaped
+from grove.cli.topology import topology_answer
+from grove.plan.world import World, binding, shaped
+from grove.scheduler.loop.metrics import headroom, sizes_in
 from grove.scheduler.policy.hold_ledger import HoldReason
 from grove.sim.loop import run
 
@@ -260,3 +265,69 @@ def test_a_gang_that_runs_needs_no_moves() -> None:
             assert text_of(answer) == "no gang of chat waits for a place\n"
 
     run(story())
+
+
+@pytest.mark.simulated
+def test_the_fleet_shows_its_fragmentation_what_it_can_be_and_the_moves() -> None:
+    async def story() -> None:
+        bound = [(ClusterTopologyBinding, binding())]
+        async with World(shaped(4), steady=True, objects=bound) as world:
+            await fragmented(world, 4)
+            await world.apply(serving("chat", 2, 8))
+            await asyncio.sleep(10)
+            before = {pod.metadata.uid: pod.spec.node_name for pod in world.all(Pod)}
+            answer = await fleet_answer(world.client)
+            plan = answer.data
+            assert answer.code == RUNNING
+            assert (plan.level, plan.resource) == ("rack", GPU)
+            assert (plan.before, plan.after, plan.restarts) == (1.0, 0.0, 2)
+            [step] = plan.steps
+            assert len(step.moves) == 2
+            said = text_of(answer)
+            assert "gangs of 2 × 8 (default/chat-0 waits) in one domain cannot use" in said
+            assert said.endswith("after 2 moves 1 gang more of this size would fit in one rack; 2 pods would restart\n")
+            assert {pod.metadata.uid: pod.spec.node_name for pod in world.all(Pod)} == before, "nothing is written"
+
+            view = world.scheduler.view
+            measured = {key: ratio for key, of, _, ratio in headroom(view.snapshot, sizes_in(view)) if of == GPU}
+            assert {one.key: one.before for one in plan.levels} == measured, "as the metric says"
+            layout = (await topology_answer(world.client)).data
+            drawn = {level.key: level.fragmentation for level in layout.levels}
+            assert {one.key: one.before for one in plan.levels if one.key in drawn} == drawn, "as `topology` says"
+
+    run(story())
+
+
+@pytest.mark.simulated
+def test_the_fleet_is_planned_for_the_level_that_is_named() -> None:
+    async def story() -> None:
+        async with World(shaped(2), steady=True, objects=[(ClusterTopologyBinding, binding())]) as world:
+            nothing = await fleet_answer(world.client)
+            assert nothing.code == RUNNING
+            assert text_of(nothing) == f"no gang asks for {GPU}\n"
+            await fragmented(world, 2, ["never", "never"])
+            assert (await fleet_answer(world.client)).data.level == "host"
+            await world.apply(serving("chat", 1, 8))
+            await asyncio.sleep(10)
+            refused = await fleet_answer(world.client, "host")
+            assert refused.code == NO_FIT
+            assert "no moves: no running gang may be moved" in " ".join(text_of(refused).split())
+            with pytest.raises(Unanswered, match="there is no level shelf; the levels are zone"):
+                await fleet_answer(world.client, "shelf")
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ([], "give either --for NAME or --fleet"),
+        (["--for", "chat", "--fleet"], "give either --for NAME or --fleet"),
+        (["--fleet", "--apply"], "--apply needs --for NAME"),
+        (["--for", "chat", "--level", "rack"], "--level and --resource need --fleet"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(asked: list[str], said: str) -> None:
+    done = CliRunner().invoke(grove, ["repack", *asked])
+    assert done.exit_code == 2
+    assert said in done.output

@@ -18,7 +18,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "takeover": ("kubectl grove takeover", "kubectl grove takeover --back --dry-run", "kubectl grove takeover --back"),
     "explain": ("kubectl grove explain chat", "kubectl grove explain pg/chat-0", "kubectl grove explain chat -o json"),
     "exec": ("kubectl grove exec chat/decode/0 leader -- nvidia-smi", "kubectl grove exec chat/front -it -- sh"),
-    "repack": ("kubectl grove repack --for chat", "kubectl grove repack --for chat --apply"),
+    "repack": (
+        "kubectl grove repack --for chat",
+        "kubectl grove repack --for chat --apply",
+        "kubectl grove repack --fleet",
+    ),
     "restart": (
         "kubectl grove restart chat/decode/1",
         "kubectl grove restart pg/chat-0 --dry-run",

@@ -1,15 +1,18 @@
-"""A plan to move gangs so that a waiting one fits, as a value for programs and as a table."""
+"""Plans to move gangs, so that a waiting one fits or for the whole fleet: as values for programs and as tables."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 
+from grove.api.fragmentation import GangSize
 from grove.api.words import many
+from grove.scheduler.evict.fleet_repack import FleetRepack, Measure
 from grove.scheduler.evict.repack import Move, NoRepack, Repack
+from grove.scheduler.model.reasons import NOT_ENOUGH_FREE
 from grove.show.columns import indented, table
 from grove.show.reasons import sentence
 from grove.show.words import listed
@@ -39,6 +42,54 @@ class RepackShown:
     target: Mapping[str, tuple[str, ...]] | None = None
     domain: str = ""
     why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LevelShown:
+    """The fragmentation at a level now, and after all moves."""
+
+    name: str
+    key: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class FleetStepShown:
+    """Moves after which one more gang of the size fits; `after` is the fragmentation then."""
+
+    moves: tuple[MoveShown, ...]
+    restarts: int
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class FleetShown:
+    """`level` is the one that the plan is for. `why` says why there are no moves, or no further ones."""
+
+    resource: str
+    size: GangSize | None = None
+    level: str = ""
+    before: float = 0.0
+    after: float = 0.0
+    restarts: int = 0
+    steps: tuple[FleetStepShown, ...] = ()
+    levels: tuple[LevelShown, ...] = ()
+    why: str = ""
+
+
+def fleet_shown(found: FleetRepack, measure: Measure, level: str, levels: Iterable[LevelShown]) -> FleetShown:
+    steps = tuple(FleetStepShown(tuple(map(_move, one.moves)), one.restarts, one.after) for one in found.steps)
+    why = sentence(found.why) if found.why is not None else ""
+    if found.why is not None and found.why.kind == NOT_ENOUGH_FREE:
+        # The sentence has the amounts of a copy that is filled with further gangs.
+        why = "what these gangs cannot use is less than one more of them needs" if found.after else ""
+    if not found.before:
+        why = "gangs of this size can use everything that is free"
+    restarts = sum(one.restarts for one in steps)
+    return FleetShown(
+        measure.resource, measure.size, level, found.before, found.after, restarts, steps, tuple(levels), why
+    )
 
 
 def shown(found: Repack | NoRepack) -> RepackShown:
@@ -85,6 +136,32 @@ def repack_table(plan: RepackShown, width: int) -> RenderableType:
         table(("STEP", "GANG", "PODS", "FROM", "TO"), rows, width, right=("STEP", "PODS")),
         *indented(f"then {plan.gang} fits in {fits}; {many(plan.restarts, 'pod')} in all would restart", width, 0),
     )
+
+
+def fleet_table(plan: FleetShown, width: int) -> RenderableType:
+    if plan.size is None or not plan.level:
+        return Group(*indented(plan.why, width, 0))
+    levels = [(one.name, f"{one.before:.0%}", f"{one.after:.0%}") for one in plan.levels]
+    parts: list[RenderableType] = [table(("LEVEL", "NOW", "AFTER"), levels, width, right=("NOW", "AFTER"))]
+    unit = plan.resource.rpartition("/")[2]
+    meaning = f"share of the free {unit} that gangs of {plan.size.words} in one domain cannot use"
+    parts += indented(meaning, width, 0, "dim")
+    if plan.steps:
+        titles = ("STEP", "GANG", "PODS", "FROM", "AFTER", "TO")
+        parts += ["", table(titles, _fleet_rows(plan), width, right=("STEP", "PODS", "AFTER"))]
+        moves = sum(len(step.moves) for step in plan.steps)
+        more = f"{many(len(plan.steps), 'gang')} more of this size would fit in one {plan.level}"
+        parts += indented(f"after {many(moves, 'move')} {more}; {many(plan.restarts, 'pod')} would restart", width, 0)
+    if plan.why:
+        parts += indented(f"no {'further moves' if plan.steps else 'moves'}: {plan.why}", width, 0, "yellow")
+    return Group(*parts)
+
+
+def _fleet_rows(plan: FleetShown) -> Iterator[tuple[str, ...]]:
+    for number, step in enumerate(plan.steps, start=1):
+        for move in step.moves:
+            after = f"{step.after:.0%}" if move is step.moves[-1] else ""
+            yield str(number), move.gang, str(move.pods), _nodes(move.source), after, _target(move)
 
 
 def _target(move: MoveShown) -> str:

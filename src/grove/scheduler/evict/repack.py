@@ -308,7 +308,7 @@ class _RepackTrial:
             if move is None:
                 return None
             moves.append(move)
-            _move(now, move)
+            make_move(now, move)
             if end is not None:
                 end.assume(move.placement)
         return moves
@@ -337,7 +337,7 @@ class _RepackTrial:
         for move in moves:
             if not has_place(now, move.arriving):
                 return None
-            _move(now, move)
+            make_move(now, move)
         if self._steps.are_over:
             return None
         answer = self._taken(place(now, self._gang, self._steps.next_search(), closed=tuple(sorted(self._closed))))
@@ -366,7 +366,7 @@ def has_place(snapshot: Snapshot, pods: Sequence[PodFacts]) -> bool:
     return True
 
 
-def _move(snapshot: Snapshot, move: Move) -> None:
+def make_move(snapshot: Snapshot, move: Move) -> None:
     """The gang is in its new place, and has left the old one."""
     for pod in move.unit.pods:
         snapshot.remove_pod(pod.uid)

@@ -9,6 +9,7 @@
 - bind, nominations, evictions: binds placements or rolls them back; preempts; deletes and evicts pods.
 - victim_search: looks for victims, and for places that become free when terminating pods are gone.
 - long_wait_holds, replacements: hold capacity for gangs that wait long, and for pods that are being replaced.
+- movable, moves: gangs that may be moved, with plans for it; moves a gang on request.
 - hold_restorer: reads back what an earlier scheduler held.
 - pending_reservations: Reservations that wait for a placement.
 - report, metrics: status, conditions, events and numbers.

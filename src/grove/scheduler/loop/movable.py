@@ -1,4 +1,4 @@
-"""Gangs that may be moved to make a waiting gang fit, and the plan for it, read off a view. Decides nothing.
+"""Gangs that may be moved, and plans to move them for a waiting gang or the whole fleet. Reads a view only.
 
 A gang may be moved if its set allows it (`grove.io/disruption`), if it is complete, and if every other gang of its set
 is complete too. Gangs whose pods have devices from claims or capacity of Reservations are not moved: what they would
@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import cached_property
 
 from grove.api import labels
+from grove.api.fragmentation import GangSize
+from grove.scheduler.evict.fleet_repack import FleetRepack, Measure, fleet_repack, level_for
 from grove.scheduler.evict.repack import STEPS, Movable, NoRepack, Repack, repack
 from grove.scheduler.evict.running import Running
 from grove.scheduler.loop.claim_homes import at_best_homes
@@ -20,6 +22,7 @@ from grove.scheduler.loop.victim_search import budgets_of, running_units
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.answers import Budget
 from grove.scheduler.model.config import ALLOW, SchedulerConfiguration
+from grove.scheduler.model.facts import HOSTNAME
 from grove.scheduler.model.gang import BadGang, Gang
 from grove.scheduler.model.reasons import INVALID, Reason
 from grove.scheduler.policy.gang_state import GangState, repair_of
@@ -100,3 +103,24 @@ def repack_for(
     snapshot = view.snapshot.without(closed.own)
     movable = [one for one in MovableGangs(view, config).all() if one.unit.name not in (gang.name, gang.base)]
     return repack(snapshot, at_best_homes(view, tree), movable, budgets_of(view), budget, closed=closed.nodes)
+
+
+def levels_of(view: View) -> dict[str, str]:
+    """Names of the levels of the first topology with their label keys, broad to narrow, down to the host."""
+    found = dict(view.levels[min(view.levels)]) if view.levels else {}
+    return found if HOSTNAME in found.values() else {**found, "host": HOSTNAME}
+
+
+def measure_of(view: View, resource: str, size: GangSize, key: str = "") -> Measure | None:
+    """What a plan for the fleet reduces; None if no domain of any level can hold a gang of this size."""
+    topology = min(view.levels, default="")
+    key = key or level_for(view.snapshot, resource, size, tuple(levels_of(view).values()), topology) or ""
+    return Measure(resource, key, size, topology) if key else None
+
+
+def fleet_repack_of(view: View, config: SchedulerConfiguration, measure: Measure) -> FleetRepack:
+    """Moves that reduce the fragmentation of the cluster as the view has it."""
+    view.counted.refresh()
+    closed = {node for hold in view.ledger if hold.owner != measure.size.waiting for node in hold.nodes}
+    movable = [one for one in MovableGangs(view, config).all() if one.unit.name != measure.size.waiting]
+    return fleet_repack(view.snapshot, measure, movable, budgets_of(view), closed=closed)

@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 
 from grove.api.fragmentation import GangSize, unusable_share
-from grove.scheduler.cluster.node_table import running_sum
+from grove.scheduler.cluster.node_table import Ints, running_sum
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import allowed_mask, room
 from grove.scheduler.model.facts import HOSTNAME, Shape
@@ -111,6 +111,14 @@ def fragmentation(snapshot: Snapshot, resource: str, key: str, size: GangSize | 
     """The share of a resource's free amount that gangs of this size, each in one domain of a level, cannot use."""
     if resource not in snapshot.resources:
         return 0.0
+    domains, outside = free_by_domain(snapshot, resource, key, topology)
+    return unusable_share([free for _, free in domains], size, outside)
+
+
+def free_by_domain(
+    snapshot: Snapshot, resource: str, key: str, topology: str = ""
+) -> tuple[list[tuple[Ints, list[int]]], int]:
+    """The rows of each domain of a level with what is free on each, and what is free outside all domains."""
     tree = snapshot.tree((key,), topology)
     level = tree.find_level(key)
     assert level is not None
@@ -118,5 +126,6 @@ def fragmentation(snapshot: Snapshot, resource: str, key: str, size: GangSize | 
     is_open = allowed_mask(snapshot, Shape(((resource, 1),)))
     free = (np.maximum(snapshot.free[snapshot.resources.index(resource), :rows], 0) * is_open)[tree.order]
     starts, ends, _ = tree.runs[level]
-    domains = [free[low:high].tolist() for low, high in zip(starts.tolist(), ends.tolist(), strict=True)]
-    return unusable_share(domains, size, int(free.sum()) - sum(map(sum, domains)))
+    spans = zip(starts.tolist(), ends.tolist(), strict=True)
+    domains = [(tree.order[low:high], free[low:high].tolist()) for low, high in spans]
+    return domains, int(free.sum()) - sum(sum(amounts) for _, amounts in domains)
