@@ -129,3 +129,16 @@ async def test_a_selector_that_matches_nothing_is_told(world: World) -> None:
 
 async def edit_rule(world: World, name: str, patch: Json) -> None:
     await world.client.patch(PlacementPodClique, name, patch, world.namespace)
+
+
+async def test_the_pods_of_a_gang_are_spread_over_racks(world: World) -> None:
+    name = await topology(world)
+    obj = gang_set("spread", 2, labels={"app": "spread"})
+    entry = {"topologyKey": RACK, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    obj["spec"]["scheduling"] = {"topologySpread": [entry]}
+    await apply(world, obj)
+    await said(world, PodGangSet, "spread", "Ready", "True")
+    [clique] = (await world.get(PodCliqueSet, "spread")).spec.template.cliques
+    assert clique.spread_constraint is not None
+    assert (clique.spread_constraint.topology_name, clique.spread_constraint.domain) == (name, "rack")
+    assert len(await racks(world, app="spread")) == 2

@@ -22,9 +22,9 @@ GANG_FIELDS = {
     "PodGroups": "podgroups",
     "networkPackGroupConfigs": "topologyConstraintGroupConfigs",
     "NetworkPackGroupConfigs": "topologyConstraintGroupConfigs",
+    "SpreadConstraints": "spreadConstraints",
 }
 GANG_GROUP_FIELDS = {"MinReplicas": "minReplicas", "PodReferences": "podReferences", "Name": "name"}
-DROPPED = ("spreadConstraints", "SpreadConstraints")
 
 
 @click.command()
@@ -179,9 +179,6 @@ def _constrained(holder: Json, path: str, notes: list[str]) -> Json:
 def _gang_spec(spec: Json, notes: list[str]) -> Json:
     found: Json = {}
     for key, value in spec.items():
-        if key in DROPPED:
-            notes.append(f"spec.{key} has no counterpart and was left out; topologySpreadConstraints of the pods do it")
-            continue
         name = GANG_FIELDS.get(key, key)
         if name != key:
             notes.append(f"spec.{key} is spec.{name} now")

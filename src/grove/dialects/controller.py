@@ -162,7 +162,8 @@ class DialectReconciler:
     def _translated(self, source: Source) -> tuple[Translation, Record, PodCliqueSet | None]:
         """The translation, what will be remembered of it, and the set of its name."""
         obj = as_json(source)
-        translation = dynamo.to_set(obj) if isinstance(source, PodGangSet) else koord.to_set(obj)
+        levels = self._placements.levels()
+        translation = dynamo.to_set(obj, levels=levels) if isinstance(source, PodGangSet) else koord.to_set(obj)
         # A set keeps its name, whatever would be chosen by now.
         translation = translation.called(source.status.pod_clique_set_name or translation.name)
         pcs = self._cache.get(PodCliqueSet, Key(source.metadata.namespace, translation.name))
@@ -171,7 +172,7 @@ class DialectReconciler:
         if isinstance(source, PodGangSet):
             rollout = dynamo.rollout_of(translation, last.rollout if last is not None else "")
             placement = self._placements.in_effect(obj, last, rollout)
-            translation = dynamo.to_set(obj, placement).called(translation.name)
+            translation = dynamo.to_set(obj, placement, levels).called(translation.name)
         return translation, record_of(translation.manifest, placement.to_json(), last, rollout=rollout), pcs
 
     async def _update(

@@ -6,7 +6,7 @@ a `Placement`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -20,7 +20,7 @@ from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSetTemplate
 from grove.api.words import many
 from grove.backends import QUEUES
-from grove.dialects.placement import NO_PLACEMENT, Placement, with_affinity
+from grove.dialects.placement import NO_PLACEMENT, Levels, Placement, find_selector, with_affinity
 from grove.dialects.translation import (
     Translation,
     limit_warnings,
@@ -36,10 +36,8 @@ PREFIX = f"{GROUP}/"
 RECREATE = f"{PREFIX}recreate"
 """On a PodGangSet, "true": a change that a running set cannot take makes it anew."""
 
-SPREAD = (
-    "a gang is placed as a whole, and its pods cannot be spread one by one: leave it out, or keep pods apart with "
-    "podAntiAffinity"
-)
+SPREAD = "spec.scheduling.topologySpread"
+_SPREAD_FIELDS = ("topologyKey", "maxSkew", "whenUnsatisfiable", "labelSelector")
 
 _HINTS = {
     "minMember": "spec.minAvailable",
@@ -74,6 +72,9 @@ _PATHS = (
     ("spec.template.cliques[0].labels", "spec.template.metadata.labels"),
     ("spec.template.cliques[0].annotations", "spec.template.metadata.annotations"),
     ("spec.template.cliques[0].spec", "spec"),
+    ("spec.template.cliques[0].spreadConstraint", f"{SPREAD}[0]"),
+    ("spec.template.cliques[0].spreadConstraint.topologyName", f"{SPREAD}[0].topologyKey"),
+    ("spec.template.cliques[0].spreadConstraint.domain", f"{SPREAD}[0].topologyKey"),
     (_POD_SPEC, "spec.template.spec"),
 )
 _SCHEDULED_AS = {
@@ -82,8 +83,11 @@ _SCHEDULED_AS = {
 }
 
 
-def to_set(obj: Json, placement: Placement = NO_PLACEMENT) -> Translation:
-    """The PodCliqueSet of a PodGangSet; `placement` is where rules from outside want its pods."""
+def to_set(obj: Json, placement: Placement = NO_PLACEMENT, levels: Levels | None = None) -> Translation:
+    """The PodCliqueSet of a PodGangSet; `placement` is where rules from outside want its pods.
+
+    `levels` are those of the cluster's topologies. If they are not known (None), the spread is left out.
+    """
     spec, name = mapping(obj.get("spec")), named(obj)
     template, scheduling = mapping(spec.get("template")), mapping(spec.get("scheduling"))
     pod_spec = _pod_spec(with_device_limits(mapping(template.get("spec"))), scheduling)
@@ -95,6 +99,8 @@ def to_set(obj: Json, placement: Placement = NO_PLACEMENT) -> Translation:
     metadata = mapping(template.get("metadata"))
     kept = {part: dict(metadata[part]) for part in ("labels", "annotations") if mapping(metadata.get(part))}
     clique: Json = {"name": CLIQUE, **kept, "spec": {**inner, "podSpec": pod_spec}}
+    if levels is not None and (spread := _spread(scheduling, levels)):
+        clique["spreadConstraint"] = spread
     whole: Json = {"cliques": [clique]}
     if priority := text(scheduling.get("priorityClassName")):
         whole["priorityClassName"] = priority
@@ -106,6 +112,7 @@ def to_set(obj: Json, placement: Placement = NO_PLACEMENT) -> Translation:
     if queue and (rule := QUEUES.get(scheduler)) is not None:
         manifest["metadata"][rule.parts[0]][rule.key] = queue
     faults = [*unknown_fields(spec, PodGangSetSpec, "spec", _HINTS), *_faults(spec, scheduler, queue)]
+    faults += _spread_faults(scheduling, template_labels(obj), levels)
     return Translation(manifest, _PATHS, tuple(faults), tuple(_warnings(obj, short)))
 
 
@@ -137,11 +144,35 @@ def _faults(spec: Json, scheduler: str, queue: str) -> Iterator[Fault]:
         yield invalid("spec.minAvailable", floor, "must be at least 1")
     elif floor is not None and 0 < replicas < floor:
         yield invalid("spec.minAvailable", floor, f"must not be greater than replicas ({replicas})")
-    if sequence(mapping(spec.get("scheduling")).get("topologySpread")):
-        yield forbidden("spec.scheduling.topologySpread", SPREAD)
     if queue and scheduler not in QUEUES:
         detail = f"{scheduler} has no queues: name one of {', '.join(QUEUES)} in spec.template.spec.schedulerName"
         yield forbidden("spec.scheduling.queue", detail)
+
+
+def _spread(scheduling: Json, levels: Levels) -> Json:
+    """The spreadConstraint of the clique: the first entry of topologySpread, with the level that has its key."""
+    given = [mapping(one) for one in sequence(scheduling.get("topologySpread"))]
+    found = levels.get(text(given[0].get("topologyKey"))) if given else None
+    if found is None:
+        return {}
+    own: Json = {name: given[0][name] for name in ("maxSkew", "whenUnsatisfiable") if name in given[0]}
+    return {"topologyName": found[0], "domain": found[1], **own}
+
+
+def _spread_faults(scheduling: Json, labels: Mapping[str, str], levels: Levels | None) -> Iterator[Fault]:
+    given = [mapping(one) for one in sequence(scheduling.get("topologySpread"))]
+    if len(given) > 1:
+        yield forbidden(f"{SPREAD}[1]", "the pods of a gang are spread over one level: keep one entry")
+    for one in given[:1]:
+        path, key = f"{SPREAD}[0]", text(one.get("topologyKey"))
+        if levels is not None and key not in levels:
+            detail = f"not a level of a ClusterTopologyBinding, which have: {', '.join(sorted(levels)) or 'none'}"
+            yield invalid(f"{path}.topologyKey", key, detail)
+        counted = find_selector(one.get("labelSelector"), empty=True)
+        if counted is None or not counted.matches(labels):
+            yield forbidden(f"{path}.labelSelector", "only the pods of the gang are counted: leave it out")
+        for name in sorted(one.keys() - set(_SPREAD_FIELDS)):
+            yield forbidden(f"{path}.{name}", f"not supported; there are {', '.join(_SPREAD_FIELDS)}")
 
 
 def _warnings(obj: Json, short: str) -> Iterator[str]:

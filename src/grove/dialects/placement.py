@@ -20,6 +20,7 @@ from grove.api.faults import Fault, invalid, required
 from grove.api.fields import integer, mapping, sequence, text, texts
 from grove.api.meta import Json
 from grove.api.pod import LabelSelector
+from grove.api.topology import ClusterTopologyBinding
 from grove.api.words import many
 from grove.dialects.translation import unknown_fields
 
@@ -44,6 +45,12 @@ _HINTS = {
 
 Levels = Mapping[str, tuple[str, str]]
 """Topology levels by node label key: name of the topology, and of the domain."""
+
+
+def levels_of(bindings: Iterable[ClusterTopologyBinding]) -> Levels:
+    """The levels of all topologies; where two have a level with the same key, that of the first by name."""
+    ordered = sorted(bindings, key=lambda one: one.metadata.name, reverse=True)
+    return {level.key: (one.metadata.name, level.domain) for one in ordered for level in one.spec.levels}
 
 
 class Effect(NamedTuple):

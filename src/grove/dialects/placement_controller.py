@@ -19,6 +19,7 @@ from grove.dialects.placement import (
     Placement,
     PodPlace,
     kept_placement,
+    levels_of,
     matches,
     namespaces_of,
     rule_faults,
@@ -55,7 +56,7 @@ class Placements:
         namespace = obj["metadata"]["namespace"]
         labels = dynamo.template_labels(obj)
         constraint = None if record is None else Placement.of(record.placement).constraint
-        return wanted_placement(self.rules(namespace), labels, namespace, self._levels(), constraint=constraint)
+        return wanted_placement(self.rules(namespace), labels, namespace, self.levels(), constraint=constraint)
 
     def in_effect(self, obj: Json, record: Record | None, rollout: str) -> Placement:
         """Where the gang goes: as wanted if its pods are made anew anyway, else as before but for rules in a hurry."""
@@ -64,11 +65,9 @@ class Placements:
             return wanted
         return kept_placement(Placement.of(record.placement), wanted, self.rules(obj["metadata"]["namespace"]))
 
-    def _levels(self) -> Levels:
-        if not self._topology_enabled:
-            return {}
-        bindings = sorted(self._cache.list(ClusterTopologyBinding), key=lambda one: one.metadata.name, reverse=True)
-        return {level.key: (one.metadata.name, level.domain) for one in bindings for level in one.spec.levels}
+    def levels(self) -> Levels:
+        """The levels of the cluster's topologies; none while topology-aware scheduling is off."""
+        return levels_of(self._cache.list(ClusterTopologyBinding)) if self._topology_enabled else {}
 
 
 class PlacementReconciler:

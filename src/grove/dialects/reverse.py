@@ -18,6 +18,7 @@ from grove.api.podcliqueset import ANY_ORDER, EXPLICIT, IN_ORDER
 from grove.dialects.koord import Member, starts_after
 
 _OURS = (TRANSLATED_FROM, TRANSLATED_NAME, TRANSLATION, LAST_APPLIED)
+_NOT_OF_A_GROUP = ("annotations", "resourceSharing", "spreadConstraint")
 _SAME = ("terminationDelay", "priorityClassName", "headlessServiceConfig", "topologyConstraint")
 
 
@@ -62,7 +63,9 @@ def _gang_set(pcs: Json) -> Reversed:
         lost.append(f"spec.replicas is {spec.get('replicas')}: a PodGangSet is one gang; write one object for each")
     lost += [f'clique "{text(one.get("name"))}": a PodGangSet has one kind of pods' for one in cliques[1:]]
     lost += [f'scaling group "{name}": a PodGangSet has none' for name in _group_names(template)]
-    lost += _lost_of_clique(clique, ("topologyConstraint", "autoScalingConfig", "startsAfter", "resourceSharing"))
+    lost += _lost_of_clique(
+        clique, ("topologyConstraint", "spreadConstraint", "autoScalingConfig", "startsAfter", "resourceSharing")
+    )
     scheduler = text(mapping(inner.get("podSpec")).get("schedulerName"))
     if not scheduler:
         lost.append(f"no schedulerName means the operator's default here, and {GROVE_SCHEDULER} there")
@@ -84,11 +87,7 @@ def _koord_set(pcs: Json) -> Reversed:
     if groups:
         whole["podCliqueScalingGroups"] = [
             {
-                **{
-                    part: one
-                    for part, one in group.items()
-                    if part not in ("cliqueNames", "annotations", "resourceSharing")
-                },
+                **{part: one for part, one in group.items() if part not in ("cliqueNames", *_NOT_OF_A_GROUP)},
                 "podCliques": [nested[name] for name in texts(group.get("cliqueNames")) if name in nested],
             }
             for group in groups
@@ -98,9 +97,9 @@ def _koord_set(pcs: Json) -> Reversed:
     whole |= {name: template[name] for name in _SAME if template.get(name) is not None}
     for group in groups:
         at = f'scaling group "{text(group.get("name"))}"'
-        lost += [f"{at}: {part} has no place there" for part in ("annotations", "resourceSharing") if group.get(part)]
+        lost += [f"{at}: {part} has no place there" for part in _NOT_OF_A_GROUP if group.get(part)]
     for clique in cliques.values():
-        lost += _lost_of_clique(clique, ("resourceSharing",))
+        lost += _lost_of_clique(clique, ("resourceSharing", "spreadConstraint"))
     found = {"replicas": spec.get("replicas", 0), "template": whole}
     return Reversed(_manifest(pcs, KoordPodCliqueSet.RESOURCE, found), tuple(lost))
 

@@ -18,7 +18,7 @@ from grove.dialects.record import record_of, with_record
 ADMISSION = Admission(
     topology_enabled=True,
     dialects=True,
-    backends=schedulers("grove-scheduler", "default-scheduler"),
+    backends=schedulers("grove-scheduler", "default-scheduler", spreading=("grove-scheduler",)),
 )
 GROUPS = "spec.template.podCliqueScalingGroups"
 
@@ -216,3 +216,32 @@ def test_finalizers_and_objects_on_their_way_out_pass_whatever_they_say() -> Non
 def test_nonsense_is_refused_and_nobody_stumbles(kind: Any, spec: Any) -> None:
     obj = kind() | {"spec": spec}
     assert not answer(obj)["allowed"]
+
+
+def spread_answer(topology_key: str, **more: Any) -> Json:
+    spread = {"topologyKey": topology_key, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **more}
+    obj = gang_set(scheduling={"topologySpread": [spread]})
+    review = review_of(obj, None)
+    needs = ADMISSION.needs(VALIDATE_DIALECT, review)
+    assert "ClusterTopologyBinding" in needs.lists, "the levels are looked up by their label key"
+    known = Known(lists={"ClusterTopologyBinding": [binding(rack="example.com/rack")]})
+    return response(ADMISSION, VALIDATE_DIALECT, review, known)
+
+
+def test_a_spread_of_pods_is_admitted_if_a_topology_has_a_level_of_its_key() -> None:
+    found = spread_answer("example.com/rack")
+    assert found["allowed"], found
+
+
+@pytest.mark.parametrize(
+    ("key", "more", "path", "words"),
+    [
+        pytest.param("example.com/row", {}, "topologyKey", "not a level", id="an unknown level"),
+        pytest.param("example.com/rack", {"maxSkew": 0}, "maxSkew", "greater than or equal to 1", id="no skew"),
+        pytest.param("", {}, "topologyKey", "not a level", id="an empty key"),
+    ],
+)
+def test_a_bad_spread_is_refused_with_the_path_in_the_object(key: str, more: Json, path: str, words: str) -> None:
+    [cause] = spread_answer(key, **more)["status"]["details"]["causes"]
+    assert cause["field"] == f"spec.scheduling.topologySpread[0].{path}"
+    assert words in cause["message"]

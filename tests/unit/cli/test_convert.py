@@ -70,21 +70,24 @@ def pcs(constraint: object, kind: str = "PodCliqueSet", version: str = "grove.io
                 "spec": {
                     "PodGroups": [{"Name": "a", "MinReplicas": 2}],
                     "NetworkPackGroupConfigs": [],
-                    "SpreadConstraints": [],
+                    "SpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1}],
                 },
             },
             {
                 "apiVersion": "scheduler.grove.io/v1alpha1",
                 "kind": "PodGang",
                 "metadata": {"name": "g"},
-                "spec": {"podgroups": [{"name": "a", "minReplicas": 2}], "topologyConstraintGroupConfigs": []},
+                "spec": {
+                    "podgroups": [{"name": "a", "minReplicas": 2}],
+                    "topologyConstraintGroupConfigs": [],
+                    "spreadConstraints": [{"topologyKey": "zone", "maxSkew": 1}],
+                },
             },
             [
                 "apiVersion grove.io/v1alpha1 is scheduler.grove.io/v1alpha1 now",
                 "spec.PodGroups is spec.podgroups now",
                 "spec.NetworkPackGroupConfigs is spec.topologyConstraintGroupConfigs now",
-                "spec.SpreadConstraints has no counterpart and was left out; "
-                "topologySpreadConstraints of the pods do it",
+                "spec.SpreadConstraints is spec.spreadConstraints now",
                 "status is the operator's to write and was left out",
             ],
             id="a gang in its first words",

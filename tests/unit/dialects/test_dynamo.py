@@ -137,18 +137,70 @@ def test_a_queue_is_told_to_the_scheduler_that_the_pods_name(
             "has no queues",
             id="a queue of nobody",
         ),
-        pytest.param(
-            {"scheduling": {"topologySpread": [{"topologyKey": "rack", "maxSkew": 1}]}},
-            "spec.scheduling.topologySpread",
-            "keep pods apart with podAntiAffinity",
-            id="pods of a gang are not spread one by one",
-        ),
     ],
 )
 def test_what_is_wrong_is_told_with_the_way_out(spec: Json, path: str, words: str) -> None:
     [fault] = to_set(gang_set(**spec)).faults
     assert fault.path == path
     assert words in fault.message
+
+
+LEVELS = {"topology.kubernetes.io/zone": ("datacenter", "zone"), "example.com/rack": ("datacenter", "rack")}
+
+
+def spread_of(*given: Json) -> tuple[Json | None, list[tuple[str, str]]]:
+    """The spreadConstraint that these entries become, and the faults."""
+    found = to_set(gang_set(scheduling={"topologySpread": list(given)}), levels=LEVELS)
+    [clique] = found.manifest["spec"]["template"]["cliques"]
+    return clique.get("spreadConstraint"), [(one.path, one.message) for one in found.faults]
+
+
+def test_a_spread_over_a_level_of_a_topology_becomes_the_spread_of_the_clique() -> None:
+    wanted = {"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 2, "whenUnsatisfiable": "ScheduleAnyway"}
+    spread, faults = spread_of(wanted)
+    assert spread == {
+        "topologyName": "datacenter",
+        "domain": "zone",
+        "maxSkew": 2,
+        "whenUnsatisfiable": "ScheduleAnyway",
+    }
+    assert faults == []
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "words"),
+    [
+        pytest.param([{"topologyKey": "row"}], "topologySpread[0].topologyKey", "not a level", id="an unknown level"),
+        pytest.param(
+            [{"topologyKey": "example.com/rack"}, {"topologyKey": "topology.kubernetes.io/zone"}],
+            "topologySpread[1]",
+            "keep one entry",
+            id="two levels",
+        ),
+        pytest.param(
+            [{"topologyKey": "example.com/rack", "labelSelector": {"matchLabels": {"app": "other"}}}],
+            "topologySpread[0].labelSelector",
+            "leave it out",
+            id="pods of others",
+        ),
+        pytest.param(
+            [{"topologyKey": "example.com/rack", "minDomains": 3}],
+            "topologySpread[0].minDomains",
+            "not supported",
+            id="a field without counterpart",
+        ),
+    ],
+)
+def test_a_spread_that_has_no_counterpart_is_refused(given: list[Json], path: str, words: str) -> None:
+    [(at, message)] = spread_of(*given)[1]
+    assert at == f"spec.scheduling.{path}"
+    assert words in message
+
+
+def test_without_the_topologies_of_the_cluster_a_spread_is_left_out_and_not_judged() -> None:
+    found = to_set(gang_set(scheduling={"topologySpread": [{"topologyKey": "row"}]}))
+    assert found.faults == ()
+    assert "spreadConstraint" not in found.manifest["spec"]["template"]["cliques"][0]
 
 
 def test_a_floor_is_free_while_there_are_no_pods() -> None:

@@ -3,26 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import msgspec
 
 from grove.admission.rules.defaulting import missing_defaults, with_additions
+from grove.admission.rules.lookups import Known, LookupFailed
 from grove.api import koordset
 from grove.api.dynamo import PlacementPodClique, PodGangSet
 from grove.api.faults import Fault, FaultType
 from grove.api.fields import mapping, text
 from grove.api.koordset import KoordPodCliqueSet
 from grove.api.meta import Json, Key, Resource
+from grove.api.topology import ClusterTopologyBinding
 from grove.dialects import dynamo, koord
+from grove.dialects.placement import Levels, levels_of
 from grove.dialects.record import Record, merged_set, record_of
 from grove.dialects.translation import Translation, is_made_from
 
 RESOURCES: tuple[Resource, ...] = (PodGangSet.RESOURCE, PlacementPodClique.RESOURCE, KoordPodCliqueSet.RESOURCE)
 
 
-def translated(obj: Json) -> Translation | None:
-    """What an object becomes; None for a rule about placement, which becomes nothing by itself."""
+def translated(obj: Json, levels: Levels | None = None) -> Translation | None:
+    """What an object becomes; None for a rule about placement, which becomes nothing by itself.
+
+    `levels` are those of the cluster's topologies, if they are known.
+    """
     if group_of(obj) == koordset.GROUP:
         return koord.to_set(obj)
-    return dynamo.to_set(obj) if obj.get("kind") == PodGangSet.RESOURCE.kind else None
+    return dynamo.to_set(obj, levels=levels) if obj.get("kind") == PodGangSet.RESOURCE.kind else None
+
+
+def asks_for_spread(obj: Json) -> bool:
+    """True if the translation needs the levels of all topologies."""
+    return bool(mapping(mapping(obj.get("spec")).get("scheduling")).get("topologySpread"))
+
+
+def find_levels(lookups: Known) -> Levels | None:
+    """The levels of all topologies by label key; None if they were not looked up or could not be read."""
+    try:
+        found = lookups.find_all(ClusterTopologyBinding.RESOURCE.kind)
+        return None if found is None else levels_of(msgspec.convert(one, ClusterTopologyBinding) for one in found)
+    except (LookupFailed, msgspec.ValidationError):
+        return None
+
+
+def with_topologies(lookups: Known) -> Known:
+    """The lookups with every topology that was listed under its name."""
+    try:
+        found = lookups.find_all(ClusterTopologyBinding.RESOURCE.kind) or []
+    except LookupFailed:
+        found = []
+    by_name = {text(mapping(one.get("metadata")).get("name")): one for one in found}
+    return replace(lookups, topologies={**by_name, **lookups.topologies})
 
 
 def group_of(obj: Json) -> str:

@@ -13,11 +13,19 @@ from grove.api import kai
 from grove.api.koordinator import ElasticQuota, Reservation
 from grove.api.meta import Json, Key, Resource
 from grove.api.node import PriorityClass
+from grove.api.topology import ClusterTopologyBinding
 
 LISTED: Mapping[str, Resource] = {
-    one.kind: one for one in (PriorityClass.RESOURCE, ElasticQuota.RESOURCE, kai.Queue.RESOURCE, Reservation.RESOURCE)
+    one.kind: one
+    for one in (
+        PriorityClass.RESOURCE,
+        ElasticQuota.RESOURCE,
+        kai.Queue.RESOURCE,
+        Reservation.RESOURCE,
+        ClusterTopologyBinding.RESOURCE,
+    )
 }
-"""Kinds that a set refers to by name or label: looked at as a whole, for warnings only."""
+"""Kinds that are looked at as a whole: objects a set refers to by name or label, and topologies by their levels."""
 
 T = TypeVar("T")
 

@@ -40,6 +40,7 @@ from grove.api.faults import Fault, failure_status
 from grove.api.fields import mapping
 from grove.api.labels import VOLCANO_SCHEDULER
 from grove.api.meta import Json
+from grove.api.topology import ClusterTopologyBinding
 from grove.backends import Backends
 from grove.backends.kube import KubeBackend
 from grove.crds.check import published_check
@@ -81,7 +82,9 @@ class Admission:
             if translation is None:
                 return Needs()
             behind = frozenset({dialects.set_key(request.new, translation, request.namespace)})
-            return replace(self._set_needs(SetView(translation.manifest), request), sets=behind)
+            needs = self._set_needs(SetView(translation.manifest), request)
+            spread = {ClusterTopologyBinding.RESOURCE.kind} if dialects.asks_for_spread(request.new) else set()
+            return replace(needs, sets=behind, lists=needs.lists | spread)
         try:
             judged = path == VALIDATE_SET and not request.is_untouched and not request.wrong_set
         except RecursionError:
@@ -210,6 +213,7 @@ class Admission:
             return Answer()
         if request.old is not None and _words(request.new) == _words(request.old):
             return Answer()  # a finalizer, an owner: nothing that is translated
+        lookups = dialects.with_topologies(lookups)
         behind = self._behind(request.new, request.namespace, lookups)
         faults = request.wrong_shape(str(resource), request.old) or self._dialect_faults(request.new, behind, lookups)
         if faults and request.old is not None and request.new.get("spec") == request.old.get("spec"):
@@ -223,7 +227,7 @@ class Admission:
         return Answer(warnings=(*behind.conflict, *warnings)[:MOST_WARNINGS])
 
     def _behind(self, obj: Json, namespace: str, lookups: Known) -> _Behind | None:
-        translation = dialects.translated(obj)
+        translation = dialects.translated(obj, dialects.find_levels(lookups))
         if translation is None:
             return None
         stored: Json | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from grove.api import dynamo as dynamo_api
 from grove.api import koordset
 from grove.api.dynamo import PlacementPodClique, PodGangSet
@@ -12,10 +14,11 @@ from grove.api.faults import Fault
 from grove.api.fields import mapping, text
 from grove.api.labels import TRANSLATED_FROM, TRANSLATED_NAME
 from grove.api.meta import Json
+from grove.api.topology import ClusterTopologyBinding
 from grove.dialects import dynamo, koord
 from grove.dialects.moving import leaderworkerset, podgroups, volcanojob
 from grove.dialects.moving.moved import Moved
-from grove.dialects.placement import placed
+from grove.dialects.placement import Levels, levels_of, placed
 from grove.dialects.translation import Translation
 
 
@@ -54,6 +57,11 @@ def _is_spoken(one: object) -> bool:
 
 def _converted(documents: Sequence[Json]) -> Iterator[Document]:
     rules = [one for one in documents if _is(one, dynamo_api.GROUP, PlacementPodClique.RESOURCE.kind)]
+    levels = levels_of(
+        msgspec.convert(one, ClusterTopologyBinding)
+        for one in documents
+        if _is(one, ClusterTopologyBinding.RESOURCE.group, ClusterTopologyBinding.RESOURCE.kind)
+    )
     gangs = podgroups.gangs_in(documents)
     taken = [one for gang in gangs for one in (*gang.workloads, gang.pod_group)]
     for one in documents:
@@ -67,19 +75,19 @@ def _converted(documents: Sequence[Json]) -> Iterator[Document]:
         elif _is(one, volcanojob.GROUP, volcanojob.KIND):
             yield _moved(source_of(one), volcanojob.to_set(one))
         elif _is(one, dynamo_api.GROUP, PodGangSet.RESOURCE.kind):
-            yield _gang_set(one, rules)
+            yield _gang_set(one, rules, levels)
         elif _is(one, koordset.GROUP, "PodCliqueSet"):
             yield _translated(one, koord.to_set(one))
         elif not any(one is rule for rule in rules):
             yield Document(source_of(one), one, known=False)
 
 
-def _gang_set(obj: Json, rules: Sequence[Json]) -> Document:
+def _gang_set(obj: Json, rules: Sequence[Json], levels: Levels) -> Document:
     labels = dynamo.template_labels(obj)
     namespace = text(mapping(obj.get("metadata")).get("namespace"))
     near = [one for one in rules if text(mapping(one.get("metadata")).get("namespace")) == namespace]
     placement = placed(near, labels, namespace, {}, pack=False)
-    found = _translated(obj, dynamo.to_set(obj, placement))
+    found = _translated(obj, dynamo.to_set(obj, placement, levels))
     remarks = tuple(f"PodClique {name} became pod affinity of this set" for name in placement.effects)
     return found._replace(chosen=(*remarks, *found.chosen))
 
