@@ -4,7 +4,9 @@
 - follower, view, gang_trees: events come in; the state of the cluster; gangs as the core reads them.
 - unit, counted_pods, pod_reader: parts of that state: records of units, pods on nodes, waiting pods.
 - cycle: one turn: what changed, then every unit that is due, in order.
-- placing: one unit: its placement is reserved and bound, or it gets a reason to wait.
+- placing: one unit: its placement is reserved and bound.
+- refusals: a unit without a place gets a reason to wait, and units like it get the same reason.
+- answer_checks: whether an answer that took long still holds.
 - decisions: calls the core, on the event loop or in a thread.
 - bind, nominations, evictions: binds placements or rolls them back; preempts; deletes and evicts pods.
 - victim_search: looks for victims, and for places that become free when terminating pods are gone.

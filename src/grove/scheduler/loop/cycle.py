@@ -18,6 +18,7 @@ from grove.api.conditions import EventReason
 from grove.api.meta import Key
 from grove.kube.clock import Clock
 from grove.scheduler.loop import metrics
+from grove.scheduler.loop.answer_checks import AnswerCheck
 from grove.scheduler.loop.bind import BindAttempt, Committer
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.gang_trees import domain_of, former_nodes, gang_order, order_of, pin_of
@@ -26,6 +27,7 @@ from grove.scheduler.loop.long_wait_holds import LongWaitHolds
 from grove.scheduler.loop.nominations import Nominations
 from grove.scheduler.loop.pending_reservations import PendingReservations
 from grove.scheduler.loop.placing import UnitPlacer
+from grove.scheduler.loop.refusals import UnitRefuser
 from grove.scheduler.loop.replacement_answers import ReplacementAnswers
 from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.report import Reporter
@@ -222,6 +224,20 @@ class Cycle:
         self._intake = QueueUpdater(
             view, queue, committer, nominations, self._holding, replacements, reporter, self._relief, self._answers
         )
+        check = AnswerCheck(view, queue)
+        self._refuser = UnitRefuser(
+            view,
+            queue,
+            decider,
+            nominations,
+            self._holding,
+            replacements,
+            self._relief,
+            reporter,
+            config,
+            reserving,
+            check,
+        )
         self._placing = UnitPlacer(
             view,
             queue,
@@ -230,12 +246,12 @@ class Cycle:
             nominations,
             self._holding,
             replacements,
-            self._relief,
             reporter,
-            clock,
             config,
             budget,
             reserving,
+            self._refuser,
+            check,
             base_of=self._intake.base_of,
         )
         self.ended = self._intake.ended
@@ -250,7 +266,7 @@ class Cycle:
         self._take_in(began)
         await self._holding.resume()
         await self._decide_due(began)
-        self._placing.end_turn()
+        self._refuser.end_turn()
         now = loop.time()
         answer_s = await self._answers.turn(now) if self._answers.asking else None
         next_hold_s = await self._holding.look_after_waiting(now)

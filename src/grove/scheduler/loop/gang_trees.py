@@ -181,6 +181,11 @@ def domain_of(view: View, base: GangState | None) -> Pin | None:
     return Pin(key, min(nodes)) if nodes else None
 
 
+def level_names(view: View, tree: Gang) -> dict[str, str]:
+    """What the gang's topology calls its levels, by label key."""
+    return {key: name for name, key in view.level_names(tree.topology).items()}
+
+
 def _nodes_of(view: View, gang: GangState) -> list[str]:
     known = view.snapshot.nodes.row_of
     return [

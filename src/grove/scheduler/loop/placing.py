@@ -7,28 +7,24 @@ decision uses a copy, and its answer counts only if it still holds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Hashable, Sequence
 
 import msgspec
 import structlog
 
 from grove.api.conditions import EventReason
-from grove.api.meta import Key
-from grove.kube.clock import Clock
-from grove.scheduler.explain.explanation import closest_domain
-from grove.scheduler.filters.fit import allowed_mask, surplus_reason
+from grove.scheduler.filters.fit import surplus_reason
 from grove.scheduler.loop import metrics
+from grove.scheduler.loop.answer_checks import AnswerCheck
 from grove.scheduler.loop.bind import BindAttempt, Committer
 from grove.scheduler.loop.decisions import Decider, FoundPlacement, SharedClaimPlacer
-from grove.scheduler.loop.gang_trees import Unit, order_of, score_in_replica, tree_of
-from grove.scheduler.loop.long_wait_holds import LongWaitHolds, kept_out_by
+from grove.scheduler.loop.gang_trees import Unit, level_names, order_of, score_in_replica, tree_of
+from grove.scheduler.loop.long_wait_holds import LongWaitHolds
 from grove.scheduler.loop.nominations import Nomination, Nominations
 from grove.scheduler.loop.pending_reservations import PendingReservations
+from grove.scheduler.loop.refusals import UnitRefuser
 from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.report import Reporter
-from grove.scheduler.loop.unit import Explained
 from grove.scheduler.loop.victim_search import OVERDUE_S
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
@@ -36,48 +32,24 @@ from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placemen
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import BadGang, Gang
-from grove.scheduler.model.reasons import Reason, named
-from grove.scheduler.policy.alike import ask_of, kinds_of, part_names, renamed
+from grove.scheduler.model.reasons import Reason
+from grove.scheduler.policy.alike import ask_of
 from grove.scheduler.policy.gang_life import Phase
 from grove.scheduler.policy.gang_state import (
     BINDING,
     GANG_SCHEDULED,
-    HELD_FOR_OTHERS,
-    INVALID,
     Base,
     GangState,
     Verdict,
 )
 from grove.scheduler.policy.hold_ledger import ClosedCapacity, HoldReason
-from grove.scheduler.policy.relief import Relief
 from grove.scheduler.policy.waiting_queue import Order, Stage, WaitingQueue
 from grove.scheduler.policy.waiting_reasons import refused
-from grove.scheduler.solve.place import place
-from grove.scheduler.solve.spread_domains import broken_spreads
 
 TWO_EVENTS = 4
 """Gangs of fewer pods name their domain in GangScheduled alone. This keeps them at two writes for each pod."""
 
-MOST_SAID = 1024
-"""Kinds of units of which is remembered why they were refused last."""
-
 log = structlog.get_logger(__name__)
-
-
-class SharedRefusal(msgspec.Struct, frozen=True):
-    """A refusal that holds for every unit that asks for the same, while the snapshot is the same."""
-
-    unit: Unit
-    answer: NoFit
-    verdict: Verdict
-    turn: int
-    """Whether there are victims is looked for again in another turn: budgets and gangs on their way change between."""
-
-    def for_other(self, unit: Unit) -> tuple[NoFit, Verdict]:
-        """What it says of another unit: the same, with the names of its own parts."""
-        names = dict(zip(part_names(self.unit.tree), part_names(unit.tree), strict=True))
-        answer = replace(self.answer, gang=unit.tree.name, why=renamed(self.answer.why, names))
-        return answer, msgspec.structs.replace(self.verdict, why=renamed(self.verdict.why, names))
 
 
 class UnitPlacer:
@@ -92,26 +64,21 @@ class UnitPlacer:
         nominations: Nominations,
         holding: LongWaitHolds,
         replacements: Replacements,
-        relief: Relief,
         reporter: Reporter,
-        clock: Clock,
         config: SchedulerConfiguration,
         budget: Budget,
         reserving: PendingReservations,
+        refuser: UnitRefuser,
+        check: AnswerCheck,
         *,
         base_of: Callable[[str], Base],
     ) -> None:
         self._view, self._queue, self._decider, self._committer = view, queue, decider, committer
-        self._nominations, self._holding, self._relief = nominations, holding, relief
+        self._nominations, self._holding, self._refuser, self._check = nominations, holding, refuser, check
         self._replacements, self._reserving = replacements, reserving
-        self._reporter, self._clock, self._config = reporter, clock, config
+        self._reporter, self._config = reporter, config
         self._budget, self._base_of = budget, base_of
         self._sharing = SharedClaimPlacer(view, decider)
-        self._refused: dict[Hashable, SharedRefusal] = {}
-        """By what a unit asks for and what is closed to it."""
-        self._turn = 0
-        self._said_alike: dict[Hashable, set[Hashable]] = {}
-        """By what units ask for: the kinds of reasons for which they were refused last."""
 
     async def decide(self, name: str, order: Order) -> Sequence[str]:
         """Decides about a unit that is due; who may be due because of that: its surplus, and gangs scaled with it."""
@@ -127,7 +94,7 @@ class UnitPlacer:
             while unit is not None and await self._view.counted.refresh_in_slices():
                 unit = self._unit(name, order)
         except BadGang as err:
-            self._refuse_bad(name, str(err))
+            self._refuser.refuse_bad(name, str(err))
             return ()
         if unit is None:
             self._queue.withdraw(name)
@@ -141,22 +108,13 @@ class UnitPlacer:
         closed = self._view.ledger.closed_to(name, order, accounts)
         ask, steps = self._ask_of(unit, closed), DecisionSteps(self._budget)
         if (held := self._held_against(unit, closed)) is not None:
-            await self._refuse(unit, held, "", closed, ask, steps, may_evict=False)
+            await self._refuser.refuse(unit, held, "", closed, ask, steps, may_evict=False)
             return ()
-        known = self._refused.get((ask, _key_of(closed))) if ask is not None else None
-        if known is not None and not self._is_outdated(known, unit):
-            answer, verdict = known.for_other(unit)
-            if known.turn == self._turn:
-                self._park(unit, ask, by_anything=answer.reason == kinds.NOT_ADMITTED)
-                self._queue.refuse_alike((ask, answer.reason == kinds.NOT_ADMITTED))
-                self._view.units.of(name).explained = Explained(answer.why, frozenset(closed.nodes), verdict)
-                await self._report_refusal(unit, answer, verdict, steps)
-            else:
-                await self._refuse(unit, answer, "", closed, ask, steps)
+        if await self._refuser.refuse_as_before(unit, closed, ask, steps):
             return ()
         asides, labels_version = self._decider.asides, self._view.snapshot.nodes.labels_version
         found = await self._find_place(unit, closed, steps)
-        if asides != self._decider.asides and not self._still_holds(unit, found.answer, labels_version):
+        if asides != self._decider.asides and not self._check.still_holds(unit, found.answer, labels_version):
             for pod in unit.to_bind(found.answer) if isinstance(found.answer, Placement) else ():
                 self._view.sources.give_back(pod.uid)
             self._queue.retry(name, asyncio.get_running_loop().time())
@@ -168,16 +126,10 @@ class UnitPlacer:
                 return ()
             return self._accept(unit, found.answer, found.decision, ask)
         else:
-            await self._refuse(unit, found.answer, found.decision, closed, ask, steps)
+            await self._refuser.refuse(unit, found.answer, found.decision, closed, ask, steps)
             if found.has_more:
                 self._queue.retry(name, asyncio.get_running_loop().time())
         return ()
-
-    def _is_outdated(self, known: SharedRefusal, unit: Unit) -> bool:
-        """Whether the cluster changed since the refusal, or a policy refuses now what lacked capacity then."""
-        snapshot, answer = self._view.snapshot, known.answer
-        lacked_capacity = answer.reason != kinds.NOT_ADMITTED
-        return answer.version != snapshot.version or (lacked_capacity and snapshot.seams.keeps_out(snapshot, unit.tree))
 
     def _held_against(self, unit: Unit, closed: ClosedCapacity) -> NoFit | None:
         """The refusal of a unit whose queue's quota is held for units ahead of it."""
@@ -232,7 +184,7 @@ class UnitPlacer:
         """Ends holds of units behind, the last in order first, until these pods fit."""
         nodes = frozenset(pod.node for pod in pods)
         for hold in closed.behind:
-            if self._have_room(pods, closed.own):
+            if self._check.have_room(pods, closed.own):
                 return
             if nodes.isdisjoint(pod.node for pod in hold.pods):
                 continue
@@ -241,48 +193,6 @@ class UnitPlacer:
             else:
                 self._nominations.drop(hold.owner)
                 self._view.changes.mark(hold.owner, fresh=True)  # it is placed anew
-
-    def _still_holds(self, unit: Unit, answer: Placement | NoFit, labels_version: int) -> bool:
-        """Whether an answer may be acted on although the cluster moved on while it was worked out.
-
-        A refusal may, if the unit still waits: room that came meanwhile is remembered and wakes it again.
-        """
-        if isinstance(answer, NoFit):
-            return self._still_waits(unit)
-        is_same = labels_version == self._view.snapshot.nodes.labels_version
-        if not is_same or not self._still_waits(unit) or not self._have_room(unit.to_bind(answer), self._own(unit)):
-            return False
-        return next(broken_spreads(self._view.snapshot, unit.tree, unit.to_bind(answer)), None) is None
-
-    def _own(self, unit: Unit) -> Collection[str]:
-        return self._view.ledger.closed_to(unit.name, unit.order).own
-
-    def _have_room(self, pods: Sequence[PodFacts], open_uids: Collection[str]) -> bool:
-        """Whether pods for which sources have set aside what they need still fit on their nodes, all at once."""
-        twin = self._view.snapshot.without(open_uids).copy()
-        for pod in map(self._view.sources.without_counted, pods):
-            row = twin.nodes.row_of.get(pod.node)
-            asked = twin.amounts(pod.shape.requests)
-            if row is None or not allowed_mask(twin, pod.shape)[row] or any(twin.free[r, row] < n for r, n in asked):
-                return False
-            twin.add_pod(pod)
-        return True
-
-    def _still_waits(self, unit: Unit) -> bool:
-        """Whether a unit and all its pods are what they were when it was looked at."""
-        view, waiting = self._view, self._queue.get(unit.name)
-        if waiting is None or waiting.order != unit.order:
-            return False
-        if unit.reservation is not None:
-            return view.units.reservation(unit.name) is unit.reservation
-        if not (view.units.is_current(unit.gang) and unit.gang.life.is_open):
-            return False
-        pods = (facts for group in unit.tree.groups() for facts in group.pods)
-        found = ((view.pods.get(Key(facts.namespace, facts.name)), facts.uid) for facts in pods)
-        return all(
-            pod is not None and pod.metadata.uid == uid and not (view.counted.node_of(pod) or pod.metadata.is_deleting)
-            for pod, uid in found
-        )
 
     def _unit(self, name: str, order: Order) -> Unit | None:
         view = self._view
@@ -304,11 +214,11 @@ class UnitPlacer:
         pods = unit.to_bind(placement)
         if not pods:
             is_kept_out = self._is_kept_out(unit.tree, placement.unplaced)
-            self._park(unit, ask, by_anything=is_kept_out)
+            self._refuser.park(unit, ask, by_anything=is_kept_out)
             self._queue.refuse_alike((ask, is_kept_out))
             if placement.unplaced:
                 why = surplus_reason(self._view.snapshot, unit.tree, placement.unplaced[0])
-                self._leave_over(unit.gang, refused(why))
+                self._refuser.leave_over(unit.gang, refused(why))
             return ()
         self._queue.withdraw(unit.name)
         self._commit(unit, placement, pods, decision)
@@ -351,7 +261,7 @@ class UnitPlacer:
     def _note_choice(self, gang: GangState, tree: Gang, placement: Placement) -> None:
         score = round(score_in_replica(self._view, gang, placement), 4)
         pods = placement.core + sum(len(group.bound) for group in tree.groups())
-        level = {"level": self._level_names(tree).get(placement.domain_key, placement.domain_key)}
+        level = {"level": level_names(self._view, tree).get(placement.domain_key, placement.domain_key)}
         why = Reason(kinds.PLACED, placement.domain, {"pods": pods, "score": score}, level)
         gang.judge(Verdict(True, GANG_SCHEDULED, why), score)
         metrics.PLACEMENT_SCORE.observe(score)
@@ -361,145 +271,14 @@ class UnitPlacer:
             text = f"chose {level['level']} {placement.domain} for {placement.core} pods"
             self._reporter.tell(gang, EventReason.TOPOLOGY_SELECTED, text)
 
-    async def _refuse(
-        self,
-        unit: Unit,
-        answer: NoFit,
-        decision: str,
-        closed: ClosedCapacity,
-        ask: Hashable | None,
-        steps: DecisionSteps,
-        *,
-        may_evict: bool = True,
-    ) -> None:
-        now = asyncio.get_running_loop().time()
-        asides = self._decider.asides
-        if self._view.traces is not None:
-            message = self._reporter.say(answer.why)
-            self._view.traces.decided("refused", decision=decision, reason=answer.reason, message=message)
-        log.info(
-            "no place",
-            unit=unit.name,
-            decision=decision,
-            version=answer.version,
-            reason=answer.reason,
-            proven=answer.proven,
-            message=self._reporter.say(answer.why),
-        )
-        if unit.is_floor and may_evict and unit.tree.may_preempt and self._config.preemption.enabled:
-            deadline_s = now + self._holding.timeout_s(unit.gang)
-            waits = partial(self._still_waits, unit)
-            if await self._nominations.try_preempt(unit, steps, deadline_s, closed, waits):
-                self._queue.withdraw(unit.name)
-                return
-            if protected := self._view.units.of(unit.name).protected_by:
-                answer = replace(answer, why=answer.why.with_parts(Reason(kinds.BUDGETS, ", ".join(protected))))
-        if answer.reason == kinds.NO_DEVICES:
-            ask = None  # its own claims cannot be met: others' may
-        self._park(unit, ask, by_anything=answer.reason == kinds.NOT_ADMITTED)
-        verdict = await self._explain(unit, answer, closed, steps)
-        if asides != self._decider.asides and not self._still_waits(unit):
-            return
-        await self._report_refusal(unit, answer, verdict, steps)
-        if ask is not None:
-            self._refuse_alike(ask, SharedRefusal(unit, answer, verdict, self._turn), closed)
-
-    def _refuse_alike(self, ask: Hashable, refused: SharedRefusal, closed: ClosedCapacity) -> None:
-        """Keeps a refusal for units that ask for the same. If the reason changed, waiting units get the new one."""
-        if refused.answer.version == self._view.snapshot.version:
-            self._refused[ask, _key_of(closed)] = refused
-        kind, said = kinds_of(refused.verdict.why), self._said_alike.setdefault(ask, set())
-        alike = (ask, refused.answer.reason == kinds.NOT_ADMITTED)
-        if said and kind not in said:  # for another reason than before: each of them reports it
-            if self._queue.wake_all_alike(alike):
-                said.clear()
-        else:
-            self._queue.refuse_alike(alike)
-        said.add(kind)
-
-    def end_turn(self) -> None:
-        """Keeps refusals no longer than the snapshot they were made on; those of policies, which change without it, not
-        at all."""
-        self._turn += 1
-        version = self._view.snapshot.version
-        for key, one in list(self._refused.items()):
-            if one.answer.version != version or one.answer.reason == kinds.NOT_ADMITTED:
-                del self._refused[key]
-        if len(self._said_alike) > MOST_SAID:
-            self._said_alike.clear()
-
-    async def _report_refusal(self, unit: Unit, answer: NoFit, verdict: Verdict, steps: DecisionSteps) -> None:
-        is_kept_out = answer.reason == kinds.NOT_ADMITTED
-        if is_kept_out:
-            metrics.QUOTA_REJECTIONS.inc()
-        if unit.reservation is not None:
-            self._reserving.refuse(unit.reservation, verdict.why)
-        elif unit.is_floor:
-            gang = unit.gang
-            await self._holding.note_refused(gang, unit.order, unit.tree, steps, is_admitted=not is_kept_out)
-            if not gang.stood and not any(self._replacements.due_to_leave(gang)):
-                gang.cannot_return()
-                self._replacements.refresh(gang)
-            self._reporter.report(gang, verdict)
-        else:
-            self._leave_over(unit.gang, verdict)
-
     def _is_kept_out(self, tree: Gang, surplus: Sequence[PodFacts]) -> bool:
         """Whether a policy has a word against any of these pods; those of a group are alike."""
         snapshot = self._view.snapshot
         some = {pod.group: pod for pod in surplus} if snapshot.seams.refuses else {}
         return any(snapshot.seams.refusal(snapshot, tree, [pod]) for pod in some.values())
 
-    def _leave_over(self, gang: GangState, verdict: Verdict) -> None:
-        """Pods above the minimum have no place. They get the reason; the gang gets it only if it has no other pods."""
-        if gang.has_floor or gang.stood or gang.life.attempts:
-            self._reporter.report_waiting(gang.name, verdict)
-        else:
-            self._reporter.report(gang, verdict)
-
-    async def _explain(self, unit: Unit, answer: NoFit, closed: ClosedCapacity, steps: DecisionSteps) -> Verdict:
-        """The refusal as `explain` opens; worked out again only when what stands in the way changed."""
-        known = self._view.units.of(unit.name).explained
-        if known is not None and known.why == answer.why and known.held_nodes == closed.nodes.keys():
-            return known.verdict
-        if closed.nodes and await self._would_fit(unit.tree, steps):
-            verdict = Verdict(False, HELD_FOR_OTHERS, kept_out_by(closed))
-        else:
-            closest = closest_domain(self._view.snapshot, unit.tree)
-            why = named(answer.why.with_parts(*([closest] if closest else ())), self._level_names(unit.tree))
-            verdict = refused(why)
-        self._view.units.of(unit.name).explained = Explained(answer.why, frozenset(closed.nodes), verdict)
-        return verdict
-
-    def _level_names(self, tree: Gang) -> dict[str, str]:
-        """What the gang's topology calls its levels, by label key."""
-        return {key: name for name, key in self._view.level_names(tree.topology).items()}
-
-    async def _would_fit(self, tree: Gang, steps: DecisionSteps) -> bool:
-        """Whether there is a place for it if nothing were held for others."""
-        answer = await self._decider.search(tree, steps, lambda snapshot, budget: place(snapshot, tree, budget))
-        return isinstance(answer, Placement)
-
-    def _park(self, unit: Unit, ask: Hashable | None, *, by_anything: bool) -> None:
-        may_evict = self._config.preemption.enabled and unit.is_floor
-        self._relief.remember(unit.name, unit.tree, may_evict=may_evict, by_anything=by_anything)
-        now_s = asyncio.get_running_loop().time()
-        self._queue.park(unit.name, now_s, (ask, by_anything) if ask is not None else None)
-
-    def _refuse_bad(self, name: str, message: str) -> None:
-        self._queue.withdraw(name)
-        gang = self._view.units.gangs.get(name)
-        if gang is not None:
-            self._reporter.report(gang, Verdict(False, INVALID, Reason(kinds.INVALID, message)))
-
     def start_nominated(self, one: Nomination) -> None:
         """The victims are gone: what was reserved is bound."""
         unit = msgspec.structs.replace(one.unit, order=order_of(self._view, one.unit.name))
         unit.gang.judge(Verdict(False, BINDING, Reason(kinds.PLACE_FREE), brief=True))
         self._commit(unit, one.placement, one.pods, one.decision)
-
-
-def _key_of(closed: ClosedCapacity) -> Hashable:
-    """Equal where the same is closed: whole nodes, and what is held for units ahead."""
-    behind, quota = (frozenset(hold.owner for hold in holds) for holds in (closed.behind, closed.quota))
-    return frozenset(closed.nodes), behind, closed.awaited, quota

@@ -1,0 +1,63 @@
+"""Whether an answer still holds: the cluster may have changed while a thread worked it out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from grove.api.meta import Key
+from grove.scheduler.filters.fit import allowed_mask
+from grove.scheduler.loop.gang_trees import Unit
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.answers import NoFit, Placement
+from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.policy.waiting_queue import WaitingQueue
+from grove.scheduler.solve.spread_domains import broken_spreads
+
+
+class AnswerCheck:
+    """Compares answers, and the units they are for, with the cluster as it is now."""
+
+    def __init__(self, view: View, queue: WaitingQueue) -> None:
+        self._view, self._queue = view, queue
+
+    def still_holds(self, unit: Unit, answer: Placement | NoFit, labels_version: int) -> bool:
+        """Whether an answer may be acted on although the cluster moved on while it was worked out.
+
+        A refusal may, if the unit still waits: capacity that became free meanwhile wakes it again.
+        """
+        if isinstance(answer, NoFit):
+            return self.still_waits(unit)
+        is_same = labels_version == self._view.snapshot.nodes.labels_version
+        if not is_same or not self.still_waits(unit) or not self.have_room(unit.to_bind(answer), self._own(unit)):
+            return False
+        return next(broken_spreads(self._view.snapshot, unit.tree, unit.to_bind(answer)), None) is None
+
+    def _own(self, unit: Unit) -> Collection[str]:
+        return self._view.ledger.closed_to(unit.name, unit.order).own
+
+    def have_room(self, pods: Sequence[PodFacts], open_uids: Collection[str]) -> bool:
+        """Whether pods for which sources have set aside what they need still fit on their nodes, all at once."""
+        twin = self._view.snapshot.without(open_uids).copy()
+        for pod in map(self._view.sources.without_counted, pods):
+            row = twin.nodes.row_of.get(pod.node)
+            asked = twin.amounts(pod.shape.requests)
+            if row is None or not allowed_mask(twin, pod.shape)[row] or any(twin.free[r, row] < n for r, n in asked):
+                return False
+            twin.add_pod(pod)
+        return True
+
+    def still_waits(self, unit: Unit) -> bool:
+        """Whether a unit and all its pods are what they were when it was looked at."""
+        view, waiting = self._view, self._queue.get(unit.name)
+        if waiting is None or waiting.order != unit.order:
+            return False
+        if unit.reservation is not None:
+            return view.units.reservation(unit.name) is unit.reservation
+        if not (view.units.is_current(unit.gang) and unit.gang.life.is_open):
+            return False
+        pods = (facts for group in unit.tree.groups() for facts in group.pods)
+        found = ((view.pods.get(Key(facts.namespace, facts.name)), facts.uid) for facts in pods)
+        return all(
+            pod is not None and pod.metadata.uid == uid and not (view.counted.node_of(pod) or pod.metadata.is_deleting)
+            for pod, uid in found
+        )
