@@ -86,12 +86,11 @@ class Replacements:
         ledger = self._view.ledger
         if not self._has_pods(gang) and self._is_over(gang):
             gang.cannot_return()
-        before = ledger.find(gang.name, HoldReason.REPLACEMENT)
         if not gang.returns or not any(gang.replaced.values()):
             self.end(gang.name)
             return
         self._lacking_pods.add(gang.name)
-        hold = before or self._empty(gang)
+        hold = ledger.find(gang.name, HoldReason.REPLACEMENT) or self._empty(gang)
         lacking, breached = self._lacking(gang)
         find = self._view.snapshot.find_pod
         known = {pod.uid: pod for pod in hold.pods if find(pod.uid) is not None}

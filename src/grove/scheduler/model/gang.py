@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Literal
 
 from grove.api.meta import Key
@@ -120,8 +121,9 @@ class Gang:
 
     def keys(self) -> set[str]:
         """Level keys the gang speaks of."""
-        preferred = {part.preferred for part in _parts(self.root) if part.preferred}
-        within = {pin.key for part in _parts(self.root) for pin in part.within[:1]}
+        parts = _parts(self.root)
+        preferred = {part.preferred for part in parts if part.preferred}
+        within = {pin.key for part in parts for pin in part.within[:1]}
         return self.required_keys() | preferred | within | {spread.key for spread in self.spreads}
 
     def required_keys(self) -> set[str]:
@@ -297,14 +299,13 @@ def _pod_order(pod: PodFacts) -> tuple[int, str, str]:
 def leaves_of(part: Branch | PodGroup) -> Iterator[PodGroup]:
     """The pod groups below a part, or itself."""
     if isinstance(part, PodGroup):
-        yield part
-    else:
-        for child in part.children:
-            yield from leaves_of(child)
+        return iter((part,))
+    return chain.from_iterable(map(leaves_of, part.children))
 
 
-def _parts(part: Branch | PodGroup) -> Iterator[Branch | PodGroup]:
-    yield part
-    if isinstance(part, Branch):
-        for child in part.children:
-            yield from _parts(child)
+def _parts(part: Branch | PodGroup) -> list[Branch | PodGroup]:
+    """A part and all parts below it."""
+    found: list[Branch | PodGroup] = [part]
+    for one in found:  # the list grows while it is read
+        found += one.children if isinstance(one, Branch) else ()
+    return found

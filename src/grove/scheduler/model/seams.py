@@ -297,10 +297,17 @@ class Seams:
     """By a score's name; 1 where nothing is said, 0 leaves a score out."""
     refuses: bool = field(init=False, default=False)
     """Whether any policy ever keeps a unit out."""
+    reclaims: bool = field(init=False, default=False)
+    """Whether units that are not of lower priority may have to go."""
+    moves: bool = field(init=False, default=False)
+    """Whether ranks may change while units wait."""
 
     def __post_init__(self) -> None:
-        refuses = any(type(policy).refusal is not Policy.refusal for policy in self.policies)
-        object.__setattr__(self, "refuses", refuses)
+        policies = self.policies
+        moves = any(policy.moves and type(policy).rank is not Policy.rank for policy in policies)
+        object.__setattr__(self, "refuses", any(type(policy).refusal is not Policy.refusal for policy in policies))
+        object.__setattr__(self, "reclaims", any(policy.reclaims for policy in policies))
+        object.__setattr__(self, "moves", moves)
 
     def joined(
         self,
@@ -328,11 +335,6 @@ class Seams:
     def with_policies(self, policies: Sequence[Policy]) -> Seams:
         """With these policies instead."""
         return replace(self, policies=tuple(policies))
-
-    @property
-    def reclaims(self) -> bool:
-        """Whether units that are not of lower priority may have to go."""
-        return any(policy.reclaims for policy in self.policies)
 
     def rank(self, snapshot: Snapshot, who: Applicant) -> tuple[int, ...]:
         return tuple(place for policy in self.policies for place in policy.rank(snapshot, who))
@@ -390,10 +392,6 @@ class Seams:
             if answer is not None:
                 return answer
         return False
-
-    @property
-    def moves(self) -> bool:
-        return any(policy.moves and type(policy).rank is not Policy.rank for policy in self.policies)
 
     def rounds(self, snapshot: Snapshot, gang: Gang, running: Sequence[Running]) -> list[Sequence[Running]]:
         return [units for policy in self.policies for units in policy.rounds(snapshot, gang, running)]

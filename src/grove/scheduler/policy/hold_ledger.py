@@ -96,8 +96,11 @@ class Ledger:
 
     def find(self, owner: str, *reasons: HoldReason) -> CapacityHold | None:
         """The owner's hold for the first of these reasons that it has one for."""
-        found = (self._of(reason).get(owner, {}).get(reason) for reason in reasons)
-        return next((one for one in found if one is not None), None)
+        for reason in reasons:
+            of_owner = self._of(reason).get(owner)
+            if of_owner is not None and reason in of_owner:
+                return of_owner[reason]
+        return None
 
     def of(self, owner: str) -> list[CapacityHold]:
         """All holds of an owner that are not committed."""
@@ -123,10 +126,12 @@ class Ledger:
         """Ends the owner's holds for these reasons, or all of them if none is given; what there was."""
         ended: list[CapacityHold] = []
         for holds in (self._open, self._committed):
-            known = holds.get(owner, {})
+            known = holds.get(owner)
+            if known is None:
+                continue
             ended += [known.pop(reason) for reason in (reasons or tuple(known)) if reason in known]
             if not known:
-                holds.pop(owner, None)
+                del holds[owner]
         return ended
 
     def reorder(self, rank_of: Callable[[str], tuple[int, ...]]) -> None:
