@@ -25,7 +25,7 @@ import yaml
 
 from bench.cli_server import ASKED
 from bench.figures import Figure
-from bench.reads import least_reading
+from bench.reads import Reading, least_reading
 from grove.api.core import Pod
 from grove.api.meta import Json, Object, Resource
 from grove.api.topology import ClusterTopologyBinding
@@ -38,15 +38,19 @@ from grove.sim.loop import run as run_virtual
 ROOT = Path(__file__).parents[1]
 BLOCKS, NODES, PODS = 100, 10, 100
 AIM, HELP_AIM = "≤ 1.5 s", "≤ 0.3 s"
-ROUNDS = 3
+ROUNDS, ALIKE = 3, 1.1
+"""Processes of each command at most; fewer if one takes no more than `ALIKE` times the CPU of the quickest before."""
 
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("status", "-A"),
     ("status", "-A", "-o", "wide"),
+    ("status", "-A", "-o", "json"),
     ("rollout", "status", "s000"),
     ("tree", "s000"),
     ("explain", "s000"),
+    ("explain", "s000", "--scores"),
     ("explain", "wide"),
+    ("explain", "wide", "--scores"),
     ("queue", "-A"),
     ("topology",),
     ("topology", "--no-nodes", "-o", "json"),
@@ -57,6 +61,8 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("plan", "--drain", "z0-b0-r0-n0"),
     ("plan", "--scale", "s000=2"),
     ("scale", "s000", "2", "--dry-run"),
+    ("restart", "s000", "--dry-run"),
+    ("repack", "--for", "wide"),
     ("rollout", "history", "s000"),
     ("queue", "--tree"),
     ("status", "s000"),
@@ -71,21 +77,23 @@ def run(results: dict[str, Figure]) -> None:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         for command in (["--help"], ["plan", "--help"]):
             _, wall = _best(command, {})
-            least_s = min(_started_s() for _ in range(ROUNDS))
+            least_s = min(_started_s() for _ in range(3))
             results[f"kubectl grove {' '.join(command)}, wall"] = Figure(wall, "s", HELP_AIM, least_s)
         stored = Path(folder, "cluster.json")
         stored.write_text(json.dumps(run_virtual(large_cluster(), seed=1)))
+        floors: dict[tuple[str, ...], Reading] = {}
         with serving(stored) as kubeconfig:
             for command in COMMANDS:
                 _asked(kubeconfig)
                 cpu, wall = _best([*command], {"KUBECONFIG": str(kubeconfig)})
-                paths = list(dict.fromkeys(_asked(kubeconfig)))  # the rounds asked alike
-                least = [least_reading(kubeconfig, paths) for _ in range(ROUNDS)]
+                paths = tuple(sorted(set(_asked(kubeconfig))))  # the rounds asked alike, and so do several commands
+                if paths not in floors:
+                    floors[paths] = least_reading(kubeconfig, list(paths))
+                least = floors[paths]
                 words = " ".join(Path(part).name for part in command)
-                results[f"kubectl grove {words}, CPU"] = Figure(cpu, "s", AIM, min(one.cpu_s for one in least))
-                results[f"kubectl grove {words}, wall with a stored server"] = Figure(
-                    wall, "s", "", min(one.wall_s for one in least)
-                )
+                print(f"  {cpu:5.2f} s CPU, {least.cpu_s:5.2f} s to read: {words}", file=sys.stderr, flush=True)
+                results[f"kubectl grove {words}, CPU"] = Figure(cpu, "s", AIM, least.cpu_s)
+                results[f"kubectl grove {words}, wall with a stored server"] = Figure(wall, "s", "", least.wall_s)
             share = top_at_rest(kubeconfig)
             results["kubectl grove top at rest, share of a core"] = Figure(share, "%", "≤ 5 %")
 
@@ -140,7 +148,7 @@ def _cpu_s(pid: int) -> float:
 
 def _best(args: list[str], env: dict[str, str]) -> tuple[float, float]:
     """CPU and wall seconds of the quickest of a few processes; any exit code but 1 and 2 is an answer."""
-    found = []
+    found: list[tuple[float, float]] = []
     for _ in range(ROUNDS):
         begun = time.perf_counter()
         child = subprocess.Popen(
@@ -156,7 +164,11 @@ def _best(args: list[str], env: dict[str, str]) -> tuple[float, float]:
         child.stderr.close()
         if child.returncode in (1, 2) and args[0] != "doctor":
             raise RuntimeError(f"kubectl grove {' '.join(args)} ended with {child.returncode}: {said}")
-        found.append((usage.ru_utime + usage.ru_stime, time.perf_counter() - begun))
+        cpu_s = usage.ru_utime + usage.ru_stime
+        confirms = bool(found) and cpu_s <= ALIKE * min(one[0] for one in found)
+        found.append((cpu_s, time.perf_counter() - begun))
+        if confirms:
+            break
     return min(one[0] for one in found), min(one[1] for one in found)
 
 

@@ -15,7 +15,7 @@ import structlog
 from grove.api.core import Node, Pod
 from grove.api.koordinator import Device
 from grove.api.meta import Key
-from grove.api.quantity import InvalidQuantity, whole
+from grove.api.quantity import InvalidQuantity, milli, whole
 from grove.kube.client import Client
 from grove.kube.events import Recorder
 from grove.scheduler.devices.gpu_cards import (
@@ -245,7 +245,11 @@ class KoordinatorDevices(FollowedSource):
 
 
 def _counts(pod: Pod) -> bool:
-    return any(name in GPU_NAMES or name in NAMES for name, _ in pod_requests(pod))
+    return any(
+        (name in GPU_NAMES or name in NAMES) and milli(quantity) > 0
+        for container in (*pod.spec.containers, *pod.spec.init_containers)
+        for name, quantity in (*container.resources.limits.items(), *container.resources.requests.items())
+    )
 
 
 def _want(pod: Pod) -> CardRequest | None:
