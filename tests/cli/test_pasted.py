@@ -2,52 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from tests.support.asking import World, server
+from tests.support.shell import Shell
 
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.cli.explain import explain_answer
-from grove.local.controlplane import ControlPlane
 from grove.scheduler.model import answers as kinds
 from grove.show.advice import Advice
-
-
-class Shell:
-    """A person's shell: kubectl and its plugin on the PATH, and a directory of one's own."""
-
-    def __init__(self, plane: ControlPlane, directory: Path) -> None:
-        self._directory = directory
-        programs = f"{plane.kubectl.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        self._environment = os.environ | {"KUBECONFIG": str(plane.kubeconfig), "PATH": programs}
-
-    async def run(self, command: str) -> str:
-        """What it prints; fails if the command does."""
-        process = await asyncio.create_subprocess_shell(
-            command,
-            cwd=self._directory,
-            env=self._environment,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        said, _ = await asyncio.wait_for(process.communicate(), 120)
-        assert process.returncode == 0, f"{command}\n{said.decode()}"
-        return said.decode()
-
-
-@pytest.fixture
-def shell(real_plane: ControlPlane | None, tmp_path: Path) -> Shell:
-    if real_plane is None:
-        pytest.skip("kubectl needs a server that answers over HTTP")
-    return Shell(real_plane, tmp_path)
 
 
 async def advised(world: World) -> dict[str, Advice]:
@@ -68,8 +34,10 @@ async def advised(world: World) -> dict[str, Advice]:
     ],
 )
 async def test_the_command_of_an_advice_makes_the_gang_run(
-    world: World, shell: Shell, kind: str, in_place: bool
+    world: World, shell: Shell | None, kind: str, in_place: bool
 ) -> None:
+    if shell is None:
+        pytest.skip("kubectl needs a server that answers over HTTP")
     advice = (await advised(world))[kind]
     assert advice.in_place == in_place
     before: Json = await world.client.get(PodCliqueSet.RESOURCE, "wide", world.namespace)

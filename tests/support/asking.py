@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from typing import Any
@@ -57,6 +57,12 @@ class World:
         self.cluster, self.client, self.namespace = cluster, cluster.client, cluster.namespace
         self.nodes: Any = None
         self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.make: dict[str, Callable[[], Awaitable[None]]] = {}
+        """Runs a new process of this name until it is cancelled."""
+
+    def start(self, process: str) -> None:
+        """An operator or a scheduler begins to work."""
+        self.tasks[process] = asyncio.get_running_loop().create_task(_running(self.make[process]))
 
     async def stop(self, process: str) -> None:
         """The operator or the scheduler dies."""
@@ -101,11 +107,13 @@ class World:
 
         await self.cluster.eventually(whole, 60)
 
-    async def refused(self, gang: str) -> None:
+    async def refused(self, *gangs: str) -> None:
+        """A scheduler refuses one of these gangs."""
+
         async def is_said() -> bool:
-            status = (await self.client.get(PodGang, gang, self.namespace)).status
-            found = find_condition(status.conditions, "Scheduled")
-            return found is not None and found.status == "False" and found.reason != "WaitingForPods"
+            found = [await self.client.get(PodGang, gang, self.namespace) for gang in gangs]
+            said = [find_condition(one.status.conditions, "Scheduled") for one in found]
+            return any(one and one.status == "False" and one.reason != "WaitingForPods" for one in said)
 
         await self.cluster.eventually(is_said, 60)
 
@@ -113,6 +121,10 @@ class World:
     def now(self) -> datetime:
         now: datetime = self.cluster.clock.now()
         return now
+
+
+async def _running(process: Callable[[], Awaitable[None]]) -> None:
+    await process()
 
 
 async def planned(world: World, *words: Any, **options: Any) -> Answer:
@@ -136,17 +148,23 @@ async def asking(cluster: Any, racks: int = 2) -> AsyncIterator[World]:
                 return cluster.sim.client(user=agent)
             return await stack.enter_async_context(HttpClient(cluster.client.config, user_agent=agent))
 
-        operator = Operator(
-            await client("operator"),
-            load_configuration(CONFIG),
-            clock=cluster.clock,
-            rng=random.Random(5),
-            startup_image="grove/startup:test",
-        )
-        scheduler = Scheduler(await client("scheduler"), clock=cluster.clock, say=sentence)
-        loop, ready = asyncio.get_running_loop(), asyncio.Event()
-        found.tasks["scheduler"] = loop.create_task(scheduler.run())
-        found.tasks["operator"] = loop.create_task(operator.run(on_ready=ready.set))
+        ready = asyncio.Event()
+
+        async def operator() -> None:
+            await Operator(
+                await client("operator"),
+                load_configuration(CONFIG),
+                clock=cluster.clock,
+                rng=random.Random(5),
+                startup_image="grove/startup:test",
+            ).run(on_ready=ready.set)
+
+        async def scheduler() -> None:
+            await Scheduler(await client("scheduler"), clock=cluster.clock, say=sentence).run()
+
+        found.make = {"scheduler": scheduler, "operator": operator}
+        for process in found.make:
+            found.start(process)
         try:
             await ready.wait()
             yield found

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any, TypeVar
 
 from grove.kube.client import Client
 from grove.kube.clock import Clock
-from grove.kube.errors import KubeError
+from grove.kube.errors import KubeError, NotFound
 from grove.sim.cluster import SimCluster
 from grove.sim.nodes import FakeNodes
 from grove.sim.topology import Topology
@@ -56,7 +56,8 @@ class Cluster:
 
     async def _remove(self, nodes: FakeNodes) -> None:
         for name in nodes.names:
-            await nodes.remove_node(name)
+            with suppress(NotFound):  # the test deleted it
+                await nodes.remove_node(name)
 
     async def eventually(self, look: Callable[[], Awaitable[T]], timeout_s: float = 30.0) -> T:
         """The first truthy answer of `look`; an API error counts as not yet. Virtual time is held to the second."""

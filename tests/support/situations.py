@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from grove.api.core import Pod
-from grove.api.meta import Json, Resource
+from grove.api.conditions import TOPOLOGY_NOT_HONOURED
+from grove.api.core import Lease, Node, Pod
+from grove.api.meta import Json, is_true
+from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.cli.explain import explain_answer, queue_answer
 from grove.cli.rollout import pause_answer
@@ -17,9 +19,9 @@ from grove.cli.tree import status_answer, tree_answer
 from grove.console.rows import set_rows
 from grove.show.processes import read_processes
 from grove.show.seen import read
+from grove.sim.topology import RACK
 from tests.support.asking import World, server, text_of
-
-QUOTA = Resource("", "v1", "ResourceQuota", "resourcequotas")
+from tests.support.shell import QUOTA, Shell, paste
 
 Act = Callable[[World], Awaitable[None]]
 
@@ -71,12 +73,80 @@ async def node_lost(world: World) -> None:
 
 
 async def surplus_replica_waits(world: World) -> None:
-    """One replica of the set serves; the cluster has no space for the second one."""
+    """Two replicas of the set serve; there is no space for the third, which on a real API server may be either."""
     manifest = world.system("chat", cliques=[server("worker", 4, 8)])
     await world.apply(manifest)
     await world.available("chat")
     await world.client.patch(PodCliqueSet, "chat", {"spec": {"replicas": 3}}, world.namespace)
-    await world.refused("chat-2")
+    await world.refused("chat-1", "chat-2")
+
+
+async def rack_too_small(world: World) -> None:
+    await world.apply(world.system("chat", cliques=[server("worker", 5, 8)]))
+    await world.refused("chat-0")
+
+
+async def operator_dead(world: World) -> None:
+    """It died, and somebody deleted a pod since."""
+    await healthy(world)
+    await world.stop("operator")
+    await expired(world, "grove-operator-leader-election")
+    pod = (await world.client.list(Pod, world.namespace)).items[0].metadata
+    await world.client.delete(Pod, pod.name, world.namespace)
+
+
+async def scheduler_dead(world: World) -> None:
+    await world.stop("scheduler")
+    await expired(world, "grove-scheduler-leader-election")
+    await world.apply(world.system("chat"))
+    await bound(world, 0, pods=3)
+
+
+async def in_two_racks(world: World) -> None:
+    """A node of a set that requires one rack gets the label of another rack."""
+    await healthy(world)
+    pod = next(p for p in (await world.client.list(Pod, world.namespace)).items if "worker" in p.metadata.name)
+    await world.client.patch(Node, pod.spec.node_name, {"metadata": {"labels": {RACK: f"{world.namespace}-elsewhere"}}})
+
+    async def said() -> bool:
+        pcs = await world.client.get(PodCliqueSet, "chat", world.namespace)
+        return is_true(pcs.status.conditions, TOPOLOGY_NOT_HONOURED)
+
+    await world.cluster.eventually(said)
+
+
+async def surplus_instance_waits(world: World) -> None:
+    """The group's minimum of one instance runs; its second one fits nowhere."""
+    groups = [{"name": "pair", "cliqueNames": ["leader"], "replicas": 2, "minAvailable": 1}]
+    cliques = [server("front", 1, 1), server("leader", 5, 8)]
+    await world.apply(world.system("chat", required="block", cliques=cliques, podCliqueScalingGroups=groups))
+    await world.refused("chat-0-pair-0")
+
+
+async def surplus_pod_failed(world: World) -> None:
+    """One of three workers crashes; the clique needs two."""
+    await world.apply(world.system("chat", cliques=[minimal(server("worker", 3, 8), 2)]))
+    await world.available("chat")
+    pod = (await world.client.list(Pod, world.namespace)).items[0]
+    await world.nodes.crash_pod(world.namespace, pod.metadata.name, restart_s=3600.0)
+    await unready(world)
+
+
+async def clique_at_zero(world: World) -> None:
+    """The only clique of the set is scaled to 0, as KEDA does."""
+    await world.apply(world.system("chat", cliques=[server("worker", 1, 8)]))
+    await world.available("chat")
+    await world.client.patch(PodClique, "chat-0-worker", {"spec": {"replicas": 0}}, world.namespace)
+
+    async def gone() -> bool:
+        return not (await world.client.list(Pod, world.namespace)).items
+
+    await world.cluster.eventually(gone)
+
+
+async def expired(world: World, name: str) -> None:
+    spec = {"holderIdentity": "old", "leaseDurationSeconds": 15, "renewTime": "2020-01-01T00:00:00.000000Z"}
+    await world.client.create(Lease, {"metadata": {"name": name, "namespace": world.namespace}, "spec": spec})
 
 
 def minimal(clique: Json, minimum: int) -> Json:
@@ -109,13 +179,20 @@ async def unready(world: World) -> None:
 
 @dataclass(frozen=True)
 class Situation:
+    """`sentence` is how the reason begins, `advises` a part of the first advice or of its command.
+
+    `cure` carries out the first advice where the product gives no command; a command is pasted as it stands.
+    """
+
     act: Act
     state: str
     code: int
     sentence: str
     waits: bool = False
     """Whether `queue` has a gang of it."""
-    simulated: bool = False
+    advises: str = ""
+    cure: Act | None = None
+    over: str = "running"
 
     @property
     def rollout_code(self) -> int:
@@ -165,3 +242,21 @@ async def agreed(world: World, situation: Situation) -> None:
         for answer in told if row.why.startswith("grove-scheduler") else [*told, rollout]:
             first = text_of(answer, 200, world).splitlines()[0]
             assert "does not run" in first, first
+
+
+async def mended(world: World, situation: Situation, shell: Shell | None) -> None:
+    """The first advice is the expected one; carried out, it ends the situation."""
+    explain = await explain_answer(world.client, world.namespace, "chat", now=world.now)
+    step, command = explain.data["next"], explain.data["command"]
+    assert situation.advises in f"{step} {command}", (step, command)
+    assert bool(command) != (situation.cure is not None), "what the product gives as a command is not done by hand"
+    if situation.cure is not None:
+        await situation.cure(world)
+    else:
+        await paste(world, shell, command)
+
+    async def over() -> bool:
+        [row] = (await status_answer(world.client, world.namespace, "chat", world.now)).data
+        return bool(row.state == situation.over)
+
+    await world.cluster.eventually(over, 300)

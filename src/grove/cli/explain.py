@@ -120,7 +120,8 @@ def explanation_of(asked: Subject, found: Judged) -> Answer:
         code = code_of(one.state for one in verdicts)
     data: dict[str, Any] = {"name": asked.name, "kind": asked.kind, "gangs": verdicts}
     if whole is not None:
-        data |= {"state": whole.state, "reason": whole.reason, "level": whole.level, "next": whole.next}
+        data |= {"state": whole.state, "reason": whole.reason, "level": whole.level}
+        data |= {"next": whole.next, "command": whole.command}
     if found.note:
         data["note"] = found.note
     head = whole if asked.is_set or whole is None or whole.unattended else None

@@ -83,7 +83,7 @@ async def judged_with(
     note: str = "",
 ) -> Judged:
     from grove.kube.errors import Forbidden
-    from grove.show.verdict import judge
+    from grove.show.verdict import judge_all
 
     found: dict[Key, Diagnosis] = {}
     waiting = [gang for gang in (seen.gangs if only is None else only) if _waits(gang)]
@@ -92,7 +92,7 @@ async def judged_with(
             found = await look(waiting[:MOST_LOOKED], MOST_CHANGES if advice else 0)
         except Forbidden as error:
             note = f"you may not see what the scheduler sees ({error}); this is what it wrote on the objects"
-    return Judged(tuple(judge(seen, pcs, now, processes, found) for pcs in seen.sets), processes, note)
+    return Judged(judge_all(seen, now, processes, found), processes, note)
 
 
 def _waits(gang: PodGang) -> bool:

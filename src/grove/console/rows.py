@@ -17,7 +17,7 @@ from grove.show.layout import Domain, Layout
 from grove.show.overview import rows_of
 from grove.show.processes import Processes
 from grove.show.seen import Seen
-from grove.show.verdict import judge
+from grove.show.verdict import judge_all
 from grove.show.words import camel
 
 
@@ -60,7 +60,7 @@ def set_rows(seen: Seen, now: datetime, processes: Processes, resource: str) -> 
 
     The reason of a gang that waits is the one that the scheduler wrote on it.
     """
-    judged = [judge(seen, pcs, now, processes) for pcs in seen.sets]
+    judged = judge_all(seen, now, processes)
     gangs = {Key(one.namespace, one.name): {gang.gang: gang.state for gang in one.gangs} for one in judged}
     rows = {Key(one.namespace, one.name): one for one in rows_of(judged, seen, resource=resource)}
     return {str(key): camel(msgspec.to_builtins(one)) | {"gangs": gangs[key]} for key, one in rows.items()}

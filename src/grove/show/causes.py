@@ -36,6 +36,12 @@ class Cause:
     cliques: frozenset[str]
     reason: str
     step: str
+    command: str = ""
+    """Carries out the step as it stands; empty where a person has to decide something first."""
+
+
+Fault = tuple[str, str] | tuple[str, str, str]
+"""A reason, a step, and the command of the step where there is one."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ def causes(cliques: Iterable[PodClique], found: Referred) -> tuple[Cause, ...]:
     return tuple(said)
 
 
-def _object(one: Reference, found: Referred) -> tuple[str, str] | None:
+def _object(one: Reference, found: Referred) -> Fault | None:
     if (one.kind, one.name) not in found.keys:
         return None
     keys = found.keys[one.kind, one.name]
@@ -121,7 +127,7 @@ def _object(one: Reference, found: Referred) -> tuple[str, str] | None:
     return None
 
 
-def _claim(name: str, found: Referred) -> tuple[str, str] | None:
+def _claim(name: str, found: Referred) -> Fault | None:
     if name not in found.claims:
         return None
     claim = found.claims[name]
@@ -172,9 +178,7 @@ def asked_of(claim: PersistentVolumeClaim) -> Json:
     return found
 
 
-def _no_volume(
-    claim: PersistentVolumeClaim, named: str, volumes: tuple[PersistentVolume, ...]
-) -> tuple[str, str] | None:
+def _no_volume(claim: PersistentVolumeClaim, named: str, volumes: tuple[PersistentVolume, ...]) -> Fault | None:
     """Why no PersistentVolume that exists can be bound to a claim; None if one can."""
     name, size = claim.metadata.name, asked_of(claim).get("storage", "0")
     if wanted := claim.spec.volume_name:
@@ -193,10 +197,10 @@ def _no_volume(
     released = [one for one in mine if one.status.phase == "Released"]
     if released:
         volume = released[0].metadata.name
-        patch = """-p '{"spec":{"claimRef":null}}'"""
         return (
             f"PersistentVolume {volume} is Released, so {CLAIM} {name} cannot have it",
-            f"kubectl patch pv {volume} {patch}, if its data may be used again",
+            f"free PersistentVolume {volume}, if its data may be used again",
+            f"""kubectl patch pv {volume} -p '{{"spec":{{"claimRef":null}}}}'""",
         )
     free = [one for one in mine if one.spec.claim_ref is None]
     if not free:
@@ -218,7 +222,7 @@ def is_default(one: StorageClass) -> bool:
     return one.metadata.annotations.get(DEFAULT_CLASS, "") == "true"
 
 
-def _pending(name: str, found: Referred) -> tuple[str, str]:
+def _pending(name: str, found: Referred) -> Fault:
     said = [one for one in found.warnings if one.involved_object.kind == CLAIM and one.involved_object.name == name]
     text = f": {said[-1].message}" if said else ": no PersistentVolume was bound to it"
     return f"{CLAIM} {name} is Pending{text}", f"kubectl describe pvc {name}"

@@ -29,7 +29,7 @@ def explanation(head: Judgement | None, verdicts: Sequence[Verdict], note: str, 
         if head.unattended or all(one.state == RUNNING for one in verdicts):
             parts += [line for one in head.evidence for line in indented(one, width, style="dim")]
             if head.next:
-                parts += indented(f"next: {head.next}", width)
+                parts += [*indented(f"next: {head.next}", width), *_pasted(head.command, 6)]
     for together in troubles or (() if head is not None else _together(verdicts)):
         parts += _told(together, width)
     if note:
@@ -69,8 +69,7 @@ def _told(together: Sequence[Verdict], width: int) -> list[RenderableType]:
     if one.next:
         parts += indented(f"next: {one.next}", width)
     rest = [each for each in one.advice if each.sentence != one.next]
-    if len(rest) < len(one.advice):
-        parts += _how(one.advice[0], 6)
+    parts += _how(one.advice[0], 6) if len(rest) < len(one.advice) else _pasted(one.command, 6)
     if rest:
         parts += indented("or, each tried out on a copy of the cluster:", width)
     for each in rest:
@@ -84,6 +83,8 @@ def _how(advice: Advice, indent: int) -> list[RenderableType]:
     lines: list[RenderableType] = []
     if advice.path:
         lines.append(Text(f"{lead}at {advice.path}", style="dim", overflow="fold"))
-    if advice.command:
-        lines.append(Text(f"{lead}{advice.command}", style="cyan", overflow="fold"))
-    return lines
+    return [*lines, *_pasted(advice.command, indent)]
+
+
+def _pasted(command: str, indent: int) -> list[RenderableType]:
+    return [Text(f"{' ' * indent}{command}", style="cyan", overflow="fold")] if command else []

@@ -30,12 +30,12 @@ from grove.show.held_capacity import held_sentence
 from grove.show.kueue import kueue_reason
 from grove.show.pod_causes import pod_cause
 from grove.show.reasons import level_of, sentence
+from grove.show.refused import why_refused
 from grove.show.seen import Seen
 from grove.show.standing import cliques_of, fate_of, gang_facts
 from grove.show.states import BROKEN, Facts, brief, state_of
 from grove.show.tree import STARTING as SILENT
 from grove.show.tree import State, TreeEntry, tree_of
-from grove.show.words import refusal
 
 if TYPE_CHECKING:  # it brings the solver along, which most questions do not need
     from grove.scheduler.explain.explanation import Diagnosis
@@ -49,7 +49,8 @@ NOT_HONOURED = "its pods span a required topology domain"
 class Verdict:
     """`level` is where the cause lies; `advice` are verified changes, any one of which would do.
 
-    `fate` is what the operator will do about a gang that is broken.
+    `fate` is what the operator will do about a gang that is broken. `command` carries out `next` as it stands; it is
+    empty where a person has to decide something first.
     """
 
     gang: str
@@ -61,6 +62,7 @@ class Verdict:
     advice: tuple[Advice, ...] = ()
     why: Reason | None = None
     fate: str = ""
+    command: str = ""
 
     @property
     def brief(self) -> str:
@@ -76,9 +78,10 @@ def because(
     next: str = "",
     advice: tuple[Advice, ...] = (),
     why: Reason | None = None,
+    command: str = "",
 ) -> Verdict:
     """A story whose state is decided elsewhere."""
-    return Verdict(gang, "", level, reason, evidence, next, advice, why)
+    return Verdict(gang, "", level, reason, evidence, next, advice, why, command=command)
 
 
 def gang_verdict(
@@ -112,13 +115,14 @@ def own_leaves(
 def _story(seen: Seen, gang: PodGang, found: Diagnosis | None, own: Sequence[TreeEntry]) -> Verdict:
     name, cliques = gang.metadata.name, cliques_of(seen, gang)
     levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
-    refused = [(one, error) for one in cliques for error in one.status.last_errors]
+    refused = [(one, error.description) for one in cliques for error in one.status.last_errors]
     missing = [one for one in cliques if one.status.replicas < one.spec.replicas]
     if refused and missing:
-        return not_created(name, refused[0][0], [error.description for _, error in refused])
+        return not_created(name, refused)
     mine = {one.metadata.name for one in cliques}
     if wrong := [one for one in seen.causes if one.cliques & mine]:
-        return because(name, "reference", wrong[0].reason, tuple(one.reason for one in wrong[1:]), wrong[0].step)
+        first, rest = wrong[0], tuple(one.reason for one in wrong[1:])
+        return because(name, "reference", first.reason, rest, first.step, command=first.command)
     if is_true(gang.status.conditions, words.SCHEDULED) or (found is not None and found.placed):
         return _as_placed(gang, _not_ready(seen, gang, cliques, own))
     if (queued := _by_kueue(seen, gang)) is not None:
@@ -175,33 +179,10 @@ def _kept_waiting(gang: PodGang) -> Verdict | None:
     return None
 
 
-def not_created(name: str, clique: PodClique, errors: Sequence[str]) -> Verdict:
-    evidence = tuple(dict.fromkeys(errors))
-    if any("quota" in error for error in errors):
-        step = "raise the quota, or scale something else down"
-        said = next(refusal(error) for error in errors if "quota" in error)
-        what = f"a ResourceQuota does not let its pods be created: {said}"
-        return because(name, "quota", what, evidence, step)
-    cause, step = next(filter(None, map(_refusal, errors)), ("", "mend what the API server refuses"))
-    what = f"pods of {clique.metadata.name} cannot be created" + (f": {cause}" if cause else "")
-    return because(name, "create", what, evidence, step)
-
-
-_ACCOUNT = re.compile(r"service account ([^/\s]+)/([^:\s]+): .*not found")
-_PRIORITY = re.compile(r"no PriorityClass with name (\S+) was found")
-
-
-def _refusal(error: str) -> tuple[str, str] | None:
-    """Why the API server does not let a pod be made, and what to do about it, for what happens often."""
-    if found := _ACCOUNT.search(error):
-        step = f"kubectl -n {found[1]} create serviceaccount {found[2]}, or mend serviceAccountName"
-        return f"there is no ServiceAccount {found[2]}", step
-    if found := _PRIORITY.search(error):
-        return f"there is no PriorityClass {found[1]}", "create it, or mend priorityClassName"
-    if "violates PodSecurity" in error:
-        step = "mend the pod template, or loosen the Pod Security level of the namespace"
-        return "the namespace's Pod Security level forbids them", step
-    return None
+def not_created(name: str, refused: Sequence[tuple[PodClique, str]]) -> Verdict:
+    """The API server refuses pods: `refused` are cliques with the errors."""
+    level, reason, step, command = why_refused(refused)
+    return because(name, level, reason, tuple(dict.fromkeys(error for _, error in refused)), step, command=command)
 
 
 def _nobody_selected(seen: Seen, gang: PodGang) -> str:
@@ -265,7 +246,8 @@ def _not_placed(seen: Seen, gang: PodGang, found: Diagnosis, levels: Sequence[tu
     if unlabelled:
         evidence = (f"node: its pods select {unlabelled}, and no node has that label", *evidence)
         step = f"kubectl label node NODE {unlabelled}, or mend the nodeSelector of its pods"
-    return because(name, level, unsure + reason, (*evidence, *_held_for(gang)), step, advice, why)
+    command = advice[0].command if advice and advice[0].sentence == step else ""
+    return because(name, level, unsure + reason, (*evidence, *_held_for(gang)), step, advice, why, command)
 
 
 def _held_for(gang: PodGang) -> Iterator[str]:
@@ -352,9 +334,8 @@ def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], own: Seq
         node = seen.node_of.get(worst.node)
         lost = bool(seen.nodes) and bool(worst.node) and (node is None or not node.is_ready)
         if lost:
-            return because(
-                name, "node", worst.why, evidence, f"recover node {worst.node}, or kubectl delete node {worst.node}"
-            )
+            step = f"recover node {worst.node}; if it is gone for good, delete it"
+            return because(name, "node", worst.why, evidence, step, command=f"kubectl delete node {worst.node}")
         return because(name, "pod", *_exactly(seen, gang, worst, evidence))
     if worst.state is State.PENDING:
         return because(name, "node", worst.why, evidence, "the gang stands; these pods are above its minimum")

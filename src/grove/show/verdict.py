@@ -51,6 +51,8 @@ class Judgement:
     reason: str = ""
     level: str = ""
     next: str = ""
+    command: str = ""
+    """Carries out `next` as it stands; empty where a person has to decide something first."""
     evidence: tuple[str, ...] = ()
     gangs: tuple[Verdict, ...] = ()
     tree: TreeEntry | None = None
@@ -64,6 +66,14 @@ class Judgement:
     @property
     def code(self) -> int:
         return CODES[self.state]
+
+
+def judge_all(
+    seen: Seen, now: datetime, processes: Processes = Processes(), found: Mapping[Key, Diagnosis] = {}
+) -> tuple[Judgement, ...]:
+    """Every set that was read. They share one index of the pods, however many sets there are."""
+    seen = replace(seen, now=now)
+    return tuple(judge(seen, pcs, now, processes, found) for pcs in seen.sets)
 
 
 def judge(
@@ -112,6 +122,7 @@ def judge(
         f"{lead}{first.reason}",
         first.level,
         first.next,
+        first.command,
         first.evidence,
         tuple(verdicts),
         tree,
@@ -137,10 +148,11 @@ def _first(state: str, pcs: PodCliqueSet, tree: TreeEntry, verdicts: Sequence[Ve
     if state == DELETING:
         return because("", "operator", "is being deleted", next="wait until its pods are gone")
     if state == STOPPED:
-        return because("", "", "is scaled to zero", next=f"kubectl grove scale {name} 1 starts it")
+        return because("", "", "is scaled to zero", next="scale it up", command=_scaling_up(pcs))
     if state in (PAUSED, UPDATING):
-        step = f"kubectl grove rollout {'resume' if state == PAUSED else 'status'} {name}"
-        return because("", "update", rollout.sentence, next=step)
+        step, verb = ("let it go on", "resume") if state == PAUSED else ("follow it", "status")
+        command = f"kubectl grove -n {pcs.metadata.namespace} rollout {verb} {name}"
+        return because("", "update", rollout.sentence, next=step, command=command)
     worst = min(verdicts, key=lambda one: (WORST_FIRST.index(one.state), one.level == "topology"))
     if worst.level == "topology":
         return replace(worst, reason=f"{NOT_HONOURED}; {count}")
@@ -150,6 +162,16 @@ def _first(state: str, pcs: PodCliqueSet, tree: TreeEntry, verdicts: Sequence[Ve
             rest = f"; {tree.why}{rest}"
         return because("", "", f"{count}{rest}")
     return worst
+
+
+def _scaling_up(pcs: PodCliqueSet) -> str:
+    """The commands that start a set at 0 replicas, or a set of which every clique and group is at 0."""
+    scale, template = f"kubectl grove -n {pcs.metadata.namespace} scale {pcs.metadata.name}", pcs.spec.template
+    if not pcs.spec.replicas:
+        return f"{scale} 1"
+    parts = [(one.name, max(1, one.min_available)) for one in template.pod_clique_scaling_groups]
+    parts += [(one.name, max(1, one.spec.floor)) for one in template.standalone_cliques]
+    return " && ".join(f"{scale}/{name} {minimum}" for name, minimum in parts)
 
 
 def _down(processes: Processes, gangs: Sequence[PodGang]) -> Process | None:
@@ -168,7 +190,7 @@ def _without_gangs(seen: Seen, pcs: PodCliqueSet) -> Verdict:
     name = pcs.metadata.name
     refused = [one for one in seen.of_set(seen.cliques, pcs) if one.status.last_errors]
     if refused:  # a PodGang is written when its pods exist, or a moment later
-        story = not_created(name, refused[0], [e.description for one in refused for e in one.status.last_errors])
+        story = not_created(name, [(one, e.description) for one in refused for e in one.status.last_errors])
         return replace(story, gang="", state=WAITING)
     if pcs.status.last_errors:
         errors = tuple(f"{one.code}: {one.description}" for one in pcs.status.last_errors)

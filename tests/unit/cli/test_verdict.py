@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from datetime import UTC, datetime
 
 import msgspec
@@ -13,8 +15,9 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.show.gangs import Verdict, gang_verdict
+from grove.show.refused import raised_quota
 from grove.show.seen import Seen
-from grove.show.verdict import Judgement, judge
+from grove.show.verdict import Judgement, judge, judge_all
 
 COMPLETE = {"type": "Initialized", "status": "True"}
 
@@ -159,3 +162,65 @@ def judged(refusal: str = "", clumsy: str = "", **meta: object) -> Judgement:
 )
 def test_a_set_without_gangs(found: Judgement, want: tuple[str, str, str]) -> None:
     assert (found.state, found.level, found.reason) == want
+
+
+def test_any_number_of_sets_share_one_index_of_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+    index = Seen._pods_by
+    monkeypatch.setattr(Seen, "_pods_by", lambda self, label: built.append(label) or index(self, label))
+    clique = {"name": "a", "spec": {"roleName": "a", "replicas": 1, "podSpec": {"containers": []}}}
+    spec = {"replicas": 1, "template": {"cliques": [clique]}}
+    names = [f"s{n}" for n in range(5)]
+    sets = [
+        msgspec.convert({"metadata": {"name": one, "namespace": "ns"}, "spec": spec}, PodCliqueSet) for one in names
+    ]
+    gangs = [
+        msgspec.convert({"metadata": {"name": f"{one}-0", "namespace": "ns", "labels": {labels.PART_OF: one}}}, PodGang)
+        for one in names
+    ]
+    found = judge_all(Seen(sets=sets, gangs=gangs), datetime(2026, 1, 1, tzinfo=UTC))
+    assert len(found) == len(sets)
+    assert len(built) == len(set(built))
+
+
+def clique_of(name: str, replicas: int, existing: int) -> PodClique:
+    spec = {"roleName": "a", "replicas": replicas, "podSpec": {"containers": []}}
+    meta = {"name": name, "namespace": "ns"}
+    return msgspec.convert({"metadata": meta, "spec": spec, "status": {"replicas": existing}}, PodClique)
+
+
+QUOTA = 'pods "x" is forbidden: exceeded quota: few, requested: {}, used: {}, limited: pods=1'
+
+
+@pytest.mark.parametrize(
+    ("refused", "want"),
+    [
+        pytest.param(
+            [(clique_of("a", 3, 1), QUOTA.format("pods=1", "pods=1"))], {"pods": "3"}, id="what one clique lacks"
+        ),
+        pytest.param(
+            [
+                (clique_of("a", 2, 0), QUOTA.format("limits.memory=1Gi,pods=1", "limits.memory=0,pods=1")),
+                (clique_of("b", 1, 0), QUOTA.format("limits.memory=4Gi,pods=1", "limits.memory=0,pods=1")),
+            ],
+            {"limits.memory": "6Gi", "pods": "4"},
+            id="of two cliques together",
+        ),
+        pytest.param(
+            [(clique_of("a", 2, 0), QUOTA.format("requests.cpu=500m", "requests.cpu=750m"))],
+            {"requests.cpu": "1750m"},
+            id="parts of a core",
+        ),
+        pytest.param([(clique_of("a", 1, 0), "insufficient quota to match these scopes")], None, id="another message"),
+    ],
+)
+def test_the_quota_is_raised_by_what_the_missing_pods_ask_for(
+    refused: list[tuple[PodClique, str]], want: dict[str, str] | None
+) -> None:
+    command = raised_quota(refused)
+    if want is None:
+        assert command == ""
+        return
+    *words, patch = shlex.split(command)
+    assert words == ["kubectl", "-n", "ns", "patch", "resourcequota", "few", "-p"]
+    assert json.loads(patch) == {"spec": {"hard": want}}

@@ -20,6 +20,8 @@ function layers(verdict) {
   }));
 }
 
+const pasted = (step) => step.command && h("pre", { tabindex: 0, "aria-label": "command" }, step.command);
+
 function one(verdict) {
   const advice = verdict.advice ?? [], evidence = verdict.evidence ?? [];
   const sentence = (help) => (help.inPlace ? help.text : `delete it and apply it again with ${help.text}`);
@@ -27,11 +29,11 @@ function one(verdict) {
     h("h2", {}, verdict.gang, " ", badge(verdict.state)),
     h("div", {}, !LAYERS.some(([name]) => name === verdict.level) && verdict.reason && h("p", { class: "reason" }, verdict.reason), layers(verdict)),
     h("div", {},
-      verdict.next && h("div", { class: "card" }, h("h3", {}, "Next"), h("p", {}, verdict.next)),
+      verdict.next && h("div", { class: "card" }, h("h3", {}, "Next"), h("p", {}, verdict.next), pasted(verdict)),
       advice.length > 0 && [
         h("h2", {}, "Any one of these would help ", h("small", {}, "each tried out on a copy of the cluster")),
         h("ul", { class: "helps card" }, advice.map((help) => h("li", {}, h("b", {}, sentence(help)), help.path && h("div", { class: "dim" }, h("code", {}, help.path)),
-          help.command && h("pre", { tabindex: 0, "aria-label": "command" }, help.command)))),
+          pasted(help)))),
       ],
       evidence.length > 0 && [h("h2", {}, "Evidence"), h("ul", { class: "helps card" }, evidence.map((line) => h("li", {}, line)))]));
 }
@@ -46,7 +48,7 @@ export function page(main, [namespace, name]) {
       const found = await ask("why", { namespace, name });
       const gangs = found.gangs ?? [], trouble = gangs.filter((gang_) => gang_.state !== "running");
       fill(body, found.note && h("p", {}, found.note),
-        found.state && trouble.length !== 1 && h("p", {}, badge(found.state), ` ${found.reason}`, found.next && h("span", { class: "dim" }, ` · ${found.next}`)),
+        found.state && trouble.length !== 1 && h("p", {}, badge(found.state), ` ${found.reason}`, found.next && h("span", { class: "dim" }, ` · ${found.next}`), pasted(found)),
         (trouble.length ? trouble : gangs).map(one), !gangs.length && !found.state && h("p", {}, "no gangs"));
     } catch (error) {
       fill(body, h("p", { class: "error", role: "alert" }, error.message));

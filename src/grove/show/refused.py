@@ -1,0 +1,65 @@
+"""Why the API server refuses the pods of a clique, what to do about it, and the command that does it. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from grove.api.podclique import PodClique
+from grove.api.quantity import amount, format_amount
+from grove.show.words import refusal
+
+Refused = Sequence[tuple[PodClique, str]]
+"""Cliques with the errors of the API server."""
+
+_QUOTA = re.compile(r"exceeded quota: ([^,\s]+), requested: (\S+), used: (\S+), limited: ")
+_ACCOUNT = re.compile(r"service account ([^/\s]+)/([^:\s]+): .*not found")
+_PRIORITY = re.compile(r"no PriorityClass with name (\S+) was found")
+
+
+def why_refused(refused: Refused) -> tuple[str, str, str, str]:
+    """The level of the cause, the reason, the step, and the command of the step where there is one."""
+    quota = next((error for _, error in refused if "quota" in error), None)
+    if quota is not None:
+        reason = f"a ResourceQuota does not let its pods be created: {refusal(quota)}"
+        return "quota", reason, "raise the quota, or scale something else down", raised_quota(refused)
+    unknown = ("", "mend what the API server refuses", "")
+    cause, step, command = next(filter(None, (_known(error) for _, error in refused)), unknown)
+    reason = f"pods of {refused[0][0].metadata.name} cannot be created" + (f": {cause}" if cause else "")
+    return "create", reason, step, command
+
+
+def raised_quota(refused: Refused) -> str:
+    """The command that raises a ResourceQuota by what the missing pods of these cliques ask for."""
+    quota, hard = "", dict[str, int]()
+    for clique, found in {one.metadata.name: (one, _QUOTA.search(error)) for one, error in refused}.values():
+        if found is None or quota not in ("", found[1]):
+            continue
+        quota, missing = found[1], clique.spec.replicas - clique.status.replicas
+        asked, used = (dict(part.split("=", 1) for part in found[n].rstrip(",").split(",")) for n in (2, 3))
+        for resource, size in asked.items():
+            before = hard.get(resource, amount(_unit(resource), used.get(resource, "0")))
+            hard[resource] = before + missing * amount(_unit(resource), size)
+    if not quota:
+        return ""
+    texts = {resource: format_amount(_unit(resource), total) for resource, total in hard.items()}
+    patch = json.dumps({"spec": {"hard": texts}}, separators=(",", ":"))
+    return f"kubectl -n {refused[0][0].metadata.namespace} patch resourcequota {quota} -p '{patch}'"
+
+
+def _unit(resource: str) -> str:
+    return resource.removeprefix("requests.").removeprefix("limits.")
+
+
+def _known(error: str) -> tuple[str, str, str] | None:
+    """Why the API server does not let a pod be made, what to do about it, and the command, for what happens often."""
+    if found := _ACCOUNT.search(error):
+        command = f"kubectl -n {found[1]} create serviceaccount {found[2]}"
+        return f"there is no ServiceAccount {found[2]}", "create it, or mend serviceAccountName", command
+    if found := _PRIORITY.search(error):
+        return f"there is no PriorityClass {found[1]}", "create it, or mend priorityClassName", ""
+    if "violates PodSecurity" in error:
+        step = "mend the pod template, or loosen the Pod Security level of the namespace"
+        return "the namespace's Pod Security level forbids them", step, ""
+    return None

@@ -1,0 +1,281 @@
+"""Faults that people make in a set, and what they do about them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from grove.api.core import Event, Lease, Node, Pod, PriorityClass, Secret
+from grove.api.meta import Json
+from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
+from grove.api.podclique import PodClique
+from grove.cli.explain import explain_answer
+from grove.cli.restart import asked_for, restart_answer
+from grove.show.causes import DEFAULT_CLASS
+from grove.sim.topology import RACK
+from tests.support.asking import World, server
+from tests.support.situations import Act, bound, healthy, new_image, unready
+
+TOKEN = [{"name": "T", "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "token"}}}]
+SETTINGS = [{"name": "S", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "s"}}}]
+PROBE = "dial tcp 10.0.0.7:8000: connect: connection refused"
+
+
+def starting_with(**pod_spec: Any) -> Act:
+    async def act(world: World) -> None:
+        world.nodes.hold = lambda pod: True
+        await apply(world, **pod_spec)
+        await bound(world, 1)
+
+    return act
+
+
+async def apply(world: World, gpus: int = 8, **pod_spec: Any) -> None:
+    manifest = world.system("chat", cliques=[server("worker", 1, gpus)])
+    spec = manifest["spec"]["template"]["cliques"][0]["spec"]["podSpec"]
+    selector = {**spec["nodeSelector"], **pod_spec.pop("nodeSelector", {})}
+    env = pod_spec.pop("env", [])
+    spec["containers"][0] |= {"env": env, "ports": [{"containerPort": 8080}]}
+    spec |= {**pod_spec, "nodeSelector": selector}
+    await world.apply(manifest)
+
+
+async def pods_exist(world: World) -> None:
+    async def there() -> bool:
+        return bool((await world.client.list(Pod, world.namespace)).items)
+
+    await world.cluster.eventually(there)
+
+
+async def refused_pods(world: World) -> None:
+    async def said() -> bool:
+        cliques = (await world.client.list(PodClique, world.namespace)).items
+        return bool(cliques) and bool(cliques[0].status.last_errors)
+
+    await world.cluster.eventually(said)
+
+
+def container(state: Json, **more: Any) -> Act:
+    """The only container of the only pod is in this state."""
+
+    async def act(world: World) -> None:
+        await starting_with()(world)
+        await report(world, {"containerStatuses": [{**OF_CONTAINER, "state": state, **more}]})
+
+    return act
+
+
+OF_CONTAINER = {"name": "c", "image": "example/c:1", "imageID": "", "ready": False, "restartCount": 1}
+
+
+async def report(world: World, status: Json) -> None:
+    [pod] = (await world.client.list(Pod, world.namespace)).items
+    await world.client.patch(Pod, pod.metadata.name, {"status": status}, world.namespace, subresource="status")
+
+
+def pulling(message: str) -> Act:
+    return container({"waiting": {"reason": "ErrImagePull", "message": message}})
+
+
+def crashed(code: int, reason: str = "Error", message: str = "") -> Act:
+    ended = {"terminated": {"exitCode": code, "reason": reason, "message": message}}
+    return container({"waiting": {"reason": "CrashLoopBackOff"}}, lastState=ended)
+
+
+def warned(message: str) -> Act:
+    """A kubelet warns about the only pod, whose container runs."""
+
+    async def act(world: World) -> None:
+        await starting_with()(world)
+        [pod] = (await world.client.list(Pod, world.namespace)).items
+        about = {"kind": "Pod", "name": pod.metadata.name, "namespace": world.namespace, "uid": pod.metadata.uid}
+        meta = {"name": "warned", "namespace": world.namespace}
+        event = {"metadata": meta, "involvedObject": about, "type": "Warning", "reason": "Unhealthy"}
+        await world.client.create(Event, {**event, "message": message})
+
+    return act
+
+
+async def init_fails(world: World) -> None:
+    init = [{"name": "fetch", "image": "example/c:1"}]
+    await starting_with(initContainers=init)(world)
+    ended = {"terminated": {"exitCode": 3, "reason": "Error", "message": "no model"}}
+    state = {"waiting": {"reason": "CrashLoopBackOff"}}
+    await report(
+        world, {"initContainerStatuses": [{**OF_CONTAINER, "name": "fetch", "state": state, "lastState": ended}]}
+    )
+
+
+def mounting(claim: Json | None) -> Act:
+    """The pods of the set mount the claim `models`; None makes no claim."""
+
+    async def act(world: World) -> None:
+        if claim is not None:
+            await world.client.create(PersistentVolumeClaim, of_claim(world, **claim))
+        await apply(world, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "models"}}])
+        await pods_exist(world)
+
+    return act
+
+
+def of_claim(world: World, **spec: Any) -> Json:
+    asked = {"accessModes": ["ReadOnlyMany"], "resources": {"requests": {"storage": "10Gi"}}, **spec}
+    return {"metadata": {"name": "models", "namespace": world.namespace}, "spec": asked}
+
+
+def on_nodes(patch: Json) -> Act:
+    """All nodes are changed, then the set is applied."""
+
+    async def act(world: World) -> None:
+        for node in world.nodes.names:
+            await world.client.patch(Node, node, patch)
+        await world.apply(world.system("chat"))
+        await world.refused("chat-0")
+
+    return act
+
+
+async def selects_nothing(world: World) -> None:
+    await apply(world, nodeSelector={"pool": "h100"})
+    await world.refused("chat-0")
+
+
+async def too_large(world: World) -> None:
+    await apply(world, gpus=16)
+    await world.refused("chat-0")
+
+
+async def no_account(world: World) -> None:
+    await apply(world, serviceAccountName="model-reader")
+    await refused_pods(world)
+
+
+async def no_priority(world: World) -> None:
+    await apply(world, priorityClassName=f"{world.namespace}-high")
+    await refused_pods(world)
+
+
+async def pod_hangs(world: World) -> None:
+    await healthy(world)
+    pod = next(p for p in (await world.client.list(Pod, world.namespace)).items if "leader" in p.metadata.name)
+    await world.nodes.crash_pod(world.namespace, pod.metadata.name, restart_s=36000.0)
+    await unready(world)
+
+
+async def cleaned(world: World) -> None:
+    """Deletes what other tests on the same API server would see."""
+    for lease in (await world.client.list(Lease, world.namespace)).items:
+        await world.client.delete(Lease, lease.metadata.name, world.namespace)
+    for kind in (PersistentVolume, StorageClass, PriorityClass):
+        for one in (await world.client.list(kind)).items:
+            if one.metadata.labels.get(OF_TEST) == world.namespace:
+                await world.client.delete(kind, one.metadata.name)
+
+
+OF_TEST = "of-test"
+
+
+def creating(kind: Any, name: str, **fields: Any) -> Act:
+    async def cure(world: World) -> None:
+        meta = {"name": name} | ({"namespace": world.namespace} if kind.RESOURCE.namespaced else {})
+        await world.client.create(kind, {"metadata": meta, **fields})
+        world.nodes.hold = lambda pod: False
+        if (await world.client.list(Pod, world.namespace)).items:
+            await pods_restarted(world)
+
+    return cure
+
+
+async def pods_restarted(world: World) -> None:
+    """Pods that were held start anew."""
+    asked = await asked_for(world.client, world.namespace, "chat")
+    await restart_answer(world.client, asked)
+
+
+async def new_template(world: World) -> None:
+    """The template is mended: new pods are not held."""
+    world.nodes.hold = lambda pod: False
+    await new_image(world)
+
+
+async def claim_bound(world: World, storage_class: str = "") -> None:
+    """The claim exists and is bound, as a provisioner and the volume controller do it."""
+    client, name, namespace, labels = world.client, "models", world.namespace, {OF_TEST: world.namespace}
+    claims = {one.metadata.name: one for one in (await client.list(PersistentVolumeClaim, namespace)).items}
+    if name not in claims:
+        await client.create(PersistentVolumeClaim, of_claim(world, storageClassName=""))
+    volume = (claims[name].spec.volume_name if name in claims else "") or f"{namespace}-made"
+    spec: Json = {"capacity": {"storage": "10Gi"}, "accessModes": ["ReadOnlyMany"], "storageClassName": storage_class}
+    spec |= {"claimRef": {"namespace": namespace, "name": name}, "hostPath": {"path": "/models"}}
+    await client.create(PersistentVolume, {"metadata": {"name": volume, "labels": labels}, "spec": spec})
+    if world.cluster.is_sim:
+        for kind, one, where in ((PersistentVolume, volume, ""), (PersistentVolumeClaim, name, namespace)):
+            await client.patch(kind, one, {"status": {"phase": "Bound"}}, where, subresource="status")
+        await client.patch(PersistentVolumeClaim, name, {"spec": {"volumeName": volume}}, namespace)
+
+
+async def class_exists(world: World) -> None:
+    meta = {"name": "shared-nfs", "labels": {OF_TEST: world.namespace}}
+    await world.client.create(StorageClass, {"metadata": meta, "provisioner": "nfs.example.com"})
+    await claim_bound(world, "shared-nfs")
+
+
+async def default_class(world: World) -> None:
+    """A class becomes the default one, and its provisioner makes a volume."""
+    meta = {"name": "standard", "labels": {OF_TEST: world.namespace}, "annotations": {DEFAULT_CLASS: "true"}}
+    await world.client.create(StorageClass, {"metadata": meta, "provisioner": "nfs.example.com"})
+    await claim_bound(world, "standard")
+
+
+async def priority_made(world: World) -> None:
+    meta = {"name": f"{world.namespace}-high", "labels": {OF_TEST: world.namespace}}
+    await world.client.create(PriorityClass, {"metadata": meta, "value": 1})
+
+
+async def nodes_added(world: World) -> None:
+    """As many nodes as the first advice says, like the one that it names."""
+    explain = await explain_answer(world.client, world.namespace, "chat", now=world.now)
+    found = re.match(r"add (\d+) nodes? like (\S+)", explain.data["next"])
+    assert found is not None, explain.data["next"]
+    raw: Json = await world.client.get(Node.RESOURCE, found[2])
+    kept = {"labels": raw["metadata"]["labels"]}
+    status = {field: raw["status"][field] for field in ("capacity", "allocatable")}
+    names = [f"{world.namespace}-new-{n}" for n in range(int(found[1]))]
+    await world.nodes.add([{"metadata": {**kept, "name": name}, "status": status} for name in names])
+
+
+async def pods_apart_deleted(world: World) -> None:
+    apart = {
+        node.metadata.name
+        for node in (await world.client.list(Node)).items
+        if node.metadata.labels.get(RACK) == f"{world.namespace}-elsewhere"
+    }
+    for pod in (await world.client.list(Pod, world.namespace)).items:
+        if pod.spec.node_name in apart:
+            await world.client.delete(Pod, pod.metadata.name, world.namespace)
+
+
+async def started(world: World) -> None:
+    """The process that died runs again; these tests elect no leader, so the old Lease goes."""
+    for lease in (await world.client.list(Lease, world.namespace)).items:
+        await world.client.delete(Lease, lease.metadata.name, world.namespace)
+    for process, task in list(world.tasks.items()):
+        if task.done():
+            world.start(process)
+
+
+async def labelled(world: World) -> None:
+    for node in world.nodes.names:
+        await world.client.patch(Node, node, {"metadata": {"labels": {"pool": "h100"}}})
+
+
+async def keys_added(world: World) -> None:
+    await world.client.patch(Secret, "hf-token", {"data": {"token": "eA=="}}, world.namespace)
+    world.nodes.hold = lambda pod: False
+    await pods_restarted(world)
+
+
+async def secret_without_key(world: World) -> None:
+    meta = {"name": "hf-token", "namespace": world.namespace}
+    await world.client.create(Secret, {"metadata": meta, "data": {"other": "eA=="}})
+    await starting_with(env=TOKEN)(world)
