@@ -16,9 +16,10 @@ from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World, operating
 from tests.support.workloads import change, updated
 
+from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.cache import Cache
-from grove.operator.shared.status_batching import SETTLE_S
+from grove.operator.shared.status_batching import SETTLE_S, TURN_S
 
 pytestmark = pytest.mark.simulated
 
@@ -100,3 +101,34 @@ async def test_a_replica_of_a_group_is_listed_together_and_waits_for_nothing_els
     # Twice a group's replica: its cliques come one after the other, so its gang waits a moment to list both at once.
     assert max(pace.turns_s) < 2 * (SETTLE_S + (POD_WRITES + 5) * WRITE_S) + 2 * WRITE_S
     assert world.writes()["patch", "podgangs"] <= 4
+
+
+async def test_a_replaced_pod_costs_two_writes_of_its_clique_s_status(world: World) -> None:
+    """Cliques that wait for their turn do not report before it that their pods are no longer up to date."""
+    replicas, at_begin_and_end = 100, 3
+    world.nodes.start_s = world.nodes.stop_s = 0.2
+    await world.apply(pcs("wl", clique("w"), replicas=replicas))
+    await world.available("wl")
+    await world.quiet()
+    before = world.writes()
+
+    await change(world, "wl", "w")
+    await updated(world, "wl")
+    await world.quiet()
+
+    written = world.writes() - before
+    assert written["patch", "podcliques/status"] == 2 * replicas, "the pod is chosen, and the new one is ready"
+    assert written["patch", "podcliquesets/status"] <= replicas + at_begin_and_end
+    assert written.total() <= 7.7 * replicas
+
+
+async def test_a_clique_that_waits_long_for_its_turn_counts_by_the_template_of_now(world: World) -> None:
+    await world.apply(pcs("wl", clique("w"), replicas=2))
+    await world.available("wl")
+    world.nodes.hold = lambda pod: "version" in pod.metadata.labels
+    await change(world, "wl", "w")
+
+    await asyncio.sleep(2 * TURN_S)
+
+    waiting = (await world.get(PodClique, "wl-1-w")).status
+    assert (waiting.updated_replicas, waiting.replicas) == (0, 1)

@@ -43,7 +43,7 @@ from grove.operator.shared.layout import Unit, pod_index, replica_of, unit_of
 from grove.operator.shared.outcome import COMPLETE, Outcome
 from grove.operator.shared.rollout import concerned_replicas
 from grove.operator.shared.startup import parent_minimums
-from grove.operator.shared.status_batching import FIRST_S, PROGRESS_S, SETTLE_S
+from grove.operator.shared.status_batching import SETTLE_S
 
 TOLD_FIRST = 1
 """Priority of a clique with a pod that turned ready. Where hundreds of pods start at once, their status is written
@@ -279,8 +279,8 @@ class PodCliqueController:
         """Writes the status, or returns the seconds that it may still wait."""
         before = plan.observed.clique
         clique = self._cache.get(PodClique, before.key) or before  # with what was recorded first
-        limit_s = PROGRESS_S if before.status.observed_generation is not None else FIRST_S
-        wait_s = await self._deps.statuses.write(clique, after, news=plan.is_news(after), wait_s=limit_s)
+        news, limit_s = plan.is_news(after), plan.may_wait_s(after)
+        wait_s = await self._deps.statuses.write(clique, after, news=news, wait_s=limit_s)
         if wait_s is None:
             self._deps.tell(plan.warnings(after))
         return wait_s

@@ -18,12 +18,12 @@ from grove.api.podclique import PodCliqueStatus
 from grove.api.words import many
 from grove.backends.base import BackendError
 from grove.operator.podclique.pods import PodPlan, plan_pods
-from grove.operator.podclique.rollout import CliqueStep, next_clique_step
+from grove.operator.podclique.rollout import CliqueStep, next_clique_step, waits_for_turn
 from grove.operator.podclique.status import ObservedClique, clique_status
 from grove.operator.shared.outcome import UNKNOWN_SCHEDULER, Notice, Outcome, appeared
 from grove.operator.shared.readiness import clique_standing, judged
 from grove.operator.shared.rollout import lost_all_scheduled
-from grove.operator.shared.status_batching import clique_news
+from grove.operator.shared.status_batching import FIRST_S, PROGRESS_S, TURN_S, clique_news
 from grove.operator.shared.surge import surge_given_up_s, surge_refused
 from grove.operator.shared.termination import max_gang_restarts, with_clique_memory
 
@@ -94,6 +94,14 @@ class CliquePlan:
     def is_news(self, after: PodCliqueStatus) -> bool:
         """Whether readers wait for this status; otherwise it may wait for more changes."""
         return clique_news(self.observed.clique.spec, self.observed.clique.status, after)
+
+    def may_wait_s(self, after: PodCliqueStatus) -> float:
+        """Seconds that a status without news may wait for more changes."""
+        before = self.observed.clique.status
+        if before.observed_generation is None:
+            return FIRST_S
+        is_counted_anew = structs.replace(after, updated_replicas=before.updated_replicas) == before
+        return TURN_S if is_counted_anew and waits_for_turn(self.observed) else PROGRESS_S
 
     def warnings(self, after: PodCliqueStatus) -> list[Notice]:
         """What is said when the status is written."""

@@ -215,6 +215,13 @@ def is_due(observed: ObservedClique) -> bool:
     )
 
 
+def waits_for_turn(observed: ObservedClique) -> bool:
+    """Whether an update goes on that has not given the clique its template yet."""
+    pcs = observed.pcs
+    is_going_on = is_rolling(pcs) and is_open(pcs.status.update_progress) and not is_paused(pcs)
+    return is_going_on and not has_template(observed.clique, observed.template_hash)
+
+
 def pauses_halfway(observed: ObservedClique) -> bool:
     """Whether a pause may have found a standalone clique with some of its pods replaced, and some not."""
     pcs, unit = observed.pcs, observed.unit

@@ -17,7 +17,7 @@ from grove.kube.client import Client
 from grove.kube.errors import NotFound
 from grove.kube.events import Recorder
 from grove.operator.shared.diff import status_patch
-from grove.operator.shared.status_batching import PROGRESS_S, StatusBatches
+from grove.operator.shared.status_batching import LONGEST_CROWD_S, PROGRESS_S, StatusBatches
 
 T = TypeVar("T", bound=Object)
 
@@ -49,7 +49,8 @@ class StatusWriter:
         before: Any = obj
         uid = obj.metadata.uid
         is_new = before.status != status
-        if is_new and not news and (left_s := self._batches.wait_s(uid, wait_s, yields=True)):
+        yields = wait_s <= LONGEST_CROWD_S
+        if is_new and not news and (left_s := self._batches.wait_s(uid, wait_s, yields=yields)):
             return left_s
         if is_new and news and may_flap:
             if left_s := self._batches.flap_wait_s(uid):
