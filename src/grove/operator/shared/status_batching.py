@@ -24,10 +24,10 @@ SETTLE_S = 0.02
 PROGRESS_S = 1.0
 """How long a status may lag behind while things are on their way and nothing is wrong."""
 TURN_S = 120.0
-"""The same for a clique that waits for its turn in an update, if only its count of new pods changed. Its turn often comes
-before that, and then one write reports both."""
+"""The same for a clique that waits for its turn in an update, if only its count of new pods changed. Its turn often
+comes before that, and then one write reports both."""
 FIRST_S = 5.0
-"""The same as `PROGRESS_S` for the first status of a new object: that its pods are not there yet is known to whoever made it."""
+"""The same as `PROGRESS_S`, for the first status of a new object: whoever made it expects no pods yet."""
 SCHEDULER_FIRST_S, BUSY_SCHEDULER_S = 2.0, 15.0
 """The same for the first status of a gang whose scheduler reports on it: its own first status says what ours would.
 The scheduler is busy when it has said something of any gang within the second time."""

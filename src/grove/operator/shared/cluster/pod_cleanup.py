@@ -3,7 +3,8 @@
 The garbage collector would reach the pods last, one by one, after all objects between. Here PodGangs are deleted
 first, so that no scheduler reports on them, together with the Services, so that no EndpointSlice is written for a
 leaving pod. Then the pods and after them their PodCliques are deleted by a few collection deletes at once. The API
-server works on each of these one by one, and the garbage collector would ask twice about each object.
+server works on each of these one by one, and the garbage collector would ask twice about each object. Each collection
+delete reads every object of its kind in the namespace, so the children of a small set are deleted by name.
 
 This is safe while our finalizer holds the object: no other object of the same name can exist, whose children would
 carry the same labels. An earlier object may have left children (deleted with orphans). If an object with those labels
@@ -39,6 +40,10 @@ ORPHAN = "orphan"
 """Kubernetes' own finalizer on an object whose deletion keeps its children."""
 AT_ONCE = 8
 """Collection deletes at a time."""
+FEW = 16
+"""The most children of a set that are deleted by name."""
+STAGES: tuple[tuple[type[Object], ...], ...] = ((PodGang, Service), (Pod,), (PodClique, PodCliqueScalingGroup))
+"""The kinds of children in the order in which they are deleted."""
 
 log = structlog.get_logger(__name__)
 
@@ -46,7 +51,12 @@ log = structlog.get_logger(__name__)
 async def delete_ahead_of_set(cache: Cache, client: Client, pcs: PodCliqueSet) -> None:
     """PodGangs and Services of a set that goes, then its pods, then its PodCliques and scaling groups."""
     selector = labelsets.set_selector(pcs.metadata.name)
-    if _has_strangers(cache, pcs) or not await _has_children(client, pcs, PodGang, selector):
+    if _has_strangers(cache, pcs) or not await _has_gang(cache, client, pcs):
+        return
+    stages = [[one for kind in kinds for one in _shown(cache, pcs, kind)] for kinds in STAGES]
+    if sum(map(len, stages)) <= FEW:
+        for children in stages:
+            await _delete_each(client, pcs, children)
         return
     gangs = asyncio.ensure_future(_delete_shown(cache, client, pcs, PodGang, selector))
     chunks = _chunks(range(pcs.spec.replicas)) if pcs.spec.replicas > 1 else []
@@ -98,11 +108,11 @@ async def delete_ahead_of_clique(cache: Cache, client: Client, clique: PodClique
     # By all labels that the cache follows pods by: a pod of another owner that carries one of them is not seen there.
     selector = f"{labelsets.set_selector(part_of)},{labels.POD_CLIQUE}={name}"
     pods = (pod for key in by_set(clique) for pod in cache.by_index(Pod, SET, key))
-    if any(
-        _is_stranger(pod, {clique.metadata.uid}) for pod in pods if pod.metadata.labels.get(labels.POD_CLIQUE) == name
-    ):
+    pods = (pod for pod in pods if pod.metadata.labels.get(labels.POD_CLIQUE) == name and not pod.metadata.is_deleting)
+    found = list(pods)
+    if any(_is_stranger(pod, {clique.metadata.uid}) for pod in found):
         return
-    if await _has_children(client, clique, Pod, selector):
+    if await _refers(client, clique, next(iter(found), None)):
         await _delete_all(client, clique, Pod, selector)
 
 
@@ -115,20 +125,25 @@ async def release(cache: Cache, client: Client, obj: Object, finalizer: str) -> 
             cache.wrote(await client.patch(type(obj), meta.name, patch, meta.namespace))
 
 
-async def _has_children(client: Client, owner: Object, child: type[Object], selector: str) -> bool:
-    """Whether an object that refers to the owner is there to delete.
+async def _has_gang(cache: Cache, client: Client, pcs: PodCliqueSet) -> bool:
+    """Whether a PodGang of the set is there that still refers to it."""
+    return await _refers(client, pcs, next(iter(_shown(cache, pcs, PodGang)), None))
+
+
+async def _refers(client: Client, owner: Object, child: Object | None) -> bool:
+    """Whether a child is there to delete that refers to its owner.
 
     A deletion that keeps the children removes their reference to the owner first, and then the finalizer that says so.
     That can happen before we look, so this asks the server and not the cache.
     """
-    if ORPHAN in owner.metadata.finalizers:
+    if child is None or ORPHAN in owner.metadata.finalizers:
         return False
     try:
-        page = await client.list(child, owner.metadata.namespace, labels=selector, limit=1)
+        found = await client.get(type(child), child.metadata.name, child.metadata.namespace)
     except KubeError as error:
         log.info("children are left to the garbage collector", owner=str(owner.key), error=str(error))
         return False
-    return any(ref.uid == owner.metadata.uid for one in page.items for ref in one.metadata.owner_references)
+    return _is_owned(found, {owner.metadata.uid})
 
 
 def _has_strangers(cache: Cache, pcs: PodCliqueSet) -> bool:
@@ -158,8 +173,13 @@ async def _delete_shown(cache: Cache, client: Client, pcs: PodCliqueSet, kind: t
     A small set has few kinds, and a request that deletes nothing costs the API server as much as one that deletes an
     object. The garbage collector deletes what the cache does not show yet.
     """
-    if any(not one.metadata.is_deleting for one in cache.by_index(kind, SET, pcs.key)):
+    if _shown(cache, pcs, kind):
         await _delete_all(client, pcs, kind, selector)
+
+
+def _shown(cache: Cache, pcs: PodCliqueSet, kind: type[Object]) -> list[Object]:
+    """The objects of a set that the cache shows and that are not being deleted."""
+    return [one for one in cache.by_index(kind, SET, pcs.key) if not one.metadata.is_deleting]
 
 
 async def _delete_all(client: Client, owner: Object, kind: type[Object], selector: str) -> bool:
