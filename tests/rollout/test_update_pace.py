@@ -19,6 +19,7 @@ from tests.support.workloads import change, updated
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.cache import Cache
+from grove.operator.podcliqueset.set_children import SetChildren
 from grove.operator.shared.status_batching import SETTLE_S, TURN_S
 
 pytestmark = pytest.mark.simulated
@@ -120,6 +121,27 @@ async def test_a_replaced_pod_costs_two_writes_of_its_clique_s_status(world: Wor
     assert written["patch", "podcliques/status"] == 2 * replicas, "the pod is chosen, and the new one is ready"
     assert written["patch", "podcliquesets/status"] <= replicas + at_begin_and_end
     assert written.total() <= 7.7 * replicas
+
+
+async def test_the_children_of_a_set_are_not_compared_at_every_step(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clique that gets its template is edited by the operator itself."""
+    await world.apply(pcs("wl", clique("w"), replicas=10))
+    await world.available("wl")
+    await world.quiet()
+    compared, observe = 0, SetChildren.observe
+
+    async def counted(children: SetChildren, one: PodCliqueSet) -> Any:
+        nonlocal compared
+        compared += 1
+        return await observe(children, one)
+
+    monkeypatch.setattr(SetChildren, "observe", counted)
+    await change(world, "wl", "w")
+    await updated(world, "wl")
+
+    assert compared <= 2
 
 
 async def test_a_clique_that_waits_long_for_its_turn_counts_by_the_template_of_now(world: World) -> None:

@@ -181,8 +181,10 @@ def find_condition(conditions: Conditions, type_: str) -> Condition | None:
 
 
 def is_true(conditions: Conditions, type_: str) -> bool:
-    found = find_condition(conditions, type_)
-    return found is not None and found.status == "True"
+    for condition in conditions:  # as `find_condition` does, without a call: this too is asked of every pod
+        if condition.type == type_:
+            return condition.status == "True"
+    return False
 
 
 def rfc3339(moment: datetime) -> str:

@@ -49,7 +49,8 @@ class _Ahead(NamedTuple, Generic[T]):
     """The revision of our write. A deletion has none, so it is that of the deleted version."""
     uid: str
     gone: bool = False
-    echo: str = ""
+    echoes: tuple[str, ...] = ()
+    """The versions of our writes that were marked as echoes."""
     labels: Mapping[str, str] | None = None
     """Of something deleted by its labels, those it had: with others it may have been passed over."""
 
@@ -95,7 +96,7 @@ class Store(Generic[T]):
         self._handlers.append(handler)
         for key in list(self._objects):
             if (shown := self._shown(key)) is not None:
-                self._call(handler, None, shown)
+                self._call([handler], None, shown)
 
     # What we write
 
@@ -106,9 +107,10 @@ class Store(Generic[T]):
         known = max(self.revision, revision_of(held.metadata.resource_version) if held is not None else 0)
         if revision <= known or (ahead is not None and ahead.gone and ahead.uid == obj.metadata.uid):
             return  # the watch was quicker than the answer, or it is about something that we have deleted since
-        version = obj.metadata.resource_version if echo else ""
+        echoes = ahead.echoes if ahead is not None and ahead.uid == obj.metadata.uid else ()
+        echoes += (obj.metadata.resource_version,) if echo else ()
         shown = ahead.shown if ahead is not None else held
-        self._ahead[key] = _Ahead(shown, revision, obj.metadata.uid, echo=version)
+        self._ahead[key] = _Ahead(shown, revision, obj.metadata.uid, echoes=echoes)
         self._index(key, obj)
 
     def removed(self, key: Key, uid: str, *, labels: Mapping[str, str] | None = None) -> None:
@@ -127,13 +129,13 @@ class Store(Generic[T]):
         self._index(key, _deleting(held))
 
     def is_echo(self, obj: T) -> bool:
-        """For a handler: whether this version is the answer to our own last write that was marked as an echo.
+        """For a handler: whether this version is the answer to a write of ours that was marked as an echo.
 
         It is never true for a version from a list. Another client may have written before us, and the list shows only
         our later version, which holds both changes.
         """
         ahead = self._ahead.get(obj.metadata.key)
-        return ahead is not None and ahead.echo != "" and ahead.echo == obj.metadata.resource_version
+        return ahead is not None and obj.metadata.resource_version in ahead.echoes
 
     # What the watch shows
 
@@ -170,8 +172,8 @@ class Store(Generic[T]):
         for count, (key, obj) in enumerate(objects.items(), 1):
             held = self._shown(key)
             if held is None or held.metadata.resource_version != obj.metadata.resource_version:
-                if (ahead := self._ahead.get(key)) is not None and ahead.echo == obj.metadata.resource_version:
-                    self._ahead[key] = ahead._replace(echo="")
+                if (ahead := self._ahead.get(key)) is not None and obj.metadata.resource_version in ahead.echoes:
+                    self._ahead[key] = ahead._replace(echoes=())
                 self._show(key, obj, revision)
             if count % SLICE == 0:
                 yield
@@ -212,8 +214,7 @@ class Store(Generic[T]):
         elif obj is None or ahead.gone or ahead.revision != revision:
             self._index(key, obj)  # else it is the very version that is read already
         if old is not None or obj is not None:
-            for handler in self._handlers:
-                self._call(handler, old, obj)
+            self._call(self._handlers, old, obj)
         if ahead is not None and self._ahead.get(key) is ahead:
             del self._ahead[key]  # after the handlers, which may ask whether they hear an echo
 
@@ -239,11 +240,12 @@ class Store(Generic[T]):
                     else:
                         bucket[key] = obj
 
-    def _call(self, handler: Handler[T], old: T | None, new: T | None) -> None:
-        try:
-            handler(old, new)
-        except Exception:  # one subscriber's bug must not keep the news from the others
-            log.exception("cache handler failed", handler=getattr(handler, "__qualname__", repr(handler)))
+    def _call(self, handlers: Iterable[Handler[T]], old: T | None, new: T | None) -> None:
+        for handler in handlers:
+            try:
+                handler(old, new)
+            except Exception:  # one subscriber's bug must not keep the news from the others
+                log.exception("cache handler failed", handler=getattr(handler, "__qualname__", repr(handler)))
 
 
 _LEAVING = datetime(1970, 1, 1, tzinfo=UTC)

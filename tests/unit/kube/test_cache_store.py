@@ -190,6 +190,17 @@ def test_a_handler_can_tell_the_echo_of_a_write_that_was_said_to_be_one() -> Non
     assert echoes == [True, False, False]
 
 
+def test_a_handler_can_tell_the_echoes_of_several_writes_in_a_row() -> None:
+    store = Store[Thing]()
+    echoes: list[bool] = []
+    store.add_handler(lambda old, new: echoes.append(new is not None and store.is_echo(new)))
+    store.wrote(thing("a", 5), echo=True)
+    store.wrote(thing("a", 7), echo=True)
+    for version in (5, 6, 7, 8):
+        store.put(thing("a", version))
+    assert echoes == [True, False, True, False]
+
+
 def test_what_a_list_shows_is_no_echo_because_others_may_have_written_before_us() -> None:
     """The watch was down: of somebody's write and ours after it the list shows the second alone."""
     store = Store[Thing]()

@@ -236,7 +236,7 @@ class PodCliqueController:
             )
             await self._write_status(plan, plan.status(outcome))
             raise
-        return replace(observed, clique=self._cache.wrote(answer))
+        return replace(observed, clique=self._cache.wrote(answer, echo=True))
 
     async def _apply(self, plan: CliquePlan) -> Result:
         if (first := plan.recorded_first) is not None:

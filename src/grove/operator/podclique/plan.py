@@ -52,9 +52,9 @@ class CliquePlan:
 
     @property
     def next_look_s(self) -> float | None:
-        surge = self.step.progress.surge if self.step.progress is not None else None
+        surge, due_s = self.step.progress.surge if self.step.progress is not None else None, self.pods.next_look_s
         given_up_s = surge_given_up_s(surge, self.observed.surge_wait_s, self.now) if surge is not None else None
-        return min((at for at in (self.pods.next_look_s, given_up_s) if at is not None), default=None)
+        return due_s if given_up_s is None or (due_s is not None and due_s < given_up_s) else given_up_s
 
     @property
     def events(self) -> list[Notice]:

@@ -37,12 +37,14 @@ class VanishedNodes:
 
     def gone_since(self, pods: Iterable[Pod]) -> dict[str, datetime]:
         """Since when those nodes of these pods are missing that are, by name, in the order of their names."""
-        names = sorted({pod.spec.node_name for pod in pods if pod.is_bound})
-        missing = (name for name in names if self._cache.get(Node, Key("", name)) is None)
-        return {name: self._gone.setdefault(name, self._clock.now()) for name in missing}
+        names = {pod.spec.node_name for pod in pods if pod.is_bound}
+        missing = [name for name in names if self._cache.get(Node, Key("", name)) is None]
+        return {name: self._gone.setdefault(name, self._clock.now()) for name in sorted(missing)} if missing else {}
 
     async def confirm(self, pods: Iterable[Pod]) -> None:
         """Asks the cluster about nodes of these pods that have been missing so long that it is about to matter."""
+        if not self._gone:
+            return
         for name, since in self.gone_since(pods).items():
             if name in self._confirmed or (self._clock.now() - since).total_seconds() < VANISHED_NODE_GRACE_S:
                 continue

@@ -75,8 +75,9 @@ class PodPlan:
     @property
     def is_settled(self) -> bool:
         """Whether nothing is to come of it. A pod that is being deleted already may have a finalizer and stay."""
-        leaving = any(not one.pod.metadata.is_deleting for one in self.delete)
-        return not (leaving or self.create or self.ungate or self.relabel or self.in_place or self.drain)
+        if self.create or self.ungate or self.relabel or self.in_place or self.drain:
+            return False
+        return all(one.pod.metadata.is_deleting for one in self.delete) if self.delete else True
 
 
 def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now: datetime, rng: Random) -> PodPlan:
@@ -90,22 +91,7 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
     removals: list[Removal] = []
     due: list[float] = []
     in_place: list[tuple[Pod, InPlaceStep]] = []
-    # Of two reasons the later one counts.
-    condition = clique.spec.start_condition
-    rewaiting = [
-        pod.metadata.uid for pod in pods if pod.spec.init_containers and waits_for_another_condition(pod, condition)
-    ]
-    reasons = (
-        (step.surplus, SURGE_OVER),
-        ([pod.metadata.uid for pod in pods if labels.RESTART_REQUESTED in pod.metadata.annotations], REQUESTED),
-        (passed_by(observed) if observed.set_drains else (), OUTDATED),
-        (observed.stuck, PARENT_AT_ZERO),
-        (rewaiting, START_CONDITION_CHANGED),
-        (_misplaced(observed), QUEUE_CHANGED),
-        (step.restart, RESTARTED),
-        (step.replace, OUTDATED),
-    )
-    taken = {uid: why for uids, why in reasons for uid in uids}
+    taken = _taken(observed, step)
     for pod in pods:
         reason = _loss(pod, now, observed, due)
         if pod.metadata.is_deleting:
@@ -179,16 +165,33 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
     )
 
 
-def _misplaced(observed: ObservedClique) -> list[str]:
-    """Pods that Kueue would not admit as they are."""
+def _taken(observed: ObservedClique, step: CliqueStep) -> dict[str, str]:
+    """UIDs of the pods that do not stay as they are, each with its reason. Of two reasons the later one counts."""
+    taken, condition = dict.fromkeys(step.surplus, SURGE_OVER), observed.clique.spec.start_condition
+    passed = frozenset(passed_by(observed)) if observed.set_drains else frozenset()
+    for pod in observed.pods:  # one loop: this is asked at every look at a clique
+        uid = pod.metadata.uid
+        if labels.RESTART_REQUESTED in pod.metadata.annotations:
+            taken[uid] = REQUESTED
+        if uid in passed:
+            taken[uid] = OUTDATED
+        if uid in observed.stuck:
+            taken[uid] = PARENT_AT_ZERO
+        if pod.spec.init_containers and waits_for_another_condition(pod, condition):
+            taken[uid] = START_CONDITION_CHANGED
+        if _is_misplaced(observed, pod):
+            taken[uid] = QUEUE_CHANGED
+    taken.update(dict.fromkeys(step.restart, RESTARTED))
+    taken.update(dict.fromkeys(step.replace, OUTDATED))
+    return taken
+
+
+def _is_misplaced(observed: ObservedClique, pod: Pod) -> bool:
+    """Whether Kueue would not admit the pod as it is."""
     if observed.kueue is None:
-        return [pod.metadata.uid for pod in observed.pods if waits(pod)]  # the set has left its queue
-    name, role = observed.clique.metadata.name, observed.unit.template.name
-    return [
-        pod.metadata.uid
-        for pod in observed.pods
-        if (index := pod_index(pod)) is not None and is_misplaced(pod, observed.kueue, name, index, role)
-    ]
+        return waits(pod)  # the set has left its queue
+    name, role, index = observed.clique.metadata.name, observed.unit.template.name, pod_index(pod)
+    return index is not None and is_misplaced(pod, observed.kueue, name, index, role)
 
 
 def _in_place(

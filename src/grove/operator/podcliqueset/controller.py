@@ -291,9 +291,11 @@ class PodCliqueSetController:
     def _is_to_put_right(self, old: Object | None, new: Object | None) -> bool:
         """A child that comes was made by us; one that goes or is edited may have to be put right.
 
-        A member of a scaling group is the group's child.
+        A member of a scaling group is the group's child. A clique that gets its template in an update is edited by us.
         """
         if old is None or (new is not None and not _is_edited(old, new)) or labels.SCALING_GROUP in old.metadata.labels:
+            return False
+        if isinstance(new, PodClique) and self._cache.is_echo(new):
             return False
         return (found := set_key(old)) is not None and not self._is_on_its_way_out(found, old, new)
 

@@ -285,10 +285,18 @@ def _plain(observed: Json | Object, parts: Iterable[str]) -> Json:
 
 def _spelled(value: Any) -> Any:
     if isinstance(value, Struct):
-        return {name: _spelled(one) for name, attr in _fields(type(value)) if (one := getattr(value, attr)) is not None}
+        return {
+            name: one if type(one) in _PLAIN else _spelled(one)
+            for name, attr in _fields(type(value))
+            if (one := getattr(value, attr)) is not None
+        }
     if isinstance(value, tuple):
         return [_spelled(one) for one in value]
     return rfc3339(value) if isinstance(value, datetime) else value
+
+
+_PLAIN = frozenset({str, int, bool, float, dict})
+"""Types of values that are JSON as they are. Most fields of an object have one of them."""
 
 
 @cache

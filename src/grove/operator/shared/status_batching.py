@@ -72,6 +72,8 @@ class StatusBatches:
         if yields:
             self._crowd.add(key)
             at_most_s = max(at_most_s, min(CROWD_S * len(self._crowd), LONGEST_CROWD_S))
+        else:
+            self._crowd.discard(key)
         left = since + at_most_s - self._now()
         return left if left > 1e-6 else 0.0
 
