@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from grove.cli.access import Options, address, cluster_command, resolve
+from grove.cli.events import decided_about, journal_option, templates_of
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -31,6 +33,7 @@ PORT = 8321
 @click.option("--token-header", default="", help="Where an authenticating proxy in front puts the viewer's token.")
 @click.option("--prometheus", default="", callback=address, help="A Prometheus, for figures from before the page.")
 @click.option("--grafana", default="", callback=address, help="A Grafana with Grove's dashboard, for links to it.")
+@journal_option
 @click.option("--logs-link", default="", callback=address, help="A page of logs: {namespace}, {name}, {pod} in it.")
 @cluster_command(formats=())
 def console(
@@ -43,6 +46,7 @@ def console(
     prometheus: str,
     grafana: str,
     logs_link: str,
+    journal: Path | None,
 ) -> int:
     """A page with the fleet, the sets, why gangs wait, the queue and plans. It has your rights, and changes nothing.
 
@@ -61,10 +65,12 @@ def console(
     gc.enable()
     config, _ = resolve(options)
     trends = _trends(prometheus, grafana, logs_link)
+    if in_cluster and journal is not None:
+        raise click.UsageError("--journal shows the decisions about every namespace: not with --in-cluster")
     if in_cluster:
         asyncio.run(_serve_guests(config, port or PORT, hosts, token_header, trends))
     else:
-        asyncio.run(_serve_owner(config, port, opens, trends))
+        asyncio.run(_serve_owner(config, port, opens, trends, journal))
     return 0
 
 
@@ -75,7 +81,9 @@ def _trends(prometheus: str, grafana: str, logs: str) -> Trends:
     return Trends(Prometheus(prometheus) if prometheus else None, grafana.rstrip("/"), logs)
 
 
-async def _serve_owner(config: ClusterConfig, port: int, opens: bool, trends: Trends) -> None:
+async def _serve_owner(
+    config: ClusterConfig, port: int, opens: bool, trends: Trends, journal: Path | None = None
+) -> None:
     from grove.api.podcliqueset import PodCliqueSet
     from grove.console.viewers import ClusterViewer, Followings, Owner
 
@@ -86,7 +94,7 @@ async def _serve_owner(config: ClusterConfig, port: int, opens: bool, trends: Tr
             raise click.ClickException(
                 "Grove is not installed on this cluster; `grove crds --apply` installs its kinds"
             )
-        await serve_page(Owner(viewer, "local"), port, opens=opens, trends=trends)
+        await serve_page(Owner(viewer, "local"), port, opens=opens, trends=trends, journal=journal)
     finally:
         await followings.close()
         await viewer.close()
@@ -110,7 +118,15 @@ async def _serve_guests(
         await guests.close()
 
 
-async def serve_page(owner: Owner, port: int, *, opens: bool, act: Any = None, trends: Trends | None = None) -> None:
+async def serve_page(
+    owner: Owner,
+    port: int,
+    *,
+    opens: bool,
+    act: Any = None,
+    trends: Trends | None = None,
+    journal: Path | None = None,
+) -> None:
     """Serves one person on this machine until interrupted, behind a link that opens once."""
     from grove.console.server import Console
 
@@ -129,7 +145,8 @@ async def serve_page(owner: Owner, port: int, *, opens: bool, act: Any = None, t
             _open(f"http://127.0.0.1:{bound}/#link={link}")
 
     owner.said = say
-    await _serve(Console(owner, questions(), act=act, trends=trends).application(), "127.0.0.1", port, listening)
+    app = Console(owner, questions(journal), act=act, trends=trends).application()
+    await _serve(app, "127.0.0.1", port, listening)
 
 
 def _open(url: str) -> None:
@@ -197,7 +214,8 @@ def _time_of(given: Mapping[str, Any]) -> Any:
         raise click.UsageError("now must be a time as Kubernetes writes it") from None
 
 
-def questions() -> Mapping[str, Question]:
+def questions(journal: Path | None = None) -> Mapping[str, Question]:
+    """What the page may ask. `journal` is what a scheduler recorded, for the history of gangs."""
     return {
         "tree": _tree,
         "events": _events,
@@ -207,7 +225,7 @@ def questions() -> Mapping[str, Question]:
         "object": _object,
         "queues": _queues,
         "rollout": _rollout,
-        "history": _history,
+        "history": _history(journal),
         "autoscalers": _autoscalers,
         "logs": _logs,
         "usage": _usage,
@@ -253,18 +271,24 @@ async def _rollout(client: Client, namespace: str, given: Mapping[str, Any]) -> 
     return (await status_answer(client, namespace, str(given["name"]), _time_of(given))).data
 
 
-@_answers
-async def _history(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
+def _history(journal: Path | None) -> Question:
     """The picture of the life of a set or of one of its gangs; what `events` says of it, in lanes."""
-    from grove.api.core import Event
-    from grove.cli.events import templates_of
-    from grove.cli.subjects import set_called
-    from grove.show.history import history_of
-    from grove.show.seen import every, read
 
-    seen = await set_called(client, namespace, str(given["name"]), read)
-    happened, kept = await every(client, Event, namespace), await templates_of(client, seen.sets[0])
-    return history_of(seen, seen.sets[0], happened, _time_of(given), kept, str(given.get("gang") or ""))
+    @_answers
+    async def ask(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
+        import asyncio
+
+        from grove.api.core import Event
+        from grove.cli.subjects import set_called
+        from grove.show.history import history_of
+        from grove.show.seen import every, read
+
+        seen = await set_called(client, namespace, str(given["name"]), read)
+        happened, kept = await every(client, Event, namespace), await templates_of(client, seen.sets[0])
+        decided = await asyncio.to_thread(decided_about, journal, seen, seen.gangs) if journal is not None else ()
+        return history_of(seen, seen.sets[0], happened, _time_of(given), kept, str(given.get("gang") or ""), decided)
+
+    return ask
 
 
 @_answers

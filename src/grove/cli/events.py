@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from grove.cli.access import Answer, Options, answer, cluster_command, complete_sets
+from grove.cli.access import Answer, Options, Unanswered, answer, cluster_command, complete_sets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,33 +15,61 @@ if TYPE_CHECKING:
     from grove.api.core import ControllerRevision, Event
     from grove.api.meta import Object
     from grove.api.podcliqueset import PodCliqueSet
+    from grove.api.podgang import PodGang
     from grove.cli.following import Picture, Source
     from grove.cli.subjects import Subject
     from grove.kube.client import Client
+    from grove.show.seen import Seen
+    from grove.show.timeline import Moment
+
+journal_option = click.option(
+    "--journal",
+    type=click.Path(exists=True, path_type=Path),
+    help="A folder that `grove scheduler --record` writes, for what it decided.",
+)
 
 
 @click.command()
 @click.argument("name", metavar="NAME", shell_complete=complete_sets)
 @click.option("-w", "--watch", is_flag=True, help="Go on with what happens next, line by line.")
+@journal_option
 @cluster_command()
-def events(options: Options, name: str, watch: bool) -> int:
+def events(options: Options, name: str, watch: bool, journal: Path | None) -> int:
     """Everything that happened to a set, a gang, a group, a clique or a pod, and to its parts, in order of time.
 
-    What repeats is one line with a count; warnings are red.
+    What repeats is one line with a count; warnings are red. With --journal, also what the scheduler decided about each
+    gang: its nodes, or why it got no place.
     """
     if watch:
         return _watch(options, name)
-    return answer(options, lambda client, namespace: events_answer(client, namespace, name))
+    return answer(options, lambda client, namespace: events_answer(client, namespace, name, journal))
 
 
-async def events_answer(client: Client, namespace: str, name: str) -> Answer:
+async def events_answer(client: Client, namespace: str, name: str, journal: Path | None = None) -> Answer:
     from grove.api.core import Event
     from grove.cli.subjects import subject
     from grove.show.seen import every
 
     asked = await subject(client, namespace, name)
     kept = await templates_of(client, asked.seen.sets[0]) if asked.is_set else ()
-    return timeline_of(asked, await every(client, Event, namespace), kept)
+    decided = decided_about(journal, asked.seen, asked.gangs) if journal is not None else ()
+    return timeline_of(asked, await every(client, Event, namespace), kept, decided)
+
+
+def decided_about(journal: Path, seen: Seen, gangs: Sequence[PodGang]) -> Sequence[Moment]:
+    """What the journal of a scheduler says about gangs."""
+    from grove.api.labels import TOPOLOGY_NAME
+    from grove.scheduler.replay.history import decisions_on
+    from grove.scheduler.replay.replay import BadJournal
+    from grove.show.timeline import decided_moments
+
+    try:
+        decisions = decisions_on(journal, {str(one.metadata.key) for one in gangs})
+        topologies = {one.metadata.annotations.get(TOPOLOGY_NAME, "") for one in gangs}
+        spoken = {key: level for one in sorted(topologies) for level, key in seen.levels(one)}
+        return tuple(decided_moments(decisions, spoken))
+    except BadJournal as error:
+        raise Unanswered(str(error)) from error
 
 
 async def templates_of(client: Client, pcs: PodCliqueSet) -> Sequence[ControllerRevision]:
@@ -54,7 +83,12 @@ async def templates_of(client: Client, pcs: PodCliqueSet) -> Sequence[Controller
         return ()
 
 
-def timeline_of(asked: Subject, happened: Iterable[Event], kept: Sequence[ControllerRevision] = ()) -> Answer:
+def timeline_of(
+    asked: Subject,
+    happened: Iterable[Event],
+    kept: Sequence[ControllerRevision] = (),
+    decided: Sequence[Moment] = (),
+) -> Answer:
     """Events, what the objects say of themselves, the ends of containers, and the templates that are kept."""
     from grove.api.core import Pod
     from grove.show.timeline import exits_of, folded, moment_of, own_words, painted, updates_of
@@ -67,7 +101,7 @@ def timeline_of(asked: Subject, happened: Iterable[Event], kept: Sequence[Contro
         found += own_words(kind, one)
         if isinstance(one, Pod):
             found += exits_of(one)
-    found += updates_of(kept, asked.name)
+    found += [*updates_of(kept, asked.name), *decided]
     moments = folded(found)
     return Answer(moments, lambda width: painted(moments, width))
 
@@ -130,7 +164,7 @@ def events_picture(asked: Subject, kept: Sequence[ControllerRevision] = ()) -> P
     from dataclasses import replace
 
     from grove.api.core import Event
-    from grove.show.timeline import Moment, painted
+    from grove.show.timeline import painted
 
     told: set[Moment] = set()
 

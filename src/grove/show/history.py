@@ -1,7 +1,8 @@
 """The life of a set or a gang: one lane for each clique with the phases of its pods, and the moments that changed it.
 
-The moments come from conditions, events, the ends of containers and the templates that are kept, so they also tell of
-the time before anybody looked. Pure. Lanes are in the order in which the cliques started.
+The moments come from conditions, events, the ends of containers, the templates that are kept and the journal of the
+scheduler, so they also tell of the time before the page was opened. Pure. Lanes are in the order in which the cliques
+started.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from grove.api.meta import Condition, find_condition
 from grove.api.pod import PodHealth, pod_health
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.show import timeline
 from grove.show.seen import Seen
-from grove.show.timeline import exits_of, moment_of, updates_of
+from grove.show.timeline import Moment, exits_of, moment_of, updates_of
 
 CREATED, PLACED, READY, SCALED, UPDATED = "created", "placed", "ready", "scaled", "updated"
-FAILED, LOST, RESTARTED = "failed", "lost", "restarted"
+FAILED, LOST, RESTARTED, REFUSED = "failed", "lost", "restarted", "refused"
 _Times = tuple[datetime | None, datetime | None, datetime | None, datetime | None]
 _SCALING = frozenset({EventReason.SCALED_BY_AUTOSCALER, "SuccessfulRescale"})
 _REPLACED = frozenset({EventReason.SET_REPLICA_DELETE_SUCCESSFUL, EventReason.GROUP_REPLICA_DELETE_SUCCESSFUL})
@@ -51,7 +53,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A moment: `kind` is one of created, placed, ready, scaled, updated, failed, lost, restarted."""
+    """A moment: `kind` is one of created, placed, ready, scaled, updated, failed, lost, restarted, refused."""
 
     at: datetime
     kind: str
@@ -74,8 +76,12 @@ def history_of(
     now: datetime,
     kept: Sequence[ControllerRevision] = (),
     gang: str = "",
+    decided: Sequence[Moment] = (),
 ) -> History:
-    """The history of a set, or of one of its gangs. `kept` are the templates that are kept of the set."""
+    """The history of a set, or of one of its gangs.
+
+    `kept` are the templates that are kept of the set, `decided` what the journal of the scheduler says about its gangs.
+    """
     gangs = [one for one in seen.of_set(seen.gangs, pcs) if gang in ("", one.metadata.name)]
     cliques = seen.of_set(seen.cliques, pcs)
     if gang:
@@ -92,6 +98,11 @@ def history_of(
     if not gang:
         about |= {pcs.metadata.name} | {one.metadata.name for one in seen.of_set(seen.groups, pcs)}
     marks = [*_own_marks(gangs, pcs, seen), *_told(about, parts, happened), *_updates(pcs, kept)]
+    marks += [
+        Mark(one.at, REFUSED if one.reason == timeline.REFUSED else PLACED, f"{one.name}: {one.message}")
+        for one in decided
+        if one.name in names
+    ]
     pods = [pod for clique in cliques for pod in seen.pods_of_clique.get(clique.metadata.key, ())]
     marks += [
         Mark(one.at, RESTARTED, f"{one.name}: {one.message}", one.reason)

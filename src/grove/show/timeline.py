@@ -6,17 +6,26 @@ Parents come before their children where the time is the same, and what repeats 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from grove.api.core import ControllerRevision, Event, Pod
 from grove.api.meta import Condition, Object
+from grove.api.words import many
+from grove.scheduler.model.reasons import named
 from grove.show.columns import GAP
 from grove.show.pod_causes import last_line
+from grove.show.reasons import sentence
+from grove.show.words import listed
+
+if TYPE_CHECKING:
+    from grove.scheduler.model.reasons import Reason
+    from grove.scheduler.replay.history import Decided
 
 OUTSIDE_IN = ("PodCliqueSet", "PodGang", "PodCliqueScalingGroup", "PodClique", "Pod")
 LIFE = ("Created", "Initialized=True", "PodScheduled=True", "Scheduled=True", "Ready=True")
@@ -24,6 +33,8 @@ LIFE = ("Created", "Initialized=True", "PodScheduled=True", "Scheduled=True", "R
 UNSAID = ("PodReadyToStartContainers", "Initialized", "ContainersReady")
 """Conditions of a pod that say nothing when they are true: that it is ready says more."""
 ENDED, REVISION = "ContainerEnded", "Revision"
+DECIDED, REFUSED, EVICTS, JOURNAL = "PlaceFound", "NoPlace", "Evicts", "journal"
+MOST_LISTED = 4
 READABLE = 40
 MOST_NAME = 48
 
@@ -105,6 +116,26 @@ def updates_of(kept: Sequence[ControllerRevision], name: str) -> Iterator[Moment
             what = f"revision {one.revision}" + (f": {', '.join(changes)}" if changes else "")
             yield Moment(at, "PodCliqueSet", name, REVISION, what, "revision")
         before = images
+
+
+def decided_moments(decisions: Iterable[Decided], spoken: Mapping[str, str]) -> Iterator[Moment]:
+    """What the journal of a scheduler says about gangs. A refusal that repeats the one before it is left out.
+
+    `spoken` has the words of the topology by their label keys.
+    """
+    last: dict[str, Reason | None] = {}
+    for one in decisions:
+        name = one.gang.rpartition("/")[2]
+        if one.evicted:
+            message = f"evicts {listed([each.rpartition('/')[2] for each in one.evicted], MOST_LISTED)}"
+            yield Moment(one.at, "PodGang", name, EVICTS, message, JOURNAL)
+        elif one.nodes:
+            message = f"{many(one.pods, 'pod')} on {listed(one.nodes, MOST_LISTED)}"
+            yield Moment(one.at, "PodGang", name, DECIDED, message, JOURNAL)
+        elif name not in last or last[name] != one.why:
+            message = sentence(named(one.why, spoken)) if one.why else ""
+            yield Moment(one.at, "PodGang", name, REFUSED, message, JOURNAL)
+        last[name] = one.why
 
 
 def images_of(one: ControllerRevision) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import { bar, h, many } from "./dom.js";
 
 const WIDTH = 1000, LEFT = 210, RIGHT = 16, BAR = 7, ROW = 16, LETTER = 7.6, MOST_NAMED = 2;
-const WORDS = { created: "created", placed: "placed", ready: "ready", scaled: "scaled", updated: "updated", failed: "failed", lost: "lost", restarted: "restarted" };
+const WORDS = { created: "created", placed: "placed", ready: "ready", scaled: "scaled", updated: "updated", failed: "failed", lost: "lost", restarted: "restarted", refused: "no place" };
 const time = (at) => new Date(at).getTime();
 
 function long(ms) {

@@ -85,7 +85,7 @@ export function page(main, [namespace, name]) {
     paint();
   } }, "only the start");
   const scaling = h("div"), logsLink = h("span");
-  const moments = () => (history?.marks ?? []).filter((one) => ["scaled", "updated", "failed", "lost", "restarted"].includes(one.kind)).map((one) => ({ ...one, at: new Date(one.at).getTime() / 1000 }));
+  const moments = () => (history?.marks ?? []).filter((one) => ["scaled", "updated", "failed", "lost", "restarted", "refused"].includes(one.kind)).map((one) => ({ ...one, at: new Date(one.at).getTime() / 1000 }));
   const linked = (found) => {
     const address = (found.logs ?? "").replaceAll("{namespace}", encodeURIComponent(namespace)).replaceAll("{name}", encodeURIComponent(name)).replaceAll("{pod}", "");
     fill(logsLink, address && h("a", { href: address, rel: "noopener", target: "_blank" }, "all logs"), " ", found.grafana && h("a", { href: found.grafana, rel: "noopener", target: "_blank" }, "Grafana"));

@@ -2,11 +2,12 @@
 
 The journal is one JSON line per change of the snapshot and per decision, in the order they happened; what pods have in
 common (their shape) is written once. It holds what placement looks at and nothing else of the objects: no images, no
-environment, no annotations.
+environment, no annotations. A decision has its time and the reason of a refusal, for `history`.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,7 +33,8 @@ encode = msgspec.json.Encoder(order="deterministic").encode
 class Journal:
     """Writes lines; made for one run, closed at its end."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, clock_s: Callable[[], float] = time.time) -> None:
+        self._clock_s = clock_s
         directory.mkdir(parents=True, exist_ok=True)
         self._file: IO[bytes] = (directory / JOURNAL).open("wb")
         self._shapes: dict[Shape, int] = {}
@@ -95,7 +97,9 @@ class Journal:
         asked = {"gang": self._gang(gang), "steps": budget.steps, "exact": budget.referee is not None, "closed": closed}
         if open_uids:
             asked["open"] = sorted(open_uids)
-        self._write({"op": "place", "decision": decision, **asked, "answer": placement_digest(answer)})
+        if isinstance(answer, NoFit):
+            asked["why"] = msgspec.to_builtins(answer.why)
+        self._write({"op": "place", **self._when(decision), **asked, "answer": placement_digest(answer)})
         self._file.flush()
 
     def preempted(
@@ -124,8 +128,11 @@ class Journal:
         }
         if leaving is not None:
             asked["leaving"] = [pod.uid for pod in leaving]
-        self._write({"op": "preempt", "decision": decision, **asked, "answer": victims_digest(answer)})
+        self._write({"op": "preempt", **self._when(decision), **asked, "answer": victims_digest(answer)})
         self._file.flush()
+
+    def _when(self, decision: str) -> Json:
+        return {"decision": decision, "at": round(self._clock_s(), 3)}
 
     def hold(self) -> None:
         """A decision is being made on the snapshot as it is now; changes come behind it."""
