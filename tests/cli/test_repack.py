@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Sequence
 
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
-from tests.support.manifests import clique, pcs
+from tests.support.repack_worlds import GPU, fragmented, serving
 
 from grove.api.core import Pod, PodDisruptionBudget
 from grove.api.labels import DISRUPTION, MOVE_TO, POD_GANG
-from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
@@ -21,42 +19,18 @@ from grove.cli.access import NO_FIT, RUNNING, Answer, Unanswered
 from grove.cli.explain import explain_answer
 from grove.cli.main import grove
 from grove.cli.repack import fleet_answer, repack_answer
-from grove.cli.repack_steps import Stopped, apply_answer, move_gang
+from grove.cli.repack_apply import GangsByClient, apply_answer
 from grove.cli.topology import topology_answer
 from grove.plan.world import World, binding, shaped
 from grove.scheduler.loop.metrics import headroom, sizes_in
+from grove.scheduler.loop.repack_steps import Stopped, move_gang
 from grove.scheduler.policy.hold_ledger import HoldReason
+from grove.show.repacking import MoveShown, RepackShown
 from grove.sim.loop import run
 
-GPU = "nvidia.com/gpu"
 
-
-def gpus(number: int) -> list[Json]:
-    return [{"name": "main", "image": "x", "resources": {"limits": {GPU: str(number)}}}]
-
-
-def serving(name: str, pods: int, gpu: int, disruption: str = "allow", **more: str) -> Json:
-    found = pcs(name, clique("w", pods, containers=gpus(gpu)), namespace="default")
-    found["metadata"]["annotations"] = {DISRUPTION: disruption} if disruption else {}
-    return found
-
-
-async def fragmented(world: World, nodes: int, disruption: Sequence[str] = ()) -> None:
-    """One gang of one pod with 4 of the 8 GPUs on each node; set `a0` is on the first node by name, and so on."""
-    for i in range(2 * nodes):
-        await world.apply(serving(f"s{i}", 1, 4, "allow"))
-    assert await world.until(lambda: sum(pod.is_bound for pod in world.all(Pod)) == 2 * nodes)
-    kept: dict[str, str] = {}
-    for pod in world.all(Pod):
-        gang = pod.metadata.labels[POD_GANG].removesuffix("-0")
-        if kept.setdefault(pod.spec.node_name, gang) != gang:
-            await world.client.delete(PodCliqueSet, gang, "default")
-    assert await world.until(lambda: len(world.all(Pod)) == nodes)
-    assert len(kept) == nodes
-    for said, name in zip(disruption, [kept[node] for node in sorted(kept)], strict=False):
-        patch = {"metadata": {"annotations": {DISRUPTION: said or None}}}
-        await world.client.patch(PodCliqueSet, name, patch, "default")
-    await asyncio.sleep(5)
+async def asked_to_move(world: World, move: MoveShown, plan: RepackShown) -> None:
+    await move_gang(GangsByClient(world.client), move.gang, move.target, plan.gang, world.cluster.clock)
 
 
 def text_of(answer: Answer) -> str:
@@ -170,7 +144,7 @@ def test_no_other_gang_takes_the_new_place_while_the_pods_restart() -> None:
                     held.append(hold is not None and {pod.node for pod in hold.pods} == {target})
 
             world.scheduler.cache.on_event(Pod, note)
-            moving = asyncio.create_task(move_gang(world.client, move, plan.gang, world.cluster.clock))
+            moving = asyncio.create_task(asked_to_move(world, move, plan))
             await world.until(lambda: any(pod.metadata.is_deleting for pod in world.all(Pod)))
             for i in range(4):
                 await world.apply(serving(f"rival{i}", 1, 4))
@@ -200,7 +174,7 @@ def test_no_gang_is_moved_to_nodes_that_are_held_for_a_gang_ahead() -> None:
             [move] = plan.moves
             [target] = [node for nodes in move.target.values() for node in nodes]
             assert not {*move.source, target}.intersection(held)
-            await move_gang(world.client, move, plan.gang, world.cluster.clock)
+            await asked_to_move(world, move, plan)
             [pod] = world.pods_of(move.gang.removeprefix("default/"))
             assert pod.spec.node_name == target
 
@@ -223,7 +197,7 @@ def test_a_budget_keeps_its_gang_where_it_is() -> None:
             await world.client.create(PodDisruptionBudget, budget)
             await asyncio.sleep(5)
             with pytest.raises(Stopped, match="disruption budget default/all protects it"):
-                await move_gang(world.client, move, plan.gang, world.cluster.clock)
+                await asked_to_move(world, move, plan)
             again = (await repack_answer(world.client, "default", "chat")).data
             assert "budgets protect them" in again.why
 
@@ -244,7 +218,7 @@ def test_a_move_that_the_set_forbids_by_now_is_refused_and_nothing_changes() -> 
             await world.client.patch(PodCliqueSet, move.gang.split("/")[1].removesuffix("-0"), patch, "default")
             await asyncio.sleep(5)
             with pytest.raises(Stopped, match="the gang stays where it is: its set does not allow it"):
-                await move_gang(world.client, move, plan.gang, world.cluster.clock)
+                await asked_to_move(world, move, plan)
             assert {pod.metadata.uid: pod.spec.node_name for pod in world.all(Pod)} == before
             answer = await apply_answer(world.client, "default", "chat", plan, clock=world.cluster.clock)
             assert answer.code == NO_FIT

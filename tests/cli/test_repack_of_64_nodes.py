@@ -14,7 +14,7 @@ from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.cli.access import RUNNING
 from grove.cli.repack import repack_answer
-from grove.cli.repack_steps import apply_answer
+from grove.cli.repack_apply import apply_answer
 
 
 def small(namespace: str, name: str, replicas: int, pods: int, gpus: int) -> Json:

@@ -160,6 +160,7 @@ class EventReason:
     GANG_PREEMPTED = "GangPreempted"
     GANG_MOVING = "GangMoving"
     GANG_NOT_MOVED = "GangNotMoved"
+    GANGS_MOVED_FOR_IT = "GangsMovedForIt"
     TOPOLOGY_SELECTED = "TopologySelected"
 
 

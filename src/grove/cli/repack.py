@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from grove.api.podgang import PodGang
     from grove.kube.client import Client
+    from grove.scheduler.evict.repack import NoRepack, Repack
     from grove.scheduler.loop.live import Scheduler
     from grove.scheduler.model.config import SchedulerConfiguration
     from grove.scheduler.policy.gang_state import GangState
@@ -79,7 +80,7 @@ def repack(
         return answer(options, lambda client, _: fleet_answer(client, level, resource, given))
     if not apply_it or dry_run:
         return answer(options, lambda client, namespace: repack_answer(client, namespace, name, given))
-    from grove.cli.repack_steps import apply_answer
+    from grove.cli.repack_apply import apply_answer
 
     found = asked_once(options, lambda client, namespace: repack_answer(client, namespace, name, given))
     if found.code != RUNNING or not getattr(found.data, "moves", ()):
@@ -100,22 +101,31 @@ def _said(line: str) -> None:
 async def repack_answer(
     client: Client, namespace: str, name: str, settings: SchedulerConfiguration | None = None
 ) -> Answer:
-    from grove.cli.judged import looking
-    from grove.cli.subjects import subject
-    from grove.scheduler.loop.movable import repack_for
     from grove.show.repacking import repack_table, shown
 
-    asked = await subject(client, namespace, name)
-    async with looking(client, settings) as scheduler:
-        gang = first_waiting(scheduler, asked.gangs)
-        if gang is None:
-            return nothing_waits(name)
-        plan = shown(repack_for(scheduler.view, gang, scheduler.config))
+    found = await planned(client, namespace, name, settings)
+    if found is None:
+        return nothing_waits(name)
+    plan = shown(found)
 
     def paint(width: int) -> RenderableType:
         return repack_table(plan, width)
 
     return Answer(plan, paint, NO_FIT if plan.why else RUNNING)
+
+
+async def planned(
+    client: Client, namespace: str, name: str, settings: SchedulerConfiguration | None = None
+) -> Repack | NoRepack | None:
+    """Moves for the first gang of a set that waits; None if none of its gangs waits for a place."""
+    from grove.cli.judged import looking
+    from grove.cli.subjects import subject
+    from grove.scheduler.loop.movable import repack_for
+
+    asked = await subject(client, namespace, name)
+    async with looking(client, settings) as scheduler:
+        gang = first_waiting(scheduler, asked.gangs)
+        return repack_for(scheduler.view, gang, scheduler.config) if gang is not None else None
 
 
 async def fleet_answer(

@@ -39,6 +39,7 @@ def test_what_is_given_is_taken() -> None:
         pytest.param("server: {port: high}", "server.port", id="the path of a wrong type"),
         pytest.param("server: {port: 70000}", "server.port", id="no such port"),
         pytest.param("bindConcurency: 3", "bindConcurency", id="a misspelt field"),
+        pytest.param("repack: {restartsPerHour: 0}", "repack.restartsPerHour: must be at least 1", id="no restarts"),
         pytest.param("bindConcurrency: 0", "bindConcurrency: must be at least 1", id="nobody binds"),
         pytest.param("kind: OperatorConfiguration", "kind: must be SchedulerConfiguration", id="another kind"),
         pytest.param("backoff: {initial: 5s, max: 1s}", "backoff", id="back-off upside down"),

@@ -40,6 +40,7 @@ from grove.scheduler.loop.pending_reservations import PendingReservations
 from grove.scheduler.loop.quota_follower import QuotaFollower
 from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.self_repack import SelfRepack
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import PodFacts
@@ -137,7 +138,9 @@ class Scheduler:
         evictions = Evictions(client, self.view, self.reporter, spawn=self._spawn)
         moves = Moves(self.view, replacements, evictions, self.reporter, clock, config)
         asked = self.view.moves_asked
-        self.view.before_turn.append(lambda: moves.turn() if asked or moves.known else None)
+        self.view.before_turn.append(lambda: moves.turn() if asked or moves.own or moves.known else None)
+        if config.repack.automatic:
+            self.beside.append(SelfRepack(self.view, moves, self.reporter, clock, config).run)
         self._committer = Committer(
             self.view, binder, evictions, self.reporter, clock, spawn=self._spawn, ended=self._ended
         )

@@ -47,6 +47,10 @@ PLACEMENT_SCORE = Histogram(
 RESERVATION_USED = Counter("grove_reservation_used", "Gangs that took over the place of the one they name.")
 PREEMPTED = Counter("grove_preempted_gangs", "Gangs evicted for gangs of higher priority.")
 TRIMMED = Counter("grove_trimmed_pods", "Pods above the minimum of their gang that are evicted for other gangs.")
+REPACKS = Counter(
+    "grove_repacks", "Gangs for which the scheduler moved others of its own accord, by result.", ["result"]
+)
+REPACK_RESTARTS = Counter("grove_repack_restarted_pods", "Pods that the scheduler restarted in these moves.")
 QUOTA_REJECTIONS = Counter("grove_quota_rejections", "Gangs that a quota or queue kept out, each time they were tried.")
 ROLLBACKS = Counter("grove_gang_rollbacks", "Gangs taken back because they could not be completed in time.")
 BINDS = Counter("grove_pod_binds", "Bind requests by what became of the pod.", ["result"])

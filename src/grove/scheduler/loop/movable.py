@@ -1,18 +1,19 @@
 """Gangs that may be moved, and plans to move them for a waiting gang or the whole fleet. Reads a view only.
 
-A gang may be moved if its set allows it (`grove.io/disruption`), if it is complete, and if every other gang of its set
-is complete too. Gangs whose pods have devices from claims or capacity of Reservations are not moved: what they would
-ask of another node is not known before they are created again.
+A gang may be moved if its set allows it (`grove.io/disruption`), and if it and every other gang of its set are complete
+and ready. So no more than one unit of a set is down. Gangs whose pods have devices from claims or capacity of
+Reservations are not moved: what they would ask of another node is not known before they are created again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
 from grove.api import labels
 from grove.api.fragmentation import GangSize
+from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.fleet_repack import FleetRepack, Measure, fleet_repack, level_for
 from grove.scheduler.evict.repack import STEPS, Movable, NoRepack, Repack, repack
 from grove.scheduler.evict.running import Running
@@ -42,9 +43,15 @@ class MovableGangs:
 
     @cached_property
     def _incomplete(self) -> set[tuple[str, str]]:
-        """Sets with a gang that is not complete."""
+        """Sets with a gang that is not complete and ready."""
         gangs, view = self._view.units.gangs.values(), self._view
-        return {set_of(gang) for gang in gangs if view.concerns_us(gang) and not view.has_minimum(gang)}
+        return {
+            set_of(gang)
+            for gang in gangs
+            if may_be_disrupted(gang, self._config)
+            and view.concerns_us(gang)
+            and not (view.has_minimum(gang) and all(pod.is_ready for pod, _ in view.members(gang)))
+        }
 
     def all(self) -> list[Movable]:
         units = ((unit, self._view.units.gangs.get(unit.name)) for unit in running_units(self._view))
@@ -94,15 +101,27 @@ def repack_for(
     view: View, gang: GangState, config: SchedulerConfiguration, budget: Budget = STEPS
 ) -> Repack | NoRepack:
     """Moves that make a waiting gang fit, on the cluster as the view has it."""
+    return repack_question(view, gang, config, budget)(view.snapshot)
+
+
+def repack_question(
+    view: View, gang: GangState, config: SchedulerConfiguration, budget: Budget = STEPS
+) -> Callable[[Snapshot], Repack | NoRepack]:
+    """`repack_for` in two parts: this one reads the view, and the answer can be worked out in a thread."""
     try:
         tree = tree_of(view, gang, config.node_policy)
     except BadGang as error:
-        return NoRepack(gang.name, Reason(INVALID, str(error)), True)
+        refused = NoRepack(gang.name, Reason(INVALID, str(error)), True)
+        return lambda _: refused
     view.counted.refresh()  # reading its pods may have shown what has to be counted on nodes for them
     closed = view.ledger.closed_to(gang.name, order_of(view, gang.name))
-    snapshot = view.snapshot.without(closed.own)
     movable = [one for one in MovableGangs(view, config).all() if one.unit.name not in (gang.name, gang.base)]
-    return repack(snapshot, at_best_homes(view, tree), movable, budgets_of(view), budget, closed=closed.nodes)
+    tree, budgets = at_best_homes(view, tree), budgets_of(view)
+
+    def ask(snapshot: Snapshot) -> Repack | NoRepack:
+        return repack(snapshot.without(closed.own), tree, movable, budgets, budget, closed=closed.nodes)
+
+    return ask
 
 
 def levels_of(view: View) -> dict[str, str]:

@@ -1,9 +1,10 @@
 """Moves a gang on request: its new place is held first, then its pods are evicted, and their replacements go there.
 
-The annotation `grove.io/move-to` of a PodGang is the request. The scheduler checks it against the cluster as it is now.
-If it may not be done, the PodGang gets the event `GangNotMoved`, and nothing else happens. The hold is the one for pods
-that are being replaced (`Replacements`), with the new nodes in place of the old ones. So it is written to the status,
-a scheduler that restarts finds it again, and it ends as soon as the replacements have their nodes.
+The annotation `grove.io/move-to` of a PodGang is the request, or the scheduler itself asks (`ask`). Each request is
+checked against the cluster as it is now. If the gang may not be moved, the PodGang gets the event `GangNotMoved`, and
+nothing else happens. The hold is the one for pods that are being replaced (`Replacements`), with the new nodes in place
+of the old ones. So it is written to the status, a scheduler that restarts finds it again, and it ends as soon as the
+replacements have their nodes.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class _MoveState(msgspec.Struct):
     """Pods that are evicted for it; none if it was refused."""
     refused: bool = False
     """Whether a disruption budget refused an eviction."""
+    why: str = ""
+    """Why the gang is not moved."""
 
 
 class Moves:
@@ -65,15 +68,30 @@ class Moves:
     ) -> None:
         self._view, self._replacements, self._evictions = view, replacements, evictions
         self._reporter, self._clock, self._config = reporter, clock, config
-        self._asked = view.moves_asked
+        self.own: dict[str, str] = {}
+        """Requests of the scheduler itself, by gang."""
         self.known: dict[str, _MoveState] = {}
         """Requests that were looked at, by gang."""
 
+    def ask(self, gang: str, move: MoveRequest | None) -> None:
+        """A request of the scheduler itself; None withdraws it."""
+        if move is not None:
+            self.own[gang] = move.text()
+        else:
+            self.own.pop(gang, None)
+        self._view.changes.wake()
+
+    def refusal(self, gang: str) -> str:
+        """Why the gang is not moved as requested; empty if it is, or if no turn has looked at the request."""
+        known, text = self.known.get(gang), self.own.get(gang)
+        return known.why if known is not None and known.text == text else ""
+
     def turn(self) -> None:
         """Begins moves that are new, and calls off those that a disruption budget refuses."""
-        for name in [name for name in self.known if name not in self._asked]:
+        asked = {**self.own, **self._view.moves_asked}
+        for name in [name for name in self.known if name not in asked]:
             del self.known[name]
-        for name, text in sorted(self._asked.items()):
+        for name, text in sorted(asked.items()):
             gang, known = self._view.units.gangs.get(name), self.known.get(name)
             if gang is None or not self._view.concerns_us(gang):
                 continue
@@ -87,7 +105,7 @@ class Moves:
                     self._begin(gang, request, state)
             except (InvalidMove, NotMoved) as why:
                 log.info("gang not moved", gang=name, reason=str(why))
-                self._reporter.warn(gang, EventReason.GANG_NOT_MOVED, f"the gang stays where it is: {why}")
+                self._refuse(gang, state, str(why))
 
     def _begin(self, gang: GangState, request: MoveRequest, state: _MoveState) -> None:
         movable = self._movable(gang)
@@ -114,7 +132,7 @@ class Moves:
         unit = next((one for one in running_units(self._view) if one.name == gang.name), None)
         found = MovableGangs(self._view, self._config).find(unit, gang) if unit is not None else None
         if found is None:
-            raise NotMoved("its set does not allow it, or a gang of its set is not complete")
+            raise NotMoved("its set does not allow it, or a gang of its set is not complete and ready")
         if broken := broken_budgets(found.unit.pods, budgets_of(self._view)):
             raise NotMoved(f"disruption budget {broken[0]} protects it")
         return found
@@ -175,8 +193,11 @@ class Moves:
         gang.call_off_move()
         self._replacements.refresh(gang)
         self._reporter.touch(gang.name)
-        why = "the gang stays where it is: a disruption budget refused the eviction"
-        self._reporter.warn(gang, EventReason.GANG_NOT_MOVED, why)
+        self._refuse(gang, state, "a disruption budget refused the eviction")
+
+    def _refuse(self, gang: GangState, state: _MoveState, why: str) -> None:
+        state.why = f"the gang stays where it is: {why}"
+        self._reporter.warn(gang, EventReason.GANG_NOT_MOVED, state.why)
 
     def _runs(self, pod: PodFacts) -> bool:
         known = self._view.pods.get(Key(pod.namespace, pod.name))

@@ -76,6 +76,10 @@ class Repacking(_Section):
 
     disruption: Literal["allow", "never"] = "never"
     """Whether gangs may be moved whose set has no annotation `grove.io/disruption`."""
+    automatic: bool = False
+    """Whether the scheduler moves gangs of its own accord."""
+    restarts_per_hour: int = 20
+    """Pods that it may restart for this in any hour."""
 
 
 class SchedulerConfiguration(_Section):
@@ -187,6 +191,8 @@ def _faults(config: SchedulerConfiguration) -> Iterator[str]:
         yield "settle: must not be negative"
     if config.patience < 0:
         yield "patience: must not be negative"
+    if config.repack.restarts_per_hour < 1:
+        yield f"repack.restartsPerHour: must be at least 1, got {config.repack.restarts_per_hour}"
     if not 0 < config.backoff.initial <= config.backoff.max:
         yield "backoff: 0 < initial <= max does not hold"
     for name in sorted(config.scores.keys() - SCORES.keys()):
