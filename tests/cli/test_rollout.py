@@ -14,6 +14,8 @@ from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.cli.access import Unanswered
 from grove.cli.rollout import history_answer, pause_answer, restart_answer, status_answer, undo_answer
+from grove.show.seen import read
+from grove.show.tree import tree_of
 
 pytestmark = pytest.mark.real_in("soak")
 
@@ -158,6 +160,18 @@ async def test_a_paused_update_takes_nothing_down_and_goes_on_when_resumed(world
     assert (worker.image, worker.old_images) == ("example/c:2", ("example/c:1",))
     await pause_answer(world.client, world.namespace, "chat", paused=False)
     await updated(world, "example/c:2")
+
+
+@pytest.mark.simulated
+async def test_the_tree_and_the_status_of_a_rollout_count_the_same_pods(world: World) -> None:
+    """From the first moment of an update on, also before the operator has written the status of any clique."""
+    await chat(world)
+    await change(world, "example/c:2")
+
+    seen = await read(world.client, world.namespace)
+    answer = await status_answer(world.client, world.namespace, "chat", world.now)
+    count = tree_of(seen, seen.sets[0]).count
+    assert (count.updated, count.wanted) == (answer.data.updated, answer.data.pods) == (0, 3)
 
 
 @pytest.mark.real_in("test")

@@ -25,6 +25,7 @@ from grove.api.startorder import READY
 from grove.api.words import many
 from grove.show.draining import drain_words
 from grove.show.kueue import WAITS
+from grove.show.revisions import place_of, wanted_hashes
 from grove.show.seen import Seen
 from grove.show.words import refusal
 
@@ -148,6 +149,7 @@ class _TreeBuilder:
         self._cliques = seen.of_set(seen.cliques, pcs)
         self._groups = seen.of_set(seen.groups, pcs)
         self._order = {clique.name: i for i, clique in enumerate(pcs.spec.template.cliques)}
+        self._hashes = wanted_hashes(pcs)
 
     def indices(self) -> list[int]:
         there = {_number(one.metadata.labels.get(labels.REPLICA_INDEX)) for one in (*self._cliques, *self._groups)}
@@ -186,12 +188,11 @@ class _TreeBuilder:
         staying = [entry for entry in entries if entry.state is not State.LEAVING]
         draining = [entry for entry, pod in zip(entries, pods, strict=True) if _drains(pod)]
         wanted = clique.spec.replicas if not self._is_scaled_in(clique) else 0
-        status = clique.status
         count = Count(
             wanted,
             sum(entry.count.ready for entry in staying),
             sum(entry.count.scheduled for entry in staying),
-            status.updated_replicas,
+            self._updated(clique, pods),
             sum(entry.count.gated for entry in staying),
         )
         state, why = min((entry.state for entry in staying), default=State.READY), ""
@@ -220,6 +221,14 @@ class _TreeBuilder:
             domains=self._domains(pods),
             children=tuple(entries),
         )
+
+    def _updated(self, clique: PodClique, pods: Iterable[Pod]) -> int:
+        """Pods from the template that the set has now, as `rollout status` counts them."""
+        wanted = self._hashes.get(place_of(clique, self._pcs).clique)
+        if wanted is None:  # the set no longer has such a clique
+            return clique.status.updated_replicas
+        staying = (pod for pod in pods if not pod.metadata.is_deleting)
+        return sum(pod.metadata.labels.get(labels.POD_TEMPLATE_HASH) == wanted for pod in staying)
 
     def _is_scaled_in(self, clique: PodClique) -> bool:
         """True if the clique drains with its replica, of the set or of its group, and no longer counts."""
