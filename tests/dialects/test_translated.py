@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.support.dialect_worlds import Kind, apply, edit, said
 from tests.support.dialects import gang_set, koord_set, nested, pod_template
@@ -189,6 +191,34 @@ async def test_a_changed_template_rolls_and_hand_edits_beside_it_stay(world: Wor
 
     await world.eventually(rolled, 120)
     assert (await world.get(PodCliqueSet, "roll")).spec.template.termination_delay == "1h0m0s"
+
+
+async def test_a_generation_is_published_when_its_set_has_carried_it_out(world: World) -> None:
+    """A client reads "observedGeneration equals generation, and every pod is up to date" as done."""
+    await apply(world, gang_set("roll", 3))
+    before = await said(world, PodGangSet, "roll", "Ready", "True")
+    await world.quiet()
+    early: list[int] = []
+    patch = world.operator_client.patch
+
+    async def note(kind: Any, name: str, *rest: Any, **more: Any) -> Any:
+        answer = await patch(kind, name, *rest, **more)
+        if kind is PodGangSet and answer.status.observed_generation == answer.metadata.generation:
+            pods = (await world.client.list(Pod.RESOURCE, world.namespace)).items
+            early.append(sum(pod["spec"]["containers"][0]["image"] != "registry.k8s.io/pause:3.9" for pod in pods))
+        return answer
+
+    world.operator_client.patch = note
+    template = pod_template()
+    template["spec"]["containers"][0]["image"] = "registry.k8s.io/pause:3.9"
+    await edit(world, PodGangSet, "roll", {"spec": {"template": template}})
+
+    async def published() -> bool:
+        found = await world.get(PodGangSet, "roll")
+        return bool(found.status.observed_generation == found.metadata.generation > before.metadata.generation)
+
+    await world.eventually(published, 120)
+    assert set(early) == {0}, "no old pod is left by then"
 
 
 async def test_what_a_running_set_cannot_take_is_told_and_made_anew_only_if_asked(world: World) -> None:

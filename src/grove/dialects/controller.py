@@ -292,6 +292,9 @@ class DialectReconciler:
         status: Any = structs.replace(before, observed_generation=generation, conditions=conditions)
         if outcome.pcs is not None:
             pcs = self._cache.get(PodCliqueSet, outcome.pcs.key) or outcome.pcs
+            if outcome.status == TRUE and pcs.status.observed_generation != pcs.metadata.generation:
+                # The counts below are those of the generation before, until the set has carried out this one.
+                status = structs.replace(status, observed_generation=before.observed_generation)
             cliques, gangs = self._sorted(PodClique, pcs), self._sorted(PodGang, pcs)
             if isinstance(source, PodGangSet):
                 status = gang_set_status(status, pcs, cliques, gangs, now)
