@@ -6,7 +6,9 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -49,18 +51,40 @@ def nodes(bare_nodes: RealCluster) -> Iterator[RealCluster]:
     bare_nodes.import_image(IMAGES / "grove-initc.tar")
     config = operator_config(bare_nodes.directory, dialects=False)
     served = ("--config", str(config.path), "--webhook-url", f"https://127.0.0.1:{config.webhooks}")
-    ours = []
-    try:
-        operator = grove(bare_nodes, "operator", *access, *served, GROVE_INIT_CONTAINER_IMAGE="grove-initc")
-        ours.append(operator)
-        ours.append(grove(bare_nodes, "scheduler", *access, "--port", "0", "--leader-elect"))
-        local_ready.await_probe(operator, config.probe)
-        for child in ours:
-            asyncio.run(local_ready.await_leader(bare_nodes.kubeconfig, child))
+    operator = partial(grove, bare_nodes, "operator", *access, *served, GROVE_INIT_CONTAINER_IMAGE="grove-initc")
+    scheduler = partial(grove, bare_nodes, "scheduler", *access, "--port", "0", "--leader-elect")
+    with Kept(operator) as first, Kept(scheduler) as second:
+        local_ready.await_probe(first.child, config.probe)
+        for one in (first, second):
+            asyncio.run(local_ready.await_leader(bare_nodes.kubeconfig, one.child))
         yield bare_nodes
-    finally:
-        for child in ours:
-            child.stop(10)
+
+
+class Kept:
+    """A program that is started again when it ends, as in a Deployment.
+
+    An operator or scheduler ends when it cannot renew its lease in time. That happens on a machine with too much work.
+    """
+
+    def __init__(self, start: Callable[[], Child]) -> None:
+        self._start, self.child = start, start()
+        self._over = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, daemon=True)
+
+    def __enter__(self) -> Kept:
+        self._keeper.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+        self._keeper.join()
+        self.child.stop(10)
+
+    def _keep(self) -> None:
+        while not self._over.wait(1.0):
+            if not self.child.alive():
+                print(f"\n{self.child.name} is started again; it ended with: {self.child.log_tail(1)}", flush=True)
+                self.child = self._start()
 
 
 def grove(cluster: RealCluster, name: str, *arguments: str, **variables: str) -> Child:

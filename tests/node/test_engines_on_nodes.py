@@ -8,6 +8,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -21,7 +22,7 @@ from grove.api.labels import DRAIN_SECONDS, DRAINING
 from grove.cli.local_ready import NAMESPACE, expose_metrics
 from grove.local.nodes.cluster import RealCluster
 from grove.local.ports import free_ports
-from tests.node.conftest import grove
+from tests.node.conftest import Kept, grove
 from tests.node.engines import SAMPLES, Stage, clique, manifest, restarts
 
 ARCHIVES = Path(os.environ.get("GROVE_IMAGES", "dist")) / "engines"
@@ -267,9 +268,8 @@ def metrics(nodes: RealCluster) -> Iterator[None]:
         "--dcgm-namespace",
         "",
     )
-    child = grove(nodes, "metrics", "--kubeconfig", str(nodes.kubeconfig), *arguments)
-    yield
-    child.stop(10)
+    with Kept(partial(grove, nodes, "metrics", "--kubeconfig", str(nodes.kubeconfig), *arguments)):
+        yield
 
 
 def replicas(stage: Stage, group: str) -> int:
