@@ -97,6 +97,18 @@ async def test_status_defaults_appear_with_the_first_status(cluster):
     }
 
 
+async def test_a_set_is_not_ready_before_an_operator_has_seen_it(cluster):
+    made = await cluster.client.create(PCS, pcs(cluster.namespace))
+    found = await cluster.client.get(PCS, "s", cluster.namespace)
+
+    for status in (made["status"], found["status"]):
+        assert [(one["type"], one["status"]) for one in status["conditions"]] == [("Ready", "Unknown")]
+        assert (status["availableReplicas"], status["updatedReplicas"]) == (0, 0)
+    patch = {"status": {"replicas": 1, "conditions": []}}
+    patched = await cluster.client.patch(PCS, "s", patch, cluster.namespace, subresource="status")
+    assert not patched["status"].get("conditions")
+
+
 def refusals(error: Invalid) -> list[tuple[str, str]]:
     """What is wrong where, without the remarks a real server adds: that it skipped rules, and the scale path again."""
     causes = ((cause["field"], cause["reason"]) for cause in error.details["causes"])

@@ -68,6 +68,7 @@ class GoPrograms:
             run("build", "-trimpath", "-ldflags", "-s -w", "-o", str(root / name), package, cwd=source)
             to_stderr(f"building {name} {self.version} … {time.monotonic() - begun:.0f} s")
         shutil.rmtree(root / CRDS, ignore_errors=True)
+        (root / CRDS).mkdir()
         for folder in self.crds:
             shutil.copytree(source / folder, root / CRDS, dirs_exist_ok=True)
         shutil.rmtree(source)

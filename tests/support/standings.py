@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from grove.api.podcliqueset import PodCliqueSet
+
 Json = dict[str, Any]
 
 CURRENT, IN_PROGRESS, FAILED, TERMINATING = "Current", "InProgress", "Failed", "Terminating"
@@ -90,11 +92,13 @@ def _rows(kind: str) -> list[Row]:
     ]
 
 
+_NEW = _object("PodCliqueSet", 1, **PodCliqueSet.BEFORE_FIRST_STATUS)
 _PAUSED = _object("PodCliqueSet", 3, observedGeneration=2, conditions=_said("Reconciling", "UpdatePaused"))
 _PAUSED["metadata"]["annotations"] = {"grove.io/rollout-paused": "true"}
 
 ROWS = [
     *(row for kind in ("PodCliqueSet", "PodCliqueScalingGroup", "PodClique", "PodGang") for row in _rows(kind)),
+    Row("PodCliqueSet: no operator has seen it", _NEW, IN_PROGRESS, PROGRESSING),
     Row("PodCliqueSet: an update is paused", _PAUSED, IN_PROGRESS, SUSPENDED),
 ]
 

@@ -314,9 +314,25 @@ class PodCliqueSet(Object):
     """A whole inference system: its roles, how they scale, start and stand together."""
 
     RESOURCE: ClassVar[Resource] = Resource("grove.io", "v1alpha1", "PodCliqueSet", "podcliquesets")
+    BEFORE_FIRST_STATUS: ClassVar[Json] = {
+        "availableReplicas": 0,
+        "updatedReplicas": 0,
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "Unknown",
+                "reason": "WaitingForOperator",
+                "message": "the operator has not seen the set yet",
+                "lastTransitionTime": "1970-01-01T00:00:00Z",
+            }
+        ],
+    }
+    """Tools take an object without conditions for finished. Without this `helm install --wait` returns at once."""
 
     spec: Annotated[PodCliqueSetSpec, doc("The system that is wanted.", required=True)] = PodCliqueSetSpec()
-    status: Annotated[PodCliqueSetStatus, doc("The system that was observed.")] = PodCliqueSetStatus()
+    status: Annotated[PodCliqueSetStatus, doc("The system that was observed.", default=BEFORE_FIRST_STATUS)] = (
+        PodCliqueSetStatus()
+    )
 
 
 def max_unavailable(pcs: PodCliqueSet) -> int:

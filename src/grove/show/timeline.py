@@ -86,7 +86,9 @@ def own_words(kind: str, one: Object) -> Iterator[Moment]:
         if condition.last_transition_time and not unsaid:
             reason = f"{condition.type}={condition.status}"
             text = condition.message or condition.reason
-            yield Moment(condition.last_transition_time, kind, meta.name, reason, text, "condition")
+            # A default of the CRD has no moment of its own.
+            since = max(condition.last_transition_time, meta.creation_timestamp or condition.last_transition_time)
+            yield Moment(since, kind, meta.name, reason, text, "condition")
 
 
 def exits_of(pod: Pod) -> Iterator[Moment]:

@@ -22,6 +22,7 @@ HEAVY = (
     "test-failover",
     "test-image",
     "test-karpenter",
+    "test-helm",
     "test-keda",
     "test-node",
 )
