@@ -11,7 +11,7 @@ from rich.console import Console
 from tests.support.repack_worlds import GPU, fragmented, serving
 
 from grove.api.core import Pod, PodDisruptionBudget
-from grove.api.labels import DISRUPTION, MOVE_TO, POD_GANG
+from grove.api.labels import DISRUPTION, DRAINING, MOVE_TO, POD_GANG
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
@@ -152,6 +152,38 @@ def test_no_other_gang_takes_the_new_place_while_the_pods_restart() -> None:
             assert held
             assert all(held), "the place is held before the first pod terminates, until it is gone"
             [pod] = world.pods_of(move.gang.removeprefix("default/"))
+            assert pod.spec.node_name == target
+
+    run(story())
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("seconds", [30, 1800], ids=["30 s", "longer than a pod may take to terminate"])
+def test_a_gang_that_drains_finishes_its_requests_before_it_moves(seconds: int) -> None:
+    async def story() -> None:
+        async with World(shaped(3), steady=True) as world:
+            await fragmented(world, 3, ["never", "never", "allow"], drain_s=seconds)
+            await world.apply(serving("chat", 1, 8))
+            await asyncio.sleep(10)
+            plan = (await repack_answer(world.client, "default", "chat")).data
+            [move] = plan.moves
+            gang = move.gang.removeprefix("default/")
+            [target] = [node for nodes in move.target.values() for node in nodes]
+            [old] = world.pods_of(gang)
+            clock = world.cluster.clock
+            moving = asyncio.create_task(asked_to_move(world, move, plan))
+            assert await world.until(lambda: any(DRAINING in pod.metadata.annotations for pod in world.pods_of(gang)))
+            began = clock.now()
+            for i in range(4):
+                await world.apply(serving(f"rival{i}", 1, 4))
+            await asyncio.sleep(seconds - 10)
+            [pod] = world.pods_of(gang)
+            assert pod.metadata.uid == old.metadata.uid
+            assert not pod.metadata.is_deleting
+            await moving
+            assert (clock.now() - began).total_seconds() >= seconds
+            [pod] = world.pods_of(gang)
+            assert pod.metadata.uid != old.metadata.uid
             assert pod.spec.node_name == target
 
     run(story())

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from grove.api.core import Pod
-from grove.api.labels import DISRUPTION, POD_GANG
+from grove.api.labels import DISRUPTION, DRAIN_SECONDS, POD_GANG
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.plan.world import World
@@ -25,10 +25,12 @@ def serving(name: str, pods: int, gpu: int, disruption: str = "allow") -> Json:
     return found
 
 
-async def fragmented(world: World, nodes: int, disruption: Sequence[str] = ()) -> None:
+async def fragmented(world: World, nodes: int, disruption: Sequence[str] = (), drain_s: int = 0) -> None:
     """One gang of one pod with 4 of the 8 GPUs on each node; set `a0` is on the first node by name, and so on."""
     for i in range(2 * nodes):
-        await world.apply(serving(f"s{i}", 1, 4, "allow"))
+        found = serving(f"s{i}", 1, 4, "allow")
+        found["metadata"]["annotations"] |= {DRAIN_SECONDS: str(drain_s)} if drain_s else {}
+        await world.apply(found)
     assert await world.until(lambda: sum(pod.is_bound for pod in world.all(Pod)) == 2 * nodes)
     kept: dict[str, str] = {}
     for pod in world.all(Pod):

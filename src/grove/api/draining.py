@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
+from grove.api.conditions import IN_PLACE
 from grove.api.fields import natural
 from grove.api.labels import DRAIN_SECONDS, DRAINING
 from grove.api.pod import Pod
@@ -46,6 +47,11 @@ def draining_until(pod: Pod) -> datetime | None:
     except (KeyError, ValueError):
         return None
     return found if found.tzinfo is not None else None
+
+
+def has_readiness_gate(pod: Pod) -> bool:
+    """Whether the pod has our readiness gate: the operator can then take it out of Services while it runs."""
+    return any(gate.get("conditionType") == IN_PLACE for gate in pod.spec.readiness_gates)
 
 
 def is_draining(pod: Pod) -> bool:

@@ -20,8 +20,8 @@ from datetime import datetime, timedelta
 from grove.api import labels
 from grove.api.conditions import FALSE
 from grove.api.core import Pod
-from grove.api.draining import draining_until, is_draining, is_serving
-from grove.operator.podclique.in_place import gate_of, has_gate
+from grove.api.draining import draining_until, has_readiness_gate, is_draining, is_serving
+from grove.operator.podclique.in_place import gate_of
 from grove.operator.podclique.removals import OUTDATED, REQUESTED, RESTARTED, SURGE_OVER, SURPLUS, Removal
 from grove.operator.podclique.status import ObservedClique, is_outdated_pod
 from grove.operator.shared.rollout import has_template, is_open, is_rolling
@@ -44,7 +44,7 @@ def next_drain_step(pod: Pod, until: datetime, now: datetime) -> DrainStep | Non
     """The step of a pod that goes; None if it does not drain, or has drained. `until` is the end if it begins now."""
     if not is_serving(pod):
         return None
-    closes_gate = has_gate(pod) and gate_of(pod) != FALSE
+    closes_gate = has_readiness_gate(pod) and gate_of(pod) != FALSE
     if not is_draining(pod):
         return DrainStep(until=until, closes_gate=closes_gate)
     end = draining_until(pod)

@@ -23,6 +23,7 @@ import msgspec
 from grove.api import labels
 from grove.api.conditions import DRAINS, FALSE, IN_PLACE, IN_PLACE_UPDATE, READY_FOR_TRAFFIC, TRUE
 from grove.api.core import Pod
+from grove.api.draining import has_readiness_gate
 from grove.api.meta import Json, Struct, find_condition
 from grove.api.podcliqueset import CliqueTemplate
 
@@ -79,15 +80,11 @@ def record_of(pod: Pod) -> InPlaceRecord | None:
         return None
 
 
-def has_gate(pod: Pod) -> bool:
-    return any(gate.get("conditionType") == IN_PLACE for gate in pod.spec.readiness_gates)
-
-
 def can_be_patched(pod: Pod, wanted: Json) -> bool:
     """Whether a patch makes the pod what it would be if it were made now."""
     there, now = record_of(pod), _record_in(wanted)
     is_whole = {one.name for one in pod.spec.containers} >= {one["name"] for one in wanted["spec"]["containers"]}
-    return there is not None and now is not None and there.base == now.base and has_gate(pod) and is_whole
+    return there is not None and now is not None and there.base == now.base and has_readiness_gate(pod) and is_whole
 
 
 def step_of_chosen(pod: Pod, wanted: Json, now: datetime) -> InPlaceStep:
@@ -101,7 +98,7 @@ def step_of_chosen(pod: Pod, wanted: Json, now: datetime) -> InPlaceStep:
 
 def step_of_staying(pod: Pod, now: datetime) -> InPlaceStep:
     """The next step of a pod that stays as it is: its gate opens, unless the kubelet still stops old containers."""
-    if not has_gate(pod) or not pod.status.conditions or gate_of(pod) == TRUE:
+    if not has_readiness_gate(pod) or not pod.status.conditions or gate_of(pod) == TRUE:
         return InPlaceStep()
     record = record_of(pod) or InPlaceRecord()
     running = {one.name: one.container_id for one in pod.status.container_statuses}

@@ -1,17 +1,20 @@
 """Pods that have to go: victims are evicted, pods of a gang that cannot be completed are deleted; patiently.
 
 Victims go through the Eviction API, as long as a unit needs their capacity. A gang that goes whole is marked first.
+A gang that is moved drains first, if its set drains: the operator does that.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import structlog
 
 from grove.api.core import Pod
+from grove.api.draining import has_readiness_gate
+from grove.api.labels import RESTART_REQUESTED
 from grove.api.meta import Key
 from grove.kube.client import Client
 from grove.kube.errors import Conflict, KubeError, NotFound, NotLeader, TooManyRequests
@@ -22,6 +25,8 @@ from grove.scheduler.policy.gang_life import Evicting, EvictionEnded, TakenBack,
 from grove.scheduler.policy.gang_state import GangState
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
+Remove = Callable[[PodFacts, Callable[[], object]], Awaitable[bool]]
+"""Removes a pod; whether it is on its way out. The second argument is called if a disruption budget forbids it."""
 
 RETRY_S, MAX_RETRY_S = 0.25, 10.0
 DELETE_RETRY_S, MAX_DELETE_RETRY_S = 0.5, 30.0
@@ -49,9 +54,13 @@ class Evictions:
         because: str,
         still_wanted: Callable[[], bool],
         refused: Callable[[], None] = lambda: None,
+        *,
+        drains: bool = False,
     ) -> None:
+        """`drains`: pods that can drain are asked for from the operator. It drains and deletes them."""
         victim.tell(Evicting(because))
-        self._spawn(self._mark_and_evict(victim, pods, still_wanted, refused))
+        remove = self._ask_operator if drains else self._evict_one
+        self._spawn(self._mark_and_evict(victim, pods, still_wanted, refused, remove))
 
     def take_back(self, gang: GangState) -> None:
         """Deletes what is bound of a gang that never stood: a binding cannot be undone."""
@@ -86,7 +95,12 @@ class Evictions:
             pass  # gone already, or another pod by that name
 
     async def _mark_and_evict(
-        self, victim: GangState, pods: list[PodFacts], still_wanted: Callable[[], bool], refused: Callable[[], None]
+        self,
+        victim: GangState,
+        pods: list[PodFacts],
+        still_wanted: Callable[[], bool],
+        refused: Callable[[], None],
+        remove: Remove,
     ) -> None:
         pause_s = RETRY_S
         is_spared = False
@@ -103,7 +117,7 @@ class Evictions:
                     pause_s = min(MAX_RETRY_S, pause_s * 2)
             asked: set[str] = set()
             while pods and not is_spared:
-                is_spared = not await self._evict(pods, victim.name, still_wanted, refused)
+                is_spared = not await self._evict(pods, victim.name, still_wanted, refused, remove)
                 asked.update(pod.uid for pod in pods)
                 # It goes whole: also pods that were bound after it was chosen.
                 late = (pod for pod in self.bound_pods(victim) if pod.metadata.uid not in asked)
@@ -116,13 +130,22 @@ class Evictions:
         wanting = self._wanting[pod.uid]
         try:
             await self._evict(
-                [pod], pod.name, lambda: any(wants() for wants, _ in wanting), lambda: [tell() for _, tell in wanting]
+                [pod],
+                pod.name,
+                lambda: any(wants() for wants, _ in wanting),
+                lambda: [tell() for _, tell in wanting],
+                self._evict_one,
             )
         finally:
             del self._wanting[pod.uid]
 
     async def _evict(
-        self, pods: list[PodFacts], who: str, still_wanted: Callable[[], bool], refused: Callable[[], object]
+        self,
+        pods: list[PodFacts],
+        who: str,
+        still_wanted: Callable[[], bool],
+        refused: Callable[[], object],
+        remove: Remove,
     ) -> bool:
         """Evicts these pods while a unit needs their capacity; returns whether all of them terminate.
 
@@ -136,7 +159,7 @@ class Evictions:
                 for pod in left:
                     if not still_wanted():
                         return False
-                    if not await self._evict_one(pod, refused):
+                    if not await remove(pod, refused):
                         again.append(pod)
                 left = again
                 if left:
@@ -145,6 +168,23 @@ class Evictions:
         except NotLeader:
             log.info("eviction stopped, not the leader any more", unit=who)
         return True
+
+    async def _ask_operator(self, pod: PodFacts, refused: Callable[[], object]) -> bool:
+        """The same for a pod that may have to drain first. A pod without our readiness gate is evicted."""
+        known: Pod | None = self._view.pods.get(Key(pod.namespace, pod.name))
+        if known is None or known.metadata.uid != pod.uid or known.metadata.is_deleting:
+            return True
+        if not has_readiness_gate(known):
+            return await self._evict_one(pod, refused)
+        if RESTART_REQUESTED not in known.metadata.annotations:
+            mark = {"uid": pod.uid, "annotations": {RESTART_REQUESTED: "true"}}
+            try:
+                await self._client.patch(Pod, pod.name, {"metadata": mark}, pod.namespace)
+            except NotLeader:
+                raise
+            except KubeError as err:
+                log.info("pod not marked yet, trying again", pod=f"{pod.namespace}/{pod.name}", error=str(err))
+        return False
 
     async def _evict_one(self, pod: PodFacts, refused: Callable[[], object]) -> bool:
         """Whether the pod is on its way out; False to ask again later."""

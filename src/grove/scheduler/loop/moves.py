@@ -1,4 +1,6 @@
-"""Moves a gang on request: its new place is held first, then its pods are evicted, and their replacements go there.
+"""Moves a gang on request: its new place is held first, then its pods are removed, and their replacements go there.
+
+A set that drains is drained first; other pods are evicted.
 
 The annotation `grove.io/move-to` of a PodGang is the request, or the scheduler itself asks (`ask`). Each request is
 checked against the cluster as it is now. If the gang may not be moved, the PodGang gets the event `GangNotMoved`, and
@@ -17,6 +19,7 @@ import msgspec
 import structlog
 
 from grove.api.conditions import EventReason
+from grove.api.draining import LONGEST_DRAIN_S
 from grove.api.meta import Key
 from grove.api.move_request import InvalidMove, MoveRequest, read_move
 from grove.kube.clock import Clock
@@ -126,7 +129,7 @@ class Moves:
             state.refused = True
             self._view.changes.wake()
 
-        self._evictions.evict_gang(gang, list(pods), because, lambda: not state.refused, note_refused)
+        self._evictions.evict_gang(gang, list(pods), because, lambda: not state.refused, note_refused, drains=True)
 
     def _movable(self, gang: GangState) -> Movable:
         unit = next((one for one in running_units(self._view) if one.name == gang.name), None)
@@ -139,7 +142,7 @@ class Moves:
 
     def _replaced(self, pods: Sequence[PodFacts], request: MoveRequest) -> Iterator[tuple[str, ReplacedPod]]:
         """By group, what each pod leaves for: a new node, or the node it has."""
-        until_s = asyncio.get_running_loop().time() + TERMINATES_S + ABSENT_S
+        until_s = asyncio.get_running_loop().time() + LONGEST_DRAIN_S + TERMINATES_S + ABSENT_S
         by_group: dict[str, list[PodFacts]] = {}
         for pod in pods:
             by_group.setdefault(pod.group, []).append(pod)
@@ -188,7 +191,7 @@ class Moves:
         if gone:
             left = [pod for pod in state.pods if self._runs(pod)]
             if left:
-                self._evictions.evict_gang(gang, left, "moved on request", lambda: True)
+                self._evictions.evict_gang(gang, left, "moved on request", lambda: True, drains=True)
             return
         gang.call_off_move()
         self._replacements.refresh(gang)

@@ -14,12 +14,13 @@ from datetime import timedelta
 from typing import Protocol
 
 from grove.api.core import Pod
+from grove.api.draining import is_draining
 from grove.api.move_request import MoveRequest
 from grove.kube.clock import Clock
 from grove.scheduler.evict.repack import Move, Repack
 
 PATIENCE_S = 900.0
-"""How long one gang may take until its pods are ready in their new place."""
+"""How long one gang may take until its pods are ready in their new place, after they have drained."""
 BEGIN_S = 60.0
 """The scheduler has to begin a move within this time."""
 LOOK_S = 1.0
@@ -123,9 +124,11 @@ async def _until_moved(gangs: Gangs, gang: str, target: Sequence[str], old: set[
         for message, count in (await gangs.refusals(gang)).items():
             if count > heard.get(message, 0):
                 raise Stopped(f"{gang}: {message}")
-        if waited_s >= BEGIN_S and all(pod.metadata.uid in old and not pod.metadata.is_deleting for pod in pods):
+        drains = any(map(is_draining, pods))
+        waits = all(pod.metadata.uid in old and not pod.metadata.is_deleting for pod in pods)
+        if waited_s >= BEGIN_S and waits and not drains:
             raise Stopped(f"the scheduler did not begin to move {gang}; is it running?")
         if waited_s >= PATIENCE_S:
             raise Stopped(f"{gang} is not ready in its new place after {PATIENCE_S:.0f} s")
         await asyncio.sleep(LOOK_S)
-        waited_s += LOOK_S
+        waited_s += 0.0 if drains else LOOK_S
