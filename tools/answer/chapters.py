@@ -175,18 +175,30 @@ def scale(story: Story) -> None:
 
 
 def update_one(story: Story) -> None:
-    say("the model of one instance is updated")
+    say("the model of one instance is updated: without a surge, then with maxSurge: 1")
     counts, took_s = _updated(story, "tiny-b", 1)
     _row(story, "a new model, 1 instance", counts, took_s, "every instance has the new model")
+    counts, took_s = _updated(story, "tiny-a", 1, surge=1)
+    _row(story, "the same with maxSurge: 1", counts, took_s, "the new instance came first", most=0)
 
 
 def update(story: Story) -> None:
     say("the model of three instances is updated, one after another")
-    counts, took_s = _updated(story, "tiny-a", 3)
+    counts, took_s = _updated(story, "tiny-b", 3)
     _row(story, "a new model, 3 instances", counts, took_s, "every instance has the new model")
 
 
-def _updated(story: Story, model: str, instances: int) -> tuple[Any, float]:
+def _with_model(story: Story, model: str, surge: int) -> str:
+    """The manifest of llama.cpp with that model, and with that surge for its scaling group."""
+    objects = list(yaml.safe_load_all(story.manifest(LLAMA).replace("tiny-a", model)))
+    if surge:
+        (system,) = (one for one in objects if one["kind"] == "PodCliqueSet")
+        (group,) = system["spec"]["template"]["podCliqueScalingGroups"]
+        group["rollingUpdate"] = {"maxSurge": surge}
+    return str(yaml.safe_dump_all(objects))
+
+
+def _updated(story: Story, model: str, instances: int, *, surge: int = 0) -> tuple[Any, float]:
     """Applies the manifest with that model under load; the load's counts, and seconds until every leader has the model.
 
     While both models are behind the Service, either may answer.
@@ -194,7 +206,7 @@ def _updated(story: Story, model: str, instances: int) -> tuple[Any, float]:
     url = story.url("llama")
     load = story.load(url, ["tiny-a", "tiny-b"])
     try:
-        began = story.apply(story.manifest(LLAMA).replace("tiny-a", model))
+        began = story.apply(_with_model(story, model, surge))
 
         def is_updated() -> bool:
             leaders = story.pods("app=llama")
