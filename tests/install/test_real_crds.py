@@ -280,9 +280,9 @@ async def test_status_defaults(
 ) -> None:
     resource = kind.RESOURCE
     created = await server.create(resource, an_object(resource, SPECS[resource], namespace=namespace))
-    assert "status" not in created
+    assert created.get("status") == getattr(kind, "BEFORE_FIRST_STATUS", None)
     patched = await server.patch(resource, "x", {"status": status}, namespace, subresource="status")
-    assert patched["status"] == want
+    assert patched["status"] == getattr(kind, "BEFORE_FIRST_STATUS", {}) | want
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------
