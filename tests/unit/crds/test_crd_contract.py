@@ -117,6 +117,8 @@ def facts_of(schema: dict[str, Any], path: str = "") -> Schema:
 
 WIDER = {".spec.updateStrategy.type": "Coherent"}
 """Words that we take beyond those of the contract."""
+DEFAULTED = ".status"
+"""A set that no operator has seen has a status by default. Every client that reads a status can read it."""
 
 
 def differences(want: Schema, have: Schema) -> list[str]:
@@ -124,6 +126,7 @@ def differences(want: Schema, have: Schema) -> list[str]:
         path: {**one, "enum": [word for word in one["enum"] if word != WIDER[path]]} if path in WIDER else one
         for path, one in have.items()
     }
+    have[DEFAULTED] = {fact: value for fact, value in have[DEFAULTED].items() if fact != "default"}
     missing = [f"{path}: missing" for path in want if path not in have]
     return missing + [f"{p}: want {want[p]}, have {have[p]}" for p in want if p in have and want[p] != have[p]]
 
