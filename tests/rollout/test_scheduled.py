@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from tests.support.manifests import clique, group, pcs
@@ -19,6 +20,7 @@ from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.live import Scheduler
 from grove.show.reasons import sentence
 from grove.sim.topology import HOST, Topology
@@ -209,3 +211,22 @@ async def test_surge_units_of_a_coherent_update_where_the_scheduler_has_a_place_
         "l": instances - down,
         "w": instances - down,
     }
+
+
+async def test_a_pod_with_the_best_place_is_placed_by_one_search(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second one asks for the place that is free when the replaced pod is gone: it can be no better."""
+    await world.apply(pcs("wl", clique("a"), replicas=4))
+    await world.available("wl")
+    searches, search = 0, Decider.search
+
+    async def counted(decider: Decider, *given: Any) -> Any:
+        nonlocal searches
+        searches += 1
+        return await search(decider, *given)
+
+    monkeypatch.setattr(Decider, "search", counted)
+    world.nodes.stop_s = 2.0  # the old pod is still there when the new one is placed
+    await change(world, "wl", "a")
+    await updated(world, "wl")
+
+    assert searches == 4

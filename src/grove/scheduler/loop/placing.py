@@ -170,6 +170,8 @@ class UnitPlacer:
 
         A replaced pod still terminates. Its node may be the last one in the rack where the gang is.
         """
+        if answer.score >= 1:  # the best score there is, so no search is needed
+            return None
         due = self._replacements.due_to_leave(unit.gang) if unit.reservation is None else ()
         ends = [(pod, left_s + OVERDUE_S) for pod, left_s in due if left_s > -OVERDUE_S]
         if not ends:
