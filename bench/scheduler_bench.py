@@ -27,7 +27,7 @@ from grove.scheduler.evict.repack import Movable, Repack, repack
 from grove.scheduler.evict.running import Running, RunningIndex
 from grove.scheduler.explain.explanation import explain
 from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Decider
-from grove.scheduler.model.answers import Budget, NoFit, Placement
+from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
 from grove.scheduler.model.facts import NodeFacts, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup, gang_of
 from grove.scheduler.model.reading import read_pod
@@ -290,6 +290,10 @@ async def longest_stall(work: Callable[[], Awaitable[object]]) -> tuple[float, f
     return longest * 1000, busiest * 1000
 
 
+async def decided(decider: Decider, wanted: Gang) -> None:
+    await decider.place(wanted, DecisionSteps(Budget()))
+
+
 def stalls(in_place_steps: int = IN_PLACE_STEPS) -> Iterator[tuple[str, float, float]]:
     """The longest stall of the event loop for each gang made to be expensive, and for victims among 16,000 pods.
 
@@ -304,7 +308,7 @@ def stalls(in_place_steps: int = IN_PLACE_STEPS) -> Iterator[tuple[str, float, f
     for name, make in expensive():
         snapshot, wanted = make()
         decider = Decider(snapshot, "bench", in_place_steps=in_place_steps)
-        yield least(name, partial(decider.place, wanted, Budget()))
+        yield least(name, partial(decided, decider, wanted))
     snapshot, _ = full(2_000)
     index = RunningIndex()
     for pod in snapshot.pods():
@@ -313,7 +317,7 @@ def stalls(in_place_steps: int = IN_PLACE_STEPS) -> Iterator[tuple[str, float, f
     decider = Decider(snapshot, "bench", in_place_steps=in_place_steps)
 
     async def victims() -> None:
-        await decider.preempt(hero, index.units(lambda _: None, below=hero.priority), (), Budget())
+        await decider.preempt(hero, index.units(lambda _: None, below=hero.priority), (), DecisionSteps(Budget()))
 
     yield least("victims for 250 pods among 16,000", victims)
 
@@ -322,9 +326,10 @@ def run(results: dict[str, Figure]) -> None:
     (_, floor, _), *found = stalls()
     for name, clock, cpu in sorted(found, key=lambda one: -one[1]):
         print(f"    longest stall of the event loop: {clock:6.1f} ms, {cpu:6.1f} ms of its own CPU  {name}")
-    for what, worst in (("", max(one[1] for one in found)), (", its own CPU", max(one[2] for one in found))):
+    worst_clock, worst_cpu = (max(one[part] for one in found) for part in (1, 2))
+    for what, worst, aim in (("", worst_clock, 50), (", its own CPU", worst_cpu, 20)):
         results[f"loop: longest stall{what}, {len(found)} expensive decisions"] = Figure(
-            round(worst, 1), "ms", f"≤ 50 (nothing to decide {floor:.1f})"
+            round(worst, 1), "ms", f"≤ {aim} (nothing to decide {floor:.1f})"
         )
     for name, value, unit, aim in measure():
         results[f"core: {name}"] = Figure(round(value, 3), unit, f"≤ {aim:g}")

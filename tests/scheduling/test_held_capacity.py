@@ -480,6 +480,24 @@ def test_a_record_that_cannot_be_used_is_an_event_and_holds_nothing(hold: dict[s
     assert run(story()) == (1, 2, ["large"])
 
 
+def test_a_record_of_more_nodes_than_the_gang_has_pods_holds_nothing() -> None:
+    async def story() -> tuple[int, list[str]]:
+        async with Day(nodes=3) as day:
+            nodes = await day.nodes()
+            for name, node in zip(("a", "b"), nodes, strict=False):
+                await day.client.create(Pod, pod_json(name, NAMESPACE, **on(node)))
+            await day.apply(gang("large", group("w", 2)))
+            await asyncio.sleep(10)
+            await day.stop()
+            await write_holds(day, "large", long_wait(*nodes))
+            await day.start()
+            await day.apply(gang("small", group("w", 1)))
+            await asyncio.sleep(60)
+            return await day.bound("small"), [one.involved_object.name for one in await invalid(day)]
+
+    assert run(story()) == (1, ["large"])
+
+
 async def invalid(day: Day) -> list[Any]:
     return await day.events("InvalidCapacityHold")
 
@@ -535,6 +553,66 @@ def test_a_restart_keeps_the_node_of_a_replaced_pod() -> None:
 
 
 # Moments
+
+
+async def lone_pods(day: Day) -> None:
+    """A large pod for which the only node is held; the two small pods on that node end by themselves."""
+    for name in ("first", "second"):
+        await day.client.create(Pod, pod_json(name, NAMESPACE))
+    await asyncio.sleep(5)
+    await day.client.create(Pod, pod_json("large", NAMESPACE, gpus=2))
+    await asyncio.sleep(HOUR_S)
+
+
+def test_a_restart_keeps_the_node_that_is_held_for_a_pod_without_a_gang() -> None:
+    async def story() -> tuple[str, int, int, str]:
+        async with Day(nodes=1, gpus=2) as day:
+            await lone_pods(day)
+            held = (await day.pod("large")).status.nominated_node_name
+            await day.stop()
+            await day.start()
+            await day.client.create(Pod, pod_json("small", NAMESPACE))
+            await day.end("first")
+            await asyncio.sleep(60)
+            small = await day.bound("small")
+            await day.end("second")
+            await day.pass_a_day()
+            return held, small, await day.bound("large"), (await day.pod("large")).spec.node_name
+
+    held, small, large, node = run(story())
+    assert (small, large) == (0, 1)
+    assert held == node
+
+
+def test_a_pod_whose_node_is_no_longer_held_does_not_name_it() -> None:
+    async def story() -> tuple[str, str]:
+        async with Day(nodes=1, gpus=2) as day:
+            await lone_pods(day)
+            held = (await day.pod("large")).status.nominated_node_name
+            await day.client.patch(Node, held, {"spec": {"unschedulable": True}})
+            await day.pass_a_day()
+            return held, (await day.pod("large")).status.nominated_node_name
+
+    held, after = run(story())
+    assert held
+    assert after == ""
+
+
+def test_a_pod_that_names_an_unknown_node_gets_an_event_and_nothing_is_held() -> None:
+    async def story() -> tuple[int, list[str]]:
+        async with Day(nodes=1, gpus=2) as day:
+            await lone_pods(day)
+            await day.stop()
+            await day.client.patch(
+                Pod, "large", {"status": {"nominatedNodeName": "gone"}}, NAMESPACE, subresource="status"
+            )
+            await day.start()
+            await day.client.create(Pod, pod_json("small", NAMESPACE))
+            await day.end("first")
+            await asyncio.sleep(60)
+            return await day.bound("small"), [one.involved_object.name for one in await invalid(day)]
+
+    assert run(story()) == (1, ["large"])
 
 
 def test_every_timeout_is_reported_whatever_moment_it_falls_on() -> None:

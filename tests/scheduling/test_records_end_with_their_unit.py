@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
+from tests.support.days import HOUR_S, PRIORITIES, Day
+from tests.support.gangs import gang, group
 from tests.support.running import without_logs
 
 from grove.api.core import PriorityClass
 from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
 from grove.fleet.file import Team
 from grove.fleet.manifests import batch_set, priority_name
 from grove.plan.world import NAMESPACE, World, shaped
@@ -34,3 +38,30 @@ def test_no_record_remains_after_every_set_is_deleted():
     with without_logs():
         run(play(), seed=1, limit_s=86400.0)
     assert left == []
+
+
+def test_no_record_remains_after_hours_in_which_gangs_overtake_others_that_wait():
+    """Random sizes and priorities: gangs wait, are overtaken, have nodes held, are evicted, and are deleted."""
+    rng = random.Random(1)
+
+    async def job(day: Day, name: str) -> None:
+        size = rng.randint(1, 6)
+        await day.apply(gang(name, group("w", size), priority_class=rng.choice(list(PRIORITIES))))
+        await asyncio.sleep(rng.uniform(0.1, 2) * HOUR_S)
+        await day.client.delete(PodGang, name, "default")
+        for pod in await day.pods():
+            if pod.metadata.name.startswith(f"{name}-"):
+                await day.end(pod.metadata.name)
+
+    async def play() -> list[str]:
+        async with Day(nodes=8) as day:
+            jobs = []
+            for number in range(50):
+                jobs.append(asyncio.ensure_future(job(day, f"job-{number}")))
+                await asyncio.sleep(540)
+            await asyncio.gather(*jobs)
+            await asyncio.sleep(HOUR_S)
+            return [record.name for record in day.scheduler.view.units]
+
+    with without_logs():
+        assert run(play(), seed=1, limit_s=1e9) == []

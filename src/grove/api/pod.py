@@ -202,6 +202,7 @@ class PodStatus(Struct):
     pod_ip: str = field(name="podIP", default="")
     host_ip: str = field(name="hostIP", default="")
     start_time: datetime | None = None
+    nominated_node_name: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     resource_claim_statuses: tuple[Json, ...] = ()

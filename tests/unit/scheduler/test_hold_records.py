@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.scheduler.kit import GPU, pod, shape
 
+from grove.api.core import Pod, PodSpec
 from grove.api.meta import Json
+from grove.api.pod import PodStatus
 from grove.api.podgang import PodGang
 from grove.scheduler.model.facts import PODS
 from grove.scheduler.policy.gang_state import ReplacedPod
 from grove.scheduler.policy.hold_ledger import CapacityHold, HoldReason
-from grove.scheduler.policy.hold_records import read, records
+from grove.scheduler.policy.hold_records import read, read_pod, records
 from grove.scheduler.policy.waiting_queue import Order, Stage
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -24,8 +26,8 @@ ORDER = Order((0,), Stage.FLOOR, 0.0, "ns/g")
 NODES = [f"n{number}" for number in range(100)]
 
 
-def podgang(holds: Any = (), conditions: Any = ()) -> PodGang:
-    groups = [{"name": "w", "minReplicas": 1, "podReferences": []}]
+def podgang(holds: Any = (), conditions: Any = (), minimum: int = len(NODES)) -> PodGang:
+    groups = [{"name": "w", "minReplicas": minimum, "podReferences": []}]
     body: Json = {"metadata": {"name": "g", "namespace": "ns"}, "spec": {"podgroups": groups}}
     body["status"] = {"capacityHolds": list(holds), "conditions": list(conditions)}
     return msgspec.convert(body, PodGang)
@@ -87,6 +89,28 @@ def test_what_cannot_be_used_is_a_fault_and_holds_nothing(hold: Json, fault: str
     assert found.waiting is None
     assert not found.replaced
     assert found.former == {"n2"}, "the other records are read"
+
+
+def test_a_record_of_more_nodes_than_the_minimum_has_pods_is_a_fault() -> None:
+    found = read(podgang([{"reason": "WaitedLong", "nodes": ["n1", "n2", "n3"]}], minimum=2), NODES)
+    assert (found.waiting, found.faults) == (None, ("WaitedLong: 3 nodes for a minimum of 2 pods",))
+
+
+@pytest.mark.parametrize(
+    ("named", "bound_to", "nodes", "faults"),
+    [
+        pytest.param("n1", "", ("n1",), (), id="the node it names"),
+        pytest.param("", "", (), (), id="it names none"),
+        pytest.param("n1", "n2", (), (), id="it is bound"),
+        pytest.param("gone", "", (), ("there is no node gone",), id="an unknown node"),
+    ],
+)
+def test_a_pod_without_a_podgang_names_its_node(
+    named: str, bound_to: str, nodes: tuple[str, ...], faults: tuple[str, ...]
+) -> None:
+    one = Pod(spec=PodSpec(node_name=bound_to), status=PodStatus(nominated_node_name=named))
+    found = read_pod(one, NODES)
+    assert (found.waiting.nodes if found.waiting is not None else (), found.faults) == (nodes, faults)
 
 
 def test_conditions_of_an_older_scheduler_are_understood() -> None:

@@ -46,8 +46,8 @@ from grove.scheduler.solve.search_state import TakesLong, limited_steps
 if TYPE_CHECKING:
     from grove.scheduler.replay.journal import Journal
 
-IN_PLACE_STEPS = 400
-"""A decision of more steps is made in a thread: some 10 to 20 milliseconds of work."""
+IN_PLACE_STEPS = 300
+"""A decision of more steps is made in a thread: some 5 to 15 milliseconds of work."""
 IN_PLACE_PODS = 2_000
 """Where more pods run victims are chosen in a thread from the start: taking them all out is work of its own."""
 

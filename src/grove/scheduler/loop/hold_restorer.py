@@ -1,17 +1,17 @@
-"""Reads back, before the first decision, what an earlier scheduler held: it is written on the PodGangs.
+"""Reads back, before the first decision, what an earlier scheduler held: it is written on the PodGangs, and on
+pods without one.
 
-A record that cannot be used becomes an event on its PodGang. Nothing is held for it, and no other gang is affected.
+A record that cannot be used becomes an event on its object. Nothing is held for it, and no other gang is affected.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 
 import structlog
 
-from grove.api.conditions import EventReason
 from grove.api.podgang import HeldCapacity
 from grove.scheduler.loop.gang_trees import order_of
 from grove.scheduler.loop.replacements import ABSENT_S
@@ -20,7 +20,7 @@ from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import Requests, Shape
 from grove.scheduler.policy.gang_state import GangState, ReplacedPod
 from grove.scheduler.policy.hold_ledger import CapacityHold, HoldReason
-from grove.scheduler.policy.hold_records import ReadHolds, read
+from grove.scheduler.policy.hold_records import ReadHolds, read, read_pod
 
 UNKNOWN_SINCE = datetime.fromtimestamp(0, UTC)
 
@@ -31,10 +31,17 @@ def enter_recorded(view: View) -> None:
     """Enters the nodes that the PodGangs record as held, for a reader that makes no decisions. Reports no faults."""
     nodes = view.snapshot.nodes.row_of.keys()
     for name, gang in sorted(view.units.gangs.items()):
-        held = read(gang.podgang, nodes).waiting
+        held = recorded(view, gang, nodes).waiting
         if held is not None and view.concerns_us(gang) and not view.has_minimum(gang):
             reason, since = HoldReason(held.reason), held.since or UNKNOWN_SINCE
             view.ledger.put(CapacityHold(name, order_of(view, name), reason, since, frozenset(held.nodes)))
+
+
+def recorded(view: View, gang: GangState, nodes: Collection[str]) -> ReadHolds:
+    """What the PodGang says, or the pod if it has none."""
+    if gang.has_object:
+        return read(gang.podgang, nodes)
+    return next((read_pod(pod, nodes) for pod, _ in view.members(gang)), ReadHolds())
 
 
 class HoldRestorer:
@@ -52,7 +59,7 @@ class HoldRestorer:
         nodes = self._view.snapshot.nodes.row_of.keys()
         for name, gang in sorted(self._view.units.gangs.items()):
             try:
-                self._take_over(gang, read(gang.podgang, nodes))
+                self._take_over(gang, recorded(self._view, gang, nodes))
             except Exception:  # whatever one object says, the others are read
                 log.exception("hold record cannot be read", gang=name)
 
@@ -84,6 +91,6 @@ class HoldRestorer:
         return next((facts.shape for facts in alike), Shape(requests))
 
     def report(self, gang: GangState, fault: str) -> None:
-        """Says on the PodGang that its record is not used."""
-        text = f"status.capacityHolds is not used: {fault}"
-        self._reporter.warn(gang, EventReason.INVALID_CAPACITY_HOLD, text)
+        """Says on the PodGang, or on the pod without one, that its record is not used."""
+        field = "capacityHolds" if gang.has_object else "nominatedNodeName"
+        self._reporter.warn_of_record(gang, f"status.{field} is not used: {fault}")

@@ -122,9 +122,10 @@ class LongWaitHolds:
         """A unit got a place: whoever waits before it and could have used that room is overtaken by so much."""
         taken: Counter[tuple[Shape, str]] = Counter((pod.shape, pod.node) for pod in pods)
         for waiting in self._elders:
-            name = waiting.order.name
-            want = self._units.of(name).shortage
-            if want is None or self._is_settled(waiting) or self._queue.get(name) is not waiting:
+            if self._queue.get(waiting.order.name) is not waiting:
+                continue
+            want = self._units.of(waiting.order.name).shortage
+            if want is None or self._is_settled(waiting):
                 continue
             if self._order_now(waiting) >= order:
                 continue
@@ -334,7 +335,7 @@ class LongWaitHolds:
 
     def _put(self, gang: GangState, hold: CapacityHold) -> None:
         self._ledger.put(hold)
-        self._reporter.touch(gang.name)
+        self._reporter.note_held(gang.name)
 
     def _are_fewer_free(self, nodes: frozenset[str], before: CapacityHold, name: str, order: Order) -> bool:
         """Whether fewer of these nodes are free for the gang than of those held for it, all of which it may use."""
@@ -350,9 +351,10 @@ class LongWaitHolds:
 
     def let_go(self, name: str) -> None:
         """Nothing is held for a gang any more, if anything was; others may have it."""
-        self._units.of(name).held_shapes = frozenset()
+        if (unit := self._units.find(name)) is not None:
+            unit.held_shapes = frozenset()
         for hold in self._ledger.end(name, *LONG_WAIT):
-            self._reporter.touch(name)
+            self._reporter.note_held(name)
             self.reconsider()
             self._view.changes.relief.update(hold.nodes)
             self._view.changes.demand_changed |= bool(hold.quota)
@@ -360,7 +362,8 @@ class LongWaitHolds:
 
     def end(self, name: str) -> None:
         """The gang waits for no node any more."""
-        self._units.of(name).shortage = None
+        if (unit := self._units.find(name)) is not None:
+            unit.shortage = None
         self._hopeless.discard(name)
         self.let_go(name)
 

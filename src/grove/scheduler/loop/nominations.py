@@ -358,7 +358,9 @@ class Nominations:
 
     def drop(self, unit: str) -> None:
         """Gives a place back; evictions that have not begun are not begun."""
-        record = self._view.units.of(unit)
+        record = self._view.units.find(unit)
+        if record is None:
+            return
         one, record.nomination, record.protected_by = record.nomination, None, ()
         if one is None:
             return

@@ -39,6 +39,7 @@ from grove.scheduler.policy.gang_state import (
     Verdict,
     missing_pods,
 )
+from grove.scheduler.policy.hold_ledger import LONG_WAIT
 from grove.scheduler.policy.hold_records import records
 from grove.scheduler.policy.podgang_status import (
     LONGEST,
@@ -136,6 +137,12 @@ class Reporter:
         if self._with_object(gang) is not None:
             self.statuses.add(gang, after_s=SOON_S)
 
+    def note_held(self, gang: str) -> None:
+        """What is held for the gang changed. A pod without a PodGang names its node itself."""
+        self.touch(gang)
+        if (known := self._view.units.gangs.get(gang)) is not None and not known.has_object:
+            self.texts.add(gang, after_s=SOON_S)
+
     def _with_object(self, name: str) -> GangState | None:
         """A gang whose PodGang exists."""
         gang = self._view.units.gangs.get(name)
@@ -155,6 +162,12 @@ class Reporter:
         """A warning event on the PodGang, if there is one."""
         if gang.has_object:
             self._events.warn(gang.podgang, reason, why if isinstance(why, str) else self.say(why))
+
+    def warn_of_record(self, gang: GangState, text: str) -> None:
+        """A warning event about a record of held capacity, on the PodGang or on the pods without one."""
+        self.warn(gang, EventReason.INVALID_CAPACITY_HOLD, text)
+        for pod in self._waiting_pods(gang) if not gang.has_object else ():
+            self._events.warn(pod, EventReason.INVALID_CAPACITY_HOLD, text)
 
     def report_waiting(self, unit: str, verdict: Verdict, after_s: float | None = None) -> None:
         """Pods without a PodGang, or above the minimum of their gang, have no place."""
@@ -289,7 +302,9 @@ class Reporter:
         if said is not None and said != verdict.why and early_s > 0 and not is_withdrawn:
             return Result(after_s=early_s)
         unit.pods_text = (verdict.why, now)
-        writes = (self._write_text(pod, reason, verdict.why) for pod in pods)
+        hold = self._view.ledger.find(name, *LONG_WAIT) if not gang.has_object else None
+        node = next(iter(hold.nodes), "") if hold is not None else ""
+        writes = (self._write_text(pod, reason, verdict.why, node) for pod in pods)
         failed = [one for one in await asyncio.gather(*writes, return_exceptions=True) if one is not None]
         if failed:
             unit.pods_text = None
@@ -313,7 +328,7 @@ class Reporter:
     def _have_text(self, gang: GangState) -> bool:
         return any(map(_has_text, self._waiting_pods(gang)))
 
-    async def _write_text(self, pod: Pod, reason: str, why: Reason) -> None:
+    async def _write_text(self, pod: Pod, reason: str, why: Reason, held_node: str) -> None:
         conditions = with_condition(
             pod.status.conditions,
             POD_SCHEDULED,
@@ -322,12 +337,14 @@ class Reporter:
             self.say(why)[:LONGEST],
             _second(self._clock),
         )
-        if conditions is pod.status.conditions:
+        is_new_node = held_node != pod.status.nominated_node_name
+        if conditions is pod.status.conditions and not is_new_node:
             return
         meta = pod.metadata
+        node = {"nominatedNodeName": held_node or None} if is_new_node else {}
         patch = {
             "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
-            "status": {"conditions": [condition_json(c) for c in conditions]},
+            "status": {"conditions": [condition_json(c) for c in conditions]} | node,
         }
         async with self._turns:
             try:

@@ -3,6 +3,9 @@
 `status.capacityHolds` has every hold with all its nodes and amounts. What cannot be read is a fault, which becomes an
 event on the PodGang, and nothing is held for it. An older scheduler wrote conditions instead: `of_conditions` is the
 one place that still understands them.
+
+A pod without a PodGang has one node held at most. It names that node in `status.nominatedNodeName`, as pods of
+kube-scheduler do.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from datetime import datetime
 import msgspec
 
 from grove.api import conditions as words
+from grove.api.core import Pod
 from grove.api.meta import find_condition
 from grove.api.podgang import HeldAmount, HeldCapacity, PodGang
 from grove.api.quantity import InvalidQuantity, amount, format_amount
@@ -95,8 +99,11 @@ def read(podgang: PodGang, nodes: Collection[str]) -> ReadHolds:
         elif hold.reason == FORMER_PLACE:
             former = frozenset(hold.nodes)
         elif hold.reason in LONG_WAIT:
+            most = sum(group.min_replicas for group in podgang.spec.podgroups)
             if unknown := sorted(set(hold.nodes) - set(nodes)):
                 faults.append(f"{hold.reason}: there is no node {unknown[0]}")
+            elif len(set(hold.nodes)) > most:
+                faults.append(f"{hold.reason}: {len(set(hold.nodes))} nodes for a minimum of {most} pods")
             elif waiting is None:
                 waiting = hold
         elif hold.reason == HoldReason.REPLACEMENT.value:
@@ -106,6 +113,16 @@ def read(podgang: PodGang, nodes: Collection[str]) -> ReadHolds:
                 except ValueError as error:
                     faults.append(f"{hold.reason}: {error}")
     return ReadHolds(waiting, {group: left for group, left in replaced.items() if left}, former, tuple(faults))
+
+
+def read_pod(pod: Pod, nodes: Collection[str]) -> ReadHolds:
+    """The same of a pod without a PodGang."""
+    node = pod.status.nominated_node_name
+    if not node or pod.spec.node_name:
+        return ReadHolds()
+    if node not in nodes:
+        return ReadHolds(faults=(f"there is no node {node}",))
+    return ReadHolds(HeldCapacity(reason=HoldReason.WAITED_LONG.value, nodes=(node,)))
 
 
 def _read_amount(one: HeldAmount, groups: Collection[str], nodes: Collection[str]) -> tuple[str, Requests]:
