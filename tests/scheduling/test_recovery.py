@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.support.gangs import Bench, Gang, gang, gang_json, group, member_json, pod_json, scheduling
+from tests.support.gangs import Bench, Gang, Wrong, gang, gang_json, group, member_json, pod_json, scheduling
 
 from grove.api.core import Node, Pod, PodDisruptionBudget, PriorityClass
 from grove.api.labels import GANG_TIMEOUT, POD_GANG
@@ -411,6 +411,39 @@ async def test_nodes_that_were_held_for_a_gang_are_held_after_a_restart_too(clus
         await bench.client.delete(PodGang, "there", bench.namespace)
         await bench.client.delete(Pod, "there-w-0", bench.namespace, grace_period_s=0)
         await bench.expect({"large/w": 2})
+
+
+@pytest.mark.real_in("soak")
+async def test_a_node_that_was_held_for_a_pod_without_a_gang_is_held_after_a_restart_with_a_short_hold_after_too(
+    cluster: Any,
+) -> None:
+    """`hold_after` is 10 seconds, because a real API server has no virtual time."""
+    async with scheduling(cluster, hold_after=Seconds(10)) as bench:
+        (node,) = await bench.add_nodes(1, gpus=2)
+        there = gang("there", group("w", 2))
+        await bench.apply(there)
+        await bench.expect({"there/w": 2})
+        await bench.client.create(Pod, pod_json("large", bench.namespace, gpus=2))
+
+        async def is_named() -> Any:
+            large = await bench.client.get(Pod, "large", bench.namespace)
+            return large.status.nominated_node_name == node or Wrong(large.status)
+
+        await cluster.eventually(is_named, 120)
+        await bench.stop()
+        await bench.apply(gang("small", group("w", 1)))
+        await bench.client.delete(Pod, "there-w-0", bench.namespace, grace_period_s=0)
+        await bench.client.delete(PodGang, "there", bench.namespace)
+        await bench.start()
+        told = await bench.condition("small", status="False", reason="NodesHeldForOthers")
+        assert f"{bench.namespace}/large" in told.message
+        await bench.client.delete(Pod, "there-w-1", bench.namespace, grace_period_s=0)
+
+        async def is_bound() -> Any:
+            large = await bench.client.get(Pod, "large", bench.namespace)
+            return large.spec.node_name == node or Wrong(large.status)
+
+        await cluster.eventually(is_bound, 120)
 
 
 @pytest.mark.simulated

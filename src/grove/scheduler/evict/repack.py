@@ -24,7 +24,7 @@ from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.preempt import PreemptionTrial, Victims
 from grove.scheduler.evict.running import DisruptionBudget, Running, broken_budgets
 from grove.scheduler.evict.victims import NO_VACANCIES
-from grove.scheduler.filters.fit import RoomWithout, allowed_mask, scarcest
+from grove.scheduler.filters.fit import RoomWithout, has_place, scarcest
 from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
@@ -352,18 +352,6 @@ def cost_of(movers: Sequence[Movable]) -> Cost:
     pods = sum(len(one.unit.pods) for one in movers)
     priorities = tuple(sorted((one.unit.priority for one in movers), reverse=True))
     return pods, priorities, max((one.moved_s for one in movers), default=0.0)
-
-
-def has_place(snapshot: Snapshot, pods: Sequence[PodFacts]) -> bool:
-    """Whether all of these pods fit on their nodes at once, beside everything that runs there."""
-    twin = snapshot.copy()
-    for pod in pods:
-        row = twin.nodes.row_of.get(pod.node)
-        asked = twin.amounts(pod.shape.requests)
-        if row is None or not allowed_mask(twin, pod.shape)[row] or any(twin.free[r, row] < n for r, n in asked):
-            return False
-        twin.add_pod(pod)
-    return True
 
 
 def make_move(snapshot: Snapshot, move: Move) -> None:

@@ -8,7 +8,7 @@ fall out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
 
 import numpy as np
@@ -255,3 +255,15 @@ def scarcest(snapshot: Snapshot, gang: Gang) -> Reason | None:
             worst = share
             found = Reason(WANTS, name, {"wanted": amount, "free": free}, {"where": where})
     return found
+
+
+def has_place(snapshot: Snapshot, pods: Sequence[PodFacts]) -> bool:
+    """Whether all of these pods fit on their nodes at once, beside everything that runs there."""
+    twin = snapshot.copy()
+    for pod in pods:
+        row = twin.nodes.row_of.get(pod.node)
+        asked = twin.amounts(pod.shape.requests)
+        if row is None or not allowed_mask(twin, pod.shape)[row] or any(twin.free[r, row] < n for r, n in asked):
+            return False
+        twin.add_pod(pod)
+    return True

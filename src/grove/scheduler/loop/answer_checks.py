@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from grove.api.meta import Key
-from grove.scheduler.filters.fit import allowed_mask
+from grove.scheduler.filters.fit import has_place
 from grove.scheduler.loop.gang_trees import Unit
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.answers import NoFit, Placement
@@ -37,14 +37,8 @@ class AnswerCheck:
 
     def have_room(self, pods: Sequence[PodFacts], open_uids: Collection[str]) -> bool:
         """Whether pods for which sources have set aside what they need still fit on their nodes, all at once."""
-        twin = self._view.snapshot.without(open_uids).copy()
-        for pod in map(self._view.sources.without_counted, pods):
-            row = twin.nodes.row_of.get(pod.node)
-            asked = twin.amounts(pod.shape.requests)
-            if row is None or not allowed_mask(twin, pod.shape)[row] or any(twin.free[r, row] < n for r, n in asked):
-                return False
-            twin.add_pod(pod)
-        return True
+        asking = [self._view.sources.without_counted(pod) for pod in pods]
+        return has_place(self._view.snapshot.without(open_uids), asking)
 
     def still_waits(self, unit: Unit) -> bool:
         """Whether a unit and all its pods are what they were when it was looked at."""

@@ -23,8 +23,9 @@ from grove.api.draining import LONGEST_DRAIN_S
 from grove.api.meta import Key
 from grove.api.move_request import InvalidMove, MoveRequest, read_move
 from grove.kube.clock import Clock
-from grove.scheduler.evict.repack import MOVED, Movable, has_place
+from grove.scheduler.evict.repack import MOVED, Movable
 from grove.scheduler.evict.running import broken_budgets
+from grove.scheduler.filters.fit import has_place
 from grove.scheduler.loop.evictions import Evictions
 from grove.scheduler.loop.movable import MovableGangs, closed_to_moved
 from grove.scheduler.loop.replacements import ABSENT_S, Replacements

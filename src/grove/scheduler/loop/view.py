@@ -46,9 +46,9 @@ class View:
         self.priorities = cache.add(PriorityClass)
         self.sources = NodeSources(snapshot)
         self.before_turn: list[Callable[[], None]] = []
+        """Called before anything is decided, when everything is up to date."""
         self.moves_asked: dict[str, str] = {}
         """By gang, the text of the request to move it."""
-        """Called before anything is decided, when everything is up to date."""
         self.traces: GangTraces | None = None
         """None while this process exports no traces."""
         self.ledger = Ledger()
