@@ -53,9 +53,9 @@ from grove.operator.shared.status_batching import PROGRESS_S, SETTLE_S
 
 Part = PodClique | PodCliqueScalingGroup
 
-UPDATE_LOOK_S, LOOK_S = 0.0002, 0.002
+UPDATE_LOOK_S, LOOK_S = 0.001, 0.002
 """What a look waits for each replica of the set: ten times what it costs while an update waits for the next step, and
-ten times longer while only progress is to be reported."""
+twenty times while only progress is to be reported."""
 LONGEST_WAIT_S = 1.0
 REPLICA_PROGRESS_S = 0.01
 """How long progress of a set may go unreported for each of its replicas: its status names every gang, and costs so."""
