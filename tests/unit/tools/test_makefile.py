@@ -25,6 +25,7 @@ HEAVY = (
     "test-helm",
     "test-keda",
     "test-node",
+    "test-vpa",
 )
 
 

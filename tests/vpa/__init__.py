@@ -1,0 +1,1 @@
+"""The real VerticalPodAutoscaler, for `make test-vpa`. Not part of `make test`."""
