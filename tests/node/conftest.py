@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
+import yaml
 
 from grove.api.core import Namespace, ServiceAccount
 from grove.cli import local_ready
@@ -50,6 +51,10 @@ def nodes(bare_nodes: RealCluster) -> Iterator[RealCluster]:
     asyncio.run(local_ready.prepare(bare_nodes.kubeconfig, False, lambda line: None))
     bare_nodes.import_image(IMAGES / "grove-initc.tar")
     config = operator_config(bare_nodes.directory, dialects=False)
+    known = yaml.safe_load(config.path.read_text())
+    # One operator, and no other that could take over. On a busy machine it would lose its lease, and admission with it.
+    known["leaderElection"] |= {"leaseDuration": "120s", "renewDeadline": "100s"}
+    config.path.write_text(yaml.safe_dump(known))
     served = ("--config", str(config.path), "--webhook-url", f"https://127.0.0.1:{config.webhooks}")
     operator = partial(grove, bare_nodes, "operator", *access, *served, GROVE_INIT_CONTAINER_IMAGE="grove-initc")
     scheduler = partial(grove, bare_nodes, "scheduler", *access, "--port", "0", "--leader-elect")
