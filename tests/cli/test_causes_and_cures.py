@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from tests.support.asking import World
+from tests.support.asking import World, server
 from tests.support.broken import (
     PROBE,
     SETTINGS,
@@ -30,6 +32,7 @@ from tests.support.broken import (
     priority_made,
     pulling,
     secret_without_key,
+    selected_node_is_cordoned,
     selects_nothing,
     started,
     starting_with,
@@ -56,6 +59,8 @@ from tests.support.situations import (
 )
 
 from grove.api.core import ConfigMap, Secret
+from grove.cli.following import following
+from grove.cli.tree import status_answer
 
 BROKEN = {
     "no claim": Situation(
@@ -210,6 +215,9 @@ BROKEN = {
         True,
         "remove or tolerate the taint maintenance",
     ),
+    "the selected node is cordoned": Situation(
+        selected_node_is_cordoned, "waiting", 4, r".*\(1 cordoned, 7 node selector", True, "kubectl uncordon"
+    ),
     "a label that no node has": Situation(
         selects_nothing, "waiting", 4, ".*0/8 nodes", True, "kubectl label node NODE pool=h100", labelled
     ),
@@ -290,3 +298,21 @@ async def test_every_command_names_the_cause_and_the_advice_ends_it(
         await mended(world, situation, shell)
     finally:
         await cleaned(world)
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("name", ["no Secret", "probe of another port", "no claim"])
+async def test_a_list_of_sets_names_the_same_cause_as_explain(world: World, name: str) -> None:
+    situation = BROKEN[name]
+    await situation.act(world)
+    world.nodes.hold = lambda pod: pod.metadata.name.startswith("chat-")
+    await world.apply(world.system("other", cliques=[server("worker", 1, 1)]))
+
+    async def is_said() -> bool:
+        rows = {row.name: row for row in (await status_answer(world.client, world.namespace, "", world.now)).data}
+        return bool(re.match(situation.sentence, rows["chat"].why)) and rows["other"].state == "running"
+
+    await world.cluster.eventually(is_said)
+    async with following(world.client, world.namespace) as source:
+        [chat, _] = (await source.judged(source.seen())).sets
+        assert re.match(situation.sentence, chat.reason), "top and --watch"

@@ -135,6 +135,15 @@ def on_nodes(patch: Json) -> Act:
     return act
 
 
+async def selected_node_is_cordoned(world: World) -> None:
+    """The pods select one node, which is cordoned; a node that they do not select has a taint."""
+    chosen, other = world.nodes.names[:2]
+    await world.client.patch(Node, chosen, {"metadata": {"labels": {"pool": "h100"}}, "spec": {"unschedulable": True}})
+    await world.client.patch(Node, other, {"spec": {"taints": [{"key": "team", "effect": "NoSchedule"}]}})
+    await apply(world, nodeSelector={"pool": "h100"})
+    await world.refused("chat-0")
+
+
 async def selects_nothing(world: World) -> None:
     await apply(world, nodeSelector={"pool": "h100"})
     await world.refused("chat-0")

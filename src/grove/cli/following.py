@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from grove.cli.access import FAULT, Answer, Options, Unanswered, asked_once, resolve
 
 if TYPE_CHECKING:
-    from grove.api.core import HorizontalPodAutoscaler
+    from grove.api.core import Event, HorizontalPodAutoscaler
     from grove.api.meta import Key
     from grove.api.podgang import PodGang
     from grove.cli.judged import Judged
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from grove.kube.client import Client
     from grove.scheduler.explain.explanation import Diagnosis
     from grove.scheduler.loop.live import Scheduler
+    from grove.show.causes import Cause
     from grove.show.processes import Processes
     from grove.show.seen import Seen
 
@@ -30,7 +31,7 @@ BURST_S = 0.2
 """Changes come in bursts; one picture for each."""
 IDLE_S = 10.0
 """Ages move on even when nothing happens."""
-LEASES_S = 10.0
+LEASES_S = CAUSES_S = 10.0
 
 Picture = Callable[["Source"], Awaitable[Answer | None]]
 """The answer as things stand; None when there is nothing left to look at."""
@@ -43,6 +44,7 @@ class Source:
         self.note = ""
         self.has_autoscalers = False
         self._processes: tuple[float, Processes] | None = None
+        self._caused: tuple[float, Sequence[Cause], Sequence[Event]] | None = None
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -108,8 +110,9 @@ class Source:
         from grove.api.podgang import PodGang
         from grove.cli.judged import judged_with
 
+        seen = await self._with_causes(replace(seen, others=self.cache.list(PodGang)))
         return await judged_with(
-            replace(seen, others=self.cache.list(PodGang)),
+            seen,
             self.now(),
             await self.processes(),
             self.diagnose,
@@ -117,6 +120,24 @@ class Source:
             only=only,
             note=self.note,
         )
+
+    async def _with_causes(self, seen: Seen) -> Seen:
+        """A list is drawn often: what was read for it is good for a few seconds, as long as the clique is not ready."""
+        from dataclasses import replace
+
+        from grove.api.meta import Key
+        from grove.cli.referred import with_causes
+
+        if len(seen.sets) <= 1:
+            return await with_causes(self.client, seen)
+        now_s = asyncio.get_running_loop().time()
+        if self._caused is None or now_s - self._caused[0] > CAUSES_S:
+            read = await with_causes(self.client, seen)
+            self._caused = (now_s, read.causes, read.events)
+        _, causes, events = self._caused
+        broken = {one.metadata.key for one in seen.cliques if one.status.ready_replicas < one.spec.replicas}
+        still = [one for one in causes if any(Key(one.namespace, clique) in broken for clique in one.cliques)]
+        return replace(seen, causes=still, events=events)
 
 
 @asynccontextmanager

@@ -8,14 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from grove.cli.referred import read_causes, read_kueue
+from grove.cli.referred import with_causes
 from grove.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from datetime import datetime
 
-    from grove.api.core import Event
     from grove.api.meta import Key
     from grove.api.podgang import PodGang
     from grove.kube.client import Client
@@ -56,11 +55,7 @@ async def judged(
     """The sets that were read, judged. `advice` also asks what would help; `only` these gangs are looked at then."""
     from grove.show.processes import read_processes
 
-    if len(seen.sets) == 1:
-        seen = replace(seen, causes=await read_causes(client, seen), kueue=await read_kueue(client, seen))
-        if not seen.events and _unready(seen):
-            seen = replace(seen, events=await _warnings(client, seen.sets[0].metadata.namespace))
-
+    seen = await with_causes(client, seen)
     others: list[PodGang] = []
 
     async def look(gangs: Sequence[PodGang], most: int) -> dict[Key, Diagnosis]:
@@ -104,10 +99,6 @@ def _waits(gang: PodGang) -> bool:
     return is_ours(gang) and not gang.metadata.is_deleting and not is_true(gang.status.conditions, words.SCHEDULED)
 
 
-def _unready(seen: Seen) -> bool:
-    return any(pod.is_bound and not pod.is_ready and not pod.metadata.is_deleting for pod in seen.pods)
-
-
 def diagnosed(scheduler: Scheduler, gangs: Sequence[PodGang], most: int) -> dict[Key, Diagnosis]:
     """What the scheduler would say of these gangs now."""
     from grove.scheduler.loop.diagnosis import LiveDiagnosis
@@ -134,14 +125,3 @@ async def looking(client: Client, given: SchedulerConfiguration | None = None) -
     async with scheduler.following():
         enter_recorded(scheduler.view)
         yield scheduler
-
-
-async def _warnings(client: Client, namespace: str) -> Sequence[Event]:
-    """What kubelets and others complain about in the pods of a namespace; nothing for those who may not see it."""
-    from grove.api.core import Event
-    from grove.kube.errors import Forbidden
-
-    try:
-        return (await client.list(Event, namespace, fields="type=Warning,involvedObject.kind=Pod")).items
-    except Forbidden:
-        return ()

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from grove.api.core import Event
     from grove.api.meta import Object, ObjectMeta
+    from grove.api.podclique import PodClique
     from grove.kube.client import Client
     from grove.show.causes import Cause
     from grove.show.kueue import KueueSeen
@@ -14,16 +18,55 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Object")
 
 
-async def read_causes(client: Client, seen: Seen) -> tuple[Cause, ...]:
-    """What is wrong with objects that pods need which are not ready; what the user may not read is left out."""
+MOST_CLIQUES = 64
+"""Cliques that are not ready whose references are read; a list of sets may have many more."""
+
+
+async def with_causes(client: Client, seen: Seen) -> Seen:
+    """The same with what is wrong with the objects that pods refer to, and what kubelets warn of.
+
+    `status`, `tree`, `explain` and their --watch all take it from here, so a list and `explain` name the same cause.
+    """
+    from dataclasses import replace
+
+    broken = [one for one in seen.cliques if one.status.ready_replicas < one.spec.replicas][:MOST_CLIQUES]
+    found: list[Cause] = []
+    for namespace in dict.fromkeys(one.metadata.namespace for one in broken):
+        found += await read_causes(client, [one for one in broken if one.metadata.namespace == namespace])
+    seen = replace(seen, causes=tuple(found))
+    unready = [pod for pod in seen.pods if pod.is_bound and not pod.is_ready and not pod.metadata.is_deleting]
+    if unready and not seen.events:
+        namespaces = {pod.metadata.namespace for pod in unready}
+        where = namespaces.pop() if len(namespaces) == 1 else ""
+        seen = replace(seen, events=await _warnings(client, where))
+    return replace(seen, kueue=await read_kueue(client, seen)) if len(seen.sets) == 1 else seen
+
+
+async def _warnings(client: Client, namespace: str) -> Sequence[Event]:
+    """What kubelets and others complain about in the pods of a namespace; nothing for those who may not see it."""
+    from grove.api.core import Event
+    from grove.kube.errors import Forbidden
+
+    try:
+        fields = "type=Warning,involvedObject.kind=Pod"
+        return (await client.list(Event, namespace, fields=fields, limit=MOST_WARNINGS)).items
+    except Forbidden:
+        return ()
+
+
+MOST_WARNINGS = 1000
+
+
+async def read_causes(client: Client, cliques: Sequence[PodClique]) -> tuple[Cause, ...]:
+    """What is wrong with objects that pods of these cliques need, which are of one namespace.
+
+    What the user may not read is left out.
+    """
     from grove.api.core import ConfigMap, Event, Secret
     from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
     from grove.kube.errors import Forbidden, KubeError, NotFound
     from grove.show.causes import CLAIM, CONFIG_MAP, SECRET, Referred, causes, references
 
-    cliques = [one for one in seen.cliques if one.status.ready_replicas < one.spec.replicas]
-    if not cliques:
-        return ()
     namespace = cliques[0].metadata.namespace
     needed = {ref for clique in cliques for ref in references(clique)}
     unread: set[str] = set()

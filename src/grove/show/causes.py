@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from grove.api.core import Event
@@ -33,11 +33,15 @@ class Reference:
 class Cause:
     """What is wrong with an object that pods of these cliques need, and what to do about it."""
 
+    namespace: str
     cliques: frozenset[str]
     reason: str
     step: str
     command: str = ""
     """Carries out the step as it stands; empty where a person has to decide something first."""
+
+    def concerns(self, namespace: str, cliques: Set[str]) -> bool:
+        return self.namespace == namespace and bool(self.cliques & cliques)
 
 
 Fault = tuple[str, str] | tuple[str, str, str]
@@ -99,16 +103,18 @@ def _of_environment(container: Json) -> Iterator[Reference]:
 
 
 def causes(cliques: Iterable[PodClique], found: Referred) -> tuple[Cause, ...]:
-    """One cause an object, with all cliques that need it; volumes first."""
+    """One cause an object, with all cliques of one namespace that need it; volumes first."""
     needed: dict[Reference, set[str]] = {}
+    namespace = ""
     for clique in cliques:
+        namespace = clique.metadata.namespace
         for one in references(clique):
             needed.setdefault(one, set()).add(clique.metadata.name)
     said: list[Cause] = []
     for one in sorted(needed, key=lambda each: (each.kind != CLAIM, each.kind, each.name, each.key)):
         wrong = _claim(one.name, found) if one.kind == CLAIM else _object(one, found)
         if wrong is not None:
-            said.append(Cause(frozenset(needed[one]), *wrong))
+            said.append(Cause(namespace, frozenset(needed[one]), *wrong))
     return tuple(said)
 
 

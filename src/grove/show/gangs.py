@@ -120,7 +120,7 @@ def _story(seen: Seen, gang: PodGang, found: Diagnosis | None, own: Sequence[Tre
     if refused and missing:
         return not_created(name, refused)
     mine = {one.metadata.name for one in cliques}
-    if wrong := [one for one in seen.causes if one.cliques & mine]:
+    if wrong := [one for one in seen.causes if one.concerns(gang.metadata.namespace, mine)]:
         first, rest = wrong[0], tuple(one.reason for one in wrong[1:])
         return because(name, "reference", first.reason, rest, first.step, command=first.command)
     if is_true(gang.status.conditions, words.SCHEDULED) or (found is not None and found.placed):
@@ -196,12 +196,15 @@ def _nobody_selected(seen: Seen, gang: PodGang) -> str:
 
 
 def _shut_nodes(seen: Seen, gang: PodGang) -> dict[str, list[str]]:
-    """Nodes that are closed to the gang's pods, by what closes them."""
+    """Nodes that are closed to the gang's pods, by what closes them; without those that the pods do not select."""
     from grove.scheduler.filters.node_filters import hard_taints_tolerated  # here, as above
 
     pods = seen.pods_of_gang.get(gang.metadata.key, [])
     found: dict[str, list[str]] = {}
+    selected = pods[0].spec.node_selector if pods else {}
     for node in seen.nodes if pods else ():
+        if not selected.items() <= node.metadata.labels.items():
+            continue
         for taint in read_node(node).taints:
             if not hard_taints_tolerated([taint], pods[0].spec.tolerations):
                 found.setdefault(_CLOSED.get(taint.key, f"with taint {taint.key}"), []).append(node.metadata.name)

@@ -56,8 +56,9 @@ def _nodes_for(reason: Reason) -> str:
 
 
 def filtered(reason: Reason) -> str:
-    """What rules nodes out, most frequent first."""
-    return ", ".join(sentence(one) for one in reason.parts)
+    """What rules nodes out, most frequent first; what the pods themselves do not select comes last."""
+    parts = sorted(reason.parts, key=lambda one: one.kind == kinds.FILTERED and one.subject == kinds.NOT_SELECTED)
+    return ", ".join(sentence(one) for one in parts)
 
 
 def _one_more(reason: Reason) -> str:

@@ -15,6 +15,7 @@ from grove.api.fields import natural
 from grove.api.selector import Requirement
 from grove.scheduler.cluster.node_table import Ints, Mask, NodeTable
 from grove.scheduler.model.facts import NodeFacts, NodeTerm, NodeTerms, Shape
+from grove.scheduler.model.reasons import NOT_SELECTED
 from grove.scheduler.model.seams import SOFT_TAINTS, NodeFilter, Score
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class NodeSelectors(NodeFilter):
-    name = "node selector or affinity"
+    name = NOT_SELECTED
 
     def looks_at(self, shape: Shape) -> Hashable | None:
         asks = shape.node_selector or shape.node_affinity is not None
