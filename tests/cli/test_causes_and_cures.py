@@ -20,6 +20,7 @@ from tests.support.broken import (
     init_fails,
     keys_added,
     labelled,
+    large_without_secret,
     mounting,
     new_template,
     no_account,
@@ -184,7 +185,7 @@ BROKEN = {
         crashed(1, message="CUDA out of memory"),
         "broken",
         4,
-        ".*exit code 1.*CUDA out of memory",
+        "container c ends with exit code 1: CUDA out of memory",
         advises="kubectl logs",
         cure=new_template,
     ),
@@ -282,6 +283,10 @@ BROKEN = {
         started,
     ),
 }
+BROKEN["no Secret and no nodes"] = Situation(
+    large_without_secret, "waiting", 4, ".*0/8 nodes", True, "ask for 8 nvidia.com/gpu", over="starting"
+)
+"""Pods without their Secret get nodes: what they wait for comes first."""
 SAMPLE = ("no storage class", "quota", "a node is lost")
 """Rows that `make test` asks of a real API server: its own controllers and admission take part."""
 

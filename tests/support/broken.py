@@ -149,6 +149,12 @@ async def selects_nothing(world: World) -> None:
     await world.refused("chat-0")
 
 
+async def large_without_secret(world: World) -> None:
+    world.nodes.hold = lambda pod: True
+    await apply(world, gpus=16, env=TOKEN)
+    await world.refused("chat-0")
+
+
 async def too_large(world: World) -> None:
     await apply(world, gpus=16)
     await world.refused("chat-0")

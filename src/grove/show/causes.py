@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grove.api.core import Event
 from grove.api.meta import Json
@@ -39,6 +39,8 @@ class Cause:
     step: str
     command: str = ""
     """Carries out the step as it stands; empty where a person has to decide something first."""
+    keeps_from_nodes: bool = False
+    """Pods with an unbound claim get no node. Pods whose Secret is missing get one, and do not start there."""
 
     def concerns(self, namespace: str, cliques: Set[str]) -> bool:
         return self.namespace == namespace and bool(self.cliques & cliques)
@@ -114,7 +116,8 @@ def causes(cliques: Iterable[PodClique], found: Referred) -> tuple[Cause, ...]:
     for one in sorted(needed, key=lambda each: (each.kind != CLAIM, each.kind, each.name, each.key)):
         wrong = _claim(one.name, found) if one.kind == CLAIM else _object(one, found)
         if wrong is not None:
-            said.append(Cause(namespace, frozenset(needed[one]), *wrong))
+            cause = Cause(namespace, frozenset(needed[one]), *wrong)
+            said.append(replace(cause, keeps_from_nodes=one.kind == CLAIM))
     return tuple(said)
 
 

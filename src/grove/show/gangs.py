@@ -120,10 +120,15 @@ def _story(seen: Seen, gang: PodGang, found: Diagnosis | None, own: Sequence[Tre
     if refused and missing:
         return not_created(name, refused)
     mine = {one.metadata.name for one in cliques}
-    if wrong := [one for one in seen.causes if one.concerns(gang.metadata.namespace, mine)]:
-        first, rest = wrong[0], tuple(one.reason for one in wrong[1:])
+    placed = is_true(gang.status.conditions, words.SCHEDULED) or (found is not None and found.placed)
+    wrong = [one for one in seen.causes if one.concerns(gang.metadata.namespace, mine)]
+    if first := next((one for one in wrong if placed or one.keeps_from_nodes), None):
+        rest = tuple(one.reason for one in wrong if one is not first)
         return because(name, "reference", first.reason, rest, first.step, command=first.command)
-    if is_true(gang.status.conditions, words.SCHEDULED) or (found is not None and found.placed):
+    if wrong:
+        waits = _story(dataclasses.replace(seen, causes=()), gang, found, own)
+        return dataclasses.replace(waits, evidence=(*waits.evidence, *(f"reference: {one.reason}" for one in wrong)))
+    if placed:
         return _as_placed(gang, _not_ready(seen, gang, cliques, own))
     if (queued := _by_kueue(seen, gang)) is not None:
         return queued
@@ -226,11 +231,11 @@ def _not_placed(seen: Seen, gang: PodGang, found: Diagnosis, levels: Sequence[tu
         step = "if it stays so, kubectl grove doctor: is grove-scheduler running?"
         return because(name, "gang", ROOM, next=step, why=explanation.why)
     spoken = {key: level for level, key in levels}
-    evidence = tuple(f"{level_of(one)}: {sentence(named(one, spoken))}" for one in explanation.findings)
-    why = named(explanation.why, spoken)
-    if len(shut) == 1:
-        why = _closed_by(why, *shut)
-    reason = sentence(why)
+    why, *findings = (
+        _closed_by(named(one, spoken), *shut) if len(shut) == 1 else named(one, spoken)
+        for one in (explanation.why, *explanation.findings)
+    )
+    evidence, reason = tuple(f"{level_of(one)}: {sentence(one)}" for one in findings), sentence(why)
     for what, names in shut.items():
         evidence = (*evidence, f"node: {len(names)} {what}: {', '.join(names[:MOST_NAMED])}" + _more(names))
     pcs = seen.find_set(Key(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, "")))

@@ -114,8 +114,8 @@ def _ended(pod: Pod, status: ContainerStatus, probe: tuple[str, str] | None) -> 
         ), "mend command and args, or the image"
     if ended.exit_code in (137, 143) and probe is not None and probe[0].startswith(("liveness", "startup")):
         return f"{probe[0]}, so the kubelet restarts {who}", probe[1]
-    if init:
-        words = last_line(ended)
+    words = last_line(ended)
+    if init or words:
         reason = f"{who} ends with exit code {ended.exit_code}" + (f": {words}" if words else "")
         return reason, f"kubectl logs {pod.metadata.name} -c {status.name} --previous"
     return None

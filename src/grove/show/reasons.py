@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from grove.api.quantity import format_amount
 from grove.api.words import many
 from grove.scheduler.model import reasons as kinds
-from grove.scheduler.model.facts import SLOT
+from grove.scheduler.model.facts import NOT_SELECTED, SLOT
 from grove.scheduler.model.reasons import Reason
 
 _HELPFUL = (kinds.CLOSEST, kinds.SHARED_HOME, kinds.BUDGETS)
@@ -57,7 +57,7 @@ def _nodes_for(reason: Reason) -> str:
 
 def filtered(reason: Reason) -> str:
     """What rules nodes out, most frequent first; what the pods themselves do not select comes last."""
-    parts = sorted(reason.parts, key=lambda one: one.kind == kinds.FILTERED and one.subject == kinds.NOT_SELECTED)
+    parts = sorted(reason.parts, key=lambda one: one.kind == kinds.FILTERED and one.subject == NOT_SELECTED)
     return ", ".join(sentence(one) for one in parts)
 
 

@@ -14,8 +14,7 @@ from grove.api.core import Taint, Toleration
 from grove.api.fields import natural
 from grove.api.selector import Requirement
 from grove.scheduler.cluster.node_table import Ints, Mask, NodeTable
-from grove.scheduler.model.facts import NodeFacts, NodeTerm, NodeTerms, Shape
-from grove.scheduler.model.reasons import NOT_SELECTED
+from grove.scheduler.model.facts import NOT_SELECTED, NodeFacts, NodeTerm, NodeTerms, Shape
 from grove.scheduler.model.seams import SOFT_TAINTS, NodeFilter, Score
 
 if TYPE_CHECKING:

@@ -27,6 +27,8 @@ from grove.api.selector import NOTHING, Requirement, Selector, of, requirements_
 Requests: TypeAlias = tuple[tuple[str, int], ...]
 """(resource, amount) sorted by name: CPU in thousandths of a core, memory in bytes, other things in whole units."""
 
+NOT_SELECTED = "node selector or affinity"
+"""What rules out nodes that the pods themselves do not select."""
 SLOT = "reservation.grove.io/"
 """How the names of counted places begin, among a node's resources."""
 PODS = "pods"
