@@ -156,8 +156,8 @@ def warning(message: str, at: int = 0, name: str = "p") -> Event:
         pytest.param(
             pod(ended(1, message="cannot open the model")),
             [f"Readiness probe failed: {REFUSED}"],
-            "",
-            "",
+            "container llm ends with exit code 1: cannot open the model",
+            "kubectl logs p -c llm --previous",
             id="a container that ended refuses its probe: its own message counts",
         ),
         pytest.param(
