@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, product
+from random import Random
 
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.repack import Movable
@@ -106,13 +107,14 @@ def fewest_restarts(case: Fragmented) -> int | None:
     return None
 
 
-def greedy_restarts(case: Fragmented) -> int | None:
+def greedy_restarts(case: Fragmented, *, newest_first: bool = False) -> int | None:
     """Pods that restart if gangs are taken out one after the other, lowest priority first, until all fit again.
 
     The waiting gang is placed first and then every gang that was taken out. One that gets its old nodes again did not
-    move. This is how KAI consolidates.
+    move. This is how KAI describes its consolidation. Names stand for ages: the last name is the newest gang.
     """
-    order = sorted(case.movable(), key=lambda one: (one.unit.priority, one.unit.name))
+    order = sorted(case.movable(), key=lambda one: one.unit.name, reverse=newest_first)
+    order.sort(key=lambda one: one.unit.priority)
     for taken in range(1, len(order) + 1):
         moved = _all_fit(case, order[:taken])
         if moved is not None:
@@ -138,6 +140,25 @@ def _all_fit(case: Fragmented, out: Sequence[Movable]) -> int | None:
         stays = sorted(p.node for p in again.pods) == sorted(p.node for p in one.unit.pods)
         moved += 0 if stays else len(one.unit.pods)
     return moved
+
+
+def random_fleet(seed: int) -> Fragmented:
+    """Two to four racks of two to four nodes with gangs of one to three pods, and a gang that may wait."""
+    rng = Random(seed)
+    in_rack = rng.randint(2, 4)
+    nodes = tuple(f"r{rack}-{n}" for rack in range(rng.randint(2, 4)) for n in range(in_rack))
+    left, running = dict.fromkeys(nodes, CAPACITY), list[tuple[Asked, tuple[str, ...]]]()
+    for number in range(rng.randint(len(nodes) // 2, 2 * len(nodes))):
+        asked = Asked(f"u{number:02}", rng.choice((1, 1, 1, 2, 3)), rng.randint(1, 5), rng.random() < 0.4)
+        rack = rng.choice(nodes).split("-")[0]
+        open_to_it = [node for node in nodes if not asked.in_rack or node.split("-")[0] == rack]
+        at = tuple(rng.choices(open_to_it, k=asked.pods))
+        if all(left[node] >= pods * asked.gpu for node, pods in Counter(at).items()):
+            for node in at:
+                left[node] -= asked.gpu
+            running.append((asked, at))
+    waits = Asked("waits", rng.randint(1, 3), rng.randint(4, 8), rng.random() < 0.5)
+    return Fragmented(nodes, tuple(running), waits, tuple(rng.choice((0, 5)) for _ in running))
 
 
 def free_gpus(snapshot: Snapshot) -> int:

@@ -7,7 +7,7 @@ Reservations are not moved: what they would ask of another node is not known bef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -54,9 +54,13 @@ class MovableGangs:
         }
 
     def all(self) -> list[Movable]:
-        units = ((unit, self._view.units.gangs.get(unit.name)) for unit in running_units(self._view))
-        found = (self.find(unit, gang) for unit, gang in units if gang is not None)
-        return [one for one in found if one is not None]
+        return [one for one in self.each() if one is not None]
+
+    def each(self) -> Iterator[Movable | None]:
+        """One answer for each gang that runs: None if it may not be moved."""
+        for unit in running_units(self._view):
+            if (gang := self._view.units.gangs.get(unit.name)) is not None:
+                yield self.find(unit, gang)
 
     def find(self, unit: Running, gang: GangState) -> Movable | None:
         view = self._view
@@ -101,13 +105,16 @@ def repack_for(
     view: View, gang: GangState, config: SchedulerConfiguration, budget: Budget = STEPS
 ) -> Repack | NoRepack:
     """Moves that make a waiting gang fit, on the cluster as the view has it."""
-    return repack_question(view, gang, config, budget)(view.snapshot)
+    return repack_question(view, gang, MovableGangs(view, config).all(), config, budget)(view.snapshot)
 
 
 def repack_question(
-    view: View, gang: GangState, config: SchedulerConfiguration, budget: Budget = STEPS
+    view: View, gang: GangState, movable: Sequence[Movable], config: SchedulerConfiguration, budget: Budget = STEPS
 ) -> Callable[[Snapshot], Repack | NoRepack]:
-    """`repack_for` in two parts: this one reads the view, and the answer can be worked out in a thread."""
+    """`repack_for` in two parts: this one reads the view, and the answer can be worked out in a thread.
+
+    Gangs in `movable` that have lost pods since they were read are left out.
+    """
     try:
         tree = tree_of(view, gang, config.node_policy)
     except BadGang as error:
@@ -115,11 +122,16 @@ def repack_question(
         return lambda _: refused
     view.counted.refresh()  # reading its pods may have shown what has to be counted on nodes for them
     closed = view.ledger.closed_to(gang.name, order_of(view, gang.name))
-    movable = [one for one in MovableGangs(view, config).all() if one.unit.name not in (gang.name, gang.base)]
+    runs = view.snapshot.find_pod
+    others = [
+        one
+        for one in movable
+        if one.unit.name not in (gang.name, gang.base) and all(runs(pod.uid) is not None for pod in one.unit.pods)
+    ]
     tree, budgets = at_best_homes(view, tree), budgets_of(view)
 
     def ask(snapshot: Snapshot) -> Repack | NoRepack:
-        return repack(snapshot.without(closed.own), tree, movable, budgets, budget, closed=closed.nodes)
+        return repack(snapshot.without(closed.own), tree, others, budgets, budget, closed=closed.nodes)
 
     return ask
 

@@ -21,10 +21,10 @@ from grove.api.core import Pod
 from grove.api.move_request import MoveRequest
 from grove.api.words import many
 from grove.kube.clock import Clock
-from grove.scheduler.evict.repack import Move, NoRepack, Repack
+from grove.scheduler.evict.repack import Movable, Move, NoRepack, Repack
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.gang_trees import order_of
-from grove.scheduler.loop.movable import may_be_disrupted, repack_question
+from grove.scheduler.loop.movable import MovableGangs, may_be_disrupted, repack_question
 from grove.scheduler.loop.moves import Moves
 from grove.scheduler.loop.repack_steps import carry_out
 from grove.scheduler.loop.report import Reporter
@@ -40,6 +40,8 @@ RETRY_S = 300.0
 """A gang without a plan is looked at again after this time, if the cluster changed."""
 MOST_PLANS = 4
 """Gangs that are looked at in one round."""
+GANGS_AT_ONCE = 32
+"""Running gangs that are read without a pause."""
 CREATION_S = 60.0
 """Pods that are created within this time after their gang are its first ones."""
 
@@ -106,7 +108,13 @@ class SelfRepack:
         return sorted(found, key=lambda gang: order_of(view, gang.name))
 
     async def _plan(self, gang: GangState) -> Repack | NoRepack:
-        ask = repack_question(self._view, gang, self._config)
+        movable = list[Movable]()
+        for number, one in enumerate(MovableGangs(self._view, self._config).each(), start=1):
+            if one is not None:
+                movable.append(one)
+            if number % GANGS_AT_ONCE == 0:
+                await asyncio.sleep(0)  # many gangs run: events are handled in between
+        ask = repack_question(self._view, gang, movable, self._config)
         snapshot = self._view.snapshot.copy_for_thread()
         return await asyncio.get_running_loop().run_in_executor(self._thread, ask, snapshot)
 
