@@ -9,9 +9,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.support.fleet import QUOTA, definitions, elastic
 from tests.support.gangs import Gang, gang, gang_json, group, member_json, pod_json, scheduling
 
-from grove.api.core import Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+from grove.api.core import (
+    CustomResourceDefinition,
+    Event,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    StorageClass,
+)
+from grove.api.koordinator import ElasticQuota
 from grove.api.meta import Json, find_condition
 from grove.api.podgang import PodGang
 from grove.scheduler.loop import long_wait_holds as holding
@@ -274,6 +284,32 @@ def test_what_nothing_can_be_held_for_is_asked_once_and_again_when_nodes_change(
             return before, len(asked)
 
     assert run(story()) == (1, 2)
+
+
+def test_a_gang_of_a_queue_that_waited_and_runs_costs_no_turns() -> None:
+    """Its queue uses less as a place gets free: the gang moves in the order and is placed in the same turn."""
+
+    async def story() -> tuple[int, int]:
+        async with world(2) as (_, client, scheduler):
+            for definition in definitions("ElasticQuota"):
+                await client.create(CustomResourceDefinition, definition)
+            for name in ("a", "b"):
+                await client.create(ElasticQuota, elastic(name, NAMESPACE, 1, 2))
+            await asyncio.sleep(60)  # the scheduler looks now and then whether the kind is served
+            await apply(client, gang("first", group("w", 1), labels={QUOTA: "a"}))
+            await apply(client, gang("second", group("w", 1), labels={QUOTA: "a"}))
+            await asyncio.sleep(60)
+            await apply(client, gang("late", group("w", 1), labels={QUOTA: "a"}))
+            await asyncio.sleep(60)
+            await client.delete(Pod, "first-w-0", NAMESPACE, grace_period_s=0)
+            await asyncio.sleep(3600)
+            before = scheduler.cycles
+            await asyncio.sleep(86400)
+            return await bound(client, "late"), scheduler.cycles - before
+
+    placed, turns = run(story())
+    assert placed == 1
+    assert turns < 10
 
 
 def test_waiting_costs_no_turns() -> None:

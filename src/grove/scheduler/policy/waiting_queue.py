@@ -249,9 +249,11 @@ class WaitingQueue:
             self._set_parked(name, known, True)
 
     def take_newly_refused(self) -> list[Waiting]:
-        """Units that were refused for the first time since they came, changed or moved, and since the last call."""
+        """Units that wait and were refused for the first time since they came, changed or moved, and since the last
+        call.
+        """
         found, self._newly_refused = self._newly_refused, []
-        return found
+        return [one for one in found if self.get(one.order.name) is one]
 
     def retry(self, name: str, now_s: float) -> None:
         """It had a place and something went wrong on the way: again after the back-off, whatever happens."""
