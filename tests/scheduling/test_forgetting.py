@@ -84,7 +84,7 @@ class SlowToAnswer(SimClient):
 
 @pytest.mark.parametrize("client", [SimClient, SlowToAnswer], ids=["answers at once", "answers late"])
 @pytest.mark.simulated
-async def test_nothing_is_kept_of_gangs_and_pods_that_have_gone(
+async def test_nothing_is_kept_of_gangs_and_pods_that_have_gone_with_a_short_hold_after_and_timeout(
     cluster: Any, classes: None, client: type[SimClient]
 ) -> None:
     """A base and its scaled gang, one that goes for another, one that waits in vain, pods of nobody's, all of it."""

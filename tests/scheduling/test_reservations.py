@@ -18,7 +18,6 @@ from tests.support.late import Late
 from grove.api.core import Event, Pod, PriorityClass
 from grove.api.koordinator import Reservation
 from grove.kube.clock import Clock
-from grove.scheduler.model.config import Seconds
 
 pytestmark = pytest.mark.real_in("soak")
 
@@ -546,14 +545,14 @@ async def test_no_node_is_held_for_a_gang_where_the_room_is_reserved_for_others(
     cluster: Any, reservations: None
 ) -> None:
     """Pods end and reservations stay: who waits would wait there for ever, and keep others away."""
-    async with scheduling(cluster, hold_after=Seconds(10), gang_timeout=Seconds(7200)) as bench:
+    async with scheduling(cluster) as bench:
         reserved, taken = await bench.add_nodes(2)
         await standing(cluster, reservation(own(bench, "a"), ttl="0s", allocateOnce=False), reserved)
         await cluster.settle(0.5)
         await bench.apply(gang("there", group("w", 1)))
         await bench.expect({"there/w": 1})
         await bench.apply(gang("waits", group("w", 1)))
-        await cluster.settle(20)
+        await cluster.settle(200)
         held = await bench.condition("waits", "NodesHeld", status="True")
         assert taken in held.message
         assert reserved not in held.message

@@ -19,7 +19,9 @@ async def asked(bench: Any, name: str) -> tuple[str, str]:
     return str(explained.data), str(line)
 
 
-async def test_a_gang_kept_out_by_a_hold_is_told_for_whom_by_every_command(cluster: Any) -> None:
+async def test_a_gang_kept_out_by_a_hold_is_told_for_whom_by_every_command_with_a_short_hold_after(
+    cluster: Any,
+) -> None:
     async with scheduling(cluster, hold_after=Seconds(3)) as bench:
         await bench.add_nodes(2)
         await bench.apply(gang("there", group("w", 1)))
