@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browser.conftest import Opened, Painted, serving
+from tests.browser.conftest import Opened, Painted, Tab, serving
 
 from grove.console.ledger import HISTORY
 from grove.console.tour import Tour
@@ -181,14 +184,19 @@ async def test_nothing_serious_stands_in_the_way_of_a_screen_reader(
     for path in PAGES:
         await tab.go(path)
         await tab.page.wait_for_timeout(500)
-        await tab.page.evaluate(AXE + "\n;0")
-        result = await tab.page.evaluate("axe.run({ resultTypes: ['violations'] })")
-        found += [
-            f"{theme} {path}: {one['id']}: {one['nodes'][0]['html'][:120]}"
-            for one in result["violations"]
-            if one["impact"] in ("serious", "critical")
-        ]
+        found += await violations(tab, f"{theme} {path}")
     assert found == []
+
+
+async def violations(tab: Tab, where: str) -> list[str]:
+    """What axe-core finds serious on the page as it is."""
+    await tab.page.evaluate(AXE + "\n;0")
+    result = await tab.page.evaluate("axe.run({ resultTypes: ['violations'] })")
+    return [
+        f"{where}: {one['id']}: {one['nodes'][0]['html'][:120]}"
+        for one in result["violations"]
+        if one["impact"] in ("serious", "critical")
+    ]
 
 
 @pytest.mark.soak
@@ -349,6 +357,51 @@ class Answering(Painted):
 
     async def answer(self, question: Question, namespace: str, asked: Mapping[str, Any]) -> Any:
         return self.answers[question.__name__]  # type: ignore[attr-defined]
+
+
+def a_day(painted: Answering) -> None:
+    """A set with a past: figures, every kind of moment, two gangs, hours of teams and of sets."""
+    now = datetime.now(UTC)
+    at = [(now - timedelta(minutes=n)).isoformat() for n in range(60, 0, -5)]
+    kinds = ("created", "refused", "placed", "ready", "scaled", "updated", "failed", "lost", "restarted")
+    marks = [
+        {"at": when, "kind": kind, "text": f"chat-0: {kind}", "what": "NodeGone" if kind == "lost" else ""}
+        for when, kind in zip(at, kinds, strict=False)
+    ]
+    span = {"pods": 4, "created": at[0], "placed": at[1], "started": at[2], "ready": at[3], "failed": False}
+    lanes = [{"clique": f"chat-0-{name}", "spans": [span, span | {"failed": True}]} for name in ("leader", "worker")]
+    hours = {"queue": "team-a", "gpuHours": {"serving": 7.5, "starting": 1.0, "waiting": 2.0}}
+    used = {"since": "since noon", "teams": [hours], "sets": [hours | {"namespace": "default", "set": "chat"}]}
+    painted.answers = defaultdict(dict, _queue=[], _queues=[], _usage=used, _events=[], _autoscalers=[])
+    painted.answers["_history"] = {"now": now.isoformat(), "marks": marks, "lanes": lanes}
+    row = {"pods": 4, "ready": 4, "replicas": 1, "available": 1, "held": 4, "asked": 4, "restarts": 1}
+    row |= {"gangRestarts": 1, "namespace": "default", "name": "chat", "state": "running", "why": "", "updated": 1}
+    row |= {"autoscaled": [], "gangs": {"chat-0": "running", "chat-1": "running"}}
+    engine = {"grove_requests_waiting": 9.0, "grove_kv_cache_usage": 0.7}
+    for minutes, ready in ((40, 2), (20, 3), (1, 4)):
+        painted.past.record("default/chat", {"pods": 4, "ready": ready, **engine}, time.time() - 60 * minutes)
+    painted.ledger.replace({"sets": {"default/chat": row}, "engines": {"default/chat": engine}})
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_pages_with_a_past_are_readable_in_both_themes(opened: Opened, theme: str) -> None:
+    """The history of a gang, figures over time, and the hours of teams: what is drawn is seen, and axe-core agrees."""
+    painted = Answering()
+    a_day(painted)
+    async with serving(painted, "local") as (url, owner):
+        tab = await opened(url, owner, theme=theme)
+        found: list[str] = []
+        for path, shown in (
+            ("set/default/chat", tab.page.get_by_role("region", name="timeline").get_by_text("no place")),
+            ("trends", tab.page.get_by_role("cell", name="chat")),
+            ("queue", tab.page.get_by_role("region", name="GPU-hours by team").get_by_role("row", name="team-a")),
+        ):
+            await tab.go(path)
+            await shown.first.wait_for()
+            dark = await tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert (sum(map(int, re.findall(r"\d+", dark)[:3])) < 384) == (theme == "dark"), dark
+            found += await violations(tab, f"{theme} {path}") if AXE else []
+        assert found == []
 
 
 async def test_teams_have_their_gpu_hours_below_the_queue(opened: Opened) -> None:

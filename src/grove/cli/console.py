@@ -225,7 +225,7 @@ def questions(journal: Path | None = None) -> Mapping[str, Question]:
         "object": _object,
         "queues": _queues,
         "rollout": _rollout,
-        "history": _history(journal),
+        "history": _history_with(journal),
         "autoscalers": _autoscalers,
         "logs": _logs,
         "usage": _usage,
@@ -271,11 +271,11 @@ async def _rollout(client: Client, namespace: str, given: Mapping[str, Any]) -> 
     return (await status_answer(client, namespace, str(given["name"]), _time_of(given))).data
 
 
-def _history(journal: Path | None) -> Question:
+def _history_with(journal: Path | None) -> Question:
     """The picture of the life of a set or of one of its gangs; what `events` says of it, in lanes."""
 
     @_answers
-    async def ask(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
+    async def _history(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
         import asyncio
 
         from grove.api.core import Event
@@ -288,7 +288,7 @@ def _history(journal: Path | None) -> Question:
         decided = await asyncio.to_thread(decided_about, journal, seen, seen.gangs) if journal is not None else ()
         return history_of(seen, seen.sets[0], happened, _time_of(given), kept, str(given.get("gang") or ""), decided)
 
-    return ask
+    return _history
 
 
 @_answers

@@ -38,7 +38,8 @@ class Asking(LazyGroup):
 def kubectl_grove(ctx: click.Context, kubeconfig: Path | None, context: str, namespace: str, verbose: bool) -> None:
     """Ask a cluster about its PodCliqueSets and gangs.
 
-    Exit codes: 0 all is well, 2 the question could not be answered, 3 something waits, 4 something cannot be placed.
+    Exit codes: 0 all is well, 2 the question could not be answered, 3 something starts or is updated, 4 something waits
+    or is broken, 5 something is degraded.
     """
     ctx.obj = Options(kubeconfig, context, namespace)
     help_alone(ctx)
