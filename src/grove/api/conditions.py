@@ -90,6 +90,8 @@ NOMINATED = "Nominated"
 """True while a place is reserved for the gang that others have to leave first; else absent. The message names them."""
 WAITING_FOR_VICTIMS = "WaitingForVictims"
 WAITING_FOR_TERMINATION = "WaitingForTermination"
+HEADROOM_HELD = "HeadroomHeld"
+"""Whether the headroom that the gang asks for is held; absent if it asks for none. The message has the numbers."""
 NODES_HELD_FOR_OTHERS = "NodesHeldForOthers"
 """Reason of Scheduled=False: the gang would fit without the nodes that are held for gangs before it. The message names
 these gangs and since when they hold nodes.

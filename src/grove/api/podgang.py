@@ -104,6 +104,21 @@ class GangSpreadConstraint(Struct):
     ] = ""
 
 
+class GangHeadroom(Struct):
+    """Capacity that is held free for further copies of pod groups."""
+
+    name: Annotated[str, doc("The set or the scaling group whose replicas are copied.", required=True)] = ""
+    units: Annotated[int, doc("How many further replicas.", required=True, minimum=1)] = 1
+    pod_group_names: Annotated[
+        tuple[str, ...],
+        doc("Pod groups of one replica; if absent, this gang and the gangs that are scaled with it."),
+    ] = ()
+    priority_class_name: Annotated[
+        str,
+        doc("PriorityClass of the held capacity, at most the priority of the gang; that of the gang if absent."),
+    ] = ""
+
+
 class PodGangSpec(Struct):
     podgroups: Annotated[tuple[PodGroup, ...], doc("Groups of alike pods.", required=True)] = ()
     topology_constraint: Annotated[GangTopologyConstraint | None, doc("Where all pods of the gang go.")] = None
@@ -112,6 +127,9 @@ class PodGangSpec(Struct):
     ] = ()
     spread_constraints: Annotated[
         tuple[GangSpreadConstraint, ...], doc("How replicas or pods are distributed over failure domains.")
+    ] = ()
+    headroom: Annotated[
+        tuple[GangHeadroom, ...], doc("Capacity to hold free for further replicas; for grove-scheduler.")
     ] = ()
     priority_class_name: Annotated[str, doc("PriorityClass of the gang.")] = ""
     reuse_reservation_ref: Annotated[NamespacedName | None, doc("PodGang whose place this one may take over.")] = None
@@ -127,7 +145,9 @@ class HeldAmount(Struct):
 
 
 class HeldCapacity(Struct):
-    reason: Annotated[str, doc("WaitedLong, Overtaken, Nominated, Replacement or FormerPlace.", required=True)] = ""
+    reason: Annotated[
+        str, doc("WaitedLong, Overtaken, Nominated, Replacement, Headroom or FormerPlace.", required=True)
+    ] = ""
     since: Annotated[datetime | None, doc("Since when it is held.")] = None
     nodes: Annotated[tuple[str, ...], doc("Nodes that are held whole.")] = ()
     amounts: Annotated[tuple[HeldAmount, ...], doc("What is held on nodes for single pods.")] = ()

@@ -107,6 +107,7 @@ async def scores_answer(
 def explanation_of(asked: Subject, found: Judged) -> Answer:
     from grove.show.explained import explanation
     from grove.show.gangs import gang_verdict
+    from grove.show.held_capacity import headroom_lines
     from grove.show.states import code_of
 
     whole = found.sets[0] if found.sets else None
@@ -122,10 +123,13 @@ def explanation_of(asked: Subject, found: Judged) -> Answer:
     if whole is not None:
         data |= {"state": whole.state, "reason": whole.reason, "level": whole.level}
         data |= {"next": whole.next, "command": whole.command}
+    headroom = headroom_lines(asked.gangs)
+    if headroom:
+        data["headroom"] = list(headroom)
     if found.note:
         data["note"] = found.note
     head = whole if asked.is_set or whole is None or whole.unattended else None
-    return Answer(data, lambda width: explanation(head, verdicts, found.note, width), code)
+    return Answer(data, lambda width: explanation(head, verdicts, found.note, width, headroom), code)
 
 
 def explanation_picture(asked: Subject) -> Picture:
@@ -260,13 +264,16 @@ async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, names
         from rich.console import Group
         from rich.text import Text
 
+        from grove.show.columns import indented
+        from grove.show.held_capacity import headroom_lines
         from grove.show.queue import not_waiting, queue_table
         from grove.show.queues import tree_table
 
         first = [Text(down.sentence, style="bold red")] if down is not None else []
         tree: list[RenderableType] = [tree_table(queues, width), Text("")] if queues else []
         table = queue_table(lines, width, now, everywhere=not namespace)
-        return Group(*first, *tree, table, *(not_waiting(others, width) if down is None else ()))
+        headroom = [line for one in headroom_lines(seen.gangs) for line in indented(one, width, 0)]
+        return Group(*first, *tree, table, *headroom, *(not_waiting(others, width) if down is None else ()))
 
     return Answer(lines, paint, code or (WAITING if down is not None else RUNNING))
 

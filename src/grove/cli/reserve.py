@@ -1,4 +1,7 @@
-"""`reserve`: room for a set before it exists. Makes Koordinator's Reservations, which grove-scheduler places."""
+"""`reserve`: capacity for a set before it exists, or standing headroom for further replicas of one that exists.
+
+The first makes Koordinator's Reservations, which grove-scheduler places. The second writes the annotation for headroom.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grove.api.headroom import MOST_UNITS
 from grove.api.words import many
-from grove.cli.access import Answer, Options, Unanswered, answer, cluster_command
+from grove.cli.access import Answer, Options, Unanswered, answer, cluster_command, complete_sets, object_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,15 +25,15 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog="kubectl grove reserve -f chat.yaml --for 2h; kubectl apply -f chat.yaml; "
-    "kubectl grove reserve -f chat.yaml --release"
+    "kubectl grove reserve -f chat.yaml --release; kubectl grove reserve chat --standing 1"
 )
+@click.argument("pcs", required=False, shell_complete=complete_sets)
 @click.option(
     "-f",
     "--filename",
     "--file",
     "files",
     multiple=True,
-    required=True,
     metavar="FILE",
     type=click.Path(path_type=Path),
     help="Manifests with the sets to reserve for; - reads from standard input.",
@@ -38,12 +42,27 @@ if TYPE_CHECKING:
     "--for", "ttl", default="1h", show_default=True, help="How long: 90s, 30m, 2h, or 0 for as long as it takes."
 )
 @click.option("--release", is_flag=True, help="End the reservations of these sets instead.")
+@click.option(
+    "--standing",
+    type=click.IntRange(0, MOST_UNITS),
+    help="Hold headroom for so many further replicas of PCS; 0 ends it.",
+)
 @cluster_command()
-def reserve(options: Options, files: tuple[Path, ...], ttl: str, release: bool) -> int:
-    """Keep room for whole sets: gang by gang, all of it or none. Their pods use it when they come. Writes."""
+def reserve(
+    options: Options, pcs: str | None, files: tuple[Path, ...], ttl: str, release: bool, standing: int | None
+) -> int:
+    """Keep capacity for whole sets: gang by gang, all of it or none. Their pods use it when they come. Writes.
+
+    With --standing, PCS is a set that exists, or SET/GROUP: capacity for further replicas of it is held free.
+    """
     from grove.api import duration
     from grove.demo.scenario import load_manifests
 
+    if (standing is None) == (not files) or (standing is None) != (pcs is None):
+        raise click.UsageError("give manifests (-f), or a set and --standing")
+    if standing is not None and pcs is not None:
+        name, units = object_name(pcs), standing
+        return answer(options, lambda client, namespace: standing_answer(client, namespace, name, units))
     try:
         if ttl != "0":
             duration.parse(ttl)
@@ -56,6 +75,37 @@ def reserve(options: Options, files: tuple[Path, ...], ttl: str, release: bool) 
     if not sets:
         raise click.UsageError("no PodCliqueSet in these files")
     return answer(options, lambda client, namespace: reserve_answer(client, namespace, sets, ttl, release))
+
+
+async def standing_answer(client: Client, namespace: str, target: str, units: int) -> Answer:
+    """Writes the annotation for headroom on a set, or on one of its scaling groups."""
+    from rich.text import Text
+
+    from grove.api.labels import HEADROOM
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.kube.errors import NotFound
+
+    name, _, group = target.partition("/")
+    note = {HEADROOM: str(units) if units else None}
+    try:
+        live = await client.get(PodCliqueSet.RESOURCE, name, namespace)
+    except NotFound:
+        raise Unanswered(f"there is no PodCliqueSet {name} in namespace {namespace}") from None
+    patch: Json = {"metadata": {"annotations": note}}
+    if group:
+        configs = live["spec"]["template"].get("podCliqueScalingGroups") or []
+        found = next((one for one in configs if one["name"] == group), None)
+        if found is None:
+            names = ", ".join(one["name"] for one in configs) or "none"
+            raise Unanswered(f"{name} has no scaling group {group} (it has: {names})")
+        kept = {key: value for key, value in {**(found.get("annotations") or {}), **note}.items() if value is not None}
+        changed = [{**one, "annotations": kept} if one is found else one for one in configs]
+        version = {"resourceVersion": live["metadata"]["resourceVersion"]}
+        patch = {"metadata": version, "spec": {"template": {"podCliqueScalingGroups": changed}}}
+    await client.patch(PodCliqueSet, name, patch, namespace)
+    what = f"headroom for {many(units, 'further replica')} of {target}" if units else f"no headroom for {target}"
+    data = {"namespace": namespace, "target": target, "units": units}
+    return Answer(data, lambda width: Text(f"{what}; kubectl grove tree {name} shows what is held"))
 
 
 async def reserve_answer(client: Client, namespace: str, sets: Sequence[Json], ttl: str, release: bool) -> Answer:

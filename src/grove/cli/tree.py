@@ -116,8 +116,9 @@ def _paint(judgement: Judgement, width: int, pods: bool) -> RenderableType:
     assert judgement.tree is not None
     one = judgement
     first = [headline_of(one.name, one.state, one.level, one.brief)] if one.code else []
-    spreads = [line for spread in judgement.tree.spreads for line in indented(spread.words, width, 0)]
-    return Group(*first, tree_table(judgement.tree, width, pods=pods), *spreads)
+    below = [*(spread.words for spread in judgement.tree.spreads), *judgement.tree.headroom]
+    lines = [line for one in below for line in indented(one, width, 0)]
+    return Group(*first, tree_table(judgement.tree, width, pods=pods), *lines)
 
 
 def tree_data(entry: TreeEntry) -> dict[str, Any]:
@@ -136,6 +137,7 @@ def tree_data(entry: TreeEntry) -> dict[str, Any]:
         "node": entry.node,
         "domains": list(entry.domains),
         "spreads": camel(msgspec.to_builtins(entry.spreads)),
+        "headroom": list(entry.headroom),
     }
     if entry.kind != "Pod":
         count = entry.count

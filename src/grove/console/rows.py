@@ -24,15 +24,17 @@ from grove.show.words import camel
 def node_rows(layout: Layout) -> dict[str, Any]:
     """One row for each node: its domains from broad to narrow, amounts, why it takes no pods, and its gangs.
 
-    Some rows are longer: how much of the node is broken, reserved by which Reservation, and held for which gang.
+    Some rows are longer: how much of the node is broken, reserved by which Reservation or headroom, and held for which
+    gang.
     """
     found: dict[str, Any] = {}
     for path, domain in _leaves(layout.root, ()):
         for spot in domain.spots:
             taken = [[layout.gang_of.get(who, who), count] for who, count in spot.taken]
             row = [list(path), spot.total, spot.used, spot.note, taken]
-            if spot.broken or spot.reserved or spot.held_for:
-                row += [spot.broken, [list(one) for one in spot.reserved], spot.held_for]
+            kept = [*spot.reserved, *((f"headroom of {name}", count) for name, count in spot.headroom)]
+            if spot.broken or kept or spot.held_for:
+                row += [spot.broken, [list(one) for one in kept], spot.held_for]
             found[spot.node] = row
     return found
 

@@ -17,8 +17,10 @@ from grove.show.words import alike, listed, unnumbered
 MOST_NAMED = 4
 
 
-def explanation(head: Judgement | None, verdicts: Sequence[Verdict], note: str, width: int) -> RenderableType:
-    """`head` is the set as a whole, where that was asked about or matters most."""
+def explanation(
+    head: Judgement | None, verdicts: Sequence[Verdict], note: str, width: int, headroom: Sequence[str] = ()
+) -> RenderableType:
+    """`head` is the set as a whole, where that was asked about or matters most; `headroom` has a line for a gang."""
     parts: list[RenderableType] = []
     troubles = [one for one in _together(verdicts) if one[0].state != RUNNING]
     alone = head is not None and not head.unattended and [one[0].state for one in troubles] == [head.state]
@@ -32,6 +34,7 @@ def explanation(head: Judgement | None, verdicts: Sequence[Verdict], note: str, 
                 parts += [*indented(f"next: {head.next}", width), *_pasted(head.command, 6)]
     for together in troubles or (() if head is not None else _together(verdicts)):
         parts += _told(together, width)
+    parts += [line for one in headroom for line in indented(one, width, 0)]
     if note:
         parts.append(Text(note, style="yellow"))
     return Group(*parts) if parts else Text("no gangs")

@@ -1,4 +1,4 @@
-"""Capacity that is free but not for every unit: nodes held for gangs that wait, and Reservations. Pure."""
+"""Capacity that is free but not for every unit: nodes held for gangs that wait, headroom, and Reservations. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Iterable
 
 from grove.api import conditions as words
 from grove.api.koordinator import Reservation
+from grove.api.labels import PART_OF
+from grove.api.meta import find_condition
 from grove.api.podgang import PodGang
 from grove.api.quantity import InvalidQuantity, amount
 from grove.api.words import many
 
 WAITS = (words.WAITED_LONG, words.OVERTAKEN)
 AVAILABLE = "Available"
+HEADROOM = "Headroom"
 FEW = 3
 
 
@@ -37,6 +40,30 @@ def held_sentence(gang: PodGang) -> str:
         return ""
     rest = f" and {len(names) - FEW} more" if len(names) > FEW else ""
     return f"{many(len(names), 'node is', 'nodes are')} held for it: {', '.join(names[:FEW])}{rest}"
+
+
+def headroom_lines(gangs: Iterable[PodGang]) -> tuple[str, ...]:
+    """A line for each gang that asks for headroom: how much of it is held, and why not all of it."""
+    ordered = sorted(gangs, key=lambda one: one.metadata.key)
+    said = ((one.metadata.name, find_condition(one.status.conditions, words.HEADROOM_HELD)) for one in ordered)
+    return tuple(f"{name}: {condition.message}" for name, condition in said if condition is not None)
+
+
+def headroom_on(gangs: Iterable[PodGang], resource: str) -> dict[str, Counter[str]]:
+    """By node and set, how much of a resource is held as headroom and in use by no pod."""
+    found: dict[str, Counter[str]] = {}
+    for gang in gangs:
+        meta = gang.metadata
+        owner = f"{meta.namespace}/{meta.labels.get(PART_OF) or meta.name}"
+        held = (one for hold in gang.status.capacity_holds if hold.reason == HEADROOM for one in hold.amounts)
+        for one in held:
+            try:
+                count = amount(resource, one.requests.get(resource, 0))
+            except InvalidQuantity:
+                continue
+            if count > 0:
+                found.setdefault(one.node, Counter())[owner] += count
+    return found
 
 
 def reserved_on(reservations: Iterable[Reservation], resource: str) -> dict[str, Counter[str]]:

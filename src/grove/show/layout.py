@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from grove.api import labels
@@ -16,7 +16,7 @@ from grove.api.core import Node
 from grove.api.fragmentation import GangSize, gang_size, unusable_share
 from grove.api.quantity import amount
 from grove.scheduler.model.reading import pod_requests
-from grove.show.held_capacity import held_nodes, reserved_on
+from grove.show.held_capacity import headroom_on, held_nodes, reserved_on
 from grove.show.seen import Seen
 
 if TYPE_CHECKING:  # it brings numpy along
@@ -44,16 +44,20 @@ class Spot:
     broken: int = 0
     reserved: tuple[tuple[str, int], ...] = ()
     held_for: str = ""
+    headroom: tuple[tuple[str, int], ...] = ()
+    """What is held for further replicas, by set."""
 
     @property
     def free(self) -> int:
-        return max(0, self.total - self.used - sum(count for _, count in self.reserved)) if self.open else 0
+        kept = sum(count for _, count in (*self.reserved, *self.headroom))
+        return max(0, self.total - self.used - kept) if self.open else 0
 
     @property
     def words(self) -> str:
         """What speaks against the node, or is to be known of it, in a few words; empty for most."""
         said = [self.note, f"{self.broken} broken" if self.broken else ""]
         said += [f"{count} reserved by {name}" for name, count in self.reserved]
+        said += [f"{count} held as headroom of {name}" for name, count in self.headroom]
         said.append(f"held for {self.held_for}" if self.held_for else "")
         return ", ".join(filter(None, said))
 
@@ -140,8 +144,12 @@ def layout_of(seen: Seen, topology: str = "", resource: str = "") -> Layout:
                     gang_of[owner] = whole
                 taken.setdefault(pod.spec.node_name, Counter())[owner] += wants
     reserved, held = reserved_on(seen.reservations, resource), held_nodes(seen.gangs)
+    headroom = headroom_on(seen.gangs, resource)
     spots = [
-        _spot(node, resource, taken.get(name, _NOBODY), reserved.get(name, _NOBODY), held.get(name, ""))
+        replace(
+            _spot(node, resource, taken.get(name, _NOBODY), reserved.get(name, _NOBODY), held.get(name, "")),
+            headroom=_most_first(headroom.get(name, _NOBODY)),
+        )
         for node in seen.nodes
         if (name := node.metadata.name)
     ]

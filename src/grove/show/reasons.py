@@ -92,6 +92,15 @@ def _kept_out(reason: Reason) -> str:
     return f"it would fit, but nodes are held for {reason.subject}{since}"
 
 
+def _headroom(reason: Reason) -> str:
+    held, wanted, lent = (reason.number(one) for one in ("held", "wanted", "lent"))
+    count = f"for {many(held, 'further replica')}" if held == wanted else f"for {held} of {many(wanted, 'replica')}"
+    text = f"headroom {count} is held on {many(reason.number('nodes'), 'node')}"
+    if lent:
+        text += f"; pods of a lower priority use the capacity of {many(lent, 'pod')} of it"
+    return text + "".join(f": {sentence(part)}" for part in reason.parts)
+
+
 def _nodes_held(reason: Reason) -> str:
     count = reason.number("nodes")
     if not count:
@@ -279,6 +288,8 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.HELD: _held,
     kinds.KEPT_OUT: _kept_out,
     kinds.NODES_HELD: _nodes_held,
+    kinds.HEADROOM: _headroom,
+    kinds.HEADROOM_OF_OTHERS: lambda one: f"it would fit, but capacity is held as headroom of {one.subject}",
     kinds.CLOSEST: _closest,
     kinds.TOGETHER: _together,
     kinds.ONE_MORE: _one_more,

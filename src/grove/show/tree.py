@@ -24,6 +24,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.startorder import READY
 from grove.api.words import many
 from grove.show.draining import drain_words
+from grove.show.held_capacity import headroom_lines
 from grove.show.kueue import WAITS
 from grove.show.revisions import place_of, wanted_hashes
 from grove.show.seen import Seen
@@ -92,6 +93,8 @@ class TreeEntry:
     children: tuple[TreeEntry, ...] = field(default=())
     spreads: tuple[SpreadCount, ...] = ()
     """Of the entry of the set: how evenly its replicas, those of its groups and its pods are distributed."""
+    headroom: tuple[str, ...] = ()
+    """Of the entry of the set: what is held for further replicas, in words."""
 
 
 def tree_of(seen: Seen, pcs: PodCliqueSet) -> TreeEntry:
@@ -107,7 +110,15 @@ def tree_of(seen: Seen, pcs: PodCliqueSet) -> TreeEntry:
     if pcs.metadata.is_deleting:
         state, why = State.LEAVING, "is being deleted"
     return TreeEntry(
-        "PodCliqueSet", name, name, state, count, why, children=tuple(replicas), spreads=_spreads(seen, pcs)
+        "PodCliqueSet",
+        name,
+        name,
+        state,
+        count,
+        why,
+        children=tuple(replicas),
+        spreads=_spreads(seen, pcs),
+        headroom=headroom_lines(seen.of_set(seen.gangs, pcs)),
     )
 
 

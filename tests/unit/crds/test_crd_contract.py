@@ -89,6 +89,7 @@ ADDITIONS = {
     },
     "clustertopologybindings.grove.io": set(),
     "podgangs.scheduler.grove.io": {
+        ".spec.headroom",
         ".spec.spreadConstraints",
         ".status.capacityHolds",
         ".spec.replacement",

@@ -428,3 +428,24 @@ def test_a_gang_that_is_not_wanted_is_not_found(name: str) -> None:
 def test_the_replica_of_a_gang() -> None:
     assert find_replica("demo", "demo-12-grp-3") == 12
     assert find_replica("demo", "demo-x") is None
+
+
+def test_headroom_of_a_set_is_on_its_first_base_gang_and_that_of_a_group_on_every_base_gang() -> None:
+    made = group("grp", "work", replicas=2, annotations={"grove.io/headroom": "2"})
+    manifest = pcs("demo", clique("router"), clique("work"), groups=[made])
+    manifest["metadata"]["annotations"] = {"grove.io/headroom": "1", "grove.io/headroom-priority": "spare"}
+    manifest["spec"]["replicas"] = 2
+    found = gangs_of(manifest)
+    of_set = {"name": "demo", "units": 1, "priorityClassName": "spare"}
+    for replica, more in ((0, [of_set]), (1, [])):
+        fqn = f"demo-{replica}-grp"
+        of_group = {"name": fqn, "units": 2, "podGroupNames": [f"{fqn}-0-work"]}
+        assert found[f"demo-{replica}"].object["spec"]["headroom"] == [*more, of_group]
+        assert "headroom" not in found[f"{fqn}-0"].object["spec"], "a scaled gang has none of its own"
+
+
+@pytest.mark.parametrize("said", ["0", "", "many", "-1", "101"])
+def test_no_headroom_is_asked_for_without_a_number_of_replicas(said: str) -> None:
+    manifest = pcs("demo", clique("router"))
+    manifest["metadata"]["annotations"] = {"grove.io/headroom": said}
+    assert "headroom" not in gangs_of(manifest)["demo-0"].object["spec"]

@@ -14,7 +14,8 @@ from grove.admission.rules.syntax import subdomain_fault
 from grove.admission.rules.view import TEMPLATE, SetView
 from grove.api.faults import Fault, forbidden, internal, invalid
 from grove.api.fields import mapping, text
-from grove.api.labels import GROVE_SCHEDULER, SCHEDULER_ANNOTATION, VOLCANO_SCHEDULER
+from grove.api.headroom import wanted_headroom
+from grove.api.labels import GROVE_SCHEDULER, HEADROOM, SCHEDULER_ANNOTATION, VOLCANO_SCHEDULER
 from grove.api.podcliqueset import PodCliqueSet
 from grove.backends import QUEUES, Backends
 from grove.backends.base import Backend, Refusal
@@ -62,8 +63,25 @@ def backend_faults(new: SetView, old: SetView | None, backends: Backends, lookup
 def _refusals(backend: Backend, pcs: PodCliqueSet) -> dict[tuple[str, str], None]:
     """What a scheduler cannot do, and what none can, each once and in order."""
     return dict.fromkeys(
-        [*backend.validate(pcs), *_spread_refusals(backend, pcs), *qos_faults(pcs), *kueue_faults(pcs)]
+        [
+            *backend.validate(pcs),
+            *_spread_refusals(backend, pcs),
+            *_headroom_refusals(backend, pcs),
+            *qos_faults(pcs),
+            *kueue_faults(pcs),
+        ]
     )
+
+
+def _headroom_refusals(backend: Backend, pcs: PodCliqueSet) -> Iterator[Refusal]:
+    if backend.reports_gang_status:
+        return  # grove-scheduler
+    places = [("metadata.annotations", pcs.metadata.annotations)]
+    for at, group in enumerate(pcs.spec.template.pod_clique_scaling_groups):
+        places.append((f"spec.template.podCliqueScalingGroups[{at}].annotations", group.annotations))
+    for path, given in places:
+        if wanted_headroom(given):
+            yield Refusal(f"{path}.{HEADROOM}", f"{backend.name} holds no headroom; {GROVE_SCHEDULER} does")
 
 
 def _spread_refusals(backend: Backend, pcs: PodCliqueSet) -> Iterator[Refusal]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from grove.admission.rules.collisions import collision_faults
+from grove.admission.rules.headroom import headroom_faults
 from grove.admission.rules.names import clique_name_faults, group_name_faults, metadata_faults
 from grove.admission.rules.rollout import rollout_faults
 from grove.admission.rules.sharing import sharing_faults
@@ -33,6 +34,7 @@ def general_faults(new: SetView, old: SetView | None = None) -> Iterator[Fault]:
     if restarts is not None and not _COUNT.fullmatch(text(restarts)):
         yield invalid(f"metadata.annotations.{MAX_GANG_RESTARTS}", restarts, "must be a whole number, 0 or more")
     yield from drain_faults("metadata.annotations", new.annotations)
+    yield from headroom_faults("metadata.annotations", new.annotations)
     disruption = new.annotations.get(DISRUPTION)
     if disruption not in (None, "allow", "never"):
         yield invalid(f"metadata.annotations.{DISRUPTION}", disruption, "must be allow or never")
@@ -103,6 +105,7 @@ def _clique_faults(clique: CliqueView) -> Iterator[Fault]:
 def _group_faults(new: SetView, group: GroupView) -> Iterator[Fault]:
     yield from annotation_faults(f"{group.path}.annotations", group.annotations)
     yield from drain_faults(f"{group.path}.annotations", group.annotations)
+    yield from headroom_faults(f"{group.path}.annotations", group.annotations)
     known = {clique.name for clique in new.cliques}
     if not group.clique_names:
         yield required(f"{group.path}.cliqueNames", "a scaling group needs at least one clique")

@@ -110,7 +110,7 @@ export function page(main, [namespace, name]) {
         if (error.name !== "AbortError") fill(element, h("p", { class: "error", role: "alert" }, error.message));
       }
     };
-    await into(tree, "tree", (found) => [h("ul", { class: "tree" }, entry(found, namespace, true, shut)), spreads(found.spreads)]);
+    await into(tree, "tree", (found) => [h("ul", { class: "tree" }, entry(found, namespace, true, shut)), spreads(found.spreads), (found.headroom ?? []).map((line) => h("p", {}, line))]);
     await into(update, "rollout", rollout);
     await into(picture, "history", (found) => {
       history = found;

@@ -13,6 +13,7 @@ import msgspec
 
 from grove.api import conditions, labels, labelsets, names
 from grove.api.core import Pod
+from grove.api.headroom import wanted_headroom
 from grove.api.meta import Json, is_true
 from grove.api.patch import to_json
 from grove.api.pod import PodHealth, pod_health
@@ -91,6 +92,8 @@ def wanted_gang(observed: ObservedGang) -> WantedGang | None:
         spec["topologyConstraintGroupConfigs"] = configs
     if spreads := list(_spreads(observed, layout, units)):
         spec["spreadConstraints"] = spreads
+    if headroom := list(_headroom(observed, layout, units)):
+        spec["headroom"] = headroom
     if pcs.spec.template.priority_class_name:
         spec["priorityClassName"] = pcs.spec.template.priority_class_name
     if observed.replacement is not None:
@@ -274,6 +277,20 @@ def _spreads(observed: ObservedGang, layout: GangLayout, units: list[Unit]) -> I
     for unit in units:
         if own := spread_over(unit.template.spread_constraint, binding, {labels.POD_CLIQUE: unit.fqn}):
             yield own | {"podGroupNames": [unit.fqn]}
+
+
+def _headroom(observed: ObservedGang, layout: GangLayout, units: list[Unit]) -> Iterator[Json]:
+    """Headroom of the set, on the base gang of its first replica, and of scaling groups, on every base gang."""
+    pcs = observed.pcs
+    if layout.name != names.base_gang(pcs.metadata.name, layout.replica):
+        return
+    if layout.replica == 0 and (own := wanted_headroom(pcs.metadata.annotations)):
+        yield {"name": pcs.metadata.name, **own}
+    for fqn, config in group_names(pcs, layout.replica):
+        places = [(unit.fqn, unit.group.replica) for unit in units if unit.group is not None and unit.group.fqn == fqn]
+        first = min((replica for _, replica in places), default=None)
+        if first is not None and (own := wanted_headroom(config.annotations)):
+            yield {"name": fqn, **own, "podGroupNames": [name for name, replica in places if replica == first]}
 
 
 def _translated(observed: ObservedGang, constraint: TopologyConstraint | None) -> Json | None:

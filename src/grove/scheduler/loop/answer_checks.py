@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from grove.api.meta import Key
 from grove.scheduler.filters.fit import has_place
-from grove.scheduler.loop.gang_trees import Unit
+from grove.scheduler.loop.gang_trees import Unit, closed_capacity
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.answers import NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
@@ -33,7 +33,7 @@ class AnswerCheck:
         return next(broken_spreads(self._view.snapshot, unit.tree, unit.to_bind(answer)), None) is None
 
     def _own(self, unit: Unit) -> Collection[str]:
-        return self._view.ledger.closed_to(unit.name, unit.order).own
+        return closed_capacity(self._view, unit.name, unit.order).own
 
     def have_room(self, pods: Sequence[PodFacts], open_uids: Collection[str]) -> bool:
         """Whether pods for which sources have set aside what they need still fit on their nodes, all at once."""

@@ -7,7 +7,7 @@ count on nodes up to date.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from grove.api.core import Node, Pod
@@ -81,9 +81,11 @@ class CountedPods:
                     self.end_hold(f"{HELD}{taken.uid}")
             self.put(self._sources.without_counted(pod))
 
-    def hold(self, uid: str, node: str, requests: Requests) -> PodFacts:
-        """Counts amounts on a node that no pod uses."""
-        pod = PodFacts(uid, "", uid.removeprefix(HELD), Shape(requests), node=node)
+    def hold(
+        self, uid: str, node: str, requests: Requests, namespace: str = "", charged_to: Mapping[str, str] | None = None
+    ) -> PodFacts:
+        """Counts amounts on a node that no pod uses; in a namespace and with labels, for the queue that they name."""
+        pod = PodFacts(uid, namespace, uid.removeprefix(HELD), Shape(requests), charged_to or {}, node=node)
         self._sources.ask_for(Key("", uid), requests)
         self._snapshot.add_pod(pod)
         return pod

@@ -22,6 +22,7 @@ from grove.scheduler.loop.answer_checks import AnswerCheck
 from grove.scheduler.loop.bind import BindAttempt, Committer
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.gang_trees import domain_of, former_nodes, gang_order, order_of, pin_of
+from grove.scheduler.loop.headrooms import Headrooms
 from grove.scheduler.loop.hold_restorer import HoldRestorer
 from grove.scheduler.loop.long_wait_holds import LongWaitHolds
 from grove.scheduler.loop.nominations import Nominations
@@ -78,10 +79,11 @@ class QueueUpdater:
         reporter: Reporter,
         relief: Relief,
         answers: ReplacementAnswers,
+        headrooms: Headrooms,
     ) -> None:
         self._view, self._queue, self._committer, self._nominations = view, queue, committer, nominations
         self._holding, self._replacements = holding, replacements
-        self._reporter, self._relief, self._answers = reporter, relief, answers
+        self._reporter, self._relief, self._answers, self._headrooms = reporter, relief, answers, headrooms
 
     def ended(self, attempt: BindAttempt, all_bound: bool) -> None:
         """An attempt is over: whoever depends on it gets another look, and what is missing is tried again."""
@@ -119,6 +121,8 @@ class QueueUpdater:
         self._reporter.touch(name)
         if gang.podgang.spec.replacement is not None:
             self._answers.note(gang)
+        if gang.podgang.spec.headroom or self._headrooms.looks:
+            self._headrooms.note(gang)
         if gang.phase is Phase.NEW:
             self._nominations.resume(gang, now + self._holding.timeout_s(gang))
         if not gang.life.is_open:
@@ -150,6 +154,8 @@ class QueueUpdater:
         self._nominations.drop(name)
         self._holding.let_go(name)
         self._replacements.end(name)
+        if self._headrooms.looks:
+            self._headrooms.end(name)
         self._view.units.drop(name)
 
     def take_back(self, gang: GangState) -> None:
@@ -221,8 +227,18 @@ class Cycle:
         self._restoring = HoldRestorer(view, reporter)
         self._holding = LongWaitHolds(view, queue, reporter, clock, config, decider, budget, self._restoring)
         self._answers = ReplacementAnswers(view, nominations, reporter, config, budget)
+        self._headrooms = Headrooms(view, decider, reporter, clock, config, budget)
         self._intake = QueueUpdater(
-            view, queue, committer, nominations, self._holding, replacements, reporter, self._relief, self._answers
+            view,
+            queue,
+            committer,
+            nominations,
+            self._holding,
+            replacements,
+            reporter,
+            self._relief,
+            self._answers,
+            self._headrooms,
         )
         check = AnswerCheck(view, queue)
         self._refuser = UnitRefuser(
@@ -237,6 +253,7 @@ class Cycle:
             config,
             reserving,
             check,
+            self._headrooms,
         )
         self._placing = UnitPlacer(
             view,
@@ -252,6 +269,7 @@ class Cycle:
             reserving,
             self._refuser,
             check,
+            self._headrooms,
             base_of=self._intake.base_of,
         )
         self.ended = self._intake.ended
@@ -265,9 +283,12 @@ class Cycle:
         self._restoring.restore()
         self._take_in(began)
         await self._holding.resume()
+        if self._headrooms.looks:
+            await self._headrooms.turn(began)
         await self._decide_due(began)
         self._refuser.end_turn()
         now = loop.time()
+        headroom_s = await self._headrooms.turn(now) if self._headrooms.looks else None
         answer_s = await self._answers.turn(now) if self._answers.asking else None
         next_hold_s = await self._holding.look_after_waiting(now)
         metrics.CYCLE_SECONDS.observe(now - began)
@@ -275,7 +296,8 @@ class Cycle:
         deadline_s, due_s = self._committer.next_deadline_s(), self._queue.next_due_s(began)
         self._view.changes.seeks_reclaim = self._relief.seeks_reclaim
         call_back_s = self._relief.next_look_s(began)
-        moments = (next_hold_s, deadline_s, due_s, call_back_s, answer_s, self._nominations.next_look_s(began))
+        nominated_s = self._nominations.next_look_s(began)
+        moments = (next_hold_s, deadline_s, due_s, call_back_s, answer_s, nominated_s, headroom_s)
         # Since it began: a moment that came in the middle of the turn was not looked at by it, and is next.
         later = [moment for moment in moments if moment is not None and moment > began]
         if later:

@@ -19,6 +19,7 @@ from grove.scheduler.model.gang import BadGang, Gang, Pin, Strategy, build_gang
 from grove.scheduler.model.network import ZONES, InvalidLinks, Neighbourhood, Wishes, links_of, wishing, zone_wishes
 from grove.scheduler.model.seams import Applicant
 from grove.scheduler.policy.gang_state import GangState, floor_of
+from grove.scheduler.policy.hold_ledger import ClosedCapacity
 from grove.scheduler.policy.waiting_queue import Order, Stage
 
 if TYPE_CHECKING:
@@ -70,6 +71,30 @@ def gang_order(view: View, gang: GangState, stage: Stage) -> Order:
     applicant = Applicant(gang.name, gang.priority, {**meta.labels, **first})
     rank = view.snapshot.seams.rank(view.snapshot, applicant)
     return Order(rank, stage, created.timestamp() if created else 0.0, gang.name)
+
+
+def family_of(gang: GangState) -> str:
+    """The set of a gang, whose units share headroom; the gang itself if it is of no set."""
+    meta = gang.podgang.metadata
+    return f"{meta.namespace}/{meta.labels.get(labels.PART_OF) or meta.name}"
+
+
+def headroom_order(view: View, gang: GangState, priority: int) -> Order:
+    """Where the headroom of a gang comes: with new minima of its own priority, by the age of the gang."""
+    order = gang_order(view, gang, Stage.FLOOR)
+    if priority == gang.priority:
+        return order
+    first = next((pod.metadata.labels for pod, _ in view.members(gang)), {})
+    applicant = Applicant(gang.name, priority, {**gang.podgang.metadata.labels, **first})
+    return order._replace(rank=view.snapshot.seams.rank(view.snapshot, applicant))
+
+
+def closed_capacity(view: View, name: str, order: Order, queues: frozenset[str] = frozenset()) -> ClosedCapacity:
+    """Which capacity is closed to a unit. A gang uses the headroom of its set as its own."""
+    gang, waiting = view.units.gangs.get(name), view.units.reservation(name)
+    family = family_of(gang) if gang is not None else ""
+    priority = gang.priority if gang is not None else waiting.tree.priority if waiting is not None else None
+    return view.ledger.closed_to(name, order, queues, family, priority)
 
 
 def tree_of(

@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 import structlog
 
 from grove.api.podgang import HeldCapacity
-from grove.scheduler.loop.gang_trees import order_of
+from grove.scheduler.loop.counted_pods import HELD
+from grove.scheduler.loop.gang_trees import family_of, headroom_order, order_of
 from grove.scheduler.loop.replacements import ABSENT_S
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.view import View
@@ -28,10 +29,19 @@ log = structlog.get_logger(__name__)
 
 
 def enter_recorded(view: View) -> None:
-    """Enters the nodes that the PodGangs record as held, for a reader that makes no decisions. Reports no faults."""
+    """Enters the capacity that the PodGangs record as held, for a reader that makes no decisions. Reports no faults."""
     nodes = view.snapshot.nodes.row_of.keys()
     for name, gang in sorted(view.units.gangs.items()):
-        held = recorded(view, gang, nodes).waiting
+        found = recorded(view, gang, nodes)
+        if found.headroom and view.concerns_us(gang):
+            order, family, priority = headroom_order(view, gang, gang.priority), family_of(gang), gang.priority
+            uids = (f"{HELD}{gang.uid}/{number}" for number in range(len(found.headroom)))
+            pods = [view.counted.hold(uid, *one) for uid, one in zip(uids, found.headroom, strict=True)]
+            reason, since = HoldReason.HEADROOM, UNKNOWN_SINCE
+            view.ledger.put(
+                CapacityHold(name, order, reason, since, pods=tuple(pods), family=family, lends_below=priority)
+            )
+        held = found.waiting
         if held is not None and view.concerns_us(gang) and not view.has_minimum(gang):
             reason, since = HoldReason(held.reason), held.since or UNKNOWN_SINCE
             view.ledger.put(CapacityHold(name, order_of(view, name), reason, since, frozenset(held.nodes)))

@@ -59,11 +59,29 @@ GPU_SECONDS = Counter(
     "GPU-seconds by what GPUs are used for; `waiting` is what waiting pods request.",
     ["namespace", "set", "queue", "state"],
 )
+HEADROOM = Gauge(
+    "grove_headroom_units",
+    "Further replicas that capacity is held for (`held`), and those that headroom is asked for (`wanted`).",
+    ["gang", "state"],
+)
 
 if TYPE_CHECKING:
     from grove.scheduler.loop.view import View
 
 Sizes = Callable[[str], GangSize | None]
+
+
+def note_headroom(gang: str, wanted: int, held: int) -> None:
+    HEADROOM.labels(gang, "wanted").set(wanted)
+    HEADROOM.labels(gang, "held").set(held)
+
+
+def forget_headroom(gang: str) -> None:
+    for state in ("wanted", "held"):
+        try:
+            HEADROOM.remove(gang, state)
+        except KeyError:  # nothing was noted of it
+            pass
 
 
 class HeadroomCollector(Collector):

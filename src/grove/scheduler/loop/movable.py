@@ -18,7 +18,7 @@ from grove.scheduler.evict.fleet_repack import FleetRepack, Measure, fleet_repac
 from grove.scheduler.evict.repack import STEPS, Movable, NoRepack, Repack, repack
 from grove.scheduler.evict.running import Running
 from grove.scheduler.loop.claim_homes import at_best_homes
-from grove.scheduler.loop.gang_trees import domain_of, gang_order, order_of, tree_of
+from grove.scheduler.loop.gang_trees import closed_capacity, domain_of, gang_order, order_of, tree_of
 from grove.scheduler.loop.victim_search import budgets_of, running_units
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.answers import Budget
@@ -121,7 +121,7 @@ def repack_question(
         refused = NoRepack(gang.name, Reason(INVALID, str(error)), True)
         return lambda _: refused
     view.counted.refresh()  # reading its pods may have shown what has to be counted on nodes for them
-    closed = view.ledger.closed_to(gang.name, order_of(view, gang.name))
+    closed = closed_capacity(view, gang.name, order_of(view, gang.name))
     runs = view.snapshot.find_pod
     others = [
         one

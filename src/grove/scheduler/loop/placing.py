@@ -18,7 +18,8 @@ from grove.scheduler.loop import metrics
 from grove.scheduler.loop.answer_checks import AnswerCheck
 from grove.scheduler.loop.bind import BindAttempt, Committer
 from grove.scheduler.loop.decisions import Decider, FoundPlacement, SharedClaimPlacer
-from grove.scheduler.loop.gang_trees import Unit, level_names, order_of, score_in_replica, tree_of
+from grove.scheduler.loop.gang_trees import Unit, closed_capacity, level_names, order_of, score_in_replica, tree_of
+from grove.scheduler.loop.headrooms import Headrooms
 from grove.scheduler.loop.long_wait_holds import LongWaitHolds
 from grove.scheduler.loop.nominations import Nomination, Nominations
 from grove.scheduler.loop.pending_reservations import PendingReservations
@@ -70,12 +71,13 @@ class UnitPlacer:
         reserving: PendingReservations,
         refuser: UnitRefuser,
         check: AnswerCheck,
+        headrooms: Headrooms,
         *,
         base_of: Callable[[str], Base],
     ) -> None:
         self._view, self._queue, self._decider, self._committer = view, queue, decider, committer
         self._nominations, self._holding, self._refuser, self._check = nominations, holding, refuser, check
-        self._replacements, self._reserving = replacements, reserving
+        self._replacements, self._reserving, self._headrooms = replacements, reserving, headrooms
         self._reporter, self._config = reporter, config
         self._budget, self._base_of = budget, base_of
         self._sharing = SharedClaimPlacer(view, decider)
@@ -105,7 +107,7 @@ class UnitPlacer:
         if self._view.snapshot.seams.moves:
             self._view.ledger.reorder(lambda owner: order_of(self._view, owner).rank)
             order = order._replace(rank=order_of(self._view, name).rank)
-        closed = self._view.ledger.closed_to(name, order, accounts)
+        closed = closed_capacity(self._view, name, order, accounts)
         ask, steps = self._ask_of(unit, closed), DecisionSteps(self._budget)
         if (held := self._held_against(unit, closed)) is not None:
             await self._refuser.refuse(unit, held, "", closed, ask, steps, may_evict=False)
@@ -192,6 +194,8 @@ class UnitPlacer:
                 continue
             if hold.reason is HoldReason.REPLACEMENT:
                 self._replacements.give_up(hold, nodes)
+            elif hold.reason is HoldReason.HEADROOM:
+                self._headrooms.give_up((hold,))
             else:
                 self._nominations.drop(hold.owner)
                 self._view.changes.mark(hold.owner, fresh=True)  # it is placed anew
@@ -236,6 +240,8 @@ class UnitPlacer:
         now = asyncio.get_running_loop().time()
         gang = unit.gang
         self._view.counted.reserve(pods)
+        if self._headrooms.looks:
+            self._headrooms.make_way(pods)
         self._replacements.refresh(gang)
         self._holding.note_room_taken(unit.order, pods)
         deadline = now + self._holding.timeout_s(gang)

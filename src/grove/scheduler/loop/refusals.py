@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 
 import msgspec
 import structlog
 
+from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.explain.explanation import closest_domain
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.answer_checks import AnswerCheck
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.gang_trees import Unit, level_names
+from grove.scheduler.loop.headrooms import Headrooms
 from grove.scheduler.loop.long_wait_holds import LongWaitHolds, kept_out_by
 from grove.scheduler.loop.nominations import Nominations
 from grove.scheduler.loop.pending_reservations import PendingReservations
@@ -23,13 +25,13 @@ from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.unit import Explained
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
-from grove.scheduler.model.answers import DecisionSteps, NoFit, Placement
+from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import Reason, named
 from grove.scheduler.policy.alike import kinds_of, part_names, renamed
 from grove.scheduler.policy.gang_state import HELD_FOR_OTHERS, INVALID, GangState, Verdict
-from grove.scheduler.policy.hold_ledger import ClosedCapacity
+from grove.scheduler.policy.hold_ledger import CapacityHold, ClosedCapacity
 from grove.scheduler.policy.relief import Relief
 from grove.scheduler.policy.waiting_queue import WaitingQueue
 from grove.scheduler.policy.waiting_reasons import refused
@@ -73,10 +75,11 @@ class UnitRefuser:
         config: SchedulerConfiguration,
         reserving: PendingReservations,
         check: AnswerCheck,
+        headrooms: Headrooms,
     ) -> None:
         self._view, self._queue, self._decider, self._check = view, queue, decider, check
         self._nominations, self._holding, self._relief = nominations, holding, relief
-        self._replacements, self._reserving = replacements, reserving
+        self._replacements, self._reserving, self._headrooms = replacements, reserving, headrooms
         self._reporter, self._config = reporter, config
         self._refused: dict[Hashable, SharedRefusal] = {}
         """By what a unit asks for and what is closed to it."""
@@ -130,7 +133,12 @@ class UnitRefuser:
         if unit.is_floor and may_evict and unit.tree.may_preempt and self._config.preemption.enabled:
             deadline_s = now + self._holding.timeout_s(unit.gang)
             waits = partial(self._check.still_waits, unit)
-            if await self._nominations.try_preempt(unit, steps, deadline_s, closed, waits):
+            if closed.headrooms:  # with it fewer victims are needed
+                self._headrooms.give_up(closed.headrooms)
+            is_nominated = await self._nominations.try_preempt(unit, steps, deadline_s, closed, waits)
+            if closed.headrooms:
+                await self._headrooms.turn(now)
+            if is_nominated:
                 self._queue.withdraw(unit.name)
                 return
             if protected := self._view.units.of(unit.name).protected_by:
@@ -205,6 +213,9 @@ class UnitRefuser:
             return known.verdict
         if closed.nodes and await self._would_fit(unit.tree, steps):
             verdict = Verdict(False, HELD_FOR_OTHERS, kept_out_by(closed))
+        elif closed.headrooms_ahead and await self._would_fit(unit.tree, steps, closed.headrooms_ahead):
+            names = ", ".join(sorted({hold.family for hold in closed.headrooms_ahead}))
+            verdict = Verdict(False, HELD_FOR_OTHERS, Reason(kinds.HEADROOM_OF_OTHERS, names))
         else:
             closest = closest_domain(self._view.snapshot, unit.tree)
             why = named(answer.why.with_parts(*([closest] if closest else ())), level_names(self._view, unit.tree))
@@ -212,10 +223,14 @@ class UnitRefuser:
         self._view.units.of(unit.name).explained = Explained(answer.why, frozenset(closed.nodes), verdict)
         return verdict
 
-    async def _would_fit(self, tree: Gang, steps: DecisionSteps) -> bool:
-        """Whether there is a place for it if nothing were held for others."""
-        answer = await self._decider.search(tree, steps, lambda snapshot, budget: place(snapshot, tree, budget))
-        return isinstance(answer, Placement)
+    async def _would_fit(self, tree: Gang, steps: DecisionSteps, holds: Sequence[CapacityHold] = ()) -> bool:
+        """Whether there is a place for it if no whole nodes and none of these amounts were held for others."""
+        uids = [pod.uid for hold in holds for pod in hold.pods]
+
+        def ask(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:
+            return place(snapshot.without(uids), tree, budget)
+
+        return isinstance(await self._decider.search(tree, steps, ask), Placement)
 
     def park(self, unit: Unit, ask: Hashable | None, *, by_anything: bool) -> None:
         may_evict = self._config.preemption.enabled and unit.is_floor

@@ -16,7 +16,7 @@ from grove.api.core import Pod
 from grove.api.meta import Key
 from grove.api.pod import PodSpec
 from grove.api.podgang import Replacement, ReplacementAnswer
-from grove.scheduler.loop.gang_trees import order_of, tree_of
+from grove.scheduler.loop.gang_trees import closed_capacity, order_of, tree_of
 from grove.scheduler.loop.nominations import Nominations
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.view import View
@@ -94,7 +94,7 @@ class ReplacementAnswers:
             return ReplacementAnswer(id=asked.id, message=str(error))
         order = order_of(self._view, gang.name)
         accounts = self._view.snapshot.seams.accounts(group.pods[0] for group in tree.groups() if group.pods)
-        closed = self._view.ledger.closed_to(gang.name, order, accounts)
+        closed = closed_capacity(self._view, gang.name, order, accounts)
         own = frozenset(pod.gang for pod in leaving)
         why = await self._nominations.search.refusal_without(
             tree, DecisionSteps(self._budget), closed, leaving, own, may_evict=self._config.preemption.enabled

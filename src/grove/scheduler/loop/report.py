@@ -194,8 +194,10 @@ class Reporter:
         def wanted_with(replaced: Mapping[str, Sequence[ReplacedPod]]) -> PodGangStatus:
             held, former = self._view.ledger.of(name), frozenset() if stands else gang.former
             holds = records(held, replaced, former, now, current.status.capacity_holds)
-            answer = self._view.units.of(name).replacement
-            return wanted_status(gang, verdict, current.status, standing, ready, now, self.say, holds, answer)
+            unit = self._view.units.of(name)
+            return wanted_status(
+                gang, verdict, current.status, standing, ready, now, self.say, holds, unit.replacement, unit.headroom
+            )
 
         # A gang that stands mostly gets its pods at once. That another one lost pods is written anyway.
         before = gang.replaced if current.status.capacity_holds else {}

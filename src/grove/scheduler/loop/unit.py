@@ -15,6 +15,7 @@ from grove.api.podgang import ReplacementAnswer
 from grove.scheduler.model.facts import Shape
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gang_state import GangState, Verdict
+from grove.scheduler.policy.headroom import HeadroomState
 from grove.scheduler.policy.waiting_queue import Waiting
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class UnitRecord(msgspec.Struct, eq=False):
 
     # Capacity that is held for it
     nomination: Nomination | None = None
+    headroom: HeadroomState | None = None
+    """What is held for further replicas, if its PodGang asks for that."""
     protected_by: tuple[str, ...] = ()
     """Names of the disruption budgets that protect its victims."""
     held_shapes: frozenset[Shape] = frozenset()

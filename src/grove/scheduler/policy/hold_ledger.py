@@ -1,7 +1,7 @@
 """Capacity that is held for one unit: one value (`CapacityHold`), one ledger, one question. Pure.
 
-A binding attempt, a nomination, a gang that has waited long, a pending Reservation and a pod that is being replaced all
-hold capacity in the same way. Three laws:
+A binding attempt, a nomination, a gang that has waited long, a pending Reservation, a pod that is being replaced and
+the headroom of a set all hold capacity in the same way. Three laws:
 
 - A hold excludes only units behind its owner in the order. A unit ahead of the owner may take the capacity.
   Units of a queue that gives back what it borrowed count as behind the owner.
@@ -34,6 +34,7 @@ class HoldReason(Enum):
     OVERTAKEN = "Overtaken"
     REPLACEMENT = "Replacement"
     RESERVATION = "Reservation"
+    HEADROOM = "Headroom"
 
 
 COMMITTED = (HoldReason.BINDING, HoldReason.RESERVATION)
@@ -59,6 +60,14 @@ class CapacityHold(msgspec.Struct, frozen=True):
     their priority: between queues the share decides. Else owner and borrower evict each other for ever."""
     quota: tuple[PodFacts, ...] = ()
     """Pods for which the quota of their queues is held."""
+    family: str = ""
+    """The set whose units may all use it as their own; for headroom."""
+    lends_below: int | None = None
+    """Units of a lower priority than this may use it while its owner does not need it; for headroom."""
+
+    def is_lent_to(self, priority: int | None) -> bool:
+        """True if a unit of this priority may use it for the time being."""
+        return self.lends_below is not None and priority is not None and priority < self.lends_below
 
 
 class ClosedCapacity(msgspec.Struct, frozen=True):
@@ -74,6 +83,10 @@ class ClosedCapacity(msgspec.Struct, frozen=True):
     """Terminating pods whose capacity is held for a unit ahead of it."""
     quota: tuple[CapacityHold, ...] = ()
     """Holds of units ahead of it that include quota."""
+    headrooms: tuple[CapacityHold, ...] = ()
+    """Headroom that it may use: of its own set, and what is in `behind`."""
+    headrooms_ahead: tuple[CapacityHold, ...] = ()
+    """Headroom of other sets that is closed to it."""
 
 
 class Ledger:
@@ -141,15 +154,36 @@ class Ledger:
                 if (hold := of_owner.get(reason)) is not None:
                     of_owner[reason] = replace(hold, order=hold.order._replace(rank=rank_of(owner)))
 
-    def closed_to(self, unit: str, order: Order, queues: frozenset[str] = frozenset()) -> ClosedCapacity:
-        """Which capacity is closed to a unit that comes at this place in the order and is charged to these queues."""
+    def closed_to(
+        self,
+        unit: str,
+        order: Order,
+        queues: frozenset[str] = frozenset(),
+        family: str = "",
+        priority: int | None = None,
+    ) -> ClosedCapacity:
+        """Which capacity is closed to a unit that comes at this place in the order and is charged to these queues.
+
+        `family` is its set. Headroom is lent to units of a lower `priority` than its own.
+        """
         nodes: dict[str, CapacityHold] = {}
         own: set[str] = set()
         behind: list[CapacityHold] = []
         awaited: set[str] = set()
         quota: list[CapacityHold] = []
+        headrooms: list[CapacityHold] = []
+        ahead: list[CapacityHold] = []
         for hold in (one for of_owner in self._open.values() for one in of_owner.values()):
-            if hold.owner == unit:
+            if hold.family:
+                if hold.family == family or hold.owner == unit:
+                    own.update(pod.uid for pod in hold.pods)
+                    headrooms.append(hold)
+                elif hold.is_lent_to(priority) or not hold.order < order:
+                    behind.append(hold)
+                    headrooms.append(hold)
+                else:
+                    ahead.append(hold)
+            elif hold.owner == unit:
                 own.update(pod.uid for pod in hold.pods)
             elif hold.order < order or not queues.isdisjoint(hold.taken_back_from):
                 for node in hold.nodes:
@@ -162,4 +196,6 @@ class Ledger:
             elif hold.pods:
                 behind.append(hold)
         behind.sort(key=lambda hold: hold.order, reverse=True)
-        return ClosedCapacity(nodes, frozenset(own), tuple(behind), frozenset(awaited), tuple(quota))
+        return ClosedCapacity(
+            nodes, frozenset(own), tuple(behind), frozenset(awaited), tuple(quota), tuple(headrooms), tuple(ahead)
+        )

@@ -27,7 +27,8 @@ from grove.scheduler.policy.hold_ledger import CapacityHold, HoldReason
 FORMER_PLACE = "FormerPlace"
 """Nodes of the gang whose place this one may take over. Nothing is held there; the list survives the other gang."""
 LONG_WAIT = (HoldReason.WAITED_LONG.value, HoldReason.OVERTAKEN.value)
-REASONS = (*LONG_WAIT, HoldReason.NOMINATED.value, HoldReason.REPLACEMENT.value, FORMER_PLACE)
+AMOUNTS = (HoldReason.NOMINATED, HoldReason.HEADROOM)
+REASONS = (*LONG_WAIT, *(one.value for one in AMOUNTS), HoldReason.REPLACEMENT.value, FORMER_PLACE)
 MOST = 10_000
 """Nodes or amounts that are read of one hold."""
 
@@ -41,6 +42,8 @@ class ReadHolds(msgspec.Struct, frozen=True):
     """By group, nodes and amounts of pods that are being replaced."""
     former: frozenset[str] = frozenset()
     faults: tuple[str, ...] = ()
+    headroom: Sequence[tuple[str, Requests]] = ()
+    """Nodes and amounts that are held for further replicas. A scheduler that decides forms them anew."""
 
 
 def records(
@@ -57,7 +60,7 @@ def records(
         if hold.reason.value in LONG_WAIT:
             at = hold.since.replace(microsecond=0)
             found.append(HeldCapacity(reason=hold.reason.value, since=at, nodes=tuple(sorted(hold.nodes))))
-        elif hold.reason is HoldReason.NOMINATED:
+        elif hold.reason in AMOUNTS:
             amounts = tuple(_amount(pod.group, pod.node, pod.shape.requests) for pod in _sorted(hold.pods))
             at = hold.since.replace(microsecond=0)
             found.append(HeldCapacity(reason=hold.reason.value, since=at, amounts=amounts))
@@ -89,6 +92,7 @@ def read(podgang: PodGang, nodes: Collection[str]) -> ReadHolds:
     waiting: HeldCapacity | None = None
     replaced: dict[str, list[tuple[str, Requests]]] = {}
     former: frozenset[str] = frozenset()
+    headroom: list[tuple[str, Requests]] = []
     faults: list[str] = []
     groups = {group.name for group in podgang.spec.podgroups}
     for hold in holds:
@@ -106,13 +110,20 @@ def read(podgang: PodGang, nodes: Collection[str]) -> ReadHolds:
                 faults.append(f"{hold.reason}: {len(set(hold.nodes))} nodes for a minimum of {most} pods")
             elif waiting is None:
                 waiting = hold
+        elif hold.reason == HoldReason.HEADROOM.value:
+            # Groups of scaled gangs are among them, and nodes may have gone since: the next turn forms it anew.
+            try:
+                headroom = [_amount_of(one) for one in hold.amounts if one.node in nodes]
+            except ValueError as error:
+                faults.append(f"{hold.reason}: {error}")
         elif hold.reason == HoldReason.REPLACEMENT.value:
             for one in hold.amounts:
                 try:
                     replaced.setdefault(one.group, []).append(_read_amount(one, groups, nodes))
                 except ValueError as error:
                     faults.append(f"{hold.reason}: {error}")
-    return ReadHolds(waiting, {group: left for group, left in replaced.items() if left}, former, tuple(faults))
+    kept = {group: left for group, left in replaced.items() if left}
+    return ReadHolds(waiting, kept, former, tuple(faults), headroom)
 
 
 def read_pod(pod: Pod, nodes: Collection[str]) -> ReadHolds:
@@ -130,6 +141,10 @@ def _read_amount(one: HeldAmount, groups: Collection[str], nodes: Collection[str
         raise ValueError(f"there is no group {one.group!r}")
     if one.node not in nodes:
         raise ValueError(f"there is no node {one.node}")
+    return _amount_of(one)
+
+
+def _amount_of(one: HeldAmount) -> tuple[str, Requests]:
     found: dict[str, int] = {PODS: 1}
     for name, text in one.requests.items():
         try:

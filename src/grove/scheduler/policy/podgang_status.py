@@ -28,9 +28,11 @@ from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gang_life import Life
 from grove.scheduler.policy.gang_state import INVALID, NO_PLACE, PLACED, PODS_LOST, GangState, Verdict
+from grove.scheduler.policy.headroom import HeadroomState
 from grove.scheduler.policy.hold_records import LONG_WAIT
 
 PREEMPTED = "PreemptedByHigherPriority"
+HEADROOM_IS_HELD, HEADROOM_IS_MISSING = "Held", "NotHeld"
 MOST_HELD_NAMED = 40
 """Held nodes that the condition names; `status.capacityHolds` has all of them."""
 LONGEST = 1024
@@ -48,10 +50,12 @@ def wanted_status(
     say: Callable[[Reason], str],
     holds: tuple[HeldCapacity, ...] = (),
     answer: ReplacementAnswer | None = None,
+    headroom: HeadroomState | None = None,
 ) -> PodGangStatus:
     """The PodGang's status as it should be; equal to what it has (`before`) when there is nothing new to say.
 
-    `say` has the words for reasons; `holds` are what it says of held capacity. `answer` is that to `spec.replacement`.
+    `say` has the words for reasons; `holds` are what it says of held capacity. `answer` is that to `spec.replacement`,
+    `headroom` what is held of `spec.headroom`.
     """
     now = now.replace(microsecond=0)
     conditions, message = before.conditions, ""
@@ -103,6 +107,7 @@ def wanted_status(
     elif stands or gang.life.spared:
         conditions = without_condition(conditions, words.DISRUPTION_TARGET)
     conditions = _with_plans(conditions, gang.life, holds, now, say)
+    conditions = _with_headroom(conditions, gang, headroom, now, say)
     for older in (words.FORMER_PLACE, words.SEATS_KEPT):
         conditions = without_condition(conditions, older)
     stalled = None
@@ -156,6 +161,24 @@ def _with_plans(
     reason = words.WAITING_FOR_VICTIMS if life.nominated.number("pods") else words.WAITING_FOR_TERMINATION
     text = say(life.nominated)[:LONGEST]
     return with_condition(conditions, words.NOMINATED, words.TRUE, reason, text, now)
+
+
+def _with_headroom(
+    conditions: tuple[Condition, ...],
+    gang: GangState,
+    headroom: HeadroomState | None,
+    now: datetime,
+    say: Callable[[Reason], str],
+) -> tuple[Condition, ...]:
+    """With the numbers of the headroom that the gang asks for. What was said stays until they are known."""
+    if not gang.podgang.spec.headroom:
+        return without_condition(conditions, words.HEADROOM_HELD)
+    if headroom is None:
+        return conditions
+    is_held = headroom.held == headroom.wanted
+    reason = HEADROOM_IS_HELD if is_held else headroom.why.kind if headroom.why is not None else HEADROOM_IS_MISSING
+    status, text = words.TRUE if is_held else words.FALSE, say(headroom.reason)[:LONGEST]
+    return with_condition(conditions, words.HEADROOM_HELD, status, reason, text, now)
 
 
 def dated_after(status: PodGangStatus, bound: Mapping[str, Sequence[datetime]], gang: GangState) -> PodGangStatus:

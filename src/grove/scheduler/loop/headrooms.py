@@ -1,0 +1,337 @@
+"""Holds capacity free for further replicas of sets and scaling groups: the headroom that PodGangs ask for.
+
+The headroom of a gang is one hold in the ledger. All units of its set use it as their own. Units of a lower priority
+use it while the set does not need it. Then the capacity is lent: the hold counts what is free, and the normal search
+for victims evicts the borrowers when the set needs it. Headroom itself evicts no pod.
+
+A hold is formed when the gang has its minimum on nodes. It is formed anew when a unit took it, when one of its nodes
+is gone, when the replica changed, or when a part of it is lent or missing and the cluster changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import structlog
+
+from grove.api.koordinator import QUOTA, QUOTA_PREEMPTIBLE
+from grove.api.labels import KAI_QUEUE
+from grove.api.meta import Key
+from grove.api.podgang import GangHeadroom
+from grove.kube.clock import Clock
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.filters.fit import allowed_mask
+from grove.scheduler.loop import metrics
+from grove.scheduler.loop.counted_pods import HELD
+from grove.scheduler.loop.decisions import Decider
+from grove.scheduler.loop.gang_trees import domain_of, family_of, headroom_order, tree_of
+from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.victim_search import running_units
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
+from grove.scheduler.model.config import SchedulerConfiguration
+from grove.scheduler.model.facts import PodFacts, Requests
+from grove.scheduler.model.gang import BadGang, Gang
+from grove.scheduler.model.reasons import NOT_ADMITTED
+from grove.scheduler.policy.gang_state import GangState
+from grove.scheduler.policy.headroom import (
+    HeadroomState,
+    ask_of_copy,
+    copy_of,
+    counted_amounts,
+    group_replica,
+    whole_replica,
+)
+from grove.scheduler.policy.hold_ledger import CapacityHold, HoldReason
+from grove.scheduler.policy.reclaim import KAI_PREEMPTIBILITY
+from grove.scheduler.solve.place import place
+
+AGAIN_S = 5.0
+"""Headroom that is lent or missing is not looked for more often than this while the cluster changes."""
+NEVER_S = float("-inf")
+CHARGED_BY = (QUOTA, KAI_QUEUE, QUOTA_PREEMPTIBLE, KAI_PREEMPTIBILITY)
+"""Labels that say which queue a pod is counted in, and how."""
+
+log = structlog.get_logger(__name__)
+
+Amounts = tuple[str, str, Requests]
+"""Uid, node, and what is counted there."""
+
+
+@dataclass(slots=True)
+class HeadroomLook:
+    """What is remembered of the headroom of one gang."""
+
+    asked: tuple[GangHeadroom, ...]
+    ask: object = None
+    """What the copies asked for when the headroom was formed."""
+    is_changed: bool = True
+    """Whether the gang changed since."""
+    version: int = -1
+    """Version of the snapshot at that time."""
+    at_s: float = NEVER_S
+    released: set[str] = field(default_factory=set)
+    """Nodes of a hold that has ended and is formed anew."""
+    places: dict[str, PodFacts] = field(default_factory=dict)
+    """The pods of the copies on their nodes, by uid."""
+
+
+class Headrooms:
+    def __init__(
+        self,
+        view: View,
+        decider: Decider,
+        reporter: Reporter,
+        clock: Clock,
+        config: SchedulerConfiguration,
+        budget: Budget,
+    ) -> None:
+        self._view, self._decider, self._reporter, self._clock = view, decider, reporter, clock
+        self._config, self._budget = config, budget
+        self.looks: dict[str, HeadroomLook] = {}
+        """By gang that asks for headroom. While it is empty, nothing here has to be called."""
+
+    def note(self, gang: GangState) -> None:
+        """The gang was looked at; it asks for headroom, or did so before."""
+        asked = gang.podgang.spec.headroom
+        if not asked:
+            if gang.name in self.looks:
+                self.end(gang.name)
+                self._reporter.touch(gang.name)
+            return
+        look = self.looks.setdefault(gang.name, HeadroomLook(asked))
+        look.is_changed = True
+        if look.asked != asked:
+            look.asked, look.ask, look.at_s = asked, None, NEVER_S
+
+    def end(self, name: str) -> None:
+        """The gang is gone, or asks for no headroom any more: others may have the capacity."""
+        look = self.looks.pop(name, None)
+        if look is None:
+            return
+        if (unit := self._view.units.find(name)) is not None:
+            unit.headroom = None
+        metrics.forget_headroom(name)
+        nodes = look.released | self._release(name)
+        if nodes:
+            self._view.changes.relief.update(nodes)
+            self._view.changes.wake()
+
+    def give_up(self, holds: Iterable[CapacityHold]) -> None:
+        """A unit takes what is held, or looks for victims beside it. It is formed anew in the same turn."""
+        for hold in holds:
+            look = self.looks.get(hold.owner)
+            nodes = self._release(hold.owner)
+            if look is not None:
+                look.released |= nodes
+                look.at_s, look.version = NEVER_S, -1
+
+    def make_way(self, pods: Sequence[PodFacts]) -> None:
+        """These pods were counted on nodes: headroom that they use ends."""
+        nodes = {pod.node for pod in pods}
+        held = [hold for hold in self._holds() if any(pod.node in nodes for pod in hold.pods)]
+        self.give_up(hold for hold in held if not self._is_kept(hold))
+
+    def _holds(self) -> list[CapacityHold]:
+        found = (self._view.ledger.find(name, HoldReason.HEADROOM) for name in self.looks)
+        return [hold for hold in found if hold is not None]
+
+    def _release(self, name: str) -> set[str]:
+        """Ends a hold; the nodes where something was counted."""
+        nodes: set[str] = set()
+        for hold in self._view.ledger.end(name, HoldReason.HEADROOM):
+            nodes |= {pod.node for pod in hold.pods if self._view.counted.end_hold(pod.uid)}
+        return nodes
+
+    async def turn(self, now_s: float) -> float | None:
+        """Forms what is missing; returns when to look again, if that has to wait."""
+        again_s: list[float] = []
+        for name, look in sorted(self.looks.items()):
+            gang = self._view.units.gangs.get(name)
+            if gang is None:
+                self.end(name)
+                continue
+            hold = self._view.ledger.find(name, HoldReason.HEADROOM)
+            if hold is not None and not self._is_kept(hold):
+                self.give_up((hold,))
+                hold = None
+            self._reorder(gang, hold)
+            if look.version == self._view.snapshot.version and not look.is_changed:
+                continue
+            state = self._view.units.of(name).headroom
+            if hold is not None and state is not None and state.is_whole and not self._is_other(gang, look):
+                continue
+            if now_s < look.at_s + AGAIN_S:
+                again_s.append(look.at_s + AGAIN_S)
+                continue
+            look.at_s = now_s
+            try:
+                await self._form(gang, look)
+            except BadGang:
+                pass  # its status says so
+            look.version = self._view.snapshot.version
+        return min(again_s, default=None)
+
+    def _is_kept(self, hold: CapacityHold) -> bool:
+        """Whether all that is held is still there: on nodes that take such pods and are not over their capacity."""
+        snapshot = self._view.snapshot
+        for pod in hold.pods:
+            row = snapshot.nodes.row_of.get(pod.node)
+            like = self.looks[hold.owner].places.get(pod.uid)
+            if like is None or row is None or not allowed_mask(snapshot, like.shape)[row]:
+                return False
+            if any(snapshot.free[r, row] < 0 for r, _ in snapshot.amounts(pod.shape.requests)):
+                return False
+        return True
+
+    def _reorder(self, gang: GangState, hold: CapacityHold | None) -> None:
+        if hold is not None and self._view.snapshot.seams.moves:
+            order = headroom_order(self._view, gang, self._priority(gang))
+            self._view.ledger.put(msgspec.structs.replace(hold, order=order))
+
+    def _is_other(self, gang: GangState, look: HeadroomLook) -> bool:
+        """Whether the replica asks for something else than when the headroom was formed."""
+        if not look.is_changed:
+            return False
+        look.is_changed = False
+        return self._is_complete(gang) and look.ask != self._ask(gang, look)
+
+    def _ask(self, gang: GangState, look: HeadroomLook) -> object:
+        return tuple(ask_of_copy(self._replica(gang, entry)) for entry in look.asked)
+
+    def _is_complete(self, gang: GangState) -> bool:
+        """Whether every pod of the replica exists: only then its copy is known."""
+        view = self._view
+        scaled = (view.units.gangs[name] for name in view.units.scaled_of.get(gang.name, ()))
+        return all(
+            view.has_minimum(one)
+            and not one.missing
+            and not any(pod.metadata.is_deleting for pod, _ in view.members(one))
+            for one in (gang, *scaled)
+        )
+
+    async def _form(self, gang: GangState, look: HeadroomLook) -> None:
+        if not self._is_complete(gang):
+            return  # what is held stays: the gang itself may need it
+        look.is_changed, look.ask = False, self._ask(gang, look)
+        view, priority = self._view, self._priority(gang)
+        order = headroom_order(view, gang, priority)
+        before = view.ledger.find(gang.name, HoldReason.HEADROOM)
+        own = frozenset(pod.uid for pod in before.pods) if before is not None else frozenset()
+        closed = tuple(sorted(view.ledger.closed_to(gang.name, order).nodes))
+        steps = DecisionSteps(self._budget)
+        placed: list[PodFacts] = []
+        held, why = 0, None
+        for entry in look.asked:
+            replica = self._replica(gang, entry)
+            for number in range(entry.units):
+                copy = copy_of(replica, lambda pod, at=(entry.name, number): _uid(gang, at, pod), number, priority)  # type: ignore[misc]
+                answer = await self._place(copy, steps, own, placed, closed)
+                if isinstance(answer, NoFit) or answer.unplaced:
+                    why = answer.why if isinstance(answer, NoFit) else None
+                    break
+                placed += answer.pods
+                held += 1
+        if not view.units.is_current(gang) or self.looks.get(gang.name) is not look:
+            return  # it went while this was worked out
+        amounts, lent = self._amounts(placed, own)
+        is_same = before is not None and amounts == [(pod.uid, pod.node, pod.shape.requests) for pod in before.pods]
+        nodes, look.released = look.released | (set() if is_same else self._release(gang.name)), set()
+        look.places = {pod.uid: pod for pod in placed}
+        pods = before.pods if is_same and before is not None else self._count(look, amounts)
+        since = before.since if before is not None else self._clock.now()
+        reason, family = HoldReason.HEADROOM, family_of(gang)
+        view.ledger.put(CapacityHold(gang.name, order, reason, since, pods=pods, family=family, lends_below=priority))
+        on = {pod.node for pod in pods}
+        self._note(gang, HeadroomState(sum(entry.units for entry in look.asked), held, lent, len(on), why))
+        if nodes - on:
+            view.changes.relief.update(nodes - on)
+            view.changes.wake()
+
+    def _amounts(self, placed: Sequence[PodFacts], own: frozenset[str]) -> tuple[list[Amounts], int]:
+        """What is free of these pods' requests on their nodes, and how many pods' capacity is lent in part."""
+        twin, found, lent = self._view.snapshot.without(own).copy(), list[Amounts](), 0
+        for pod in placed:
+            row = twin.nodes.row_of.get(pod.node)
+            if row is None:
+                continue
+            free = {twin.resources[r]: int(twin.free[r, row]) for r, _ in twin.amounts(pod.shape.requests)}
+            requests, is_lent = counted_amounts(pod.shape.requests, free)
+            twin.add_pod(pod.asking(requests=requests))
+            found.append((pod.uid, pod.node, requests))
+            lent += is_lent
+        return found, lent
+
+    def _count(self, look: HeadroomLook, amounts: Sequence[Amounts]) -> tuple[PodFacts, ...]:
+        """Counts these amounts on nodes, for the queue of the set."""
+        pods: list[PodFacts] = []
+        for uid, node, requests in amounts:
+            like = look.places[uid]
+            labels = {name: like.labels[name] for name in CHARGED_BY if name in like.labels}
+            counted = self._view.counted.hold(uid, node, requests, like.namespace, labels)
+            pods.append(msgspec.structs.replace(counted, group=like.group))
+        return tuple(pods)
+
+    def _note(self, gang: GangState, state: HeadroomState) -> None:
+        unit = self._view.units.of(gang.name)
+        metrics.note_headroom(gang.name, state.wanted, state.held)
+        if unit.headroom != state:
+            log.info("headroom", gang=gang.name, wanted=state.wanted, held=state.held, lent=state.lent)
+            unit.headroom = state
+        self._reporter.touch(gang.name)
+
+    async def _place(
+        self, copy: Gang, steps: DecisionSteps, own: frozenset[str], placed: Sequence[PodFacts], closed: Sequence[str]
+    ) -> Placement | NoFit:
+        """A place in what is free; if there is none, also where units of a lower priority are."""
+
+        def ask(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:
+            twin = snapshot.without(own).copy()
+            for pod in placed:
+                twin.add_pod(pod)
+            return place(twin, copy, budget, closed=closed)
+
+        found = await self._decider.search(copy, steps, ask)
+        if isinstance(found, Placement) or found.reason == NOT_ADMITTED:
+            return found
+        lower = self._lower(copy.priority)
+        if not lower:
+            return found
+
+        def ask_for_lent(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:
+            twin = snapshot.without(own).with_room_of(lower)
+            for pod in placed:
+                twin.add_pod(pod)
+            return place(twin, copy, budget, closed=closed)
+
+        lent = await self._decider.search(copy, steps, ask_for_lent)
+        return lent if isinstance(lent, Placement) else found
+
+    def _lower(self, priority: int) -> list[PodFacts]:
+        """Pods that the set could have evicted: of a lower priority, bound or about to be."""
+        if not self._config.preemption.enabled:
+            return []
+        find, reserved = self._view.snapshot.find_pod, self._view.counted.reserved
+        coming = (pod for uid in reserved if (pod := find(uid)) is not None and pod.priority < priority)
+        return [*(pod for unit in running_units(self._view, priority) for pod in unit.pods), *coming]
+
+    def _replica(self, gang: GangState, entry: GangHeadroom) -> Gang:
+        view, strategy = self._view, self._config.node_policy
+        base = tree_of(view, gang, strategy, placed=False)
+        if entry.pod_group_names:
+            return group_replica(base, entry.pod_group_names, domain_of(view, gang))
+        names = sorted(view.units.scaled_of.get(gang.name, ()))
+        scaled = [tree_of(view, view.units.gangs[name], strategy, placed=False) for name in names]
+        return whole_replica(base, scaled)
+
+    def _priority(self, gang: GangState) -> int:
+        """The lowest of the priorities that its entries name, and never above the gang's."""
+        names = (entry.priority_class_name for entry in gang.podgang.spec.headroom)
+        classes = [self._view.priorities.get(Key("", name)) for name in names if name]
+        return min([gang.priority, *(one.value for one in classes if one is not None)])
+
+
+def _uid(gang: GangState, at: tuple[str, int], pod: PodFacts) -> str:
+    return f"{HELD}{gang.uid}/{at[0]}/{at[1]}/{pod.uid}"

@@ -1,0 +1,127 @@
+"""Headroom of a set or a scaling group: the replica that capacity is held free for, as a gang that is placed. Pure.
+
+A copy has the pods of a replica that runs, with other uids. The normal search places it, with its topology constraints
+and its priority. The spread of the replicas holds for copies too; spreads inside a copy are not part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from grove.api import labels
+from grove.scheduler.model.facts import PODS, PodFacts, Requests
+from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup, UnitSpread
+from grove.scheduler.model.reasons import HEADROOM, Reason
+
+
+class HeadroomState(msgspec.Struct, frozen=True):
+    """How many replicas headroom is asked for and held for, and why not for all of them."""
+
+    wanted: int
+    held: int = 0
+    lent: int = 0
+    """Pods of the held replicas whose capacity pods of a lower priority use now."""
+    nodes: int = 0
+    why: Reason | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """True if all of it is held, and nothing of it is lent."""
+        return self.held == self.wanted and not self.lent
+
+    @property
+    def reason(self) -> Reason:
+        numbers = {"wanted": self.wanted, "held": self.held, "lent": self.lent, "nodes": self.nodes}
+        return Reason(HEADROOM, numbers=numbers, parts=(self.why,) if self.why is not None else ())
+
+
+def whole_replica(base: Gang, scaled: Sequence[Gang]) -> Gang:
+    """A replica of a set as one gang: what the replica requires holds for its scaled gangs, so they are below it."""
+    root = replace(base.root, children=(*base.root.children, *(one.root for one in scaled)))
+    return replace(base, root=root, pinned_domain=None, spreads=_of_replicas((base, *scaled), labels.REPLICA_INDEX))
+
+
+def group_replica(base: Gang, names: Collection[str], pin: Pin | None) -> Gang:
+    """A replica of a scaling group as a gang: these pod groups, with the constraint that is around them alone."""
+    wanted = frozenset(names)
+    children = tuple(child for child in base.root.children if _names_in(child) <= wanted)
+    spreads = _of_replicas((base,), labels.SCALING_GROUP_REPLICA_INDEX)
+    kept = tuple(replace(one, units=_only(one, wanted)) for one in spreads if _only(one, wanted))
+    return replace(base, root=Branch(base.name, children), pinned_domain=pin, spreads=kept)
+
+
+def _names_in(part: Branch | PodGroup) -> frozenset[str]:
+    if isinstance(part, PodGroup):
+        return frozenset((part.name,))
+    return frozenset(name for child in part.children for name in _names_in(child))
+
+
+def _only(spread: UnitSpread, names: frozenset[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return tuple((unit, groups) for unit, groups in spread.units if names.issuperset(groups))
+
+
+def _of_replicas(gangs: Sequence[Gang], label: str) -> tuple[UnitSpread, ...]:
+    """Spreads over replicas; the parts of one replica that several gangs have are one unit."""
+    found: dict[tuple[str, object], UnitSpread] = {}
+    for spread in (spread for gang in gangs for spread in gang.spreads if spread.unit_label == label):
+        at = (spread.key, spread.scope)
+        known = found.get(at)
+        units = dict(known.units) if known is not None else {}
+        for unit, groups in spread.units:
+            units[unit] = (*units.get(unit, ()), *groups)
+        found[at] = replace(spread, units=tuple(sorted(units.items())))
+    return tuple(found.values())
+
+
+def copy_of(replica: Gang, uid: Callable[[PodFacts], str], number: int, priority: int) -> Gang:
+    """One further replica: all its pods are needed, and nothing of it exists yet."""
+    name = f"headroom-{number}"
+    unit_labels = {spread.unit_label: name for spread in replica.spreads}
+
+    def anew(part: Branch | PodGroup) -> Branch | PodGroup:
+        if isinstance(part, Branch):
+            return replace(part, children=tuple(anew(child) for child in part.children), within=())
+        pods = tuple(_twin(pod, uid(pod), priority, unit_labels) for pod in part.pods)
+        return replace(part, minimum=len(pods), pods=pods, bound=(), standing=(), seats=(), within=())
+
+    root = anew(replica.root)
+    assert isinstance(root, Branch)
+    spreads = tuple(
+        replace(one, units=((name, tuple(group for _, groups in one.units for group in groups)),))
+        for one in replica.spreads
+    )
+    return replace(
+        replica,
+        root=root,
+        priority=priority,
+        may_preempt=False,
+        headroom=(),
+        former=frozenset(),
+        spreads=spreads,
+    )
+
+
+def _twin(pod: PodFacts, uid: str, priority: int, unit_labels: Mapping[str, str]) -> PodFacts:
+    """A pod like another one. It has no volumes yet, and talks to nobody."""
+    shape = msgspec.structs.replace(pod.shape, volumes=(), blocked="", network=None)
+    own = {**pod.labels, **unit_labels}
+    return msgspec.structs.replace(pod, uid=uid, shape=shape, labels=own, node="", priority=priority, terminating=False)
+
+
+def ask_of_copy(replica: Gang) -> tuple[object, ...]:
+    """What a copy asks for: equal as long as the replica has the same pods and constraints."""
+    groups = tuple(
+        (group.name, group.required, group.preferred, tuple(sorted(pod.shape.requests for pod in group.pods)))
+        for group in replica.groups()
+    )
+    return groups, replica.root.required, replica.root.preferred, replica.pinned_domain, replica.spreads
+
+
+def counted_amounts(requests: Requests, free: Mapping[str, int]) -> tuple[Requests, bool]:
+    """What of these requests is free and can be held, and whether the rest is lent."""
+    held = tuple((name, max(0, min(amount, free.get(name, 0)))) for name, amount in requests)
+    is_lent = any(amount < asked for (name, amount), (_, asked) in zip(held, requests, strict=True) if name != PODS)
+    return held, is_lent

@@ -1,0 +1,339 @@
+"""Headroom: capacity for further replicas is held free, lent to lower priorities, and used when a node fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from tests.support.fleet import elastic
+from tests.support.operating import World as RealWorld
+from tests.support.operating import operating
+from tests.support.running import beside
+
+from grove.api import labels
+from grove.api.conditions import HEADROOM_HELD, SCHEDULED
+from grove.api.core import Node, Pod, PriorityClass
+from grove.api.koordinator import QUOTA, ElasticQuota
+from grove.api.meta import Condition, Json, find_condition
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import HeldCapacity, PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.topology import ClusterTopologyBinding
+from grove.plan.world import TOPOLOGY, World, binding
+from grove.scheduler.loop.live import Scheduler
+from grove.scheduler.policy.hold_ledger import HoldReason
+from grove.show.reasons import sentence
+from grove.sim.loop import run
+from grove.sim.topology import Topology
+
+GPU = "nvidia.com/gpu"
+SHAPE = Topology(zones=1, racks=4, nodes=2)
+"""Four racks of two nodes with eight GPUs each; a replica of the set below fills a rack."""
+DAY_S = 24 * 3600.0
+
+
+def clique(name: str, replicas: int, gpus: int) -> Json:
+    container = {"name": "main", "image": "example/serve:1", "resources": {"limits": {GPU: str(gpus)}}}
+    return {"name": name, "spec": {"roleName": name, "replicas": replicas, "podSpec": {"containers": [container]}}}
+
+
+def serving(name: str, replicas: int, headroom: str = "", priority: str = "", *cliques: Json, **more: Any) -> Json:
+    template: Json = {
+        "cliques": list(cliques) or [clique("work", 2, 8)],
+        "topologyConstraint": {"topologyName": TOPOLOGY, "pack": {"required": "rack"}},
+        **({"priorityClassName": priority} if priority else {}),
+        **more,
+    }
+    metadata: Json = {"name": name, "namespace": "default"}
+    if headroom:
+        metadata["annotations"] = {labels.HEADROOM: headroom}
+    return {
+        "apiVersion": "grove.io/v1alpha1",
+        "kind": "PodCliqueSet",
+        "metadata": metadata,
+        "spec": {"replicas": replicas, "template": template},
+    }
+
+
+def charged(manifest: Json) -> Json:
+    """The set, with pods that count in the quota of a team."""
+    for one in manifest["spec"]["template"]["cliques"]:
+        one["labels"] = {QUOTA: "team"}
+    return manifest
+
+
+def world(*more: tuple[type, Json]) -> World:
+    classes = [
+        (PriorityClass, {"metadata": {"name": one}, "value": value}) for one, value in (("high", 100), ("low", -5))
+    ]
+    return World(SHAPE.objects(), seed=3, objects=[(ClusterTopologyBinding, binding()), *classes, *more])
+
+
+def said(here: World, gang: str, type_: str = HEADROOM_HELD) -> Condition | None:
+    found = here.find(PodGang, gang)
+    return find_condition(found.status.conditions, type_) if found is not None else None
+
+
+def is_held(here: World, gang: str) -> bool:
+    found = said(here, gang)
+    return found is not None and found.status == "True"
+
+
+def headroom_of(here: World, gang: str) -> HeldCapacity | None:
+    found = here.find(PodGang, gang)
+    holds = found.status.capacity_holds if found is not None else ()
+    return next((one for one in holds if one.reason == "Headroom"), None)
+
+
+def held_nodes(here: World, gang: str) -> set[str]:
+    found = headroom_of(here, gang)
+    return {one.node for one in found.amounts} if found is not None else set()
+
+
+def nodes_of(here: World, set_: str) -> set[str]:
+    mine = (pod for pod in here.all(Pod) if pod.metadata.labels.get(labels.PART_OF) == set_)
+    return {pod.spec.node_name for pod in mine if pod.spec.node_name and not pod.metadata.is_deleting}
+
+
+def story(tell: Callable[[World], Any], *more: tuple[type, Json]) -> None:
+    """Tells a story, waits for a day, and checks that the scheduler holds what it says."""
+
+    async def told() -> None:
+        async with world(*more) as here:
+            await tell(here)
+            await asyncio.sleep(DAY_S)
+            for gang in here.all(PodGang):
+                hold = here.scheduler.view.ledger.find(str(gang.metadata.key), HoldReason.HEADROOM)
+                held = {pod.node for pod in hold.pods} if hold is not None else set()
+                assert held == held_nodes(here, gang.metadata.name)
+            free = here.scheduler.view.snapshot.free
+            assert (free >= 0).all(), "no node is over its capacity"
+
+    run(told())
+
+
+async def fail_node(here: World, node: str) -> None:
+    await here.client.delete(Node, node)
+    for pod in here.all(Pod):
+        if pod.spec.node_name == node:
+            await here.client.delete(Pod, pod.metadata.name, here.namespace, grace_period_s=0)
+
+
+@pytest.mark.simulated
+def test_a_gang_that_loses_a_node_goes_to_the_headroom_at_once_although_others_wait_for_it() -> None:
+    async def tell(here: World) -> None:
+        await here.apply(serving("chat", 1, "1"))
+        assert await here.until(lambda: is_held(here, "chat-0"))
+        reserve = held_nodes(here, "chat-0")
+        assert len(reserve) == 2
+        assert reserve.isdisjoint(nodes_of(here, "chat"))
+        await here.apply(serving("other", 3))
+        assert await here.until(lambda: len(nodes_of(here, "other")) == 4)
+        assert await here.until(
+            lambda: (found := said(here, "other-2", SCHEDULED)) is not None and found.status == "False"
+        )
+        waits = said(here, "other-2", SCHEDULED)
+        assert waits is not None
+        assert waits.message == "it would fit, but capacity is held as headroom of default/chat"
+        before = here.time_s
+        lost = min(nodes_of(here, "chat"))
+        await fail_node(here, lost)
+        # A pod that is required to stay with its gang in one rack: the whole gang has to go.
+        await here.client.delete(Pod, next(iter(_pods(here, "chat"))), here.namespace, grace_period_s=0)
+        assert await here.until(lambda: nodes_of(here, "chat") == reserve and here.is_settled("chat"))
+        assert here.time_s - before < 300
+        assert nodes_of(here, "other").isdisjoint(reserve)
+
+    story(tell)
+
+
+def _pods(here: World, set_: str) -> list[str]:
+    mine = (pod for pod in here.all(Pod) if pod.metadata.labels.get(labels.PART_OF) == set_)
+    return [pod.metadata.name for pod in mine if not pod.metadata.is_deleting]
+
+
+@pytest.mark.simulated
+def test_a_scale_out_takes_the_headroom_and_another_one_is_formed() -> None:
+    async def tell(here: World) -> None:
+        await here.apply(serving("chat", 1, "1"))
+        assert await here.until(lambda: is_held(here, "chat-0"))
+        await here.client.patch(PodCliqueSet, "chat", {"spec": {"replicas": 2}}, here.namespace)
+        assert await here.until(lambda: len(nodes_of(here, "chat")) == 4)
+        assert await here.until(
+            lambda: is_held(here, "chat-0") and held_nodes(here, "chat-0").isdisjoint(nodes_of(here, "chat"))
+        )
+        await here.client.patch(PodCliqueSet, "chat", {"spec": {"replicas": 4}}, here.namespace)
+        assert await here.until(lambda: len(nodes_of(here, "chat")) == 8)
+        assert await here.until(lambda: not is_held(here, "chat-0"))
+        found = said(here, "chat-0")
+        assert found is not None
+        assert found.message.startswith("headroom for 0 of 1 replica is held on 0 nodes: ")
+        await here.client.patch(PodCliqueSet, "chat", {"spec": {"replicas": 3}}, here.namespace)
+        assert await here.until(lambda: is_held(here, "chat-0"))
+
+    story(tell)
+
+
+@pytest.mark.simulated
+def test_a_lower_priority_uses_the_headroom_and_is_evicted_when_the_set_needs_it() -> None:
+    async def tell(here: World) -> None:
+        await here.apply(serving("chat", 2, "1", "high"))
+        assert await here.until(lambda: is_held(here, "chat-0"))
+        await here.apply(serving("batch", 2, "", "low"))
+        assert await here.until(lambda: len(nodes_of(here, "batch")) == 4), "it uses the headroom too"
+        assert await here.until(
+            lambda: is_held(here, "chat-0") and "lower priority" in (said(here, "chat-0") or _NONE).message
+        )
+        await here.client.patch(PodCliqueSet, "chat", {"spec": {"replicas": 3}}, here.namespace)
+        assert await here.until(lambda: len(nodes_of(here, "chat")) == 6 and here.is_settled("chat"))
+        assert await here.until(lambda: len(nodes_of(here, "batch")) == 2), "a gang of it was evicted"
+
+    story(tell)
+
+
+_NONE = Condition(type="", status="")
+
+
+@pytest.mark.simulated
+def test_a_higher_priority_takes_the_headroom_if_it_finds_no_other_place() -> None:
+    async def tell(here: World) -> None:
+        await here.apply(serving("chat", 1, "1"))
+        assert await here.until(lambda: is_held(here, "chat-0"))
+        reserve = held_nodes(here, "chat-0")
+        await here.apply(serving("first", 2, "", "high"))
+        assert await here.until(lambda: len(nodes_of(here, "first")) == 4)
+        assert nodes_of(here, "first").isdisjoint(reserve)
+        await here.apply(serving("more", 1, "", "high"))
+        assert await here.until(lambda: nodes_of(here, "more") == reserve)
+        assert await here.until(lambda: not is_held(here, "chat-0"))
+        await here.client.delete(PodCliqueSet, "more", here.namespace)
+        assert await here.until(lambda: is_held(here, "chat-0"))
+
+    story(tell)
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("way", ["the set is deleted", "the annotation is removed"])
+def test_the_headroom_ends_with_its_set_and_with_its_annotation(way: str) -> None:
+    async def tell(here: World) -> None:
+        await here.apply(serving("chat", 1, "3"))
+        assert await here.until(lambda: is_held(here, "chat-0") and len(held_nodes(here, "chat-0")) == 6)
+        await here.apply(serving("other", 1))
+        await asyncio.sleep(60)
+        assert not nodes_of(here, "other")
+        if way == "the set is deleted":
+            await here.client.delete(PodCliqueSet, "chat", here.namespace)
+        else:
+            patch = {"metadata": {"annotations": {labels.HEADROOM: None}}}
+            await here.client.patch(PodCliqueSet, "chat", patch, here.namespace)
+        assert await here.until(lambda: len(nodes_of(here, "other")) == 2)
+        assert await here.until(lambda: not held_nodes(here, "chat-0") and said(here, "chat-0") is None)
+
+    story(tell)
+
+
+@pytest.mark.simulated
+def test_the_quota_of_its_queue_counts_the_headroom_and_a_full_quota_is_said() -> None:
+    async def tell(here: World) -> None:
+        await here.apply(charged(serving("chat", 1, "2")))
+        assert await here.until(lambda: (found := said(here, "chat-0")) is not None and found.status == "False")
+        found = said(here, "chat-0")
+        assert found is not None
+        assert found.message.startswith("headroom for 1 of 2 replicas is held on 2 nodes: ")
+        assert "quota" in found.message
+        await here.apply(charged(serving("other", 1)))
+        assert await here.until(lambda: (why := said(here, "other-0", SCHEDULED)) is not None and why.status == "False")
+        why = said(here, "other-0", SCHEDULED)
+        assert why is not None
+        assert why.message == "it would fit, but capacity is held as headroom of default/chat", "two racks are free"
+
+    story(tell, (ElasticQuota, elastic("team", "default", 32, 32)))
+
+
+@pytest.mark.simulated
+def test_the_headroom_of_a_group_is_one_more_replica_of_the_group() -> None:
+    async def tell(here: World) -> None:
+        group = {
+            "name": "decode",
+            "cliqueNames": ["work"],
+            "replicas": 1,
+            "annotations": {labels.HEADROOM: "1"},
+            "topologyConstraint": {"pack": {"required": "rack"}},
+        }
+        made = serving("chat", 1, "", "", clique("front", 1, 1), clique("work", 2, 8), podCliqueScalingGroups=[group])
+        del made["spec"]["template"]["topologyConstraint"]
+        group["topologyConstraint"] = {"topologyName": TOPOLOGY, "pack": {"required": "rack"}}
+        await here.apply(made)
+        assert await here.until(lambda: is_held(here, "chat-0"))
+        found = headroom_of(here, "chat-0")
+        assert found is not None
+        assert [one.group for one in found.amounts] == ["chat-0-decode-0-work"] * 2
+        assert all(one.requests[GPU] == "8" for one in found.amounts)
+        reserve = held_nodes(here, "chat-0")
+        await here.client.patch(PodCliqueScalingGroup, "chat-0-decode", {"spec": {"replicas": 2}}, here.namespace)
+        assert await here.until(lambda: reserve <= nodes_of(here, "chat") and here.is_settled("chat"))
+
+    story(tell)
+
+
+@pytest.mark.simulated
+def test_a_scheduler_that_starts_again_holds_the_headroom_before_it_places_anything() -> None:
+    async def told() -> None:
+        async with world() as here:
+            await here.apply(serving("chat", 1, "1"))
+            assert await here.until(lambda: is_held(here, "chat-0"))
+            await here.apply(serving("other", 3))
+            assert await here.until(lambda: len(nodes_of(here, "other")) == 4)
+            reserve = held_nodes(here, "chat-0")
+            second = Scheduler(here.cluster.client(user="second"), clock=here.cluster.clock, say=sentence)
+            async with second.following():
+                task = asyncio.get_running_loop().create_task(second.schedule())
+                await asyncio.sleep(120)
+                task.cancel()
+                hold = second.view.ledger.find("default/chat-0", HoldReason.HEADROOM)
+            assert hold is not None
+            assert {pod.node for pod in hold.pods} == reserve
+            assert len(nodes_of(here, "other")) == 4
+
+    run(told())
+
+
+@pytest.fixture
+async def real(cluster: object) -> AsyncIterator[RealWorld]:
+    config = "topologyAwareScheduling: {enabled: true}"
+    async with operating(cluster, config=config, nodes=Topology(zones=1, racks=3, nodes=2)) as found:
+        found.binder.allow(0)
+        async with beside(Scheduler(found.client, clock=found.cluster.clock, say=sentence).run()):
+            yield found
+
+
+@pytest.mark.real_in("soak")
+async def test_headroom_is_held_used_by_a_scale_out_and_formed_again(real: RealWorld) -> None:
+    name = f"{real.cluster.prefix}headroom"
+    await real.client.create(ClusterTopologyBinding, binding(name=name))
+    made = serving("chat", 1, "1")
+    made["spec"]["template"]["topologyConstraint"]["topologyName"] = name
+    await real.apply(made)
+
+    async def held() -> set[str] | None:
+        gang = await real.get(PodGang, "chat-0")
+        holds = [one for one in gang.status.capacity_holds if one.reason == "Headroom"]
+        condition = find_condition(gang.status.conditions, HEADROOM_HELD)
+        is_true = condition is not None and condition.status == "True"
+        return {one.node for one in holds[0].amounts} if holds and is_true else None
+
+    async def gang_is_there() -> PodGang | None:
+        return next((one for one in await real.list(PodGang) if one.metadata.name == "chat-0"), None)
+
+    await real.eventually(gang_is_there, timeout_s=180.0)
+    reserve = await real.eventually(held, timeout_s=180.0)
+    await real.scale(PodCliqueSet, "chat", 2)
+
+    async def moved() -> bool:
+        bound = {pod.spec.node_name for pod in await real.pods() if pod.is_bound}
+        now = await held()
+        return len(bound) == 4 and now is not None and now.isdisjoint(bound) and reserve <= bound | now
+
+    await real.eventually(moved, timeout_s=180.0)

@@ -1,0 +1,141 @@
+"""Laws of headroom in the ledger, and the copies that it is held for."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grove.api import labels
+from grove.api.selector import of_labels
+from grove.scheduler.model.facts import PodFacts, PodScope, Requests, Shape
+from grove.scheduler.model.gang import Branch, Gang, PodGroup, UnitSpread
+from grove.scheduler.policy.headroom import HeadroomState, copy_of, counted_amounts, group_replica, whole_replica
+from grove.scheduler.policy.hold_ledger import CapacityHold, HoldReason, Ledger
+from grove.scheduler.policy.waiting_queue import Order, Stage
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+GPU = "nvidia.com/gpu"
+
+
+def order(priority: int, stage: Stage, age: int, name: str) -> Order:
+    return Order((-priority,), stage, float(age), name)
+
+
+def headroom(priority: int, age: int) -> CapacityHold:
+    pod = PodFacts("held:1", "", "1", Shape(((GPU, 8),)), node="n")
+    at = order(priority, Stage.FLOOR, age, "a/chat-0")
+    return CapacityHold("a/chat-0", at, HoldReason.HEADROOM, NOW, pods=(pod,), family="a/chat", lends_below=priority)
+
+
+@given(
+    priority=st.integers(-3, 3),
+    age=st.integers(0, 3),
+    own_priority=st.integers(-3, 3),
+    own_age=st.integers(0, 3),
+    stage=st.sampled_from(Stage),
+    family=st.sampled_from(["a/chat", "a/other", ""]),
+)
+def test_headroom_is_its_sets_own_lent_to_lower_priorities_and_closed_only_to_equals_behind_it(
+    priority: int, age: int, own_priority: int, own_age: int, stage: Stage, family: str
+) -> None:
+    ledger = Ledger()
+    hold = headroom(priority, age)
+    ledger.put(hold)
+    mine = order(own_priority, stage, own_age, "b/unit")
+    closed = ledger.closed_to("b/unit", mine, family=family, priority=own_priority)
+    assert not closed.nodes
+    assert not closed.awaited
+    if family == "a/chat":
+        assert closed.own == {"held:1"}
+        assert closed.headrooms == (hold,)
+    elif own_priority != priority or mine < hold.order:
+        assert closed.behind == (hold,), "a lower priority borrows it, a unit ahead takes it"
+        assert closed.headrooms == (hold,)
+    else:
+        assert closed.headrooms_ahead == (hold,)
+        assert not closed.behind
+        assert not closed.own
+
+
+def test_the_owner_has_it_as_its_own_without_its_family_being_known() -> None:
+    ledger = Ledger()
+    ledger.put(headroom(0, 0))
+    assert ledger.closed_to("a/chat-0", order(0, Stage.REPAIR, 0, "a/chat-0")).own == {"held:1"}
+
+
+def pod(name: str, group: str, **own: str) -> PodFacts:
+    shape = Shape(((GPU, 8), ("pods", 1)), blocked="volume is not bound")
+    return PodFacts(f"uid-{name}", "a", name, shape, own, node="n", priority=7, gang="a/chat-0", group=group)
+
+
+def gang(*children: Branch | PodGroup, spreads: tuple[UnitSpread, ...] = ()) -> Gang:
+    return Gang("a/chat-0", Branch("a/chat-0", children, "rack"), 7, spreads=spreads)
+
+
+def spread(label: str, *units: tuple[str, tuple[str, ...]]) -> UnitSpread:
+    scope = PodScope(of_labels({labels.PART_OF: "chat"}), frozenset(("a",)))
+    return UnitSpread("zone", 1, True, scope, label, units)
+
+
+def test_a_copy_needs_all_pods_and_is_a_unit_of_its_own_in_the_spread() -> None:
+    base = gang(
+        PodGroup("front", 1, (pod("f0", "front"), pod("f1", "front"))),
+        spreads=(spread(labels.REPLICA_INDEX, ("0", ("front",))),),
+    )
+    scaled = Gang("a/chat-0-0", Branch("s", (PodGroup("work", 1, (pod("w0", "work"),)),)), 7)
+    replica = whole_replica(base, [scaled])
+    copies = [copy_of(replica, lambda one, at=at: f"{one.uid}+{at}", at, 3) for at in range(2)]  # type: ignore[misc]
+    for number, copy in enumerate(copies):
+        assert [(group.name, group.need) for group in copy.groups()] == [("front", 2), ("work", 1)]
+        assert copy.root.required == "rack"
+        assert not copy.may_preempt
+        [unit] = copy.spreads[0].units
+        assert unit == (f"headroom-{number}", ("front",))
+        for one in (one for group in copy.groups() for one in group.pods):
+            assert (one.node, one.priority, one.shape.blocked) == ("", 3, "")
+            assert one.labels[labels.REPLICA_INDEX] == f"headroom-{number}"
+    uids = [one.uid for copy in copies for group in copy.groups() for one in group.pods]
+    assert len(set(uids)) == len(uids)
+
+
+def test_a_copy_of_a_group_has_its_pod_groups_and_the_constraint_around_them() -> None:
+    work = Branch(
+        "decode-0", (PodGroup("lead", 1, (pod("l", "lead"),)), PodGroup("work", 1, (pod("w", "work"),))), "host"
+    )
+    base = gang(
+        work,
+        PodGroup("front", 1, (pod("f", "front"),)),
+        spreads=(
+            spread(labels.SCALING_GROUP_REPLICA_INDEX, ("0", ("lead", "work")), ("1", ("lead-1",))),
+            spread(labels.REPLICA_INDEX, ("0", ("lead", "work", "front"))),
+        ),
+    )
+    found = group_replica(base, ("lead", "work"), None)
+    assert found.root.children == (work,)
+    assert not found.root.required, "further replicas of a group are not bound to the domain of the gang by the root"
+    assert [one.units for one in found.spreads] == [(("0", ("lead", "work")),)]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["cpu", GPU, "memory", "pods"]), st.integers(0, 9)), unique_by=lambda one: one[0]
+    ),
+    st.dictionaries(st.sampled_from(["cpu", GPU, "memory", "pods"]), st.integers(-3, 9)),
+)
+def test_no_more_is_counted_than_is_free(requests: list[tuple[str, int]], free: dict[str, int]) -> None:
+    asked: Requests = tuple(requests)
+    held, is_lent = counted_amounts(asked, free)
+    assert [name for name, _ in held] == [name for name, _ in asked]
+    assert all(0 <= amount <= max(0, free.get(name, 0)) for name, amount in held)
+    assert is_lent == any(dict(held)[name] < amount for name, amount in asked if name != "pods")
+
+
+@pytest.mark.parametrize(
+    ("state", "is_whole"),
+    [(HeadroomState(1, 1), True), (HeadroomState(2, 1), False), (HeadroomState(1, 1, lent=1), False)],
+)
+def test_headroom_is_whole_if_all_of_it_is_held_and_nothing_is_lent(state: HeadroomState, is_whole: bool) -> None:
+    assert state.is_whole == is_whole
