@@ -105,7 +105,7 @@ def copy_of(replica: Gang, uid: Callable[[PodFacts], str], number: int, priority
 
 
 def _twin(pod: PodFacts, uid: str, priority: int, unit_labels: Mapping[str, str]) -> PodFacts:
-    """A pod like another one. It has no volumes yet, and talks to nobody."""
+    """A pod like another one, without volumes and network scores."""
     shape = msgspec.structs.replace(pod.shape, volumes=(), blocked="", network=None)
     own = {**pod.labels, **unit_labels}
     return msgspec.structs.replace(pod, uid=uid, shape=shape, labels=own, node="", priority=priority, terminating=False)
