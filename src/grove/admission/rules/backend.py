@@ -74,8 +74,8 @@ def _refusals(backend: Backend, pcs: PodCliqueSet) -> dict[tuple[str, str], None
 
 
 def _headroom_refusals(backend: Backend, pcs: PodCliqueSet) -> Iterator[Refusal]:
-    if backend.reports_gang_status:
-        return  # grove-scheduler
+    if backend.name == GROVE_SCHEDULER:
+        return
     places = [("metadata.annotations", pcs.metadata.annotations)]
     for at, group in enumerate(pcs.spec.template.pod_clique_scaling_groups):
         places.append((f"spec.template.podCliqueScalingGroups[{at}].annotations", group.annotations))
