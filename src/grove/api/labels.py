@@ -93,6 +93,7 @@ NETWORK_AFFINITY = "grove.io/network-affinity"
 """On a set: which cliques talk to each other, `prefill=decode:3,…`; mirrored to its PodGangs."""
 HEADROOM = "grove.io/headroom"
 """On a set, or in `annotations` of a scaling group: for how many further replicas capacity is held free."""
+MOST_HEADROOM = 100
 HEADROOM_PRIORITY = "grove.io/headroom-priority"
 """Beside it: the PriorityClass of the held capacity."""
 DISRUPTION = "grove.io/disruption"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grove.api.headroom import MOST_UNITS
+from grove.api.labels import MOST_HEADROOM
 from grove.api.words import many
 from grove.cli.access import Answer, Options, Unanswered, answer, cluster_command, complete_sets, object_name
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @click.option("--release", is_flag=True, help="End the reservations of these sets instead.")
 @click.option(
     "--standing",
-    type=click.IntRange(0, MOST_UNITS),
+    type=click.IntRange(0, MOST_HEADROOM),
     help="Hold headroom for so many further replicas of PCS; 0 ends it.",
 )
 @cluster_command()

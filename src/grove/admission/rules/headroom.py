@@ -8,14 +8,13 @@ from typing import Any
 from grove.admission.rules.syntax import subdomain_fault
 from grove.api.faults import Fault, invalid
 from grove.api.fields import natural, text
-from grove.api.headroom import MOST_UNITS
-from grove.api.labels import HEADROOM, HEADROOM_PRIORITY
+from grove.api.labels import HEADROOM, HEADROOM_PRIORITY, MOST_HEADROOM
 
 
 def headroom_faults(path: str, annotations: Mapping[str, Any]) -> Iterator[Fault]:
     said, priority = annotations.get(HEADROOM), annotations.get(HEADROOM_PRIORITY)
-    if said is not None and ((units := natural(text(said).strip())) is None or units > MOST_UNITS):
-        yield invalid(f"{path}.{HEADROOM}", said, f"must be a number of further replicas, 0 to {MOST_UNITS}")
+    if said is not None and ((units := natural(text(said).strip())) is None or units > MOST_HEADROOM):
+        yield invalid(f"{path}.{HEADROOM}", said, f"must be a number of further replicas, 0 to {MOST_HEADROOM}")
     if priority is not None and (wrong := subdomain_fault(text(priority))):
         yield invalid(f"{path}.{HEADROOM_PRIORITY}", priority, f"must be the name of a PriorityClass: {wrong}")
     elif priority is not None and said is None:
