@@ -204,7 +204,7 @@ def test_over_a_day_large_gangs_wait_less_and_the_budget_holds() -> None:
     assert sum(with_moves.values()) < sum(without.values()), (with_moves, without)
 
 
-WORLDS = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+WORLDS = settings(max_examples=10, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 async def random_world(world: World, rng: Random) -> None:
