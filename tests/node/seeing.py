@@ -25,8 +25,11 @@ from tests.node.images import PORT, SERVE
 
 ROOT = Path(__file__).parents[2]
 
+PATIENCE_S = 600.0
+"""Two nodes share the cores of this machine with everything else that runs there."""
 
-async def eventually(look: Callable[[], Awaitable[Any]], timeout_s: float = 60.0) -> Any:
+
+async def eventually(look: Callable[[], Awaitable[Any]], timeout_s: float = PATIENCE_S) -> Any:
     """The first truthy answer of `look`; an error of the API, or nobody listening, counts as not yet."""
     last: Any = None
     try:
@@ -165,7 +168,7 @@ class Terminal:
     async def run(self, command: str, *words: str, said: str = "") -> tuple[int, str, str]:
         """Exit code, output and errors."""
         process = await self.start(command, *words)
-        out, err = await asyncio.wait_for(process.communicate(said.encode()), 60)
+        out, err = await asyncio.wait_for(process.communicate(said.encode()), PATIENCE_S)
         assert process.returncode is not None
         return process.returncode, out.decode(), err.decode()
 

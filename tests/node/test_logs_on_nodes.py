@@ -11,7 +11,7 @@ from grove.api import labels
 from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.http import HttpClient
 from grove.local.nodes.cluster import RealCluster
-from tests.node.seeing import Seen, Terminal, eventually, pods_of, served
+from tests.node.seeing import PATIENCE_S, Seen, Terminal, eventually, pods_of, served
 from tests.support.manifests import clique, group, pcs
 
 
@@ -64,7 +64,7 @@ async def test_logs_go_on_as_more_is_written(system: dict[str, list[Seen]], term
 
     async def line() -> str:
         assert process.stdout is not None
-        found = await asyncio.wait_for(process.stdout.readline(), 60)
+        found = await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)
         return re.sub(r" +", " ", found.decode().rstrip())
 
     try:

@@ -14,10 +14,10 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.http import HttpClient
 from grove.local.nodes.cluster import RealCluster
 from tests.node.images import PORT
-from tests.node.seeing import Seen, eventually, pods_of, served
+from tests.node.seeing import PATIENCE_S, Seen, eventually, pods_of, served
 from tests.support.manifests import clique, pcs
 
-NODE_LOST_S = 180.0
+NODE_LOST_S = PATIENCE_S
 """40 s until Kubernetes calls a silent node NotReady, and what a busy machine adds."""
 
 
@@ -28,7 +28,9 @@ def at(node: str) -> Json:
     return fields | {"nodeSelector": {"kubernetes.io/hostname": node}} if node else fields
 
 
-async def ready_pods(client: HttpClient, namespace: str, name: str, count: int, timeout_s: float = 120.0) -> list[Seen]:
+async def ready_pods(
+    client: HttpClient, namespace: str, name: str, count: int, timeout_s: float = PATIENCE_S
+) -> list[Seen]:
     async def ready() -> list[Seen]:
         found = [
             one for one in await pods_of(client, namespace, name) if "deletionTimestamp" not in one.pod["metadata"]
@@ -92,11 +94,11 @@ async def test_a_service_routes_from_every_node_and_skips_who_is_not_ready(
     async def is_answered_by(expected: set[str]) -> bool:
         return await answering() == expected
 
-    await eventually(lambda: is_answered_by(both), 60.0)
+    await eventually(lambda: is_answered_by(both))
     await east.say("unready")
-    await eventually(lambda: is_answered_by({"web-0-west-0"}), 60.0)
+    await eventually(lambda: is_answered_by({"web-0-west-0"}))
     await east.say("ready")
-    await eventually(lambda: is_answered_by(both), 60.0)
+    await eventually(lambda: is_answered_by(both))
 
 
 async def test_names_fail_while_dns_is_down_and_come_back(
