@@ -48,6 +48,8 @@ STYLES = {
 }
 SHORT = 80
 """Characters of a reason in a list."""
+SHORTER = (" nodes can take one of its pods (", " nodes fit (")
+"""Words of a long reason and what a list says instead, so that what rules the nodes out is not cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,8 @@ def brief(text: str, lead: str = "", fate: str = "") -> str:
     """
     first, *rest = text.split("\n")[0].split("; ")
     most = SHORT - len(lead)
+    if len(first) > most:
+        first = first.replace(*SHORTER)
     if len(first) > most:
         first, rest = first[: most - 1].rpartition(" ")[0].rstrip(" ,:(") + "…", []
     whole = f"{lead}{first}"

@@ -73,6 +73,13 @@ def test_the_worst_state_decides_the_exit_code(states: list[str], want: int) -> 
         pytest.param("c: crashed", "x-1: ", "left as it is", "x-1: c: crashed; left as it is", id="with its fate"),
         pytest.param("word " * 30, "", "", f"{('word ' * 15).strip()}…", id="whole words of a long clause"),
         pytest.param("a\nb", "", "", "a", id="the first line"),
+        pytest.param(
+            "chat-0-w: 0/32 nodes can take one of its pods (31 insufficient nvidia.com/gpu, 1 with taint team)",
+            "",
+            "",
+            "chat-0-w: 0/32 nodes fit (31 insufficient nvidia.com/gpu, 1 with taint team)",
+            id="what rules the nodes out is kept",
+        ),
     ],
 )
 def test_a_reason_in_a_list_is_short(text: str, lead: str, fate: str, want: str) -> None:
