@@ -10,7 +10,9 @@ import asyncio
 import gc
 import statistics
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -28,8 +30,8 @@ from grove.scheduler.evict.running import Running, RunningIndex
 from grove.scheduler.explain.explanation import explain
 from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Decider
 from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
-from grove.scheduler.model.facts import NodeFacts, PodFacts, Shape
-from grove.scheduler.model.gang import Branch, Gang, PodGroup, gang_of
+from grove.scheduler.model.facts import NodeFacts, PodFacts, PodScope, Shape
+from grove.scheduler.model.gang import Branch, Gang, PodGroup, UnitSpread, gang_of
 from grove.scheduler.model.reading import read_pod
 from grove.scheduler.solve.place import place
 
@@ -64,14 +66,28 @@ def gang(name: str, *parts: Branch | PodGroup, required: str = "", preferred: st
     return Gang(f"bench/{name}", Branch(name, parts, required, preferred), priority)
 
 
-def half_used(count: int) -> Snapshot:
+def half_used(count: int, **shape_of_zones: int) -> Snapshot:
     """A cluster where two nodes in three run something, unevenly, so that domains differ."""
     running = []
     for i in range(count):
         gpu = (i * 7 + i // 16) % 12
         if 0 < gpu <= 8:
             running.append(PodFacts(f"r{i}", "bench", f"r{i}", shape(gpu), {}, f"node-{i:05}"))
-    return cluster(nodes(count), running, TOPOLOGY)
+    return cluster(nodes(count, **shape_of_zones), running, TOPOLOGY)
+
+
+def spread_over_zones_ms() -> float:
+    """1,000 pods, at most one more in a zone than in another, on 5,000 nodes in 12 zones."""
+    snapshot = half_used(5_000, rack=14, block=10, zone=3)
+    scope = PodScope(of_labels({"app": "wide"}), frozenset(("bench",)), with_terminating=False)
+    spread = UnitSpread(ZONE, 1, True, scope, "", (("", ("worker",)),))
+    workers = PodGroup("worker", 1_000, pods("worker", 1_000, shape(1), labels={"app": "wide"}))
+    wanted = replace(gang("wide", workers), spreads=(spread,))
+    zones = {node.name: node.labels[ZONE] for node in snapshot.nodes.facts if node is not None}
+    counts = Counter(zones[pod.node] for pod in placed(place(snapshot, wanted)).pods)
+    assert len(set(zones.values())) == len(counts) == 12, counts
+    assert max(counts.values()) - min(counts.values()) <= 1, counts
+    return placing_ms(snapshot, wanted)
 
 
 def full(count: int) -> tuple[Snapshot, list[Running]]:
@@ -234,6 +250,7 @@ def measure() -> Iterable[tuple[str, float, str, float]]:
     wanted = gang("whole", group("worker", 512, 8), preferred=RACK)
     yield "512-pod gang on 512 nodes", placing_ms(cluster(nodes(512), (), TOPOLOGY), wanted), "ms", 20.0
     yield "disaggregated gang of 8 groups, 5000 nodes", placing_ms(half_used(5_000), disaggregated()), "ms", 30.0
+    yield "1000 pods spread over 12 zones, 5000 nodes", spread_over_zones_ms(), "ms", 30.0
     yield "4000 one-GPU jobs one by one, 500 nodes", fill_one_by_one(500), "ms", 1_000.0
     for count, aim in ((500, 20.0), (5_000, 100.0)):
         snapshot, running = full(count)
