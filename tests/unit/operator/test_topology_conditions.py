@@ -124,3 +124,12 @@ def test_without_topology_aware_schedulers_there_is_nothing_to_say() -> None:
     held = msgspec.structs.replace(binding(), status=before)
     after = binding_status(held, only_kube, compare, now=NOW)
     assert (after.conditions, after.scheduler_topology_statuses) == ((), ())
+
+
+def test_a_topology_that_loses_the_level_of_a_spread_is_reported_on_the_set() -> None:
+    spread = {"topologyName": "topo", "domain": "zone"}
+    observed = set_of(pcs("d", {**clique("w"), "spreadConstraint": {"domain": "host"}}, spreadConstraint=spread))
+    assert referenced_domains(observed) == ("zone", "host")
+    [found] = with_levels_condition((), observed, binding("topo", ("rack", "example.com/rack")), enabled=True, now=NOW)
+    assert (found.status, found.reason) == ("True", "ClusterTopologyLevelsUnavailable")
+    assert found.message == "ClusterTopologyBinding topo has no level zone, host; those constraints are not applied"
