@@ -134,7 +134,7 @@ def _preempt(
         trial = PreemptionTrial(trial.emptied(leaving), gang, budgets, steps, closed, vacancies.after(leaving))
     gone = {pod.uid for pod in leaving} | {pod.uid for pod in snapshot.terminating()}
     may_put_out = snapshot.seams.may_put_out
-    lower = _evictable((unit for unit in running if may_put_out(snapshot, gang, unit)), gang, gone)
+    lower = _evictable([unit for unit in running if may_put_out(snapshot, gang, unit)], gang, gone)
     found: Victims | NoVictims = NoVictims(
         gang.name, Reason(NOBODY_LOWER, numbers={"priority": gang.priority}), True, version
     )
@@ -151,10 +151,10 @@ def _preempt(
 
 def _evictable(units: Iterable[Running], gang: Gang, gone: set[str]) -> list[Running]:
     """What an eviction can free of these units: pods that terminate already are not counted again."""
-    others = (unit for unit in units if unit.preemptible and unit.name != gang.name)
+    others = [unit for unit in units if unit.preemptible and unit.name != gang.name]
     if gone:
-        others = (structs.replace(u, pods=tuple(pod for pod in u.pods if pod.uid not in gone)) for u in others)
-    return sorted((unit for unit in others if unit.pods), key=lambda unit: (unit.priority, unit.name))
+        others = [structs.replace(u, pods=tuple(pod for pod in u.pods if pod.uid not in gone)) for u in others]
+    return sorted([unit for unit in others if unit.pods], key=lambda unit: (unit.priority, unit.name))
 
 
 def _with_scaled(found: Victims, units: Sequence[Running], budgets: Sequence[DisruptionBudget]) -> Victims:
