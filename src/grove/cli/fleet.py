@@ -16,6 +16,7 @@ from grove.api.meta import Json
 from grove.cli.access import RUNNING, Options, Unanswered, cluster_command, resolve
 from grove.cli.terminal import printed, terminal
 from grove.fleet.amounts import BadAmount, seconds
+from grove.fleet.batch import too_large
 from grove.fleet.compare import compare
 from grove.fleet.file import BadFleet, Fleet, Time, load, ready_made, text_of
 from grove.fleet.record import record_fleet
@@ -154,6 +155,8 @@ def _wanted(name: str, lasts: str, seed: int | None, operator: Path | None, sche
         found = msgspec.structs.replace(found, **changes)
         found.operator_settings()
         found.scheduler_settings()
+        if faults := too_large(found):
+            raise BadFleet(name, faults)
     except BadFleet as error:
         raise Unanswered(f"{name} cannot be used", error.faults) from error
     except ValueError as error:

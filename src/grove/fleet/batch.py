@@ -6,13 +6,14 @@ A gang makes progress while all its pods are ready. When a pod is lost, the work
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from grove.api.meta import Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.fleet.amounts import Amount, stream
-from grove.fleet.file import Batch, Fleet, Team
+from grove.fleet.file import Batch, Fleet, NodeType, Pack, Team
 from grove.fleet.manifests import batch_set
 from grove.kube.errors import NotFound
 from grove.plan.world import NAMESPACE, World
@@ -66,6 +67,29 @@ def arrivals(fleet: Fleet) -> Iterator[Gang]:
             for number, job in enumerate(fleet.jobs[trace.file])
         ]
     yield from sorted(found, key=lambda gang: (gang.arrived_s, gang.name))
+
+
+def too_large(fleet: Fleet) -> list[str]:
+    """Gangs that fit nowhere, also on the empty cluster: one sentence for the first gang of each source."""
+    found: dict[str, str] = {}
+    for gang in arrivals(fleet):
+        source = gang.name.rpartition("-")[0]
+        most = largest_gang(fleet.cluster.nodes, gang.gpus, gang.pack)
+        if gang.pods > most and source not in found:
+            where = f"one {gang.pack}" if gang.pack else "the cluster"
+            found[source] = (
+                f"{source}: gang {gang.name} has {gang.pods} pods of {gang.gpus} GPUs; "
+                f"{where} takes at most {most} of them, so it would wait for ever"
+            )
+    return list(found.values())
+
+
+def largest_gang(kinds: Sequence[NodeType], gpus: int, pack: Pack) -> int:
+    """Pods of so many GPUs that one domain takes when it is empty. Types of nodes are in domains of their own."""
+    if not gpus:
+        return sys.maxsize
+    sizes = [kind.nodes_in(pack) * (kind.gpus // gpus) for kind in kinds]
+    return max(sizes) if pack else sum(sizes)
 
 
 def _drawn(one: Batch, seed: int, until_s: float) -> Iterator[Gang]:

@@ -87,6 +87,13 @@ class NodeType(Section):
     memory: str = "1024Gi"
     spot: bool = False
 
+    def nodes_in(self, domain: Pack) -> int:
+        """Nodes in one domain; of the whole type if none is named."""
+        in_rack = self.nodes
+        in_block = self.racks * in_rack
+        in_zone = self.blocks * in_block
+        return {"host": 1, "rack": in_rack, "block": in_block, "zone": in_zone, "": self.count}[domain]
+
     @property
     def count(self) -> int:
         return self.zones * self.blocks * self.racks * self.nodes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from grove.fleet.batch import too_large
 from grove.fleet.file import BadFleet, load, read, ready_made
 
 GOOD = """\
@@ -105,3 +106,31 @@ def test_the_files_that_come_with_grove_are_good():
     assert set(ready_made()) == {"lab", "company", "cloud", "bad-week"}
     assert load("cloud").gpus == 40_000
     assert sum(kind.count for kind in load("company").cluster.nodes) == 200
+
+
+@pytest.mark.parametrize(
+    ("job", "faults"),
+    [
+        pytest.param("pods: 2, pack: rack", [], id="a rack takes it"),
+        pytest.param(
+            "pods: 3, pack: rack",
+            ["job: gang job-0 has 3 pods of 8 GPUs; one rack takes at most 2 of them, so it would wait for ever"],
+            id="larger than a rack",
+        ),
+        pytest.param("pods: 4, pack: block", [], id="a block takes it"),
+        pytest.param(
+            "pods: 9, gpus: 4",
+            ["job: gang job-0 has 9 pods of 4 GPUs; the cluster takes at most 8 of them, so it would wait for ever"],
+            id="larger than the cluster",
+        ),
+    ],
+)
+def test_a_gang_that_fits_nowhere_is_named_before_the_run(job: str, faults: list[str]):
+    head = GOOD.partition("  - name: job")[0]
+    fleet = read(f"{head}  - {{name: job, team: chat, every: 1h, lasts: 30m, {job}}}\n")
+    assert too_large(fleet) == faults
+
+
+@pytest.mark.parametrize("name", list(ready_made()))
+def test_every_gang_of_a_ready_made_fleet_fits_on_its_empty_cluster(name: str):
+    assert too_large(load(name)) == []
