@@ -33,7 +33,7 @@ class Gang:
     starts_in: Amount
     arrived_s: float
     priority: int | None = None
-    pack: str = ""
+    pack: Pack = ""
     done_s: float = 0.0
     """Work that is safe: it ended before the last checkpoint."""
     since_s: float | None = None
