@@ -19,11 +19,11 @@ from bench.figures import Figure
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.config import load_configuration
+from grove.diagnosis.reasons import sentence
 from grove.kube.logs import configure_logs
 from grove.operator.wiring import Operator
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration
-from grove.show.reasons import sentence
 from grove.sim.client import SimClient
 from grove.sim.cluster import SimCluster
 from grove.sim.loop import run as run_virtual

@@ -79,7 +79,7 @@ async def walk_of_a_gang() -> dict[str, str]:
     async with simulated() as cluster, scheduling(cluster) as bench:
         await bench.add_nodes(4)
         await asyncio.sleep(1)
-        with Walk("grove.sim", "grove.api", "grove.kube", "grove.show") as found:
+        with Walk("grove.sim", "grove.api", "grove.kube", "grove.show", "grove.diagnosis") as found:
             await bench.apply(gang("one", group("w", 2), group("v", 1)))
             await bench.condition("one", status="True")
         return found.met

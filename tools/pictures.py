@@ -18,12 +18,12 @@ from rich.text import Text  # noqa: E402
 
 from grove.api.topology import ClusterTopologyBinding  # noqa: E402
 from grove.demo.scenario import load_manifests  # noqa: E402
+from grove.diagnosis.tree import tree_of  # noqa: E402
 from grove.kube.logs import configure_logs  # noqa: E402
 from grove.plan.world import World, binding, shaped  # noqa: E402
 from grove.show.drawing import svg_of, svg_of_text  # noqa: E402
 from grove.show.layout import layout_of  # noqa: E402
 from grove.show.paint import tree_table  # noqa: E402
-from grove.show.tree import tree_of  # noqa: E402
 from grove.sim.loop import run  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"

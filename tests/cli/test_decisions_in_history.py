@@ -12,12 +12,12 @@ from tests.support.situations import rack_too_small
 from grove.api.core import Event
 from grove.cli.access import Unanswered
 from grove.cli.events import decided_about, events_answer
+from grove.diagnosis.reasons import sentence
+from grove.diagnosis.seen import read
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.replay.journal import Journal, RecordedSnapshot
 from grove.scheduler.replay.replay import replay
 from grove.show.history import history_of
-from grove.show.reasons import sentence
-from grove.show.seen import read
 
 pytestmark = pytest.mark.simulated
 

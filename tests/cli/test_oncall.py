@@ -14,8 +14,8 @@ from grove.api.node import PersistentVolumeClaim
 from grove.api.topology import ClusterTopologyBinding
 from grove.cli.explain import explain_answer, queue_answer
 from grove.cli.tree import status_answer
+from grove.diagnosis.gangs import Verdict
 from grove.plan.world import World, binding, shaped
-from grove.show.gangs import Verdict
 from grove.sim.loop import run
 
 QUOTA = Resource("", "v1", "ResourceQuota", "resourcequotas")

@@ -12,8 +12,8 @@ from tests.support.shell import Shell
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.cli.explain import explain_answer
+from grove.diagnosis.advice import Advice
 from grove.scheduler.model import answers as kinds
-from grove.show.advice import Advice
 
 
 async def advised(world: World) -> dict[str, Advice]:

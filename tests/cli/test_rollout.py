@@ -14,8 +14,8 @@ from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.cli.access import Unanswered
 from grove.cli.rollout import history_answer, pause_answer, restart_answer, status_answer, undo_answer
-from grove.show.seen import read
-from grove.show.tree import tree_of
+from grove.diagnosis.seen import read
+from grove.diagnosis.tree import tree_of
 
 pytestmark = pytest.mark.real_in("soak")
 

@@ -17,12 +17,12 @@ from grove.cli.explain import explain_answer
 from grove.cli.plan import plan_answer
 from grove.cli.topology import topology_answer
 from grove.cli.tree import tree_answer
+from grove.diagnosis.spreads import spread_counts
 from grove.plan.copying import copy_cluster
 from grove.plan.world import TOPOLOGY, World, binding
 from grove.scheduler.loop.gang_trees import tree_of
 from grove.scheduler.model.gang import Pin
 from grove.scheduler.solve.spread_domains import container_of, rows_of, spread_domains
-from grove.show.spreads import spread_counts
 from grove.sim.loop import run
 from grove.sim.topology import ZONE, Topology
 

@@ -15,7 +15,7 @@ from grove.cli.rollout import pause_answer, status_picture
 from grove.cli.rollout import status_answer as rollout_answer
 from grove.cli.subjects import pods_in, subject_names
 from grove.cli.tree import status_answer, tree_answer, tree_picture
-from grove.show.seen import read
+from grove.diagnosis.seen import read
 
 pytestmark = pytest.mark.simulated
 

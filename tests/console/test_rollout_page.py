@@ -18,8 +18,8 @@ from grove.cli.access import Answer, formatted
 from grove.cli.console import questions
 from grove.cli.following import following
 from grove.cli.rollout import status_picture
-from grove.show.rollouts import Rollout
-from grove.show.words import camel
+from grove.diagnosis.rollouts import Rollout
+from grove.diagnosis.words import camel
 
 pytestmark = pytest.mark.simulated
 

@@ -12,8 +12,8 @@ from tests.support.running import beside
 from grove.api.dynamo import PlacementPodClique, PodGangSet
 from grove.api.koordset import KoordPodCliqueSet
 from grove.crds.install import install
+from grove.diagnosis.reasons import sentence
 from grove.scheduler.loop.live import Scheduler
-from grove.show.reasons import sentence
 from grove.sim.topology import Topology
 
 DIALECTS = "dialects: {enabled: true}\n"

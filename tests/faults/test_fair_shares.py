@@ -28,10 +28,10 @@ from grove.api.core import Pod
 from grove.api.koordinator import ElasticQuota
 from grove.api.meta import Resource
 from grove.api.podgang import PodGang
+from grove.diagnosis.reasons import sentence
 from grove.kube.errors import AlreadyExists
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration, Seconds
-from grove.show.reasons import sentence
 from grove.sim.cluster import SimCluster, own_crds
 from grove.sim.loop import run
 from grove.sim.store import Change

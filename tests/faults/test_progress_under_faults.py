@@ -35,11 +35,11 @@ from grove.api.kai import Queue
 from grove.api.koordinator import Device, ElasticQuota, Reservation
 from grove.api.meta import Json, Key
 from grove.api.podgang import PodGang
+from grove.diagnosis.reasons import sentence
 from grove.kube.errors import KubeError
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration, Seconds
 from grove.scheduler.volumes.volume_claims import SELECTED_NODE
-from grove.show.reasons import sentence
 from grove.sim.cluster import SimCluster, own_crds
 from grove.sim.loop import run
 from grove.sim.topology import RACK, Topology

@@ -26,9 +26,9 @@ from grove.api.core import Node, Pod, PriorityClass
 from grove.api.koordinator import Device, ElasticQuota, Reservation
 from grove.api.meta import Json, Resource
 from grove.api.podgang import PodGang
+from grove.diagnosis.reasons import sentence
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration, Seconds
-from grove.show.reasons import sentence
 from grove.sim.cluster import SimCluster, own_crds
 from grove.sim.crash import Process
 from grove.sim.faults import ROUGH, Faults

@@ -23,10 +23,10 @@ from grove.api import labels
 from grove.api.core import Node, Pod, PriorityClass
 from grove.api.meta import Json, Key, Resource
 from grove.api.podgang import PodGang
+from grove.diagnosis.reasons import sentence
 from grove.kube.errors import KubeError
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import Preemption, SchedulerConfiguration, Seconds
-from grove.show.reasons import sentence
 from grove.sim.cluster import SimCluster
 from grove.sim.crash import Process
 from grove.sim.faults import ROUGH, Faults

@@ -25,6 +25,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.topology import ClusterTopologyBinding
 from grove.config import load_configuration
 from grove.crds.install import install
+from grove.diagnosis.reasons import sentence
 from grove.kube.clock import SYSTEM
 from grove.kube.config import load_config
 from grove.kube.errors import AlreadyExists, KubeError
@@ -33,7 +34,6 @@ from grove.local.controlplane import ControlPlane
 from grove.operator.wiring import Operator
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration
-from grove.show.reasons import sentence
 from grove.sim.nodes import FakeNodes
 from grove.sim.topology import ZONE
 from tests.karpenter.build import KARPENTER

@@ -18,11 +18,11 @@ from grove.api.meta import Json, Object, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.diagnosis.reasons import sentence
 from grove.operator.podgang.gangs import ObservedGang
 from grove.operator.podgang.plan import GangPlan, plan_gang
 from grove.operator.wiring import Operator
 from grove.scheduler.loop.live import Scheduler
-from grove.show.reasons import sentence
 from grove.sim.cluster import SimCluster
 from grove.sim.loop import run
 from grove.sim.topology import ZONE, Topology

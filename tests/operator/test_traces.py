@@ -17,10 +17,10 @@ from tests.support.running import beside
 from tests.support.workloads import wl1
 
 from grove.api.core import Event
+from grove.diagnosis.reasons import sentence
 from grove.kube.otel import OtelExport
 from grove.kube.tracing import TRACE_ID, Traces
 from grove.scheduler.loop.live import Scheduler
-from grove.show.reasons import sentence
 from grove.sim.topology import Topology
 
 PARTS = {"apply", "reconcile", "gang", "decision", "bind", "start", "ready"}

@@ -18,12 +18,12 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.cli.explain import explain_answer
 from grove.cli.plan import plan_answer
 from grove.cli.restart import asked_for, restart_answer
+from grove.diagnosis.advice import Advice
+from grove.diagnosis.gangs import Verdict
 from grove.kube.errors import Invalid
 from grove.plan.copying import copy_cluster
 from grove.plan.world import World, binding, shaped
 from grove.scheduler.model import answers as kinds
-from grove.show.advice import Advice
-from grove.show.gangs import Verdict
 from grove.sim.loop import run
 from grove.sim.patch import copy_json, json_patch
 

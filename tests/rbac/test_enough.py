@@ -10,8 +10,8 @@ import pytest
 
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.diagnosis.reasons import sentence
 from grove.scheduler.loop.live import Scheduler
-from grove.show.reasons import sentence
 from tests.rbac.rights import documents, granted
 from tests.support.operating import World, operating
 from tests.support.workloads import change, updated, wl2

@@ -20,9 +20,9 @@ from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet, UpdateSlice
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.diagnosis.reasons import sentence
 from grove.kube.cache import Cache
 from grove.scheduler.loop.live import Scheduler
-from grove.show.reasons import sentence
 from grove.sim.topology import Topology
 
 

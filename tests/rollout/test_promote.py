@@ -15,7 +15,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.cli.access import Unanswered
 from grove.cli.promote import Promotion, asked_for, lowered, promote_answer
 from grove.cli.rollout import pause_answer, status_answer, undo_answer
-from grove.show.rollouts import Rollout
+from grove.diagnosis.rollouts import Rollout
 
 pytestmark = pytest.mark.simulated
 

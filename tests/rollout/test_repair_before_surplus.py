@@ -26,9 +26,9 @@ from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
+from grove.diagnosis.reasons import sentence
 from grove.plan.world import binding
 from grove.scheduler.loop.live import Scheduler
-from grove.show.reasons import sentence
 from grove.sim.topology import Topology
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "disaggregated.yaml"

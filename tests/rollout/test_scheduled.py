@@ -20,9 +20,9 @@ from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.diagnosis.reasons import sentence
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.live import Scheduler
-from grove.show.reasons import sentence
 from grove.sim.topology import HOST, Topology
 
 pytestmark = pytest.mark.simulated

@@ -25,6 +25,7 @@ from grove.api.core import Pod
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.diagnosis.reasons import sentence
 from grove.kube.cache import Cache
 from grove.kube.clock import SYSTEM
 from grove.kube.config import load_config
@@ -32,7 +33,6 @@ from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.operator.wiring import Operator
 from grove.scheduler.loop.live import Scheduler
-from grove.show.reasons import sentence
 from grove.sim.nodes import FakeNodes
 from grove.sim.topology import Topology
 

@@ -10,6 +10,7 @@ from tests.support.gangs import Gang, gang, group, member_json, scheduling
 from tests.support.scheduler import kit, toys
 from tests.support.scheduler.toys import GPU, CheapPower, Licences, NewFirmware, Quota
 
+from grove.diagnosis.reasons import sentence
 from grove.scheduler.cluster.snapshot import Snapshot, cluster
 from grove.scheduler.evict.preempt import Victims, preempt
 from grove.scheduler.evict.running import Running
@@ -19,7 +20,6 @@ from grove.scheduler.model.reasons import NOT_ADMITTED
 from grove.scheduler.model.seams import Applicant, Policy
 from grove.scheduler.solve.place import place
 from grove.scheduler.standard import STANDARD
-from grove.show.reasons import sentence
 
 OLD, NEW = {toys.FIRMWARE: "old"}, {toys.FIRMWARE: "new"}
 

@@ -12,12 +12,12 @@ from tests.support.gangs import Bench, gang, group, pod_json, priorities, schedu
 from grove.api.core import Pod
 from grove.api.meta import Object
 from grove.api.podgang import PodGang
+from grove.diagnosis.reasons import sentence
 from grove.kube.cache import Cache
 from grove.kube.events import Recorder
 from grove.kube.store import Store
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration, Seconds
-from grove.show.reasons import sentence
 from grove.sim.client import SimClient
 
 OTHERS = (Cache, Store, Recorder, SimClient, int, float, bytes)

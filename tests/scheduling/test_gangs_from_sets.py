@@ -15,8 +15,8 @@ from tests.support.workloads import wl1, wl2
 from grove.api import labels as key
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.diagnosis.reasons import sentence
 from grove.scheduler.loop.live import Scheduler
-from grove.show.reasons import sentence
 from grove.sim.topology import HOST, Topology
 
 pytestmark = pytest.mark.real_in("soak")

@@ -15,11 +15,11 @@ from tests.support.late import Late
 from grove.api.core import Event, Pod, PriorityClass
 from grove.api.koordinator import Device
 from grove.api.podgang import PodGang
+from grove.diagnosis.reasons import sentence
 from grove.scheduler.loop.diagnosis import LiveDiagnosis
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.replay.journal import Journal
 from grove.scheduler.replay.replay import replay
-from grove.show.reasons import sentence
 from grove.sim.topology import Topology
 
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"

@@ -21,10 +21,10 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import HeldCapacity, PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
+from grove.diagnosis.reasons import sentence
 from grove.plan.world import TOPOLOGY, World, binding
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.policy.hold_ledger import HoldReason
-from grove.show.reasons import sentence
 from grove.sim.loop import run
 from grove.sim.topology import Topology
 

@@ -38,11 +38,11 @@ from grove.api.core import (
 from grove.api.labels import GANG_TIMEOUT
 from grove.api.meta import Resource, is_true
 from grove.api.podgang import PodGang
+from grove.diagnosis.reasons import sentence
 from grove.kube.errors import KubeError, NotFound, NotLeader
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.policy.gang_life import ENGAGED, Phase
-from grove.show.reasons import sentence
 from grove.sim.client import SimClient
 from grove.sim.cluster import SimCluster
 from grove.sim.loop import VirtualLoop

@@ -18,13 +18,13 @@ from grove.api.core import CustomResourceDefinition, Pod
 from grove.api.koordinator import Device, ElasticQuota
 from grove.api.meta import Object, Resource
 from grove.api.podgang import PodGang
+from grove.diagnosis.reasons import sentence
 from grove.scheduler.loop import optional_kinds
 from grove.scheduler.loop.diagnosis import LiveDiagnosis
 from grove.scheduler.loop.placing import UnitPlacer
 from grove.scheduler.loop.quota_follower import watch_queues
 from grove.scheduler.model.reasons import MAY_CALL_BACK
 from grove.scheduler.policy.waiting_queue import Order
-from grove.show.reasons import sentence
 from grove.sim.loop import run
 from grove.sim.topology import HOST, Topology
 

@@ -19,6 +19,7 @@ from tests.support.waiting import HANGS_S
 
 from grove.api.core import CSINode, PersistentVolume, PersistentVolumeClaim, Pod
 from grove.api.meta import Json, Resource
+from grove.diagnosis.reasons import sentence
 from grove.kube.config import load_config
 from grove.kube.errors import NotFound
 from grove.kube.http import HttpClient
@@ -26,7 +27,6 @@ from grove.local.controlplane import ControlPlane
 from grove.scheduler.filters.fit import feasible_nodes
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import GROVE_INTEGRATION, SchedulerConfiguration
-from grove.show.reasons import sentence
 
 pytestmark = pytest.mark.real
 

@@ -14,13 +14,13 @@ from grove.api.core import Node, Pod, PodDisruptionBudget, PriorityClass
 from grove.api.labels import GANG_TIMEOUT, POD_GANG
 from grove.api.meta import Key, find_condition
 from grove.api.podgang import HeldCapacity, PodGang
+from grove.diagnosis.reasons import sentence
 from grove.kube.client import WatchEvent
 from grove.kube.clock import Clock
 from grove.kube.errors import Forbidden
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.loop.long_wait_holds import LongWaitHolds
 from grove.scheduler.model.config import SchedulerConfiguration, Seconds
-from grove.show.reasons import sentence
 from grove.sim.client import SimClient
 from grove.sim.cluster import SimCluster
 from grove.sim.loop import run

@@ -18,9 +18,9 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
+from grove.diagnosis.reasons import sentence
 from grove.plan.world import TOPOLOGY, World, binding
 from grove.scheduler.loop.live import Scheduler
-from grove.show.reasons import sentence
 from grove.sim.loop import run
 from grove.sim.topology import RACK, ZONE, Topology
 

@@ -24,9 +24,9 @@ from grove.api.meta import find_condition
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.diagnosis.reasons import sentence
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration
-from grove.show.reasons import sentence
 from grove.sim.topology import RACK, Topology
 
 pytestmark = pytest.mark.real_in("soak")

@@ -12,8 +12,8 @@ from tests.support.gangs import Gang, gang, gang_json, group, member_json
 from grove.api.core import Event, Pod
 from grove.api.meta import find_condition
 from grove.api.podgang import PodGang
+from grove.diagnosis.reasons import sentence
 from grove.scheduler.loop.live import Scheduler
-from grove.show.reasons import sentence
 from grove.sim.cluster import SimCluster
 from grove.sim.loop import run
 from grove.sim.topology import RACK, Topology

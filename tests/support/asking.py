@@ -20,10 +20,10 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.cli.access import Answer
 from grove.cli.plan import plan_answer
 from grove.config import load_configuration
+from grove.diagnosis.reasons import sentence
 from grove.kube.http import HttpClient
 from grove.operator.wiring import Operator
 from grove.scheduler.loop.live import Scheduler
-from grove.show.reasons import sentence
 from grove.sim.loop import run
 from grove.sim.topology import LEVELS, Topology
 

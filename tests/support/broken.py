@@ -11,7 +11,7 @@ from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
 from grove.api.podclique import PodClique
 from grove.cli.explain import explain_answer
 from grove.cli.restart import asked_for, restart_answer
-from grove.show.causes import DEFAULT_CLASS
+from grove.diagnosis.causes import DEFAULT_CLASS
 from grove.sim.topology import RACK
 from tests.support.asking import World, server
 from tests.support.situations import Act, bound, healthy, new_image, unready

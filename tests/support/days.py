@@ -17,9 +17,9 @@ from typing import Any, Self
 from grove.api.core import Event, Node, Pod, PodDisruptionBudget, PriorityClass
 from grove.api.meta import Json
 from grove.api.podgang import PodGang
+from grove.diagnosis.reasons import sentence
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration
-from grove.show.reasons import sentence
 from grove.sim.cluster import SimCluster
 from grove.sim.topology import Topology
 from tests.support.gangs import Gang, gang_json, member_json

@@ -21,6 +21,7 @@ from grove.api import labels
 from grove.api.core import Event, Node, Pod, PriorityClass
 from grove.api.meta import Json, Object, find_condition
 from grove.api.podgang import PodGang
+from grove.diagnosis.reasons import sentence
 from grove.kube.errors import NotFound
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.loop.live import Scheduler
@@ -28,7 +29,6 @@ from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.seams import Seams
 from grove.scheduler.replay.journal import Journal, RecordedSnapshot
 from grove.scheduler.standard import STANDARD
-from grove.show.reasons import sentence
 from grove.sim.nodes import FakeNodes
 from grove.sim.topology import HOST, Topology
 

@@ -12,12 +12,12 @@ import yaml
 
 from grove.api.meta import Json
 from grove.config import load_configuration
+from grove.diagnosis.reasons import sentence
 from grove.kube.config import load_config
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.operator.wiring import Operator
 from grove.scheduler.loop.live import Scheduler
-from grove.show.reasons import sentence
 from tests.rbac.rights import accounts, documents
 
 ACCESS = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount")

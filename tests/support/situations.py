@@ -17,8 +17,8 @@ from grove.cli.rollout import pause_answer
 from grove.cli.rollout import status_answer as rollout_answer
 from grove.cli.tree import status_answer, tree_answer
 from grove.console.rows import set_rows
-from grove.show.processes import read_processes
-from grove.show.seen import read
+from grove.diagnosis.processes import read_processes
+from grove.diagnosis.seen import read
 from grove.sim.topology import RACK
 from tests.support.asking import World, server, text_of
 from tests.support.shell import QUOTA, Shell, paste

@@ -14,8 +14,8 @@ from tests.support.workloads import uids
 from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
+from grove.diagnosis.reasons import sentence
 from grove.scheduler.loop.live import Scheduler
-from grove.show.reasons import sentence
 from grove.sim.topology import Topology
 
 pytestmark = pytest.mark.simulated

@@ -23,6 +23,7 @@ from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.crds.install import install
+from grove.diagnosis.reasons import sentence
 from grove.kube.clock import SYSTEM
 from grove.kube.config import load_config
 from grove.kube.errors import KubeError
@@ -33,7 +34,6 @@ from grove.metrics.apiservices import API_SERVICE
 from grove.operator.wiring import Operator
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration
-from grove.show.reasons import sentence
 from grove.sim.nodes import FakeNodes
 from grove.sim.topology import Topology
 from tests.support.go_programs import CRDS, free_port, running, tail

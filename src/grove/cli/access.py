@@ -255,7 +255,7 @@ def formatted(data: Any, output: str, *, as_is: bool = False) -> str:
     """As JSON or YAML. Our own values are spelled as Kubernetes spells; a user's own object stays `as_is`."""
     import msgspec
 
-    from grove.show.words import camel
+    from grove.diagnosis.words import camel
 
     plain = msgspec.to_builtins(data) if as_is else camel(msgspec.to_builtins(data))
     if output == "yaml":

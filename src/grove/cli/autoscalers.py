@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from grove.api.meta import Object
     from grove.api.podcliqueset import PodCliqueSet
     from grove.cli.access import Answer
+    from grove.diagnosis.autoscalers import ScalerLine
     from grove.kube.client import Client
-    from grove.show.autoscalers import ScalerLine
 
 
 async def read_autoscalers(client: Client, namespace: str) -> list[HorizontalPodAutoscaler]:
     """All of a namespace, or of all; none where they are not served or may not be read."""
     from grove.api.core import HorizontalPodAutoscaler
+    from grove.diagnosis.seen import every
     from grove.kube.errors import Forbidden, NotFound
-    from grove.show.seen import every
 
     try:
         return await every(client, HorizontalPodAutoscaler, namespace)

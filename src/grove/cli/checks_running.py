@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from grove.api.words import many
 from grove.cli.findings import FAIL, OK, WARN, Finding
-from grove.show.processes import sign_of_life
+from grove.diagnosis.processes import sign_of_life
 
 if TYPE_CHECKING:
     from grove.kube.client import Client
@@ -20,7 +20,7 @@ async def operator(client: Client, now: datetime) -> list[Finding]:
     from grove.api.hashes import is_taken_up
     from grove.api.podcliqueset import PodCliqueSet
     from grove.config import LeaderElection
-    from grove.show.seen import every
+    from grove.diagnosis.seen import every
 
     sets = await every(client, PodCliqueSet)
     behind = [one for one in sets if not is_taken_up(one) and _is_old(one.metadata.creation_timestamp, now)]
@@ -39,8 +39,8 @@ async def scheduler(client: Client, now: datetime) -> list[Finding]:
     from grove.api import labels
     from grove.api.meta import find_condition, is_true
     from grove.api.podgang import PodGang
+    from grove.diagnosis.seen import every
     from grove.scheduler.model.config import LeaderElection
-    from grove.show.seen import every
 
     gangs = await every(client, PodGang)
     silent = [
@@ -77,8 +77,8 @@ async def topology(client: Client) -> list[Finding]:
     from grove.api.core import Node
     from grove.api.meta import is_true
     from grove.api.topology import ClusterTopologyBinding
+    from grove.diagnosis.seen import every
     from grove.show.layout import accelerator
-    from grove.show.seen import every
 
     bindings = await every(client, ClusterTopologyBinding)
     nodes = await every(client, Node)

@@ -20,7 +20,7 @@ async def schedulers(client: Client) -> list[Finding]:
     from grove.api.podcliqueset import PodCliqueSet
     from grove.api.podgang import PodGang
     from grove.backends.needs import needs_of, questions_for
-    from grove.show.seen import every
+    from grove.diagnosis.seen import every
 
     sets, gangs = await every(client, PodCliqueSet), await every(client, PodGang)
     profiles = await _profiles(client)

@@ -25,9 +25,9 @@ async def takeovers(client: Client, namespace: str) -> list[Finding]:
     from grove.api.podgang import PodGang
     from grove.api.scalinggroup import PodCliqueScalingGroup
     from grove.api.words import many
+    from grove.diagnosis.seen import Seen, every
     from grove.kube.errors import NotFound
     from grove.plan.takeover import forecast
-    from grove.show.seen import Seen, every
 
     async def listed(kind: type[T], selector: str = "") -> list[T]:
         try:
@@ -78,7 +78,7 @@ async def definitions(client: Client) -> list[Finding]:
 async def rivals(client: Client, now: datetime) -> list[Finding]:
     """Whether an operator leads now: it has to go before another comes."""
     from grove.config import LeaderElection
-    from grove.show.processes import sign_of_life
+    from grove.diagnosis.processes import sign_of_life
 
     state, sign = await sign_of_life(client, "grove-operator", LeaderElection().resource_name, now)
     if state != OK:

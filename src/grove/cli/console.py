@@ -280,8 +280,8 @@ def _history_with(journal: Path | None) -> Question:
 
         from grove.api.core import Event
         from grove.cli.subjects import set_called
+        from grove.diagnosis.seen import every, read
         from grove.show.history import history_of
-        from grove.show.seen import every, read
 
         seen = await set_called(client, namespace, str(given["name"]), read)
         happened, kept = await every(client, Event, namespace), await templates_of(client, seen.sets[0])
@@ -296,8 +296,8 @@ async def _autoscalers(client: Client, namespace: str, given: Mapping[str, Any])
     """The autoscalers of a set, and why each does not change the replicas."""
     from grove.cli.autoscalers import read_autoscalers
     from grove.cli.subjects import set_called
-    from grove.show.autoscalers import autoscaler_lines
-    from grove.show.seen import read
+    from grove.diagnosis.autoscalers import autoscaler_lines
+    from grove.diagnosis.seen import read
 
     seen = await set_called(client, namespace, str(given["name"]), read)
     return autoscaler_lines(await read_autoscalers(client, namespace), seen)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from grove.api.podgang import PodGang
     from grove.cli.following import Picture, Source
     from grove.cli.subjects import Subject
+    from grove.diagnosis.seen import Seen
     from grove.kube.client import Client
-    from grove.show.seen import Seen
     from grove.show.timeline import Moment
 
 journal_option = click.option(
@@ -48,7 +48,7 @@ def events(options: Options, name: str, watch: bool, journal: Path | None) -> in
 async def events_answer(client: Client, namespace: str, name: str, journal: Path | None = None) -> Answer:
     from grove.api.core import Event
     from grove.cli.subjects import subject
-    from grove.show.seen import every
+    from grove.diagnosis.seen import every
 
     asked = await subject(client, namespace, name)
     kept = await templates_of(client, asked.seen.sets[0]) if asked.is_set else ()

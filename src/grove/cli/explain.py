@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from grove.cli.following import Picture, Source
     from grove.cli.judged import Judged
     from grove.cli.subjects import Subject
+    from grove.diagnosis.processes import Processes
+    from grove.diagnosis.seen import Seen
     from grove.kube.client import Client
     from grove.scheduler.explain.explanation import Diagnosis
     from grove.scheduler.loop.live import Scheduler
     from grove.scheduler.model.config import SchedulerConfiguration
-    from grove.show.processes import Processes
-    from grove.show.seen import Seen
 
 
 @click.command()
@@ -105,10 +105,10 @@ async def scores_answer(
 
 
 def explanation_of(asked: Subject, found: Judged) -> Answer:
+    from grove.diagnosis.gangs import gang_verdict
+    from grove.diagnosis.held_capacity import headroom_lines
+    from grove.diagnosis.states import code_of
     from grove.show.explained import explanation
-    from grove.show.gangs import gang_verdict
-    from grove.show.held_capacity import headroom_lines
-    from grove.show.states import code_of
 
     whole = found.sets[0] if found.sets else None
     mine = {gang.metadata.name for gang in asked.gangs}
@@ -201,8 +201,8 @@ async def queue_answer(client: Client, namespace: str, now: datetime) -> Answer:
     from grove.api.scalinggroup import PodCliqueScalingGroup
     from grove.api.topology import ClusterTopologyBinding
     from grove.cli.judged import looking
-    from grove.show.processes import read_processes
-    from grove.show.seen import Seen, every
+    from grove.diagnosis.processes import read_processes
+    from grove.diagnosis.seen import Seen, every
 
     processes = await read_processes(client, now)
     sets, groups, cliques = await asyncio.gather(
@@ -229,11 +229,11 @@ async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, names
     from grove.api.labels import PART_OF
     from grove.api.meta import Key
     from grove.cli.judged import diagnosed, judged_with
+    from grove.diagnosis.gangs import gang_verdict
+    from grove.diagnosis.states import code_of
     from grove.scheduler.explain.explanation import queue_rows
     from grove.scheduler.loop.diagnosis import LiveDiagnosis
-    from grove.show.gangs import gang_verdict
     from grove.show.queue import line_of
-    from grove.show.states import code_of
 
     view = scheduler.view
     answers = LiveDiagnosis(view)
@@ -264,8 +264,8 @@ async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, names
         from rich.console import Group
         from rich.text import Text
 
+        from grove.diagnosis.held_capacity import headroom_lines
         from grove.show.columns import indented
-        from grove.show.held_capacity import headroom_lines
         from grove.show.queue import not_waiting, queue_table
         from grove.show.queues import tree_table
 

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from grove.api.meta import Key
     from grove.api.podgang import PodGang
     from grove.cli.judged import Judged
+    from grove.diagnosis.causes import Cause
+    from grove.diagnosis.processes import Processes
+    from grove.diagnosis.seen import Seen
     from grove.kube.cache import Cache
     from grove.kube.client import Client
     from grove.scheduler.explain.explanation import Diagnosis
     from grove.scheduler.loop.live import Scheduler
-    from grove.show.causes import Cause
-    from grove.show.processes import Processes
-    from grove.show.seen import Seen
 
 BURST_S = 0.2
 """Changes come in bursts; one picture for each."""
@@ -58,7 +58,7 @@ class Source:
         from grove.api.podgang import PodGang
         from grove.api.scalinggroup import PodCliqueScalingGroup
         from grove.api.topology import ClusterTopologyBinding
-        from grove.show.seen import Seen
+        from grove.diagnosis.seen import Seen
 
         def mine(kind: type[Any], label: str = labels.PART_OF) -> list[Any]:
             found = self.cache.list(kind, self.namespace or None)
@@ -92,7 +92,7 @@ class Source:
 
     async def processes(self) -> Processes:
         """Whether operator and scheduler run, as of a few seconds ago."""
-        from grove.show.processes import read_processes
+        from grove.diagnosis.processes import read_processes
 
         now_s = asyncio.get_running_loop().time()
         if self._processes is None or now_s - self._processes[0] > LEASES_S:
@@ -146,10 +146,10 @@ async def following(
 ) -> AsyncIterator[Source]:
     """A source that is in step with the cluster."""
     from grove.cli.settings import settings_of
+    from grove.diagnosis.reasons import sentence
     from grove.kube.cache import Cache
     from grove.kube.errors import Forbidden
     from grove.scheduler.loop.live import Scheduler
-    from grove.show.reasons import sentence
 
     scheduler = Scheduler(client, await settings_of(client), say=sentence)
     source = Source(client, scheduler.cache, namespace, scheduler)

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     from grove.api.meta import Key
     from grove.api.podgang import PodGang
+    from grove.diagnosis.processes import Processes
+    from grove.diagnosis.seen import Seen
+    from grove.diagnosis.verdict import Judgement
     from grove.kube.client import Client
     from grove.scheduler.explain.explanation import Diagnosis
     from grove.scheduler.loop.live import Scheduler
     from grove.scheduler.model.config import SchedulerConfiguration
-    from grove.show.processes import Processes
-    from grove.show.seen import Seen
-    from grove.show.verdict import Judgement
 
 MOST_CHANGES = 5
 MOST_LOOKED = 64
@@ -53,7 +53,7 @@ async def judged(
     settings: SchedulerConfiguration | None = None,
 ) -> Judged:
     """The sets that were read, judged. `advice` also asks what would help; `only` these gangs are looked at then."""
-    from grove.show.processes import read_processes
+    from grove.diagnosis.processes import read_processes
 
     seen = await with_causes(client, seen)
     others: list[PodGang] = []
@@ -77,8 +77,8 @@ async def judged_with(
     only: Sequence[PodGang] | None = None,
     note: str = "",
 ) -> Judged:
+    from grove.diagnosis.verdict import judge_all
     from grove.kube.errors import Forbidden
-    from grove.show.verdict import judge_all
 
     found: dict[Key, Diagnosis] = {}
     waiting = [gang for gang in (seen.gangs if only is None else only) if _waits(gang)]
@@ -94,7 +94,7 @@ def _waits(gang: PodGang) -> bool:
     """Whether it has to be looked at: one of ours that does not say that it is placed."""
     from grove.api import conditions as words
     from grove.api.meta import is_true
-    from grove.show.verdict import is_ours
+    from grove.diagnosis.verdict import is_ours
 
     return is_ours(gang) and not gang.metadata.is_deleting and not is_true(gang.status.conditions, words.SCHEDULED)
 
@@ -117,9 +117,9 @@ def diagnosed(scheduler: Scheduler, gangs: Sequence[PodGang], most: int) -> dict
 @asynccontextmanager
 async def looking(client: Client, given: SchedulerConfiguration | None = None) -> AsyncIterator[Scheduler]:
     """The cluster as the scheduler sees it, read once; nothing is decided or written."""
+    from grove.diagnosis.reasons import sentence
     from grove.scheduler.loop.hold_restorer import enter_recorded
     from grove.scheduler.loop.live import Scheduler
-    from grove.show.reasons import sentence
 
     scheduler = Scheduler(client, given or await settings_of(client), say=sentence)
     async with scheduler.following():

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import click
 
 from grove.api.words import many
-from grove.show.processes import OPERATOR, RUNS, SCHEDULER, read_processes
+from grove.diagnosis.processes import OPERATOR, RUNS, SCHEDULER, read_processes
 
 if TYPE_CHECKING:
     from grove.kube.client import Client

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from grove.api.core import Pod
+    from grove.diagnosis.roles import Player
     from grove.kube.client import Client
-    from grove.show.roles import Player
 
 COMMAND = "grove.exec.command"
 MOST_AT_ONCE = 32
@@ -85,8 +85,8 @@ async def chosen(
 ) -> list[Player]:
     """The pods that `SET[/GROUP|/CLIQUE[/REPLICA]] [CLIQUE]` or `KIND/NAME` means."""
     from grove.cli.subjects import is_kind, pods_in, set_called, subject
-    from grove.show.roles import NoSuchRole, players
-    from grove.show.seen import read
+    from grove.diagnosis.roles import NoSuchRole, players
+    from grove.diagnosis.seen import read
 
     if is_kind(target):
         asked = await subject(client, namespace, target)

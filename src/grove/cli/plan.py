@@ -300,9 +300,9 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
     from rich.text import Text
 
     from grove.api.words import many
+    from grove.diagnosis.words import alike, listed, unnumbered
     from grove.plan.whatif import MOST_MORE
     from grove.show.columns import indented, table
-    from grove.show.words import alike, listed, unnumbered
 
     styles = {"fits": "green", "waits": "yellow", "cannot fit": "bold red"}
     rows = []

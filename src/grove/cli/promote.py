@@ -35,7 +35,7 @@ class Promotion:
 
     @property
     def moves(self) -> str:
-        from grove.show.words import listed
+        from grove.diagnosis.words import listed
 
         if not self.units:
             return "no unit is outdated and released"
@@ -46,9 +46,9 @@ class Promotion:
 async def asked_for(client: Client, namespace: str, target: str, to: int) -> Promotion:
     from grove.cli.rollout import refuse_translated
     from grove.cli.subjects import set_called
-    from grove.show.revisions import released_units
-    from grove.show.rollouts import is_paused
-    from grove.show.seen import read
+    from grove.diagnosis.revisions import released_units
+    from grove.diagnosis.rollouts import is_paused
+    from grove.diagnosis.seen import read
 
     name, _, group = target.partition("/")
     seen = await set_called(client, namespace, name, read)

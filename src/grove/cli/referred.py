@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from grove.api.core import Event
     from grove.api.meta import Object, ObjectMeta
     from grove.api.podclique import PodClique
+    from grove.diagnosis.causes import Cause
+    from grove.diagnosis.kueue import KueueSeen
+    from grove.diagnosis.seen import Seen
     from grove.kube.client import Client
-    from grove.show.causes import Cause
-    from grove.show.kueue import KueueSeen
-    from grove.show.seen import Seen
 
 T = TypeVar("T", bound="Object")
 
@@ -64,8 +64,8 @@ async def read_causes(client: Client, cliques: Sequence[PodClique]) -> tuple[Cau
     """
     from grove.api.core import ConfigMap, Event, Secret
     from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
+    from grove.diagnosis.causes import CLAIM, CONFIG_MAP, SECRET, Referred, causes, references
     from grove.kube.errors import Forbidden, KubeError, NotFound
-    from grove.show.causes import CLAIM, CONFIG_MAP, SECRET, Referred, causes, references
 
     namespace = cliques[0].metadata.namespace
     needed = {ref for clique in cliques for ref in references(clique)}
@@ -115,7 +115,7 @@ async def read_causes(client: Client, cliques: Sequence[PodClique]) -> tuple[Cau
 async def read_kueue(client: Client, seen: Seen) -> dict[str, KueueSeen]:
     """What Kueue says of the pod groups of a set that it holds, by name; nothing is read for other sets."""
     from grove.api import kueue
-    from grove.show.kueue import KueueSeen
+    from grove.diagnosis.kueue import KueueSeen
 
     held = {
         pod.metadata.labels[kueue.GROUP]: pod.metadata
@@ -142,8 +142,8 @@ async def _kueue_version(client: Client) -> str | None:
 async def _kueue_group(client: Client, version: str, pod: ObjectMeta, name: str) -> KueueSeen:
     from grove.api import kueue
     from grove.api.fields import mapping, text
+    from grove.diagnosis.kueue import KueueSeen
     from grove.kube.errors import Forbidden, NotFound
-    from grove.show.kueue import KueueSeen
 
     workloads, local, queues = kueue.kinds(version)
     try:

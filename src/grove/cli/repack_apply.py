@@ -14,12 +14,12 @@ from grove.api.move_request import MoveRequest
 from grove.api.podgang import PodGang
 from grove.cli.access import NO_FIT, RUNNING, Answer
 from grove.cli.repack import planned
+from grove.diagnosis.reasons import sentence
 from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock
 from grove.kube.errors import NotFound
 from grove.scheduler.evict.repack import Move, NoRepack, Repack
 from grove.scheduler.loop.repack_steps import carry_out
-from grove.show.reasons import sentence
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from grove.cli.following import Picture, Source
     from grove.cli.subjects import Subject
+    from grove.diagnosis.tree import TreeEntry
     from grove.kube.client import Client
-    from grove.show.tree import TreeEntry
 
 MOST_NAMED = 8
 
@@ -105,8 +105,8 @@ async def restart_answer(client: Client, asked: Subject, *, dry_run: bool = Fals
         from rich.console import Group
         from rich.text import Text
 
+        from grove.diagnosis.words import listed
         from grove.show.columns import indented
-        from grove.show.words import listed
 
         verb = "deleted; the operator creates them anew"
         if drains:
@@ -128,7 +128,7 @@ def until_ready(asked: Subject) -> Picture:
     async def draw(source: Source) -> Answer | None:
         from rich.text import Text
 
-        from grove.show.states import RUNNING
+        from grove.diagnosis.states import RUNNING
 
         seen = source.seen(name)
         if not seen.sets or (told and told[-1] == ""):

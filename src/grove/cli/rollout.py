@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from grove.api.meta import Json
     from grove.api.podcliqueset import PodCliqueSet
     from grove.cli.following import Picture, Source
+    from grove.diagnosis.processes import Processes
+    from grove.diagnosis.seen import Seen
     from grove.kube.client import Client
-    from grove.show.processes import Processes
-    from grove.show.seen import Seen
 
 
 @click.group(epilog=epilog("rollout"), invoke_without_command=True)
@@ -89,8 +89,8 @@ def status(options: Options, pcs: str, watch: bool) -> int:
 async def status_answer(client: Client, namespace: str, name: str, now: datetime) -> Answer:
     """The update of a set. Of a part of it, such as chat/decode, only the cliques of the part are counted."""
     from grove.cli.subjects import set_called, subject
-    from grove.show.processes import read_processes
-    from grove.show.seen import read
+    from grove.diagnosis.processes import read_processes
+    from grove.diagnosis.seen import read
 
     if "/" in name:
         seen = (await subject(client, namespace, name)).seen
@@ -106,8 +106,9 @@ def _status_of(seen: Seen, processes: Processes, now: datetime, part: str = "") 
 
     from grove.api import labels
     from grove.cli.subjects import pods_in
-    from grove.show.rollouts import DONE, painted, role_of, whole_rollout_of
-    from grove.show.verdict import judge
+    from grove.diagnosis.rollouts import DONE, role_of, whole_rollout_of
+    from grove.diagnosis.verdict import judge
+    from grove.show.rollout_table import painted
 
     whole = judge(seen, seen.sets[0], now, processes)
     found = replace(whole_rollout_of(seen, seen.sets[0], now), set_state=whole.state, set_reason=whole.brief)
@@ -178,8 +179,8 @@ async def history_answer(
     def paint(width: int) -> RenderableType:
         from rich.text import Text
 
+        from grove.diagnosis.words import age
         from grove.show.columns import table
-        from grove.show.words import age
 
         if not rows:
             return Text("no template is kept; is the operator new enough, and may it write ControllerRevisions?")
@@ -274,7 +275,7 @@ async def undo_answer(
 ) -> Answer:
     from grove.api import labels
     from grove.api.undo import CannotUndo, restored, undo_target
-    from grove.show.rollouts import is_paused
+    from grove.diagnosis.rollouts import is_paused
 
     pcs, kept = await kept_templates(client, namespace, name)
     try:
@@ -351,7 +352,7 @@ def resume(options: Options, pcs: str, dry_run: bool) -> int:
 async def pause_answer(client: Client, namespace: str, name: str, *, paused: bool, dry_run: bool = False) -> Answer:
     from grove.api import labels
     from grove.api.podcliqueset import PodCliqueSet
-    from grove.show.rollouts import is_paused
+    from grove.diagnosis.rollouts import is_paused
 
     pcs, _ = await kept_templates(client, namespace, name)
     state, name = "are paused" if paused else "go on", pcs.metadata.name

@@ -175,10 +175,10 @@ async def _existing(client: Client, pcs: PodCliqueSet) -> Existing | None:
     from grove.api import labels
     from grove.api.podclique import PodClique
     from grove.api.podgang import PodGang
+    from grove.diagnosis.seen import every
+    from grove.diagnosis.words import counted
     from grove.kube.errors import Forbidden
     from grove.show.scaling import Existing
-    from grove.show.seen import every
-    from grove.show.words import counted
 
     namespace, mine = pcs.metadata.namespace, f"{labels.PART_OF}={pcs.metadata.name}"
     try:

@@ -64,6 +64,7 @@ def scheduler(
 
 
 async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Path | None) -> None:
+    from grove.diagnosis.reasons import sentence
     from grove.kube.clock import SYSTEM
     from grove.kube.config import load_config
     from grove.kube.http import HttpClient
@@ -76,7 +77,6 @@ async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Pat
     from grove.scheduler.loop.metrics import sizes_in, watch_headroom
     from grove.scheduler.loop.quota_follower import watch_queues
     from grove.scheduler.replay.journal import Journal, RecordedSnapshot
-    from grove.show.reasons import sentence
 
     cluster = load_config(kubeconfig, context=context)
     async with AsyncExitStack() as stack:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from grove.api.meta import Object
     from grove.api.podcliqueset import PodCliqueSet
     from grove.api.podgang import PodGang
+    from grove.diagnosis.seen import Seen
     from grove.kube.client import Client
-    from grove.show.seen import Seen
 
 KINDS = {
     "pcs": "PodCliqueSet",
@@ -50,8 +50,8 @@ async def subject(client: Client, namespace: str, text: str) -> Subject:
 
     `chat/decode` is a scaling group or clique of a set in all its replicas, `chat/decode/1` one instance or pod of it.
     """
+    from grove.diagnosis.seen import Seen, read
     from grove.kube.errors import NotFound
-    from grove.show.seen import Seen, read
 
     wanted, name = _split(text)
     if "/" in name:
@@ -79,8 +79,8 @@ async def _part(client: Client, namespace: str, text: str) -> Subject:
     """A part of a set by the names in its manifest: `SET/GROUP`, `SET/CLIQUE`, `SET/GROUP/N`."""
     from grove.api import labels
     from grove.api.meta import Key
-    from grove.show.roles import NoSuchRole, players
-    from grove.show.seen import read
+    from grove.diagnosis.roles import NoSuchRole, players
+    from grove.diagnosis.seen import read
 
     name, _, rest = text.partition("/")
     part, _, number = rest.partition("/")
@@ -107,7 +107,7 @@ def is_kind(text: str) -> bool:
 
 def pods_in(seen: Seen, text: str) -> set[str]:
     """Names of the pods of a subject with a slash, among what was read of its set; none if it is gone."""
-    from grove.show.roles import NoSuchRole, players
+    from grove.diagnosis.roles import NoSuchRole, players
 
     kind, name = _split(text)
     if not kind:
@@ -124,7 +124,7 @@ def pods_in(seen: Seen, text: str) -> set[str]:
 async def subject_names(client: Client, namespace: str, incomplete: str) -> list[str]:
     """Subjects that a shell may complete: sets, `SET/PART`, `SET/PART/N`, or names of the kind before the slash."""
     from grove.api.podcliqueset import PodCliqueSet
-    from grove.show.seen import read
+    from grove.diagnosis.seen import read
 
     head, slash, rest = incomplete.partition("/")
     kind, _ = _split(f"{head}/")

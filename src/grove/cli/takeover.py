@@ -45,8 +45,8 @@ async def back_answer(client: Client, namespace: str, *, dry_run: bool = False) 
     from grove.api.podclique import PodClique
     from grove.api.podcliqueset import PodCliqueSet
     from grove.cli.findings import painted
+    from grove.diagnosis.seen import Seen, every
     from grove.plan.way_back import next_step
-    from grove.show.seen import Seen, every
 
     managed = f"{labels.MANAGED_BY}={labels.OPERATOR}"
     seen = Seen(

@@ -15,7 +15,7 @@ from grove.cli.access import RUNNING, Options, Unanswered, address, cluster_comm
 
 if TYPE_CHECKING:
     from grove.cli.following import Source
-    from grove.show.seen import Seen
+    from grove.diagnosis.seen import Seen
     from grove.show.top import Model, Screen, Wanted
 
 BURST_S, IDLE_S = 0.25, 10.0

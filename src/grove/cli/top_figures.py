@@ -31,8 +31,8 @@ class FigureWatcher:
 
         from grove.api import conditions as words
         from grove.api.meta import is_true
+        from grove.diagnosis.words import camel
         from grove.show.figures import FLEET, own_values
-        from grove.show.words import camel
 
         assert model.now is not None
         at = model.now.timestamp()

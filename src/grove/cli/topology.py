@@ -46,9 +46,9 @@ async def topology_answer(
 ) -> Answer:
     from dataclasses import replace
 
+    from grove.diagnosis.seen import read_layout
+    from grove.diagnosis.spreads import spread_counts
     from grove.show.layout import layout_of
-    from grove.show.seen import read_layout
-    from grove.show.spreads import spread_counts
 
     seen = await read_layout(client)
     if "nodes" in seen.unreadable:

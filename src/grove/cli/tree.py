@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from grove.cli.following import Picture, Source
     from grove.cli.judged import Judged
+    from grove.diagnosis.seen import Seen
+    from grove.diagnosis.tree import TreeEntry
+    from grove.diagnosis.verdict import Judgement
     from grove.kube.client import Client
-    from grove.show.seen import Seen
-    from grove.show.tree import TreeEntry
-    from grove.show.verdict import Judgement
 
 
 @click.command()
@@ -58,7 +58,7 @@ async def tree_answer(
 
     from grove.cli.judged import judged
     from grove.cli.subjects import set_called, subject
-    from grove.show.seen import read
+    from grove.diagnosis.seen import read
 
     if "/" not in name:
         seen = await set_called(client, namespace, name, read)
@@ -75,7 +75,7 @@ async def tree_answer(
 
 def _part_of(whole: Judgement, pods: AbstractSet[str]) -> Judgement | None:
     """The set with only the branches of these pods; None if it has none of them."""
-    from grove.show.tree import with_pods
+    from grove.diagnosis.tree import with_pods
 
     assert whole.tree is not None
     part = with_pods(whole.tree, pods)
@@ -125,7 +125,7 @@ def tree_data(entry: TreeEntry) -> dict[str, Any]:
     """A branch as JSON; empty fields are left out."""
     import msgspec
 
-    from grove.show.words import camel
+    from grove.diagnosis.words import camel
 
     found: dict[str, Any] = {
         "kind": entry.kind,
@@ -195,8 +195,8 @@ async def status_answer(
     from grove.cli.autoscalers import read_autoscalers, with_autoscalers
     from grove.cli.judged import judged
     from grove.cli.subjects import ensure_namespace, set_called, subject
-    from grove.show.autoscalers import autoscaler_lines
-    from grove.show.seen import read
+    from grove.diagnosis.autoscalers import autoscaler_lines
+    from grove.diagnosis.seen import read
 
     if "/" in name:  # a part of a set: the row of its set
         seen = (await subject(client, namespace, name)).seen
@@ -211,8 +211,8 @@ async def status_answer(
 
 
 def status_of(found: Judged, seen: Seen, now: datetime, *, order: str, wide: bool, everywhere: bool) -> Answer:
+    from grove.diagnosis.states import code_of
     from grove.show.overview import overview, rows_of
-    from grove.show.states import code_of
 
     rows = rows_of(found.sets, seen, order)
 
@@ -230,7 +230,7 @@ def status_picture(name: str, order: str, selector: str, *, wide: bool) -> Pictu
 
         from grove.api.selector import parse
         from grove.cli.autoscalers import with_autoscalers
-        from grove.show.autoscalers import autoscaler_lines
+        from grove.diagnosis.autoscalers import autoscaler_lines
 
         seen = source.seen(name)
         if name and not seen.sets:

@@ -131,8 +131,8 @@ async def _scheduler_pages(client: Client) -> list[str]:
     """The pages of all pods of the scheduler, through the API server."""
     from grove.api.core import Pod
     from grove.api.labels import NAME
+    from grove.diagnosis.processes import SCHEDULER
     from grove.kube.errors import Forbidden, KubeError
-    from grove.show.processes import SCHEDULER
 
     read = getattr(client, "pod_page", None)
     if read is None:

@@ -25,17 +25,17 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
 from grove.console.ledger import Ledger
 from grove.console.rows import fleet_rows, gang_row, node_rows, set_rows
+from grove.diagnosis.held_capacity import held_for
+from grove.diagnosis.processes import Processes, read_processes
+from grove.diagnosis.seen import Seen
 from grove.kube.cache import Cache
 from grove.kube.client import Client, Page
 from grove.kube.clock import SYSTEM
 from grove.kube.errors import KubeError, NotFound
 from grove.show.engine_figures import METRICS, EngineReader
 from grove.show.figures import FLEET, GangCounts, own_values
-from grove.show.held_capacity import held_for
 from grove.show.layout import layout_of
 from grove.show.past import Past
-from grove.show.processes import Processes, read_processes
-from grove.show.seen import Seen
 
 OF_NAMESPACE: tuple[type[Any], ...] = (PodCliqueSet, PodCliqueScalingGroup, PodClique, PodGang, Pod)
 OF_CLUSTER: tuple[type[Any], ...] = (Node, ClusterTopologyBinding)

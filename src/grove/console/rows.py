@@ -12,13 +12,13 @@ from grove.api import conditions as words
 from grove.api import labels
 from grove.api.meta import Key, find_condition, rfc3339
 from grove.api.podgang import PodGang
-from grove.show.held_capacity import held_for
+from grove.diagnosis.held_capacity import held_for
+from grove.diagnosis.processes import Processes
+from grove.diagnosis.seen import Seen
+from grove.diagnosis.verdict import judge_all
+from grove.diagnosis.words import camel
 from grove.show.layout import Domain, Layout
 from grove.show.overview import rows_of
-from grove.show.processes import Processes
-from grove.show.seen import Seen
-from grove.show.verdict import judge_all
-from grove.show.words import camel
 
 
 def node_rows(layout: Layout) -> dict[str, Any]:

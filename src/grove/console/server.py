@@ -21,9 +21,9 @@ from grove import __version__
 from grove.console.ledger import Change, Ledger
 from grove.console.trends import LONGEST_S, Trends
 from grove.console.viewers import RIGHTS_S, Question, Unanswerable, Viewer, Watched
+from grove.diagnosis.words import camel
 from grove.kube.errors import ApiError, Forbidden, KubeError, NotFound, Unauthorized
 from grove.show.figures import FLEET
-from grove.show.words import camel
 
 STATIC = Path(__file__).parent / "static"
 LARGEST_BODY = 1024 * 1024

@@ -27,13 +27,13 @@ from grove.demo.pace import LONGEST_REST_S, PER_SECOND, PacedLoop, idle
 from grove.demo.scenario import BadScenario, Scenario, read_scenario
 from grove.demo.stage import verdict_lines
 from grove.demo.story import Story, StoryFailed
+from grove.diagnosis.gangs import Verdict
+from grove.diagnosis.processes import Processes
+from grove.diagnosis.seen import Seen
 from grove.plan.world import World, binding, shaped
 from grove.show.figures import FLEET, GangCounts, own_values
-from grove.show.gangs import Verdict
 from grove.show.layout import layout_of
 from grove.show.past import Past
-from grove.show.processes import Processes
-from grove.show.seen import Seen
 
 NODES = 64
 NOTES = 200

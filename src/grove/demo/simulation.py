@@ -16,12 +16,12 @@ from grove.demo.chronicle import Note
 from grove.demo.scenario import Scenario, Step, load_manifests, yaml_fault
 from grove.demo.story import Story, StoryFailed
 from grove.demo.summary import Summary, summarize
+from grove.diagnosis.gangs import Verdict
+from grove.diagnosis.tree import State, TreeEntry, tree_of
 from grove.kube.errors import ApiError
 from grove.plan.copying import Copy
 from grove.plan.standin import other_schedulers_remark, stood_in
 from grove.plan.world import World, binding, shaped
-from grove.show.gangs import Verdict
-from grove.show.tree import State, TreeEntry, tree_of
 from grove.sim.kinds import BUILT_IN
 from grove.sim.topology import Topology
 

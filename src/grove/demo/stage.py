@@ -17,12 +17,12 @@ from rich.text import Text
 
 from grove.demo.chronicle import Note
 from grove.demo.pace import PacedLoop
+from grove.diagnosis.gangs import Verdict
+from grove.diagnosis.seen import Seen
+from grove.diagnosis.tree import tree_of
 from grove.plan.world import World
-from grove.show.gangs import Verdict
 from grove.show.layout import layout_of
 from grove.show.paint import LEGEND, bar, growth, racks
-from grove.show.seen import Seen
-from grove.show.tree import tree_of
 
 PLAIN_WIDTH = 100
 Levels = Sequence[tuple[str, str]]

@@ -25,13 +25,13 @@ from grove.api.words import many
 from grove.demo.chronicle import Chronicle, Note
 from grove.demo.scenario import Scenario, Step
 from grove.demo.traffic import Traffic
+from grove.diagnosis.gangs import Verdict, gang_verdict
+from grove.diagnosis.tree import tree_of
 from grove.kube.errors import ApiError
 from grove.plan.strict import faults_of
 from grove.plan.world import PATIENCE_S, World, shaped
 from grove.scheduler.explain.explanation import queue_rows
 from grove.scheduler.loop.diagnosis import LiveDiagnosis
-from grove.show.gangs import Verdict, gang_verdict
-from grove.show.tree import tree_of
 from grove.sim.load import Engine
 from grove.sim.patch import copy_json, json_patch
 

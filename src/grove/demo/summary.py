@@ -9,10 +9,10 @@ from rich.console import Group
 from grove.api.podgang import PodGang
 from grove.api.words import many
 from grove.demo.chronicle import Chronicle
+from grove.diagnosis.tree import tree_of
 from grove.plan.world import World
 from grove.show.columns import table
 from grove.show.layout import layout_of
-from grove.show.tree import tree_of
 
 
 @dataclass(frozen=True, slots=True)

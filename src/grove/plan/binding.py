@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 
 from grove.api.meta import Json
 from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
+from grove.diagnosis.causes import LATER, NO_PROVISIONER, asked_of, is_default, suits
 from grove.plan.world import World
 from grove.scheduler.volumes.volume_claims import SELECTED_NODE
-from grove.show.causes import LATER, NO_PROVISIONER, asked_of, is_default, suits
 
 BOUND = "Bound"
 PERIOD_S = 1.0

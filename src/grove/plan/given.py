@@ -14,12 +14,7 @@ from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.topology import ClusterTopologyBinding
-from grove.kube.client import Client
-from grove.kube.errors import Forbidden, NotFound
-from grove.plan.copying import QUOTA
-from grove.plan.guests import GUESTS
-from grove.plan.world import World
-from grove.show.causes import (
+from grove.diagnosis.causes import (
     CLAIM,
     CONFIG_MAP,
     SECRET,
@@ -30,6 +25,11 @@ from grove.show.causes import (
     references,
     references_of,
 )
+from grove.kube.client import Client
+from grove.kube.errors import Forbidden, NotFound
+from grove.plan.copying import QUOTA
+from grove.plan.guests import GUESTS
+from grove.plan.world import World
 
 _RBAC = "rbac.authorization.k8s.io"
 PLAYED: tuple[Resource, ...] = (

@@ -19,6 +19,11 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.words import many
+from grove.diagnosis.advice import Advice, advice_of
+from grove.diagnosis.reasons import sentence
+from grove.diagnosis.seen import Seen
+from grove.diagnosis.spreads import SpreadCount, spread_counts
+from grove.diagnosis.words import counted
 from grove.plan.displaced import Displaced, bystanders, displaced
 from grove.plan.world import World
 from grove.scheduler.loop.diagnosis import LiveDiagnosis
@@ -27,11 +32,6 @@ from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.gang import BadGang
 from grove.scheduler.model.reasons import named
 from grove.scheduler.solve.place import place
-from grove.show.advice import Advice, advice_of
-from grove.show.reasons import sentence
-from grove.show.seen import Seen
-from grove.show.spreads import SpreadCount, spread_counts
-from grove.show.words import counted
 
 DECIDED_S = 120.0
 """Virtual time in which the scheduler has said what it has to say about every gang."""

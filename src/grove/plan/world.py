@@ -30,6 +30,8 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.backends import build_backends
 from grove.config import OperatorConfiguration, load_configuration
 from grove.crds import load as own_crds
+from grove.diagnosis.reasons import sentence
+from grove.diagnosis.seen import Seen
 from grove.operator.wiring import Operator
 from grove.plan.copying import Copy, is_restless
 from grove.plan.cpu_meter import CpuMeter
@@ -37,8 +39,6 @@ from grove.plan.devices import ClaimMaker, classes_in, furnish
 from grove.plan.guests import definitions as guests
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration
-from grove.show.reasons import sentence
-from grove.show.seen import Seen
 from grove.sim.admission import Hook
 from grove.sim.cluster import SimCluster
 from grove.sim.kubelet import RunPod

@@ -1,5 +1,5 @@
-"""What people see of a cluster: pictures made from API objects, as plain values first and as text after that.
+"""Draws what people see of a cluster: `layout`, `figures` and `timeline` compute values, the others make text or SVG.
 
-`seen` is what was read, `tree` and `layout` are pure functions from it to values (`-o json` prints those), `words` and
-`paint` put them on a terminal. The command line and the demo share it, so both show the same picture.
+The reason why a set does not run comes from `grove.diagnosis`. The command line, the console and the demo draw with
+this package, so they show the same picture.
 """

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from grove.show.advice import Advice
+from grove.diagnosis.advice import Advice
+from grove.diagnosis.gangs import Verdict
+from grove.diagnosis.states import RUNNING, STYLES
+from grove.diagnosis.verdict import Judgement
+from grove.diagnosis.words import alike, listed, unnumbered
 from grove.show.columns import indented
-from grove.show.gangs import Verdict
-from grove.show.states import RUNNING, STYLES
-from grove.show.verdict import Judgement
-from grove.show.words import alike, listed, unnumbered
 
 MOST_NAMED = 4
 

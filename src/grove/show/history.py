@@ -20,8 +20,8 @@ from grove.api.meta import Condition, find_condition
 from grove.api.pod import PodHealth, pod_health
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.diagnosis.seen import Seen
 from grove.show import timeline
-from grove.show.seen import Seen
 from grove.show.timeline import Moment, exits_of, moment_of, updates_of
 
 CREATED, PLACED, READY, SCALED, UPDATED = "created", "placed", "ready", "scaled", "updated"

@@ -15,12 +15,12 @@ from grove.api import labels
 from grove.api.core import Node
 from grove.api.fragmentation import GangSize, gang_size, unusable_share
 from grove.api.quantity import amount
+from grove.diagnosis.held_capacity import headroom_on, held_nodes, reserved_on
+from grove.diagnosis.seen import Seen
 from grove.scheduler.model.reading import pod_requests
-from grove.show.held_capacity import headroom_on, held_nodes, reserved_on
-from grove.show.seen import Seen
 
 if TYPE_CHECKING:  # it brings numpy along
-    from grove.show.spreads import SpreadCount
+    from grove.diagnosis.spreads import SpreadCount
 
 NO_DOMAIN = "(no label)"
 USUAL = "nvidia.com/gpu"

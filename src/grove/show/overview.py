@@ -15,14 +15,14 @@ from grove.api.core import Pod
 from grove.api.meta import Json, Key
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.words import many
+from grove.diagnosis.processes import Processes
+from grove.diagnosis.seen import Seen
+from grove.diagnosis.states import STYLES, WORST_FIRST
+from grove.diagnosis.verdict import Judgement
+from grove.diagnosis.words import age
 from grove.scheduler.model.reading import pod_requests
 from grove.show.columns import table
 from grove.show.layout import accelerator
-from grove.show.processes import Processes
-from grove.show.seen import Seen
-from grove.show.states import STYLES, WORST_FIRST
-from grove.show.verdict import Judgement
-from grove.show.words import age
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from rich.console import Group
 from rich.text import Text
 
 from grove.api.words import many
+from grove.diagnosis.states import brief
+from grove.diagnosis.tree import Count, State, TreeEntry
 from grove.show.colours import colours_of
 from grove.show.columns import GAP, table
 from grove.show.layout import Domain, Layout, Level, Spot
-from grove.show.states import brief
-from grove.show.tree import Count, State, TreeEntry
 
 MARKS = {
     State.READY: ("●", "green"),

@@ -11,12 +11,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from grove.api.words import many
+from grove.diagnosis.gangs import Verdict
+from grove.diagnosis.states import STYLES
+from grove.diagnosis.verdict import Judgement
+from grove.diagnosis.words import age
 from grove.scheduler.model.reasons import Reason
 from grove.show.columns import indented, table
-from grove.show.gangs import Verdict
-from grove.show.states import STYLES
-from grove.show.verdict import Judgement
-from grove.show.words import age
 
 if TYPE_CHECKING:  # it brings the solver along, which most questions do not need
     from grove.scheduler.explain.explanation import InLine

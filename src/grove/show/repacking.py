@@ -10,12 +10,12 @@ from rich.console import Group, RenderableType
 
 from grove.api.fragmentation import GangSize
 from grove.api.words import many
+from grove.diagnosis.reasons import sentence
+from grove.diagnosis.words import listed
 from grove.scheduler.evict.fleet_repack import FleetRepack, Measure
 from grove.scheduler.evict.repack import Move, NoRepack, Repack
 from grove.scheduler.model.reasons import NOT_ENOUGH_FREE
 from grove.show.columns import indented, table
-from grove.show.reasons import sentence
-from grove.show.words import listed
 
 MOST_NAMED = 4
 

@@ -17,11 +17,11 @@ from rich.text import Text
 from grove.api.core import ControllerRevision, Event, Pod
 from grove.api.meta import Condition, Object
 from grove.api.words import many
+from grove.diagnosis.pod_causes import last_line
+from grove.diagnosis.reasons import sentence
+from grove.diagnosis.words import listed
 from grove.scheduler.model.reasons import named
 from grove.show.columns import GAP
-from grove.show.pod_causes import last_line
-from grove.show.reasons import sentence
-from grove.show.words import listed
 
 if TYPE_CHECKING:
     from grove.scheduler.model.reasons import Reason

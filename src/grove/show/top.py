@@ -12,16 +12,16 @@ from datetime import datetime
 from rich.text import Text
 
 from grove.api.words import many
+from grove.diagnosis.gangs import Verdict
+from grove.diagnosis.processes import Processes
+from grove.diagnosis.states import STYLES, WORST_FIRST
+from grove.diagnosis.words import age
 from grove.show.figures import Figure
 from grove.show.figures import shown as shown_value
-from grove.show.gangs import Verdict
 from grove.show.layout import Layout, Level
 from grove.show.overview import Row
 from grove.show.paint import bar, racks
 from grove.show.past import Point, bucketed, spark
-from grove.show.processes import Processes
-from grove.show.states import STYLES, WORST_FIRST
-from grove.show.words import age
 
 ALL_UNKNOWN = Processes()
 SETS, GANGS, FLEET, TRENDS = "sets", "gangs", "fleet", "over time"

@@ -14,8 +14,8 @@ from grove.backends import Backends
 from grove.backends.grove import GroveBackend
 from grove.backends.kube import KubeBackend
 from grove.backends.kueue import kueue_change_faults, kueue_faults
+from grove.diagnosis.kueue import KueueSeen, kueue_reason
 from grove.operator.shared.kueue import kueue_group
-from grove.show.kueue import KueueSeen, kueue_reason
 
 QUOTA, KAI = "quota.scheduling.koordinator.sh/name", "kai.scheduler/queue"
 

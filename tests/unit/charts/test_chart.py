@@ -31,6 +31,7 @@ from grove.backends import KNOWN, build_backends
 from grove.backends.base import TopologyBackend
 from grove.cli.metrics import metrics
 from grove.config import OperatorConfiguration, load_configuration
+from grove.diagnosis.reasons import sentence
 from grove.kube.client import Client
 from grove.metrics.apiservices import API_SERVICE, OWNER, wanted_services
 from grove.metrics.apiservices import ServiceAddress as MetricsAddress
@@ -40,7 +41,6 @@ from grove.operator.shared.cluster.optional_kinds import OPTIONAL
 from grove.operator.wiring import Operator
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import load_configuration as load_scheduler_configuration
-from grove.show.reasons import sentence
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts/grove"

@@ -9,8 +9,8 @@ from tests.support.manifests import clique, group, pcs
 from grove.api import labels
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.diagnosis.advice import advice_of
 from grove.scheduler.model.answers import END_OTHER, RELAX, SMALLER_PODS, Change
-from grove.show.advice import advice_of
 
 RACK = {"topologyName": "t", "pack": {"required": "rack", "preferred": "host"}}
 CHAT = pcs(

@@ -16,9 +16,9 @@ from grove.api.podgang import PodGang
 from grove.cli.access import Answer
 from grove.cli.autoscalers import measured_clique, scaler_table, with_autoscalers
 from grove.cli.terminal import terminal
-from grove.show.autoscalers import autoscaler_lines
+from grove.diagnosis.autoscalers import autoscaler_lines
+from grove.diagnosis.seen import Seen
 from grove.show.overview import Row
-from grove.show.seen import Seen
 
 DEMO = set_of(pcs("d", clique("web", 2), clique("lead"), clique("work", 2), groups=[group("g", "lead", "work")]))
 

@@ -10,7 +10,7 @@ import pytest
 from grove.api.meta import Json
 from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
 from grove.api.podclique import PodClique
-from grove.show.causes import DEFAULT_CLASS, LATER, Referred, causes
+from grove.diagnosis.causes import DEFAULT_CLASS, LATER, Referred, causes
 
 CLAIMED = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "models"}}]}
 HF = ("Secret", "hf")

@@ -62,7 +62,9 @@ def test_help_is_quick(command: str) -> None:
 
 
 def test_what_judges_a_set_does_not_bring_the_solver_along() -> None:
-    modules = "grove.cli.judged, grove.show.verdict, grove.show.paint, grove.show.rollouts, grove.show.timeline"
+    modules = (
+        "grove.cli.judged, grove.diagnosis.verdict, grove.show.paint, grove.diagnosis.rollouts, grove.show.timeline"
+    )
     found = subprocess.run(
         [sys.executable, "-c", f"import sys, {modules}; print(sorted({{'numpy', 'aiohttp'}} & set(sys.modules)))"],
         capture_output=True,

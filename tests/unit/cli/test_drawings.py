@@ -19,13 +19,13 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.cli.tree import picture_of
+from grove.diagnosis.seen import Seen
+from grove.diagnosis.tree import State, tree_of
+from grove.diagnosis.verdict import judge
+from grove.diagnosis.words import counted
 from grove.show.drawing import svg_of, svg_of_text
 from grove.show.layout import layout_of
 from grove.show.paint import domain_lines, growth, racks
-from grove.show.seen import Seen
-from grove.show.tree import State, tree_of
-from grove.show.verdict import judge
-from grove.show.words import counted
 from grove.sim.topology import LEVELS, Topology
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,10 +11,10 @@ from grove.api.core import Node, Pod
 from grove.api.koordinator import Reservation
 from grove.api.podgang import PodGang
 from grove.console.rows import node_rows
-from grove.show.held_capacity import held_for, held_nodes, held_sentence, reserved_on
+from grove.diagnosis.held_capacity import held_for, held_nodes, held_sentence, reserved_on
+from grove.diagnosis.seen import Seen
 from grove.show.layout import layout_of
 from grove.show.paint import domain_lines
-from grove.show.seen import Seen
 
 GPU = "nvidia.com/gpu"
 

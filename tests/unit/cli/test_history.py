@@ -13,8 +13,8 @@ from grove.api.core import ControllerRevision, Event, Pod
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.diagnosis.seen import Seen
 from grove.show.history import History, history_of
-from grove.show.seen import Seen
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

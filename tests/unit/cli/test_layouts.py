@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from grove.api import labels
 from grove.api.core import Node, Pod
 from grove.api.topology import ClusterTopologyBinding
+from grove.diagnosis.seen import Seen
 from grove.show.colours import HUES, colours_of
 from grove.show.drawing import svg_of
 from grove.show.layout import Layout, layout_of
 from grove.show.paint import domain_lines, level_table
-from grove.show.seen import Seen
 from grove.sim.topology import LEVELS, Topology
 
 BINDING = msgspec.convert(

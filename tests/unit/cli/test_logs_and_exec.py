@@ -20,10 +20,10 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.cli.access import Options
 from grove.cli.logs import exec_, exec_argv, labels_of, say, told_failures
 from grove.cli.main import run
+from grove.diagnosis.roles import NoSuchRole, players
+from grove.diagnosis.seen import Seen
 from grove.kube.config import load_config
 from grove.kube.http import HttpClient
-from grove.show.roles import NoSuchRole, players
-from grove.show.seen import Seen
 
 TEMPLATE = {
     "cliques": [

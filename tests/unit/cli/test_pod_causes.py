@@ -10,7 +10,7 @@ import pytest
 from grove.api.core import Event
 from grove.api.meta import Json
 from grove.api.pod import Pod
-from grove.show.pod_causes import pod_cause
+from grove.diagnosis.pod_causes import pod_cause
 
 IMAGE = "registry.example.com/llm:9"
 PULL = 'Failed to pull image "registry.example.com/llm:9": rpc error: code = '

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grove.show.states import CODES, SHORT, STYLES, WORST_FIRST, Facts, brief, code_of, state_of
+from grove.diagnosis.states import CODES, SHORT, STYLES, WORST_FIRST, Facts, brief, code_of, state_of
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import pytest
 
 from grove.cli.top import split_keys
+from grove.diagnosis.gangs import Verdict
+from grove.diagnosis.processes import DOWN, Process, Processes
 from grove.show.figures import Figure
-from grove.show.gangs import Verdict
 from grove.show.overview import Row
-from grove.show.processes import DOWN, Process, Processes
 from grove.show.top import Gang, Model, Screen, Trend, Wanted, draw, press, shown
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from grove.cli.local import up
+from grove.diagnosis.processes import RUNS, Process, Processes
 from grove.local.process import Child
 from grove.local.state import State
-from grove.show.processes import RUNS, Process, Processes
 
 KUBECONFIG = """
 current-context: c

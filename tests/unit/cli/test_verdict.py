@@ -14,10 +14,10 @@ from grove.api.core import Pod
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.show.gangs import Verdict, gang_verdict
-from grove.show.refused import raised_quota
-from grove.show.seen import Seen
-from grove.show.verdict import Judgement, judge, judge_all
+from grove.diagnosis.gangs import Verdict, gang_verdict
+from grove.diagnosis.refused import raised_quota
+from grove.diagnosis.seen import Seen
+from grove.diagnosis.verdict import Judgement, judge, judge_all
 
 COMPLETE = {"type": "Initialized", "status": "True"}
 

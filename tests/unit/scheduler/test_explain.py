@@ -8,6 +8,8 @@ from tests.support.scheduler.kit import RACK, ZONE, gang, group, node, pod, rack
 
 from grove.api.core import Taint
 from grove.api.podgang import PodGang
+from grove.diagnosis.advice import advice_of
+from grove.diagnosis.reasons import level_of, sentence
 from grove.scheduler.devices.device_inventory import ANY
 from grove.scheduler.evict.running import Running
 from grove.scheduler.explain.explanation import explain
@@ -16,8 +18,6 @@ from grove.scheduler.model.gang import Pin
 from grove.scheduler.model.reading import UNSCHEDULABLE
 from grove.scheduler.model.reasons import BASE_WAITS, Reason
 from grove.scheduler.solve.place import place
-from grove.show.advice import advice_of
-from grove.show.reasons import level_of, sentence
 
 CORDON = (Taint(key=UNSCHEDULABLE, effect="NoSchedule"),)
 

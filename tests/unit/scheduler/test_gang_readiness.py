@@ -9,10 +9,10 @@ import pytest
 from grove.api.core import Pod, PodSpec, SchedulingGate
 from grove.api.meta import Condition, Key, ObjectMeta
 from grove.api.podgang import NamespacedName, PodGang, PodGangSpec, PodGangStatus, PodGroup
+from grove.diagnosis.reasons import sentence
 from grove.scheduler.policy.gang_life import Life, Phase
 from grove.scheduler.policy.gang_state import Base, GangState, Look, readiness
 from grove.scheduler.policy.waiting_queue import Stage
-from grove.show.reasons import sentence
 
 
 def pod(*, gated: bool = False) -> Pod:

@@ -10,11 +10,11 @@ from msgspec import structs
 
 from grove.api.meta import Condition, Key, ObjectMeta, find_condition
 from grove.api.podgang import PodGang, PodGangSpec, PodGangStatus, PodGroup
+from grove.diagnosis.reasons import sentence
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gang_life import Life
 from grove.scheduler.policy.gang_state import GangState, Verdict
 from grove.scheduler.policy.podgang_status import status_patch, wanted_status
-from grove.show.reasons import sentence
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 INITIALIZED = Condition(

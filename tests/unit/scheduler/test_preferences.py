@@ -11,6 +11,7 @@ from tests.support.scheduler.kit import GPU, HOST, RACK, ZONE, branch, gang, gro
 from grove.api.core import Taint
 from grove.api.fragmentation import GangSize
 from grove.api.selector import Requirement, of_labels
+from grove.diagnosis.reasons import sentence
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.loop.metrics import watch_headroom
 from grove.scheduler.model.answers import Budget, NoFit, Placement
@@ -18,7 +19,6 @@ from grove.scheduler.model.facts import NodeTerm, PodScope, PodTerm
 from grove.scheduler.model.gang import Gang, Pin
 from grove.scheduler.solve.place import place
 from grove.scheduler.solve.placement_score import fragmentation, slots_by_domain
-from grove.show.reasons import sentence
 
 
 def nodes_of(snapshot: Snapshot, wanted: Gang, **more) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from grove.diagnosis.reasons import _WORDS, sentence
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reasons import Reason, named
-from grove.show.reasons import _WORDS, sentence
 
 KINDS = {value for name, value in vars(kinds).items() if name.isupper() and isinstance(value, str)}
 

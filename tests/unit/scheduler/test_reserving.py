@@ -13,6 +13,7 @@ from tests.support.scheduler.kit import node
 from grove.api.core import Pod
 from grove.api.koordinator import RESERVATION_ALLOCATED, Reservation
 from grove.api.meta import Json, Key, ObjectMeta, find_condition
+from grove.diagnosis.reasons import sentence
 from grove.kube.clock import SYSTEM
 from grove.kube.errors import Unavailable
 from grove.scheduler.cluster.snapshot import cluster
@@ -25,7 +26,6 @@ from grove.scheduler.policy.waiting_queue import Backoff, WaitingQueue
 from grove.scheduler.reserve.reservation_status import ReservationRef, reservation_of
 from grove.scheduler.solve.place import place
 from grove.scheduler.sources.reservation_writer import ReservationWriter
-from grove.show.reasons import sentence
 from grove.sim.loop import run
 
 

@@ -27,6 +27,7 @@ from tests.support.scheduler.spreads import (
 
 from grove.api.meta import Key
 from grove.api.podgang import GangSpreadConstraint, NamespacedName, PodGang, PodGangSpec, PodGroup
+from grove.diagnosis.reasons import sentence
 from grove.scheduler.cluster.snapshot import cluster
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.gang import BadGang, Gang, UnitSpread, build_gang
@@ -36,7 +37,6 @@ from grove.scheduler.solve.place import place, place_on
 from grove.scheduler.solve.problem import Problem, state_problem
 from grove.scheduler.solve.referee import Opinion, opinion, question_of
 from grove.scheduler.solve.spread_domains import broken_spreads
-from grove.show.reasons import sentence
 
 THREE = {"a": 2, "b": 2, "c": 2}
 

@@ -10,10 +10,10 @@ from grove.api.core import Lease, Pod
 from grove.api.labels import NAME
 from grove.api.words import many
 from grove.config import LeaderElection as OperatorLease
+from grove.diagnosis.words import age
 from grove.kube.client import Client
 from grove.kube.errors import Forbidden
 from grove.scheduler.model.config import LeaderElection as SchedulerLease
-from grove.show.words import age
 
 RUNS, UNSURE, DOWN = "ok", "warning", "failed"
 OPERATOR, SCHEDULER = "grove-operator", "grove-scheduler"

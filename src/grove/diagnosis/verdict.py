@@ -16,12 +16,12 @@ from grove.api.meta import Key
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.words import many
-from grove.show.gangs import NOT_HONOURED, Verdict, because, leaves_of, not_created, told
-from grove.show.processes import Process, Processes
-from grove.show.rollouts import Rollout, rollout_of
-from grove.show.seen import Seen
-from grove.show.standing import cliques_of, gang_facts, set_state
-from grove.show.states import (
+from grove.diagnosis.gangs import NOT_HONOURED, Verdict, because, leaves_of, not_created, told
+from grove.diagnosis.processes import Process, Processes
+from grove.diagnosis.rollouts import Rollout, rollout_of
+from grove.diagnosis.seen import Seen
+from grove.diagnosis.standing import cliques_of, gang_facts, set_state
+from grove.diagnosis.states import (
     CODES,
     DELETING,
     PAUSED,
@@ -34,8 +34,8 @@ from grove.show.states import (
     Facts,
     brief,
 )
-from grove.show.tree import State, TreeEntry, tree_of, with_reasons
-from grove.show.words import counted
+from grove.diagnosis.tree import State, TreeEntry, tree_of, with_reasons
+from grove.diagnosis.words import counted
 
 if TYPE_CHECKING:  # it brings the solver along, which most questions do not need
     from grove.scheduler.explain.explanation import Diagnosis

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from grove.api import labels
 from grove.api.core import Pod
 from grove.api.podcliqueset import PodCliqueSet
-from grove.show.rollouts import role_of
-from grove.show.seen import Seen
+from grove.diagnosis.rollouts import role_of
+from grove.diagnosis.seen import Seen
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from grove.api.podclique import PodClique
 from grove.api.quantity import amount, format_amount
-from grove.show.words import refusal
+from grove.diagnosis.words import refusal
 
 Refused = Sequence[tuple[PodClique, str]]
 """Cliques with the errors of the API server."""

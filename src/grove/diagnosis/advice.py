@@ -16,9 +16,9 @@ from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.words import many
+from grove.diagnosis.rollouts import role_of
 from grove.scheduler.model import answers as kinds
 from grove.scheduler.model.answers import Change
-from grove.show.rollouts import role_of
 
 MOST_NAMED = 8
 

@@ -9,9 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from rich.console import Group, RenderableType
-from rich.text import Text
-
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.core import Pod
@@ -19,13 +16,10 @@ from grove.api.hashes import is_taken_up
 from grove.api.meta import Json, is_true
 from grove.api.podcliqueset import ON_DELETE, CliqueTemplate, PodCliqueSet
 from grove.api.words import many
-from grove.show.columns import table
-from grove.show.draining import drain_lines
-from grove.show.processes import Process
-from grove.show.revisions import Parts, lines_of, parts_of, wanted_hashes
-from grove.show.seen import Seen
-from grove.show.states import CODES, STYLES
-from grove.show.words import age
+from grove.diagnosis.draining import drain_lines
+from grove.diagnosis.revisions import Parts, lines_of, parts_of, wanted_hashes
+from grove.diagnosis.seen import Seen
+from grove.diagnosis.words import age
 
 UPDATING, PAUSED, DONE = "updating", "paused", "done"
 IN_SENTENCE = 2
@@ -225,29 +219,3 @@ def _waits_for(seen: Seen, cliques: Iterable) -> str:  # type: ignore[type-arg]
             where = f", {unbound} without a node" if unbound else ""
             return f"{clique.metadata.name} ({ready} of {clique.spec.replicas} ready{where})"
     return ""
-
-
-def painted(name: str, one: Rollout, operator: Process, width: int) -> RenderableType:
-    """The sentence, what is down, the parts of the update, then each role with its images and hashes, old and new.
-
-    If the operator is down, that comes first.
-    """
-    style = {DONE: "green", PAUSED: "cyan", UPDATING: "cyan"}[one.state]
-    head = Text().append(f"{name}: ", style="bold").append(one.sentence, style=style)
-    rows: list[tuple[str, ...]] = []
-    for role in one.roles:
-        old = ", ".join(role.old_images) if role.old_images != (role.image,) else "the same"
-        before = f"{old} ({', '.join(role.old_hashes)})" if role.old_hashes else ""
-        rows.append((role.clique, f"{role.updated}/{role.pods}", f"{role.image} ({role.hash})", before))
-    titles: tuple[str, ...] = ("CLIQUE", "UPDATED", "NEW", "OLD")
-    if not any(row[3] for row in rows):
-        titles, rows = titles[:3], [row[:3] for row in rows]
-    lines = [
-        Text(f"{down.name} is down, waits for {down.waits_for or 'its pods'}", style="yellow")
-        for down in one.down[IN_SENTENCE:]
-    ]
-    first = [Text(operator.sentence, style="bold red")] if operator.is_down else []
-    if one.set_state not in ("", PAUSED, UPDATING) and CODES[one.set_state] and not operator.is_down:
-        first.append(Text(f"{name} is {one.set_state}: {one.set_reason}", style=STYLES[one.set_state]))
-    more = [Text(line, style="dim") for line in one.lines]
-    return Group(*first, head, *lines, *more, table(titles, rows, width))

@@ -22,20 +22,20 @@ from grove.api.podclique import PodClique
 from grove.api.podgang import PodGang
 from grove.api.startorder import READY
 from grove.api.words import many
+from grove.diagnosis.advice import Advice, advice_of
+from grove.diagnosis.held_capacity import held_sentence
+from grove.diagnosis.kueue import kueue_reason
+from grove.diagnosis.pod_causes import pod_cause
+from grove.diagnosis.reasons import level_of, sentence
+from grove.diagnosis.refused import why_refused
+from grove.diagnosis.seen import Seen
+from grove.diagnosis.standing import cliques_of, fate_of, gang_facts
+from grove.diagnosis.states import BROKEN, Facts, brief, state_of
+from grove.diagnosis.tree import STARTING as SILENT
+from grove.diagnosis.tree import State, TreeEntry, tree_of
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reading import NOT_READY, UNREACHABLE, UNSCHEDULABLE, read_node
 from grove.scheduler.model.reasons import Reason, named
-from grove.show.advice import Advice, advice_of
-from grove.show.held_capacity import held_sentence
-from grove.show.kueue import kueue_reason
-from grove.show.pod_causes import pod_cause
-from grove.show.reasons import level_of, sentence
-from grove.show.refused import why_refused
-from grove.show.seen import Seen
-from grove.show.standing import cliques_of, fate_of, gang_facts
-from grove.show.states import BROKEN, Facts, brief, state_of
-from grove.show.tree import STARTING as SILENT
-from grove.show.tree import State, TreeEntry, tree_of
 
 if TYPE_CHECKING:  # it brings the solver along, which most questions do not need
     from grove.scheduler.explain.explanation import Diagnosis

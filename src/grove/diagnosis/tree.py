@@ -23,15 +23,15 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.startorder import READY
 from grove.api.words import many
-from grove.show.draining import drain_words
-from grove.show.held_capacity import headroom_lines
-from grove.show.kueue import WAITS
-from grove.show.revisions import place_of, wanted_hashes
-from grove.show.seen import Seen
-from grove.show.words import refusal
+from grove.diagnosis.draining import drain_words
+from grove.diagnosis.held_capacity import headroom_lines
+from grove.diagnosis.kueue import WAITS
+from grove.diagnosis.revisions import place_of, wanted_hashes
+from grove.diagnosis.seen import Seen
+from grove.diagnosis.words import refusal
 
 if TYPE_CHECKING:  # it brings numpy along, which most trees do not need
-    from grove.show.spreads import SpreadCount
+    from grove.diagnosis.spreads import SpreadCount
 
 ZERO = "scaled to zero"
 MOST_WORDS = 200
@@ -125,7 +125,7 @@ def tree_of(seen: Seen, pcs: PodCliqueSet) -> TreeEntry:
 def _spreads(seen: Seen, pcs: PodCliqueSet) -> tuple[SpreadCount, ...]:
     if not any(gang.spec.spread_constraints for gang in seen.of_set(seen.gangs, pcs)):
         return ()
-    from grove.show.spreads import spread_counts  # here, as above
+    from grove.diagnosis.spreads import spread_counts  # here, as above
 
     return spread_counts(seen, seen.of_set(seen.gangs, pcs))
 

@@ -17,7 +17,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.show.seen import Seen
+from grove.diagnosis.seen import Seen
 
 GROVE_API = PodCliqueSet.RESOURCE.api_version
 

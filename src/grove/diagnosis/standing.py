@@ -14,9 +14,9 @@ from grove.api.podclique import PodClique, PodCliqueSpec
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.termination import breached_since, termination_delay
-from grove.show.seen import Seen
-from grove.show.states import Facts, state_of, worst_of
-from grove.show.tree import State, TreeEntry
+from grove.diagnosis.seen import Seen
+from grove.diagnosis.states import Facts, state_of, worst_of
+from grove.diagnosis.tree import State, TreeEntry
 
 PODS_COMING = "WaitingForPods"
 

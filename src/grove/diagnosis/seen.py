@@ -19,10 +19,10 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
+from grove.diagnosis.causes import Cause
+from grove.diagnosis.kueue import KueueSeen
 from grove.kube.client import Client
 from grove.kube.errors import Forbidden, NotFound
-from grove.show.causes import Cause
-from grove.show.kueue import KueueSeen
 
 T = TypeVar("T", bound=Object)
 

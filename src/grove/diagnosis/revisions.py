@@ -23,8 +23,8 @@ from grove.api.podcliqueset import (
 )
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.words import many
-from grove.show.seen import Seen
-from grove.show.words import age, counted
+from grove.diagnosis.seen import Seen
+from grove.diagnosis.words import age, counted
 
 NO_REVISION = "without a revision"
 """Pods that an operator without revisions made."""

@@ -16,10 +16,10 @@ from grove.api.core import Node, Pod
 from grove.api.podgang import GangSpreadConstraint, PodGang
 from grove.api.topology import DO_NOT_SCHEDULE
 from grove.backends.constraints import gang_constraints
+from grove.diagnosis.seen import Seen
 from grove.scheduler.filters.node_filters import hard_taints_tolerated, meets
 from grove.scheduler.model.facts import NodeFacts, Shape
 from grove.scheduler.model.reading import read_node, read_pod
-from grove.show.seen import Seen
 
 Keys = tuple[str, ...]
 """Label keys of a level and of the broader ones, broad to narrow."""

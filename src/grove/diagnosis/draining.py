@@ -9,8 +9,8 @@ from grove.api.core import Pod
 from grove.api.draining import draining_until, is_draining
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.words import many
-from grove.show.seen import Seen
-from grove.show.words import listed
+from grove.diagnosis.seen import Seen
+from grove.diagnosis.words import listed
 
 MOST_NAMED = 3
 

@@ -1,0 +1,37 @@
+"""An update of a set as text: its sentence, what is down, and a table of the cliques."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from grove.diagnosis.processes import Process
+from grove.diagnosis.rollouts import DONE, IN_SENTENCE, PAUSED, UPDATING, Rollout
+from grove.diagnosis.states import CODES, STYLES
+from grove.show.columns import table
+
+
+def painted(name: str, one: Rollout, operator: Process, width: int) -> RenderableType:
+    """The sentence, what is down, the parts of the update, then each role with its images and hashes, old and new.
+
+    If the operator is down, that comes first.
+    """
+    style = {DONE: "green", PAUSED: "cyan", UPDATING: "cyan"}[one.state]
+    head = Text().append(f"{name}: ", style="bold").append(one.sentence, style=style)
+    rows: list[tuple[str, ...]] = []
+    for role in one.roles:
+        old = ", ".join(role.old_images) if role.old_images != (role.image,) else "the same"
+        before = f"{old} ({', '.join(role.old_hashes)})" if role.old_hashes else ""
+        rows.append((role.clique, f"{role.updated}/{role.pods}", f"{role.image} ({role.hash})", before))
+    titles: tuple[str, ...] = ("CLIQUE", "UPDATED", "NEW", "OLD")
+    if not any(row[3] for row in rows):
+        titles, rows = titles[:3], [row[:3] for row in rows]
+    lines = [
+        Text(f"{down.name} is down, waits for {down.waits_for or 'its pods'}", style="yellow")
+        for down in one.down[IN_SENTENCE:]
+    ]
+    first = [Text(operator.sentence, style="bold red")] if operator.is_down else []
+    if one.set_state not in ("", PAUSED, UPDATING) and CODES[one.set_state] and not operator.is_down:
+        first.append(Text(f"{name} is {one.set_state}: {one.set_reason}", style=STYLES[one.set_state]))
+    more = [Text(line, style="dim") for line in one.lines]
+    return Group(*first, head, *lines, *more, table(titles, rows, width))
