@@ -20,7 +20,7 @@ from rich.table import Table
 from bench.figures import Figure
 
 HERE = Path(__file__).parent
-RESULTS = HERE.parent.parent / "bench-results.json"
+RESULTS = HERE.parent / "bench-results.json"
 
 
 def main(names: list[str]) -> int:

@@ -7,6 +7,7 @@ then there is nothing to translate, and nothing else is held up.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from grove.api import labels
@@ -64,6 +65,14 @@ class Dialects:
         """Follows the dialects' kinds until cancelled."""
         async with self._sources:
             await asyncio.Event().wait()
+
+    def wake_all(self, after_s: Callable[[], float]) -> None:
+        """Has every object of the dialects looked at again, each after its own time."""
+        for kind in _KINDS.values():
+            for source in self._sources.list(kind):
+                self._sets.add(SourceKey(kind, source.key), after_s=after_s())
+        for rule in self._sources.list(PlacementPodClique):
+            self._rules.add(rule.key, after_s=after_s())
 
     def _on_source(self, old: Source | None, new: Source | None) -> None:
         if new is None:

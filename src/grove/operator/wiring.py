@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from grove.api import kueue
 from grove.api.core import Node, Pod, Role, RoleBinding, Secret, Service, ServiceAccount
 from grove.api.meta import Object
 from grove.api.podclique import PodClique
@@ -125,7 +126,8 @@ class Operator:
             _controller("kueue-finalizer", kueue_pods.reconcile, queues.kueue_pods, of_cliques),
             _controller("clustertopology-controller", self._bindings.reconcile, queues.bindings, 1),
         )
-        self.controllers += (RevisionWriter(self.cache, client, self.events, namespace=namespace).controller,)
+        self._revisions = RevisionWriter(self.cache, client, self.events, namespace=namespace).controller
+        self.controllers += (self._revisions,)
         self._dialects = Dialects(deps) if config.dialects.enabled else None
         if self._dialects is not None:
             self.controllers += self._dialects.controllers
@@ -225,15 +227,24 @@ class Operator:
             yield self
 
     async def _resync(self) -> None:
-        """Looks at everything again, slowly and at irregular times."""
+        """Has every controller look at everything again, slowly and at irregular times."""
+        queues = self.deps.queues
         while True:
             await asyncio.sleep(RESYNC_S * self._rng.uniform(0.75, 1.25))
             log.info("everything is looked at again", sets=len(self.cache.store(PodCliqueSet)))
             for pcs in self.cache.list(PodCliqueSet):
                 self._sets.wake_children(pcs.key, after_s=self._soon())
+                self._revisions.add(pcs.key, after_s=self._soon())
             for group in self.cache.list(PodCliqueScalingGroup):
-                self.deps.queues.groups.add(group.key, after_s=self._soon())
+                queues.groups.add(group.key, after_s=self._soon())
+            for clique in self.cache.list(PodClique):
+                queues.blocked_pods.add(clique.key, after_s=self._soon())
+            for pod in self.cache.list(Pod):
+                if kueue.keeps_deleted(None, pod):
+                    queues.kueue_pods.add(pod.key, after_s=self._soon())
             self._wake_placement(self._soon)
+            if self._dialects is not None:
+                self._dialects.wake_all(self._soon)
 
     def _soon(self) -> float:
         return self._rng.uniform(0.0, RESYNC_SPREAD_S)
