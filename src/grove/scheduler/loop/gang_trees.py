@@ -59,17 +59,22 @@ def order_of(view: View, name: str) -> Order:
     gang, waiting = view.units.gangs.get(name), view.units.reservation(name)
     if gang is not None:
         return gang_order(view, gang, floor_of(gang))
-    applicant = Applicant(name, waiting.tree.priority, waiting.labels) if waiting else Applicant(name, 0, {})
-    rank = view.snapshot.seams.rank(view.snapshot, applicant)
+    who = Applicant(name, 0, {})
+    if waiting is not None:
+        namespace = next((pod.namespace for group in waiting.tree.groups() for pod in group.pods), "")
+        who = Applicant(name, waiting.tree.priority, waiting.labels, namespace)
+    rank = view.snapshot.seams.rank(view.snapshot, who)
     return Order(rank, Stage.FLOOR, waiting.created_s if waiting else 0.0, name)
 
 
-def gang_order(view: View, gang: GangState, stage: Stage) -> Order:
+def gang_order(view: View, gang: GangState, stage: Stage, priority: int | None = None) -> Order:
+    """Where a gang comes in the queue at a stage, by its own priority or a given one."""
     meta = gang.podgang.metadata
     created = meta.creation_timestamp
     first = next((pod.metadata.labels for pod, _ in view.members(gang)), {})  # what its pods are counted by
-    applicant = Applicant(gang.name, gang.priority, {**meta.labels, **first})
-    rank = view.snapshot.seams.rank(view.snapshot, applicant)
+    priority = gang.priority if priority is None else priority
+    who = Applicant(gang.name, priority, {**meta.labels, **first}, meta.namespace)
+    rank = view.snapshot.seams.rank(view.snapshot, who)
     return Order(rank, stage, created.timestamp() if created else 0.0, gang.name)
 
 
@@ -81,12 +86,7 @@ def family_of(gang: GangState) -> str:
 
 def headroom_order(view: View, gang: GangState, priority: int) -> Order:
     """Where the headroom of a gang comes: with new minima of its own priority, by the age of the gang."""
-    order = gang_order(view, gang, Stage.FLOOR)
-    if priority == gang.priority:
-        return order
-    first = next((pod.metadata.labels for pod, _ in view.members(gang)), {})
-    applicant = Applicant(gang.name, priority, {**gang.podgang.metadata.labels, **first})
-    return order._replace(rank=view.snapshot.seams.rank(view.snapshot, applicant))
+    return gang_order(view, gang, Stage.FLOOR, priority)
 
 
 def closed_capacity(view: View, name: str, order: Order, queues: frozenset[str] = frozenset()) -> ClosedCapacity:

@@ -184,6 +184,8 @@ class Applicant(NamedTuple):
     name: str
     priority: int
     labels: Mapping[str, str]
+    namespace: str = ""
+    """Of its pods."""
 
 
 class Policy(Protocol):

@@ -266,7 +266,7 @@ class Quota(Policy):
         return min(found, key=lambda one: one[0])[1] if found else None
 
     def rank(self, snapshot: Snapshot, who: Applicant) -> tuple[int, ...]:
-        name = self.objects.queue_of(who.name.removeprefix("pod:").partition("/")[0], who.labels)
+        name = self.objects.queue_of(who.namespace, who.labels)
         path = self.tree.path(name) if name else ()
         if not path:
             return (-who.priority, 0, 0)
