@@ -7,17 +7,22 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from tests.support.gangs import Bench, gang, group, pod_json, priorities, scheduling
+from tests.support.gangs import Bench, gang, gang_json, group, member_json, pod_json, priorities, scheduling
 
 from grove.api.core import Pod
+from grove.api.labels import MOVE_TO
 from grove.api.meta import Object
 from grove.api.podgang import PodGang
 from grove.diagnosis.reasons import sentence
 from grove.kube.cache import Cache
 from grove.kube.events import Recorder
 from grove.kube.store import Store
+from grove.scheduler.evict.running import RunningIndex
 from grove.scheduler.loop.live import Scheduler
-from grove.scheduler.model.config import SchedulerConfiguration, Seconds
+from grove.scheduler.loop.unit import Units
+from grove.scheduler.model.config import Repacking, SchedulerConfiguration, Seconds
+from grove.scheduler.policy.cluster_changes import Changes
+from grove.scheduler.policy.hold_ledger import Ledger
 from grove.sim.client import SimClient
 
 OTHERS = (Cache, Store, Recorder, SimClient, int, float, bytes)
@@ -46,6 +51,24 @@ def traces(root: object, names: frozenset[str]) -> Iterator[str]:
         else:
             seen.add(id(one))
             found += ((f"{path}{step}", part) for step, part in parts(one))
+
+
+BY_UNIT = (Units, Ledger, Changes, RunningIndex)
+"""The records and what indexes them, the holds, what changed since the last turn, and the pods that run."""
+
+
+def keyed_by(root: Scheduler, names: frozenset[str]) -> Iterator[str]:
+    """Where in the objects of the scheduler a dictionary has one of these names as a key."""
+    seen = {id(root.view.units.gangs)}
+    found: list[tuple[str, object]] = [("", root)]
+    while found:
+        path, one = found.pop()
+        if isinstance(one, (str, *OTHERS, *BY_UNIT)) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, dict) and not names.isdisjoint(key for key in one if isinstance(key, str)):
+            yield path
+        found += ((f"{path}{step}", part) for step, part in parts(one))
 
 
 def parts(one: object) -> Iterator[tuple[str, object]]:
@@ -111,6 +134,31 @@ async def test_nothing_is_kept_of_gangs_and_pods_that_have_gone_with_a_short_hol
         await cluster.settle(60)
         assert await everything(bench) == frozenset()
         assert sorted(set(traces(bench.scheduler, names))) == []
+
+
+@pytest.mark.simulated
+async def test_what_is_remembered_of_a_unit_is_in_its_record_and_in_no_other_dictionary(cluster: Any) -> None:
+    """One gang asks for everything that a PodGang can ask for, one waits for long, and a pod without a gang waits."""
+    async with scheduling(cluster, repack=Repacking(automatic=True)) as bench:
+        await bench.add_nodes(4)
+        body = gang_json(gang("busy", group("w", 2)), bench.namespace)
+        body["metadata"]["annotations"] = {MOVE_TO: "nonsense"}
+        body["spec"]["headroom"] = [{"name": "busy", "units": 1}]
+        replaced = {"name": "w", "podNames": ["busy-w-0"], "podSpec": pod_json("busy-w-0", bench.namespace)["spec"]}
+        body["spec"]["replacement"] = {"id": "1", "podGroups": [replaced]}
+        for number in range(2):
+            busy = gang("busy", group("w", 2))
+            await bench.create_pod(member_json(busy, busy.groups[0], number, bench.namespace))
+        await bench.client.create(PodGang, body)
+        await bench.apply(gang("large", group("w", 5)))
+        await bench.create_pod(pod_json("lonely", bench.namespace, gpus=2))
+        await bench.expect({"busy/w": 2})
+        await cluster.settle(600)
+        record = bench.scheduler.view.units.of(f"{bench.namespace}/busy")
+        assert None not in (record.move, record.headroom, record.replacement), "everything was looked at"
+        names = frozenset(bench.scheduler.view.units.gangs)
+        assert len(names) == 3
+        assert sorted(keyed_by(bench.scheduler, names)) == []
 
 
 @pytest.mark.simulated

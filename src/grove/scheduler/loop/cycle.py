@@ -121,7 +121,7 @@ class QueueUpdater:
         self._reporter.touch(name)
         if gang.podgang.spec.replacement is not None:
             self._answers.note(gang)
-        if gang.podgang.spec.headroom or self._headrooms.looks:
+        if gang.podgang.spec.headroom or self._headrooms.asking:
             self._headrooms.note(gang)
         if gang.phase is Phase.NEW:
             self._nominations.resume(gang, now + self._holding.timeout_s(gang))
@@ -154,7 +154,7 @@ class QueueUpdater:
         self._nominations.drop(name)
         self._holding.let_go(name)
         self._replacements.end(name)
-        if self._headrooms.looks:
+        if self._headrooms.asking:
             self._headrooms.end(name)
         self._view.units.drop(name)
 
@@ -280,15 +280,16 @@ class Cycle:
         loop = asyncio.get_running_loop()
         began = loop.time()
         await self._view.counted.refresh_in_slices()
-        self._restoring.restore()
+        is_first = self._restoring.restore()
         self._take_in(began)
-        await self._holding.resume()
-        if self._headrooms.looks:
+        if is_first:
+            await self._holding.resume()
+        if self._headrooms.asking:
             await self._headrooms.turn(began)
         await self._decide_due(began)
         self._refuser.end_turn()
         now = loop.time()
-        headroom_s = await self._headrooms.turn(now) if self._headrooms.looks else None
+        headroom_s = await self._headrooms.turn(now) if self._headrooms.asking else None
         answer_s = await self._answers.turn(now) if self._answers.asking else None
         next_hold_s = await self._holding.look_after_waiting(now)
         metrics.CYCLE_SECONDS.observe(now - began)

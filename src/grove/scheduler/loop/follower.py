@@ -185,7 +185,9 @@ class ClusterFollower:
         if gang is None:
             gang = self._view.units.gangs[name] = GangState(name, new)
             self._mark_scaled(name)
-        self._note_move(name, new.metadata.annotations.get(MOVE_TO, ""))
+        if new.metadata.annotations.get(MOVE_TO, "") != (old.metadata.annotations.get(MOVE_TO, "") if old else ""):
+            self._view.units.asked_to_move.add(name)
+            self._view.changes.wake()
         before = gang.group_of
         gang.adopt(new)
         if old is None or old.spec != new.spec:
@@ -197,16 +199,7 @@ class ClusterFollower:
         else:
             self._readiness_changed(name)
 
-    def _note_move(self, name: str, text: str) -> None:
-        asked = self._view.moves_asked
-        if text != asked.get(name, ""):
-            asked.pop(name, None)
-            if text:
-                asked[name] = text
-            self._view.changes.wake()
-
     def _gang_left(self, podgang: PodGang) -> None:
-        self._note_move(str(podgang.metadata.key), "")
         gang = self._view.units.gangs.pop(str(podgang.metadata.key), None)
         if gang is None:
             return

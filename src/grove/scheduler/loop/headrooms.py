@@ -76,6 +76,8 @@ class HeadroomLook:
     """Nodes of a hold that has ended and is formed anew."""
     places: dict[str, PodFacts] = field(default_factory=dict)
     """The pods of the copies on their nodes, by uid."""
+    state: HeadroomState | None = None
+    """The numbers that its status says, once they are known."""
 
 
 class Headrooms:
@@ -90,31 +92,34 @@ class Headrooms:
     ) -> None:
         self._view, self._decider, self._reporter, self._clock = view, decider, reporter, clock
         self._config, self._budget = config, budget
-        self.looks: dict[str, HeadroomLook] = {}
-        """By gang that asks for headroom. While it is empty, nothing here has to be called."""
+        self.asking: set[str] = set()
+        """Gangs that ask for headroom. While it is empty, nothing here has to be called."""
 
     def note(self, gang: GangState) -> None:
         """The gang was looked at; it asks for headroom, or did so before."""
         asked = gang.podgang.spec.headroom
         if not asked:
-            if gang.name in self.looks:
+            if gang.name in self.asking:
                 self.end(gang.name)
                 self._reporter.touch(gang.name)
             return
-        look = self.looks.setdefault(gang.name, HeadroomLook(asked))
+        self.asking.add(gang.name)
+        unit = self._view.units.of(gang.name)
+        look = unit.headroom = unit.headroom or HeadroomLook(asked)
         look.is_changed = True
         if look.asked != asked:
             look.asked, look.ask, look.at_s = asked, None, NEVER_S
 
     def end(self, name: str) -> None:
         """The gang is gone, or asks for no headroom any more: others may have the capacity."""
-        look = self.looks.pop(name, None)
-        if look is None:
+        if name not in self.asking:
             return
-        if (unit := self._view.units.find(name)) is not None:
-            unit.headroom = None
+        self.asking.discard(name)
         metrics.forget_headroom(name)
-        nodes = look.released | self._release(name)
+        nodes = self._release(name)
+        if (look := self._find(name)) is not None:
+            nodes |= look.released
+            self._view.units.of(name).headroom = None
         if nodes:
             self._view.changes.relief.update(nodes)
             self._view.changes.wake()
@@ -122,7 +127,7 @@ class Headrooms:
     def give_up(self, holds: Iterable[CapacityHold]) -> None:
         """A unit takes what is held, or looks for victims beside it. It is formed anew in the same turn."""
         for hold in holds:
-            look = self.looks.get(hold.owner)
+            look = self._find(hold.owner)
             nodes = self._release(hold.owner)
             if look is not None:
                 look.released |= nodes
@@ -134,8 +139,12 @@ class Headrooms:
         held = [hold for hold in self._holds() if any(pod.node in nodes for pod in hold.pods)]
         self.give_up(hold for hold in held if not self._is_kept(hold))
 
+    def _find(self, name: str) -> HeadroomLook | None:
+        unit = self._view.units.find(name)
+        return unit.headroom if unit is not None else None
+
     def _holds(self) -> list[CapacityHold]:
-        found = (self._view.ledger.find(name, HoldReason.HEADROOM) for name in self.looks)
+        found = (self._view.ledger.find(name, HoldReason.HEADROOM) for name in sorted(self.asking))
         return [hold for hold in found if hold is not None]
 
     def _release(self, name: str) -> set[str]:
@@ -148,9 +157,9 @@ class Headrooms:
     async def turn(self, now_s: float) -> float | None:
         """Forms what is missing; returns when to look again, if that has to wait."""
         again_s: list[float] = []
-        for name, look in sorted(self.looks.items()):
-            gang = self._view.units.gangs.get(name)
-            if gang is None:
+        for name in sorted(self.asking):
+            gang, look = self._view.units.gangs.get(name), self._find(name)
+            if gang is None or look is None:
                 self.end(name)
                 continue
             hold = self._view.ledger.find(name, HoldReason.HEADROOM)
@@ -160,8 +169,7 @@ class Headrooms:
             self._reorder(gang, hold)
             if look.version == self._view.snapshot.version and not look.is_changed:
                 continue
-            state = self._view.units.of(name).headroom
-            if hold is not None and state is not None and state.is_whole and not self._is_other(gang, look):
+            if hold is not None and look.state is not None and look.state.is_whole and not self._is_other(gang, look):
                 continue
             if now_s < look.at_s + AGAIN_S:
                 again_s.append(look.at_s + AGAIN_S)
@@ -176,10 +184,12 @@ class Headrooms:
 
     def _is_kept(self, hold: CapacityHold) -> bool:
         """Whether all that is held is still there: on nodes that take such pods and are not over their capacity."""
-        snapshot = self._view.snapshot
+        snapshot, look = self._view.snapshot, self._find(hold.owner)
+        if look is None:
+            return False
         for pod in hold.pods:
             row = snapshot.nodes.row_of.get(pod.node)
-            like = self.looks[hold.owner].places.get(pod.uid)
+            like = look.places.get(pod.uid)
             if like is None or row is None or not allowed_mask(snapshot, like.shape)[row]:
                 return False
             if any(snapshot.free[r, row] < 0 for r, _ in snapshot.amounts(pod.shape.requests)):
@@ -234,7 +244,7 @@ class Headrooms:
                     break
                 placed += answer.pods
                 held += 1
-        if not view.units.is_current(gang) or self.looks.get(gang.name) is not look:
+        if not view.units.is_current(gang) or self._find(gang.name) is not look:
             return  # it went while this was worked out
         amounts, lent = self._amounts(placed, own)
         is_same = before is not None and amounts == [(pod.uid, pod.node, pod.shape.requests) for pod in before.pods]
@@ -245,7 +255,7 @@ class Headrooms:
         reason, family = HoldReason.HEADROOM, family_of(gang)
         view.ledger.put(CapacityHold(gang.name, order, reason, since, pods=pods, family=family, lends_below=priority))
         on = {pod.node for pod in pods}
-        self._note(gang, HeadroomState(sum(entry.units for entry in look.asked), held, lent, len(on), why))
+        self._note(gang, look, HeadroomState(sum(entry.units for entry in look.asked), held, lent, len(on), why))
         if nodes - on:
             view.changes.relief.update(nodes - on)
             view.changes.wake()
@@ -274,12 +284,11 @@ class Headrooms:
             pods.append(msgspec.structs.replace(counted, group=like.group))
         return tuple(pods)
 
-    def _note(self, gang: GangState, state: HeadroomState) -> None:
-        unit = self._view.units.of(gang.name)
+    def _note(self, gang: GangState, look: HeadroomLook, state: HeadroomState) -> None:
         metrics.note_headroom(gang.name, state.wanted, state.held)
-        if unit.headroom != state:
+        if look.state != state:
             log.info("headroom", gang=gang.name, wanted=state.wanted, held=state.held, lent=state.lent)
-            unit.headroom = state
+            look.state = state
         self._reporter.touch(gang.name)
 
     async def _place(

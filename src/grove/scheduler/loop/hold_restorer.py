@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 
 import structlog
 
-from grove.api.podgang import HeldCapacity
 from grove.scheduler.loop.counted_pods import HELD
 from grove.scheduler.loop.gang_trees import family_of, headroom_order, order_of
 from grove.scheduler.loop.replacements import ABSENT_S
@@ -58,13 +57,11 @@ class HoldRestorer:
     def __init__(self, view: View, reporter: Reporter) -> None:
         self._view, self._reporter = view, reporter
         self._is_done = False
-        self.waiting: dict[str, HeldCapacity] = {}
-        """By gang, whole nodes that were held for it while it waited."""
 
-    def restore(self) -> None:
-        """Takes over every record there is; once."""
+    def restore(self) -> bool:
+        """Takes over every record there is; once. Whether it was done now."""
         if self._is_done:
-            return
+            return False
         self._is_done = True
         nodes = self._view.snapshot.nodes.row_of.keys()
         for name, gang in sorted(self._view.units.gangs.items()):
@@ -72,13 +69,14 @@ class HoldRestorer:
                 self._take_over(gang, recorded(self._view, gang, nodes))
             except Exception:  # whatever one object says, the others are read
                 log.exception("hold record cannot be read", gang=name)
+        return True
 
     def _take_over(self, gang: GangState, found: ReadHolds) -> None:
         for fault in found.faults:
             self.report(gang, fault)
         gang.recall(found.former)
         if found.waiting is not None:
-            self.waiting[gang.name] = found.waiting
+            self._view.units.of(gang.name).recorded = found.waiting
         for pod in self._replaced(gang, found):
             gang.note_replaced(*pod)
 

@@ -137,8 +137,7 @@ class Scheduler:
         binder = Binder(client, turns=turns, fits=self._fits, prepare=self.view.sources.prepare)
         evictions = Evictions(client, self.view, self.reporter, spawn=self._spawn)
         moves = Moves(self.view, replacements, evictions, self.reporter, clock, config)
-        asked = self.view.moves_asked
-        self.view.before_turn.append(lambda: moves.turn() if asked or moves.own or moves.known else None)
+        self.view.before_turn.append(moves.turn)
         if config.repack.automatic:
             self.beside.append(SelfRepack(self.view, moves, self.reporter, clock, config).run)
         self._committer = Committer(

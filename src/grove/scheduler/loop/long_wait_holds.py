@@ -146,12 +146,12 @@ class LongWaitHolds:
 
     async def resume(self) -> None:
         """Holds nodes again for gangs that say an earlier scheduler did, before anything is decided; once."""
-        written, self._restoring.waiting = self._restoring.waiting, {}
-        waits = sorted(self._queue.all(), key=lambda one: one.order) if written and self._config.hold_after else ()
-        for waiting in waits:
-            gang = self._view.units.gangs.get(waiting.order.name)
-            if gang is not None and (record := written.get(gang.name)) is not None:
+        for waiting in sorted(self._queue.all(), key=lambda one: one.order):
+            gang, record = self._units.gangs.get(waiting.order.name), self._units.of(waiting.order.name).recorded
+            if gang is not None and record is not None and self._config.hold_after:
                 await self._hold_again(gang, waiting, record)
+        for unit in self._units:
+            unit.recorded = None
 
     async def _hold_again(self, gang: GangState, waiting: Waiting, record: HeldCapacity) -> None:
         reason = HoldReason(record.reason)

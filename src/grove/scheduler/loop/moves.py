@@ -20,6 +20,7 @@ import structlog
 
 from grove.api.conditions import EventReason
 from grove.api.draining import LONGEST_DRAIN_S
+from grove.api.labels import MOVE_TO
 from grove.api.meta import Key
 from grove.api.move_request import InvalidMove, MoveRequest, read_move
 from grove.kube.clock import Clock
@@ -48,7 +49,7 @@ class NotMoved(Exception):
     """The gang may not be moved now; the text says why."""
 
 
-class _MoveState(msgspec.Struct):
+class MoveState(msgspec.Struct):
     """A request that was looked at."""
 
     text: str
@@ -72,37 +73,40 @@ class Moves:
     ) -> None:
         self._view, self._replacements, self._evictions = view, replacements, evictions
         self._reporter, self._clock, self._config = reporter, clock, config
-        self.own: dict[str, str] = {}
-        """Requests of the scheduler itself, by gang."""
-        self.known: dict[str, _MoveState] = {}
-        """Requests that were looked at, by gang."""
 
     def ask(self, gang: str, move: MoveRequest | None) -> None:
         """A request of the scheduler itself; None withdraws it."""
-        if move is not None:
-            self.own[gang] = move.text()
-        else:
-            self.own.pop(gang, None)
-        self._view.changes.wake()
+        units = self._view.units
+        if gang in units.gangs:
+            units.of(gang).own_move = move.text() if move is not None else ""
+            units.asked_to_move.add(gang)
+            self._view.changes.wake()
 
     def refusal(self, gang: str) -> str:
         """Why the gang is not moved as requested; empty if it is, or if no turn has looked at the request."""
-        known, text = self.known.get(gang), self.own.get(gang)
-        return known.why if known is not None and known.text == text else ""
+        unit = self._view.units.find(gang)
+        known = unit.move if unit is not None else None
+        return known.why if unit is not None and known is not None and known.text == unit.own_move else ""
 
     def turn(self) -> None:
         """Begins moves that are new, and calls off those that a disruption budget refuses."""
-        asked = {**self.own, **self._view.moves_asked}
-        for name in [name for name in self.known if name not in asked]:
-            del self.known[name]
-        for name, text in sorted(asked.items()):
-            gang, known = self._view.units.gangs.get(name), self.known.get(name)
-            if gang is None or not self._view.concerns_us(gang):
+        units = self._view.units
+        for name in sorted(units.asked_to_move):
+            gang, unit = units.gangs.get(name), units.find(name)
+            text = gang.podgang.metadata.annotations.get(MOVE_TO, "") if gang is not None else ""
+            text = text or (unit.own_move if unit is not None else "")
+            if gang is None or gang.podgang.metadata.is_deleting or not text:
+                units.asked_to_move.discard(name)
+                if unit is not None:
+                    unit.move = None
                 continue
-            if known is not None and known.text == text:
-                self._call_off_refused(gang, known)
+            if not self._view.concerns_us(gang):
                 continue
-            state = self.known[name] = _MoveState(text)
+            unit = units.of(name)
+            if unit.move is not None and unit.move.text == text:
+                self._call_off_refused(gang, unit.move)
+                continue
+            state = unit.move = MoveState(text)
             try:
                 request = read_move(text)
                 if request.until > self._clock.now():
@@ -111,7 +115,7 @@ class Moves:
                 log.info("gang not moved", gang=name, reason=str(why))
                 self._refuse(gang, state, str(why))
 
-    def _begin(self, gang: GangState, request: MoveRequest, state: _MoveState) -> None:
+    def _begin(self, gang: GangState, request: MoveRequest, state: MoveState) -> None:
         movable = self._movable(gang)
         pods = movable.unit.pods
         if Counter(pod.node for pod in pods) == Counter(node for nodes in request.places.values() for node in nodes):
@@ -183,7 +187,7 @@ class Moves:
         if not isinstance(found, Placement) or found.unplaced:
             raise NotMoved("its new place does not meet its constraints")
 
-    def _call_off_refused(self, gang: GangState, state: _MoveState) -> None:
+    def _call_off_refused(self, gang: GangState, state: MoveState) -> None:
         """A disruption budget refused before the first pod left: the gang stays. Else the rest of it follows."""
         if not state.refused or gang.life.is_busy:
             return
@@ -199,7 +203,7 @@ class Moves:
         self._reporter.touch(gang.name)
         self._refuse(gang, state, "a disruption budget refused the eviction")
 
-    def _refuse(self, gang: GangState, state: _MoveState, why: str) -> None:
+    def _refuse(self, gang: GangState, state: MoveState, why: str) -> None:
         state.why = f"the gang stays where it is: {why}"
         self._reporter.warn(gang, EventReason.GANG_NOT_MOVED, state.why)
 

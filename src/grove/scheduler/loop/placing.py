@@ -240,7 +240,7 @@ class UnitPlacer:
         now = asyncio.get_running_loop().time()
         gang = unit.gang
         self._view.counted.reserve(pods)
-        if self._headrooms.looks:
+        if self._headrooms.asking:
             self._headrooms.make_way(pods)
         self._replacements.refresh(gang)
         self._holding.note_room_taken(unit.order, pods)

@@ -19,6 +19,7 @@ from grove.api.podgang import Replacement, ReplacementAnswer
 from grove.scheduler.loop.gang_trees import closed_capacity, order_of, tree_of
 from grove.scheduler.loop.nominations import Nominations
 from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.unit import AnsweredQuestion
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.answers import Budget, DecisionSteps
 from grove.scheduler.model.config import SchedulerConfiguration
@@ -44,30 +45,31 @@ class ReplacementAnswers:
     ) -> None:
         self._view, self._nominations, self._reporter = view, nominations, reporter
         self._config, self._budget = config, budget
-        self.asking: dict[str, tuple[str, int, float]] = {}
-        """By gang: the question that was answered last, the version of the snapshot, and when."""
+        self.asking: set[str] = set()
+        """Gangs that ask something."""
 
     def note(self, gang: GangState) -> None:
         """The gang was looked at, and asks something."""
-        self.asking.setdefault(gang.name, ("", -1, 0.0))
+        self.asking.add(gang.name)
 
     async def turn(self, now_s: float) -> float | None:
         """Answers what is asked; returns when to look again, if an answer has to wait."""
         again_s: list[float] = []
-        for name, (answered, version, at_s) in list(self.asking.items()):
+        for name in sorted(self.asking):
             gang = self._view.units.gangs.get(name)
             asked = gang.podgang.spec.replacement if gang is not None else None
             if gang is None or asked is None:
-                del self.asking[name]
+                self.asking.discard(name)
                 continue
-            if answered == asked.id:
-                if version == self._view.snapshot.version:
+            unit = self._view.units.of(name)
+            if (answered := unit.answered) is not None and answered.id == asked.id:
+                if answered.version == self._view.snapshot.version:
                     continue
-                if now_s < at_s + AGAIN_S:
-                    again_s.append(at_s + AGAIN_S)
+                if now_s < answered.at_s + AGAIN_S:
+                    again_s.append(answered.at_s + AGAIN_S)
                     continue
-            self.asking[name] = (asked.id, self._view.snapshot.version, now_s)
-            if (answer := await self._answer(gang, asked)) is not None:
+            unit.answered = AnsweredQuestion(asked.id, self._view.snapshot.version, now_s)
+            if (answer := await self._answer(gang, asked)) is not None and self._view.units.is_current(gang):
                 self._view.units.of(name).replacement = answer
                 self._reporter.touch(name)
         return min(again_s, default=None)

@@ -195,8 +195,9 @@ class Reporter:
             held, former = self._view.ledger.of(name), frozenset() if stands else gang.former
             holds = records(held, replaced, former, now, current.status.capacity_holds)
             unit = self._view.units.of(name)
+            headroom = unit.headroom.state if unit.headroom is not None else None
             return wanted_status(
-                gang, verdict, current.status, standing, ready, now, self.say, holds, unit.replacement, unit.headroom
+                gang, verdict, current.status, standing, ready, now, self.say, holds, unit.replacement, headroom
             )
 
         # A gang that stands mostly gets its pods at once. That another one lost pods is written anyway.

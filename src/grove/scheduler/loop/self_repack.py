@@ -57,8 +57,6 @@ class SelfRepack:
         self._view, self._moves, self._reporter = view, moves, reporter
         self._clock, self._config = clock, config
         self._thread = ThreadPoolExecutor(1, "repack")
-        self._tried: dict[str, tuple[float, int]] = {}
-        """By uid of a gang, when it was looked at last, and the version of a snapshot that had no plan for it."""
         self.budget = RestartBudget(config.repack.restarts_per_hour)
 
     async def run(self) -> None:
@@ -80,7 +78,9 @@ class SelfRepack:
                 return
             found = await self._plan(gang)
             version = found.version if isinstance(found, NoRepack) else -1
-            self._tried[gang.uid] = asyncio.get_running_loop().time(), version
+            if not self._view.units.is_current(gang):
+                continue
+            self._view.units.of(gang.name).repack_tried = asyncio.get_running_loop().time(), version
             if isinstance(found, NoRepack):
                 continue
             if found.cost[0] > left:
@@ -97,14 +97,13 @@ class SelfRepack:
             verdict = gang.verdict
             if verdict is None or verdict.placed or verdict.reason not in NO_PLACE or gang.life.is_busy:
                 continue
-            since_s = view.units.of(gang.name).ready_since_s
+            unit = view.units.of(gang.name)
+            since_s = unit.ready_since_s
             if since_s is None or now_s - since_s < WAITS_S or not gang.has_object or view.has_minimum(gang):
                 continue
-            tried_s, version = self._tried.get(gang.uid, (-RETRY_S, -1))
+            tried_s, version = unit.repack_tried
             if view.concerns_us(gang) and now_s - tried_s >= RETRY_S and version != view.snapshot.version:
                 found.append(gang)
-        known = {gang.uid for gang in view.units.gangs.values()}
-        self._tried = {uid: tried for uid, tried in self._tried.items() if uid in known}
         return sorted(found, key=lambda gang: order_of(view, gang.name))
 
     async def _plan(self, gang: GangState) -> Repack | NoRepack:

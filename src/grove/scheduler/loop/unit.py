@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from grove.api.meta import Key
-from grove.api.podgang import ReplacementAnswer
+from grove.api.podgang import HeldCapacity, ReplacementAnswer
 from grove.scheduler.model.facts import Shape
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gang_state import GangState, Verdict
-from grove.scheduler.policy.headroom import HeadroomState
 from grove.scheduler.policy.waiting_queue import Waiting
 
 if TYPE_CHECKING:
     from grove.scheduler.loop.bind import BindAttempt
+    from grove.scheduler.loop.headrooms import HeadroomLook
+    from grove.scheduler.loop.moves import MoveState
     from grove.scheduler.loop.nominations import Nomination
     from grove.scheduler.loop.pending_reservations import PendingReservation
 
 MOST_PLACES = 4096
+NEVER_TRIED = (float("-inf"), -1)
 
 
 class Shortage(msgspec.Struct, frozen=True):
@@ -40,6 +42,15 @@ class Explained(msgspec.Struct, frozen=True):
     why: Reason
     held_nodes: frozenset[str]
     verdict: Verdict
+
+
+class AnsweredQuestion(msgspec.Struct, frozen=True):
+    """A question about pods that are to be replaced."""
+
+    id: str
+    version: int
+    """Of the snapshot for which it was answered."""
+    at_s: float
 
 
 class UnitRecord(msgspec.Struct, eq=False):
@@ -67,14 +78,24 @@ class UnitRecord(msgspec.Struct, eq=False):
 
     # Capacity that is held for it
     nomination: Nomination | None = None
-    headroom: HeadroomState | None = None
+    headroom: HeadroomLook | None = None
     """What is held for further replicas, if its PodGang asks for that."""
+    recorded: HeldCapacity | None = None
+    """Whole nodes that an earlier scheduler held for it, until they are held again."""
     protected_by: tuple[str, ...] = ()
     """Names of the disruption budgets that protect its victims."""
     held_shapes: frozenset[Shape] = frozenset()
     """Shapes of the pods that nodes are held for."""
     waits_for_ending: bool = False
     """Whether all pods that it waits for on the held nodes end by themselves."""
+
+    # Moving it
+    own_move: str = ""
+    """The scheduler's own request to move it."""
+    move: MoveState | None = None
+    """The request that was looked at last."""
+    repack_tried: tuple[float, int] = NEVER_TRIED
+    """When moves of others were last planned for it, and the version of a snapshot for which there was no plan."""
 
     # What was reported
     pods_verdict: Verdict | None = None
@@ -87,6 +108,8 @@ class UnitRecord(msgspec.Struct, eq=False):
     """Reason of the last verdict, and when that verdict is old enough to be written."""
     replacement: ReplacementAnswer | None = None
     """The answer to what its PodGang asks about pods that are to be replaced."""
+    answered: AnsweredQuestion | None = None
+    """The question that was answered last."""
     lacking_since_s: float | None = None
     """Since when nodes of replaced pods are vacant and other pods are awaited."""
 
@@ -102,6 +125,8 @@ class Units:
         """Scaled gangs by the name of their base."""
         self.gang_of: dict[Key, str] = {}
         """The gang that refers to a pod; the first one, if there are several. Also that of a pod alone."""
+        self.asked_to_move: set[str] = set()
+        """Gangs whose PodGang, or the scheduler itself, requests to move them."""
         self.places: dict[str, frozenset[str]] = {}
         """Nodes of gangs that stood, by name, after they are gone too; the oldest are forgotten."""
 

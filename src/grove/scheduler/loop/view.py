@@ -47,8 +47,6 @@ class View:
         self.sources = NodeSources(snapshot)
         self.before_turn: list[Callable[[], None]] = []
         """Called before anything is decided, when everything is up to date."""
-        self.moves_asked: dict[str, str] = {}
-        """By gang, the text of the request to move it."""
         self.traces: GangTraces | None = None
         """None while this process exports no traces."""
         self.ledger = Ledger()
