@@ -17,7 +17,7 @@ from grove.sim.topology import RACK, Topology
 pytestmark = pytest.mark.real_in("soak")
 
 TIMES = 10
-How = Literal["update", "kill", "drain"]
+How = Literal["update", "kill", "drain", "short drain"]
 
 
 class Owner:
@@ -35,15 +35,21 @@ class Owner:
         return pod
 
     async def replace(self, number: int, how: How) -> None:
-        """Replaces one pod: before it is gone (update), or after it (kill); a drain closes its node for a while."""
+        """Replaces one pod: before it is gone (update), or after it (kill). A drain closes its node until the new pod
+        has been there for a second, a short drain until the old pod is evicted.
+        """
         bench, old = self.bench, self.names[number]
         node = (await bench.client.get(Pod, old, bench.namespace)).spec.node_name
         new = self._next(number)
-        if how == "drain":
+        if how in ("drain", "short drain"):
             await bench.client.patch(Node, node, {"spec": {"unschedulable": True}})
             await bench.cluster.settle(0.5)
         if how == "update":
             await bench.client.delete(Pod, old, bench.namespace)
+            await bench.create_pod(new)
+        elif how == "short drain":
+            await bench.client.evict(bench.namespace, old)
+            await bench.client.patch(Node, node, {"spec": {"unschedulable": None}})
             await bench.create_pod(new)
         else:
             await bench.client.delete(Pod, old, bench.namespace, grace_period_s=0 if how == "kill" else None)
@@ -112,8 +118,10 @@ async def test_a_pod_above_a_minimum_that_is_replaced_gets_its_node_before_surpl
         pytest.param("update", RACK, 3, id="preferred, updated thrice", marks=pytest.mark.real_in("test")),
         pytest.param("update", RACK, TIMES, id="preferred, updated"),
         pytest.param("kill", RACK, TIMES, id="preferred, killed"),
+        pytest.param("short drain", RACK, TIMES, id="preferred, drained"),
         pytest.param("update", "", TIMES, id="nothing asked for, updated"),
         pytest.param("kill", "", TIMES, id="nothing asked for, killed"),
+        pytest.param("short drain", "", TIMES, id="nothing asked for, drained"),
     ],
 )
 async def test_a_gang_that_fills_its_rack_stays_in_it(cluster: Any, how: How, preferred: str, times: int) -> None:
@@ -132,6 +140,25 @@ async def test_a_gang_that_fills_its_rack_stays_in_it(cluster: Any, how: How, pr
             await bench.expect({"work/w": 2}, quiet_s=0)
             await cluster.eventually(lambda: _is_at(bench, owner.names))
             assert await bench.domains(RACK, "work") == home
+        await bench.client.delete(ClusterTopologyBinding, name)
+
+
+@pytest.mark.parametrize("preferred", [RACK, ""], ids=["preferred", "nothing asked for"])
+async def test_a_pod_of_a_drained_node_goes_to_another_rack_and_does_not_wait(cluster: Any, preferred: str) -> None:
+    """The rack has no other node for it, and its own node stays closed."""
+    async with scheduling(cluster) as bench:
+        name = f"{bench.namespace}-levels"
+        await bench.client.create(ClusterTopologyBinding, binding(name=name))
+        await bench.seen(ClusterTopologyBinding, name)
+        await bench.add_topology(Topology(racks=2, nodes=2, gpus=1), stop_s=1.0)
+        owner = Owner(bench, gang("work", group("w", 2), preferred=preferred))
+        await bench.apply(owner.made)
+        await bench.expect({"work/w": 2})
+        node = (await bench.client.get(Pod, owner.names[0], bench.namespace)).spec.node_name
+        await bench.client.patch(Node, node, {"spec": {"unschedulable": True}})
+        await owner.replace(0, "update")
+        await cluster.eventually(lambda: _is_at(bench, owner.names))
+        assert len(await bench.domains(RACK, "work")) == 2
         await bench.client.delete(ClusterTopologyBinding, name)
 
 
