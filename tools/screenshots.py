@@ -22,7 +22,7 @@ from aiohttp import web  # noqa: E402
 from playwright.async_api import Browser, Page, async_playwright  # noqa: E402
 
 from grove.api.core import Node  # noqa: E402
-from grove.cli.console import questions  # noqa: E402
+from grove.console.questions import questions  # noqa: E402
 from grove.console.server import Console  # noqa: E402
 from grove.console.tour import Tour  # noqa: E402
 from grove.console.viewers import Owner  # noqa: E402

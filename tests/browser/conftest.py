@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from grove.cli.console import questions
 from grove.console.ledger import Ledger
+from grove.console.questions import questions
 from grove.console.server import Console
 from grove.console.viewers import Owner, Question, Viewer, Watched
 from grove.show.past import Past

@@ -20,7 +20,7 @@ from tests.support.asking import World, asking, server
 
 from grove.api.core import Namespace, Node
 from grove.api.podcliqueset import PodCliqueSet
-from grove.cli.console import questions
+from grove.console.questions import questions
 from grove.console.server import Console
 from grove.console.viewers import ClusterViewer, Followings, Guests, Owner
 from grove.kube.config import load_config

@@ -13,18 +13,21 @@ from typing import Any
 import pytest
 from tests.support.asking import World, planned, server, text_of
 
+from grove.answers.answer import Unanswered
+from grove.answers.doctor import doctor_answer
+from grove.answers.errors import explained
+from grove.answers.events import events_answer, events_picture
+from grove.answers.explain import explain_answer, queue_answer
+from grove.answers.following import following
+from grove.answers.scale import fit_lines, scale_answer, scaleref_answer
+from grove.answers.subjects import subject
+from grove.answers.topology import topology_answer
+from grove.answers.tree import status_answer, tree_answer
 from grove.api.core import Event, Pod
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.cli.access import Unanswered, explained, formatted, show
-from grove.cli.doctor import doctor_answer
-from grove.cli.events import events_answer, events_picture
-from grove.cli.explain import explain_answer, queue_answer
-from grove.cli.following import drawing, following
-from grove.cli.scale import fit_lines, scale_answer, scaleref_answer
-from grove.cli.subjects import subject
-from grove.cli.topology import topology_answer
-from grove.cli.tree import status_answer, tree_answer
+from grove.cli.access import formatted, show
+from grove.cli.following import drawing
 from grove.kube.errors import Forbidden
 from grove.plan.copying import copy_cluster
 

@@ -59,9 +59,9 @@ from tests.support.situations import (
     waits_for_quota,
 )
 
+from grove.answers.following import following
+from grove.answers.tree import status_answer
 from grove.api.core import ConfigMap, Secret
-from grove.cli.following import following
-from grove.cli.tree import status_answer
 
 BROKEN = {
     "no claim": Situation(

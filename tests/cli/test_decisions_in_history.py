@@ -9,9 +9,9 @@ from tests.support.asking import World
 from tests.support.broken import nodes_added
 from tests.support.situations import rack_too_small
 
+from grove.answers.answer import Unanswered
+from grove.answers.events import decided_about, events_answer
 from grove.api.core import Event
-from grove.cli.access import Unanswered
-from grove.cli.events import decided_about, events_answer
 from grove.diagnosis.reasons import sentence
 from grove.diagnosis.seen import read
 from grove.scheduler.loop.live import Scheduler

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from grove.answers.answer import Answer, Unanswered
+from grove.answers.explain import explain_answer, queue_answer
+from grove.answers.reserve import standing_answer
+from grove.answers.topology import topology_answer
+from grove.answers.tree import tree_answer
 from grove.api import labels
 from grove.api.conditions import HEADROOM_HELD
 from grove.api.meta import Json, find_condition
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
-from grove.cli.access import Answer, Unanswered
-from grove.cli.explain import explain_answer, queue_answer
-from grove.cli.reserve import standing_answer
-from grove.cli.topology import topology_answer
-from grove.cli.tree import tree_answer
 from grove.console.rows import node_rows
 from grove.plan.world import World, binding
 from grove.show.layout import layout_of

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from grove.answers.explain import explain_answer, queue_answer
+from grove.answers.tree import status_answer
 from grove.api.core import Event, Lease, Namespace, Node, Pod
 from grove.api.meta import Json, Resource
 from grove.api.node import PersistentVolumeClaim
 from grove.api.topology import ClusterTopologyBinding
-from grove.cli.explain import explain_answer, queue_answer
-from grove.cli.tree import status_answer
 from grove.diagnosis.gangs import Verdict
 from grove.plan.world import World, binding, shaped
 from grove.sim.loop import run

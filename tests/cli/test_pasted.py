@@ -9,9 +9,9 @@ import yaml
 from tests.support.asking import World, server
 from tests.support.shell import Shell
 
+from grove.answers.explain import explain_answer
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
-from grove.cli.explain import explain_answer
 from grove.diagnosis.advice import Advice
 from grove.scheduler.model import answers as kinds
 

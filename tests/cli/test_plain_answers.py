@@ -7,10 +7,10 @@ import re
 import pytest
 from tests.support.asking import World, planned, server, text_of
 
+from grove.answers.explain import explain_answer
+from grove.answers.tree import tree_answer
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
-from grove.cli.explain import explain_answer
-from grove.cli.tree import tree_answer
 from grove.plan.copying import copy_cluster
 
 pytestmark = pytest.mark.simulated

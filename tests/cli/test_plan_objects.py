@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.support.asking import World, planned, server, text_of
 
+from grove.answers.answer import Answer
 from grove.api.core import Secret, StorageClass
 from grove.api.meta import Json
-from grove.cli.access import Answer
 from grove.plan.copying import copy_cluster
 from grove.plan.given import given_in, read_known
 

@@ -10,17 +10,17 @@ from click.testing import CliRunner
 from rich.console import Console
 from tests.support.repack_worlds import GPU, fragmented, serving
 
+from grove.answers.answer import NO_FIT, RUNNING, Answer, Unanswered
+from grove.answers.explain import explain_answer
+from grove.answers.repack import fleet_answer, repack_answer
+from grove.answers.repack_apply import GangsByClient, apply_answer
+from grove.answers.topology import topology_answer
 from grove.api.core import Pod, PodDisruptionBudget
 from grove.api.labels import DISRUPTION, DRAINING, MOVE_TO, POD_GANG
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
-from grove.cli.access import NO_FIT, RUNNING, Answer, Unanswered
-from grove.cli.explain import explain_answer
 from grove.cli.main import grove
-from grove.cli.repack import fleet_answer, repack_answer
-from grove.cli.repack_apply import GangsByClient, apply_answer
-from grove.cli.topology import topology_answer
 from grove.plan.world import World, binding, shaped
 from grove.scheduler.loop.metrics import headroom, sizes_in
 from grove.scheduler.loop.repack_steps import Stopped, move_gang

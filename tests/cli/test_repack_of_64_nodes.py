@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from tests.support.asking import asking, server
 
+from grove.answers.answer import RUNNING
+from grove.answers.repack import repack_answer
+from grove.answers.repack_apply import apply_answer
 from grove.api.core import Pod
 from grove.api.labels import DISRUPTION, PART_OF
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
-from grove.cli.access import RUNNING
-from grove.cli.repack import repack_answer
-from grove.cli.repack_apply import apply_answer
 
 
 def small(namespace: str, name: str, replicas: int, pods: int, gpus: int) -> Json:

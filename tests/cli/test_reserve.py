@@ -8,10 +8,10 @@ import json
 import pytest
 from tests.support.manifests import clique, group, pcs
 
+from grove.answers.reserve import reserve_answer
 from grove.api.core import Pod
 from grove.api.koordinator import Reservation
 from grove.api.meta import Json
-from grove.cli.reserve import reserve_answer
 from grove.plan.world import World, shaped
 from grove.sim.loop import run
 

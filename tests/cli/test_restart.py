@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.support.asking import World, server, text_of
 
+from grove.answers.answer import Unanswered
+from grove.answers.restart import asked_for, restart_answer
 from grove.api.core import Pod
-from grove.cli.access import Unanswered
-from grove.cli.restart import asked_for, restart_answer
 
 pytestmark = pytest.mark.simulated
 GROUPS = [{"name": "pair", "cliqueNames": ["leader"], "replicas": 2, "minAvailable": 1}]

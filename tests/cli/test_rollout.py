@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from tests.support.asking import World, server, text_of
 
+from grove.answers.answer import Unanswered
+from grove.answers.rollout import history_answer, pause_answer, restart_answer, status_answer, undo_answer
 from grove.api import labels
 from grove.api.core import ControllerRevision, Pod
 from grove.api.hashes import generation_hash
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
-from grove.cli.access import Unanswered
-from grove.cli.rollout import history_answer, pause_answer, restart_answer, status_answer, undo_answer
 from grove.diagnosis.seen import read
 from grove.diagnosis.tree import tree_of
 

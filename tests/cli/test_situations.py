@@ -16,12 +16,12 @@ from tests.support.situations import (
     unready,
 )
 
+from grove.answers.explain import explain_answer
+from grove.answers.tree import status_answer, tree_answer
 from grove.api.core import Pod
 from grove.api.meta import rfc3339
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.cli.explain import explain_answer
-from grove.cli.tree import status_answer, tree_answer
 
 pytestmark = pytest.mark.real_in("soak")
 

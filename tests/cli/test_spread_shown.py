@@ -8,15 +8,15 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from grove.answers.answer import Answer
+from grove.answers.explain import explain_answer
+from grove.answers.plan import plan_answer
+from grove.answers.topology import topology_answer
+from grove.answers.tree import tree_answer
 from grove.api.core import Node, Pod
 from grove.api.meta import Json
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
-from grove.cli.access import Answer
-from grove.cli.explain import explain_answer
-from grove.cli.plan import plan_answer
-from grove.cli.topology import topology_answer
-from grove.cli.tree import tree_answer
 from grove.diagnosis.spreads import spread_counts
 from grove.plan.copying import copy_cluster
 from grove.plan.world import TOPOLOGY, World, binding

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from tests.support.asking import World, server, text_of
 
+from grove.answers.answer import Answer, Unanswered
+from grove.answers.events import events_answer
+from grove.answers.explain import explain_answer
+from grove.answers.following import following
+from grove.answers.logs import chosen
+from grove.answers.rollout import pause_answer, status_picture
+from grove.answers.rollout import status_answer as rollout_answer
+from grove.answers.subjects import pods_in, subject_names
+from grove.answers.tree import status_answer, tree_answer, tree_picture
 from grove.api.core import Pod
-from grove.cli.access import Answer, Unanswered
-from grove.cli.events import events_answer
-from grove.cli.explain import explain_answer
-from grove.cli.following import following
-from grove.cli.logs import chosen
-from grove.cli.rollout import pause_answer, status_picture
-from grove.cli.rollout import status_answer as rollout_answer
-from grove.cli.subjects import pods_in, subject_names
-from grove.cli.tree import status_answer, tree_answer, tree_picture
 from grove.diagnosis.seen import read
 
 pytestmark = pytest.mark.simulated

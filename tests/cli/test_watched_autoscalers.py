@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.support.manifests import clique, group, pcs
 
+from grove.answers.following import following
+from grove.answers.tree import status_picture
 from grove.api.core import HorizontalPodAutoscaler
-from grove.cli.following import following
-from grove.cli.tree import status_picture
 from grove.kube.errors import Forbidden
 from grove.plan.world import World, shaped
 from grove.sim.loop import run

@@ -18,11 +18,11 @@ from tests.support.manifests import clique, pcs
 from tests.support.rights import await_right
 from tests.support.waiting import HANGS_S
 
+from grove.answers.tree import status_answer, tree_answer
 from grove.api.core import Namespace, Node
 from grove.api.podcliqueset import PodCliqueSet
 from grove.cli.access import formatted
-from grove.cli.console import questions
-from grove.cli.tree import status_answer, tree_answer
+from grove.console.questions import questions
 from grove.console.server import Console
 from grove.console.viewers import Followings, Guests
 from grove.kube.config import load_config

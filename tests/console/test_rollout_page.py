@@ -12,12 +12,13 @@ from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World, operating
 from tests.support.workloads import change, updated
 
+from grove.answers.answer import Answer
+from grove.answers.following import following
+from grove.answers.rollout import status_picture
 from grove.api import labels as key
 from grove.api.podcliqueset import PodCliqueSet
-from grove.cli.access import Answer, formatted
-from grove.cli.console import questions
-from grove.cli.following import following
-from grove.cli.rollout import status_picture
+from grove.cli.access import formatted
+from grove.console.questions import questions
 from grove.diagnosis.rollouts import Rollout
 from grove.diagnosis.words import camel
 

@@ -11,15 +11,15 @@ from tests.support.dialects import SEEDS, gang_set, koord_set, nested
 from tests.support.manifests import clique, pcs
 from tests.support.operating import World
 
+from grove.answers.answer import Unanswered, object_name
+from grove.answers.dialects import scaled_target
+from grove.answers.explain import explain_answer
+from grove.answers.rollout import pause_answer, restart_answer, undo_answer
+from grove.answers.scale import scale_answer, scaleref_answer, targets
+from grove.answers.tree import status_answer, tree_answer
 from grove.api.dynamo import PodGangSet
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
-from grove.cli.access import Unanswered, object_name
-from grove.cli.dialects import scaled_target
-from grove.cli.explain import explain_answer
-from grove.cli.rollout import pause_answer, restart_answer, undo_answer
-from grove.cli.scale import scale_answer, scaleref_answer, targets
-from grove.cli.tree import status_answer, tree_answer
 from grove.demo.scenario import load_manifests
 
 pytestmark = pytest.mark.simulated

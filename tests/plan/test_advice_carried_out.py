@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from grove.answers.explain import explain_answer
+from grove.answers.plan import plan_answer
+from grove.answers.restart import asked_for, restart_answer
 from grove.api import labels
 from grove.api.core import Node
 from grove.api.meta import Json, is_true
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
-from grove.cli.explain import explain_answer
-from grove.cli.plan import plan_answer
-from grove.cli.restart import asked_for, restart_answer
 from grove.diagnosis.advice import Advice
 from grove.diagnosis.gangs import Verdict
 from grove.kube.errors import Invalid
@@ -109,7 +109,7 @@ async def follow(world: World, manifest: Json, advice: Advice) -> None:
                 await world.cluster.nodes.add([node])
         case kinds.END_OTHER:
             target, count = words[5], int(words[6])
-            from grove.cli.scale import scale_answer
+            from grove.answers.scale import scale_answer
 
             replica = int(words[8]) if len(words) > 8 else None
             await scale_answer(client, "default", target, count, replica)

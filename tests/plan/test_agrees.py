@@ -10,13 +10,13 @@ from datetime import datetime
 
 import pytest
 
+from grove.answers.plan import plan_answer
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.core import Node, Pod
 from grove.api.meta import Json, find_condition
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
-from grove.cli.plan import plan_answer
 from grove.plan.copying import Copy, copy_cluster
 from grove.plan.whatif import Plan
 from grove.plan.world import World, binding

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from grove.answers.answer import Answer, Unanswered
+from grove.answers.plan import plan_answer
+from grove.answers.settings import settings_of
 from grove.api.core import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget
 from grove.api.meta import Json, Resource
-from grove.cli.access import Answer, Unanswered
-from grove.cli.plan import plan_answer
-from grove.cli.settings import settings_of
 from grove.plan.copying import copy_cluster
 from grove.plan.world import World, shaped
 from grove.scheduler.model.config import SchedulerConfiguration, load_configuration

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.manifests import clique, group, pcs
 
-from grove.cli.plan import plan_answer
+from grove.answers.plan import plan_answer
 from grove.plan.copying import copy_cluster
 from grove.plan.whatif import Plan
 from grove.plan.world import World

@@ -10,10 +10,10 @@ import pytest
 from tests.support.fleet import GPU, QUOTA, device, elastic, reservation
 from tests.support.manifests import clique, pcs
 
+from grove.answers.plan import plan_answer
 from grove.api.core import Node
 from grove.api.koordinator import Device, ElasticQuota, Reservation
 from grove.api.meta import Json, Object
-from grove.cli.plan import plan_answer
 from grove.plan.copying import Copy, copy_cluster
 from grove.plan.whatif import Plan
 from grove.plan.world import World, shaped

@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 from tests.support.manifests import clique, group, pcs
 
+from grove.answers.answer import Answer, Unanswered
+from grove.answers.plan import plan_answer
 from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import PodCliqueSet
-from grove.cli.access import Answer, Unanswered
-from grove.cli.plan import plan_answer
 from grove.plan.copying import copy_cluster
 from grove.plan.whatif import Plan
 from grove.plan.world import World

@@ -12,13 +12,13 @@ from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World, operating
 from tests.support.workloads import change, lose, pause, take_back, updated, versions
 
+from grove.answers.answer import Unanswered
+from grove.answers.rollout import undo_answer
 from grove.api import labels as key
 from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.cli.access import Unanswered
-from grove.cli.rollout import undo_answer
 from grove.operator.shared.children import template_hashes
 from grove.operator.shared.layout import unit_of
 

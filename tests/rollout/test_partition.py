@@ -9,9 +9,9 @@ from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World, operating
 from tests.support.workloads import change, lose, pause, uids, updated, versions
 
+from grove.answers.rollout import undo_answer
 from grove.api import labels
 from grove.api.podcliqueset import PodCliqueSet
-from grove.cli.rollout import undo_answer
 
 pytestmark = pytest.mark.simulated
 

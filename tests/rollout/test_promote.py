@@ -10,11 +10,11 @@ from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World, operating
 from tests.support.workloads import change, updated, versions
 
+from grove.answers.answer import Unanswered
+from grove.answers.promote import Promotion, asked_for, lowered, promote_answer
+from grove.answers.rollout import pause_answer, status_answer, undo_answer
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
-from grove.cli.access import Unanswered
-from grove.cli.promote import Promotion, asked_for, lowered, promote_answer
-from grove.cli.rollout import pause_answer, status_answer, undo_answer
 from grove.diagnosis.rollouts import Rollout
 
 pytestmark = pytest.mark.simulated

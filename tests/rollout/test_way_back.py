@@ -15,6 +15,7 @@ from tests.support.manifests import clique, group, pcs
 from tests.support.operating import KUBE, World, operating
 from tests.support.workloads import change, updated, watching
 
+from grove.answers.takeover import back_answer
 from grove.api import labels as key
 from grove.api.core import Pod
 from grove.api.meta import Json, Object
@@ -22,7 +23,6 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.cli.takeover import back_answer
 
 KINDS: tuple[type[Object], ...] = (PodCliqueSet, PodClique, PodCliqueScalingGroup, PodGang)
 FINALIZERS = {

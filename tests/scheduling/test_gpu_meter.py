@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 from tests.support.fleet import QUOTA, elastic, install
 from tests.support.gangs import Bench, gang, group, scheduling
 
+from grove.answers.usage import counters
 from grove.api import labels
 from grove.api.koordinator import ElasticQuota
-from grove.cli.usage import counters
 from grove.scheduler.loop.gpu_meter import EVERY_S, GpuMeter
 from grove.scheduler.policy.gpu_states import Owner
 from grove.show.usage import METRIC, usage

@@ -15,6 +15,7 @@ from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World, operating
 from tests.support.running import beside
 
+from grove.answers.explain import explain_answer
 from grove.api import kueue
 from grove.api import labels as key
 from grove.api.conditions import SCHEDULED
@@ -24,7 +25,6 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.cli.explain import explain_answer
 from grove.diagnosis.reasons import sentence
 from grove.scheduler.loop.live import Scheduler
 from grove.sim.topology import HOST, Topology

@@ -9,9 +9,9 @@ import pytest
 from tests.support.asking import text_of
 from tests.support.gangs import Bench, gang, group, member_json, scheduling
 
+from grove.answers.explain import scores_answer
 from grove.api.core import Node
 from grove.api.topology import ClusterTopologyBinding
-from grove.cli.explain import scores_answer
 from grove.scheduler.model.network import InvalidLinks, links_of
 from grove.sim.topology import LEVELS, RACK, Topology
 

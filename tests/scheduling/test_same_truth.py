@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.support.gangs import gang, group, priorities, scheduling
 
-from grove.cli.explain import explain_answer, queue_answer
+from grove.answers.explain import explain_answer, queue_answer
 from grove.scheduler.model.config import Seconds
 from grove.sim.topology import Topology
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 from tests.support.repack_worlds import fragmented, serving
 
+from grove.answers.answer import RUNNING
+from grove.answers.repack import repack_answer
+from grove.answers.repack_apply import apply_answer
 from grove.api.conditions import EventReason
 from grove.api.core import Event, Node, Pod, PodDisruptionBudget
 from grove.api.labels import PART_OF, POD_GANG
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.cli.access import RUNNING
-from grove.cli.repack import repack_answer
-from grove.cli.repack_apply import apply_answer
 from grove.plan.world import World, shaped
 from grove.scheduler.loop.self_repack import restarted_lately
 from grove.scheduler.model.config import Repacking, SchedulerConfiguration

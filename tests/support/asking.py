@@ -12,13 +12,13 @@ from typing import Any
 
 from rich.console import Console
 
+from grove.answers.answer import Answer
+from grove.answers.plan import plan_answer
 from grove.api.core import Pod
 from grove.api.meta import Json, find_condition, is_true
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
-from grove.cli.access import Answer
-from grove.cli.plan import plan_answer
 from grove.config import load_configuration
 from grove.diagnosis.reasons import sentence
 from grove.kube.http import HttpClient

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from grove.answers.explain import explain_answer
+from grove.answers.restart import asked_for, restart_answer
 from grove.api.core import Event, Lease, Node, Pod, PriorityClass, Secret
 from grove.api.meta import Json
 from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
 from grove.api.podclique import PodClique
-from grove.cli.explain import explain_answer
-from grove.cli.restart import asked_for, restart_answer
 from grove.diagnosis.causes import DEFAULT_CLASS
 from grove.sim.topology import RACK
 from tests.support.asking import World, server

@@ -9,12 +9,12 @@ import shlex
 import sys
 from pathlib import Path
 
+from grove.answers.restart import asked_for, restart_answer
+from grove.answers.rollout import pause_answer
+from grove.answers.scale import scale_answer
 from grove.api.core import Node, ServiceAccount
 from grove.api.meta import Resource
 from grove.api.podcliqueset import PodCliqueSet
-from grove.cli.restart import asked_for, restart_answer
-from grove.cli.rollout import pause_answer
-from grove.cli.scale import scale_answer
 from grove.local.controlplane import ControlPlane
 from tests.support.asking import World
 

@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from grove.answers.explain import explain_answer, queue_answer
+from grove.answers.rollout import pause_answer
+from grove.answers.rollout import status_answer as rollout_answer
+from grove.answers.tree import status_answer, tree_answer
 from grove.api.conditions import TOPOLOGY_NOT_HONOURED
 from grove.api.core import Lease, Node, Pod
 from grove.api.meta import Json, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
-from grove.cli.explain import explain_answer, queue_answer
-from grove.cli.rollout import pause_answer
-from grove.cli.rollout import status_answer as rollout_answer
-from grove.cli.tree import status_answer, tree_answer
 from grove.console.rows import set_rows
 from grove.diagnosis.processes import read_processes
 from grove.diagnosis.seen import read

@@ -16,14 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from grove.answers.answer import Answer, Unanswered
 
+if TYPE_CHECKING:
     from grove.kube.client import Client
     from grove.kube.config import ClusterConfig
-
-RUNNING, FAULT, WAITING, NO_FIT = 0, 2, 3, 4
-"""Exit codes: all is well; the question could not be answered; something is waiting; something cannot be placed."""
 
 AUTHORITIES = "SSL_CERT_FILE"
 """The environment variable that gives OpenSSL another file of certificate authorities."""
@@ -33,15 +30,6 @@ NO_LIMIT_S = 7 * 24 * 3600.0
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """`data` is what `-o json` prints: Structs, dataclasses and plain JSON. `paint` makes the text for a width."""
-
-    data: Any
-    paint: Callable[[int], RenderableType]
-    code: int = RUNNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +166,7 @@ def asked_once(options: Options, ask: Callable[[Client, str], Awaitable[T]]) -> 
     import asyncio
 
     async def once() -> T:
+        from grove.answers.errors import explained
         from grove.kube.http import HttpClient
         from grove.kube.logs import configure_logs
 
@@ -190,6 +179,7 @@ def asked_once(options: Options, ask: Callable[[Client, str], Awaitable[T]]) -> 
 
 
 async def asked(options: Options, ask: Callable[[Client, str], Awaitable[Answer]]) -> Answer:
+    from grove.answers.errors import explained
     from grove.kube.http import HttpClient
     from grove.kube.logs import configure_logs
 
@@ -197,38 +187,6 @@ async def asked(options: Options, ask: Callable[[Client, str], Awaitable[Answer]
     config, namespace = resolve(options)
     async with HttpClient(config, user_agent="kubectl-grove", attempts=2, timeout_s=options.timeout_s) as client:
         return await explained(client, ask(client, namespace))
-
-
-async def explained(client: Client, work: Awaitable[T]) -> T:
-    """The answer. A cluster without Grove gets a message that says so, not one about a missing path."""
-    from grove.api.podcliqueset import PodCliqueSet
-    from grove.kube.errors import NotFound
-
-    try:
-        try:
-            return await work
-        except BaseExceptionGroup as group:
-            raise _first(group) from group
-    except NotFound as error:
-        if not error.details.get("name") and not await client.serves(PodCliqueSet):
-            what = "Grove is not installed on this cluster (no PodCliqueSet); `grove crds --apply` installs its kinds"
-            raise Unanswered(what) from error
-        raise
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    one = group.exceptions[0]
-    return _first(one) if isinstance(one, BaseExceptionGroup) else one
-
-
-class Unanswered(click.ClickException):
-    """The question has no answer, for a reason that the user can act on; `faults` are printed one per line."""
-
-    exit_code = FAULT
-
-    def __init__(self, message: str, faults: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.faults = tuple(faults)
 
 
 def confirm(change: str, question: str) -> None:
@@ -265,30 +223,11 @@ def formatted(data: Any, output: str, *, as_is: bool = False) -> str:
     return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
 
 
-SET_KINDS = (
-    "pcs",
-    "podcliqueset",
-    "podcliquesets",
-    "podgangset",
-    "dynamopodgangset",
-    "dynamopodgangsets",
-    "koordpodcliqueset",
-    "koordpodcliquesets",
-)
-"""Kinds that are a set, or are kept as one."""
-
-
-def object_name(text: str) -> str:
-    """A name as kubectl takes it: `chat`, `pcs/chat`, `podcliqueset.grove.io/chat`, `podgangset/chat`."""
-    kind, slash, name = text.partition("/")
-    return name if slash and kind.split(".")[0].lower() in SET_KINDS else text
-
-
 def complete_sets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Names of sets and of their parts, for the shell; none if the cluster does not answer at once."""
     import asyncio
 
-    from grove.cli.subjects import subject_names
+    from grove.answers.subjects import subject_names
     from grove.kube.errors import KubeError
     from grove.kube.http import HttpClient
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Coroutine, Mapping
+import os
+import signal
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from grove.cli.access import Options, address, cluster_command, resolve
-from grove.cli.events import decided_about, journal_option, templates_of
+from grove.cli.events import journal_option
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from grove.cli.access import Answer
     from grove.console.trends import Trends
-    from grove.console.viewers import Owner, Question
+    from grove.console.viewers import Owner
     from grove.demo.scenario import Scenario
-    from grove.kube.client import Client
     from grove.kube.connection import ClusterConfig
 
 PORT = 8321
@@ -103,6 +103,7 @@ async def _serve_owner(
 async def _serve_guests(
     config: ClusterConfig, port: int, hosts: tuple[str, ...], token_header: str, trends: Trends
 ) -> None:
+    from grove.console.questions import questions
     from grove.console.server import Console
     from grove.console.viewers import Followings, Guests
 
@@ -128,6 +129,7 @@ async def serve_page(
     journal: Path | None = None,
 ) -> None:
     """Serves one person on this machine until interrupted, behind a link that opens once."""
+    from grove.console.questions import questions
     from grove.console.server import Console
 
     bound_port = port
@@ -151,8 +153,6 @@ async def serve_page(
 
 def _open(url: str) -> None:
     """Opens a browser where there is one to open; a terminal over SSH has the link."""
-    import os
-    import sys
     import webbrowser
 
     if sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
@@ -161,7 +161,6 @@ def _open(url: str) -> None:
 
 async def _serve(app: web.Application, host: str, port: int, listening: Callable[[int], None]) -> None:
     import asyncio
-    import signal
 
     from aiohttp import web
 
@@ -193,239 +192,3 @@ def tour_in_browser(plot: Scenario, *, nodes: int | None, seed: int, speed: floa
             await tour.stop()
 
     asyncio.run(show())
-
-
-# Questions
-
-
-def _now() -> Any:
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC)
-
-
-def _time_of(given: Mapping[str, Any]) -> Any:
-    """The time on the clock of the page, where it shows a story that has a time of its own."""
-    from datetime import datetime
-
-    try:
-        return datetime.fromisoformat(str(given["now"])) if given.get("now") else _now()
-    except ValueError:
-        raise click.UsageError("now must be a time as Kubernetes writes it") from None
-
-
-def questions(journal: Path | None = None) -> Mapping[str, Question]:
-    """What the page may ask. `journal` is what a scheduler recorded, for the history of gangs."""
-    return {
-        "tree": _tree,
-        "events": _events,
-        "why": _why,
-        "queue": _queue,
-        "plan": _plan,
-        "object": _object,
-        "queues": _queues,
-        "rollout": _rollout,
-        "history": _history_with(journal),
-        "autoscalers": _autoscalers,
-        "logs": _logs,
-        "usage": _usage,
-    }
-
-
-def _answers(ask: Callable[..., Coroutine[Any, Any, Any]]) -> Question:
-    """Shows an error of a command in the page."""
-
-    @functools.wraps(ask)
-    async def asked(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
-        from grove.console.viewers import Unanswerable
-
-        try:
-            found: Any = await ask(client, namespace, given)
-        except click.ClickException as error:
-            raise Unanswerable(error.format_message()) from error
-        except KeyError as error:
-            raise Unanswerable(f"the question lacks {error.args[0]}") from error
-        return found
-
-    return asked
-
-
-@_answers
-async def _tree(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
-    from grove.cli.tree import tree_answer
-
-    return (await tree_answer(client, namespace, str(given["name"]))).data
-
-
-@_answers
-async def _events(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
-    from grove.cli.events import events_answer
-
-    return (await events_answer(client, namespace, str(given["name"]))).data
-
-
-@_answers
-async def _rollout(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
-    from grove.cli.rollout import status_answer
-
-    return (await status_answer(client, namespace, str(given["name"]), _time_of(given))).data
-
-
-def _history_with(journal: Path | None) -> Question:
-    """The picture of the life of a set or of one of its gangs; what `events` says of it, in lanes."""
-
-    @_answers
-    async def _history(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
-        import asyncio
-
-        from grove.api.core import Event
-        from grove.cli.subjects import set_called
-        from grove.diagnosis.seen import every, read
-        from grove.show.history import history_of
-
-        seen = await set_called(client, namespace, str(given["name"]), read)
-        happened, kept = await every(client, Event, namespace), await templates_of(client, seen.sets[0])
-        decided = await asyncio.to_thread(decided_about, journal, seen, seen.gangs) if journal is not None else ()
-        return history_of(seen, seen.sets[0], happened, _time_of(given), kept, str(given.get("gang") or ""), decided)
-
-    return _history
-
-
-@_answers
-async def _autoscalers(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
-    """The autoscalers of a set, and why each does not change the replicas."""
-    from grove.cli.autoscalers import read_autoscalers
-    from grove.cli.subjects import set_called
-    from grove.diagnosis.autoscalers import autoscaler_lines
-    from grove.diagnosis.seen import read
-
-    seen = await set_called(client, namespace, str(given["name"]), read)
-    return autoscaler_lines(await read_autoscalers(client, namespace), seen)
-
-
-MOST_PODS, LOG_LINES = 8, 100
-
-
-@_answers
-async def _logs(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
-    """The last lines of the pods of a set or of a part of it, for viewers who may read them."""
-    from grove.cli.logs import chosen, latest_lines
-
-    found = await chosen(client, namespace, str(given["name"]))
-    pods = [one.pod for one in found][:MOST_PODS]
-    lines = await latest_lines(client, pods, LOG_LINES)
-    return {"pods": [{"pod": pod, "lines": said} for pod, said in lines.items()], "more": len(found) - len(pods)}
-
-
-@_answers
-async def _why(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
-    from grove.cli.explain import explain_answer
-
-    return (await explain_answer(client, namespace, str(given["name"]))).data
-
-
-@_answers
-async def _queue(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
-    from grove.cli.explain import queue_answer
-
-    return (await queue_answer(client, namespace, _time_of(given))).data
-
-
-@_answers
-async def _queues(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
-    from grove.cli.explain import tree_answer
-
-    return (await tree_answer(client)).data
-
-
-@_answers
-async def _usage(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
-    """GPU-hours by team and set; or why there are none, which is no fault of the question."""
-    from grove.cli.usage import counted_usage
-    from grove.kube.errors import Forbidden
-
-    try:
-        return await counted_usage(client, namespace)
-    except (click.ClickException, Forbidden) as error:
-        return {"note": error.format_message() if isinstance(error, click.ClickException) else str(error)}
-
-
-@_answers
-async def _plan(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
-    """Reads a copy of the cluster with the viewer's rights; the plan itself is computed beside the server."""
-    from grove.cli.plan import plan_answer
-    from grove.cli.settings import settings_of
-    from grove.console.viewers import Later
-    from grove.plan.copying import copy_cluster
-    from grove.sim.loop import run
-
-    manifests = _manifests(str(given.get("manifest") or ""))
-    scales, drains = _words(given.get("scale")), _words(given.get("drain"))
-    if sum(map(bool, (manifests, scales, drains))) != 1:
-        raise click.UsageError("give a manifest with a PodCliqueSet, or what to scale, or which node to drain")
-    copy, settings = await copy_cluster(client, None), await settings_of(client)
-
-    def work() -> Any:
-        from grove.console.viewers import Unanswerable
-
-        try:
-            answer: Answer = run(
-                plan_answer(copy, namespace or "default", manifests, scales, drains, settings=settings)
-            )
-        except click.ClickException as error:
-            raise Unanswerable(error.format_message()) from error
-        return answer.data
-
-    return Later(work)
-
-
-def _manifests(text: str) -> list[Any]:
-    import yaml
-
-    from grove.demo.scenario import as_json, yaml_fault
-
-    if not text.strip():
-        return []
-    try:
-        documents = [as_json(one) for one in yaml.safe_load_all(text) if one is not None]
-    except yaml.YAMLError as error:
-        raise click.UsageError(f"not YAML: {yaml_fault(error)}") from error
-    found = [one for one in documents if isinstance(one, dict) and one.get("kind") == "PodCliqueSet"]
-    for one in found:
-        if not isinstance((one.get("metadata") or {}).get("name"), str):
-            raise click.UsageError("a PodCliqueSet has no metadata.name")
-    if not found:
-        raise click.UsageError("there is no PodCliqueSet in it")
-    return found
-
-
-def _words(value: Any) -> list[str]:
-    return [str(one) for one in value] if isinstance(value, list) else [str(value)] if value else []
-
-
-_KINDS = {
-    "PodCliqueSet": "podcliqueset:PodCliqueSet",
-    "PodClique": "podclique:PodClique",
-    "PodGang": "podgang:PodGang",
-    "PodCliqueScalingGroup": "scalinggroup:PodCliqueScalingGroup",
-    "Pod": "core:Pod",
-    "Node": "core:Node",
-    "ClusterTopologyBinding": "topology:ClusterTopologyBinding",
-}
-
-
-@_answers
-async def _object(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
-    """An object as YAML, read with the viewer's own rights."""
-    import importlib
-
-    import yaml
-
-    where = _KINDS.get(str(given["kind"]))
-    if where is None:
-        raise click.UsageError(f"the console does not show objects of kind {given['kind']}")
-    module, _, name = where.partition(":")
-    resource = getattr(importlib.import_module(f"grove.api.{module}"), name).RESOURCE
-    found = dict(await client.get(resource, str(given["name"]), namespace if resource.namespaced else ""))
-    (found.get("metadata") or {}).pop("managedFields", None)
-    return {"yaml": yaml.safe_dump(found, sort_keys=False, allow_unicode=True)}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from grove.cli.access import Unanswered
+from grove.answers.answer import Unanswered
 
 Json = dict[str, Any]
 

@@ -38,7 +38,7 @@ def demo(
     opens: bool,
 ) -> None:
     """Watch a whole inference system come up, grow, wait, heal and update, on a cluster inside this process."""
-    from grove.cli.access import Unanswered
+    from grove.answers.answer import Unanswered
     from grove.cli.terminal import terminal
     from grove.demo.pace import run_paced
     from grove.demo.performance import perform

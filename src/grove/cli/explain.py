@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from grove.cli.access import NO_FIT, RUNNING, WAITING, Answer, Options, answer, cluster_command, complete_sets
+from grove.cli.access import Options, answer, cluster_command, complete_sets
 from grove.cli.settings import settings_option
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from rich.console import RenderableType
-
-    from grove.api.meta import Key
-    from grove.api.podgang import PodGang
-    from grove.cli.following import Picture, Source
-    from grove.cli.judged import Judged
-    from grove.cli.subjects import Subject
-    from grove.diagnosis.processes import Processes
-    from grove.diagnosis.seen import Seen
-    from grove.kube.client import Client
-    from grove.scheduler.explain.explanation import Diagnosis
-    from grove.scheduler.loop.live import Scheduler
-    from grove.scheduler.model.config import SchedulerConfiguration
 
 
 @click.command()
@@ -42,7 +24,8 @@ def explain(options: Options, name: str, watch: bool, scores: bool, settings: Pa
     were tried out on a copy of the cluster. Exit codes: 0 running or stopped, 3 starting, updating, paused or being
     deleted, 4 waiting or broken, 5 degraded.
     """
-    from grove.cli.settings import settings_in
+    from grove.answers.explain import explain_answer, scores_answer
+    from grove.answers.settings import settings_in
 
     given = settings_in(settings) if settings is not None else None
     if scores:
@@ -53,101 +36,12 @@ def explain(options: Options, name: str, watch: bool, scores: bool, settings: Pa
 
 
 def _watch(options: Options, name: str) -> int:
+    from grove.answers.explain import explanation_picture
+    from grove.answers.subjects import subject
     from grove.cli.access import asked_once
     from grove.cli.following import watch
-    from grove.cli.subjects import subject
 
     return watch(options, explanation_picture(asked_once(options, lambda client, at: subject(client, at, name))))
-
-
-async def explain_answer(
-    client: Client,
-    namespace: str,
-    name: str,
-    settings: SchedulerConfiguration | None = None,
-    now: datetime | None = None,
-) -> Answer:
-    from datetime import UTC, datetime
-
-    from grove.cli.judged import judged
-    from grove.cli.subjects import subject
-
-    asked = await subject(client, namespace, name)
-    found = await judged(client, asked.seen, now or datetime.now(UTC), advice=True, only=asked.gangs, settings=settings)
-    return explanation_of(asked, found)
-
-
-async def scores_answer(
-    client: Client, namespace: str, name: str, settings: SchedulerConfiguration | None = None
-) -> Answer:
-    """Where the gangs are or would go, by score, beside the next best place."""
-    from grove.cli.judged import looking
-    from grove.cli.subjects import subject
-    from grove.scheduler.loop.diagnosis import scored_places
-
-    asked = await subject(client, namespace, name)
-    async with looking(client, settings) as scheduler:
-        view, policy = scheduler.view, scheduler.config.node_policy
-        states = [view.units.gangs.get(str(gang.metadata.key)) for gang in asked.gangs]
-        found = [
-            one
-            for state in states
-            if state is not None and view.concerns_us(state)
-            if (one := scored_places(view, state, policy)) is not None
-        ]
-
-    def paint(width: int) -> RenderableType:
-        from grove.show.scores import scores_tables
-
-        return scores_tables(found, width)
-
-    return Answer(found, paint, RUNNING if all(one.chosen is not None for one in found) else NO_FIT)
-
-
-def explanation_of(asked: Subject, found: Judged) -> Answer:
-    from grove.diagnosis.gangs import gang_verdict
-    from grove.diagnosis.held_capacity import headroom_lines
-    from grove.diagnosis.states import code_of
-    from grove.show.explained import explanation
-
-    whole = found.sets[0] if found.sets else None
-    mine = {gang.metadata.name for gang in asked.gangs}
-    verdicts = [one for one in (whole.gangs if whole else ()) if one.gang in mine]
-    if whole is None:
-        verdicts = [gang_verdict(asked.seen, gang, None) for gang in asked.gangs]
-    if whole is not None and (asked.is_set or whole.unattended):
-        code = whole.code
-    else:
-        code = code_of(one.state for one in verdicts)
-    data: dict[str, Any] = {"name": asked.name, "kind": asked.kind, "gangs": verdicts}
-    if whole is not None:
-        data |= {"state": whole.state, "reason": whole.reason, "level": whole.level}
-        data |= {"next": whole.next, "command": whole.command}
-    headroom = headroom_lines(asked.gangs)
-    if headroom:
-        data["headroom"] = list(headroom)
-    if found.note:
-        data["note"] = found.note
-    head = whole if asked.is_set or whole is None or whole.unattended else None
-    return Answer(data, lambda width: explanation(head, verdicts, found.note, width, headroom), code)
-
-
-def explanation_picture(asked: Subject) -> Picture:
-    """What was asked about once, as it stands now; names of pods and cliques stay those of their gangs."""
-
-    async def draw(source: Source) -> Answer | None:
-        from dataclasses import replace
-
-        names = {gang.metadata.name for gang in asked.gangs}
-        owner = asked.seen.sets[0].metadata.name if asked.seen.sets else ""
-        seen = source.seen(owner)
-        gangs = tuple(gang for gang in seen.gangs if asked.is_set or gang.metadata.name in names)
-        if not seen.sets:
-            return None
-        found = await source.judged(seen, advice=True, only=gangs)
-        return explanation_of(replace(asked, seen=seen, gangs=gangs), found)
-
-    return draw
 
 
 @click.command()
@@ -159,128 +53,12 @@ def queue(options: Options, watch: bool, tree: bool) -> int:
 
     Where the cluster has queues (ElasticQuota, or Queue of KAI), their tree comes first. Exit codes: those of `status`.
     """
-    from datetime import UTC, datetime
+    from grove.answers.explain import queue_answer, queue_picture, queues_answer
 
     if tree:
-        return answer(options, lambda client, namespace: tree_answer(client))
+        return answer(options, lambda client, namespace: queues_answer(client))
     if watch:
         from grove.cli.following import watch as follow
 
         return follow(options, queue_picture)
     return answer(options, lambda client, namespace: queue_answer(client, namespace, datetime.now(UTC)))
-
-
-async def tree_answer(client: Client) -> Answer:
-    """The tree of queues as rows."""
-    from grove.cli.judged import looking
-    from grove.scheduler.explain.explanation import queue_rows
-    from grove.scheduler.loop.diagnosis import LiveDiagnosis
-
-    async with looking(client) as scheduler:
-        LiveDiagnosis(scheduler.view).tell_queues()
-        rows = queue_rows(scheduler.quotas.policy, scheduler.view.snapshot)
-
-    def paint(width: int) -> RenderableType:
-        from rich.text import Text
-
-        from grove.show.queues import tree_table
-
-        return tree_table(rows, width) if rows else Text("this cluster has no queues")
-
-    return Answer(rows, paint)
-
-
-async def queue_answer(client: Client, namespace: str, now: datetime) -> Answer:
-    import asyncio
-
-    from grove.api import labels
-    from grove.api.core import Node, Pod
-    from grove.api.podclique import PodClique
-    from grove.api.podcliqueset import PodCliqueSet
-    from grove.api.podgang import PodGang
-    from grove.api.scalinggroup import PodCliqueScalingGroup
-    from grove.api.topology import ClusterTopologyBinding
-    from grove.cli.judged import looking
-    from grove.diagnosis.processes import read_processes
-    from grove.diagnosis.seen import Seen, every
-
-    processes = await read_processes(client, now)
-    sets, groups, cliques = await asyncio.gather(
-        every(client, PodCliqueSet, namespace),
-        every(client, PodCliqueScalingGroup, namespace),
-        every(client, PodClique, namespace),
-    )
-    async with looking(client) as scheduler:
-        cache, where = scheduler.cache, namespace or None
-        seen = Seen(
-            sets,
-            groups,
-            cliques,
-            cache.list(PodGang, where),
-            [pod for pod in cache.list(Pod, where) if pod.metadata.labels.get(labels.MANAGED_BY) == labels.OPERATOR],
-            cache.list(Node),
-            cache.list(ClusterTopologyBinding),
-        )
-        return await queue_of(scheduler, seen, processes, namespace, now)
-
-
-async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, namespace: str, now: datetime) -> Answer:
-    """What waits for a place. The exit code is that of `status`: sets that do not run for another reason are named."""
-    from grove.api.labels import PART_OF
-    from grove.api.meta import Key
-    from grove.cli.judged import diagnosed, judged_with
-    from grove.diagnosis.gangs import gang_verdict
-    from grove.diagnosis.states import code_of
-    from grove.scheduler.explain.explanation import queue_rows
-    from grove.scheduler.loop.diagnosis import LiveDiagnosis
-    from grove.show.queue import line_of
-
-    view = scheduler.view
-    answers = LiveDiagnosis(view)
-    answers.tell_queues()
-    waiting = [(one, view.units.gangs[f"{one.namespace}/{one.name}"].podgang) for one in answers.waiting_line()]
-    waiting = [(one, gang) for one, gang in waiting if namespace in ("", one.namespace)]
-    looked: dict[Key, Diagnosis] = {}
-
-    async def look(gangs: Sequence[PodGang], most: int) -> dict[Key, Diagnosis]:
-        looked.update(diagnosed(scheduler, gangs, most))
-        return looked
-
-    first = list({gang.metadata.key: gang for gang in (*(gang for _, gang in waiting), *seen.gangs)}.values())
-    judged = (await judged_with(seen, now, processes, look, only=first)).sets
-    verdicts = {Key(whole.namespace, one.gang): one for whole in judged for one in whole.gangs}
-    lines = [
-        line_of(one, verdicts.get(gang.metadata.key) or gang_verdict(seen, gang, looked.get(gang.metadata.key)))
-        for one, gang in waiting
-    ]
-    told = {Key(one.namespace, gang.metadata.labels.get(PART_OF, "")) for one, gang in waiting}
-    others = [one for one in judged if one.code and Key(one.namespace, one.name) not in told]
-    queues = queue_rows(scheduler.quotas.policy, view.snapshot)
-    down = next((one for one in (processes.operator, processes.scheduler) if one.is_down), None)
-    alone = [line.state for line in lines if Key(line.namespace, line.name) not in verdicts]
-    code = code_of([*(one.state for one in judged), *alone])
-
-    def paint(width: int) -> RenderableType:
-        from rich.console import Group
-        from rich.text import Text
-
-        from grove.diagnosis.held_capacity import headroom_lines
-        from grove.show.columns import indented
-        from grove.show.queue import not_waiting, queue_table
-        from grove.show.queues import tree_table
-
-        first = [Text(down.sentence, style="bold red")] if down is not None else []
-        tree: list[RenderableType] = [tree_table(queues, width), Text("")] if queues else []
-        table = queue_table(lines, width, now, everywhere=not namespace)
-        headroom = [line for one in headroom_lines(seen.gangs) for line in indented(one, width, 0)]
-        return Group(*first, *tree, table, *headroom, *(not_waiting(others, width) if down is None else ()))
-
-    return Answer(lines, paint, code or (WAITING if down is not None else RUNNING))
-
-
-async def queue_picture(source: Source) -> Answer | None:
-    from grove.cli.access import Unanswered
-
-    if source.scheduler is None:
-        raise Unanswered(source.note)
-    return await queue_of(source.scheduler, source.seen(), await source.processes(), source.namespace, source.now())

@@ -12,8 +12,9 @@ import yaml
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from grove.answers.answer import RUNNING, Unanswered
 from grove.api.meta import Json
-from grove.cli.access import RUNNING, Options, Unanswered, cluster_command, resolve
+from grove.cli.access import Options, cluster_command, resolve
 from grove.cli.terminal import printed, terminal
 from grove.fleet.amounts import BadAmount, seconds
 from grove.fleet.batch import too_large

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from grove.cli.access import Options, Unanswered, asked_once, cluster_command, complete_sets, object_name, resolve
+from grove.answers.answer import Unanswered
+from grove.cli.access import Options, asked_once, cluster_command, complete_sets, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from grove.api.core import Pod
     from grove.diagnosis.roles import Player
-    from grove.kube.client import Client
 
 COMMAND = "grove.exec.command"
 MOST_AT_ONCE = 32
-NO_ADDRESS = "no preferred addresses found"
-"""What the API server says of a node that does not say where its kubelet is."""
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_magenta")
 _WHICH = click.option("--replica", type=click.IntRange(0), help="Of this replica of the set only.")
 _CONTAINER = click.option("-c", "--container", default="", help="The container; the first of the pod if absent.")
@@ -55,6 +53,8 @@ def logs(
     import asyncio
     import gc
 
+    from grove.answers.logs import chosen
+
     gc.enable()
     found = asked_once(options, lambda client, namespace: chosen(client, namespace, target, clique, replica))
     if len(found) > MOST_AT_ONCE and follow:
@@ -78,32 +78,6 @@ def _seconds(since: str) -> str:
         return str(max(1, int(duration.parse(since).total_seconds())))
     except duration.InvalidDuration as error:
         raise Unanswered(f"--since {since}: {error}") from error
-
-
-async def chosen(
-    client: Client, namespace: str, target: str, clique: str = "", replica: int | None = None
-) -> list[Player]:
-    """The pods that `SET[/GROUP|/CLIQUE[/REPLICA]] [CLIQUE]` or `KIND/NAME` means."""
-    from grove.cli.subjects import is_kind, pods_in, set_called, subject
-    from grove.diagnosis.roles import NoSuchRole, players
-    from grove.diagnosis.seen import read
-
-    if is_kind(target):
-        asked = await subject(client, namespace, target)
-        own = pods_in(asked.seen, target) if asked.seen.sets else set()
-        found = [one for one in players(asked.seen, asked.seen.sets[0]) if one.pod.metadata.name in own] if own else []
-        if not found:
-            raise Unanswered(f"{target} has no pods of a PodCliqueSet; kubectl logs reads other pods")
-        return found
-    name, _, rest = object_name(target).partition("/")
-    part, _, number = rest.partition("/")
-    if number and not number.isdecimal():
-        raise Unanswered(f"{target}: the replica is a number, as in {name}/{part}/0")
-    seen = await set_called(client, namespace, name, read)
-    try:
-        return players(seen, seen.sets[0], part, int(number) if number else None, clique, replica)
-    except NoSuchRole as error:
-        raise Unanswered(str(error)) from error
 
 
 async def _stream(options: Options, found: Sequence[Player], query: dict[str, str], *, follow: bool) -> int:
@@ -143,28 +117,9 @@ async def _stream(options: Options, found: Sequence[Player], query: dict[str, st
     return 2 if sum(map(len, failed.values())) == len(found) else 0
 
 
-async def latest_lines(client: Client, pods: Sequence[Pod], tail: int) -> dict[str, list[str]]:
-    """The last lines of the first container of each pod, by name; of a pod that has none to give, the reason."""
-    from grove.kube.errors import KubeError
-
-    read = getattr(client, "log_lines", None)
-    found: dict[str, list[str]] = {}
-    for pod in pods:
-        container = pod.spec.containers[0].name if pod.spec.containers else ""
-        lines = found[f"{pod.metadata.name} ({container})"] = []
-        if read is None:
-            lines.append("there are no logs on this cluster: its pods are simulated")
-            continue
-        try:
-            query = {"tailLines": str(tail), "container": container}
-            lines += [line async for line in read(pod.metadata.namespace, pod.metadata.name, query)]
-        except KubeError as error:
-            lines.append(" ".join(str(error).split()))
-    return found
-
-
 def told_failures(failed: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """One line a reason, with the pods that have it."""
+    from grove.answers.logs import NO_ADDRESS
     from grove.api.words import many
 
     for why, pods in failed.items():
@@ -211,8 +166,9 @@ def exec_(
     options: Options, target: str, clique: str, with_stdin: bool, tty: bool, container: str, replica: int | None
 ) -> int:
     """Run a command in the first pod that plays a part, by `kubectl exec`: chat/decode/0 leader -- nvidia-smi."""
-    import os
     import shutil
+
+    from grove.answers.logs import chosen
 
     command: tuple[str, ...] = click.get_current_context().meta.get(COMMAND, ())
     if not command:

@@ -34,8 +34,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "version": ("grove.cli.version:version", "Print Grove's version."),
     "webhooks": ("grove.cli.webhooks:webhooks", "Show or remove the webhook configurations of admission."),
 }
-
-
 ASKING: dict[str, tuple[str, str]] = {
     "console": ("grove.cli.console:console", "A page to look at: the fleet, the sets, and why gangs wait."),
     "completion": ("grove.cli.completion:completion", "Print what a shell needs to complete commands and names."),

@@ -6,21 +6,12 @@ The first makes Koordinator's Reservations, which grove-scheduler places. The se
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
+from grove.answers.answer import Unanswered, object_name
 from grove.api.labels import MOST_HEADROOM
-from grove.api.words import many
-from grove.cli.access import Answer, Options, Unanswered, answer, cluster_command, complete_sets, object_name
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import RenderableType
-
-    from grove.api.meta import Json
-    from grove.kube.client import Client
+from grove.cli.access import Options, answer, cluster_command, complete_sets
 
 
 @click.command(
@@ -55,6 +46,7 @@ def reserve(
 
     With --standing, PCS is a set that exists, or SET/GROUP: capacity for further replicas of it is held free.
     """
+    from grove.answers.reserve import reserve_answer, standing_answer
     from grove.api import duration
     from grove.demo.scenario import load_manifests
 
@@ -75,87 +67,3 @@ def reserve(
     if not sets:
         raise click.UsageError("no PodCliqueSet in these files")
     return answer(options, lambda client, namespace: reserve_answer(client, namespace, sets, ttl, release))
-
-
-async def standing_answer(client: Client, namespace: str, target: str, units: int) -> Answer:
-    """Writes the annotation for headroom on a set, or on one of its scaling groups."""
-    from rich.text import Text
-
-    from grove.api.labels import HEADROOM
-    from grove.api.podcliqueset import PodCliqueSet
-    from grove.kube.errors import NotFound
-
-    name, _, group = target.partition("/")
-    note = {HEADROOM: str(units) if units else None}
-    try:
-        live = await client.get(PodCliqueSet.RESOURCE, name, namespace)
-    except NotFound:
-        raise Unanswered(f"there is no PodCliqueSet {name} in namespace {namespace}") from None
-    patch: Json = {"metadata": {"annotations": note}}
-    if group:
-        configs = live["spec"]["template"].get("podCliqueScalingGroups") or []
-        found = next((one for one in configs if one["name"] == group), None)
-        if found is None:
-            names = ", ".join(one["name"] for one in configs) or "none"
-            raise Unanswered(f"{name} has no scaling group {group} (it has: {names})")
-        kept = {key: value for key, value in {**(found.get("annotations") or {}), **note}.items() if value is not None}
-        changed = [{**one, "annotations": kept} if one is found else one for one in configs]
-        version = {"resourceVersion": live["metadata"]["resourceVersion"]}
-        patch = {"metadata": version, "spec": {"template": {"podCliqueScalingGroups": changed}}}
-    await client.patch(PodCliqueSet, name, patch, namespace)
-    what = f"headroom for {many(units, 'further replica')} of {target}" if units else f"no headroom for {target}"
-    data = {"namespace": namespace, "target": target, "units": units}
-    return Answer(data, lambda width: Text(f"{what}; kubectl grove tree {name} shows what is held"))
-
-
-async def reserve_answer(client: Client, namespace: str, sets: Sequence[Json], ttl: str, release: bool) -> Answer:
-    import msgspec
-
-    from grove.admission.rules.defaulting import missing_defaults, with_additions
-    from grove.api.koordinator import Reservation
-    from grove.api.podcliqueset import PodCliqueSet
-    from grove.kube.errors import AlreadyExists, NotFound
-    from grove.plan.reserving import RESERVED_FOR, reservations_for, set_label
-
-    if not await client.serves(Reservation):
-        raise Unanswered("this cluster has no Reservation (scheduling.koordinator.sh): install Koordinator's CRDs")
-    rows: list[dict[str, Any]] = []
-    for one in sets:
-        home = one["metadata"].get("namespace") or namespace or "default"
-        name = one["metadata"]["name"]
-        made = gone = 0
-        if release:
-            label = f"{RESERVED_FOR}={set_label(home, name)}"
-            for held in (await client.list(Reservation, labels=label)).items:
-                try:
-                    await client.delete(Reservation, held.metadata.name)
-                    gone += 1
-                except NotFound:
-                    continue
-        else:
-            full = with_additions(one, missing_defaults(one, namespace=home))
-            pcs = msgspec.convert(full, PodCliqueSet)
-            for body in reservations_for(pcs, home, "0s" if ttl == "0" else ttl):
-                try:
-                    await client.create(Reservation, body)
-                    made += 1
-                except AlreadyExists:
-                    continue
-        rows.append({"namespace": home, "set": name, "made": made, "released": gone})
-
-    def paint(width: int) -> RenderableType:
-        from rich.text import Text
-
-        said = [
-            f"{row['namespace']}/{row['set']}: "
-            + (
-                f"{many(row['released'], 'reservation')} released"
-                if release
-                else f"{many(row['made'], 'reservation')} made, for {ttl}"
-            )
-            for row in rows
-        ]
-        tail = [] if release else ["see them with: kubectl get reservations"]
-        return Text("\n".join([*said, *tail]))
-
-    return Answer(rows, paint)

@@ -8,18 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-
-from grove.cli.access import Unanswered
-
-if TYPE_CHECKING:
-    from grove.kube.client import Client
-    from grove.scheduler.model.config import SchedulerConfiguration
-
-FILE = "config.yaml"
-"""Its key in the ConfigMap."""
 
 
 def settings_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,34 +21,3 @@ def settings_option(command: Callable[..., Any]) -> Callable[..., Any]:
         help="The scheduler's SchedulerConfiguration file; by default as the cluster has it.",
     )
     return option(command)
-
-
-def settings_in(file: Path) -> SchedulerConfiguration:
-    from grove.scheduler.model.config import InvalidConfig, load_configuration
-
-    try:
-        return load_configuration(file.read_text())
-    except (InvalidConfig, UnicodeDecodeError) as error:
-        raise Unanswered(f"{file}: {error}") from error
-
-
-async def settings_of(client: Client) -> SchedulerConfiguration:
-    """The settings in the newest ConfigMap of the scheduler; the defaults if there is none to be read."""
-    from grove.api.core import ConfigMap
-    from grove.api.labels import GROVE_SCHEDULER, NAME
-    from grove.kube.errors import Forbidden
-    from grove.scheduler.model.config import InvalidConfig, SchedulerConfiguration, load_configuration
-
-    try:
-        found = (await client.list(ConfigMap, labels=f"{NAME}={GROVE_SCHEDULER}")).items
-    except Forbidden:
-        return SchedulerConfiguration()
-    written = [one for one in found if FILE in one.data]
-    if not written:
-        return SchedulerConfiguration()
-    newest = max(written, key=lambda one: (str(one.metadata.creation_timestamp or ""), one.metadata.name))
-    try:
-        return load_configuration(newest.data[FILE])
-    except InvalidConfig as error:
-        where = f"ConfigMap {newest.metadata.namespace}/{newest.metadata.name}"
-        raise Unanswered(f"{where}: {error}; --scheduler-config names another file") from error

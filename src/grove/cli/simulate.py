@@ -7,18 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grove.cli.access import (
-    FAULT,
-    NO_FIT,
-    RUNNING,
-    WAITING,
-    Answer,
-    Options,
-    Unanswered,
-    cluster_command,
-    resolve,
-    show,
-)
+from grove.answers.answer import FAULT, NO_FIT, RUNNING, WAITING, Answer, Unanswered
+from grove.cli.access import Options, cluster_command, resolve, show
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -65,8 +55,8 @@ def simulate(
 
     Exit codes: 0 everything came up, 3 something waits, 4 something cannot be placed.
     """
+    from grove.answers.plan import check_fields
     from grove.api import duration
-    from grove.cli.plan import check_fields
     from grove.demo.scenario import BadScenario, load_manifests, load_scenario
     from grove.demo.simulation import BadCluster, load_ground
     from grove.demo.simulation import simulate as play
@@ -118,7 +108,7 @@ def _copied(options: Options) -> Ground:
 
 
 def outcome_answer(outcome: Outcome, *, timeline: bool = True) -> Answer:
-    from grove.cli.tree import tree_data
+    from grove.answers.tree import tree_data
 
     waiting = [note for note in outcome.timeline if note.kind == "waiting"]
     stuck = {gang.name for gang in outcome.summary.gangs if gang.placed_s is None and gang.phase != "Running"}

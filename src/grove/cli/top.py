@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grove.cli.access import RUNNING, Options, Unanswered, address, cluster_command
+from grove.answers.answer import RUNNING, Unanswered
+from grove.cli.access import Options, address, cluster_command
 
 if TYPE_CHECKING:
-    from grove.cli.following import Source
+    from grove.answers.following import Source
     from grove.diagnosis.seen import Seen
     from grove.show.top import Model, Screen, Wanted
 
@@ -58,7 +59,7 @@ def top(options: Options, prometheus: str) -> int:
 
 class Top:
     def __init__(self, source: Source, prometheus: str = "") -> None:
-        from grove.cli.top_figures import FigureWatcher
+        from grove.answers.top_figures import FigureWatcher
         from grove.show.top import Model, Screen
 
         self._source = source
@@ -187,10 +188,10 @@ def gangs_of(seen: Seen, sets: Any) -> list[Any]:
 
 async def page(source: Source, wanted: Wanted, width: int) -> list[str]:
     """The lines of what a key asked for; what cannot be had says why."""
+    from grove.answers.events import events_answer
+    from grove.answers.explain import explanation_of
+    from grove.answers.subjects import subject
     from grove.cli.access import formatted
-    from grove.cli.events import events_answer
-    from grove.cli.explain import explanation_of
-    from grove.cli.subjects import subject
     from grove.kube.errors import KubeError
     from grove.show import top as views
 
@@ -215,8 +216,8 @@ async def page(source: Source, wanted: Wanted, width: int) -> list[str]:
 
 async def _logs(source: Source, namespace: str, name: str) -> list[str]:
     """The last lines of some pods of a set or gang."""
+    from grove.answers.logs import latest_lines
     from grove.api import labels
-    from grove.cli.logs import latest_lines
 
     pods = [
         pod

@@ -16,11 +16,11 @@ from bench.cli_bench import serving
 from click.shell_completion import ShellComplete
 from tests.support.console_process import printed_link, started
 
+from grove.answers.answer import Unanswered
 from grove.api.core import Lease
 from grove.api.dynamo import PodGangSet
 from grove.api.meta import Json
 from grove.api.topology import ClusterTopologyBinding
-from grove.cli.access import Unanswered
 from grove.cli.kubectl import kubectl_grove
 from grove.cli.main import grove, run
 from grove.config import LeaderElection as OperatorLease
@@ -190,8 +190,8 @@ def test_a_question_that_cannot_be_answered_is_one_line(
             "you may not see the nodes and pods",
             id="no right to look",
         ),
-        pytest.param("grove.cli.settings.settings_of", Unanswered("bad file"), "bad file", id="unusable settings"),
-        pytest.param("grove.cli.plan.plan_answer", Unanswered("refused"), "refused", id="a copy that will not have it"),
+        pytest.param("grove.answers.settings.settings_of", Unanswered("bad file"), "bad file", id="unusable settings"),
+        pytest.param("grove.answers.plan.plan_answer", Unanswered("refused"), "refused", id="a copy that refuses it"),
     ],
 )
 def test_scaling_goes_on_where_its_fit_cannot_be_told(

@@ -10,11 +10,11 @@ import pytest
 from tests.support.manifests import clique, group, pcs
 from tests.support.observed import NOW, clique_of, group_of, pod, set_of
 
+from grove.answers.answer import Answer
+from grove.answers.autoscalers import measured_clique, scaler_table, with_autoscalers
 from grove.api.core import HorizontalPodAutoscaler
 from grove.api.meta import Json
 from grove.api.podgang import PodGang
-from grove.cli.access import Answer
-from grove.cli.autoscalers import measured_clique, scaler_table, with_autoscalers
 from grove.cli.terminal import terminal
 from grove.diagnosis.autoscalers import autoscaler_lines
 from grove.diagnosis.seen import Seen

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from grove.answers.answer import Unanswered
+from grove.answers.doctor import doctor_answer
+from grove.answers.errors import explained
+from grove.answers.explain import explain_answer
+from grove.answers.topology import topology_answer
+from grove.answers.tree import status_answer
 from grove.api.core import Node
 from grove.api.podcliqueset import PodCliqueSet
-from grove.cli.access import Unanswered, explained
-from grove.cli.doctor import doctor_answer
-from grove.cli.explain import explain_answer
-from grove.cli.topology import topology_answer
-from grove.cli.tree import status_answer
 from grove.kube.errors import Forbidden
 from grove.plan.world import World, shaped
 from grove.scheduler.model.config import load_configuration

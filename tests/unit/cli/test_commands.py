@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from tests.support.waiting import HANGS_S
 
-from grove.cli.access import NO_LIMIT_S, Timeout, formatted, object_name
+from grove.answers.answer import object_name
+from grove.cli.access import NO_LIMIT_S, Timeout, formatted
 from grove.cli.main import ASKING, COMMANDS
 
 ROOT = Path(__file__).parents[3]
@@ -63,7 +64,7 @@ def test_help_is_quick(command: str) -> None:
 
 def test_what_judges_a_set_does_not_bring_the_solver_along() -> None:
     modules = (
-        "grove.cli.judged, grove.diagnosis.verdict, grove.show.paint, grove.diagnosis.rollouts, grove.show.timeline"
+        "grove.answers.judged, grove.diagnosis.verdict, grove.show.paint, grove.diagnosis.rollouts, grove.show.timeline"
     )
     found = subprocess.run(
         [sys.executable, "-c", f"import sys, {modules}; print(sorted({{'numpy', 'aiohttp'}} & set(sys.modules)))"],

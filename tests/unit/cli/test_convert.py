@@ -6,7 +6,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from grove.cli.access import Unanswered
+from grove.answers.answer import Unanswered
 from grove.cli.convert import convert, converted_object
 from grove.cli.main import run
 

@@ -17,13 +17,13 @@ from tests.support.dialects import gang_set
 from grove import crds
 from grove.admission.certs.authority import Lifetimes, renewed
 from grove.admission.serving.registration import ServiceAddress, configurations
+from grove.answers.answer import Answer
+from grove.answers.checks_running import _remedy
+from grove.answers.doctor import doctor_answer, takeover_answer
+from grove.answers.findings import Finding
 from grove.api.core import ConfigMap, CustomResourceDefinition, Lease, Namespace, Node, Pod, Secret
 from grove.api.dynamo import PodGangSet
 from grove.api.topology import ClusterTopologyBinding
-from grove.cli.access import Answer
-from grove.cli.checks_running import _remedy
-from grove.cli.doctor import doctor_answer, takeover_answer
-from grove.cli.findings import Finding
 from grove.kube.config import ClusterConfig
 from grove.kube.errors import Forbidden, Unavailable
 from grove.plan.world import binding, shaped

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 import pytest
 from tests.support.go_operator import left_behind, put
 
+from grove.answers.doctor import takeover_answer
+from grove.answers.findings import Finding
 from grove.api.core import Lease, Namespace, Node
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
-from grove.cli.doctor import takeover_answer
-from grove.cli.findings import Finding
 from grove.sim.cluster import SimCluster, own_crds
 from grove.sim.loop import run
 

@@ -12,13 +12,13 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
+from grove.answers.tree import picture_of
 from grove.api import labels
 from grove.api.core import Node, Pod
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
-from grove.cli.tree import picture_of
 from grove.diagnosis.seen import Seen
 from grove.diagnosis.tree import State, tree_of
 from grove.diagnosis.verdict import judge

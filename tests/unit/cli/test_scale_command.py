@@ -6,13 +6,14 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from grove.answers.scale import owner_lines
 from grove.api.core import HorizontalPodAutoscaler
 from grove.api.hpa import current_of
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.cli.main import run
-from grove.cli.scale import owner_lines, scale
+from grove.cli.scale import scale
 from grove.show.scaling import Existing, scaled
 
 CLIQUES = [

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from grove.answers.answer import Unanswered
+from grove.answers.usage import counted_usage, counters
 from grove.api.core import Pod
-from grove.cli.access import Unanswered
 from grove.cli.main import grove
-from grove.cli.usage import counted_usage, counters
 from grove.kube.client import Page
 from grove.show.usage import Prices, Sample, painted, usage
 from grove.sim.cluster import SimCluster

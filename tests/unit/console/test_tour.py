@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from grove.cli.console import questions
+from grove.console.questions import questions
 from grove.console.tour import Tour
 from grove.console.viewers import Unanswerable
 from grove.demo.scenario import Scenario, read_scenario

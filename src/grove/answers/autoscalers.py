@@ -1,26 +1,28 @@
-"""Autoscalers in answers about sets: read beside the rest, shown below it."""
+"""Reads autoscalers for answers about sets."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, replace
+from typing import Any
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-    from grove.api.core import HorizontalPodAutoscaler
-    from grove.api.meta import Object
-    from grove.api.podcliqueset import PodCliqueSet
-    from grove.cli.access import Answer
-    from grove.diagnosis.autoscalers import ScalerLine
-    from grove.kube.client import Client
+from grove.answers.answer import Answer
+from grove.api import labels
+from grove.api.core import HorizontalPodAutoscaler
+from grove.api.meta import Object
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.diagnosis.autoscalers import ScalerLine
+from grove.diagnosis.seen import every
+from grove.kube.client import Client
+from grove.kube.errors import Forbidden, NotFound
+from grove.show.columns import table
 
 
 async def read_autoscalers(client: Client, namespace: str) -> list[HorizontalPodAutoscaler]:
     """All of a namespace, or of all; none where they are not served or may not be read."""
-    from grove.api.core import HorizontalPodAutoscaler
-    from grove.diagnosis.seen import every
-    from grove.kube.errors import Forbidden, NotFound
-
     try:
         return await every(client, HorizontalPodAutoscaler, namespace)
     except (Forbidden, NotFound):
@@ -29,8 +31,6 @@ async def read_autoscalers(client: Client, namespace: str) -> list[HorizontalPod
 
 def with_autoscalers(found: Answer, lines: list[ScalerLine], *, everywhere: bool) -> Answer:
     """An answer of one row a set, with the autoscalers of each: in the data, and as a table below the picture."""
-    from dataclasses import asdict, replace
-
     if not lines:
         return found
     rows: list[Any] = [
@@ -38,17 +38,12 @@ def with_autoscalers(found: Answer, lines: list[ScalerLine], *, everywhere: bool
     ]
 
     def paint(width: int) -> RenderableType:
-        from rich.console import Group
-        from rich.text import Text
-
         return Group(found.paint(width), Text(""), scaler_table(lines, width, everywhere=everywhere))
 
     return replace(found, data=rows, paint=paint)
 
 
 def scaler_table(lines: list[ScalerLine], width: int, *, everywhere: bool = False) -> RenderableType:
-    from grove.show.columns import table
-
     titles = ("NAMESPACE", "AUTOSCALER", "REPLICAS", "LIMITS", "METRICS", "WHY IT DOES NOT MOVE")
     rows = [
         (
@@ -69,10 +64,6 @@ def scaler_table(lines: list[ScalerLine], width: int, *, everywhere: bool = Fals
 
 def measured_clique(scaled: Object, pcs: PodCliqueSet) -> str:
     """The clique whose first pod stands for a unit of what is scaled; empty for a clique, whose pods all count."""
-    from grove.api import labels
-    from grove.api.podcliqueset import PodCliqueSet
-    from grove.api.scalinggroup import PodCliqueScalingGroup
-
     template = pcs.spec.template
     if isinstance(scaled, PodCliqueSet):
         return template.metrics_clique(pcs.metadata.annotations)

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
+from grove.answers.findings import FAIL, OK, WARN, Finding
+from grove.api import conditions as words
+from grove.api import labels
+from grove.api.core import Node
+from grove.api.hashes import is_taken_up
+from grove.api.meta import find_condition, is_true
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.topology import ClusterTopologyBinding
 from grove.api.words import many
-from grove.cli.findings import FAIL, OK, WARN, Finding
+from grove.config import LeaderElection as OperatorLease
 from grove.diagnosis.processes import sign_of_life
-
-if TYPE_CHECKING:
-    from grove.kube.client import Client
+from grove.diagnosis.seen import every
+from grove.kube.client import Client
+from grove.scheduler.model.config import LeaderElection as SchedulerLease
+from grove.show.layout import accelerator
 
 STALE = timedelta(minutes=1)
 
 
 async def operator(client: Client, now: datetime) -> list[Finding]:
     """The operator: a process holds its lease or runs as its pod, and sets are being reconciled."""
-    from grove.api.hashes import is_taken_up
-    from grove.api.podcliqueset import PodCliqueSet
-    from grove.config import LeaderElection
-    from grove.diagnosis.seen import every
-
     sets = await every(client, PodCliqueSet)
     behind = [one for one in sets if not is_taken_up(one) and _is_old(one.metadata.creation_timestamp, now)]
-    state, sign = await sign_of_life(client, "grove-operator", LeaderElection().resource_name, now)
+    state, sign = await sign_of_life(client, "grove-operator", OperatorLease().resource_name, now)
     fix = _remedy(client, "operator")
     if behind:
         names = ", ".join(str(one.metadata.key) for one in behind[:3])
@@ -35,13 +39,6 @@ async def operator(client: Client, now: datetime) -> list[Finding]:
 
 async def scheduler(client: Client, now: datetime) -> list[Finding]:
     """The scheduler: the same, and gangs are being answered."""
-    from grove.api import conditions as words
-    from grove.api import labels
-    from grove.api.meta import find_condition, is_true
-    from grove.api.podgang import PodGang
-    from grove.diagnosis.seen import every
-    from grove.scheduler.model.config import LeaderElection
-
     gangs = await every(client, PodGang)
     silent = [
         one
@@ -51,7 +48,7 @@ async def scheduler(client: Client, now: datetime) -> list[Finding]:
         and find_condition(one.status.conditions, words.SCHEDULED) is None
         and _is_old(one.metadata.creation_timestamp, now)
     ]
-    state, sign = await sign_of_life(client, "grove-scheduler", LeaderElection().resource_name, now)
+    state, sign = await sign_of_life(client, "grove-scheduler", SchedulerLease().resource_name, now)
     fix = _remedy(client, "scheduler")
     if silent:
         text = f"{many(len(silent), 'complete gang has', 'complete gangs have')} had no answer for a minute; {sign}"
@@ -73,13 +70,6 @@ def _is_old(since: datetime | None, now: datetime) -> bool:
 
 async def topology(client: Client) -> list[Finding]:
     """Every level's label on every node that has accelerators, and schedulers that agree about the levels."""
-    from grove.api import conditions as words
-    from grove.api.core import Node
-    from grove.api.meta import is_true
-    from grove.api.topology import ClusterTopologyBinding
-    from grove.diagnosis.seen import every
-    from grove.show.layout import accelerator
-
     bindings = await every(client, ClusterTopologyBinding)
     nodes = await every(client, Node)
     if not bindings:

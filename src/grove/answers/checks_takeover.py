@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from grove.answers.checks_installed import kinds
+from grove.answers.findings import FAIL, OK, WARN, Finding
+from grove.api import labels
+from grove.api.core import Pod
 from grove.api.meta import Object
-from grove.cli.findings import FAIL, OK, WARN, Finding
-
-if TYPE_CHECKING:
-    from grove.kube.client import Client
-    from grove.plan.takeover import Forecast
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.words import many
+from grove.config import LeaderElection
+from grove.diagnosis.processes import sign_of_life
+from grove.diagnosis.seen import Seen, every
+from grove.kube.client import Client
+from grove.kube.errors import NotFound
+from grove.plan.takeover import Forecast, forecast
 
 T = TypeVar("T", bound=Object)
 
 
 async def takeovers(client: Client, namespace: str) -> list[Finding]:
     """Every set of the namespace, or of all when none is named; a dry run by the operator's own rule."""
-    from grove.api import labels
-    from grove.api.core import Pod
-    from grove.api.podclique import PodClique
-    from grove.api.podcliqueset import PodCliqueSet
-    from grove.api.podgang import PodGang
-    from grove.api.scalinggroup import PodCliqueScalingGroup
-    from grove.api.words import many
-    from grove.diagnosis.seen import Seen, every
-    from grove.kube.errors import NotFound
-    from grove.plan.takeover import forecast
 
     async def listed(kind: type[T], selector: str = "") -> list[T]:
         try:
@@ -70,16 +70,11 @@ async def takeovers(client: Client, namespace: str) -> list[Finding]:
 
 async def definitions(client: Client) -> list[Finding]:
     """The CRDs: those of the other operator lack fields and perhaps kinds, which is no fault before ours come."""
-    from grove.cli.checks_installed import kinds
-
     return [replace(one, state=WARN) if one.state == FAIL else one for one in await kinds(client)]
 
 
 async def rivals(client: Client, now: datetime) -> list[Finding]:
     """Whether an operator leads now: it has to go before another comes."""
-    from grove.config import LeaderElection
-    from grove.diagnosis.processes import sign_of_life
-
     state, sign = await sign_of_life(client, "grove-operator", LeaderElection().resource_name, now)
     if state != OK:
         return [Finding("operator", OK, "no operator leads now")]
@@ -87,9 +82,6 @@ async def rivals(client: Client, now: datetime) -> list[Finding]:
 
 
 def _finding(name: str, told: Forecast) -> Finding:
-    from grove.api import labels
-    from grove.api.words import many
-
     stays = "1 pod stays as it is" if told.stays == 1 else f"{many(told.stays, 'pod')} stay as they are"
     access = "; its unused ServiceAccount, Role, RoleBinding and token Secret are removed" if told.drops_access else ""
     if not told.replaced:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-if TYPE_CHECKING:
-    from grove.cli.following import Source
-    from grove.show.past import Point
-    from grove.show.top import Model, Trend
+import msgspec
+
+from grove.answers.following import Source
+from grove.api import conditions as words
+from grove.api.meta import is_true
+from grove.diagnosis.words import camel
+from grove.show.engine_figures import EngineReader
+from grove.show.figures import FLEET, GangCounts, figures_of, own_values
+from grove.show.past import Past, Point, joined
+from grove.show.prometheus import Prometheus
+from grove.show.top import LAST_S, Model, Trend
 
 MOST_BEFORE = 50
 """Sets that a Prometheus is asked for when `top` starts."""
@@ -16,24 +23,12 @@ MOST_BEFORE = 50
 
 class FigureWatcher:
     def __init__(self, source: Source, prometheus: str = "") -> None:
-        from grove.show.figures import GangCounts
-        from grove.show.past import Past
-
         self._source, self._prometheus = source, prometheus
         self._past, self._counts = Past(), GangCounts()
         self._before: dict[str, dict[str, list[Point]]] = {}
 
     def added(self, model: Model) -> Model:
         """The model with its figures over time, as far as they are known."""
-        from dataclasses import replace
-
-        import msgspec
-
-        from grove.api import conditions as words
-        from grove.api.meta import is_true
-        from grove.diagnosis.words import camel
-        from grove.show.figures import FLEET, own_values
-
         assert model.now is not None
         at = model.now.timestamp()
         gangs = self._source.seen().gangs
@@ -48,10 +43,6 @@ class FigureWatcher:
         return replace(model, trends=[trend for key in keys for trend in self._trends(key)])
 
     def _trends(self, key: str) -> list[Trend]:
-        from grove.show.figures import FLEET, figures_of
-        from grove.show.past import joined
-        from grove.show.top import Trend
-
         namespace, _, name = ("", "", "") if key == FLEET else key.partition("/")
         before, own = self._before.get(key, {}), self._past.of(key)
         found = (
@@ -62,8 +53,6 @@ class FigureWatcher:
 
     async def read_engines(self) -> None:
         """Reads what was before once, and the engines as long as `top` runs."""
-        from grove.show.engine_figures import EngineReader
-
         await self._read_before()
         engines = EngineReader(self._source.client, self._past)
         while True:
@@ -73,10 +62,6 @@ class FigureWatcher:
             await asyncio.sleep(pause_s)
 
     async def _read_before(self) -> None:
-        from grove.show.figures import FLEET, figures_of
-        from grove.show.prometheus import Prometheus
-        from grove.show.top import LAST_S
-
         if not self._prometheus:
             return
         now = self._source.now().timestamp()

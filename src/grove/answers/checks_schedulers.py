@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from grove.cli.findings import OK, SKIP, WARN, Finding
-
-if TYPE_CHECKING:
-    from grove.api.podcliqueset import PodCliqueSet
-    from grove.api.podgang import PodGang
-    from grove.backends.base import Question
-    from grove.backends.needs import Need, Use
-    from grove.config import OperatorConfiguration
-    from grove.kube.client import Client
+from grove.answers.findings import OK, SKIP, WARN, Finding
+from grove.answers.settings import FILE
+from grove.api.core import ConfigMap
+from grove.api.labels import DEFAULT_SCHEDULER, KAI_SCHEDULER, NAME, OPERATOR, PART_OF, SCHEDULER_NAME
+from grove.api.meta import Key
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.backends.base import Question
+from grove.backends.kai import QUEUE
+from grove.backends.needs import Need, Use, needs_of, questions_for
+from grove.config import ConfigError, OperatorConfiguration, load_configuration
+from grove.diagnosis.seen import every
+from grove.kube.client import Client
+from grove.kube.errors import Forbidden, NotFound
 
 
 async def schedulers(client: Client) -> list[Finding]:
     """Every scheduler but ours that a profile of the operator names or that a set uses."""
-    from grove.api.podcliqueset import PodCliqueSet
-    from grove.api.podgang import PodGang
-    from grove.backends.needs import needs_of, questions_for
-    from grove.diagnosis.seen import every
-
     sets, gangs = await every(client, PodCliqueSet), await every(client, PodGang)
     profiles = await _profiles(client)
     used = {one.metadata.labels.get(_scheduler_label(), "") for one in gangs}
@@ -40,24 +40,15 @@ async def schedulers(client: Client) -> list[Finding]:
 
 
 def _scheduler_label() -> str:
-    from grove.api.labels import SCHEDULER_NAME
-
     return SCHEDULER_NAME
 
 
 def _is_plain(name: str, options: dict[str, Any]) -> bool:
     """Whether a profile is there by default and asks for nothing: no set uses gangs of kube-scheduler then."""
-    from grove.api.labels import DEFAULT_SCHEDULER
-
     return name == DEFAULT_SCHEDULER and not options.get("gangScheduling") and not options.get("gang")
 
 
 def _use(name: str, options: dict[str, Any], sets: list[PodCliqueSet], gangs: list[PodGang]) -> Use:
-    from grove.api.labels import KAI_SCHEDULER, PART_OF
-    from grove.api.meta import Key
-    from grove.backends.kai import QUEUE
-    from grove.backends.needs import Use
-
     mine = [one for one in gangs if one.metadata.labels.get(_scheduler_label()) == name]
     owners = {Key(one.metadata.namespace, one.metadata.labels.get(PART_OF, "")) for one in mine}
     named = {one for pcs in sets if pcs.metadata.key in owners for one in QUEUE.queues(pcs)}
@@ -72,12 +63,6 @@ async def _profiles(client: Client) -> dict[str, dict[str, Any]]:
 
 
 async def _operator_configuration(client: Client) -> OperatorConfiguration | None:
-    from grove.api.core import ConfigMap
-    from grove.api.labels import NAME, OPERATOR
-    from grove.cli.settings import FILE
-    from grove.config import ConfigError, load_configuration
-    from grove.kube.errors import Forbidden
-
     try:
         found = [one for one in (await client.list(ConfigMap, labels=f"{NAME}={OPERATOR}")).items if FILE in one.data]
     except Forbidden:
@@ -91,8 +76,6 @@ async def _operator_configuration(client: Client) -> OperatorConfiguration | Non
 
 async def _ask(client: Client, question: Question, answers: dict[str, Any]) -> None:
     """Adds the answer; nothing where a right is missing."""
-    from grove.kube.errors import Forbidden, NotFound
-
     try:
         if question.ask == "served":
             answers[question.name] = await client.serves(question.resource)

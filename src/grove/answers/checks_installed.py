@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from grove.api.meta import Json
+from cryptography import x509
+from cryptography.x509 import Certificate
+
+from grove import crds
+from grove.answers.findings import FAIL, OK, SKIP, WARN, Finding
+from grove.api.core import (
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+    CustomResourceDefinition,
+    Secret,
+)
+from grove.api.dynamo import PodGangSet
+from grove.api.koordset import KoordPodCliqueSet
+from grove.api.meta import Json, Resource, find_condition
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
 from grove.api.words import many
-from grove.cli.findings import FAIL, OK, SKIP, WARN, Finding
-
-if TYPE_CHECKING:
-    from cryptography.x509 import Certificate
-
-    from grove.kube.client import Client
+from grove.config import Webhooks
+from grove.kube.client import Client
+from grove.kube.errors import ApiError, Forbidden, NotFound, Unavailable
 
 OLDEST = (1, 29)
 """The oldest Kubernetes minor that has what Grove relies on (the chart says the same)."""
+
 EXPIRES_SOON = timedelta(days=7)
 TAKEN_UP = timedelta(minutes=1)
 """By then an operator whose dialects are on has looked at an object."""
+
 TRIAL: Json = {
     "metadata": {"name": "grove-doctor-trial"},
     "spec": {
@@ -58,11 +73,6 @@ async def server(client: Client) -> list[Finding]:
 
 async def kinds(client: Client) -> list[Finding]:
     """The CRDs: served at all, and with the schema this program was made with."""
-    from grove import crds
-    from grove.api.podcliqueset import PodCliqueSet
-    from grove.api.podgang import PodGang
-    from grove.kube.errors import Forbidden
-
     fix = "grove crds --apply"
     ours = crds.load()
     try:
@@ -83,11 +93,6 @@ async def dialects(client: Client, now: datetime) -> list[Finding]:
     """The CRDs of other APIs, where there are any: all are there and up to date, and a controller translates their
     objects.
     """
-    from grove import crds
-    from grove.api.dynamo import PodGangSet
-    from grove.api.koordset import KoordPodCliqueSet
-    from grove.api.meta import find_condition
-
     known = {one["metadata"]["name"] for one in crds.load()}
     theirs = [one for one in crds.load(dialects=True) if one["metadata"]["name"] not in known]
     missing, old = await _compared(client, theirs)
@@ -116,9 +121,6 @@ async def dialects(client: Client, now: datetime) -> list[Finding]:
 
 async def _compared(client: Client, ours: list[Json]) -> tuple[list[str], list[str]]:
     """Names of the definitions that the cluster does not have, and of those that it has in an older form."""
-    from grove.api.core import CustomResourceDefinition
-    from grove.kube.errors import NotFound
-
     missing, old = [], []
     for crd in ours:
         name = crd["metadata"]["name"]
@@ -146,8 +148,6 @@ def _lacks(live: Any, ours: Any) -> bool:
 
 async def admission(client: Client, namespace: str, now: datetime) -> list[Finding]:
     """Admission: registered, trusted, with a certificate that lasts, and answering."""
-    from grove.api.core import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
-
     fix = "start the operator with admission (charts/grove, or grove operator --webhook-url); it registers itself"
     names = {
         MUTATING_WEBHOOK_CONFIGURATION: ("podcliqueset-defaulting-webhook",),
@@ -179,10 +179,6 @@ async def admission(client: Client, namespace: str, now: datetime) -> list[Findi
 
 
 def _trust(name: str, config: dict[str, Any], now: datetime) -> list[Finding]:
-    import base64
-
-    from cryptography import x509
-
     fix = "restart the operator: it makes and registers a fresh certificate"
     bundle = config.get("caBundle")
     if not bundle:
@@ -206,14 +202,6 @@ def _lasting(what: str, certificate: Certificate, now: datetime, fix: str) -> li
 
 async def _certificate(client: Client, place: str, now: datetime) -> list[Finding]:
     """The certificate that is served, from the Secret the operator keeps it in; few people may read that."""
-    import base64
-
-    from cryptography import x509
-
-    from grove.api.core import Secret
-    from grove.config import Webhooks
-    from grove.kube.errors import Forbidden
-
     try:
         secrets = (await client.list(Secret.RESOURCE, place, fields=f"metadata.name={Webhooks().secret_name}")).items
     except Forbidden:
@@ -233,9 +221,6 @@ async def _certificate(client: Client, place: str, now: datetime) -> list[Findin
 
 async def _reachable(client: Client, namespace: str) -> list[Finding]:
     """Whether the webhooks answer: a set is created as a dry run, which goes through them and is stored nowhere."""
-    from grove.api.podcliqueset import PodCliqueSet
-    from grove.kube.errors import ApiError, Forbidden, Unavailable
-
     trial = {**TRIAL, "metadata": {**TRIAL["metadata"], "namespace": namespace or "default"}}
     try:
         await client.create(PodCliqueSet.RESOURCE, trial, dry_run=True)
@@ -265,9 +250,6 @@ _NEEDS = (
 
 async def rights(client: Client, namespace: str) -> list[Finding]:
     """What the user may do, command by command."""
-    from grove.api.meta import Resource
-    from grove.kube.errors import NotFound
-
     lacking: list[str] = []
     for verb, group, resource, sub, commands in _NEEDS:
         attributes = {"verb": verb, "group": group, "resource": resource, "subresource": sub}

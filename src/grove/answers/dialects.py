@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from grove.cli.access import Unanswered
-
-if TYPE_CHECKING:
-    from grove.kube.client import Client
+from grove.answers.answer import Unanswered
+from grove.api.dynamo import GROUP, PodGangSet
+from grove.api.koordset import KoordPodCliqueSet
+from grove.api.labels import TRANSLATED_FROM, TRANSLATED_NAME
+from grove.api.meta import find_condition
+from grove.dialects.dynamo import CLIQUE
+from grove.kube.client import Client
+from grove.kube.errors import Forbidden, NotFound
 
 
 async def find_translated(client: Client, namespace: str, name: str) -> str:
@@ -16,11 +20,6 @@ async def find_translated(client: Client, namespace: str, name: str) -> str:
 
     An object that could not be translated says why.
     """
-    from grove.api.dynamo import PodGangSet
-    from grove.api.koordset import KoordPodCliqueSet
-    from grove.api.meta import find_condition
-    from grove.kube.errors import Forbidden, NotFound
-
     kinds: tuple[type[Any], ...] = (PodGangSet, KoordPodCliqueSet)
     for kind in kinds:
         try:
@@ -37,17 +36,11 @@ async def find_translated(client: Client, namespace: str, name: str) -> str:
 
 def scaled_part(labels: Mapping[str, str]) -> str:
     """The part of a set that is meant when the set is scaled: all pods of a PodGangSet are in its one clique."""
-    from grove.api.dynamo import GROUP
-    from grove.api.labels import TRANSLATED_FROM
-    from grove.dialects.dynamo import CLIQUE
-
     return CLIQUE if labels.get(TRANSLATED_FROM) == GROUP else ""
 
 
 def scaled_target(target: str, sets: Iterable[Any]) -> str:
     """The set that is kept for an object, and the part of it that scaling the object means."""
-    from grove.api.labels import TRANSLATED_FROM, TRANSLATED_NAME
-
     name, _, part = target.partition("/")
     for one in sets:
         metadata = one["metadata"]

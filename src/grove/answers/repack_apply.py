@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from rich.console import RenderableType
+from rich.text import Text
+
+from grove.answers.answer import NO_FIT, RUNNING, Answer
+from grove.answers.repack import planned
 from grove.api import conditions
 from grove.api.conditions import EventReason
 from grove.api.core import Event, Pod
@@ -12,20 +16,14 @@ from grove.api.labels import MOVE_TO, POD_GANG
 from grove.api.meta import is_true
 from grove.api.move_request import MoveRequest
 from grove.api.podgang import PodGang
-from grove.cli.access import NO_FIT, RUNNING, Answer
-from grove.cli.repack import planned
 from grove.diagnosis.reasons import sentence
 from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock
 from grove.kube.errors import NotFound
 from grove.scheduler.evict.repack import Move, NoRepack, Repack
 from grove.scheduler.loop.repack_steps import carry_out
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from grove.scheduler.model.config import SchedulerConfiguration
-    from grove.show.repacking import RepackShown
+from grove.scheduler.model.config import SchedulerConfiguration
+from grove.show.repacking import RepackShown
 
 
 class GangsByClient:
@@ -81,8 +79,6 @@ async def apply_answer(
     done = await carry_out(GangsByClient(client), plan, agreed.gang, agreed.restarts, clock, begins=begins)
 
     def paint(width: int) -> RenderableType:
-        from rich.text import Text
-
         end = f"stopped: {done.why}" if done.why else f"{agreed.gang} has its place"
         return Text(f"{', '.join(done.moved)} moved; {end}" if done.moved else end, style="yellow" if done.why else "")
 

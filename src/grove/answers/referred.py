@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from grove.api.core import Event
-    from grove.api.meta import Object, ObjectMeta
-    from grove.api.podclique import PodClique
-    from grove.diagnosis.causes import Cause
-    from grove.diagnosis.kueue import KueueSeen
-    from grove.diagnosis.seen import Seen
-    from grove.kube.client import Client
+from grove.api import kueue
+from grove.api.core import ConfigMap, Event, Secret
+from grove.api.fields import mapping, text
+from grove.api.meta import Object, ObjectMeta
+from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
+from grove.api.podclique import PodClique
+from grove.diagnosis.causes import CLAIM, CONFIG_MAP, SECRET, Cause, Referred, causes, references
+from grove.diagnosis.kueue import KueueSeen
+from grove.diagnosis.seen import Seen
+from grove.kube.client import Client
+from grove.kube.errors import Forbidden, KubeError, NotFound
 
 T = TypeVar("T", bound="Object")
-
-
 MOST_CLIQUES = 64
 """Cliques that are not ready whose references are read; a list of sets may have many more."""
 
@@ -27,8 +28,6 @@ async def with_causes(client: Client, seen: Seen) -> Seen:
 
     `status`, `tree`, `explain` and their --watch all take it from here, so a list and `explain` name the same cause.
     """
-    from dataclasses import replace
-
     broken = [one for one in seen.cliques if one.status.ready_replicas < one.spec.replicas][:MOST_CLIQUES]
     found: list[Cause] = []
     for namespace in dict.fromkeys(one.metadata.namespace for one in broken):
@@ -44,9 +43,6 @@ async def with_causes(client: Client, seen: Seen) -> Seen:
 
 async def _warnings(client: Client, namespace: str) -> Sequence[Event]:
     """What kubelets and others complain about in the pods of a namespace; nothing for those who may not see it."""
-    from grove.api.core import Event
-    from grove.kube.errors import Forbidden
-
     try:
         fields = "type=Warning,involvedObject.kind=Pod"
         return (await client.list(Event, namespace, fields=fields, limit=MOST_WARNINGS)).items
@@ -62,11 +58,6 @@ async def read_causes(client: Client, cliques: Sequence[PodClique]) -> tuple[Cau
 
     What the user may not read is left out.
     """
-    from grove.api.core import ConfigMap, Event, Secret
-    from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
-    from grove.diagnosis.causes import CLAIM, CONFIG_MAP, SECRET, Referred, causes, references
-    from grove.kube.errors import Forbidden, KubeError, NotFound
-
     namespace = cliques[0].metadata.namespace
     needed = {ref for clique in cliques for ref in references(clique)}
     unread: set[str] = set()
@@ -114,9 +105,6 @@ async def read_causes(client: Client, cliques: Sequence[PodClique]) -> tuple[Cau
 
 async def read_kueue(client: Client, seen: Seen) -> dict[str, KueueSeen]:
     """What Kueue says of the pod groups of a set that it holds, by name; nothing is read for other sets."""
-    from grove.api import kueue
-    from grove.diagnosis.kueue import KueueSeen
-
     held = {
         pod.metadata.labels[kueue.GROUP]: pod.metadata
         for pod in seen.pods
@@ -131,8 +119,6 @@ async def read_kueue(client: Client, seen: Seen) -> dict[str, KueueSeen]:
 
 
 async def _kueue_version(client: Client) -> str | None:
-    from grove.api import kueue
-
     for version in kueue.VERSIONS:
         if await client.serves(kueue.kinds(version)[0]):
             return version
@@ -140,11 +126,6 @@ async def _kueue_version(client: Client) -> str | None:
 
 
 async def _kueue_group(client: Client, version: str, pod: ObjectMeta, name: str) -> KueueSeen:
-    from grove.api import kueue
-    from grove.api.fields import mapping, text
-    from grove.diagnosis.kueue import KueueSeen
-    from grove.kube.errors import Forbidden, NotFound
-
     workloads, local, queues = kueue.kinds(version)
     try:
         workload = await client.get(workloads, name, pod.namespace)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from grove.show.columns import indented
 
 OK, WARN, FAIL, SKIP = "ok", "warning", "failed", "skipped"
 
@@ -23,11 +24,6 @@ class Finding:
 
 
 def painted(found: Iterable[Finding], width: int) -> RenderableType:
-    from rich.console import Group
-    from rich.text import Text
-
-    from grove.show.columns import indented
-
     styles = {OK: ("✔", "green"), WARN: ("!", "yellow"), FAIL: ("✖", "bold red"), SKIP: ("-", "dim")}
     parts: list[RenderableType] = []
     for one in found:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from difflib import get_close_matches
+from typing import Any
 
-from grove.cli.access import SET_KINDS, Unanswered
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from grove.api.core import Pod
-    from grove.api.meta import Object
-    from grove.api.podcliqueset import PodCliqueSet
-    from grove.api.podgang import PodGang
-    from grove.diagnosis.seen import Seen
-    from grove.kube.client import Client
+from grove.answers.answer import SET_KINDS, Unanswered
+from grove.answers.dialects import find_translated
+from grove.api import labels
+from grove.api.core import Namespace, Pod
+from grove.api.meta import Key, Object
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.diagnosis.roles import NoSuchRole, players
+from grove.diagnosis.seen import Seen, read
+from grove.kube.client import Client
+from grove.kube.errors import KubeError, NotFound
 
 KINDS = {
     "pcs": "PodCliqueSet",
@@ -50,9 +54,6 @@ async def subject(client: Client, namespace: str, text: str) -> Subject:
 
     `chat/decode` is a scaling group or clique of a set in all its replicas, `chat/decode/1` one instance or pod of it.
     """
-    from grove.diagnosis.seen import Seen, read
-    from grove.kube.errors import NotFound
-
     wanted, name = _split(text)
     if "/" in name:
         return await _part(client, namespace, name)
@@ -62,8 +63,6 @@ async def subject(client: Client, namespace: str, text: str) -> Subject:
     kind, found = await _find(client, namespace, wanted, name)
     if found is None:
         raise Unanswered(await _absent(client, namespace, wanted, name))
-    from grove.api import labels
-
     owner = found.metadata.labels.get(labels.PART_OF, "")
     try:
         seen = await read(client, namespace, only_set=owner) if owner else Seen()
@@ -77,11 +76,6 @@ async def subject(client: Client, namespace: str, text: str) -> Subject:
 
 async def _part(client: Client, namespace: str, text: str) -> Subject:
     """A part of a set by the names in its manifest: `SET/GROUP`, `SET/CLIQUE`, `SET/GROUP/N`."""
-    from grove.api import labels
-    from grove.api.meta import Key
-    from grove.diagnosis.roles import NoSuchRole, players
-    from grove.diagnosis.seen import read
-
     name, _, rest = text.partition("/")
     part, _, number = rest.partition("/")
     if number and not number.isdecimal():
@@ -107,8 +101,6 @@ def is_kind(text: str) -> bool:
 
 def pods_in(seen: Seen, text: str) -> set[str]:
     """Names of the pods of a subject with a slash, among what was read of its set; none if it is gone."""
-    from grove.diagnosis.roles import NoSuchRole, players
-
     kind, name = _split(text)
     if not kind:
         part, _, number = name.partition("/")[2].partition("/")
@@ -123,9 +115,6 @@ def pods_in(seen: Seen, text: str) -> set[str]:
 
 async def subject_names(client: Client, namespace: str, incomplete: str) -> list[str]:
     """Subjects that a shell may complete: sets, `SET/PART`, `SET/PART/N`, or names of the kind before the slash."""
-    from grove.api.podcliqueset import PodCliqueSet
-    from grove.diagnosis.seen import read
-
     head, slash, rest = incomplete.partition("/")
     kind, _ = _split(f"{head}/")
     if not slash:
@@ -148,19 +137,11 @@ async def subject_names(client: Client, namespace: str, incomplete: str) -> list
 
 
 def _kinds() -> dict[str, type[Object]]:
-    from grove.api.core import Pod
-    from grove.api.podclique import PodClique
-    from grove.api.podcliqueset import PodCliqueSet
-    from grove.api.podgang import PodGang
-    from grove.api.scalinggroup import PodCliqueScalingGroup
-
     kinds: tuple[type[Object], ...] = (PodCliqueSet, PodGang, PodCliqueScalingGroup, PodClique, Pod)
     return {one.RESOURCE.kind: one for one in kinds}
 
 
 def _pods_of(seen: Seen, kind: str, found: Object) -> Sequence[Pod]:
-    from grove.api.core import Pod
-
     if isinstance(found, Pod):
         return [found]
     return [pod for pod in seen.pods if pod.metadata.labels.get(_pod_labels()[kind]) == found.metadata.name]
@@ -168,8 +149,6 @@ def _pods_of(seen: Seen, kind: str, found: Object) -> Sequence[Pod]:
 
 def _pod_labels() -> dict[str, str]:
     """The label of a pod that names its owner, by the owner's kind."""
-    from grove.api import labels
-
     return {
         "PodGang": labels.POD_GANG,
         "PodCliqueScalingGroup": labels.SCALING_GROUP,
@@ -205,8 +184,6 @@ def _unless_of_the_object(group: BaseExceptionGroup[Any]) -> None:
 
 
 async def _find(client: Client, namespace: str, wanted: str, name: str) -> tuple[str, Object | None]:
-    from grove.kube.errors import NotFound
-
     kinds = [one for name, one in _kinds().items() if name != "PodCliqueSet"]
     for kind in kinds:
         if wanted in ("", kind.RESOURCE.kind):
@@ -219,10 +196,6 @@ async def _find(client: Client, namespace: str, wanted: str, name: str) -> tuple
 
 
 def _gangs_of(seen: Seen, kind: str, found: Object) -> list[PodGang]:
-    from grove.api import labels
-    from grove.api.meta import Key
-    from grove.api.podgang import PodGang
-
     if isinstance(found, PodGang):
         return [found]
     meta = found.metadata
@@ -236,8 +209,6 @@ def _gangs_of(seen: Seen, kind: str, found: Object) -> list[PodGang]:
 
 async def _absent(client: Client, namespace: str, wanted: str, name: str) -> str:
     """That there is no such thing, and what there is."""
-    from grove.api.podcliqueset import PodCliqueSet
-
     await ensure_namespace(client, namespace)
     what = wanted or "PodCliqueSet, PodGang, group, clique or pod"
     there = await existing(client, PodCliqueSet, namespace, name)
@@ -246,9 +217,6 @@ async def _absent(client: Client, namespace: str, wanted: str, name: str) -> str
 
 async def ensure_namespace(client: Client, namespace: str) -> None:
     """Raises when there is no such namespace: an empty answer about one that was mistyped sounds like a good one."""
-    from grove.api.core import Namespace
-    from grove.kube.errors import KubeError, NotFound
-
     if not namespace:
         return
     try:
@@ -263,8 +231,6 @@ async def ensure_namespace(client: Client, namespace: str) -> None:
 
 async def existing(client: Client, kind: type[Any], namespace: str = "", name: str = "") -> str:
     """What there is of a kind, as the end of a sentence about a name that does not exist."""
-    from grove.kube.errors import KubeError
-
     try:
         names = [one.metadata.name for one in (await client.list(kind, namespace)).items]
     except KubeError:
@@ -274,8 +240,6 @@ async def existing(client: Client, kind: type[Any], namespace: str = "", name: s
 
 def there_are(kind: str, names: Collection[str], name: str = "") -> str:
     """The one that is nearest to the name that was meant, else the first of those there are: the end of a sentence."""
-    from difflib import get_close_matches
-
     if not names:
         return f"; there is no {kind} at all"
     if nearest := get_close_matches(name, sorted(names), n=1):
@@ -286,9 +250,6 @@ def there_are(kind: str, names: Collection[str], name: str = "") -> str:
 
 async def _find_set(client: Client, namespace: str, name: str, read: Any) -> Seen | None:
     """The set of that name, or the one that is kept for a dialect's object of that name."""
-    from grove.cli.dialects import find_translated
-    from grove.kube.errors import NotFound
-
     found: Seen | None = None
     try:
         found = await read(client, namespace, only_set=name)
@@ -301,10 +262,6 @@ async def _find_set(client: Client, namespace: str, name: str, read: Any) -> See
 
 async def set_named(client: Client, namespace: str, name: str) -> PodCliqueSet:
     """The set of that name alone, or the one kept for a dialect's object of that name; or what sets there are."""
-    from grove.api.podcliqueset import PodCliqueSet
-    from grove.cli.dialects import find_translated
-    from grove.kube.errors import NotFound
-
     if "/" in name:
         raise Unanswered(f"{name} is a part of a set; this command takes the whole set: {name.partition('/')[0]}")
     try:
@@ -318,8 +275,6 @@ async def set_named(client: Client, namespace: str, name: str) -> PodCliqueSet:
 
 
 async def _no_set(client: Client, namespace: str, name: str) -> str:
-    from grove.api.podcliqueset import PodCliqueSet
-
     await ensure_namespace(client, namespace)
     there = await existing(client, PodCliqueSet, namespace, name)
     return f"there is no PodCliqueSet {name} in namespace {namespace}{there}"

@@ -1,0 +1,259 @@
+"""`plan`: what would happen to a set, a change of scale, a drained node, on a copy of the live cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from grove.answers.answer import NO_FIT, RUNNING, WAITING, Answer, Unanswered, object_name
+from grove.answers.dialects import scaled_target
+from grove.answers.scale import scale_answer
+from grove.answers.subjects import there_are
+from grove.api import labels
+from grove.api.core import Node, Pod
+from grove.api.labels import GROVE_SCHEDULER
+from grove.api.meta import Key
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.words import many
+from grove.diagnosis.words import alike, listed, unnumbered
+from grove.kube.errors import ApiError
+from grove.plan.applying import apply_patch
+from grove.plan.binding import binding_volumes
+from grove.plan.copying import Copy, controllers_of, limited
+from grove.plan.given import Given, KnownObjects, apply_given, wrong_references
+from grove.plan.standin import other_schedulers_remark, stood_in
+from grove.plan.strict import faults_of, unknown_fields
+from grove.plan.whatif import MOST_MORE, GangPlan, Plan, planned
+from grove.plan.world import World
+from grove.scheduler.model.config import SchedulerConfiguration
+from grove.show.columns import indented, table
+
+PATIENCE_S = 600.0
+"""Virtual time in which disruption budgets have let go what they ever will."""
+
+MOST_TOLD = 3
+"""Reasons that are printed in full; gangs with the same reason share it."""
+
+MOST_NAMED = 4
+
+
+async def plan_answer(
+    copy: Copy,
+    namespace: str,
+    manifests: Sequence[Any] = (),
+    scales: Sequence[str] = (),
+    drains: Sequence[str] = (),
+    show_pods: bool = False,
+    now: datetime | None = None,
+    settings: SchedulerConfiguration | None = None,
+    replica: int | None = None,
+    beside: Given | None = None,
+    referred: KnownObjects | None = None,
+) -> Answer:
+    """Plays a change on a copy and answers. Runs on any loop; on the virtual one it takes no time.
+
+    `beside` are other objects of the files, `referred` objects of the cluster that the manifests refer to.
+    """
+    check_fields(manifests)
+    given = [stood_in(one) for one in manifests]
+    manifests = [one for one, _ in given]
+    others = tuple(sorted({name for _, names in given for name in names}))
+    change, sets = _change(copy, namespace, manifests, scales, drains, replica)
+    kept = replace(copy, objects=tuple(_only(copy, set(sets))))
+    known, moment = settings or SchedulerConfiguration(), now or datetime.now(UTC)
+    async with World([], copy=kept, namespace=namespace, now=moment, settings=known, steady=True) as world:
+        try:
+            await apply_given(world, (beside or Given()).objects)
+            async with binding_volumes(world):
+                found = await planned(
+                    world,
+                    change,
+                    sets,
+                    count_more=bool(manifests),
+                    drained=drains,
+                    controllers=controllers_of(_pods_on(copy, drains)),
+                )
+        except ApiError as error:
+            raise refused(error) from error
+        wrong = wrong_references(world, sets, referred or KnownObjects(), copy.unreadable) if manifests else ()
+    notes = [other_schedulers_remark(others)] if others else []
+    if left_out := (beside or Given()).left_out:
+        notes.append(f"not part of the plan: {', '.join(left_out)}")
+    missing = tuple(f"{one.reason}: {one.step}" for one in wrong)
+    found = replace(found, unreadable=copy.unreadable, note="; ".join(notes), missing=missing)
+    states = {gang.answer for gang in found.gangs}
+    homeless = any(one.fits is False for one in found.others)
+    waits = bool(missing) or "waits" in states or any(gang.why for gang in found.gangs)
+    code = NO_FIT if homeless or "cannot fit" in states else WAITING if waits else RUNNING
+    return Answer(found, lambda width: _paint(found, width, show_pods), code)
+
+
+def check_fields(manifests: Sequence[Any]) -> None:
+    """Raises what a strict server says of fields it does not know, in all of the manifests."""
+    sets = [one for one in manifests if one.get("kind") in (None, "PodCliqueSet")]
+    named = [(one["metadata"]["name"], unknown_fields(one)) for one in sets]
+    faults = [f"{name}: {fault}" if len(manifests) > 1 else fault for name, found in named for fault in found]
+    if faults:
+        names = ", ".join(name for name, found in named if found)
+        raise Unanswered(f"PodCliqueSet {names} would be refused", faults)
+
+
+def refused(error: ApiError) -> Unanswered:
+    """What admission or the schema says, one fault a line."""
+    if not (faults := faults_of(error)):
+        return Unanswered(f"it would be refused: {error}")
+    return Unanswered(f"PodCliqueSet {error.details.get('name', '')} would be refused", faults)
+
+
+def _only(copy: Copy, sets: set[Key]) -> Any:
+    """The copy, with the objects that make the operator act for the concerned sets alone."""
+    return limited(copy.objects, sets)
+
+
+def _change(
+    copy: Copy,
+    namespace: str,
+    manifests: Sequence[Any],
+    scales: Sequence[str],
+    drains: Sequence[str],
+    replica: int | None = None,
+) -> tuple[Callable[[World], Awaitable[None]], list[Key]]:
+    there = {
+        Key(one["metadata"].get("namespace", ""), one["metadata"]["name"]): one
+        for one in copy.of(PodCliqueSet.RESOURCE)
+    }
+    if manifests:
+        keys = [Key(one["metadata"].get("namespace") or namespace, one["metadata"]["name"]) for one in manifests]
+        for key in keys:
+            if key in there and (others := stood_in(there[key])[1]):
+                what = f"{key.name} is placed by {', '.join(others)}, which is not played here"
+                raise Unanswered(f"{what}; under another name the plan says where {GROVE_SCHEDULER} would put it")
+        return lambda world: _apply(world, manifests, keys, there), keys
+    if scales:
+        sets = copy.of(PodCliqueSet.RESOURCE)
+        wanted = [(scaled_target(object_name(target), sets), count) for target, count in map(_parsed, scales)]
+        keys = [Key(namespace, target.partition("/")[0]) for target, _ in wanted]
+        for key in keys:
+            if key not in there:
+                names = [one.name for one in there if one.namespace == key.namespace]
+                what = f"there is no PodCliqueSet {key.name} in namespace {key.namespace}"
+                raise Unanswered(what + there_are("PodCliqueSet", names, key.name))
+        return lambda world: _scale(world, wanted, replica), keys
+    nodes = {one["metadata"]["name"] for one in copy.of(Node.RESOURCE)}
+    for name in drains:
+        if name not in nodes:
+            raise Unanswered(f"there is no node {name}{there_are('Node', nodes, name)}")
+    metas = [one["metadata"] for one in _pods_on(copy, drains)]
+    marks = [(meta["namespace"], (meta.get("labels") or {}).get(labels.PART_OF)) for meta in metas]
+    keys = sorted({Key(place, name) for place, name in marks if name} & there.keys())
+    return lambda world: _drain(world, drains), keys
+
+
+def _pods_on(copy: Copy, nodes: Sequence[str]) -> list[Any]:
+    return [one for one in copy.of(Pod.RESOURCE) if one["spec"].get("nodeName") in nodes] if nodes else []
+
+
+def _parsed(text: str) -> tuple[str, int]:
+    target, equals, count = text.rpartition("=")
+    if not equals or not count.isdecimal():
+        raise click.UsageError(f"--scale {text}: write it like chat/prefill=5")
+    return target, int(count)
+
+
+async def _apply(world: World, manifests: Sequence[Any], keys: Sequence[Key], there: Mapping[Key, Any]) -> None:
+    for manifest, key in zip(manifests, keys, strict=True):
+        if key in there:
+            await world.client.patch(PodCliqueSet, key.name, apply_patch(manifest, there[key]), key.namespace)
+        else:
+            await world.apply({**manifest, "metadata": {**manifest["metadata"], "namespace": key.namespace}})
+
+
+async def _scale(world: World, wanted: Sequence[tuple[str, int]], replica: int | None = None) -> None:
+    for target, count in wanted:
+        await scale_answer(world.client, world.namespace, target, count, replica)
+    await asyncio.sleep(1.0)  # until the operator has made what is new
+
+
+async def _drain(world: World, nodes: Sequence[str]) -> None:
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            for name in nodes:
+                await world.cluster.nodes.drain(name)
+    except TimeoutError:
+        pass  # a disruption budget forbids it; whoever is still there is told so
+    await asyncio.sleep(5.0)
+
+
+def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
+    styles = {"fits": "green", "waits": "yellow", "cannot fit": "bold red"}
+    rows = []
+    for gang in plan.gangs:
+        nodes = {one.node for one in gang.pods}
+        score = "" if gang.score is None else f"{gang.score:.2f}"
+        pods = f"{len(gang.pods)}/{len(gang.pods) + gang.unplaced}"
+        answer = Text(gang.answer, style=styles[gang.answer])
+        rows.append((gang.name, answer, pods, str(gang.moved), str(len(nodes)), score, gang.where))
+    parts: list[RenderableType] = []
+    if not rows:
+        parts.append(Text("no gang of Grove is concerned"))
+    else:
+        titles = ("GANG", "ANSWER", "PODS", "NEW", "NODES", "SCORE", "WHERE")
+        parts.append(table(titles, rows, width, may_go=("NODES", "SCORE"), right=("PODS", "NEW", "NODES", "SCORE")))
+    refused = [gang for gang in plan.gangs if gang.why]
+    troubles = alike(refused, lambda gang: (gang.answer, unnumbered(gang.why)))
+    for together in troubles[:MOST_TOLD]:
+        gang, partly = together[0], together[0].answer == "fits"
+        names = listed([one.name for one in together], MOST_NAMED)
+        said = f"{names} {_answer_of(gang, len(together))}"
+        parts += indented(said, width, 0, styles["waits" if partly else gang.answer])
+        if gang.helps:
+            parts += indented("any one of these would make it fit:", width, 2)
+            parts += [line for help in gang.helps for line in indented(f"- {help}", width, 4)]
+    if rest := sum(map(len, troubles[MOST_TOLD:])):
+        parts += indented(f"of {many(rest, 'more gang')} -o json has the reason", width, 0)
+    if show_pods:
+        parts += [Text(f"{gang.name}  {one.pod}  {one.node}") for gang in plan.gangs for one in gang.pods]
+    parts += [line for spread in plan.spreads for line in indented(spread.words, width, 0)]
+    if plan.preempted:
+        parts += indented(f"would be evicted for it: {', '.join(plan.preempted)}", width, 0, "red")
+    parts += _bystanders(plan, width)
+    if plan.more is not None:
+        least = "at least " if plan.more == MOST_MORE else ""
+        parts.append(Text(f"{least}{many(plan.more, 'more base gang')} of it would fit after that"))
+    for line in plan.missing:
+        parts += indented(f"its pods would not start: {line}", width, 0, "red")
+    if plan.note:
+        parts += indented(plan.note, width, 0, "yellow")
+    if plan.unreadable:
+        parts += indented(
+            f"not seen for lack of rights, so less exact: {', '.join(plan.unreadable)}", width, 0, "yellow"
+        )
+    return Group(*parts)
+
+
+def _answer_of(gang: GangPlan, count: int) -> str:
+    """The answer for `count` gangs with its reason: the verb agrees with the number, and stands once."""
+    verb = gang.answer if count == 1 else gang.answer.removesuffix("s")
+    if gang.why.startswith(f"{gang.answer} "):
+        return f"{verb} {gang.why.removeprefix(f'{gang.answer} ')}"
+    return f"{verb}{', but' if gang.answer == 'fits' else ':'} {gang.why}"
+
+
+def _bystanders(plan: Plan, width: int) -> list[Text]:
+    """Pods of nobody's gang: how many find another node, and one line for each that does not."""
+    if not plan.others:
+        return []
+    fine = sum(one.fits is True for one in plan.others)
+    parts = indented(f"{fine} of {many(len(plan.others), 'other pod')} on it would find room elsewhere", width, 0)
+    for one in plan.others:
+        if one.fits is not True:
+            style = "yellow" if one.fits is None else "red"
+            parts += indented(f"- {one.namespace}/{one.pod}: {one.note}", width, 2, style)
+    return parts

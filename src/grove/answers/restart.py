@@ -1,0 +1,102 @@
+"""`restart`: deletes the pods of a set or of a part of it, so that the operator creates them anew and together."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from grove.answers.answer import Answer, Unanswered
+from grove.answers.following import Picture, Source
+from grove.answers.subjects import Subject, subject
+from grove.api.core import Pod
+from grove.api.draining import replica_drain_s
+from grove.api.labels import RESTART_REQUESTED
+from grove.api.words import many
+from grove.diagnosis.states import RUNNING
+from grove.diagnosis.tree import TreeEntry
+from grove.diagnosis.words import listed
+from grove.kube.client import Client
+from grove.kube.errors import Conflict, NotFound
+from grove.show.columns import indented
+
+MOST_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """What a restart deletes. `serving` pods are ready now."""
+
+    name: str
+    pods: tuple[str, ...]
+    serving: int
+    dry_run: bool
+
+
+async def asked_for(client: Client, namespace: str, target: str) -> Subject:
+    found = await subject(client, namespace, target)
+    if not found.pods:
+        raise Unanswered(f"{found.name} has no pods to restart")
+    return found
+
+
+async def restart_answer(client: Client, asked: Subject, *, dry_run: bool = False) -> Answer:
+    """Deletes the pods that were read, and no pod that took a name since.
+
+    If the set drains, the operator is asked to do it, after the draining.
+    """
+    drains = any(map(replica_drain_s, asked.seen.sets))
+
+    async def delete(pod: Pod) -> None:
+        meta = pod.metadata
+        try:
+            if drains:
+                mark = {"uid": meta.uid, "annotations": {RESTART_REQUESTED: "true"}}
+                await client.patch(Pod, meta.name, {"metadata": mark}, meta.namespace)
+            else:
+                await client.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
+        except (NotFound, Conflict):
+            pass  # it is gone already, or another pod has its name
+
+    if not dry_run:
+        await asyncio.gather(*(delete(pod) for pod in asked.pods))
+    names = tuple(sorted(pod.metadata.name for pod in asked.pods))
+    done = Restarted(asked.name, names, sum(pod.is_ready for pod in asked.pods), dry_run)
+
+    def paint(width: int) -> RenderableType:
+        verb = "deleted; the operator creates them anew"
+        if drains:
+            verb = "drain first; then the operator deletes them and creates them anew"
+        if dry_run:
+            verb = "would be deleted (dry run)"
+        head = Text(f"{asked.name}: {many(len(names), 'pod')} {verb}")
+        return Group(head, *indented(listed(names, MOST_NAMED), width, 2, "dim"))
+
+    return Answer(done, paint)
+
+
+def until_ready(asked: Subject) -> Picture:
+    """A line whenever the number of ready pods changes, until every gang concerned runs with none of the old pods."""
+    old, mine = {pod.metadata.uid for pod in asked.pods}, {gang.metadata.name for gang in asked.gangs}
+    name = asked.seen.sets[0].metadata.name if asked.seen.sets else ""
+    told: list[str] = []
+
+    async def draw(source: Source) -> Answer | None:
+        seen = source.seen(name)
+        if not seen.sets or (told and told[-1] == ""):
+            return None
+        [whole] = (await source.judged(seen)).sets
+        tree: TreeEntry | None = whole.tree
+        assert tree is not None
+        left = sum(pod.metadata.uid in old for pod in seen.pods)
+        line = f"{name}: {whole.state} · {tree.count.ready} of {many(tree.count.wanted, 'pod')} ready"
+        if left:
+            line += f", {many(left, 'old pod')} left"
+        fresh = [] if told and told[-1] == line else [line]
+        is_over = not left and all(one.state == RUNNING for one in whole.gangs if one.gang in mine)
+        told.append("" if is_over else line)
+        return Answer({"name": name, "state": whole.state}, lambda width: Text("\n".join([*fresh, ""])), whole.code)
+
+    return draw

@@ -1,0 +1,158 @@
+"""`tree` and `status`: what a set is made of and how it is, and all sets at a glance, worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from rich.console import Group, RenderableType
+
+from grove.answers.answer import RUNNING, WAITING, Answer, Unanswered
+from grove.answers.autoscalers import read_autoscalers, with_autoscalers
+from grove.answers.following import Picture, Source
+from grove.answers.judged import Judged, judged
+from grove.answers.subjects import ensure_namespace, pods_in, set_called, subject
+from grove.api.selector import parse
+from grove.diagnosis.autoscalers import autoscaler_lines
+from grove.diagnosis.seen import Seen, read
+from grove.diagnosis.states import code_of
+from grove.diagnosis.tree import TreeEntry, with_pods
+from grove.diagnosis.verdict import Judgement
+from grove.diagnosis.words import camel
+from grove.kube.client import Client
+from grove.show.columns import indented
+from grove.show.explained import headline_of
+from grove.show.overview import overview, rows_of
+from grove.show.paint import tree_table
+
+
+async def tree_answer(
+    client: Client, namespace: str, name: str, *, pods: bool = True, now: datetime | None = None
+) -> Answer:
+    if "/" not in name:
+        seen = await set_called(client, namespace, name, read)
+        return picture_of((await judged(client, seen, now or datetime.now(UTC))).sets[0], pods=pods)
+    asked = await subject(client, namespace, name)
+    if not asked.seen.sets:
+        raise Unanswered(f"{name} belongs to no PodCliqueSet")
+    [whole] = (await judged(client, asked.seen, now or datetime.now(UTC))).sets
+    part = _part_of(whole, {pod.metadata.name for pod in asked.pods})
+    if part is None:
+        raise Unanswered(f"{name} has no pods; kubectl grove tree {whole.name} shows the whole set")
+    return picture_of(part, pods=pods)
+
+
+def _part_of(whole: Judgement, pods: AbstractSet[str]) -> Judgement | None:
+    """The set with only the branches of these pods; None if it has none of them."""
+    assert whole.tree is not None
+    part = with_pods(whole.tree, pods)
+    return replace(whole, tree=part) if part is not None else None
+
+
+def tree_picture(name: str, subject: str = "", *, pods: bool = True) -> Picture:
+    """The tree of a set; of a `subject` such as chat/decode/0 only its branches, while it has pods."""
+
+    async def draw(source: Source) -> Answer | None:
+        seen = source.seen(name)
+        if not seen.sets:
+            return None
+        whole = (await source.judged(seen)).sets[0]
+        part = _part_of(whole, pods_in(seen, subject)) if "/" in subject else whole
+        return picture_of(part or whole, pods=pods)
+
+    return draw
+
+
+def picture_of(judgement: Judgement, *, pods: bool = True) -> Answer:
+    grown = judgement.tree
+    assert grown is not None
+    data = {"namespace": judgement.namespace, "verdict": judgement.state, "reason": judgement.brief}
+    return Answer(tree_data(grown) | data, lambda width: _paint(judgement, width, pods), judgement.code)
+
+
+def _paint(judgement: Judgement, width: int, pods: bool) -> RenderableType:
+    """The judgement in words, and the tree below it."""
+    assert judgement.tree is not None
+    one = judgement
+    first = [headline_of(one.name, one.state, one.level, one.brief)] if one.code else []
+    below = [*(spread.words for spread in judgement.tree.spreads), *judgement.tree.headroom]
+    lines = [line for one in below for line in indented(one, width, 0)]
+    return Group(*first, tree_table(judgement.tree, width, pods=pods), *lines)
+
+
+def tree_data(entry: TreeEntry) -> dict[str, Any]:
+    """A branch as JSON; empty fields are left out."""
+    found: dict[str, Any] = {
+        "kind": entry.kind,
+        "name": entry.name,
+        "state": entry.state.word,
+        "why": entry.why,
+        "gang": entry.gang,
+        "placementScore": entry.score,
+        "node": entry.node,
+        "domains": list(entry.domains),
+        "spreads": camel(msgspec.to_builtins(entry.spreads)),
+        "headroom": list(entry.headroom),
+    }
+    if entry.kind != "Pod":
+        count = entry.count
+        found |= {
+            "wanted": count.wanted,
+            "ready": count.ready,
+            "scheduled": count.scheduled,
+            "updated": count.updated,
+            "gated": count.gated,
+            "children": [tree_data(child) for child in entry.children],
+        }
+    return {key: value for key, value in found.items() if value not in ("", None, [])}
+
+
+async def status_answer(
+    client: Client,
+    namespace: str,
+    name: str,
+    now: datetime,
+    *,
+    order: str = "",
+    selector: str = "",
+    wide: bool = False,
+) -> Answer:
+    if "/" in name:  # a part of a set: the row of its set
+        seen = (await subject(client, namespace, name)).seen
+    else:
+        seen = await (set_called(client, namespace, name, read) if name else read(client, namespace, selector=selector))
+    if not seen.sets:
+        await ensure_namespace(client, namespace)
+    found = await judged(client, seen, now)
+    answered = status_of(found, seen, now, order=order, wide=wide, everywhere=not namespace)
+    scalers = autoscaler_lines(await read_autoscalers(client, namespace), seen)
+    return with_autoscalers(answered, scalers, everywhere=not namespace)
+
+
+def status_of(found: Judged, seen: Seen, now: datetime, *, order: str, wide: bool, everywhere: bool) -> Answer:
+    rows = rows_of(found.sets, seen, order)
+
+    def paint(width: int) -> RenderableType:
+        return overview(rows, found.processes, width, now, everywhere=everywhere, wide=wide)
+
+    down = found.processes.operator.is_down or found.processes.scheduler.is_down
+    code = code_of(one.state for one in found.sets) or (WAITING if down else RUNNING)
+    return Answer(rows, paint, code)
+
+
+def status_picture(name: str, order: str, selector: str, *, wide: bool) -> Picture:
+    async def draw(source: Source) -> Answer | None:
+        seen = source.seen(name)
+        if name and not seen.sets:
+            return None
+        if selector:
+            seen = replace(seen, sets=[one for one in seen.sets if parse(selector).matches(one.metadata.labels)])
+        found = await source.judged(seen)
+        everywhere = not source.namespace
+        answered = status_of(found, seen, source.now(), order=order, wide=wide, everywhere=everywhere)
+        return with_autoscalers(answered, autoscaler_lines(source.autoscalers(), seen), everywhere=everywhere)
+
+    return draw

@@ -1,0 +1,98 @@
+"""`usage`: GPU-hours by set, team and state, from the scheduler's own counters or from a Prometheus."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import aiohttp
+import click
+import msgspec
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from grove.answers.answer import Unanswered
+from grove.api.core import Pod
+from grove.api.labels import NAME
+from grove.diagnosis.processes import SCHEDULER
+from grove.kube.client import Client
+from grove.kube.errors import Forbidden, KubeError
+from grove.show.prometheus import Prometheus, PrometheusError
+from grove.show.usage import METRIC, Prices, Sample, Usage, prometheus_query
+from grove.show.usage import usage as summed
+
+PAGE_S = 30.0
+
+
+def read_prices(path: Path) -> Prices:
+    try:
+        return msgspec.convert(yaml.safe_load(path.read_text()), Prices)
+    except (msgspec.ValidationError, yaml.YAMLError, OSError) as error:
+        raise click.UsageError(f"--prices: {path}: {error}") from None
+
+
+async def _asked(address: str, seconds: int) -> list[Sample]:
+    """The samples of a Prometheus."""
+    try:
+        found = await Prometheus(address, PAGE_S).latest(prometheus_query(seconds))
+    except PrometheusError as error:
+        raise Unanswered(str(error)) from error
+    return [Sample(labels, value) for labels, value in found]
+
+
+async def _page(url: str) -> str:
+    """The page at an address of yours."""
+    try:
+        timeout = aiohttp.ClientTimeout(PAGE_S)
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as reply:
+            return await reply.text()
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        raise Unanswered(f"{url} cannot be read: {error or type(error).__name__}") from error
+
+
+async def counted_usage(client: Client, namespace: str) -> Usage:
+    """What the scheduler counted since it started, for the console."""
+    samples, words = await _counted(client, "")
+    return summed(samples, words, None, namespace)
+
+
+async def _counted(client: Client, address: str) -> tuple[list[Sample], str]:
+    """What the scheduler that leads counted since its process started."""
+    pages = [await _page(f"{address.rstrip('/')}/metrics")] if address else await _scheduler_pages(client)
+    samples, started = max(
+        map(counters, pages), key=lambda one: sum(sample.seconds for sample in one[0]), default=([], 0)
+    )
+    if not samples:
+        raise Unanswered("no scheduler has counted GPUs yet; try again in a minute, or ask a Prometheus (--prometheus)")
+    since = datetime.fromtimestamp(started, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return samples, f"since the scheduler started, {since}"
+
+
+def counters(page: str) -> tuple[list[Sample], float]:
+    """The counters on a page of the scheduler, and when its process started. A standby has none."""
+    families = {family.name: family.samples for family in text_string_to_metric_families(page)}
+    started = next((one.value for one in families.get("process_start_time_seconds", ())), 0.0)
+    counted = (one for one in families.get(METRIC, ()) if one.name == f"{METRIC}_total")
+    return [Sample(one.labels, one.value) for one in counted], started
+
+
+async def _scheduler_pages(client: Client) -> list[str]:
+    """The pages of all pods of the scheduler, through the API server."""
+    read = getattr(client, "pod_page", None)
+    if read is None:
+        raise Unanswered("this cluster is simulated: its scheduler has no page to read")
+    pods = [pod for pod in (await client.list(Pod, labels=f"{NAME}={SCHEDULER}")).items if pod.is_ready]
+    if not pods:
+        raise Unanswered("no pod of grove-scheduler is ready; --scheduler URL reads a scheduler that runs elsewhere")
+    pages: list[str] = []
+    for pod in pods:
+        ports = [port.container_port for one in pod.spec.containers for port in one.ports if port.name == "metrics"]
+        try:
+            port = ports[0] if ports else 8080
+            pages.append(await read(pod.metadata.namespace, pod.metadata.name, port, "metrics"))
+        except Forbidden as error:
+            hint = "--scheduler URL reads the page at an address, for example that of a kubectl port-forward"
+            raise Unanswered(f"{error}; {hint}") from error
+        except KubeError:
+            continue  # one that just ended; the others are asked
+    return pages
