@@ -75,9 +75,9 @@ class Watched:
         spec, status = {"replicas": replicas, "minAvailable": minimum}, {"availableReplicas": available}
         self.put(PodCliqueScalingGroup.RESOURCE, "web-0-decode", {labels.PART_OF: "web"}, spec=spec, status=status)
 
-    def preempted(self, gang: str) -> None:
+    def evicted(self, gang: str, reason: EventReason) -> None:
         subject = {"kind": "PodGang", "name": gang}
-        self.put(Event.RESOURCE, f"{gang}.1", involvedObject=subject, reason=EventReason.GANG_PREEMPTED, count=1)
+        self.put(Event.RESOURCE, f"{gang}.1", involvedObject=subject, reason=reason, count=1)
 
     def delete(self, resource: Resource, name: str) -> None:
         self._store.remove(resource, Key("default", name))

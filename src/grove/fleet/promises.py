@@ -2,9 +2,10 @@
 
 Exact: no node holds more GPUs than it has, no team uses more than its limit. Atomic: a gang that is bound in part is
 whole, or not bound at all, before its deadline. Caused: a set falls below its minimum only after something from outside
-happened to it (a failure, a drain, a crash, a release, a preemption). Minimum: an update alone leaves a scaling group
-that can spare an instance at its minimum. Budget: no pod is deleted below a disruption budget unless a cause from
-outside explains it. Progress: a gang is not overtaken for ever. `grove.fleet.ending` has the promises of a run's end.
+happened to it (a failure, a drain, a crash, a release, a preemption, a move). Minimum: an update alone leaves a
+scaling group that can spare an instance at its minimum. Budget: no pod is deleted below a disruption budget unless a
+cause from outside explains it. Progress: a gang is not overtaken for ever. `grove.fleet.ending` has the promises of a
+run's end.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ KEPT_S = 3600.0
 """How much of the past is kept for the replay file, and how long a cause excuses a set."""
 OVERTAKEN = 4
 """Progress is broken if gangs behind a gang were given this many times its pods while it waited beyond the limit."""
-OUTSIDE, RELEASE, SCALED, PREEMPTED, DELETED = "outside", "release", "scaled", "preempted", "deleted"
-"""Kinds of causes. `outside`: a failure, a drain, a crash."""
+OUTSIDE, RELEASE, SCALED, EVICTED, DELETED = "outside", "release", "scaled", "evicted", "deleted"
+"""Kinds of causes. `outside`: a failure, a drain, a crash. `evicted`: the scheduler preempted or moved a gang."""
+_EVICTIONS = (EventReason.GANG_PREEMPTED, EventReason.GANG_MOVING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,12 +202,12 @@ class Promises:
                 self.cause(pod.set_name, OUTSIDE)
 
     def _see_event(self, event: Json) -> None:
-        if event.get("reason") != EventReason.GANG_PREEMPTED:
+        if event.get("reason") not in _EVICTIONS:
             return
         name = (event.get("involvedObject") or {}).get("name", "")
         for gang in self._figures.gangs.values():
             if gang.name == name:
-                self.cause(gang.set_name, PREEMPTED)
+                self.cause(gang.set_name, EVICTED)
 
     def _see_set(self, pcs: Json) -> None:
         name = pcs["metadata"]["name"]
@@ -217,7 +219,7 @@ class Promises:
             self._judge_fall(name, seen)
 
     def _judge_fall(self, name: str, seen: SetSeen) -> None:
-        if seen.updating_since_s is None and not self._has_cause(name, OUTSIDE, RELEASE, SCALED, PREEMPTED):
+        if seen.updating_since_s is None and not self._has_cause(name, OUTSIDE, RELEASE, SCALED, EVICTED):
             self.report("Caused", f"set {name} fell below its minimum and nothing from outside happened to it")
 
     # Minimum and budget
@@ -231,7 +233,7 @@ class Promises:
         had = (before.json.get("status") or {}).get("availableReplicas", 0) if before is not None else 0
         if available >= had or available >= min(minimum, replicas - 1) or group["metadata"].get("deletionTimestamp"):
             return
-        if not self._has_cause(set_name, OUTSIDE, SCALED, PREEMPTED):
+        if not self._has_cause(set_name, OUTSIDE, SCALED, EVICTED):
             name = group["metadata"]["name"]
             self.report("Minimum", f"an update left {name} with {available} of at least {minimum} instances")
 

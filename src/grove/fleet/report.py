@@ -44,6 +44,7 @@ def page(found: Json) -> str:
         _promises(found),
         "<h2>GPUs over time</h2>",
         _areas(found),
+        _hours(found),
         "<h2>Gangs that wait, over time</h2>",
         _line(found, "waitingGangs", "gangs", COLOURS["waiting"]),
         "<h2>Fragmentation over time</h2>",
@@ -110,6 +111,12 @@ def _areas(found: Json) -> str:
     means = ", ".join(f"{state} {share(value)}" for state, value in found["utilisation"].items())
     caption = f"{keys}. Of the GPUs of nodes that are up, on average: {means}."
     return _figure("GPUs by state over time", "".join(shapes), series["hours"], total, "GPUs", caption)
+
+
+def _hours(found: Json) -> str:
+    """GPU-hours by state. Those of pods that wait have no GPU, so they are no part of the cluster's."""
+    rows = [(name.capitalize(), f"{hours:,.0f}") for name, hours in found["gpuHours"].items()]
+    return table(("State", "GPU-hours"), rows)
 
 
 def _line(found: Json, column: str, unit: str, colour: str, most: float | None = None) -> str:
@@ -229,5 +236,4 @@ def _counts(found: Json) -> str:
         *((name.capitalize(), str(count)) for name, count in found["happenings"].items()),
         *((f"API writes of the {name}", f"{count:,}") for name, count in found["writes"].items()),
     ]
-    note = "<p class=soft>Grove does not move running gangs to other nodes, so moves are not counted.</p>"
-    return table(("What", "How often"), rows) + note
+    return table(("What", "How often"), rows)

@@ -20,6 +20,7 @@ LARGEST = "over 64 pods"
 _COUNTED = {
     "placements": EventReason.GANG_SCHEDULED,
     "preemptions": EventReason.GANG_PREEMPTED,
+    "moved gangs": EventReason.GANG_MOVING,
     "warnings that a gang waits past its timeout": EventReason.GANG_TIMEOUT,
 }
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.support.judged_store import Watched
 
+from grove.api.conditions import EventReason
 from grove.api.core import Pod
-from grove.fleet.promises import KEPT_S, OUTSIDE, PREEMPTED, RELEASE
+from grove.fleet.promises import EVICTED, KEPT_S, OUTSIDE, RELEASE
 
 
 @pytest.fixture
@@ -84,12 +85,20 @@ def test_a_node_that_goes_down_is_a_cause_for_the_sets_on_it(watched):
     assert watched.broken == []
 
 
-def test_a_preemption_is_a_cause(watched):
+@pytest.mark.parametrize(
+    ("reason", "broken"),
+    [
+        pytest.param(EventReason.GANG_PREEMPTED, [], id="a preemption"),
+        pytest.param(EventReason.GANG_MOVING, [], id="a move"),
+        pytest.param(EventReason.GANG_NOT_MOVED, ["Caused"], id="not a move that was refused"),
+    ],
+)
+def test_an_eviction_by_the_scheduler_is_a_cause(watched, reason, broken):
     watched.set("web", 1)
     watched.gang("web", 1, is_placed=True)
-    watched.preempted("web")
+    watched.evicted("web", reason)
     watched.set("web", 0)
-    assert watched.broken == []
+    assert watched.broken == broken
 
 
 @pytest.mark.parametrize(
@@ -113,7 +122,7 @@ def test_an_update_keeps_the_minimum_of_a_group(watched, available, replicas, ca
     ("cause", "broken"),
     [
         pytest.param(None, ["Budget"], id="without a cause"),
-        pytest.param(PREEMPTED, ["Budget"], id="a preemption heeds the budget"),
+        pytest.param(EVICTED, ["Budget"], id="a preemption heeds the budget"),
         pytest.param(OUTSIDE, [], id="after a failure"),
     ],
 )
