@@ -14,6 +14,7 @@ from tests.support.running import without_logs
 
 from grove.api.core import Node, Pod, PriorityClass
 from grove.api.podcliqueset import PodCliqueSet
+from grove.api.topology import ClusterTopologyBinding
 from grove.cli.fleet import fleet as fleet_command
 from grove.fleet import ending
 from grove.fleet.ending import entries, held, judge_emptied, judge_rest
@@ -22,11 +23,12 @@ from grove.fleet.file import Team
 from grove.fleet.machines import Machines
 from grove.fleet.manifests import GPU, batch_set, priority_name
 from grove.fleet.replay import NotReplay, read_replay
-from grove.plan.world import NAMESPACE, World, shaped
+from grove.plan.world import NAMESPACE, World, binding, shaped
 from grove.sim.loop import run as run_virtual
 
 TEAM = Team("research")
 PRIORITY = (PriorityClass, {"metadata": {"name": priority_name(0)}, "value": 0})
+TOPOLOGY = (ClusterTopologyBinding, binding())
 SMALL = """\
 lasts: 3h
 cluster:
@@ -40,12 +42,14 @@ work:
 # The end of a run
 
 
-def ended(*, pods: int, meanwhile: Callable[[World], Coroutine[Any, Any, None]], empty: bool = False) -> list[str]:
+def ended(
+    *, pods: int, meanwhile: Callable[[World], Coroutine[Any, Any, None]], empty: bool = False, nodes: int = 2
+) -> list[str]:
     """The promises that a world with one gang of `pods` pods breaks when it should come to rest."""
     found: list[tuple[str, str]] = []
 
     async def play() -> None:
-        world, figures = World(shaped(2), objects=[PRIORITY]), Figures({})
+        world, figures = World(shaped(nodes), objects=[PRIORITY, TOPOLOGY]), Figures({})
 
         def report(promise: str, text: str) -> None:
             found.append((promise, text))
@@ -58,7 +62,7 @@ def ended(*, pods: int, meanwhile: Callable[[World], Coroutine[Any, Any, None]],
             before = held(world)
             task = asyncio.ensure_future(meanwhile(world))
             await world.client.create(
-                PodCliqueSet.RESOURCE, batch_set("job", TEAM, pods=pods, gpus=8, priority=None, pack="")
+                PodCliqueSet.RESOURCE, batch_set("job", TEAM, pods=pods, gpus=8, priority=None, pack="rack")
             )
             await judge_rest(world, report)
             if empty:
@@ -152,6 +156,12 @@ def test_a_cluster_at_rest(pods, meanwhile, broken):
 )
 def test_a_cluster_that_is_emptied(meanwhile, broken):
     assert ended(pods=2, meanwhile=meanwhile, empty=True) == broken
+
+
+@pytest.mark.usefixtures("soon")
+def test_the_racks_of_a_large_cluster_are_no_leak():
+    """The scheduler reads the labels of nodes when the first gang asks for a rack. They are as many as the nodes."""
+    assert ended(pods=2, meanwhile=nothing, empty=True, nodes=1200) == []
 
 
 def test_entries_are_counted_once_and_not_beyond_the_border():

@@ -109,9 +109,11 @@ def _some(world: World, kind: type[Object]) -> Iterator[Object]:
 
 def held(world: World) -> int:
     """Entries in all containers that operator and scheduler reach; the simulated cluster is not counted."""
-    server, loop, units = world.cluster.server, asyncio.get_running_loop(), world.scheduler.view.units
-    # Recorders of events and places of gone gangs have a limit of their own, and fill up to it.
-    return entries([world.operator, world.scheduler], [server, server.store, world.cluster, loop, units.places])
+    server, loop, view = world.cluster.server, asyncio.get_running_loop(), world.scheduler.view
+    # Recorders of events and places of gone gangs have a limit of their own, and fill up to it. Labels of nodes are
+    # read when a gang first asks for them; they are as many as the nodes.
+    bounded = [view.units.places, view.snapshot.nodes]
+    return entries([world.operator, world.scheduler], [server, server.store, world.cluster, loop, *bounded])
 
 
 def entries(roots: Iterable[Any], outside: Iterable[Any]) -> int:

@@ -34,6 +34,14 @@ EVENTS = st.lists(
 )
 
 
+def test_a_node_that_is_empty_again_is_not_remembered():
+    snapshot = snap([node("n0", 8), node("n1", 8)])
+    for uid in ("p0", "p1"):
+        snapshot.add_pod(pod(uid, 1, on="n0"))
+        snapshot.remove_pod(uid)
+    assert not snapshot._on
+
+
 @settings(max_examples=300, deadline=None)
 @given(EVENTS)
 def test_free_is_what_is_left(events):

@@ -133,7 +133,10 @@ class Snapshot:
         if pod.terminating:
             del self._leaving[uid]
         if self._on is not None:
-            del self._on[row][uid]
+            here = self._on[row]
+            del here[uid]
+            if not here:
+                del self._on[row]
         self._own_free()
         for r, amount in self.amounts(pod.shape.requests):
             self.free[r, row] += amount
