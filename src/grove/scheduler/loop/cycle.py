@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from grove.scheduler.solve.referee import Referee
 
 SLICE_S = 0.02
-"""A cycle lets the event loop breathe after so much work: binds go out and events come in between decisions."""
+"""After so much work the event loop goes on: binds are sent and events are handled between decisions."""
 LOOK_AGAIN_S = 30.0
 """When a unit is looked at again that could not be."""
 MOST_LOOKS = 8
@@ -214,7 +214,7 @@ class Cycle:
         self._wake_at, self._demand = wake_at, WaitingDemand(view)
         self.referee: Referee | None = None
         if config.exact_solver:
-            from grove.scheduler.solve.referee import find_referee  # and with it a house of processes, for who asks
+            from grove.scheduler.solve.referee import find_referee  # imported here because it starts a process pool
 
             self.referee = find_referee()
         budget = Budget(config.search_budget or Budget().steps, self.referee)
@@ -320,7 +320,7 @@ class Cycle:
         for unit, fresh in dirty:
             try:
                 self._intake.consider(unit, began, fresh=fresh)
-            except Exception:  # with something that nobody can read; others are looked at all the same
+            except Exception:  # one unit cannot be read; the others are looked at all the same
                 log.exception("look failed", unit=unit)
                 asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._view.changes.mark, unit)
         self._demand.begin_turn((one.order.name for one in self._queue.all()), (unit for unit, _ in dirty))
@@ -337,7 +337,7 @@ class Cycle:
 
     async def _decide_due(self, began: float) -> None:
         loop = asyncio.get_running_loop()
-        breath = began
+        resumed_s = began
         heap = self._queue.due(began)
         looks_left = MOST_LOOKS
         while heap:
@@ -368,9 +368,9 @@ class Cycle:
             except Exception:
                 log.exception("decision failed", unit=name)
                 self._queue.retry(name, loop.time())
-            if loop.time() - breath > SLICE_S:
+            if loop.time() - resumed_s > SLICE_S:
                 await asyncio.sleep(0)
-                breath = loop.time()
+                resumed_s = loop.time()
             if looks_left and self._view.changes.has_relief:
                 # Room that came meanwhile is first for those that were refused before it did.
                 looks_left -= 1

@@ -171,7 +171,7 @@ class LongWaitHolds:
         self._put(gang, CapacityHold(gang.name, waiting.order, reason, since, frozenset(record.nodes)))
 
     async def hold_for_overtaken(self) -> None:
-        """Holds nodes for those that were overtaken since, before anybody else is given room."""
+        """Holds nodes for units that were overtaken since, before any other unit is placed."""
         overtaken, self._overtaken = self._overtaken, []
         for waiting in sorted(overtaken, key=lambda one: one.order):
             gang = self._view.units.gangs.get(waiting.order.name)
@@ -269,7 +269,7 @@ class LongWaitHolds:
             tree = tree_of(self._view, gang, self._config.node_policy)
         except BadGang:
             return
-        except Exception:  # with a pod that nobody can read; it is told so when its turn comes
+        except Exception:  # a pod cannot be read; the gang reports it when its turn comes
             log.exception("no nodes can be held", gang=gang.name)
             self._give_up(gang.name)
             return
@@ -387,6 +387,6 @@ def _warn_at_s(waiting: Waiting, timeout_s: float) -> float:
 def kept_out_by(closed: ClosedCapacity) -> Reason:
     """Why a unit that would fit waits: the units that hold nodes, and since when."""
     holds = sorted({hold.owner: hold for hold in closed.nodes.values()}.values(), key=lambda hold: hold.order)
-    names = " ".join(hold.owner for hold in holds[:MOST_NAMED])
+    names = ", ".join(hold.owner for hold in holds[:MOST_NAMED])
     since = rfc3339(min(hold.since for hold in holds))
-    return Reason(kinds.KEPT_OUT, ", ".join(names.split()), {"nodes": len(closed.nodes)}, {"since": since})
+    return Reason(kinds.KEPT_OUT, names, {"nodes": len(closed.nodes)}, {"since": since})
