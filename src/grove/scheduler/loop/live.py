@@ -137,7 +137,8 @@ class Scheduler:
         binder = Binder(client, turns=turns, fits=self._fits, prepare=self.view.sources.prepare)
         evictions = Evictions(client, self.view, self.reporter, spawn=self._spawn)
         moves = Moves(self.view, replacements, evictions, self.reporter, clock, config)
-        self.view.before_turn.append(moves.turn)
+        asked = self.view.units.asked_to_move
+        self.view.before_turn.append(lambda: moves.turn() if asked else None)
         if config.repack.automatic:
             self.beside.append(SelfRepack(self.view, moves, self.reporter, clock, config).run)
         self._committer = Committer(
