@@ -13,7 +13,8 @@ from grove.answers.autoscalers import measured_clique, read_autoscalers
 from grove.answers.dialects import scaled_part
 from grove.answers.subjects import set_named
 from grove.api import labels, names
-from grove.api.core import HorizontalPodAutoscaler
+from grove.api.core import HorizontalPodAutoscaler, Pod
+from grove.api.deletion_cost import unit_costs
 from grove.api.meta import Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -57,7 +58,7 @@ async def scale_answer(
     fits: Sequence[str] = (),
 ) -> Answer:
     pcs, found = await targets(client, namespace, target, replica)
-    existing = await _existing(client, pcs)
+    existing = await _existing(client, pcs, found, replicas)
     changes = [scaled(one, replicas, pcs, existing) for one in found]  # type: ignore[arg-type]
     owners = owner_lines(await read_autoscalers(client, namespace), found, replicas)
     for one, change in zip(found, changes, strict=True):
@@ -101,7 +102,7 @@ def owner_lines(scalers: Sequence[HorizontalPodAutoscaler], found: Sequence[Obje
     return lines
 
 
-async def _existing(client: Client, pcs: PodCliqueSet) -> Existing | None:
+async def _existing(client: Client, pcs: PodCliqueSet, found: Sequence[Object], replicas: int) -> Existing | None:
     """What the set has now; None for lack of rights to see it."""
     namespace, mine = pcs.metadata.namespace, f"{labels.PART_OF}={pcs.metadata.name}"
     try:
@@ -114,7 +115,24 @@ async def _existing(client: Client, pcs: PodCliqueSet) -> Existing | None:
         index = one.metadata.labels.get(labels.REPLICA_INDEX, "")
         if index.isdecimal():
             pods[int(index)] = pods.get(int(index), 0) + one.spec.replicas
-    return Existing(tuple(sorted((gang.metadata.name for gang in gangs), key=counted)), pods)
+    shrunk = [one for one in found if isinstance(one, PodCliqueScalingGroup) and one.spec.replicas > replicas]
+    costs = {one.metadata.name: await _costs(client, one) for one in shrunk}
+    return Existing(tuple(sorted((gang.metadata.name for gang in gangs), key=counted)), pods, costs)
+
+
+async def _costs(client: Client, group: PodCliqueScalingGroup) -> dict[int, int]:
+    """By which a scale-in of the group chooses its replicas; none if the pods may not be read."""
+    mine = f"{labels.SCALING_GROUP}={group.metadata.name}"
+    try:
+        pods = await every(client, Pod, group.metadata.namespace, labels=mine)
+    except Forbidden:
+        return {}
+    units: dict[int, list[Pod]] = {}
+    for pod in pods:
+        index = pod.metadata.labels.get(labels.SCALING_GROUP_REPLICA_INDEX, "")
+        if index.isdecimal() and not pod.metadata.is_deleting:
+            units.setdefault(int(index), []).append(pod)
+    return unit_costs(units)
 
 
 async def scaleref_answer(client: Client, namespace: str, target: str, replica: int | None = None) -> Answer:

@@ -130,10 +130,10 @@ async def subject_names(client: Client, namespace: str, incomplete: str) -> list
     groups = {one.name for one in template.pod_clique_scaling_groups}
     if not deeper:
         return sorted(f"{head}/{name}" for name in groups | {one.name for one in template.cliques})
-    of_group = [one.spec.replicas for one in seen.groups if one.metadata.name.endswith(f"-{part}")]
-    of_clique = [one.spec.replicas for one in seen.cliques if one.metadata.name.endswith(f"-{part}")]
-    counts = of_group if part in groups else of_clique
-    return [f"{head}/{part}/{number}" for number in range(max(counts, default=0))]
+    of_group = [one.indexes for one in seen.groups if one.metadata.name.endswith(f"-{part}")]
+    of_clique = [range(one.spec.replicas) for one in seen.cliques if one.metadata.name.endswith(f"-{part}")]
+    numbers = {number for each in (of_group if part in groups else of_clique) for number in each}
+    return [f"{head}/{part}/{number}" for number in sorted(numbers)]
 
 
 def _kinds() -> dict[str, type[Object]]:

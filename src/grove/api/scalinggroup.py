@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, ClassVar
 
+from grove.api.deletion_cost import filled
 from grove.api.meta import Condition, Int64, Object, Resource, Struct, doc
 from grove.api.status import DrainingReplica, LastError, LastOperation, ReplicaRestart, SurgeProgress
 
@@ -55,6 +57,9 @@ class PodCliqueScalingGroupStatus(Struct):
     replica_restarts: Annotated[tuple[ReplicaRestart, ...], doc("Replicas that were ever restarted whole.")] = ()
     draining: Annotated[tuple[DrainingReplica, ...], doc("Replicas that were scaled in and still drain.")] = ()
     incarnation: Annotated[int, doc("Restart of its replica of the set that this status is about.")] = 0
+    replica_indexes: Annotated[
+        tuple[int, ...], doc("Indexes of its replicas if they are not 0 to replicas-1: a scale-in left a gap.")
+    ] = ()
 
 
 class PodCliqueScalingGroup(Object):
@@ -66,3 +71,20 @@ class PodCliqueScalingGroup(Object):
         PodCliqueScalingGroupSpec()
     )
     status: Annotated[PodCliqueScalingGroupStatus, doc("Replicas that were observed.")] = PodCliqueScalingGroupStatus()
+
+    @property
+    def indexes(self) -> Sequence[int]:
+        """The replicas that are asked for: 0 to replicas-1, unless a scale-in left a gap."""
+        return filled(self.status.replica_indexes, self.spec.replicas)
+
+    @property
+    def recorded_indexes(self) -> Sequence[int]:
+        """The replicas that the status is about, without those that an update had beyond `replicas`."""
+        status = self.status
+        surge = status.update_progress.surge if status.update_progress is not None else None
+        return status.replica_indexes or range(status.replicas - (len(surge.indexes) if surge is not None else 0))
+
+    @property
+    def is_scaled_in(self) -> bool:
+        """Whether a scale-in is not in the status yet."""
+        return len(self.recorded_indexes) > self.spec.replicas

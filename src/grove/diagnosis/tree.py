@@ -183,7 +183,7 @@ class _TreeBuilder:
                 index = _number(clique.metadata.labels.get(labels.SCALING_GROUP_REPLICA_INDEX))
                 members.setdefault(index, []).append(clique)
         copies = []
-        for index in sorted(members.keys() | set(range(group.spec.replicas))):
+        for index in sorted(members.keys() | set(group.indexes)):
             own = f"{name}-{index}"
             cliques = sorted(members.get(index, ()), key=lambda one: self._rank(one, own))
             entries = [self.clique(one, f"{own}-") for one in cliques]

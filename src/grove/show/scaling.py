@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from grove.api import names
+from grove.api.deletion_cost import filled, staying
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
@@ -41,10 +42,14 @@ class Scaled:
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """What a set has now: the names of its gangs, and the pods that each replica asks for."""
+    """What a set has now: the names of its gangs, and the pods that each replica asks for.
+
+    `costs` are the deletion costs of the replicas of a scaling group, by its name.
+    """
 
     gangs: tuple[str, ...]
     pods: Mapping[int, int]
+    costs: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
 
 def _few(found: tuple[str, ...]) -> str:
@@ -62,7 +67,7 @@ def scaled(
     if isinstance(one, PodCliqueSet):
         return _set(one, after, existing)
     if isinstance(one, PodCliqueScalingGroup):
-        return _group(one, after, pcs)
+        return _group(one, after, pcs, existing.costs.get(one.metadata.name, {}) if existing is not None else {})
     return _clique(one, after)
 
 
@@ -99,10 +104,14 @@ def _gangs(pcs: PodCliqueSet, index: int) -> Iterator[str]:
             yield names.scaled_gang(fqn, copy, group.min_available)
 
 
-def _group(group: PodCliqueScalingGroup, after: int, pcs: PodCliqueSet) -> Scaled:
+def _group(group: PodCliqueScalingGroup, after: int, pcs: PodCliqueSet, costs: Mapping[int, int]) -> Scaled:
     before, least, name = group.spec.replicas, group.spec.min_available, group.metadata.name
-    come = tuple(names.scaled_gang(name, copy, least) for copy in range(max(before, least), max(after, least)))
-    go = tuple(names.scaled_gang(name, copy, least) for copy in range(max(after, least), max(before, least)))
+    now = group.indexes
+    then = staying(now, after, costs, least) if after < before else filled(now, after)
+    come, go = (
+        tuple(names.scaled_gang(name, copy, least) for copy in some if copy >= least and copy not in others)
+        for some, others in ((then, now), (now, then))
+    )
     found = (pcs.spec.template.find_clique(clique) for clique in group.spec.clique_names)
     each = sum(one.spec.replicas for one in found if one is not None)
     warnings = tuple(_below(name, after, least, "replicas"))

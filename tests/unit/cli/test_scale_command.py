@@ -110,6 +110,14 @@ def test_only_gangs_that_exist_go() -> None:
     ]
 
 
+def test_the_gangs_of_a_group_go_by_the_cost_of_their_pods_and_gaps_are_filled() -> None:
+    group = msgspec.structs.replace(GROUP, spec=msgspec.structs.replace(GROUP.spec, replicas=5))
+    costs = Existing((), {}, {"chat-0-decode": {3: -1}})
+    assert scaled(group, 4, PCS, costs).gangs_go == ("chat-0-decode-1",)
+    kept = msgspec.structs.replace(GROUP, status=msgspec.structs.replace(GROUP.status, replica_indexes=(0, 1, 4)))
+    assert scaled(kept, 4, PCS).gangs_come == ("chat-0-decode-0",)
+
+
 def scaler(name: str, target: str, owner: str = "") -> HorizontalPodAutoscaler:
     owners = [{"kind": "ScaledObject", "name": owner, "apiVersion": "keda.sh/v1alpha1", "uid": "u"}] if owner else []
     ref = {"kind": "PodCliqueScalingGroup", "name": target}

@@ -77,6 +77,7 @@ ADDITIONS = {
     "podcliquescalinggroups.grove.io": {
         ".status.lastOperation",
         ".status.draining",
+        ".status.replicaIndexes",
         ".status.gangRestarts",
         ".status.replicaRestarts",
         ".status.incarnation",

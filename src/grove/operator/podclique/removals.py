@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 from grove.api import labels
 from grove.api.core import Pod
+from grove.api.deletion_cost import find_cost
 from grove.api.draining import is_draining
 from grove.operator.shared.layout import pod_index
 
@@ -55,7 +55,7 @@ def scale_in_order(
             pod.is_ready and not is_draining(pod),
             pod.metadata.labels.get(labels.POD_TEMPLATE_HASH, "") == up_to_date,
             first_stays and index == 0,
-            deletion_cost(pod),
+            find_cost(pod) or 0,
             known.get(pod.metadata.name, math.inf),
             -created.timestamp() if created is not None else float("-inf"),
             -(index or 0),
@@ -63,15 +63,3 @@ def scale_in_order(
         )
 
     return sorted(pods, key=usefulness)
-
-
-def deletion_cost(pod: Pod) -> int:
-    """What its engine or a planner says its loss would cost; 0 if nothing, or nonsense, is said.
-
-    Grove's own annotation counts before that of Kubernetes.
-    """
-    own = pod.metadata.annotations
-    for key in (labels.DELETION_COST, labels.POD_DELETION_COST):
-        with suppress(KeyError, ValueError):
-            return int(own[key])
-    return 0

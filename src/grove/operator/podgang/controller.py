@@ -343,7 +343,8 @@ def _is_leaving(old: Object, new: Object) -> bool:
 def _is_group_resized(old: PodCliqueScalingGroup | None, new: PodCliqueScalingGroup | None) -> bool:
     if old is None or new is None or old.spec != new.spec:
         return True
-    return group_indexes(old) != group_indexes(new) or _is_leaving(old, new)
+    is_recorded = old.is_scaled_in and not new.is_scaled_in
+    return is_recorded or group_indexes(old) != group_indexes(new) or _is_leaving(old, new)
 
 
 def _is_listed_otherwise(old: Pod, new: Pod) -> bool:

@@ -6,6 +6,7 @@ restarts them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -13,6 +14,7 @@ from msgspec import structs
 
 from grove.api import labels
 from grove.api.conditions import BELOW_MINIMUM, GANG_RESTARTS_EXHAUSTED, EventReason
+from grove.api.deletion_cost import staying
 from grove.api.meta import Json
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
 from grove.api.status import SurgeProgress
@@ -21,6 +23,7 @@ from grove.operator.scalinggroup.status import ObservedGroup, group_status, with
 from grove.operator.shared.children import wanted_members
 from grove.operator.shared.draining import next_end_s
 from grove.operator.shared.former import choose_templates, unreached_group_replicas, with_templates
+from grove.operator.shared.layout import group_costs
 from grove.operator.shared.outcome import Notice, Outcome, appeared, with_outcome
 from grove.operator.shared.readiness import group_standing, judged
 from grove.operator.shared.rollout import (
@@ -52,13 +55,25 @@ class GroupPlan:
     terminated: Terminations
     of_parts: PodCliqueScalingGroupStatus
     """The status but for how the writes go."""
+    costs: Mapping[int, int]
+    """By which a scale-in was decided now."""
 
     @property
     def group(self) -> PodCliqueScalingGroup:
-        """The group with the replicas that drain from now on. All else follows what its status recorded before."""
+        """The group with the replicas that drain from now on. All else follows what its status recorded before.
+
+        A scale-in that costs decided is recorded first, and nothing goes until then.
+        """
         group, after = self.observed.group, self.of_parts
+        if self.costs and self.is_gap_new:
+            kept = structs.replace(group.spec, replicas=len(group.recorded_indexes))
+            group = structs.replace(group, spec=kept)
         seen = structs.replace(group.status, draining=after.draining, observed_generation=after.observed_generation)
         return structs.replace(group, status=seen)
+
+    @property
+    def is_gap_new(self) -> bool:
+        return self.observed.group.status.replica_indexes != self.of_parts.replica_indexes
 
     def members(self) -> list[Json]:
         """The members that are wanted; no new one before the set has recorded which templates an update leads to."""
@@ -81,9 +96,9 @@ class GroupPlan:
 
     @property
     def next_look_s(self) -> float | None:
-        """At once where surge replicas were recorded or forgotten: their cliques follow what the status says."""
+        """At once where surge replicas or gaps were recorded or forgotten: the cliques follow what the status says."""
         old, new = (_surge(one) for one in (self.observed.group.status, self.of_parts))
-        if (old.indexes if old else ()) != (new.indexes if new else ()):
+        if (old.indexes if old else ()) != (new.indexes if new else ()) or self.is_gap_new:
             return 0.0
         given_up_s = surge_given_up_s(new, self.observed.surge_wait_s, self.now) if new is not None else None
         drained_s = next_end_s(self.of_parts.draining, self.now) if self.of_parts.draining else None
@@ -101,7 +116,8 @@ class GroupPlan:
     def is_news(self, after: PodCliqueScalingGroupStatus) -> bool:
         """Whether readers wait for this status; otherwise it may wait for more changes."""
         group = self.observed.group
-        return self.restarts or group_news(group.spec, group.status, after)
+        is_decided = bool(self.costs) or self.is_gap_new
+        return self.restarts or is_decided or group_news(group.spec, group.status, after)
 
     def events(self, after: PodCliqueScalingGroupStatus) -> list[Notice]:
         """What is said when the status is written."""
@@ -138,7 +154,12 @@ def _index_in(wanted: Json) -> int:
 def plan_group(observed: ObservedGroup, now: datetime) -> GroupPlan:
     """The plan for a group that stays."""
     pcs, group, members, replica = observed.pcs, observed.group, observed.members, observed.replica
-    known = structs.replace(group.status, replica_restarts=known_restarts(pcs, replica, group, members))
+    costs = group_costs(group, members, observed.pods_of)
+    known = structs.replace(
+        group.status,
+        replica_restarts=known_restarts(pcs, replica, group, members),
+        replica_indexes=_next_indexes(group, costs),
+    )
     turned = structs.replace(group, status=known)
     if observed.recorded:
         turned = next_group_replicas(replace(observed, group=turned), now)
@@ -149,4 +170,11 @@ def plan_group(observed: ObservedGroup, now: datetime) -> GroupPlan:
     judged = structs.replace(group, status=after)
     terminated = group_replicas_to_restart(pcs, judged, members, now, observed.moment)
     after = with_group_restarts(pcs, judged, replica, terminated, now)
-    return GroupPlan(observed, now, terminated, after)
+    return GroupPlan(observed, now, terminated, after, costs)
+
+
+def _next_indexes(group: PodCliqueScalingGroup, costs: Mapping[int, int]) -> tuple[int, ...]:
+    """`status.replicaIndexes`."""
+    count = group.spec.replicas
+    indexes = staying(group.recorded_indexes, count, costs, group.spec.min_available) if costs else group.indexes
+    return () if isinstance(indexes, range) or indexes == (*range(count),) else tuple(indexes)

@@ -128,7 +128,8 @@ def next_rollout_step(observed: GroupUpdateFacts, now: datetime) -> GroupStep:
         progress = msgspec.structs.replace(
             progress, outdated_replicas_count=left, in_flight_replicas_count=len(step.in_flight)
         )
-    landed = [index for index in in_flight if index not in step.flying and index < len(regular)]
+    is_regular = {replica.index for replica in regular}
+    landed = [index for index in in_flight if index not in step.flying and index in is_regular]
     return GroupStep(_with_selection(progress, step, landed), (*step.broken, *step.taken))
 
 
@@ -137,7 +138,7 @@ def group_update_facts(observed: ObservedGroup) -> GroupUpdateFacts:
     pcs, group, target = observed.pcs, observed.group, observed.pcs.status.current_generation_hash
     config = observed.config
     minimum = group_floor(group.spec.replicas, config.min_available)
-    first = max(group.spec.replicas, config.min_available) if group.spec.replicas else ALL
+    first = max(max(group.indexes) + 1, config.min_available) if group.spec.replicas else ALL
     budget = part_budget(
         pcs, observed.replica, config.name, config.rolling_update, minimum, first, observed.surge_wait_s
     )

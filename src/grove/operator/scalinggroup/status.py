@@ -79,7 +79,7 @@ class ObservedGroup:
     @property
     def is_short(self) -> bool:
         """Whether a member is missing. Surge replicas do not count: they are always new."""
-        there, indexes = {one.metadata.name for one in self.members}, range(self.group.spec.replicas)
+        there, indexes = {one.metadata.name for one in self.members}, self.group.indexes
         units = (member_units(self.pcs, self.replica, self.config, index) for index in indexes)
         return any(unit.fqn not in there for replica in units for unit in replica)
 
@@ -123,7 +123,8 @@ def group_status(observed: ObservedGroup, now: datetime) -> PodCliqueScalingGrou
     generation = pcs.status.current_generation_hash
     every = group_replicas(observed)
     replicas = [one for one in every if one.is_settled]
-    asked = [one for one in replicas if one.index < group.spec.replicas]
+    indexes = group.indexes
+    asked = [one for one in replicas if one.index in indexes]
     scheduled = [one for one in replicas if one.is_scheduled]
     available = [one for one in scheduled if one.is_available]
     updated = [one for one in available if all(is_updated(*pair, generation) for pair in one.cliques)]

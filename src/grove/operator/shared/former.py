@@ -24,7 +24,7 @@ from grove.api.podcliqueset import PodCliqueSet, partition_of, set_partition
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.shared.children import template_hashes, wanted_clique
 from grove.operator.shared.layout import group_config_of, group_replica_of, replica_of, unit_of
-from grove.operator.shared.rollout import is_chosen, is_paused, origin, was_taken
+from grove.operator.shared.rollout import ALL, is_chosen, is_paused, origin, was_taken
 
 
 def with_templates(pcs: PodCliqueSet, data: Mapping[str, Any], cliques: Iterable[PodClique]) -> PodCliqueSet | None:
@@ -103,10 +103,10 @@ def unreached_group_replicas(
     is_reached = progress is not None and progress.pod_clique_set_generation_hash == target
     held = partition_of(config.rolling_update)
     if (is_paused(pcs) and is_chosen(pcs, replica)) or (not is_reached and replica in unreached_replicas(pcs, every)):
-        held = group.spec.replicas
+        held = ALL
     members = [one for one in every if one.metadata.labels.get(labels.SCALING_GROUP) == group.metadata.name]
     new = {group_replica_of(one.metadata) for one in members if _is_new(pcs, one, config.name)}
-    indexes = range(min(held, group.spec.replicas))
+    indexes = (index for index in group.indexes if index < held)
     return frozenset(index for index in indexes if index not in new and not was_taken(group, index, target))
 
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from grove.api import labels, labelsets, names
 from grove.api.core import Pod
+from grove.api.deletion_cost import unit_costs
 from grove.api.draining import drain_s, replica_drain_s
 from grove.api.meta import Object, ObjectMeta
 from grove.api.podclique import PodClique, PodCliqueSpec
@@ -97,9 +98,9 @@ def living(objects: Iterable[T]) -> dict[str, T]:
 
 def asked_indexes(group: PodCliqueScalingGroup) -> Collection[int]:
     """The replicas that a scaling group is to have now: those asked for, and those that an update has beyond them."""
-    asked, progress = range(group.spec.replicas), group.status.update_progress
+    asked, progress = group.indexes, group.status.update_progress
     surge = progress.surge if progress is not None else None
-    return asked if surge is None else (*asked, *(index for index in surge.indexes if index >= group.spec.replicas))
+    return asked if surge is None else (*asked, *(index for index in surge.indexes if index not in asked))
 
 
 def group_indexes(group: PodCliqueScalingGroup) -> Collection[int]:
@@ -110,8 +111,24 @@ def group_indexes(group: PodCliqueScalingGroup) -> Collection[int]:
     asked, status = asked_indexes(group), group.status
     extra = {one.replica_index for one in status.draining}
     if status.observed_generation != group.metadata.generation and drain_s(group.metadata.annotations):
-        extra.update(range(group.spec.replicas, status.replicas))
+        extra.update(group.recorded_indexes)
     return (*asked, *sorted(extra.difference(asked))) if extra else asked
+
+
+def group_costs(group: PodCliqueScalingGroup, members: Iterable[PodClique], pods_of: PodsOf) -> dict[int, int]:
+    """The deletion costs that decide which replicas a scale-in takes; none if there is no scale-in to decide.
+
+    While a scale-in with costs is not recorded in the status, all replicas stay. During an update with surge replicas
+    the last ones go.
+    """
+    if not group.is_scaled_in or len(asked_indexes(group)) != group.spec.replicas:
+        return {}
+    units: dict[int, list[Pod]] = {}
+    for clique in members:
+        index = group_replica_of(clique.metadata)
+        if index is not None and index in group.recorded_indexes and not clique.metadata.is_deleting:
+            units.setdefault(index, []).extend(pods_of(clique.metadata.name))
+    return unit_costs(units)
 
 
 def kept_replicas(pcs: PodCliqueSet) -> Collection[int]:

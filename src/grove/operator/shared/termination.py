@@ -136,7 +136,7 @@ def group_replicas_to_restart(
     breaches: dict[int, list[Breach]] = {}
     for clique in members:
         index = group_replica_of(clique.metadata)
-        if index is None or index >= group.spec.replicas:
+        if index is None or index not in group.indexes:
             continue
         if (breach := _clique_breach(pcs, clique, group, moment)) is not None:
             breaches.setdefault(index, []).append(breach)

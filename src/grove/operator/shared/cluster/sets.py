@@ -28,6 +28,7 @@ from grove.operator.shared.children import (
     template_hashes,
 )
 from grove.operator.shared.layout import (
+    group_costs,
     group_indexes,
     group_names,
     kept_replicas,
@@ -176,8 +177,14 @@ class Sets:
     def group_replicas(self, pcs: PodCliqueSet, fqn: str, config: ScalingGroupConfig) -> Collection[int]:
         """Replicas a scaling group is to have: by the live object, or by the template while there is none."""
         group = self._cache.get(PodCliqueScalingGroup, Key(pcs.metadata.namespace, fqn))
-        lives = group is not None and not group.metadata.is_deleting
-        return group_indexes(group) if group is not None and lives else range(config.replicas)
+        if group is None or group.metadata.is_deleting:
+            return range(config.replicas)
+        found = group_indexes(group)
+        if group.is_scaled_in:
+            members = self._cache.owned(PodClique, by=group.metadata.uid)
+            if group_costs(group, members, lambda fqn: self.pods_of(pcs.metadata.namespace, fqn)):
+                return {*found, *group.recorded_indexes}
+        return found
 
     def parent_replicas(self, pcs: PodCliqueSet, replica: int, clique: PodClique) -> dict[str, int]:
         """Replicas of the cliques that one starts after, as far as known; 0 in replicas that a group does not have."""
