@@ -132,7 +132,7 @@ def _load_transport() -> None:
     before = os.environ.get(AUTHORITIES)
     os.environ[AUTHORITIES] = os.devnull
     try:
-        import grove.kube.http  # noqa: F401
+        pass
     finally:
         del os.environ[AUTHORITIES]
         if before is not None:
@@ -152,41 +152,20 @@ def resolve(options: Options) -> tuple[ClusterConfig, str]:
 
 def answer(options: Options, ask: Callable[[Client, str], Awaitable[Answer]]) -> int:
     """Asks the cluster and prints the answer; the exit code."""
-    import asyncio
-
     from grove.cli.terminal import a_word_when_it_takes_long
 
     with a_word_when_it_takes_long():
-        found = asyncio.run(asked(options, ask))
+        found = asked_once(options, ask)
     return show(found, options.output)
 
 
 def asked_once(options: Options, ask: Callable[[Client, str], Awaitable[T]]) -> T:
-    """What a question to the cluster gives, for commands that go on from there."""
+    """The answer to one question to the cluster."""
     import asyncio
 
-    async def once() -> T:
-        from grove.answers.errors import explained
-        from grove.kube.http import HttpClient
-        from grove.kube.logs import configure_logs
+    from grove.cli.asking import asked
 
-        configure_logs("error", "text")
-        config, namespace = resolve(options)
-        async with HttpClient(config, user_agent="kubectl-grove", attempts=2, timeout_s=options.timeout_s) as client:
-            return await explained(client, ask(client, namespace))
-
-    return asyncio.run(once())
-
-
-async def asked(options: Options, ask: Callable[[Client, str], Awaitable[Answer]]) -> Answer:
-    from grove.answers.errors import explained
-    from grove.kube.http import HttpClient
-    from grove.kube.logs import configure_logs
-
-    configure_logs("error", "text")  # the scheduler's core and the caches speak to whoever runs them as a service
-    config, namespace = resolve(options)
-    async with HttpClient(config, user_agent="kubectl-grove", attempts=2, timeout_s=options.timeout_s) as client:
-        return await explained(client, ask(client, namespace))
+    return asyncio.run(asked(options, ask))
 
 
 def confirm(change: str, question: str) -> None:

@@ -53,7 +53,7 @@ def demo(
     except BadScenario as error:
         raise Unanswered(str(error)) from error
     if web:
-        from grove.cli.console import tour_in_browser
+        from grove.cli.console_page import tour_in_browser
 
         tour_in_browser(plot, nodes=nodes, seed=seed, speed=speed or 1.0, port=port, opens=opens)
         return

@@ -1,21 +1,21 @@
-"""The cluster as it is now, kept current by watches: what `-w` and `top` draw from, without asking again.
-
-With the rights of a scheduler its view is followed too, so that gangs that wait are explained as they stand; without
-them one namespace is followed, and what the scheduler wrote has to do.
-"""
+"""Draws an answer again whenever the cluster changes: for `-w`, in a terminal or into a pipe."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.live import Live
 
 from grove.answers.answer import FAULT, Answer
-from grove.cli.access import Options, asked_once, resolve
-
-if TYPE_CHECKING:
-    from grove.answers.following import Picture, Source
+from grove.answers.following import BURST_S, IDLE_S, Picture, Source, _real_name, following
+from grove.cli.access import Options, asked_once, formatted, resolve
+from grove.cli.terminal import UNLIMITED, printed, terminal
+from grove.kube.http import HttpClient
+from grove.kube.logs import configure_logs
 
 
 def watch(options: Options, picture: Picture, *, events: bool = False, in_place: bool = True) -> int:
@@ -31,20 +31,12 @@ def watch_set(options: Options, subject: str, picture: Callable[[str, str], Pict
 
     A subject that does not exist is a fault, as without watching.
     """
-    from grove.answers.following import _real_name
-
     name = asked_once(options, lambda client, namespace: _real_name(client, namespace, subject)) if subject else ""
     return watch(options, picture(name, subject))
 
 
 def follow(options: Options, work: Callable[[Source], Coroutine[Any, Any, int]], *, events: bool = False) -> int:
     """Does the work over the cluster of these options, for as long as it takes; its exit code."""
-    import gc
-
-    from grove.answers.following import following
-    from grove.kube.http import HttpClient
-    from grove.kube.logs import configure_logs
-
     configure_logs("error", "text")
     gc.enable()  # this one may run for hours
 
@@ -64,12 +56,6 @@ async def drawing(source: Source, picture: Picture, output: str = "", *, in_plac
 
     The exit code is that of the last picture; if there was nothing to draw at all, the question had no answer.
     """
-    from rich.live import Live
-
-    from grove.answers.following import BURST_S, IDLE_S
-    from grove.cli.access import formatted
-    from grove.cli.terminal import printed, terminal
-
     console, code, before = terminal(), FAULT, ""
     in_rows, in_place = not in_place and not output, in_place and console.is_terminal and not output
     with Live(console=console, auto_refresh=False, screen=True) if in_place else nullcontext() as live:
@@ -97,8 +83,6 @@ async def drawing(source: Source, picture: Picture, output: str = "", *, in_plac
 
 
 def _plain(found: Answer) -> str:
-    from grove.cli.terminal import UNLIMITED, terminal
-
     console = terminal(plain=True)
     with console.capture() as captured:
         console.print(found.paint(UNLIMITED))

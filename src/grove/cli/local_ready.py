@@ -9,43 +9,43 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import click
 
+from grove.api.core import Namespace, Node, Service
+from grove.api.meta import Json
 from grove.api.words import many
+from grove.crds.install import install
 from grove.diagnosis.processes import OPERATOR, RUNS, SCHEDULER, read_processes
-
-if TYPE_CHECKING:
-    from grove.kube.client import Client
-    from grove.local.process import Child
+from grove.kube.cache import Cache
+from grove.kube.client import Client
+from grove.kube.config import load_config
+from grove.kube.errors import AlreadyExists, KubeError
+from grove.kube.http import HttpClient
+from grove.local.process import Child
+from grove.metrics.apiservices import METRICS
 
 NAMESPACE = "grove-system"
 """Where the leases live."""
+
 LEADING = (OPERATOR, SCHEDULER)
 READY_S = 180.0
 """A process that is not at work by then is stuck; on a busy machine one of seconds takes a minute or more."""
+
 ANSWER_S = 20.0
 """A server that runs and has not answered by then is stopped or cut off; on a busy machine it may take a while."""
 
 
 @asynccontextmanager
 async def _connected(kubeconfig: Path) -> AsyncIterator[Client]:
-    from grove.kube.config import load_config
-    from grove.kube.http import HttpClient
-
     async with HttpClient(load_config(kubeconfig), user_agent="grove-up") as client:
         yield client
 
 
 async def prepare(kubeconfig: Path, dialects: bool, say: Callable[[str], None]) -> None:
     """Grove's kinds, and the namespace its leases live in."""
-    from grove.api.core import Namespace
-    from grove.crds.install import install
-    from grove.kube.errors import AlreadyExists
-
     async with _connected(kubeconfig) as client:
         await install(client, say, READY_S, dialects=dialects)
         try:
@@ -56,11 +56,6 @@ async def prepare(kubeconfig: Path, dialects: bool, say: Callable[[str], None]) 
 
 async def expose_metrics(kubeconfig: Path, port: int) -> None:
     """The Service that leads the aggregator to `grove metrics` on this machine."""
-    from grove.api.core import Service
-    from grove.api.meta import Json
-    from grove.kube.errors import AlreadyExists
-    from grove.metrics.apiservices import METRICS
-
     spec: Json = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
     async with _connected(kubeconfig) as client:
         try:
@@ -87,8 +82,6 @@ async def leading(kubeconfig: Path, children: Sequence[Child]) -> set[str] | Non
 
     A lease names the process that holds it: that of one that was killed speaks for it until it expires.
     """
-    from grove.kube.errors import KubeError
-
     try:
         async with asyncio.timeout(ANSWER_S), _connected(kubeconfig) as client:
             found = await read_processes(client, datetime.now(UTC))
@@ -113,9 +106,6 @@ def _not_ready(child: Child, how: str) -> click.ClickException:
 
 async def await_nodes(kubeconfig: Path, count: int) -> int:
     """Returns when there are so many nodes or more, and how many there are."""
-    from grove.api.core import Node
-    from grove.kube.cache import Cache
-
     async with _connected(kubeconfig) as client:
         cache, changed = Cache(client), asyncio.Event()
         cache.add(Node)

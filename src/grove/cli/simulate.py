@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grove.answers.answer import FAULT, NO_FIT, RUNNING, WAITING, Answer, Unanswered
+from grove.answers.answer import Unanswered
 from grove.cli.access import Options, cluster_command, resolve, show
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from grove.demo.simulation import Ground, Outcome
+    from grove.demo.simulation import Ground
 
 
 @click.command()
@@ -56,6 +54,7 @@ def simulate(
     Exit codes: 0 everything came up, 3 something waits, 4 something cannot be placed.
     """
     from grove.answers.plan import check_fields
+    from grove.answers.simulate import _usual, outcome_answer
     from grove.api import duration
     from grove.demo.scenario import BadScenario, load_manifests, load_scenario
     from grove.demo.simulation import BadCluster, load_ground
@@ -82,13 +81,6 @@ def simulate(
     return show(outcome_answer(outcome, timeline=timeline), options.output)
 
 
-def _usual() -> Ground:
-    from grove.demo.simulation import Ground
-    from grove.plan.world import shaped
-
-    return Ground(tuple(shaped(64)))
-
-
 def _copied(options: Options) -> Ground:
     import asyncio
 
@@ -105,46 +97,3 @@ def _copied(options: Options) -> Ground:
 
     copy = asyncio.run(copied())
     return Ground((), copy, bool(copy.of(ClusterTopologyBinding.RESOURCE)))
-
-
-def outcome_answer(outcome: Outcome, *, timeline: bool = True) -> Answer:
-    from grove.answers.tree import tree_data
-
-    waiting = [note for note in outcome.timeline if note.kind == "waiting"]
-    stuck = {gang.name for gang in outcome.summary.gangs if gang.placed_s is None and gang.phase != "Running"}
-    cannot = any(note.about in stuck for note in waiting)
-    code = FAULT if outcome.failed else RUNNING if outcome.is_whole else NO_FIT if cannot else WAITING
-    data = {
-        "sets": [tree_data(tree) for tree in outcome.sets],
-        "timeline": outcome.timeline,
-        "placement": outcome.placement,
-        "summary": outcome.summary,
-        "failed": outcome.failed,
-        "faults": outcome.faults,
-        "note": outcome.note,
-    }
-    return Answer(data, lambda width: _paint(outcome, width, timeline), code)
-
-
-def _paint(outcome: Outcome, width: int, timeline: bool) -> RenderableType:
-    from rich.console import Group
-    from rich.text import Text
-
-    from grove.demo.summary import summary_line, summary_table
-    from grove.show.columns import indented
-    from grove.show.paint import tree_table
-
-    parts: list[RenderableType] = []
-    if timeline:
-        for note in outcome.timeline:
-            parts += [Text(line.plain) for line in indented(f"{note.at_s:8.1f} s  {note.text}", width, 0)]
-        parts.append(Text(""))
-    for tree in outcome.sets:
-        parts += [tree_table(tree, width), Text("")]
-    parts += [summary_table(outcome.summary, width), Text(""), *indented(summary_line(outcome.summary), width, 0)]
-    if outcome.note:
-        parts += indented(outcome.note, width, 0, "yellow")
-    if outcome.failed:
-        parts += indented(f"it ended early: {outcome.failed}", width, 0, "bold red")
-        parts += [line for fault in outcome.faults for line in indented(f"- {fault}", width, 2, "red")]
-    return Group(*parts)

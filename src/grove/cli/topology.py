@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from grove.answers.answer import Answer
-from grove.cli.access import Options, asked, cluster_command, show
+from grove.cli.access import Options, asked_once, cluster_command, show
 
 if TYPE_CHECKING:
     from grove.kube.client import Client
@@ -22,14 +22,13 @@ if TYPE_CHECKING:
 @cluster_command()
 def topology(options: Options, topology_name: str, resource: str, nodes: bool | None, svg: Path | None) -> int:
     """Zones, blocks, racks and nodes with their GPUs, which gang sits where, and the largest gang that still fits."""
-    import asyncio
 
     from grove.answers.topology import topology_answer
 
     async def ask(client: Client, namespace: str) -> Answer:
         return await topology_answer(client, topology_name, resource, nodes)
 
-    found = asyncio.run(asked(options, ask))
+    found = asked_once(options, ask)
     if svg is not None:
         from grove.show.drawing import svg_of
 

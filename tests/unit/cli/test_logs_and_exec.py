@@ -18,7 +18,8 @@ from grove.api.core import Pod
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.cli.access import Options
-from grove.cli.logs import exec_, exec_argv, labels_of, say, told_failures
+from grove.cli.log_stream import labels_of, say, told_failures
+from grove.cli.logs import exec_, exec_argv
 from grove.cli.main import run
 from grove.diagnosis.roles import NoSuchRole, players
 from grove.diagnosis.seen import Seen

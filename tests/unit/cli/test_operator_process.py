@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from grove.cli.operator import serve
 from grove.config import load_configuration
-from grove.kube import lease, run
+from grove.kube import lease
 from grove.kube.cache import Cache
 from grove.kube.connection import ClusterConfig
-from grove.operator import wiring
+from grove.processes import operator
+from grove.processes.operator import serve
 from grove.sim.cluster import SimCluster
 
 ELECTING = "leaderElection: {enabled: true}"
@@ -59,8 +59,8 @@ async def test_readiness_while_a_leader_reads_the_cluster(
         assert all(ready() for ready in checks), "a standby is ready"
         await work()
 
-    monkeypatch.setattr(wiring, "Operator", lambda *args, **options: Unsynced(leads))
-    monkeypatch.setattr(run, "probes", probes)
+    monkeypatch.setattr(operator, "Operator", lambda *args, **options: Unsynced(leads))
+    monkeypatch.setattr(operator, "probes", probes)
     monkeypatch.setattr(lease.Leadership, "lead", lead)
     serving = asyncio.create_task(serve(load_configuration(config), ClusterConfig(server="http://127.0.0.1:1"), None))
     async with asyncio.timeout(60):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from grove.cli.top import split_keys
+from grove.cli.top_screen import split_keys
 from grove.diagnosis.gangs import Verdict
 from grove.diagnosis.processes import DOWN, Process, Processes
 from grove.show.figures import Figure
