@@ -26,7 +26,8 @@ pytestmark = pytest.mark.simulated
 
 WRITE_S = 0.001
 POD_WRITES = 6
-"""One after the other for each pod: choice of the clique, delete, create, gang, binding, Ready."""
+"""One after the other for each pod: choice of the clique, delete, create, gang, binding, Ready. The clique gets its
+template while it writes its choice."""
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ async def test_replicas_of_one_pod_follow_each_other_without_a_wait(world: World
     pace = await pace_of_update(world, pcs("wl", clique("w"), replicas=replicas), "w")
 
     assert sorted(pace.chosen_s) == list(range(replicas))
-    assert max(pace.turns_s) < (POD_WRITES + 3.5) * WRITE_S, "and two statuses: the clique is back, the next is chosen"
+    assert max(pace.turns_s) < (POD_WRITES + 2.5) * WRITE_S, "and two statuses: the clique is back, the next is chosen"
 
 
 async def test_pods_of_a_clique_follow_each_other_without_a_wait(world: World) -> None:

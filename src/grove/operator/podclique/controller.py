@@ -13,7 +13,7 @@ from typing import Any
 from grove.api import conditions, kueue, labels
 from grove.api.conditions import ErrorCode, EventReason
 from grove.api.core import Node, Pod, ResourceClaim
-from grove.api.meta import Key, is_true
+from grove.api.meta import Json, Key, is_true
 from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -21,9 +21,9 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from grove.kube.wakes import Wake, changed, forgetting, is_gone, latest, own_key
-from grove.kube.writes import namespace_ends
+from grove.kube.writes import in_parallel, namespace_ends
 from grove.operator.pod.controller import PARENT
-from grove.operator.podclique.plan import CliquePlan, plan_clique
+from grove.operator.podclique.plan import CliquePlan, plan_clique, plan_turn
 from grove.operator.podclique.pod_facts import ParentWaits, PodLoads, VanishedNodes
 from grove.operator.podclique.pod_writer import PodWriter
 from grove.operator.podclique.pods import surplus
@@ -217,11 +217,27 @@ class PodCliqueController:
     # Writing
 
     async def _hand_over(self, observed: ObservedClique) -> ObservedClique:
-        """Gives the clique the template of now; its pods are made from that from now on."""
-        clique, pcs = observed.clique, observed.pcs
-        patch = needed_patch(wanted_clique(pcs, observed.unit), clique)
+        """Gives the clique the template of now; its pods are made from that from now on.
+
+        What the update takes of it is recorded at the same time: both must be written before a pod is deleted.
+        """
+        clique, wanted = observed.clique, wanted_clique(observed.pcs, observed.unit)
+        patch = needed_patch(wanted, clique)
         if patch is None:
             return observed
+        turn, acts = plan_turn(observed, wanted, self._deps.clock.now()), [partial(self._give, observed, patch)]
+        if (chosen := turn.recorded_first) is not None:
+            acts.append(partial(self._record, turn, chosen))
+        for error in await in_parallel(acts):
+            raise error
+        return replace(observed, clique=self._cache.get(PodClique, clique.key) or clique)
+
+    async def _record(self, plan: CliquePlan, chosen: PodCliqueStatus) -> None:
+        await self._write_status(plan, chosen)
+
+    async def _give(self, observed: ObservedClique, patch: Json) -> None:
+        """Writes a template, and reports why that failed."""
+        clique = observed.clique
         try:
             answer = await self._deps.client.patch(PodClique, clique.metadata.name, patch, clique.metadata.namespace)
         except (Conflict, NotFound, NotLeader):
@@ -236,11 +252,11 @@ class PodCliqueController:
             )
             await self._write_status(plan, plan.status(outcome))
             raise
-        return replace(observed, clique=self._cache.wrote(answer, echo=True))
+        self._cache.wrote(answer, echo=True)
 
     async def _apply(self, plan: CliquePlan) -> Result:
         if (first := plan.recorded_first) is not None:
-            await self._write_status(plan, first)
+            await self._record(plan, first)
         if plan.refused is not None:
             return Result(after_s=await self._write_status(plan, plan.status(plan.refused)))
         errors = await self._write_claims(plan) or await self._writer.carry_out(plan.observed.clique, plan.pods)

@@ -13,13 +13,14 @@ from random import Random
 from msgspec import structs
 
 from grove.api.conditions import BELOW_MINIMUM, ErrorCode, EventReason
-from grove.api.meta import rfc3339
+from grove.api.meta import Json, rfc3339
 from grove.api.podclique import PodCliqueStatus
 from grove.api.words import many
 from grove.backends.base import BackendError
 from grove.operator.podclique.pods import PodPlan, plan_pods
 from grove.operator.podclique.rollout import CliqueStep, next_clique_step, waits_for_turn
 from grove.operator.podclique.status import ObservedClique, clique_status
+from grove.operator.shared.children import with_template
 from grove.operator.shared.outcome import UNKNOWN_SCHEDULER, Notice, Outcome, appeared
 from grove.operator.shared.readiness import clique_standing, judged
 from grove.operator.shared.rollout import lost_all_scheduled
@@ -115,6 +116,12 @@ class CliquePlan:
             message = f"{clique.metadata.name}: {refused}"
             said.append(Notice(self.observed.pcs, EventReason.SURGE_NOT_PLACED, message, warning=True))
         return [*said, *appeared(clique, before.conditions, after.conditions, (BELOW_MINIMUM,))]
+
+
+def plan_turn(observed: ObservedClique, wanted: Json, now: datetime) -> CliquePlan:
+    """The plan for a clique that is about to get the template of this manifest: only its step is decided."""
+    turned = replace(observed, clique=with_template(observed.clique, wanted))
+    return CliquePlan(turned, now, next_clique_step(turned, now))
 
 
 def plan_clique(observed: ObservedClique, now: datetime, rng: Random) -> CliquePlan:

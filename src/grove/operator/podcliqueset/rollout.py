@@ -8,7 +8,7 @@ moment it begins; what was open when the strategy changed is closed.
 
 Earlier templates are kept as ControllerRevisions, as StatefulSets do: what `rollout undo` goes back to. One is written
 when a set is first seen and whenever what its pods are made from changes; the last few are kept. A template that comes
-back gets the highest number again. Writing them is `shared.cluster.revision_writer`.
+back gets the highest number again. Writing them is `podcliqueset.revision_writer`.
 """
 
 from __future__ import annotations

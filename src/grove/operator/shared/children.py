@@ -185,6 +185,18 @@ def wanted_clique(pcs: PodCliqueSet, unit: Unit) -> Json:
     return _clique(pcs, unit, pcs, template_hashes(pcs))
 
 
+def with_template(clique: PodClique, wanted: Json) -> PodClique:
+    """The clique as it is once it has the template of this manifest."""
+    metadata = structs.replace(
+        clique.metadata,
+        labels=wanted["metadata"]["labels"],
+        annotations=wanted["metadata"].get("annotations") or {},
+    )
+    return structs.replace(
+        clique, metadata=metadata, spec=structs.replace(clique.spec, pod_spec=wanted["spec"]["podSpec"])
+    )
+
+
 def _clique(pcs: PodCliqueSet, unit: Unit, owner: Object, hashes: Mapping[str, str]) -> Json:
     template, pcs_name = unit.template, pcs.metadata.name
     template_hash = hashes[template.name]

@@ -22,7 +22,7 @@ from grove.api.meta import Json, Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, partition_of, set_partition
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.operator.shared.children import template_hashes, wanted_clique
+from grove.operator.shared.children import template_hashes, wanted_clique, with_template
 from grove.operator.shared.layout import group_config_of, group_replica_of, replica_of, unit_of
 from grove.operator.shared.rollout import ALL, is_chosen, is_paused, origin, was_taken
 
@@ -124,11 +124,4 @@ def clique_before(
     unit = unit_of(before, clique) if before is not None else None
     if before is None or unit is None:
         return None
-    wanted = wanted_clique(before, unit)
-    metadata = structs.replace(
-        clique.metadata,
-        labels=wanted["metadata"]["labels"],
-        annotations=wanted["metadata"].get("annotations") or {},
-    )
-    spec = structs.replace(clique.spec, pod_spec=wanted["spec"]["podSpec"])
-    return structs.replace(clique, metadata=metadata, spec=spec)
+    return with_template(clique, wanted_clique(before, unit))
