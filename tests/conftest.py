@@ -31,6 +31,7 @@ from grove.local.controlplane import ControlPlane
 from grove.sim.cluster import SimCluster
 from grove.sim.loop import VirtualLoop
 from tests.support.cluster import Cluster
+from tests.support.operating import Operating, World
 from tests.support.planes import FEWER_CONTROLLERS, GrovePlane
 
 settings.register_profile("grove", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -165,6 +166,13 @@ async def cluster(real_plane: ControlPlane | None, fresh_name: str) -> AsyncIter
         await _await_default_account(found)
         yield found
         await found.client.delete(Namespace, fresh_name)
+
+
+@pytest.fixture
+async def world(request: pytest.FixtureRequest, cluster: Cluster) -> AsyncIterator[World]:
+    """The operator at work on `cluster`. `OPERATING` of the module says how, if not as usual."""
+    async with getattr(request.module, "OPERATING", Operating()).on(cluster) as found:
+        yield found
 
 
 async def _await_default_account(cluster: Cluster) -> None:

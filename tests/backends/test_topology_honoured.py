@@ -8,11 +8,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.support.cluster import Cluster
 from tests.support.gang_schedulers import GangScheduler, Kai, Koordinator, Kube, Volcano, eventually, operator
 from tests.support.gang_schedulers import cluster as simulated
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import TOPOLOGY, World, operating
+from tests.support.operating import TOPOLOGY, Operating, World
 
 from grove.api.conditions import TOPOLOGY_NOT_HONOURED
 from grove.api.core import Event, Node, Pod
@@ -34,11 +33,7 @@ def in_one_rack(binding: str, *, replicas: int = 3, scheduler: str = "") -> Json
     return pcs("demo", clique("a", replicas), metadata=metadata, topologyConstraint=rack, **more)
 
 
-@pytest.fixture
-async def world(cluster: Cluster) -> AsyncIterator[World]:
-    """An operator for grove-scheduler, two racks, and a binder that goes from node to node."""
-    async with operating(cluster, config=TOPOLOGY, nodes=Topology(racks=2, nodes=2)) as world:
-        yield world
+OPERATING = Operating(config=TOPOLOGY, nodes=Topology(racks=2, nodes=2))
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ import re
 import pytest
 from tests.support.asking import World, server, text_of
 
+from grove.answers import restart, rollout
 from grove.answers.explain import explain_answer
 from grove.answers.tree import status_answer, tree_answer
 from grove.api.core import Pod
 from grove.api.labels import DRAIN_SECONDS, DRAINING
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.cli import restart, rollout
 
 pytestmark = pytest.mark.simulated
 GROUPS = [{"name": "pair", "cliqueNames": ["leader"], "replicas": 2, "minAvailable": 1}]

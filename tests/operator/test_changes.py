@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, operating
+from tests.support.operating import World
 
 from grove.api.core import HorizontalPodAutoscaler, Service
 from grove.api.meta import Json
@@ -18,12 +16,6 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 pytestmark = [pytest.mark.older_too, pytest.mark.real_in("soak")]
 
 BOUNDS: Json = {"minReplicas": 1, "maxReplicas": 4}
-
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        yield world
 
 
 def demo(*, scale: Json | None = None, group_scale: Json | None = None, replicas: int = 1, **more: object) -> Json:

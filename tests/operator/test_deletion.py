@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from tests.support.manifests import clique, group, pcs, worked_example
-from tests.support.operating import World, operating
+from tests.support.operating import World
 
 from grove.api import labels
 from grove.api.core import (
@@ -41,12 +40,6 @@ EVERYTHING: tuple[type[Object], ...] = (
     RoleBinding,
     HorizontalPodAutoscaler,
 )
-
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        yield world
 
 
 async def left(world: World) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 
 import pytest
 from tests.support import golden
@@ -21,12 +20,6 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 pytestmark = [pytest.mark.older_too, pytest.mark.real_in("soak")]
 
 MEMBERS = [f"demo-{i}-grp-{j}-{clique}" for i in (0, 1) for j in (0, 1, 2) for clique in ("lead", "work")]
-
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        yield world
 
 
 @pytest.mark.real_in("test")

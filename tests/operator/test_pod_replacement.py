@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from tests.support.manifests import clique, group, pcs, worked_example
 from tests.support.operating import KUBE, World, operating
@@ -15,12 +13,6 @@ from grove.api.podclique import PodClique
 from grove.api.podgang import PodGang
 
 pytestmark = [pytest.mark.older_too, pytest.mark.real_in("soak")]
-
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        yield world
 
 
 async def test_a_failed_pod_is_replaced_under_its_own_index(world: World) -> None:

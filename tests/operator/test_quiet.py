@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
 
 import pytest
 from tests.support.manifests import clique, group, many_pairs, pcs, worked_example
-from tests.support.operating import World, operating
+from tests.support.operating import World
 
 from grove.api.core import Pod
 from grove.api.meta import Json, Object, is_true
@@ -28,12 +27,6 @@ from grove.sim.loop import run
 from grove.sim.topology import ZONE, Topology
 
 pytestmark = [pytest.mark.older_too, pytest.mark.real_in("soak")]
-
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        yield world
 
 
 @pytest.mark.real_in("test")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from tests.support.manifests import clique, pcs, worked_example
-from tests.support.operating import World, condition, operating
+from tests.support.operating import World, condition
 
 from grove.api.meta import Json, Object, is_true
 from grove.api.podclique import PodClique
@@ -18,12 +17,6 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 
 KINDS: tuple[type[Any], ...] = (PodCliqueSet, PodCliqueScalingGroup, PodClique)
 FOLLOW = {"Ready", "Reconciling", "Stalled"}
-
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        yield world
 
 
 async def _all_ready(world: World) -> bool:

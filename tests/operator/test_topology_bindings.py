@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import TOPOLOGY, World, condition, operating
+from tests.support.operating import TOPOLOGY, Operating, World, condition, operating
 
 from grove.api import labels as key
 from grove.api.meta import Json
@@ -23,11 +23,7 @@ LEVELS = [
 ]
 UNAVAILABLE = "TopologyLevelsUnavailable"
 
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster, config=TOPOLOGY) as world:
-        yield world
+OPERATING = Operating(config=TOPOLOGY)
 
 
 @pytest.fixture

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, condition, operating
+from tests.support.operating import World, condition
 
 from grove.api import labels
 from grove.api.core import Pod, Service
@@ -25,12 +24,6 @@ from grove.operator.podclique.status import VANISHED_NODE_GRACE_S
 pytestmark = [pytest.mark.older_too, pytest.mark.real_in("soak")]
 
 QUOTA = Resource("", "v1", "ResourceQuota", "resourcequotas")
-
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        yield world
 
 
 async def set_quota(world: World, pods: str) -> None:

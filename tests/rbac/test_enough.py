@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -13,19 +12,13 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.diagnosis.reasons import sentence
 from grove.scheduler.loop.live import Scheduler
 from tests.rbac.rights import documents, granted
-from tests.support.operating import World, operating
+from tests.support.operating import World
 from tests.support.workloads import change, updated, wl2
 
 pytestmark = pytest.mark.simulated
 
 NOT_A_RIGHT = ("serves", "discover")
 """Discovery, which everybody may ask."""
-
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        yield world
 
 
 def asked_for_more(component: str, calls: Counter[tuple[str, str]]) -> set[tuple[str, str]]:

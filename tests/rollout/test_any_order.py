@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, operating
+from tests.support.operating import Operating, World
 from tests.support.workloads import change, lose, pause, take_back, updated, versions
 
 from grove.answers.answer import Unanswered
@@ -26,12 +25,7 @@ pytestmark = pytest.mark.simulated
 
 STEPS = 14
 
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        world.nodes.start_s = 1.0
-        yield world
+OPERATING = Operating(start_s=1.0)
 
 
 def example(rng: random.Random) -> Json:

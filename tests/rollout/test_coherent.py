@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, operating
+from tests.support.operating import Operating, World
 from tests.support.workloads import change, take_back, uids, updated, versions
 
 from grove.api import labels as key
@@ -25,12 +25,7 @@ pytestmark = pytest.mark.real_in("soak")
 
 COHERENT = {"type": "Coherent"}
 
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        world.nodes.start_s = 0.2
-        yield world
+OPERATING = Operating(start_s=0.2)
 
 
 def disaggregated(

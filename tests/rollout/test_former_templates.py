@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, operating
+from tests.support.operating import Operating, World
 from tests.support.workloads import change, lose, pause, updated, versions
 
 from grove.api import labels as key
@@ -17,12 +15,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 
 pytestmark = pytest.mark.real_in("soak")
 
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        world.nodes.start_s = 0.2
-        yield world
+OPERATING = Operating(start_s=0.2)
 
 
 async def kept(world: World) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, operating
+from tests.support.operating import World
 from tests.support.workloads import uids, updated
 
 from grove.api import labels as key
@@ -18,12 +17,6 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 
 NEW = "registry.k8s.io/pause:3.11"
-
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        yield world
 
 
 def served(*cliques: Json, **more: Any) -> Json:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-from tests.support.operating import World, condition, operating
+from tests.support.operating import Operating, World, condition
 from tests.support.workloads import change, ready_pods, uids, updated, versions, watching, wl1
 
 from grove.api import conditions as words
@@ -27,11 +26,7 @@ def od(**fields: object) -> Json:
     return manifest
 
 
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        world.nodes.start_s = 0.2
-        yield world
+OPERATING = Operating(start_s=0.2)
 
 
 async def delete_pods(world: World, *hostnames: str) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.support.operating import World, operating
+from tests.support.operating import Operating, World
 from tests.support.workloads import change, uids, updated, versions, wl1
 
 from grove.api import env, labels
@@ -18,11 +18,7 @@ Upgrade = Callable[[World], Awaitable[None]]
 NEXT_OF_PODS = {"name": "GROVE_NEXT", "value": "pod"}
 NEXT_OF_GROUPS = {"name": "GROVE_PCSG_NEXT", "value": "group"}
 
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster, startup_image="grove/startup:1.0") as world:
-        yield world
+OPERATING = Operating(startup_image="grove/startup:1.0")
 
 
 @pytest.fixture

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, operating
+from tests.support.operating import Operating, World
 from tests.support.workloads import change, lose, pause, uids, updated, versions
 
 from grove.answers.rollout import undo_answer
@@ -15,12 +13,7 @@ from grove.api.podcliqueset import PodCliqueSet
 
 pytestmark = pytest.mark.simulated
 
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        world.nodes.start_s = 0.2
-        yield world
+OPERATING = Operating(start_s=0.2)
 
 
 @pytest.mark.parametrize("kind", ["RollingRecreate", "Coherent"])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, operating
+from tests.support.operating import Operating, World
 from tests.support.workloads import change, updated, versions
 
 from grove.answers.answer import Unanswered
@@ -19,12 +18,7 @@ from grove.diagnosis.rollouts import Rollout
 
 pytestmark = pytest.mark.simulated
 
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        world.nodes.start_s = 0.2
-        yield world
+OPERATING = Operating(start_s=0.2)
 
 
 async def canary(world: World, obj: Json, pods: int) -> None:

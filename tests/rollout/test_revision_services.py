@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, operating
+from tests.support.operating import World
 from tests.support.workloads import change, take_back, updated
 
 from grove.api import labels as key
@@ -15,12 +13,6 @@ from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 
 pytestmark = pytest.mark.real_in("soak")
-
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        yield world
 
 
 def disaggregated(replicas: int = 1, **strategy: object) -> Json:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, condition, operating
+from tests.support.operating import Operating, World, condition
 from tests.support.workloads import change, ready_pods, uids, updated, versions, watching, wl1, wl2
 
 from grove.api import conditions as words
@@ -20,12 +19,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 
 pytestmark = pytest.mark.real_in("soak")
 
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        world.nodes.start_s = 0.2
-        yield world
+OPERATING = Operating(start_s=0.2)
 
 
 @pytest.mark.simulated

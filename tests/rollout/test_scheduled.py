@@ -7,35 +7,24 @@ again, whole, on the room that its own old pods leave.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, operating
-from tests.support.running import beside
+from tests.support.operating import Operating, World
 from tests.support.workloads import change, counting, ready_pods, uids, updated, versions, watching, wl1, wl2
 
 from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.diagnosis.reasons import sentence
 from grove.scheduler.loop.decisions import Decider
-from grove.scheduler.loop.live import Scheduler
 from grove.sim.topology import HOST, Topology
 
 pytestmark = pytest.mark.simulated
 DELAY = "10s"
 
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster, nodes=Topology(racks=2, nodes=5, pods=1)) as world:
-        world.binder.allow(0)  # the real one places them
-        world.nodes.start_s = 0.5
-        async with beside(Scheduler(world.client, clock=world.cluster.clock, say=sentence).run()):
-            yield world
+OPERATING = Operating(nodes=Topology(racks=2, nodes=5, pods=1), start_s=0.5, scheduled=True)
 
 
 async def lose(world: World, *hostnames: str) -> list[str]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, condition, operating
+from tests.support.operating import Operating, World, condition
 from tests.support.workloads import change, lose, pause, take_back, updated, versions, watching, wl1
 
 from grove.api import conditions as words
@@ -17,12 +16,7 @@ from grove.api.podcliqueset import PodCliqueSet
 
 pytestmark = pytest.mark.simulated
 
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        world.nodes.start_s = 0.2
-        yield world
+OPERATING = Operating(start_s=0.2)
 
 
 async def test_a_replica_that_never_fits_does_not_hold_up_the_others(world: World) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, operating
+from tests.support.operating import Operating, World, operating
 from tests.support.workloads import change, counting, take_back, uids, updated, versions
 
 from grove.api import labels as key
@@ -19,12 +18,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 
 pytestmark = pytest.mark.real_in("soak")
 
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        world.nodes.start_s = 1.0
-        yield world
+OPERATING = Operating(start_s=1.0)
 
 
 def manifest(kind: str = "clique", replicas: int = 4, minimum: int = 2, surge: int = 1, **more: Any) -> Json:

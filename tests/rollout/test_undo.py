@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-from tests.support.operating import World, operating
+from tests.support.operating import Operating, World
 from tests.support.workloads import change, take_back, uids, updated, versions, wl2
 
 from grove.api import labels as key
@@ -22,12 +21,7 @@ ON_DELETE, ROLLING = {"type": "OnDelete"}, {"type": "RollingRecreate"}
 GROUP, CLIQUE = (PodCliqueScalingGroup, "wl-1-sg-x", "pc-b"), (PodClique, "wl-1-pc-a", "pc-a")
 Part = tuple[type[Object], str, str]
 
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        world.nodes.start_s = 0.2
-        yield world
+OPERATING = Operating(start_s=0.2)
 
 
 async def edit(world: World, patch: Json) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
-from tests.support.operating import World, operating
+from tests.support.operating import Operating, World
 from tests.support.workloads import change, updated, versions, wl2
 
 from grove.api import labels as key
@@ -13,12 +11,7 @@ from grove.api.conditions import EventReason
 from grove.api.core import ControllerRevision, Event
 from grove.api.podcliqueset import PodCliqueSet
 
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        world.nodes.start_s = 0.2
-        yield world
+OPERATING = Operating(start_s=0.2)
 
 
 async def revisions(world: World, count: int) -> None:

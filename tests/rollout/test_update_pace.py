@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
 
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, operating
+from tests.support.operating import Operating, World
 from tests.support.workloads import change, updated
 
 from grove.api.podclique import PodClique
@@ -29,12 +28,7 @@ POD_WRITES = 6
 """One after the other for each pod: choice of the clique, delete, create, gang, binding, Ready. The clique gets its
 template while it writes its choice."""
 
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        world.nodes.start_s = world.nodes.stop_s = 0.0  # as quick as the cluster is
-        yield world
+OPERATING = Operating(start_s=0.0, stop_s=0.0)
 
 
 class Pace:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, operating
+from tests.support.operating import World
 
 from grove.api.core import Event, HorizontalPodAutoscaler
 from grove.api.meta import Json
@@ -24,12 +22,6 @@ QUEUE = {
     },
 }
 SCALE = {"minReplicas": 1, "maxReplicas": 9, "metrics": [QUEUE]}
-
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        yield world
 
 
 async def rescaled(world: World, before: int, after: int, at: str, message: str) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, operating
+from tests.support.operating import World
 from tests.support.workloads import change, uids, updated
 
 from grove.api import labels as key
@@ -15,12 +13,6 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 
 simulated = pytest.mark.simulated
-
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        yield world
 
 
 async def instances(world: World, count: int = 4, minimum: int = 1, seconds: int = 0) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, operating
+from tests.support.operating import World
 from tests.support.workloads import change, take_back, uids, updated
 
 from grove.api import labels as key
@@ -26,12 +26,6 @@ from grove.kube.cache import Cache
 from grove.kube.errors import Forbidden
 
 simulated = pytest.mark.simulated
-
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        yield world
 
 
 def drained(*cliques: Json, seconds: int | None = 30, **more: Any) -> Json:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from tests.support.manifests import clique, pcs
-from tests.support.operating import World, operating
+from tests.support.operating import World
 
 from grove.api.core import Pod
 from grove.api.meta import Json, Resource
@@ -16,12 +15,6 @@ from grove.kube.errors import NotFound
 from grove.operator.podclique.pod_facts import PodLoads
 
 pytestmark = pytest.mark.simulated
-
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        yield world
 
 
 class MetricsApi:

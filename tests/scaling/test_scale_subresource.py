@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from tests.support.manifests import clique, group, pcs, worked_example
-from tests.support.operating import World, condition, operating
+from tests.support.operating import World, condition
 
 from grove.api.core import HorizontalPodAutoscaler, Pod, ResourceClaim, Service
 from grove.api.meta import Json, Object
@@ -19,12 +18,6 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 pytestmark = [pytest.mark.older_too, pytest.mark.real_in("soak")]
 
 DEVICES: Json = {"devices": {"requests": [{"name": "d", "exactly": {"deviceClassName": "fake.example.com"}}]}}
-
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        yield world
 
 
 async def test_a_set_scaled_out_gets_a_whole_new_replica(world: World) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from tests.support.manifests import clique, group, pcs, worked_example
 from tests.support.observed import group_of, pod, set_of
-from tests.support.operating import World, operating
+from tests.support.operating import World
 from tests.support.workloads import uids
 
 from grove.api import labels as key
@@ -16,12 +14,6 @@ from grove.api.core import Pod
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.shared.layout import group_scale_selector, set_scale_selector
-
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        yield world
 
 
 async def matched(world: World, selector: str) -> list[str]:

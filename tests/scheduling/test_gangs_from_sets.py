@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
-from tests.support.operating import World, operating
-from tests.support.running import beside
+from tests.support.operating import Operating, World
 from tests.support.workloads import wl1, wl2
 
 from grove.api import labels as key
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.diagnosis.reasons import sentence
-from grove.scheduler.loop.live import Scheduler
 from grove.sim.topology import HOST, Topology
 
 pytestmark = pytest.mark.real_in("soak")
 
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster, nodes=Topology(nodes=1, pods=0)) as world:
-        world.binder.allow(0)
-        async with beside(Scheduler(world.client, clock=world.cluster.clock, say=sentence).run()):
-            yield world
+OPERATING = Operating(nodes=Topology(nodes=1, pods=0), scheduled=True)
 
 
 async def add_room(world: World, pods: int) -> None:

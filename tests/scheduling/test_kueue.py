@@ -12,7 +12,7 @@ import pytest
 from tests.support import kueue as stand_in
 from tests.support.kueue import Kueue
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, operating
+from tests.support.operating import Operating, World
 from tests.support.running import beside
 
 from grove.answers.explain import explain_answer
@@ -25,20 +25,12 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.diagnosis.reasons import sentence
-from grove.scheduler.loop.live import Scheduler
 from grove.sim.topology import HOST, Topology
 
 HOUR = 3600.0
 GPU = "nvidia.com/gpu"
 
-
-@pytest.fixture
-async def world(cluster: Any) -> AsyncIterator[World]:
-    async with operating(cluster, nodes=Topology(nodes=8, gpus=4)) as world:
-        world.binder.allow(0)
-        async with beside(Scheduler(world.client, clock=world.cluster.clock, say=sentence).run()):
-            yield world
+OPERATING = Operating(nodes=Topology(nodes=8, gpus=4), scheduled=True)
 
 
 @pytest.fixture

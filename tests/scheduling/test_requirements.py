@@ -7,7 +7,6 @@ a real API server; other tests go into each in depth.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -15,8 +14,7 @@ from tests.support.fleet import GPU, QUOTA, device, elastic, install, reservatio
 from tests.support.gangs import add_priority, gang, group, pod_json, scheduling
 from tests.support.manifests import clique, pcs
 from tests.support.manifests import group as scaling_group
-from tests.support.operating import World, operating
-from tests.support.running import beside
+from tests.support.operating import Operating, World
 
 from grove.api.core import Pod, PriorityClass
 from grove.api.koordinator import Device, ElasticQuota, Reservation
@@ -24,8 +22,6 @@ from grove.api.meta import find_condition
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.diagnosis.reasons import sentence
-from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.sim.topology import RACK, Topology
 
@@ -34,14 +30,7 @@ pytestmark = pytest.mark.real_in("soak")
 RED = {"team": "red"}
 ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
 
-
-@pytest.fixture
-async def world(cluster: Any) -> AsyncIterator[World]:
-    """The operator and grove-scheduler together."""
-    async with operating(cluster, nodes=Topology(nodes=4)) as world:
-        world.binder.allow(0)
-        async with beside(Scheduler(world.client, clock=world.cluster.clock, say=sentence).run()):
-            yield world
+OPERATING = Operating(nodes=Topology(nodes=4), scheduled=True)
 
 
 @pytest.mark.real_in("test")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from tests.support.claims import DEVICES, MNNVL, TEMPLATE, domains, install_compute_domains, pod_claims
 from tests.support.manifests import clique, group, pcs
@@ -18,12 +16,6 @@ from grove.config import load_configuration
 from grove.kube.errors import Forbidden
 
 pytestmark = pytest.mark.older_too
-
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        yield world
 
 
 def shared(scope: str, **filters: list[str]) -> Json:

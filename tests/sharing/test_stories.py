@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from tests.support.claims import DEVICES, MNNVL, TEMPLATE, domains, install_compute_domains, pod_claims
 from tests.support.manifests import clique, group, pcs
@@ -17,12 +15,6 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 
 pytestmark = pytest.mark.simulated  # one case of each family runs on both, in tests/sharing/test_claims_of_sets.py
-
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        yield world
 
 
 def shared(name: str, scope: str, **fields: object) -> Json:

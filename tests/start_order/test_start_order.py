@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
 from datetime import datetime
 
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, condition, operating
+from tests.support.operating import World, condition
 from tests.support.workloads import ready_pods, uids
 
 from grove.api import conditions as words
@@ -19,12 +18,6 @@ from grove.api.meta import Json, find_condition
 from grove.api.podcliqueset import PodCliqueSet
 
 IN_ORDER, EXPLICIT = "CliqueStartupTypeInOrder", "CliqueStartupTypeExplicit"
-
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        yield world
 
 
 def ordered(startup: str, sg_min: int, after: dict[str, list[str]] | None = None, delay: str = "4h") -> Json:

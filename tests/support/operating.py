@@ -1,7 +1,4 @@
-"""An operator at work on a test's cluster, with somebody to place its pods: where behaviour tests of it start.
-
-    @pytest.fixture
-    async def world(cluster): async with operating(cluster) as world: yield world
+"""An operator at work on a test's cluster, and a binder that places its pods. The fixture `world` yields one.
 
 The binder is an honest stand-in for a gang scheduler: it binds a gang whole, when every pod it lists exists and, for a
 scaled gang, when its base gang is placed; it looks at room only if told to hold back. It also plays kube-scheduler for
@@ -15,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from grove.api import labels as key
@@ -36,12 +34,14 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.config import OperatorConfiguration, load_configuration
+from grove.diagnosis.reasons import sentence
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import Conflict, NotFound
 from grove.kube.http import HttpClient
 from grove.kube.tracing import Traces
 from grove.operator.wiring import Operator
+from grove.scheduler.loop.live import Scheduler
 from grove.sim.topology import Topology
 from tests.support.running import beside
 
@@ -382,6 +382,37 @@ async def operating(
                 await world.stop()
 
 
+@dataclass(frozen=True)
+class Operating:
+    """How the fixture `world` runs the operator. A module that needs other settings has `OPERATING = Operating(…)`.
+
+    With `scheduled` a scheduler places the pods instead of the binder.
+    """
+
+    config: str = ""
+    nodes: Topology | None = None
+    startup_image: str = "grove/startup:test"
+    start_s: float | None = None
+    stop_s: float | None = None
+    scheduled: bool = False
+
+    @asynccontextmanager
+    async def on(self, cluster: Any) -> AsyncIterator[World]:
+        async with (
+            operating(cluster, config=self.config, nodes=self.nodes, startup_image=self.startup_image) as world,
+            AsyncExitStack() as stack,
+        ):
+            if self.start_s is not None:
+                world.nodes.start_s = self.start_s
+            if self.stop_s is not None:
+                world.nodes.stop_s = self.stop_s
+            if self.scheduled:
+                world.binder.allow(0)
+                scheduler = Scheduler(world.client, clock=world.cluster.clock, say=sentence)
+                await stack.enter_async_context(beside(scheduler.run()))
+            yield world
+
+
 def condition(conditions: Iterable[Any], type_: str) -> tuple[str, str] | None:
     """Status and reason of a condition, to compare with."""
     found = next((one for one in conditions if one.type == type_), None)
@@ -392,6 +423,7 @@ __all__ = [
     "KUBE",
     "TOPOLOGY",
     "Binder",
+    "Operating",
     "PodClique",
     "PodCliqueScalingGroup",
     "World",

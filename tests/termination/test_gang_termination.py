@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, condition, operating
+from tests.support.operating import World, condition
 from tests.support.workloads import change, ready_pods, uids, updated, versions, wl1, wl2
 
 from grove.api import conditions as words
@@ -25,12 +24,6 @@ DELAY_S = 2.0
 DELAY = "2s"
 SLACK_S = 1.0
 """Conditions are dated in whole seconds, and the breach takes a moment to be seen."""
-
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        yield world
 
 
 async def lose(world: World, *hostnames: str) -> None:

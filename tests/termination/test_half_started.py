@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from tests.support.manifests import clique, pcs
-from tests.support.operating import World, operating
-from tests.support.running import beside
+from tests.support.operating import Operating, World
 from tests.support.workloads import uids
 
 from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
-from grove.diagnosis.reasons import sentence
-from grove.scheduler.loop.live import Scheduler
 from grove.sim.topology import Topology
 
 pytestmark = pytest.mark.simulated
@@ -25,13 +21,7 @@ DELAY_S = 4 * 3600.0
 GPU = "nvidia.com/gpu"
 MINUTE_S = 60.0
 
-
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster, nodes=Topology(nodes=1, gpus=8)) as world:
-        world.binder.allow(0)
-        async with beside(Scheduler(world.client, clock=world.cluster.clock, say=sentence).run()):
-            yield world
+OPERATING = Operating(nodes=Topology(nodes=1, gpus=8), scheduled=True)
 
 
 def engine(name: str) -> Json:
