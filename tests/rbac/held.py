@@ -62,7 +62,8 @@ HELD: tuple[Held, ...] = (
         "operator",
         "get",
         "services serviceaccounts roles.rbac.* rolebindings.rbac.* horizontalpodautoscalers.* podcliques.*"
-        " podcliquescalinggroups.* podgangs.* resourceclaims.* podgroups.* workloads.*",
+        " podcliquescalinggroups.* podgangs.* resourceclaims.* podgroups.* workloads.* provisioningrequests.*"
+        " podtemplates",
         "read when a create finds the name taken although the cache does not show it, which takes a race",
     ),
     Held(

@@ -102,6 +102,9 @@ SCHEDULER_OBJECTS_READY = "SchedulerObjectsReady"
 TOPOLOGY_NOT_HONOURED = "TopologyNotHonoured"
 """True while bound pods of the gang span a domain that it requires for them; else absent. The message names the pods
 and their domains. A set has it while one of its gangs has it."""
+NODES_PROVISIONED = "NodesProvisioned"
+"""Whether the ProvisioningRequest of a gang that waits for nodes is met; absent without one. The message repeats the
+conditions of the request."""
 
 # Pod, while its clique waits for others to start
 POD_STARTUP_BLOCKED = "PodStartupBlocked"

@@ -102,7 +102,15 @@ def told(seen: Seen, gang: PodGang, found: Diagnosis | None, own: Sequence[TreeE
     story = _story(seen, gang, found, own)
     pcs = seen.find_set(Key(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
     fate = fate_of(seen, pcs, cliques) if pcs is not None and state == BROKEN else ""
-    return dataclasses.replace(story, state=state, fate=fate)
+    evidence = (*story.evidence, *_nodes_asked(gang))
+    return dataclasses.replace(story, state=state, fate=fate, evidence=evidence)
+
+
+def _nodes_asked(gang: PodGang) -> Iterator[str]:
+    """What the cluster autoscaler says of the nodes that the gang asks for."""
+    said = find_condition(gang.status.conditions, words.NODES_PROVISIONED)
+    if said is not None:
+        yield f"node autoscaler: {said.message}"
 
 
 def own_leaves(

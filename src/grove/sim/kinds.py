@@ -15,6 +15,7 @@ from grove.api import core, quantity
 from grove.api.faults import forbidden, invalid, required
 from grove.api.hpa import metric_source
 from grove.api.meta import Json, Resource
+from grove.api.provisioning import POD_TEMPLATE
 from grove.sim import refusals
 from grove.sim.patch import copy_json
 from grove.sim.schema import Structure
@@ -179,6 +180,7 @@ BUILT_IN: tuple[Kind, ...] = (
     Kind(SERVICE_ACCOUNT),
     Kind(SECRET, fields=("type",), fill=_fill_secret, check=_check_secret),
     Kind(core.ConfigMap.RESOURCE),
+    Kind(POD_TEMPLATE),
     Kind(core.Event.RESOURCE, fields=(*_EVENT_FIELDS, "reason", "type", "reportingComponent")),
     Kind(Resource("events.k8s.io", "v1", "Event", "events")),
     Kind(QUOTA, has_status=True, fill=_drop_status),

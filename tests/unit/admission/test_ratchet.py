@@ -139,6 +139,20 @@ def test_a_disruption_that_is_neither_allowed_nor_refused_is_a_fault() -> None:
     ]
 
 
+@pytest.mark.parametrize("said", ["Atomic", "", "a class"])
+def test_a_provisioning_class_that_no_request_can_have_is_a_fault(said: str) -> None:
+    path = "metadata.annotations.grove.io/provisioning-request"
+    wrong = changed(plain(), ("metadata.annotations", {"grove.io/provisioning-request": said}))
+    (fault,) = faults(ADMISSION, wrong, plain())
+    assert fault.startswith(f'{path}: Invalid value: "{said}": must be "true", "false" or a provisioning class: ')
+
+
+@pytest.mark.parametrize("said", ["true", "false", "best-effort-atomic-scale-up.autoscaling.x-k8s.io"])
+def test_a_provisioning_class_is_admitted(said: str) -> None:
+    right = changed(plain(), ("metadata.annotations", {"grove.io/provisioning-request": said}))
+    assert faults(ADMISSION, right, plain()) == []
+
+
 def test_a_broken_rule_is_told_when_the_spec_changes() -> None:
     """The whole new spec is judged, as upstream does: only the schema asks what was stored."""
     assert faults(ADMISSION, changed(BROKEN_RULE, ("spec.replicas", 3)), BROKEN_RULE) == [

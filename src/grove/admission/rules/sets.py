@@ -12,13 +12,20 @@ from grove.admission.rules.names import clique_name_faults, group_name_faults, m
 from grove.admission.rules.rollout import rollout_faults
 from grove.admission.rules.sharing import sharing_faults
 from grove.admission.rules.startorder import start_order_notes, startup_faults
-from grove.admission.rules.syntax import annotation_faults, label_faults
+from grove.admission.rules.syntax import annotation_faults, label_faults, subdomain_fault
 from grove.admission.rules.view import TEMPLATE, CliqueView, GroupView, Scaling, SetView
 from grove.api import duration
 from grove.api.draining import LONGEST_DRAIN_S
 from grove.api.faults import Fault, duplicate, invalid, required
 from grove.api.fields import integer, mapping, natural, text
-from grove.api.labels import DISRUPTION, DRAIN_SECONDS, MAX_GANG_RESTARTS, SCHEDULER_ANNOTATION, STARTUP_READINESS_GATE
+from grove.api.labels import (
+    DISRUPTION,
+    DRAIN_SECONDS,
+    MAX_GANG_RESTARTS,
+    PROVISIONING_REQUEST,
+    SCHEDULER_ANNOTATION,
+    STARTUP_READINESS_GATE,
+)
 from grove.api.podcliqueset import EXPLICIT, IN_ORDER
 from grove.api.words import many
 
@@ -38,6 +45,10 @@ def general_faults(new: SetView, old: SetView | None = None) -> Iterator[Fault]:
     disruption = new.annotations.get(DISRUPTION)
     if disruption not in (None, "allow", "never"):
         yield invalid(f"metadata.annotations.{DISRUPTION}", disruption, "must be allow or never")
+    provisioning = new.annotations.get(PROVISIONING_REQUEST)
+    if provisioning is not None and (wrong := subdomain_fault(text(provisioning))):
+        said = f'must be "true", "false" or a provisioning class: {wrong}'
+        yield invalid(f"metadata.annotations.{PROVISIONING_REQUEST}", provisioning, said)
     gate = new.annotations.get(STARTUP_READINESS_GATE)
     if gate not in (None, "true", "false"):
         yield invalid(f"metadata.annotations.{STARTUP_READINESS_GATE}", gate, 'must be "true" or "false"')

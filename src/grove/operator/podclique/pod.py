@@ -9,6 +9,7 @@ from __future__ import annotations
 from grove.api import env, labels, labelsets, names
 from grove.api.core import Pod
 from grove.api.meta import Json
+from grove.api.provisioning import CLASS, CONSUMES, provisioning_class
 from grove.api.startorder import READY
 from grove.backends.base import Backend, PodSite
 from grove.backends.uniform import CARRIED
@@ -74,6 +75,9 @@ def build_pod(observed: ObservedClique, backend: Backend, incarnation: int, inde
         metadata["annotations"].setdefault(labels.GPU_MEMORY, pcs.metadata.annotations[labels.GPU_MEMORY])
     if terms:
         metadata["annotations"][labels.DOMAIN_AFFINITY] = "true"
+    asked = pcs.metadata.annotations.get(labels.PROVISIONING_REQUEST)
+    if asked is not None and index < min_pods(unit.template) and (class_ := provisioning_class(asked)):
+        metadata["annotations"] |= {CONSUMES: unit.gang, CLASS: class_}
     if incarnation:
         metadata["annotations"][labels.INCARNATION] = str(incarnation)
     if minimums and condition != READY:

@@ -21,6 +21,7 @@ from grove.api.pod import PodHealth, pod_health
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, UpdateSlice
 from grove.api.podgang import PodGang, Replacement
+from grove.api.provisioning import CONSUMES, ProvisioningRequest
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends.base import Backend, BackendError, GangObjectsState
@@ -31,6 +32,8 @@ from grove.kube.wakes import Wake, changed, each, is_gone, is_spec_changed, late
 from grove.kube.writes import namespace_ends
 from grove.operator.podgang.gangs import ObservedGang, find_gang_layout
 from grove.operator.podgang.plan import GangPlan, plan_gang
+from grove.operator.podgang.provisioning import ProvisioningState
+from grove.operator.podgang.provisioning_writer import ProvisioningRequests
 from grove.operator.podgang.retry_writer import Retries
 from grove.operator.podgang.scheduler_objects import SchedulerObjects
 from grove.operator.shared.cluster.children_writer import Taken, check_owner, get_own, taken
@@ -60,6 +63,7 @@ class PodGangController:
     def __init__(self, deps: Deps, objects: SchedulerObjects) -> None:
         self._deps, self._objects = deps, objects
         self._cache, self._sets, self._queue = deps.cache, deps.sets, deps.queues.gangs
+        self._provisioning = ProvisioningRequests(deps)
         self._retries = Retries(deps) if any(one.tries_once for one in deps.backends.all) else None
         self._scheduler_spoke_s = -math.inf
         self._cache.on_event(PodGang, self._note_gang)
@@ -74,6 +78,7 @@ class PodGangController:
             Wake(PodGang, each(gang_key), now, is_gone),
             Wake(Pod, part_of, settled, self._matters, hurry=hurry, urgent=self._completes_gang),
             Wake(PodClique, part_of, settled, self._is_resized),
+            Wake(ProvisioningRequest, part_of, settled, _is_answered),
             Wake(PodCliqueScalingGroup, self._gangs_of_group, now, _is_group_resized),
             Wake(PodCliqueSet, _asking_gangs, now, changed(lambda old, new: _asking(old) != _asking(new))),
             Wake(Pod, each(base_gang_key_of), settled, self._is_asked_about),
@@ -154,10 +159,11 @@ class PodGangController:
         if backend.needs_gate:  # else it reads PodGangs itself
             state = await self._objects.sync(gang, pcs, backend, plan.pods_of(gang))
         state, look_s = plan.objects_state(gang, backend, state)
-        wait_s = await self._write_status(plan, gang, backend, state)
+        nodes, again_s = await self._provisioning.sync(gang, plan.pods_of(gang))
+        look_s = earliest(look_s, again_s)
+        wait_s = await self._write_status(plan, gang, backend, state, nodes)
         if self._retries is not None:
-            again_s = await self._retries.carry_out(key_, gang, plan.observed, plan.pods_of(gang))
-            look_s = earliest(look_s, again_s)
+            look_s = earliest(look_s, await self._retries.carry_out(key_, gang, plan.observed, plan.pods_of(gang)))
         error = Taken(state.message) if state is not None and state.retry else None
         return Result(earliest(wait_s, look_s), error)
 
@@ -178,9 +184,14 @@ class PodGangController:
         return self._cache.wrote(gang, echo=True)
 
     async def _write_status(
-        self, plan: GangPlan, gang: PodGang, backend: Backend, state: GangObjectsState | None
+        self,
+        plan: GangPlan,
+        gang: PodGang,
+        backend: Backend,
+        state: GangObjectsState | None,
+        nodes: ProvisioningState | None,
     ) -> float | None:
-        after = plan.status(gang, backend, state)
+        after = plan.status(gang, backend, state, nodes)
         news = plan.is_news(gang.status, after, backend)
         limit_s = PROGRESS_S if gang.status.conditions else self._scheduler_first_s()
         wait_s = await self._deps.statuses.write(gang, after, news=news, wait_s=limit_s, conditional=True)
@@ -245,7 +256,7 @@ class PodGangController:
     def _matters(self, old: Pod | None, new: Pod | None) -> bool:
         """Whether the gang may list other pods; or is further, where its scheduler does not say that itself; or a pod
         got a node in a gang that requires a domain."""
-        if old is None or new is None or _is_listed_otherwise(old, new):
+        if old is None or new is None or _is_listed_otherwise(old, new) or _asks_otherwise(old, new):
             return True
         backend = self._deps.backends.find(new.spec.scheduler_name)
         if backend is None or not backend.reports_gang_status:
@@ -355,6 +366,18 @@ def _is_listed_otherwise(old: Pod, new: Pod) -> bool:
         or (pod_health(old) is PodHealth.FAILED) != (pod_health(new) is PodHealth.FAILED)
         or _is_leaving(old, new)
     )
+
+
+def _asks_otherwise(old: Pod, new: Pod) -> bool:
+    """Whether a pod begins or ceases to ask for a new node, and its gang does that for it."""
+    return CONSUMES in new.metadata.annotations and (old.is_unschedulable and not old.is_bound) != (
+        new.is_unschedulable and not new.is_bound
+    )
+
+
+def _is_answered(old: ProvisioningRequest | None, new: ProvisioningRequest | None) -> bool:
+    """Whether a request has another answer, is another one, or is gone."""
+    return old is None or new is None or old.status != new.status or old.metadata.uid != new.metadata.uid
 
 
 def _is_further(old: Pod, new: Pod) -> bool:

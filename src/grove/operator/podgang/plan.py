@@ -21,7 +21,13 @@ from grove.backends import base
 from grove.backends.base import Backend, GangObjectsState
 from grove.operator.podgang.gangs import ObservedGang, WantedGang, pods_in_gang, wanted_gang
 from grove.operator.podgang.honoured import broken_requirements, spread_message
-from grove.operator.podgang.status import gang_status, is_trouble, with_topology_condition
+from grove.operator.podgang.provisioning import ProvisioningState
+from grove.operator.podgang.status import (
+    gang_status,
+    is_trouble,
+    with_provisioning_condition,
+    with_topology_condition,
+)
 from grove.operator.shared.diff import adoption, is_controlled_by, is_left_behind, is_orphan, needed_patch
 from grove.operator.shared.outcome import Notice
 from grove.operator.shared.status_batching import ALL_PODS_S, FIRST_PODS_S, PROGRESS_S, gang_news
@@ -72,14 +78,21 @@ class GangPlan:
         doubt_s = backend.doubt_s(gang, self.pods_of(gang), self.now) if state is not None else None
         return (NOT_ENFORCED, None) if doubt_s == 0.0 else (state, doubt_s)
 
-    def status(self, gang: PodGang, backend: Backend, state: GangObjectsState | None) -> PodGangStatus:
-        """The status of a gang that is as wanted; `gang` is what is there now."""
+    def status(
+        self,
+        gang: PodGang,
+        backend: Backend,
+        state: GangObjectsState | None,
+        nodes: ProvisioningState | None = None,
+    ) -> PodGangStatus:
+        """The status of a gang that is as wanted; `gang` is what is there now, `nodes` what its request says."""
         if self.wanted is None:
             return gang.status
         seen = self.observed
         status = gang_status(gang, self.wanted, backend, seen.pods_of, self.now, state)
         broken = broken_requirements(gang, seen.pods_of, seen.labels_of, seen.binding) if gang.requires_domain else ()
-        return with_topology_condition(status, spread_message(broken) if broken else "", self.now)
+        status = with_topology_condition(status, spread_message(broken) if broken else "", self.now)
+        return with_provisioning_condition(status, nodes, self.now)
 
     def is_news(self, before: PodGangStatus, after: PodGangStatus, backend: Backend) -> bool:
         """Whether readers wait for this status; otherwise it may wait for more changes."""

@@ -14,6 +14,7 @@ from grove.api.conditions import (
     ALL_PODS_EXIST,
     FALSE,
     INITIALIZED,
+    NODES_PROVISIONED,
     POD_GANG_PODS_CREATED,
     POD_GANG_PODS_CREATION_PENDING,
     READY,
@@ -41,6 +42,7 @@ from grove.api.podgang import (
 from grove.backends import base
 from grove.backends.base import Backend, GangObjectsState
 from grove.operator.podgang.gangs import WantedGang, pods_in_gang
+from grove.operator.podgang.provisioning import ProvisioningState
 from grove.operator.shared.layout import PodsOf
 
 GANG_PLACED = "MinimumPlaced"
@@ -145,6 +147,16 @@ def with_topology_condition(status: PodGangStatus, spread: str, now: datetime) -
         conditions = with_condition(conditions, TOPOLOGY_NOT_HONOURED, TRUE, TOPOLOGY_NOT_HONOURED, spread, now)
     else:
         conditions = without_condition(conditions, TOPOLOGY_NOT_HONOURED)
+    return status if conditions is status.conditions else msgspec.structs.replace(status, conditions=conditions)
+
+
+def with_provisioning_condition(status: PodGangStatus, state: ProvisioningState | None, now: datetime) -> PodGangStatus:
+    """`NodesProvisioned` while the gang has a ProvisioningRequest, or would have one if it could."""
+    conditions = status.conditions
+    if state is not None:
+        conditions = with_condition(conditions, NODES_PROVISIONED, state.status, state.reason, state.message, now)
+    else:
+        conditions = without_condition(conditions, NODES_PROVISIONED)
     return status if conditions is status.conditions else msgspec.structs.replace(status, conditions=conditions)
 
 
