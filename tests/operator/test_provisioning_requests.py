@@ -16,9 +16,9 @@ from grove.api.meta import Condition, Json, find_condition
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.provisioning import CLASS, CONSUMES, POD_TEMPLATE, ProvisioningRequest
+from grove.diagnosis.gangs import gang_verdict
+from grove.diagnosis.seen import read
 from grove.kube.errors import AlreadyExists
-from grove.show.gangs import gang_verdict
-from grove.show.seen import read
 
 pytestmark = pytest.mark.real_in("soak")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
@@ -337,3 +338,60 @@ async def test_headroom_is_held_used_by_a_scale_out_and_formed_again(real: RealW
         return len(bound) == 4 and now is not None and now.isdisjoint(bound) and reserve <= bound | now
 
     await real.eventually(moved, timeout_s=180.0)
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("meanwhile", ["the scheduler starts again", "a lower priority looks for victims"])
+async def test_the_headroom_of_a_gang_stays_while_its_pods_are_missing(cluster: object, meanwhile: str) -> None:
+    """Its nodes fail, its pods come back half a minute later, and other gangs wait for the same capacity."""
+    config = "topologyAwareScheduling: {enabled: true}"
+    async with operating(cluster, config=config, nodes=Topology(zones=1, racks=3, nodes=2)) as here:
+        here.binder.allow(0)
+        await here.client.create(ClusterTopologyBinding, binding())
+        await here.client.create(PriorityClass, {"metadata": {"name": "low"}, "value": -5})
+
+        async def nodes(set_: str, pods: int) -> set[str]:
+            found = [pod for pod in await here.pods() if pod.metadata.labels[labels.PART_OF] == set_ and pod.is_bound]
+            return {pod.spec.node_name for pod in found} if len(found) == pods else set()
+
+        async def reserve() -> set[str]:
+            gang = await here.get(PodGang, "chat-0")
+            held = [hold for hold in gang.status.capacity_holds if hold.reason == "Headroom"]
+            return {one.node for hold in held for one in hold.amounts}
+
+        def scheduling() -> AbstractAsyncContextManager[Any]:
+            return beside(Scheduler(here.client, clock=here.cluster.clock, say=sentence).run())
+
+        async def fail_nodes_of_chat() -> None:
+            await here.stop()
+            for node in lost:
+                await here.client.patch(Node, node, {"spec": {"unschedulable": True}})
+            for pod in await here.pods():
+                if pod.spec.node_name in lost:
+                    await here.client.delete(Pod, pod.metadata.name, here.namespace, grace_period_s=0)
+
+        async def comes_back() -> None:
+            await asyncio.sleep(30)
+            await here.start()
+            assert await here.eventually(lambda: nodes("chat", 2)) == held
+            assert len(await nodes("other", 2)) == 2
+
+        async with scheduling():
+            await here.apply(serving("chat", 1, "1"))
+            await here.eventually(lambda: nodes("chat", 2))
+            await here.eventually(reserve)
+            await here.apply(serving("other", 2))
+            await here.eventually(lambda: nodes("other", 2))
+            await here.apply(serving("large", 1, "", "low", clique("work", 4, 8)))
+            await asyncio.sleep(10)
+            held, lost = await reserve(), await nodes("chat", 2)
+            if meanwhile == "a lower priority looks for victims":
+                await fail_nodes_of_chat()
+                for prefix in ("first-", "second-"):  # all that wait are tried again
+                    await here.nodes.add(Topology(zones=1, racks=1, nodes=1, gpus=1, prefix=prefix))
+                    await asyncio.sleep(5)
+                await comes_back()
+                return
+        await fail_nodes_of_chat()
+        async with scheduling():
+            await comes_back()

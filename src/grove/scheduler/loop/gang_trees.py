@@ -84,9 +84,16 @@ def family_of(gang: GangState) -> str:
     return f"{meta.namespace}/{meta.labels.get(labels.PART_OF) or meta.name}"
 
 
-def headroom_order(view: View, gang: GangState, priority: int) -> Order:
+def headroom_priority(view: View, gang: GangState) -> int:
+    """The lowest of the priorities that its headroom names, and never above the gang's."""
+    names = (entry.priority_class_name for entry in gang.podgang.spec.headroom)
+    classes = [view.priorities.get(Key("", name)) for name in names if name]
+    return min([gang.priority, *(one.value for one in classes if one is not None)])
+
+
+def headroom_order(view: View, gang: GangState) -> Order:
     """Where the headroom of a gang comes: with new minima of its own priority, by the age of the gang."""
-    return gang_order(view, gang, Stage.FLOOR, priority)
+    return gang_order(view, gang, Stage.FLOOR, headroom_priority(view, gang))
 
 
 def closed_capacity(view: View, name: str, order: Order, queues: frozenset[str] = frozenset()) -> ClosedCapacity:

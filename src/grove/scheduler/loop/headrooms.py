@@ -6,19 +6,22 @@ for victims evicts the borrowers when the set needs it. Headroom itself evicts n
 
 A hold is formed when the gang has its minimum on nodes. It is formed anew when a unit took it, when one of its nodes
 is gone, when the replica changed, or when a part of it is lent or missing and the cluster changed.
+
+While pods of the replica are missing, no new place is looked for. The hold stays where it was, because the gang itself
+may need it. A scheduler that starts reads from the PodGang where that is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import msgspec
 import structlog
 
 from grove.api.koordinator import QUOTA, QUOTA_PREEMPTIBLE
 from grove.api.labels import KAI_QUEUE
-from grove.api.meta import Key
 from grove.api.podgang import GangHeadroom
 from grove.kube.clock import Clock
 from grove.scheduler.cluster.snapshot import Snapshot
@@ -26,13 +29,13 @@ from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.counted_pods import HELD
 from grove.scheduler.loop.decisions import Decider
-from grove.scheduler.loop.gang_trees import domain_of, family_of, headroom_order, tree_of
+from grove.scheduler.loop.gang_trees import domain_of, family_of, headroom_order, headroom_priority, tree_of
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.victim_search import running_units
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
 from grove.scheduler.model.config import SchedulerConfiguration
-from grove.scheduler.model.facts import PodFacts, Requests
+from grove.scheduler.model.facts import PODS, PodFacts, Requests, Shape
 from grove.scheduler.model.gang import BadGang, Gang
 from grove.scheduler.model.reasons import NOT_ADMITTED
 from grove.scheduler.policy.gang_state import GangState
@@ -45,6 +48,7 @@ from grove.scheduler.policy.headroom import (
     whole_replica,
 )
 from grove.scheduler.policy.hold_ledger import CapacityHold, HoldReason
+from grove.scheduler.policy.hold_records import read
 from grove.scheduler.policy.reclaim import KAI_PREEMPTIBILITY
 from grove.scheduler.solve.place import place
 
@@ -76,6 +80,8 @@ class HeadroomLook:
     """Nodes of a hold that has ended and is formed anew."""
     places: dict[str, PodFacts] = field(default_factory=dict)
     """The pods of the copies on their nodes, by uid."""
+    is_recorded: bool = False
+    """Whether an earlier scheduler chose these places: of the pods only the requests are known."""
     state: HeadroomState | None = None
     """The numbers that its status says, once they are known."""
 
@@ -105,10 +111,29 @@ class Headrooms:
             return
         self.asking.add(gang.name)
         unit = self._view.units.of(gang.name)
-        look = unit.headroom = unit.headroom or HeadroomLook(asked)
+        if unit.headroom is None:
+            unit.headroom = HeadroomLook(asked, places=self._recorded(gang), is_recorded=True)
+        look = unit.headroom
         look.is_changed = True
         if look.asked != asked:
             look.asked, look.ask, look.at_s = asked, None, NEVER_S
+
+    def _recorded(self, gang: GangState) -> dict[str, PodFacts]:
+        """What an earlier scheduler held, as the PodGang says."""
+        found = read(gang.podgang, self._view.snapshot.nodes.row_of.keys()).headroom
+        charged_to = next((pod.metadata.labels for pod, _ in self._view.members(gang)), gang.podgang.metadata.labels)
+        pods = (
+            PodFacts(
+                f"{HELD}{gang.uid}/{number}",
+                gang.podgang.metadata.namespace,
+                "",
+                Shape(requests),
+                charged_to,
+                node=node,
+            )
+            for number, (node, requests) in enumerate(found)
+        )
+        return {pod.uid: pod for pod in pods}
 
     def end(self, name: str) -> None:
         """The gang is gone, or asks for no headroom any more: others may have the capacity."""
@@ -188,9 +213,10 @@ class Headrooms:
         if look is None:
             return False
         for pod in hold.pods:
-            row = snapshot.nodes.row_of.get(pod.node)
-            like = look.places.get(pod.uid)
-            if like is None or row is None or not allowed_mask(snapshot, like.shape)[row]:
+            row, like = snapshot.nodes.row_of.get(pod.node), look.places.get(pod.uid)
+            if like is None or row is None:
+                return False
+            if not look.is_recorded and not allowed_mask(snapshot, like.shape)[row]:
                 return False
             if any(snapshot.free[r, row] < 0 for r, _ in snapshot.amounts(pod.shape.requests)):
                 return False
@@ -198,7 +224,7 @@ class Headrooms:
 
     def _reorder(self, gang: GangState, hold: CapacityHold | None) -> None:
         if hold is not None and self._view.snapshot.seams.moves:
-            order = headroom_order(self._view, gang, self._priority(gang))
+            order = headroom_order(self._view, gang)
             self._view.ledger.put(msgspec.structs.replace(hold, order=order))
 
     def _is_other(self, gang: GangState, look: HeadroomLook) -> bool:
@@ -223,12 +249,14 @@ class Headrooms:
         )
 
     async def _form(self, gang: GangState, look: HeadroomLook) -> None:
+        view, priority = self._view, headroom_priority(self._view, gang)
+        order = headroom_order(view, gang)
+        before = view.ledger.find(gang.name, HoldReason.HEADROOM)
         if not self._is_complete(gang):
+            if before is None:
+                self._put_back(gang, look)
             return  # what is held stays: the gang itself may need it
         look.is_changed, look.ask = False, self._ask(gang, look)
-        view, priority = self._view, self._priority(gang)
-        order = headroom_order(view, gang, priority)
-        before = view.ledger.find(gang.name, HoldReason.HEADROOM)
         own = frozenset(pod.uid for pod in before.pods) if before is not None else frozenset()
         closed = tuple(sorted(view.ledger.closed_to(gang.name, order).nodes))
         steps = DecisionSteps(self._budget)
@@ -248,17 +276,29 @@ class Headrooms:
             return  # it went while this was worked out
         amounts, lent = self._amounts(placed, own)
         is_same = before is not None and amounts == [(pod.uid, pod.node, pod.shape.requests) for pod in before.pods]
-        nodes, look.released = look.released | (set() if is_same else self._release(gang.name)), set()
-        look.places = {pod.uid: pod for pod in placed}
+        look.released |= set() if is_same else self._release(gang.name)
+        look.places, look.is_recorded = {pod.uid: pod for pod in placed}, False
         pods = before.pods if is_same and before is not None else self._count(look, amounts)
-        since = before.since if before is not None else self._clock.now()
-        reason, family = HoldReason.HEADROOM, family_of(gang)
+        on = self._enter(gang, look, pods, before.since if before is not None else self._clock.now())
+        self._note(gang, look, HeadroomState(sum(entry.units for entry in look.asked), held, lent, len(on), why))
+
+    def _put_back(self, gang: GangState, look: HeadroomLook) -> None:
+        """Holds what is free of the last places."""
+        amounts, _ = self._amounts(list(look.places.values()), frozenset())
+        pods = self._count(look, [one for one in amounts if any(amount for name, amount in one[2] if name != PODS)])
+        self._enter(gang, look, pods, self._clock.now())
+
+    def _enter(self, gang: GangState, look: HeadroomLook, pods: tuple[PodFacts, ...], since: datetime) -> set[str]:
+        """Enters the hold and returns its nodes. Others may have nodes that are not held any more."""
+        view, priority = self._view, headroom_priority(self._view, gang)
+        order, reason, family = headroom_order(view, gang), HoldReason.HEADROOM, family_of(gang)
         view.ledger.put(CapacityHold(gang.name, order, reason, since, pods=pods, family=family, lends_below=priority))
         on = {pod.node for pod in pods}
-        self._note(gang, look, HeadroomState(sum(entry.units for entry in look.asked), held, lent, len(on), why))
-        if nodes - on:
-            view.changes.relief.update(nodes - on)
+        left, look.released = look.released - on, set()
+        if left:
+            view.changes.relief.update(left)
             view.changes.wake()
+        return on
 
     def _amounts(self, placed: Sequence[PodFacts], own: frozenset[str]) -> tuple[list[Amounts], int]:
         """What is free of these pods' requests on their nodes, and how many pods' capacity is lent in part."""
@@ -334,12 +374,6 @@ class Headrooms:
         names = sorted(view.units.scaled_of.get(gang.name, ()))
         scaled = [tree_of(view, view.units.gangs[name], strategy, placed=False) for name in names]
         return whole_replica(base, scaled)
-
-    def _priority(self, gang: GangState) -> int:
-        """The lowest of the priorities that its entries name, and never above the gang's."""
-        names = (entry.priority_class_name for entry in gang.podgang.spec.headroom)
-        classes = [self._view.priorities.get(Key("", name)) for name in names if name]
-        return min([gang.priority, *(one.value for one in classes if one is not None)])
 
 
 def _uid(gang: GangState, at: tuple[str, int], pod: PodFacts) -> str:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import structlog
 
 from grove.scheduler.loop.counted_pods import HELD
-from grove.scheduler.loop.gang_trees import family_of, headroom_order, order_of
+from grove.scheduler.loop.gang_trees import family_of, headroom_order, headroom_priority, order_of
 from grove.scheduler.loop.replacements import ABSENT_S
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.view import View
@@ -33,7 +33,7 @@ def enter_recorded(view: View) -> None:
     for name, gang in sorted(view.units.gangs.items()):
         found = recorded(view, gang, nodes)
         if found.headroom and view.concerns_us(gang):
-            order, family, priority = headroom_order(view, gang, gang.priority), family_of(gang), gang.priority
+            order, family, priority = headroom_order(view, gang), family_of(gang), headroom_priority(view, gang)
             uids = (f"{HELD}{gang.uid}/{number}" for number in range(len(found.headroom)))
             pods = [view.counted.hold(uid, *one) for uid, one in zip(uids, found.headroom, strict=True)]
             reason, since = HoldReason.HEADROOM, UNKNOWN_SINCE
