@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from grove.api import labels as key
-from grove.api.core import CustomResourceDefinition, Namespace, Node, Pod
+from grove.api.core import CustomResourceDefinition, Event, Namespace, Node, Pod
 from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.topology import ClusterTopologyBinding
@@ -51,6 +51,8 @@ NODE_CLAIM = Resource("karpenter.sh", "v1", "NodeClaim", "nodeclaims", namespace
 ZONES = ("zone-a", "zone-b", "zone-c")
 NAMESPACE = "bought"
 PATIENCE_S = 240.0
+BATCH_S = 1.0
+"""Karpenter decides when no new pod came for this time."""
 
 
 def node_type(name: str, gpus: int, price: float) -> Json:
@@ -123,6 +125,19 @@ class World:
             return "" if (len(pods), ready) == (count, count) else f"{ready}/{len(pods)} ready, {said}; {nodes}"
 
         await self.reached(missing)
+
+    async def bought(self) -> set[str]:
+        return {claim["metadata"]["name"] for claim in (await self.client.list(NODE_CLAIM)).items}
+
+    async def removed(self, name: str) -> None:
+        """Deletes a set, and waits until Karpenter has deleted every node."""
+        await self.client.delete(PodCliqueSet, name, NAMESPACE)
+
+        async def left() -> str:
+            nodes, claims, pods = await self.nodes(), await self.bought(), await self.pods(name)
+            return f"{len(pods)} pods, {len(nodes)} nodes, {len(claims)} claims" if nodes or claims or pods else ""
+
+        await self.reached(left)
 
     async def reached(self, missing: Callable[[], Awaitable[str]]) -> None:
         try:
@@ -232,3 +247,32 @@ async def test_a_gang_gets_eight_nodes_in_one_zone(plane: ControlPlane, tmp_path
         used = {pod.spec.node_name for pod in await world.pods("chat")}
         assert len(used) == 8
         assert len({zone_of[node] for node in used}) == 1
+        await world.removed("chat")
+
+
+async def test_no_node_is_bought_for_a_gang_that_no_type_of_node_can_take(plane: ControlPlane, tmp_path: Path) -> None:
+    """Karpenter says of each pod that no type fits. That a node would be bought is shown by the same gang, smaller."""
+    async with karpenter(plane, tmp_path) as world:
+        before = await world.bought()
+        await world.client.create(PodCliqueSet, packed("huge", 4, 16))
+
+        async def unanswered() -> str:
+            pods = {pod.metadata.name for pod in await world.pods("huge")}
+            events = (await world.client.list(Event, NAMESPACE)).items
+            said = {one.involved_object.name for one in events if one.reason == "FailedScheduling" and _by(one)}
+            return "" if len(pods) == 4 and pods <= said else f"{pods} without {said}"
+
+        await world.reached(unanswered)
+        assert all(pod.is_unschedulable for pod in await world.pods("huge"))
+        await asyncio.sleep(10 * BATCH_S)
+        assert await world.bought() == before
+        assert not any(pod.is_bound for pod in await world.pods("huge"))
+        await world.client.delete(PodCliqueSet, "huge", NAMESPACE)
+        await world.client.create(PodCliqueSet, packed("small", 2, 8))
+        await world.placed("small", 2)
+        assert len(await world.bought()) >= 2
+        await world.removed("small")
+
+
+def _by(event: Event) -> bool:
+    return "karpenter" in (event.reporting_component, event.source.get("component"))
