@@ -138,9 +138,9 @@ def _figure(label: str, shapes: str, hours: Sequence[float], top: float, unit: s
     ticks = []
     for step in range(5):
         x = LEFT + (WIDTH - LEFT - 8) * step / 4
-        ticks.append(
-            f'<text x="{x:.0f}" y="{HEIGHT - 6}" text-anchor="middle">{hours[-1] * step / 4 / 24:.3g} d</text>'
-        )
+        anchor = "end" if step == 4 else "middle"  # the last one ends with the plot, or it would be cut off
+        days = f"{hours[-1] * step / 4 / 24:.3g} d"
+        ticks.append(f'<text x="{x:.0f}" y="{HEIGHT - 6}" text-anchor="{anchor}">{days}</text>')
     for step in range(3):
         y = 8 + (floor - 8) * (1 - step / 2)
         ticks.append(f'<text x="{LEFT - 6}" y="{y + 4:.0f}" text-anchor="end">{top * step / 2:.4g}</text>')

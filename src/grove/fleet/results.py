@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -90,7 +92,13 @@ def _waiting(gangs: Sequence[GangSeen], teams: dict[str, str], ended_s: float) -
         by["team"][teams.get(gang.set_name, "?")].append(waited)
         by["size"][_size(gang.pods)].append(waited)
         by["priority"][str(gang.priority)].append(waited)
-    return {what: {name: _spread(values) for name, values in sorted(rows.items())} for what, rows in by.items()}
+    return {what: {name: _spread(rows[name]) for name in sorted(rows, key=_order)} for what, rows in by.items()}
+
+
+def _order(name: str) -> tuple[float, str]:
+    """Names that begin with a number come in the order of their numbers, all others after them."""
+    number = re.match(r"-?\d+", name)
+    return float(number[0]) if number else math.inf, name
 
 
 def _size(pods: int) -> str:

@@ -65,6 +65,17 @@ def test_time_below_the_minimum_during_an_update_is_counted_apart():
     assert (found.below_s, found.below_in_updates_s) == (140.0, 50.0)
 
 
+def test_sizes_and_priorities_are_in_the_order_of_their_numbers():
+    pods, priorities = (100, 17, 2, 5, 1), (1000, 0, 500, -10, 0)
+    gangs = [
+        GangSeen(f"g{size}", "a", size, arrived_s=0.0, placed_s=1.0, priority=priority)
+        for size, priority in zip(pods, priorities, strict=True)
+    ]
+    found = _waiting(gangs, {"a": "chat"}, 10.0)
+    assert list(found["size"]) == ["1 pod", "2 to 4 pods", "5 to 16 pods", "17 to 64 pods", "over 64 pods"]
+    assert list(found["priority"]) == ["-10", "0", "500", "1000"]
+
+
 def test_gangs_that_never_got_a_place_count_with_the_time_they_waited():
     gangs = [
         GangSeen("placed", "a", 1, arrived_s=0.0, placed_s=10.0),
