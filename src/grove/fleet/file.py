@@ -142,6 +142,8 @@ class Team(Section):
     priority: int = 0
     quota: int | None = None
     limit: int | None = None
+    termination_delay: Time | None = None
+    """How long a gang of the team may be below its minimum before it is restarted; the default of Grove if absent."""
 
 
 class Load(Section):

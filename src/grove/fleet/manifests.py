@@ -92,6 +92,8 @@ def released(cliques: list[Json], image: str) -> list[Json]:
 def _set(name: str, team: Team, replicas: int, template: Json) -> Json:
     has_queue = team.quota is not None or team.limit is not None
     labels = {QUEUE: team.name} if has_queue else {}
+    if team.termination_delay is not None:
+        template = {**template, "terminationDelay": f"{team.termination_delay.s:.0f}s"}
     return {
         "apiVersion": PodCliqueSet.RESOURCE.api_version,
         "kind": "PodCliqueSet",
