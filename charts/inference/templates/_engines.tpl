@@ -101,7 +101,7 @@ args: {{ toJson $args }}
 ports: [{name: http, containerPort: 8000}]
 {{- include "inference.httpProbes" (dict "path" "/readiness" "live" "/liveness" "port" "http") }}
 {{- else }}
-{{- $args := list "--model-path" .model "--tp" (mul (max .gpus 1) $nodes | toString) }}
+{{- $args := list "--model-path" .model "--tp-size" (mul (max .gpus 1) $nodes | toString) }}
 {{- with $v.servedModelName }}{{ $args = concat $args (list "--served-model-name" .) }}{{ end }}
 {{- with .stage }}{{ $args = concat $args (list "--disaggregation-mode" . "--disaggregation-bootstrap-port" "8998") }}{{ end }}
 {{- if .workers }}{{ $args = concat $args (list "--nnodes" (toString $nodes) "--dist-init-addr" (printf "%s:20000" $leader)) }}{{ end }}
