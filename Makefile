@@ -102,7 +102,7 @@ test-node: $(VENV)/dev image engines ## two real nodes with containerd, Services
 	GROVE_IMAGES=$(CURDIR)/dist $(BIN)/python -m tests.node -v -s
 
 answer: $(VENV)/runtime ## real engines on two real nodes answer, lose a worker, scale, update; ends with a table; needs root
-	@echo "real engines on two real nodes of this machine; takes about 15 minutes and 20 more the first time; needs root, Go, cmake, ninja, a C++ compiler and 6 GB of disk; installs nothing"
+	@echo "real engines on two real nodes of this machine; takes about 10 minutes on two quiet cores and 30 more the first time; needs root, Go, cmake, ninja, a C++ compiler and 6 GB of disk; installs nothing"
 	@$(MAKE) --no-print-directory image
 	@$(BIN)/python -m tools.engines llama-cpp-rpc dynamo
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null

@@ -18,6 +18,8 @@ from tools.image.sources import AMD64, Missing, Package, add_package, add_wheel,
 from grove.local.oci import Image, Tree, write_archive
 
 LOCK = Path(__file__).with_name("debian.lock")
+MOST_BYTES = 300_000_000
+"""How large an image may be, compressed: samples are loaded onto nodes by hand."""
 PYTHON_PATH = "opt/python"
 """Where the modules of wheels are."""
 _UNUSED = re.compile(
@@ -105,7 +107,11 @@ def write_image(recipe: Recipe, target: Path, cache: Path) -> tuple[Path, Image]
     target.mkdir(parents=True, exist_ok=True)
     archive = target / f"{recipe.folder.name}.tar"
     contents = [tree.layer() for tree in layers(recipe, cache)]
-    return archive, write_archive(archive, recipe.reference, contents, settings(recipe), AMD64.name)
+    image = write_archive(archive, recipe.reference, contents, settings(recipe), AMD64.name)
+    if image.compressed > MOST_BYTES:
+        archive.unlink()
+        raise Missing(f"{archive.name} has {image.compressed / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:g} MB")
+    return archive, image
 
 
 def _strip(tree: Tree) -> None:

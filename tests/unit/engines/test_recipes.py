@@ -95,6 +95,15 @@ def test_an_image_is_a_function_of_its_recipe(tmp_path: Path) -> None:
     assert write_image(made, tmp_path / "c", tmp_path / "cache")[1].digest != first.digest
 
 
+def test_an_image_that_is_too_large_is_not_left_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert assemble.MOST_BYTES == 300_000_000
+    monkeypatch.setattr(assemble, "MOST_BYTES", 100)
+    (tmp_path / "a.txt").write_text("".join(map(str, range(1000))))
+    with pytest.raises(Missing, match=r"more than 0\.0001 MB"):
+        write_image(recipe(tmp_path, files={"etc/a": "a.txt"}), tmp_path / "dist", tmp_path / "cache")
+    assert list((tmp_path / "dist").iterdir()) == []
+
+
 def test_an_image_is_made_again_only_when_its_inputs_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
