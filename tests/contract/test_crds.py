@@ -6,6 +6,7 @@ import asyncio
 import copy
 
 import pytest
+from tests.support.objects import clique_manifest
 
 from grove.api.core import CustomResourceDefinition
 from grove.api.meta import Resource
@@ -25,11 +26,6 @@ def pcs(namespace: str, template: dict | None = None, **spec: object) -> dict:
     cliques = [{"name": "web", "spec": {"roleName": "web", "replicas": 1, "podSpec": POD_SPEC}}]
     body = {"template": {"cliques": cliques, **(template or {})}, **spec}
     return {"metadata": {"name": "s", "namespace": namespace}, "spec": copy.deepcopy(body)}
-
-
-def clique(namespace: str, **spec: object) -> dict:
-    body = {"roleName": "r", "replicas": 2, "podSpec": POD_SPEC, **spec}
-    return {"metadata": {"name": "c", "namespace": namespace}, "spec": copy.deepcopy(body)}
 
 
 async def test_defaults_of_the_schema_are_filled_in(cluster):
@@ -84,7 +80,7 @@ async def test_a_patch_of_an_unknown_field_writes_nothing(cluster):
 
 
 async def test_status_defaults_appear_with_the_first_status(cluster):
-    await cluster.client.create(CLIQUE, clique(cluster.namespace))
+    await cluster.client.create(CLIQUE, clique_manifest(cluster.namespace))
     patch = {"status": {"replicas": 1, "surprise": 2}}
     patched = await cluster.client.patch(CLIQUE, "c", patch, cluster.namespace, subresource="status")
 
@@ -137,7 +133,7 @@ def refusals(error: Invalid) -> list[tuple[str, str]]:
 )
 async def test_what_the_schema_forbids_is_invalid(cluster, spec, want):
     with pytest.raises(Invalid) as refused:
-        await cluster.client.create(CLIQUE, clique(cluster.namespace, **spec))
+        await cluster.client.create(CLIQUE, clique_manifest(cluster.namespace, **spec))
 
     assert refusals(refused.value) == want
     assert str(refused.value).startswith('PodClique.grove.io "c" is invalid: ')
@@ -238,7 +234,7 @@ async def test_two_cliques_of_one_name_are_a_duplicate(cluster):
 
 
 async def test_a_status_is_checked_like_a_spec(cluster):
-    await cluster.client.create(CLIQUE, clique(cluster.namespace))
+    await cluster.client.create(CLIQUE, clique_manifest(cluster.namespace))
     condition = {"type": "Ready", "status": "Perhaps", "reason": "R", "message": ""}
     patch = {"status": {"conditions": [condition]}}
     with pytest.raises(Invalid) as refused:
@@ -268,7 +264,7 @@ async def test_int_or_string_takes_both(cluster):
     probe = {"httpGet": {"port": 80}}
     named = {"httpGet": {"port": "http"}}
     containers = [{"name": "m", "image": "i", "readinessProbe": probe, "livenessProbe": named}]
-    made = await cluster.client.create(CLIQUE, clique(cluster.namespace, podSpec={"containers": containers}))
+    made = await cluster.client.create(CLIQUE, clique_manifest(cluster.namespace, podSpec={"containers": containers}))
 
     container = made["spec"]["podSpec"]["containers"][0]
     assert [container[p]["httpGet"]["port"] for p in ("readinessProbe", "livenessProbe")] == [80, "http"]

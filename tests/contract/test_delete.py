@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from tests.support.objects import clique_manifest, pod_manifest
 
 from grove.api.core import ConfigMap, Pod
 from grove.api.podclique import PodClique
@@ -15,17 +16,6 @@ HOLD = "example.com/hold"
 
 def config(namespace: str, name: str = "a", **meta: object) -> dict:
     return {"metadata": {"name": name, "namespace": namespace, **meta}}
-
-
-def clique(namespace: str, name: str = "c", **meta: object) -> dict:
-    spec = {"roleName": "r", "replicas": 2, "podSpec": {"containers": [{"name": "m", "image": "i:1"}]}}
-    return {"metadata": {"name": name, "namespace": namespace, **meta}, "spec": spec}
-
-
-def pod(namespace: str, name: str = "p", **meta: object) -> dict:
-    """A pod that no scheduler looks at; tests bind it by hand, to a node that does not exist."""
-    spec = {"schedulerName": "nobody", "containers": [{"name": "m", "image": "i:1"}]}
-    return {"metadata": {"name": name, "namespace": namespace, **meta}, "spec": spec}
 
 
 async def gone(cluster, kind, name):
@@ -60,7 +50,7 @@ async def test_a_deletion_of_another_object_conflicts(cluster, precondition):
 
 
 async def test_a_finalizer_holds_an_object_back(cluster):
-    made = await cluster.client.create(PodClique, clique(cluster.namespace, finalizers=[HOLD]))
+    made = await cluster.client.create(PodClique, clique_manifest(cluster.namespace, finalizers=[HOLD]))
     await cluster.client.delete(PodClique, "c", cluster.namespace)
 
     held = await cluster.client.get(PodClique, "c", cluster.namespace)
@@ -71,7 +61,7 @@ async def test_a_finalizer_holds_an_object_back(cluster):
 
 
 async def test_marking_for_deletion_counts_as_a_generation(cluster):
-    await cluster.client.create(PodClique, clique(cluster.namespace, finalizers=[HOLD]))
+    await cluster.client.create(PodClique, clique_manifest(cluster.namespace, finalizers=[HOLD]))
     await cluster.client.delete(PodClique, "c", cluster.namespace)
 
     held = await cluster.client.get(PodClique.RESOURCE, "c", cluster.namespace)
@@ -81,7 +71,7 @@ async def test_marking_for_deletion_counts_as_a_generation(cluster):
 
 
 async def test_a_second_delete_changes_nothing(cluster):
-    await cluster.client.create(PodClique, clique(cluster.namespace, finalizers=[HOLD]))
+    await cluster.client.create(PodClique, clique_manifest(cluster.namespace, finalizers=[HOLD]))
     await cluster.client.delete(PodClique, "c", cluster.namespace)
     first = await cluster.client.get(PodClique, "c", cluster.namespace)
     await cluster.client.delete(PodClique, "c", cluster.namespace)
@@ -91,7 +81,7 @@ async def test_a_second_delete_changes_nothing(cluster):
 
 
 async def test_a_deleting_object_still_changes_but_takes_no_new_finalizer(cluster):
-    await cluster.client.create(PodClique, clique(cluster.namespace, finalizers=[HOLD]))
+    await cluster.client.create(PodClique, clique_manifest(cluster.namespace, finalizers=[HOLD]))
     await cluster.client.delete(PodClique, "c", cluster.namespace)
 
     changed = await cluster.client.patch(PodClique, "c", {"metadata": {"labels": {"k": "v"}}}, cluster.namespace)
@@ -103,7 +93,7 @@ async def test_a_deleting_object_still_changes_but_takes_no_new_finalizer(cluste
 
 
 async def test_removing_the_last_of_two_finalizers_removes_the_object(cluster):
-    await cluster.client.create(PodClique, clique(cluster.namespace, finalizers=[HOLD, "example.com/b"]))
+    await cluster.client.create(PodClique, clique_manifest(cluster.namespace, finalizers=[HOLD, "example.com/b"]))
     await cluster.client.delete(PodClique, "c", cluster.namespace)
     await cluster.client.patch(PodClique, "c", {"metadata": {"finalizers": [HOLD]}}, cluster.namespace)
     assert not await gone(cluster, PodClique, "c")
@@ -116,7 +106,7 @@ async def test_removing_the_last_of_two_finalizers_removes_the_object(cluster):
 async def test_built_in_kinds_want_finalizers_with_a_domain_and_custom_ones_do_not(cluster):
     with pytest.raises(Invalid):
         await cluster.client.create(ConfigMap, config(cluster.namespace, finalizers=["plain"]))
-    made = await cluster.client.create(PodClique, clique(cluster.namespace, finalizers=["plain"]))
+    made = await cluster.client.create(PodClique, clique_manifest(cluster.namespace, finalizers=["plain"]))
     assert made.metadata.finalizers == ("plain",)
     await cluster.client.patch(PodClique, "c", {"metadata": {"finalizers": None}}, cluster.namespace)
 
@@ -131,14 +121,14 @@ async def test_a_collection_is_deleted_by_label(cluster):
 
 
 async def test_an_unbound_pod_goes_at_once(cluster):
-    await cluster.client.create(Pod, pod(cluster.namespace))
+    await cluster.client.create(Pod, pod_manifest(cluster.namespace))
     await cluster.client.delete(Pod, "p", cluster.namespace)
 
     assert await gone(cluster, Pod, "p")
 
 
 async def test_a_bound_pod_gets_its_grace_period(cluster):
-    await cluster.client.create(Pod, pod(cluster.namespace))
+    await cluster.client.create(Pod, pod_manifest(cluster.namespace))
     await cluster.client.bind(cluster.namespace, "p", cluster.nowhere)
     await cluster.client.delete(Pod, "p", cluster.namespace)
 
@@ -151,7 +141,7 @@ async def test_a_bound_pod_gets_its_grace_period(cluster):
 
 
 async def test_a_second_delete_can_only_shorten_the_grace_period(cluster):
-    await cluster.client.create(Pod, pod(cluster.namespace))
+    await cluster.client.create(Pod, pod_manifest(cluster.namespace))
     await cluster.client.bind(cluster.namespace, "p", cluster.nowhere)
     await cluster.client.delete(Pod, "p", cluster.namespace, grace_period_s=20)
     await cluster.client.delete(Pod, "p", cluster.namespace, grace_period_s=25)
@@ -165,7 +155,7 @@ async def test_a_second_delete_can_only_shorten_the_grace_period(cluster):
 
 
 async def test_a_finalizer_outlasts_a_forced_deletion(cluster):
-    await cluster.client.create(Pod, pod(cluster.namespace, finalizers=[HOLD]))
+    await cluster.client.create(Pod, pod_manifest(cluster.namespace, finalizers=[HOLD]))
     await cluster.client.bind(cluster.namespace, "p", cluster.nowhere)
     await cluster.client.delete(Pod, "p", cluster.namespace, grace_period_s=0)
 
@@ -175,7 +165,7 @@ async def test_a_finalizer_outlasts_a_forced_deletion(cluster):
 
 
 async def test_a_finalizer_that_goes_early_leaves_the_grace_period(cluster):
-    await cluster.client.create(Pod, pod(cluster.namespace, finalizers=[HOLD]))
+    await cluster.client.create(Pod, pod_manifest(cluster.namespace, finalizers=[HOLD]))
     await cluster.client.bind(cluster.namespace, "p", cluster.nowhere)
     await cluster.client.delete(Pod, "p", cluster.namespace)
     await cluster.client.patch(Pod, "p", {"metadata": {"finalizers": None}}, cluster.namespace)
@@ -185,7 +175,7 @@ async def test_a_finalizer_that_goes_early_leaves_the_grace_period(cluster):
 
 
 async def test_a_finished_pod_needs_no_grace(cluster):
-    await cluster.client.create(Pod, pod(cluster.namespace))
+    await cluster.client.create(Pod, pod_manifest(cluster.namespace))
     await cluster.client.bind(cluster.namespace, "p", cluster.nowhere)
     await cluster.client.patch(Pod, "p", {"status": {"phase": "Failed"}}, cluster.namespace, subresource="status")
     await cluster.client.delete(Pod, "p", cluster.namespace)

@@ -7,25 +7,12 @@ import itertools
 from contextlib import aclosing
 
 import pytest
+from tests.support.objects import pod_manifest
 
 from grove.api.core import Node, Pod
 from grove.api.meta import find_condition
 from grove.kube.errors import NotFound
 from grove.sim.topology import BLOCK, HOST, RACK, ZONE, Topology
-
-
-def pod(namespace: str, name: str, *, clique: str = "", parents: tuple[str, ...] = (), **spec: object) -> dict:
-    body: dict = {
-        "schedulerName": "nobody",
-        "terminationGracePeriodSeconds": 30,
-        "containers": [{"name": "m", "image": "i:1"}],
-        **spec,
-    }
-    if parents:
-        args = [f"--podcliques={parent}" for parent in parents]
-        body["initContainers"] = [{"name": "grove-initc", "image": "i:1", "args": args}]
-    labels = {"grove.io/podclique": clique} if clique else {}
-    return {"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": body}
 
 
 async def start(cluster, nodes, body: dict) -> None:
@@ -74,7 +61,7 @@ async def test_a_topology_becomes_labelled_nodes_with_room(cluster):
 
 async def test_a_bound_pod_becomes_ready(cluster):
     nodes = await cluster.add_nodes(Topology())
-    await start(cluster, nodes, pod(cluster.namespace, "p"))
+    await start(cluster, nodes, pod_manifest(cluster.namespace, "p"))
     ready = await cluster.eventually(seen(cluster, "p", lambda p: p.is_ready))
 
     assert ready.status.phase == "Running"
@@ -89,7 +76,7 @@ async def test_a_bound_pod_learns_its_zone(cluster):
     async def labels_of_another() -> dict[str, str]:
         # A real server knows its nodes from a watch, and labels no pod that is bound to one it has not heard of.
         name = f"p{next(numbers)}"
-        await start(cluster, nodes, pod(cluster.namespace, name))
+        await start(cluster, nodes, pod_manifest(cluster.namespace, name))
         return (await cluster.client.get(Pod, name, cluster.namespace)).metadata.labels
 
     assert await cluster.eventually(labels_of_another) == {ZONE: f"{cluster.prefix}z0"}
@@ -99,7 +86,7 @@ async def test_a_pod_takes_its_time_to_start(cluster):
     nodes = await cluster.add_nodes(Topology(), start_s=1.0)
     clock = asyncio.get_running_loop().time
     before = clock()
-    await start(cluster, nodes, pod(cluster.namespace, "p"))
+    await start(cluster, nodes, pod_manifest(cluster.namespace, "p"))
 
     await cluster.eventually(seen(cluster, "p", lambda p: p.status.phase != "Pending"))
     assert clock() - before >= 1.0
@@ -108,7 +95,7 @@ async def test_a_pod_takes_its_time_to_start(cluster):
 
 async def test_a_deleted_pod_is_finalised_by_its_node(cluster):
     nodes = await cluster.add_nodes(Topology())
-    await start(cluster, nodes, pod(cluster.namespace, "p"))
+    await start(cluster, nodes, pod_manifest(cluster.namespace, "p"))
     await cluster.eventually(seen(cluster, "p", lambda p: p.is_ready))
     await cluster.client.delete(Pod, "p", cluster.namespace)
 
@@ -117,26 +104,26 @@ async def test_a_deleted_pod_is_finalised_by_its_node(cluster):
 
 async def test_the_startup_gate_waits_for_as_many_ready_parents(cluster):
     nodes = await cluster.add_nodes(Topology())
-    await start(cluster, nodes, pod(cluster.namespace, "child", parents=("parent:2",)))
-    await start(cluster, nodes, pod(cluster.namespace, "parent-0", clique="parent"))
-    await start(cluster, nodes, pod(cluster.namespace, "lookalike", clique="parent-b"))
+    await start(cluster, nodes, pod_manifest(cluster.namespace, "child", parents=("parent:2",)))
+    await start(cluster, nodes, pod_manifest(cluster.namespace, "parent-0", clique="parent"))
+    await start(cluster, nodes, pod_manifest(cluster.namespace, "lookalike", clique="parent-b"))
     await cluster.eventually(seen(cluster, "parent-0", lambda p: p.is_ready))
     await cluster.settle(0.3)
     assert (await cluster.client.get(Pod, "child", cluster.namespace)).status.phase == "Pending"
 
-    await start(cluster, nodes, pod(cluster.namespace, "parent-1", clique="parent"))
+    await start(cluster, nodes, pod_manifest(cluster.namespace, "parent-1", clique="parent"))
     await cluster.eventually(seen(cluster, "child", lambda p: p.is_ready))
 
 
 async def test_the_startup_gate_waits_for_every_parent_clique(cluster):
     nodes = await cluster.add_nodes(Topology(), report_init=True)
-    await start(cluster, nodes, pod(cluster.namespace, "child", parents=("a:1", "b:1")))
-    await start(cluster, nodes, pod(cluster.namespace, "a-0", clique="a"))
+    await start(cluster, nodes, pod_manifest(cluster.namespace, "child", parents=("a:1", "b:1")))
+    await start(cluster, nodes, pod_manifest(cluster.namespace, "a-0", clique="a"))
     waiting = await cluster.eventually(seen(cluster, "child", lambda p: p.status.init_container_statuses))
     initialized = find_condition(waiting.status.conditions, "Initialized")
     assert (waiting.status.phase, initialized.status) == ("Pending", "False")
 
-    await start(cluster, nodes, pod(cluster.namespace, "b-0", clique="b"))
+    await start(cluster, nodes, pod_manifest(cluster.namespace, "b-0", clique="b"))
     ready = await cluster.eventually(seen(cluster, "child", lambda p: p.is_ready))
     assert ready.status.init_container_statuses[0].state.terminated.exit_code == 0
 
@@ -144,7 +131,7 @@ async def test_the_startup_gate_waits_for_every_parent_clique(cluster):
 @pytest.mark.parametrize(("exit_code", "phase"), [(1, "Failed"), (0, "Succeeded")])
 async def test_a_pod_can_end(cluster, exit_code, phase):
     nodes = await cluster.add_nodes(Topology())
-    await start(cluster, nodes, pod(cluster.namespace, "p"))
+    await start(cluster, nodes, pod_manifest(cluster.namespace, "p"))
     await cluster.eventually(seen(cluster, "p", lambda p: p.is_ready))
     await nodes.fail_pod(cluster.namespace, "p", exit_code=exit_code)
 
@@ -155,7 +142,7 @@ async def test_a_pod_can_end(cluster, exit_code, phase):
 
 async def test_a_crashed_pod_comes_back_with_a_restart(cluster):
     nodes = await cluster.add_nodes(Topology())
-    await start(cluster, nodes, pod(cluster.namespace, "p"))
+    await start(cluster, nodes, pod_manifest(cluster.namespace, "p"))
     ready = await cluster.eventually(seen(cluster, "p", lambda p: p.is_ready))
     await nodes.crash_pod(cluster.namespace, "p", exit_code=139, restart_s=0.5)
     # It may be back by now: a watch tells how it was.
@@ -171,7 +158,7 @@ async def test_a_crashed_pod_comes_back_with_a_restart(cluster):
 
 async def test_readiness_comes_and_goes(cluster):
     nodes = await cluster.add_nodes(Topology())
-    await start(cluster, nodes, pod(cluster.namespace, "p"))
+    await start(cluster, nodes, pod_manifest(cluster.namespace, "p"))
     ready = await cluster.eventually(seen(cluster, "p", lambda p: p.is_ready))
     await nodes.set_ready(cluster.namespace, "p", False)
     unready = await cluster.client.get(Pod, "p", cluster.namespace)
@@ -184,7 +171,7 @@ async def test_readiness_comes_and_goes(cluster):
 async def test_a_held_pod_runs_but_is_not_ready(cluster):
     nodes = await cluster.add_nodes(Topology())
     nodes.hold = lambda p: p.metadata.name == "p"
-    await start(cluster, nodes, pod(cluster.namespace, "p"))
+    await start(cluster, nodes, pod_manifest(cluster.namespace, "p"))
 
     running = await cluster.eventually(seen(cluster, "p", lambda p: p.status.phase == "Running"))
     assert not running.is_ready
@@ -193,7 +180,7 @@ async def test_a_held_pod_runs_but_is_not_ready(cluster):
 async def test_a_drained_node_is_cordoned_and_empty(cluster):
     nodes = await cluster.add_nodes(Topology())
     for name in ("a", "b"):
-        await start(cluster, nodes, pod(cluster.namespace, name))
+        await start(cluster, nodes, pod_manifest(cluster.namespace, name))
         await cluster.eventually(seen(cluster, name, lambda p: p.is_ready))
     await nodes.drain(nodes.names[0])
 
@@ -212,7 +199,7 @@ async def test_a_silent_node_is_not_ready_and_does_nothing(cluster):
         return not node.is_ready and ("node.kubernetes.io/unreachable", "NoSchedule") in keys
 
     await cluster.eventually(is_tainted)
-    await start(cluster, nodes, pod(cluster.namespace, "p"))
+    await start(cluster, nodes, pod_manifest(cluster.namespace, "p"))
     await cluster.settle(0.5)
     assert (await cluster.client.get(Pod, "p", cluster.namespace)).status.phase == "Pending"
 
@@ -227,7 +214,7 @@ async def test_a_silent_node_is_not_ready_and_does_nothing(cluster):
 
 async def test_pods_of_a_silent_node_stop_counting_as_ready(cluster):
     nodes = await cluster.add_nodes(Topology())
-    await start(cluster, nodes, pod(cluster.namespace, "p"))
+    await start(cluster, nodes, pod_manifest(cluster.namespace, "p"))
     await cluster.eventually(seen(cluster, "p", lambda p: p.is_ready))
     await nodes.stop_node(nodes.names[0])
 
@@ -241,7 +228,7 @@ async def test_pods_of_a_silent_node_stop_counting_as_ready(cluster):
 @pytest.mark.waits
 async def test_pods_of_a_removed_node_are_collected(cluster):
     nodes = await cluster.add_nodes(Topology())
-    await start(cluster, nodes, pod(cluster.namespace, "p"))
+    await start(cluster, nodes, pod_manifest(cluster.namespace, "p"))
     await cluster.eventually(seen(cluster, "p", lambda p: p.is_ready))
     await nodes.remove_node(nodes.names[0])
 

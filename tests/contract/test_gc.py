@@ -5,17 +5,13 @@ from __future__ import annotations
 from uuid import uuid4
 
 import pytest
+from tests.support.objects import clique_manifest
 
 from grove.api.core import ConfigMap, Secret
 from grove.api.podclique import PodClique
 from grove.kube.errors import Invalid, NotFound
 
 HOLD = "example.com/hold"
-
-
-def clique(namespace: str, name: str = "owner", **meta: object) -> dict:
-    spec = {"roleName": "r", "replicas": 2, "podSpec": {"containers": [{"name": "m", "image": "i:1"}]}}
-    return {"metadata": {"name": name, "namespace": namespace, **meta}, "spec": spec}
 
 
 def owned(namespace: str, name: str, *owners, block: bool = True, **meta: object) -> dict:
@@ -61,7 +57,7 @@ async def until_known(cluster, *kinds):
 
 
 async def test_background_takes_the_owner_first_and_then_all_below(cluster):
-    owner = await cluster.client.create(PodClique, clique(cluster.namespace))
+    owner = await cluster.client.create(PodClique, clique_manifest(cluster.namespace, "owner"))
     child = await cluster.client.create(ConfigMap, owned(cluster.namespace, "child", owner))
     await cluster.client.create(Secret, owned(cluster.namespace, "grandchild", child))
 
@@ -72,7 +68,7 @@ async def test_background_takes_the_owner_first_and_then_all_below(cluster):
 
 
 async def test_foreground_keeps_the_owner_until_blocking_dependents_are_gone(cluster):
-    owner = await cluster.client.create(PodClique, clique(cluster.namespace))
+    owner = await cluster.client.create(PodClique, clique_manifest(cluster.namespace, "owner"))
     await cluster.client.create(ConfigMap, owned(cluster.namespace, "child", owner, finalizers=[HOLD]))
     await until_known(cluster, ConfigMap)
 
@@ -91,7 +87,7 @@ async def test_foreground_keeps_the_owner_until_blocking_dependents_are_gone(clu
 
 
 async def test_foreground_does_not_wait_for_dependents_that_do_not_block(cluster):
-    owner = await cluster.client.create(PodClique, clique(cluster.namespace))
+    owner = await cluster.client.create(PodClique, clique_manifest(cluster.namespace, "owner"))
     body = owned(cluster.namespace, "child", owner, block=False, finalizers=[HOLD])
     await cluster.client.create(ConfigMap, body)
 
@@ -102,7 +98,7 @@ async def test_foreground_does_not_wait_for_dependents_that_do_not_block(cluster
 
 
 async def test_foreground_reaches_grandchildren_before_children(cluster):
-    owner = await cluster.client.create(PodClique, clique(cluster.namespace))
+    owner = await cluster.client.create(PodClique, clique_manifest(cluster.namespace, "owner"))
     child = await cluster.client.create(ConfigMap, owned(cluster.namespace, "child", owner))
     await cluster.client.create(Secret, owned(cluster.namespace, "grandchild", child, finalizers=[HOLD]))
     await until_known(cluster, ConfigMap, Secret)
@@ -120,7 +116,7 @@ async def test_foreground_reaches_grandchildren_before_children(cluster):
 
 
 async def test_orphan_frees_the_dependents(cluster):
-    owner = await cluster.client.create(PodClique, clique(cluster.namespace))
+    owner = await cluster.client.create(PodClique, clique_manifest(cluster.namespace, "owner"))
     await cluster.client.create(ConfigMap, owned(cluster.namespace, "child", owner))
     await until_known(cluster, ConfigMap)
 
@@ -131,8 +127,8 @@ async def test_orphan_frees_the_dependents(cluster):
 
 
 async def test_a_dependent_with_another_owner_stays(cluster):
-    first = await cluster.client.create(PodClique, clique(cluster.namespace, "first"))
-    second = await cluster.client.create(PodClique, clique(cluster.namespace, "second"))
+    first = await cluster.client.create(PodClique, clique_manifest(cluster.namespace, "first"))
+    second = await cluster.client.create(PodClique, clique_manifest(cluster.namespace, "second"))
     await cluster.client.create(ConfigMap, owned(cluster.namespace, "child", first, second))
 
     await cluster.client.delete(PodClique, "first", cluster.namespace)
@@ -145,7 +141,7 @@ async def test_a_dependent_with_another_owner_stays(cluster):
 
 
 async def test_an_owner_that_never_was_is_no_owner(cluster):
-    owner = await cluster.client.create(PodClique, clique(cluster.namespace))
+    owner = await cluster.client.create(PodClique, clique_manifest(cluster.namespace, "owner"))
     body = owned(cluster.namespace, "child", owner)
     body["metadata"]["ownerReferences"][0]["uid"] = "00000000-0000-4000-8000-000000000000"
     await cluster.client.create(ConfigMap, body)
@@ -154,17 +150,17 @@ async def test_an_owner_that_never_was_is_no_owner(cluster):
 
 
 async def test_a_new_object_of_the_owners_name_is_no_owner(cluster):
-    owner = await cluster.client.create(PodClique, clique(cluster.namespace))
+    owner = await cluster.client.create(PodClique, clique_manifest(cluster.namespace, "owner"))
     await cluster.client.create(ConfigMap, owned(cluster.namespace, "child", owner))
     await cluster.client.delete(PodClique, "owner", cluster.namespace)
-    await cluster.client.create(PodClique, clique(cluster.namespace))
+    await cluster.client.create(PodClique, clique_manifest(cluster.namespace, "owner"))
 
     await until_gone(cluster, ConfigMap, "child")
     assert await exists(cluster, PodClique, "owner") is not None
 
 
 async def test_a_finalizer_on_a_dependent_is_respected(cluster):
-    owner = await cluster.client.create(PodClique, clique(cluster.namespace))
+    owner = await cluster.client.create(PodClique, clique_manifest(cluster.namespace, "owner"))
     await cluster.client.create(ConfigMap, owned(cluster.namespace, "child", owner, finalizers=[HOLD]))
     await cluster.client.delete(PodClique, "owner", cluster.namespace)
 
@@ -177,7 +173,7 @@ async def test_a_finalizer_on_a_dependent_is_respected(cluster):
 
 
 async def test_two_controllers_of_one_object_are_invalid(cluster):
-    owner = await cluster.client.create(PodClique, clique(cluster.namespace))
+    owner = await cluster.client.create(PodClique, clique_manifest(cluster.namespace, "owner"))
     body = owned(cluster.namespace, "child", owner, owner)
     body["metadata"]["ownerReferences"][1]["controller"] = True
     body["metadata"]["ownerReferences"][1]["name"] = "another"

@@ -6,6 +6,7 @@ import re
 from datetime import timedelta
 
 import pytest
+from tests.support.objects import clique_manifest
 
 from grove.api.core import ConfigMap, Namespace, Pod
 from grove.api.meta import Resource
@@ -19,11 +20,6 @@ def config(namespace: str, name: str = "a", **data: str) -> dict:
     return {"metadata": {"name": name, "namespace": namespace}, "data": data}
 
 
-def clique(namespace: str, name: str = "c", replicas: int = 2, **meta: object) -> dict:
-    spec = {"roleName": "r", "replicas": replicas, "podSpec": {"containers": [{"name": "m", "image": "i:1"}]}}
-    return {"metadata": {"name": name, "namespace": namespace, **meta}, "spec": spec}
-
-
 async def test_a_new_object_gets_an_identity(cluster):
     made = await cluster.client.create(ConfigMap, config(cluster.namespace, k="v"))
 
@@ -35,7 +31,7 @@ async def test_a_new_object_gets_an_identity(cluster):
 
 
 async def test_json_carries_its_kind_and_version(cluster):
-    made = await cluster.client.create(PodClique.RESOURCE, clique(cluster.namespace))
+    made = await cluster.client.create(PodClique.RESOURCE, clique_manifest(cluster.namespace))
 
     assert (made["apiVersion"], made["kind"]) == ("grove.io/v1alpha1", "PodClique")
     assert made["metadata"]["generation"] == 1
@@ -43,7 +39,7 @@ async def test_json_carries_its_kind_and_version(cluster):
 
 async def test_versions_grow_with_every_write_to_anything(cluster):
     first = await cluster.client.create(ConfigMap, config(cluster.namespace, "a"))
-    second = await cluster.client.create(PodClique, clique(cluster.namespace))
+    second = await cluster.client.create(PodClique, clique_manifest(cluster.namespace))
     third = await cluster.client.patch(ConfigMap, "a", {"data": {"k": "v"}}, cluster.namespace)
 
     versions = [int(o.metadata.resource_version) for o in (first, second, third)]
@@ -149,7 +145,7 @@ async def test_a_dry_run_refuses_what_a_real_run_would(cluster):
     await cluster.client.create(ConfigMap, config(cluster.namespace))
     with pytest.raises(AlreadyExists):
         await cluster.client.create(ConfigMap, config(cluster.namespace), dry_run=True)
-    body = clique(cluster.namespace)
+    body = clique_manifest(cluster.namespace)
     del body["spec"]["roleName"]
     with pytest.raises(Invalid):
         await cluster.client.create(PodClique, body, dry_run=True)

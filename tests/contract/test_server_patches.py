@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.support.objects import clique_manifest
 
 from grove.api.core import ConfigMap
 from grove.api.podclique import PodClique
 from grove.kube.errors import ApiError, Conflict, Invalid, NotFound
 
 CLIQUE = PodClique.RESOURCE
-
-
-def clique(namespace: str, name: str = "c", **meta: object) -> dict:
-    spec = {"roleName": "r", "replicas": 2, "podSpec": {"containers": [{"name": "m", "image": "i:1"}]}}
-    return {"metadata": {"name": name, "namespace": namespace, **meta}, "spec": spec}
 
 
 @pytest.fixture
@@ -33,7 +29,7 @@ async def test_a_merge_patch_adds_replaces_and_removes(cluster, made):
 
 async def test_a_merge_patch_replaces_lists_whole(cluster):
     owners = ["example.com/a", "example.com/b"]
-    await cluster.client.create(PodClique, clique(cluster.namespace, finalizers=owners))
+    await cluster.client.create(PodClique, clique_manifest(cluster.namespace, finalizers=owners))
     patch = {"metadata": {"finalizers": ["example.com/b"]}}
     changed = await cluster.client.patch(PodClique, "c", patch, cluster.namespace)
     assert changed.metadata.finalizers == ("example.com/b",)
@@ -139,7 +135,7 @@ async def test_a_dry_run_patch_leaves_the_object_alone(cluster, made):
 
 
 async def test_generation_counts_spec_changes_only(cluster):
-    await cluster.client.create(PodClique, clique(cluster.namespace))
+    await cluster.client.create(PodClique, clique_manifest(cluster.namespace))
 
     labelled = await cluster.client.patch(PodClique, "c", {"metadata": {"labels": {"k": "v"}}}, cluster.namespace)
     reported = await cluster.client.patch(
@@ -152,7 +148,7 @@ async def test_generation_counts_spec_changes_only(cluster):
 
 
 async def test_status_changes_only_through_its_own_door(cluster):
-    body = clique(cluster.namespace)
+    body = clique_manifest(cluster.namespace)
     body["status"] = {"replicas": 7}
     made = await cluster.client.create(CLIQUE, body)
     assert "status" not in made
@@ -165,7 +161,7 @@ async def test_status_changes_only_through_its_own_door(cluster):
 
 
 async def test_the_status_door_takes_nothing_but_status(cluster):
-    made = await cluster.client.create(CLIQUE, clique(cluster.namespace, labels={"a": "1"}))
+    made = await cluster.client.create(CLIQUE, clique_manifest(cluster.namespace, labels={"a": "1"}))
     patch = {
         "metadata": {"labels": {"a": "2"}, "annotations": {"b": "3"}, "finalizers": ["example.com/x"]},
         "spec": {"replicas": 9},
@@ -181,7 +177,7 @@ async def test_the_status_door_takes_nothing_but_status(cluster):
 
 
 async def test_a_status_that_says_the_same_is_not_written(cluster):
-    await cluster.client.create(PodClique, clique(cluster.namespace))
+    await cluster.client.create(PodClique, clique_manifest(cluster.namespace))
     patch = {"status": {"replicas": 2, "readyReplicas": 1}}
     first = await cluster.client.patch(PodClique, "c", patch, cluster.namespace, subresource="status")
     second = await cluster.client.patch(PodClique, "c", patch, cluster.namespace, subresource="status")
@@ -196,7 +192,7 @@ async def test_a_kind_without_status_has_no_such_door(cluster, made):
 
 
 async def test_scale_changes_replicas_and_nothing_else(cluster):
-    made = await cluster.client.create(CLIQUE, clique(cluster.namespace))
+    made = await cluster.client.create(CLIQUE, clique_manifest(cluster.namespace))
     status = {"status": {"replicas": 2, "hpaPodSelector": "app=web"}}
     await cluster.client.patch(CLIQUE, "c", status, cluster.namespace, subresource="status")
 

@@ -6,6 +6,7 @@ import asyncio
 import base64
 
 import pytest
+from tests.support.objects import pod_manifest
 
 from grove.api.core import Pod, PodDisruptionBudget, PriorityClass, Secret, ServiceAccount
 from grove.api.meta import Resource
@@ -14,12 +15,6 @@ from grove.kube.errors import Conflict, Forbidden, Invalid, NotFound, TooManyReq
 POD = Pod.RESOURCE
 QUOTA = Resource("", "v1", "ResourceQuota", "resourcequotas")
 GATE = "grove.io/podgang-pending-creation"
-
-
-def pod(namespace: str, name: str = "p", *, labels: dict | None = None, **spec: object) -> dict:
-    """A pod that no scheduler looks at."""
-    body = {"schedulerName": "nobody", "containers": [{"name": "m", "image": "registry.example/m:1"}], **spec}
-    return {"metadata": {"name": name, "namespace": namespace, "labels": labels or {}}, "spec": body}
 
 
 async def force_delete(cluster, name="p"):
@@ -32,7 +27,7 @@ async def test_the_server_fills_a_pods_defaults(cluster):
         {"name": "tagged", "image": "registry.example/m:1", "resources": resources, "ports": [{"containerPort": 80}]},
         {"name": "latest", "image": "registry.example/m"},
     ]
-    body = pod(cluster.namespace, containers=containers)
+    body = pod_manifest(cluster.namespace, containers=containers)
     del body["spec"]["schedulerName"]
     body["spec"]["nodeSelector"] = {"nowhere": "at-all"}
     made = await cluster.client.create(POD, body)
@@ -69,13 +64,13 @@ async def test_the_server_fills_a_pods_defaults(cluster):
 )
 async def test_quality_of_service_follows_resources(cluster, resources, want):
     container = {"name": "m", "image": "i:1", "resources": resources}
-    made = await cluster.client.create(POD, pod(cluster.namespace, containers=[container]))
+    made = await cluster.client.create(POD, pod_manifest(cluster.namespace, containers=[container]))
 
     assert made["status"]["qosClass"] == want
 
 
 async def test_a_submitted_status_is_ignored(cluster):
-    body = pod(cluster.namespace)
+    body = pod_manifest(cluster.namespace)
     body["status"] = {"phase": "Running", "podIP": "10.0.0.1"}
     made = await cluster.client.create(Pod, body)
 
@@ -93,12 +88,12 @@ async def test_a_submitted_status_is_ignored(cluster):
 )
 async def test_a_pod_that_cannot_be_is_invalid(cluster, spec):
     with pytest.raises(Invalid):
-        await cluster.client.create(Pod, pod(cluster.namespace, **spec))
+        await cluster.client.create(Pod, pod_manifest(cluster.namespace, **spec))
 
 
 async def test_a_pod_needs_its_service_account(cluster):
     with pytest.raises(Forbidden, match="service account"):
-        await cluster.client.create(Pod, pod(cluster.namespace, serviceAccountName="nobody"))
+        await cluster.client.create(Pod, pod_manifest(cluster.namespace, serviceAccountName="nobody"))
 
 
 async def test_a_priority_class_becomes_a_number(cluster):
@@ -107,17 +102,17 @@ async def test_a_priority_class_becomes_a_number(cluster):
 
     async def made() -> Pod:
         # A real server's admission plugin learns of new classes from a watch.
-        return await cluster.client.create(Pod, pod(cluster.namespace, priorityClassName=name))
+        return await cluster.client.create(Pod, pod_manifest(cluster.namespace, priorityClassName=name))
 
     found = await cluster.eventually(made)
     assert (found.spec.priority, found.spec.preemption_policy) == (1000, "Never")
     await cluster.client.delete(PriorityClass, name)
     with pytest.raises(Forbidden, match="no PriorityClass"):
-        await cluster.client.create(Pod, pod(cluster.namespace, "q", priorityClassName="not-there"))
+        await cluster.client.create(Pod, pod_manifest(cluster.namespace, "q", priorityClassName="not-there"))
 
 
 async def test_a_gated_pod_says_so(cluster):
-    made = await cluster.client.create(Pod, pod(cluster.namespace, schedulingGates=[{"name": GATE}]))
+    made = await cluster.client.create(Pod, pod_manifest(cluster.namespace, schedulingGates=[{"name": GATE}]))
 
     assert made.is_gated
     assert made.is_held_by_gate
@@ -127,7 +122,7 @@ async def test_a_gated_pod_says_so(cluster):
 
 async def test_a_gate_goes_and_never_comes_back(cluster):
     gates = [{"name": GATE}, {"name": "example.com/other"}]
-    await cluster.client.create(Pod, pod(cluster.namespace, schedulingGates=gates))
+    await cluster.client.create(Pod, pod_manifest(cluster.namespace, schedulingGates=gates))
     test = {"op": "test", "path": "/spec/schedulingGates/0/name", "value": GATE}
     removed = await cluster.client.patch(
         Pod, "p", [test, {"op": "remove", "path": "/spec/schedulingGates/0"}], cluster.namespace
@@ -142,7 +137,7 @@ async def test_a_gate_goes_and_never_comes_back(cluster):
 
 
 async def test_the_gated_condition_stays_until_the_pod_is_bound(cluster):
-    await cluster.client.create(Pod, pod(cluster.namespace, schedulingGates=[{"name": GATE}]))
+    await cluster.client.create(Pod, pod_manifest(cluster.namespace, schedulingGates=[{"name": GATE}]))
     free = await cluster.client.patch(Pod, "p", {"spec": {"schedulingGates": []}}, cluster.namespace)
     assert free.is_held_by_gate
     assert not free.is_gated
@@ -155,7 +150,7 @@ async def test_the_gated_condition_stays_until_the_pod_is_bound(cluster):
 
 
 async def test_binding_names_the_node_and_marks_the_pod_scheduled(cluster):
-    made = await cluster.client.create(Pod, pod(cluster.namespace))
+    made = await cluster.client.create(Pod, pod_manifest(cluster.namespace))
     assert made.status.conditions == ()
     await cluster.client.bind(cluster.namespace, "p", cluster.nowhere, uid=made.metadata.uid)
 
@@ -170,7 +165,7 @@ async def test_binding_names_the_node_and_marks_the_pod_scheduled(cluster):
 
 
 async def test_a_pod_is_bound_once(cluster):
-    await cluster.client.create(Pod, pod(cluster.namespace))
+    await cluster.client.create(Pod, pod_manifest(cluster.namespace))
     results = await asyncio.gather(
         *(cluster.client.bind(cluster.namespace, "p", node) for node in (cluster.nowhere, f"{cluster.nowhere}-2")),
         return_exceptions=True,
@@ -181,7 +176,7 @@ async def test_a_pod_is_bound_once(cluster):
 
 
 async def test_binding_another_pod_of_the_name_conflicts(cluster):
-    await cluster.client.create(Pod, pod(cluster.namespace))
+    await cluster.client.create(Pod, pod_manifest(cluster.namespace))
     with pytest.raises(Conflict):
         await cluster.client.bind(cluster.namespace, "p", "n1", uid="00000000-0000-4000-8000-000000000000")
     with pytest.raises(NotFound):
@@ -189,7 +184,7 @@ async def test_binding_another_pod_of_the_name_conflicts(cluster):
 
 
 async def test_a_deleting_pod_is_not_bound(cluster):
-    body = pod(cluster.namespace)
+    body = pod_manifest(cluster.namespace)
     body["metadata"]["finalizers"] = ["example.com/hold"]
     await cluster.client.create(Pod, body)
     await cluster.client.delete(Pod, "p", cluster.namespace)
@@ -212,13 +207,15 @@ async def test_a_deleting_pod_is_not_bound(cluster):
     ],
 )
 async def test_most_of_a_pods_spec_never_changes(cluster, patch):
-    await cluster.client.create(Pod, pod(cluster.namespace, tolerations=[{"key": "own", "operator": "Exists"}]))
+    await cluster.client.create(
+        Pod, pod_manifest(cluster.namespace, tolerations=[{"key": "own", "operator": "Exists"}])
+    )
     with pytest.raises(Invalid):
         await cluster.client.patch(Pod, "p", patch, cluster.namespace)
 
 
 async def test_the_servers_own_tolerations_come_back(cluster):
-    made = await cluster.client.create(POD, pod(cluster.namespace))
+    made = await cluster.client.create(POD, pod_manifest(cluster.namespace))
     same = await cluster.client.patch(POD, "p", {"spec": {"tolerations": []}}, cluster.namespace)
 
     assert same["spec"]["tolerations"] == made["spec"]["tolerations"]
@@ -226,7 +223,7 @@ async def test_the_servers_own_tolerations_come_back(cluster):
 
 
 async def test_images_and_labels_of_a_pod_may_change(cluster):
-    made = await cluster.client.create(POD, pod(cluster.namespace))
+    made = await cluster.client.create(POD, pod_manifest(cluster.namespace))
     containers = [{**made["spec"]["containers"][0], "image": "registry.example/m:2"}]
     changed = await cluster.client.patch(
         Pod, "p", {"spec": {"containers": containers}, "metadata": {"labels": {"k": "v"}}}, cluster.namespace
@@ -237,7 +234,9 @@ async def test_images_and_labels_of_a_pod_may_change(cluster):
 
 
 async def test_a_gated_pods_node_selector_may_only_grow(cluster):
-    await cluster.client.create(Pod, pod(cluster.namespace, schedulingGates=[{"name": GATE}], nodeSelector={"a": "1"}))
+    await cluster.client.create(
+        Pod, pod_manifest(cluster.namespace, schedulingGates=[{"name": GATE}], nodeSelector={"a": "1"})
+    )
     grown = await cluster.client.patch(Pod, "p", {"spec": {"nodeSelector": {"b": "2"}}}, cluster.namespace)
     assert grown.spec.node_selector == {"a": "1", "b": "2"}
 
@@ -246,7 +245,7 @@ async def test_a_gated_pods_node_selector_may_only_grow(cluster):
 
 
 async def test_status_of_a_pod_is_patched_by_its_kubelet(cluster):
-    await cluster.client.create(Pod, pod(cluster.namespace))
+    await cluster.client.create(Pod, pod_manifest(cluster.namespace))
     patch = {"status": {"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}}
     changed = await cluster.client.patch(Pod, "p", patch, cluster.namespace, subresource="status")
 
@@ -264,16 +263,16 @@ async def test_a_quota_on_pods_is_kept(cluster):
 
     await cluster.eventually(is_accounted)
     # A real server's admission plugin learns of it from a watch, and refuses every pod until then.
-    await cluster.eventually(lambda: cluster.client.create(Pod, pod(cluster.namespace, "a")))
-    await cluster.client.create(Pod, pod(cluster.namespace, "b"))
+    await cluster.eventually(lambda: cluster.client.create(Pod, pod_manifest(cluster.namespace, "a")))
+    await cluster.client.create(Pod, pod_manifest(cluster.namespace, "b"))
     with pytest.raises(Forbidden, match="exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2"):
-        await cluster.client.create(Pod, pod(cluster.namespace, "c"))
+        await cluster.client.create(Pod, pod_manifest(cluster.namespace, "c"))
 
 
 async def ready_pods(cluster, *names: str) -> None:
     ready = [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
     for name in names:
-        await cluster.client.create(Pod, pod(cluster.namespace, name, labels={"app": "web"}))
+        await cluster.client.create(Pod, pod_manifest(cluster.namespace, name, labels={"app": "web"}))
         await cluster.client.bind(cluster.namespace, name, cluster.nowhere)
         status = {"status": {"phase": "Running", "conditions": ready}}
         await cluster.client.patch(Pod, name, status, cluster.namespace, subresource="status")
@@ -325,7 +324,7 @@ async def test_a_dry_run_eviction_asks_without_spending(cluster):
 
 
 async def test_a_pending_pod_is_evicted_whatever_the_budget(cluster):
-    await cluster.client.create(Pod, pod(cluster.namespace, "a", labels={"app": "web"}))
+    await cluster.client.create(Pod, pod_manifest(cluster.namespace, "a", labels={"app": "web"}))
     await budget(cluster, 0, minAvailable=1)
     await cluster.client.evict(cluster.namespace, "a")
 

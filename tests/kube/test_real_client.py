@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.objects import pod_manifest
 from tests.support.waiting import eventually
 
 from grove.api.core import ConfigMap, Namespace, Pod, ServiceAccount
@@ -43,14 +44,6 @@ async def ns(client: HttpClient, fresh_name: str) -> str:
 
 def config_map(ns: str, name: str = "a", **data: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": ns, "labels": {"app": "x"}}, "data": data}
-
-
-def pod(ns: str, name: str, **spec: Any) -> dict[str, Any]:
-    containers = [{"name": "c", "image": "example.com/none"}]
-    return {
-        "metadata": {"name": name, "namespace": ns, "labels": {"app": "x"}},
-        "spec": {"containers": containers, "schedulerName": "nobody", **spec},
-    }
 
 
 async def test_an_object_lives_and_dies(client: HttpClient, ns: str) -> None:
@@ -143,8 +136,8 @@ async def test_discovery_knows_what_is_served(client: HttpClient) -> None:
 async def test_binding_a_pod_and_what_forbids_it(client: HttpClient, ns: str) -> None:
     node = f"node-{ns}"
     await client.create(NODE, {"metadata": {"name": node}})
-    made = await client.create(Pod, pod(ns, "free"))
-    await client.create(Pod, pod(ns, "gated", schedulingGates=[{"name": "example.com/wait"}]))
+    made = await client.create(Pod, pod_manifest(ns, "free"))
+    await client.create(Pod, pod_manifest(ns, "gated", schedulingGates=[{"name": "example.com/wait"}]))
     with pytest.raises(Conflict):
         await client.bind(ns, "free", node, uid="00000000-0000-0000-0000-000000000000")
     await client.bind(ns, "free", node, uid=made.metadata.uid)
@@ -160,7 +153,7 @@ async def test_binding_a_pod_and_what_forbids_it(client: HttpClient, ns: str) ->
 
 
 async def test_an_eviction_asks_the_budget(client: HttpClient, ns: str) -> None:
-    made = await client.create(Pod, pod(ns, "kept"))
+    made = await client.create(Pod, pod_manifest(ns, "kept", labels={"app": "x"}))
     running = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
     await client.patch(Pod, "kept", running, ns, subresource="status")
     budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}

@@ -6,6 +6,7 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
+from tests.support.objects import pod_manifest
 
 from grove.api.core import Lease, Node, Pod
 from grove.api.meta import Condition, ObjectMeta
@@ -18,15 +19,6 @@ from grove.sim.nodes import FakeNodes
 from grove.sim.topology import HOST, LEVELS, RACK, Topology
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def pod(name: str, *, clique: str = "", parents: tuple[str, ...] = ()) -> dict:
-    spec: dict = {"containers": [{"name": "m", "image": "i:1"}]}
-    if parents:
-        args = [f"--podcliques={parent}" for parent in parents]
-        spec["initContainers"] = [{"name": "grove-initc", "image": "i:1", "args": args}]
-    labels = {"grove.io/podclique": clique} if clique else {}
-    return {"metadata": {"name": name, "namespace": "default", "labels": labels}, "spec": spec}
 
 
 async def start(cluster: SimCluster, body: dict, node: str) -> None:
@@ -60,7 +52,7 @@ def test_a_topology_without_gpus_has_no_such_resource():
 async def test_one_status_write_a_pod():
     async with SimCluster(nodes=Topology(nodes=4)) as cluster:
         for at in range(20):
-            await start(cluster, pod(f"p{at}"), cluster.nodes.names[at % 4])
+            await start(cluster, pod_manifest("default", f"p{at}"), cluster.nodes.names[at % 4])
         await asyncio.sleep(1)
 
         assert len(await ready_names(cluster)) == 20
@@ -69,7 +61,7 @@ async def test_one_status_write_a_pod():
 
 
 def running(name: str, node: str) -> dict:
-    body = pod(name)
+    body = pod_manifest("default", name)
     meta = {**body["metadata"], "uid": f"uid-{name}"}
     return {"metadata": meta, "spec": {**body["spec"], "nodeName": node}, "status": {"phase": "Running"}}
 
@@ -96,7 +88,7 @@ async def test_adopted_pods_at_rest_are_left_alone_until_something_happens_to_th
 
 async def test_one_delete_a_pod():
     async with SimCluster(nodes=Topology()) as cluster:
-        await start(cluster, pod("p"), cluster.nodes.names[0])
+        await start(cluster, pod_manifest("default", "p"), cluster.nodes.names[0])
         await asyncio.sleep(1)
         await cluster.client().delete(Pod, "p", "default")
         await asyncio.sleep(1)
@@ -110,7 +102,7 @@ async def test_start_and_stop_take_the_time_they_are_given():
         nodes=Topology(), start_s=lambda p: 100.0 if p.metadata.name == "slow" else 10.0, stop_s=20.0
     ) as cluster:
         for name in ("slow", "quick"):
-            await start(cluster, pod(name), cluster.nodes.names[0])
+            await start(cluster, pod_manifest("default", name), cluster.nodes.names[0])
         await asyncio.sleep(50)
         assert await ready_names(cluster) == {"quick"}
         await asyncio.sleep(60)
@@ -125,9 +117,9 @@ async def test_start_and_stop_take_the_time_they_are_given():
 
 async def test_a_chain_of_startup_gates_opens_in_order():
     async with SimCluster(nodes=Topology(), start_s=10.0) as cluster:
-        await start(cluster, pod("c", clique="c", parents=("b:1",)), cluster.nodes.names[0])
-        await start(cluster, pod("b", clique="b", parents=("a:1",)), cluster.nodes.names[0])
-        await start(cluster, pod("a", clique="a"), cluster.nodes.names[0])
+        await start(cluster, pod_manifest("default", "c", clique="c", parents=("b:1",)), cluster.nodes.names[0])
+        await start(cluster, pod_manifest("default", "b", clique="b", parents=("a:1",)), cluster.nodes.names[0])
+        await start(cluster, pod_manifest("default", "a", clique="a"), cluster.nodes.names[0])
         seen = []
         for _ in range(4):
             seen.append(await ready_names(cluster))
@@ -138,9 +130,9 @@ async def test_a_chain_of_startup_gates_opens_in_order():
 
 async def test_parents_that_were_ready_once_are_enough():
     async with SimCluster(nodes=Topology()) as cluster:
-        await start(cluster, pod("a", clique="a"), cluster.nodes.names[0])
+        await start(cluster, pod_manifest("default", "a", clique="a"), cluster.nodes.names[0])
         await asyncio.sleep(1)
-        await start(cluster, pod("b", clique="b", parents=("a:1",)), cluster.nodes.names[0])
+        await start(cluster, pod_manifest("default", "b", clique="b", parents=("a:1",)), cluster.nodes.names[0])
         await asyncio.sleep(1)
         await cluster.nodes.set_ready("default", "a", False)
         await asyncio.sleep(10)
@@ -150,7 +142,7 @@ async def test_parents_that_were_ready_once_are_enough():
 
 async def test_nodes_it_does_not_know_are_left_alone():
     async with SimCluster(nodes=Topology()) as cluster:
-        await start(cluster, pod("p"), "somebody-elses")
+        await start(cluster, pod_manifest("default", "p"), "somebody-elses")
         await asyncio.sleep(10)
 
         assert await ready_names(cluster) == set()
@@ -158,7 +150,7 @@ async def test_nodes_it_does_not_know_are_left_alone():
 
 async def test_pods_of_a_node_that_stays_away_are_evicted_after_five_minutes():
     async with SimCluster(nodes=Topology()) as cluster:
-        await start(cluster, pod("p"), cluster.nodes.names[0])
+        await start(cluster, pod_manifest("default", "p"), cluster.nodes.names[0])
         await asyncio.sleep(1)
         await cluster.nodes.stop_node(cluster.nodes.names[0])
         await asyncio.sleep(290)
@@ -173,7 +165,7 @@ async def test_pods_of_a_node_that_stays_away_are_evicted_after_five_minutes():
 
 async def test_pods_of_a_node_that_comes_back_in_time_stay():
     async with SimCluster(nodes=Topology()) as cluster:
-        await start(cluster, pod("p"), cluster.nodes.names[0])
+        await start(cluster, pod_manifest("default", "p"), cluster.nodes.names[0])
         await asyncio.sleep(1)
         await cluster.nodes.stop_node(cluster.nodes.names[0])
         await asyncio.sleep(60)
@@ -217,7 +209,7 @@ async def test_all_pods_become_ready_in_any_weather(seed):
             for at in range(30):
                 await start(
                     cluster,
-                    pod(f"p{at}", clique=f"c{at % 3}", parents=("c0:5",) if at % 3 else ()),
+                    pod_manifest("default", f"p{at}", clique=f"c{at % 3}", parents=("c0:5",) if at % 3 else ()),
                     nodes.names[at % 2],
                 )
                 if at % 10 == 5:
