@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from rich.console import Console
+from tests.support.manifests import gpu_clique
 
 from grove.answers.answer import Answer
 from grove.answers.explain import explain_answer
@@ -29,17 +30,9 @@ from grove.sim.topology import ZONE, Topology
 GPU = "nvidia.com/gpu"
 
 
-def clique(name: str, replicas: int, gpus: int, **more: Any) -> Json:
-    container = {"name": "main", "image": "example/serve:1", "resources": {"limits": {GPU: str(gpus)}}}
-    return {
-        "name": name,
-        "spec": {"roleName": name, "replicas": replicas, "podSpec": {"containers": [container]}},
-    } | more
-
-
 def serving(replicas: int, *cliques: Json, **more: Any) -> Json:
     template: Json = {
-        "cliques": list(cliques) or [clique("lead", 1, 4), clique("work", 3, 4)],
+        "cliques": list(cliques) or [gpu_clique("lead", 1, 4), gpu_clique("work", 3, 4)],
         "spreadConstraint": {"topologyName": TOPOLOGY, "domain": "zone"},
     }
     return {
@@ -127,8 +120,8 @@ SITUATIONS: dict[str, tuple[Json, dict[str, Any]]] = {
     "a replica of a group, and pods": (
         serving(
             1,
-            clique("front", 3, 1, spreadConstraint={"domain": "zone"}),
-            clique("work", 2, 4),
+            gpu_clique("front", 3, 1, spreadConstraint={"domain": "zone"}),
+            gpu_clique("work", 2, 4),
             spreadConstraint=None,
             podCliqueScalingGroups=[GROUP | {"spreadConstraint": {"domain": "zone", "topologyName": TOPOLOGY}}],
         ),
@@ -137,14 +130,14 @@ SITUATIONS: dict[str, tuple[Json, dict[str, Any]]] = {
     "pods over the racks of one zone": (
         serving(
             1,
-            clique("work", 4, 2, spreadConstraint={"domain": "rack"}),
+            gpu_clique("work", 4, 2, spreadConstraint={"domain": "rack"}),
             spreadConstraint=None,
             topologyConstraint={"topologyName": TOPOLOGY, "pack": {"required": "zone"}},
         ),
         {},
     ),
     "a node selector": (
-        serving(2, clique("work", 2, 2), spreadConstraint={"topologyName": TOPOLOGY, "domain": "zone"}),
+        serving(2, gpu_clique("work", 2, 2), spreadConstraint={"topologyName": TOPOLOGY, "domain": "zone"}),
         {"selector": "z1"},
     ),
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.fleet import elastic
+from tests.support.manifests import gpu_clique
 from tests.support.operating import World as RealWorld
 from tests.support.operating import operating
 from tests.support.running import beside
@@ -35,14 +36,9 @@ SHAPE = Topology(zones=1, racks=4, nodes=2)
 DAY_S = 24 * 3600.0
 
 
-def clique(name: str, replicas: int, gpus: int) -> Json:
-    container = {"name": "main", "image": "example/serve:1", "resources": {"limits": {GPU: str(gpus)}}}
-    return {"name": name, "spec": {"roleName": name, "replicas": replicas, "podSpec": {"containers": [container]}}}
-
-
 def serving(name: str, replicas: int, headroom: str = "", priority: str = "", *cliques: Json, **more: Any) -> Json:
     template: Json = {
-        "cliques": list(cliques) or [clique("work", 2, 8)],
+        "cliques": list(cliques) or [gpu_clique("work", 2, 8)],
         "topologyConstraint": {"topologyName": TOPOLOGY, "pack": {"required": "rack"}},
         **({"priorityClassName": priority} if priority else {}),
         **more,
@@ -263,7 +259,9 @@ def test_the_headroom_of_a_group_is_one_more_replica_of_the_group() -> None:
             "annotations": {labels.HEADROOM: "1"},
             "topologyConstraint": {"pack": {"required": "rack"}},
         }
-        made = serving("chat", 1, "", "", clique("front", 1, 1), clique("work", 2, 8), podCliqueScalingGroups=[group])
+        made = serving(
+            "chat", 1, "", "", gpu_clique("front", 1, 1), gpu_clique("work", 2, 8), podCliqueScalingGroups=[group]
+        )
         del made["spec"]["template"]["topologyConstraint"]
         group["topologyConstraint"] = {"topologyName": TOPOLOGY, "pack": {"required": "rack"}}
         await here.apply(made)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.manifests import gpu_clique
 from tests.support.operating import World as RealWorld
 from tests.support.operating import operating
 from tests.support.running import beside
@@ -28,16 +29,10 @@ SHAPE = Topology(zones=3, racks=2, nodes=2)
 """A replica of the set below fills a rack: each zone holds two replicas."""
 
 
-def clique(name: str, replicas: int, gpus: int, **more: Json) -> Json:
-    container = {"name": "main", "image": "example/serve:1", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
-    spec = {"roleName": name, "replicas": replicas, "podSpec": {"containers": [container]}}
-    return {"name": name, "spec": spec, **more}
-
-
 def serving(replicas: int, *cliques: Json, name: str = "serve", **more: Json) -> Json:
     """Each replica in one rack, the replicas over zones, unless it is said otherwise."""
     template: Json = {
-        "cliques": list(cliques) or [clique("lead", 1, 4), clique("work", 3, 4)],
+        "cliques": list(cliques) or [gpu_clique("lead", 1, 4), gpu_clique("work", 3, 4)],
         "topologyConstraint": {"topologyName": TOPOLOGY, "pack": {"required": "rack"}},
         "spreadConstraint": {"topologyName": TOPOLOGY, "domain": "zone"},
         **more,
@@ -187,7 +182,7 @@ def test_a_lost_zone_does_not_count_and_gets_the_next_replicas_when_it_is_back()
 def test_a_lost_node_is_replaced_in_the_zone_of_its_replica() -> None:
     async def story() -> None:
         async with world() as here:
-            await here.apply(serving(3, clique("lead", 1, 2), clique("work", 3, 2)))
+            await here.apply(serving(3, gpu_clique("lead", 1, 2), gpu_clique("work", 3, 2)))
             assert await here.until(lambda: stands(here, 3))
             before = units(here)
             dead = next(pod.spec.node_name for pod in pods(here))
@@ -230,8 +225,8 @@ def test_replicas_of_a_scaling_group_and_pods_of_a_clique_are_spread() -> None:
                 "minAvailable": 2,
                 "spreadConstraint": {"domain": "zone", "topologyName": TOPOLOGY},
             }
-            front = clique("front", 3, 1, spreadConstraint={"domain": "zone"})
-            made = serving(1, front, clique("work", 2, 4), podCliqueScalingGroups=[group])
+            front = gpu_clique("front", 3, 1, spreadConstraint={"domain": "zone"})
+            made = serving(1, front, gpu_clique("work", 2, 4), podCliqueScalingGroups=[group])
             del made["spec"]["template"]["topologyConstraint"], made["spec"]["template"]["spreadConstraint"]
             await here.apply(made)
             assert await here.until(lambda: here.is_settled("serve"))
@@ -248,7 +243,7 @@ def test_a_scaled_part_of_a_replica_stays_in_the_zone_of_its_replica() -> None:
     async def story() -> None:
         async with world() as here:
             group = {"name": "decode", "cliqueNames": ["work"], "replicas": 2}
-            made = serving(2, clique("front", 1, 1), clique("work", 2, 4), podCliqueScalingGroups=[group])
+            made = serving(2, gpu_clique("front", 1, 1), gpu_clique("work", 2, 4), podCliqueScalingGroups=[group])
             del made["spec"]["template"]["topologyConstraint"]
             await here.apply(made)
             assert await here.until(lambda: here.is_settled("serve"))
@@ -299,7 +294,7 @@ async def placed(real: RealWorld, count: int, without: frozenset[str] = frozense
 async def test_replicas_stay_spread_through_scale_out_node_loss_and_update(real: RealWorld) -> None:
     name = f"{real.cluster.prefix}spread"
     await real.client.create(ClusterTopologyBinding, binding(name=name))
-    made = serving(2, clique("lead", 1, 2), clique("work", 2, 2))
+    made = serving(2, gpu_clique("lead", 1, 2), gpu_clique("work", 2, 2))
     for field in ("topologyConstraint", "spreadConstraint"):
         made["spec"]["template"][field]["topologyName"] = name
     await real.apply(made)
@@ -314,7 +309,7 @@ async def test_replicas_stay_spread_through_scale_out_node_loss_and_update(real:
     assert await placed(real, 12, frozenset(pod.metadata.uid for pod in lost)) == [1, 1, 2]
 
     old = frozenset(pod.metadata.uid for pod in await real.pods())
-    changed = serving(4, clique("lead", 1, 2), clique("work", 2, 2))["spec"]["template"]["cliques"]
+    changed = serving(4, gpu_clique("lead", 1, 2), gpu_clique("work", 2, 2))["spec"]["template"]["cliques"]
     for one in changed:
         one["spec"]["podSpec"]["containers"][0]["image"] = "example/serve:2"
     await real.client.patch(PodCliqueSet, "serve", {"spec": {"template": {"cliques": changed}}}, real.namespace)

@@ -59,6 +59,13 @@ def clique(
     return template
 
 
+def gpu_clique(name: str, replicas: int, gpus: int, **template: Any) -> Json:
+    """A clique template whose pods request GPUs, as a user writes it: admission fills in the rest."""
+    container = {"name": "main", "image": "example/serve:1", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+    spec = {"roleName": name, "replicas": replicas, "podSpec": {"containers": [container]}}
+    return {"name": name, "spec": spec, **template}
+
+
 def group(
     name: str,
     *clique_names: str,

@@ -75,9 +75,10 @@ def gang(
     return msgspec.convert(found, PodGang)
 
 
-def node(name: str = "n", *, gpus: int = 8, status: Json | None = None, **metadata: Any) -> Node:
-    own = {"allocatable": {GPU: str(gpus)}, "capacity": {GPU: str(gpus)}, "conditions": conditions(Ready="True")}
-    return msgspec.convert({"metadata": {"name": name, **metadata}, "status": {**own, **(status or {})}}, Node)
+def node(name: str = "n", *, gpus: int = 8, capacity: int = 8, **metadata: Any) -> Node:
+    """A ready node; `gpus` are those that pods can have."""
+    status = {"allocatable": {GPU: str(gpus)}, "capacity": {GPU: str(capacity)}, "conditions": conditions(Ready="True")}
+    return msgspec.convert({"metadata": {"name": name, **metadata}, "status": status}, Node)
 
 
 def conditions(**states: str) -> list[Json]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from tests.support.manifests import clique, pcs
+from tests.support.objects import gang
 from tests.support.observed import binding, set_of
 from tests.support.reviews import binding as review_binding
 from tests.support.reviews import faults, review_of, warnings
 
 from grove.admission.rules.lookups import Known
 from grove.admission.rules.review import VALIDATE_SET, Admission
+from grove.api.labels import SCHEDULER_NAME
 from grove.api.meta import Json
-from grove.api.podgang import PodGang
 from grove.backends import KNOWN, Backends, build_backends
 from grove.backends.base import GangObjects, PodSite, TopologyBackend
 from grove.backends.grove import GroveBackend
@@ -27,17 +27,13 @@ def registry(default: str = "grove-scheduler") -> Backends:
     return Backends([KubeBackend(), GroveBackend()], default)
 
 
-def gang(scheduler: str) -> PodGang:
-    return msgspec.convert({"metadata": {"name": "d-0", "labels": {"grove.io/scheduler-name": scheduler}}}, PodGang)
-
-
 @pytest.mark.parametrize(
     ("named", "recorded", "default", "wanted"),
     [
         pytest.param("", (), "grove-scheduler", "grove-scheduler", id="nothing said: the default"),
         pytest.param("default-scheduler", (), "grove-scheduler", "default-scheduler", id="the set says so"),
         pytest.param(
-            "", ("default-scheduler",), "grove-scheduler", "default-scheduler", id="a new default moves nobody"
+            "", ("default-scheduler",), "grove-scheduler", "default-scheduler", id="a new default moves no set"
         ),
         pytest.param(
             "grove-scheduler",
@@ -52,7 +48,8 @@ def gang(scheduler: str) -> PodGang:
 )
 def test_the_scheduler_of_a_set(named: str, recorded: tuple[str, ...], default: str, wanted: str | None) -> None:
     observed = set_of(pcs("d", clique("a"), clique("b"), scheduler=named))
-    found = registry(default).for_set(observed, map(gang, recorded))
+    gangs = [gang("d-0", labels={SCHEDULER_NAME: name}) for name in recorded]
+    found = registry(default).for_set(observed, gangs)
     assert (found.name if found else None) == wanted
 
 
@@ -64,8 +61,8 @@ def test_the_first_clique_that_names_one_decides() -> None:
 
 
 def test_a_gang_keeps_its_label_and_falls_back_to_the_default() -> None:
-    assert registry().for_gang(gang("default-scheduler")).name == "default-scheduler"
-    assert registry().for_gang(gang("nosuch")).name == "grove-scheduler"
+    assert registry().for_gang(gang("d-0", labels={SCHEDULER_NAME: "default-scheduler"})).name == "default-scheduler"
+    assert registry().for_gang(gang("d-0", labels={SCHEDULER_NAME: "nosuch"})).name == "grove-scheduler"
 
 
 def test_lookup_by_name() -> None:
@@ -88,7 +85,7 @@ def test_what_the_two_promise() -> None:
         backend.prepare_pod(pod, PodSite(observed, "d-0", "d-0-a", 0, 1))
         assert pod["spec"]["schedulerName"] == backend.name
         assert backend.validate(observed) == ()
-        assert backend.gang_objects(gang(backend.name), observed, []) == GangObjects()
+        assert backend.gang_objects(gang("d-0", labels={SCHEDULER_NAME: backend.name}), observed, []) == GangObjects()
         assert backend.gang_resources == ()
 
 
@@ -196,7 +193,7 @@ def test_a_profile_without_backend_is_refused() -> None:
 def test_a_scheduler_by_annotation(annotation: str, recorded: tuple[str, ...], wanted: str | None) -> None:
     found = Backends([GroveBackend(), KoordBackend(installed=True)], "grove-scheduler")
     observed = set_of(pcs("d", clique("a"), metadata={"annotations": {"schedulerName": annotation}}))
-    chosen = found.for_set(observed, map(gang, recorded))
+    chosen = found.for_set(observed, [gang("d-0", labels={SCHEDULER_NAME: name}) for name in recorded])
     assert (chosen.name if chosen else None) == wanted
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.objects import node
 
-from grove.api.core import Node, Pod
+from grove.api.core import Pod
 from grove.api.koordinator import Reservation
 from grove.api.podgang import PodGang
 from grove.console.rows import node_rows
@@ -24,15 +25,6 @@ def gang(name: str, held: list[str]) -> PodGang:
     holds = [{"reason": "WaitedLong", "since": "2026-01-01T00:00:00Z", "nodes": held}] if held else []
     raw = {"metadata": {"name": name, "namespace": "a"}, "spec": {"podgroups": []}, "status": {"capacityHolds": holds}}
     return msgspec.convert(raw, PodGang)
-
-
-def node(name: str, gpus: int = 8, capacity: int = 8) -> Node:
-    status = {
-        "allocatable": {GPU: str(gpus)},
-        "capacity": {GPU: str(capacity)},
-        "conditions": [{"type": "Ready", "status": "True"}],
-    }
-    return msgspec.convert({"metadata": {"name": name}, "status": status}, Node)
 
 
 def reservation(node_name: str = "n0", gpus: int = 4, **more: Any) -> Reservation:

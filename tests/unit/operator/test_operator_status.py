@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from msgspec import structs
 from tests.support.manifests import clique, group, pcs
+from tests.support.objects import conditions, gang
 from tests.support.observed import NOW, all_cliques, clique_of, clique_seen, group_of, group_seen, pod, set_of, set_seen
 
 from grove.api import labels as key
@@ -17,7 +18,6 @@ from grove.api.core import Pod
 from grove.api.meta import Json, find_condition
 from grove.api.podclique import PodClique, PodCliqueStatus, PodCliqueUpdateProgress
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
-from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
 from grove.operator.podclique.status import clique_status, count_pods
 from grove.operator.podcliqueset.status import set_status
@@ -531,16 +531,11 @@ def test_progress_counts_follow() -> None:
     ) == (1, 2)
 
 
-def gang(name: str, phase: str, **conditions: str) -> PodGang:
-    listed = [{"type": type_, "status": status} for type_, status in conditions.items()]
-    return msgspec.convert({"metadata": {"name": name}, "status": {"phase": phase, "conditions": listed}}, PodGang)
-
-
 def test_gangs_are_listed_with_what_is_wrong_with_them() -> None:
     gangs = [
-        gang("d-1", "Running", Initialized="True", Scheduled="True"),
-        gang("d-0", "Pending", Initialized="True", Scheduled="False"),
-        gang("d-2", ""),
+        gang("d-1", status={"phase": "Running", "conditions": conditions(Initialized="True", Scheduled="True")}),
+        gang("d-0", status={"phase": "Pending", "conditions": conditions(Initialized="True", Scheduled="False")}),
+        gang("d-2"),
     ]
     status = set_status(set_seen(DEMO, gangs=gangs), NOW)
     assert [(one.name, one.phase, [c.type for c in one.conditions]) for one in status.pod_gang_statuses] == [
