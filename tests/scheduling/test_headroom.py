@@ -380,7 +380,7 @@ async def test_the_headroom_of_a_gang_stays_while_its_pods_are_missing(cluster: 
             await here.eventually(reserve)
             await here.apply(serving("other", 2))
             await here.eventually(lambda: nodes("other", 2))
-            await here.apply(serving("large", 1, "", "low", clique("work", 4, 8)))
+            await here.apply(serving("large", 1, "", "low", gpu_clique("work", 4, 8)))
             await asyncio.sleep(10)
             held, lost = await reserve(), await nodes("chat", 2)
             if meanwhile == "a lower priority looks for victims":
