@@ -95,11 +95,12 @@ async def test_a_deleting_object_still_changes_but_takes_no_new_finalizer(cluste
 async def test_removing_the_last_of_two_finalizers_removes_the_object(cluster):
     await cluster.client.create(PodClique, clique_manifest(cluster.namespace, finalizers=[HOLD, "example.com/b"]))
     await cluster.client.delete(PodClique, "c", cluster.namespace)
-    await cluster.client.patch(PodClique, "c", {"metadata": {"finalizers": [HOLD]}}, cluster.namespace)
+    held = await cluster.client.patch(PodClique, "c", {"metadata": {"finalizers": [HOLD]}}, cluster.namespace)
     assert not await gone(cluster, PodClique, "c")
 
     last = await cluster.client.patch(PodClique, "c", {"metadata": {"finalizers": []}}, cluster.namespace)
     assert last.metadata.finalizers == ()
+    assert last.metadata.resource_version == held.metadata.resource_version, "the change is not stored any more"
     assert await gone(cluster, PodClique, "c")
 
 

@@ -105,6 +105,9 @@ class Store(Generic[T]):
         key, revision = obj.metadata.key, revision_of(obj.metadata.resource_version)
         held, ahead = self._objects.get(key), self._ahead.get(key)
         known = max(self.revision, revision_of(held.metadata.resource_version) if held is not None else 0)
+        if held is not None and _is_released(held, obj):
+            self._index(key, obj)
+            return
         if revision <= known or (ahead is not None and ahead.gone and ahead.uid == obj.metadata.uid):
             return  # the watch was quicker than the answer, or it is about something that we have deleted since
         echoes = ahead.echoes if ahead is not None and ahead.uid == obj.metadata.uid else ()
@@ -254,6 +257,21 @@ _LEAVING = datetime(1970, 1, 1, tzinfo=UTC)
 def _deleting(obj: T) -> T:
     """The object as the API server shows it after a deletion that has not ended; only the moment is not known."""
     return structs.replace(obj, metadata=structs.replace(obj.metadata, deletion_timestamp=_LEAVING))
+
+
+def _is_released(held: Object, answer: Object) -> bool:
+    """Whether the answer is to the write that took the last finalizer of an object that is being deleted.
+
+    The API server then removes the object and stores no new version, so the answer has the version before.
+    """
+    old, new = held.metadata, answer.metadata
+    return bool(
+        old.uid == new.uid
+        and old.resource_version == new.resource_version
+        and new.is_deleting
+        and old.finalizers
+        and not new.finalizers
+    )
 
 
 def _discard(index: dict[Hashable, dict[Key, T]], value: Hashable, key: Key) -> None:

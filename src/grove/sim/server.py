@@ -302,9 +302,12 @@ class SimServer:
         meta = new["metadata"]
         is_over = meta.get("deletionTimestamp") and not meta.get("deletionGracePeriodSeconds")
         if is_over and not meta.get("finalizers") and resource != NAMESPACE:
-            # The last finalizer is gone: the write is also the removal.
-            self.store.collection(resource).keep(Version(new, self.store.revision))
-            return self.remove(resource, key)
+            # The last finalizer is gone: the write is also the removal. The answer has the version stored last.
+            collection = self.store.collection(resource)
+            stored = collection.objects[key].revision
+            collection.keep(Version(new, self.store.revision))
+            self.remove(resource, key)
+            return Version(new, stored)
         return self.store.put(resource, new)
 
     def remove(self, resource: Resource, key: Key) -> Version:

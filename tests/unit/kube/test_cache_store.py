@@ -1,5 +1,7 @@
 """The store: no going back in time, indexes that agree with the objects, handlers that see every last state."""
 
+from datetime import UTC, datetime
+
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -7,6 +9,8 @@ from tests.unit.kube.api import Thing
 
 from grove.api.meta import Key, ObjectMeta, OwnerReference
 from grove.kube.store import Store
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def thing(name: str, version: int, colour: str = "", owner: str = "", uid: str = "") -> Thing:
@@ -162,6 +166,36 @@ def test_our_own_write_is_read_before_the_watch_shows_it() -> None:
     assert shown(store)["a"] == "7", "somebody's write from before ours"
     store.put(thing("a", 9, "green"))
     assert shown(store)["a"] == "9", "somebody's write after ours"
+
+
+def test_a_write_that_takes_the_last_finalizer_is_read_although_it_has_no_version_of_its_own() -> None:
+    """The API server removes the object instead of storing the write. The answer has the version before."""
+    held, free = (
+        structs.replace(one, metadata=structs.replace(one.metadata, deletion_timestamp=NOW, finalizers=finalizers))
+        for one, finalizers in ((thing("a", 5), ("hold",)), (thing("a", 5), ()))
+    )
+    store, told = Store[Thing](), list[tuple[str | None, str | None]]()
+    store.put(held)
+    store.wrote(free)
+    (found,) = store.list()
+    assert found.metadata.finalizers == ()
+    store.passed(6)
+    (found,) = store.list()
+    assert found.metadata.finalizers == ()
+    store.add_handler(
+        lambda old, new: told.append((old and old.metadata.resource_version, new and new.metadata.resource_version))
+    )
+    store.remove(thing("a", 7))
+    assert (shown(store), told) == ({}, [(None, "5"), ("5", None)])
+
+
+def test_an_answer_without_finalizers_that_is_older_than_the_watch_is_passed_over() -> None:
+    store, old, now = Store[Thing](), thing("a", 5), thing("a", 6)
+    leaving = structs.replace(now.metadata, deletion_timestamp=NOW, finalizers=("hold",))
+    store.put(structs.replace(now, metadata=leaving))
+    store.wrote(structs.replace(old, metadata=structs.replace(old.metadata, deletion_timestamp=NOW)))
+    (found,) = store.list()
+    assert found.metadata.finalizers == ("hold",)
 
 
 def test_handlers_hear_of_the_watch_and_not_of_our_writes() -> None:
