@@ -29,7 +29,7 @@ def small(namespace: str, name: str, replicas: int, pods: int, gpus: int) -> Jso
     }
 
 
-@pytest.mark.simulated
+@pytest.mark.real_in("soak")
 async def test_a_waiting_gang_gets_in(cluster: Any) -> None:
     async with asking(cluster, racks=16) as world:
 
