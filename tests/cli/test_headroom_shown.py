@@ -10,6 +10,7 @@ from rich.console import Console
 
 from grove.answers.answer import Answer, Unanswered
 from grove.answers.explain import explain_answer, queue_answer
+from grove.answers.plan import plan_answer
 from grove.answers.reserve import standing_answer
 from grove.answers.topology import topology_answer
 from grove.answers.tree import tree_answer
@@ -20,6 +21,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.console.rows import node_rows
+from grove.plan.copying import copy_cluster
 from grove.plan.world import World, binding
 from grove.show.layout import layout_of
 from grove.sim.loop import run
@@ -72,6 +74,11 @@ def test_headroom_is_shown_by_every_command_and_in_the_console() -> None:
             assert "8 held as headroom of default/chat" in painted(await topology_answer(here.client))
             rows = node_rows(layout_of(here.seen()))
             assert [row[6] for row in rows.values() if len(row) > 6] == [[["headroom of default/chat", 8]]]
+            copy = await copy_cluster(here.client, None)
+            plan = await plan_answer(copy, here.namespace, scales=["chat=3"], now=now)
+            short = "chat-0: headroom for 0 of 1 replica is held on 0 nodes"
+            assert short in painted(plan), "the third replica takes what was held"
+            assert plan.data.headroom[0].startswith(short)
             before = here.find(PodCliqueSet, "chat")
             assert before is not None
             assert before.metadata.annotations[labels.HEADROOM] == "1"

@@ -220,7 +220,9 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
         parts += indented(f"of {many(rest, 'more gang')} -o json has the reason", width, 0)
     if show_pods:
         parts += [Text(f"{gang.name}  {one.pod}  {one.node}") for gang in plan.gangs for one in gang.pods]
-    parts += [line for spread in plan.spreads for line in indented(spread.words, width, 0)]
+    parts += [
+        line for said in (*(one.words for one in plan.spreads), *plan.headroom) for line in indented(said, width, 0)
+    ]
     if plan.preempted:
         parts += indented(f"would be evicted for it: {', '.join(plan.preempted)}", width, 0, "red")
     parts += _bystanders(plan, width)

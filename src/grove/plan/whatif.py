@@ -20,6 +20,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.words import many
 from grove.diagnosis.advice import Advice, advice_of
+from grove.diagnosis.held_capacity import headroom_lines
 from grove.diagnosis.reasons import sentence
 from grove.diagnosis.seen import Seen
 from grove.diagnosis.spreads import SpreadCount, spread_counts
@@ -86,6 +87,8 @@ class Plan:
     """Objects that pods cannot start without and that are not there or not right, each with what to do."""
     spreads: tuple[SpreadCount, ...] = ()
     """How evenly the units of the concerned sets would be distributed."""
+    headroom: tuple[str, ...] = ()
+    """How much of the headroom that the concerned sets ask for would be held."""
 
     @property
     def fits(self) -> bool:
@@ -131,7 +134,9 @@ async def planned(
     preempted = sorted({_owner(pod) for pod in evicted})
     more = _further(world, gangs) if count_more and gangs and all(one.answer == FITS for one in gangs) else None
     others = displaced(world, strangers, controllers or {})
-    return Plan(gangs, tuple(preempted), more, others=others, spreads=spread_counts(seen, _gangs(world, concerned)))
+    mine = _gangs(world, concerned)
+    spreads, headroom = spread_counts(seen, mine), headroom_lines(mine)
+    return Plan(gangs, tuple(preempted), more, others=others, spreads=spreads, headroom=headroom)
 
 
 async def _update_played(world: World, sets: set[Key]) -> None:

@@ -16,6 +16,7 @@ function answer(found) {
     gangs.filter((gang) => gang.why).map((gang) => h("div", { class: "card" }, h("p", { class: "reason" }, `${gang.name}: ${gang.why}`),
       (gang.helps ?? []).length > 0 && [h("h3", {}, "Any one of these would help"), h("ul", { class: "helps" }, gang.helps.map((help) => h("li", {}, typeof help === "string" ? help : help.text)))])),
     spreads(found.spreads),
+    (found.headroom ?? []).map((line) => h("p", {}, line)),
     (found.preempted ?? []).length > 0 && h("p", { class: "error" }, `would be evicted for it: ${found.preempted.join(", ")}`),
     (found.others ?? []).length > 0 && h("ul", {}, found.others.map((one) => h("li", {}, `${one.namespace}/${one.pod}: ${one.note || (one.fits ? "finds room elsewhere" : "")}`))),
     found.more !== null && found.more !== undefined && h("p", {}, `${many(found.more, "more base gang")} of it would fit after that`),
