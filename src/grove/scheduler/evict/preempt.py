@@ -26,6 +26,7 @@ from grove.scheduler.evict.running import (
     Running,
     allowed_to_go,
     base_of,
+    bases_of,
     beyond_allowance,
     broken_budgets,
     is_protected,
@@ -160,6 +161,8 @@ def _evictable(units: Iterable[Running], gang: Gang, gone: set[str]) -> list[Run
 def _with_scaled(found: Victims, units: Sequence[Running], budgets: Sequence[DisruptionBudget]) -> Victims:
     """The same victims, and the scaled gangs of every base gang among them: without their base they are of no use."""
     bases, gone = set(found.gangs), {pod.uid for pod in found.pods}
+    if bases.isdisjoint(bases_of(units)):
+        return found
     scaled = [unit for unit in units if base_of(unit) in bases and not gone.issuperset(pod.uid for pod in unit.pods)]
     if not scaled:
         return found
@@ -266,7 +269,7 @@ class PreemptionTrial:
             units = [u for u in units if u.priority <= highest]
             empty = self.emptied(_pods(units))
         # Scaled gangs go before their base gang: a serving system gets smaller before it goes away.
-        bases = {base_of(unit) for unit in units}
+        bases = bases_of(units)
         if any(unit.name in bases for unit in units):
             others = [unit for unit in units if unit.name not in bases]
             smaller = self.emptied(_pods(others))
@@ -381,7 +384,7 @@ class PreemptionTrial:
         if len(smaller) > MOST_SETS:
             return found
         room = RoomWithout(self._base, self._gang)
-        bases = {base_of(unit) for unit in among}
+        bases = bases_of(among)
         heads = {pod.uid for unit in among if unit.name in bases for pod in unit.pods}
         if not any(pod.uid in heads for pod in found.pods):
             smaller = [some for some in smaller if not any(pod.uid in heads for pod in some)]

@@ -46,6 +46,11 @@ def base_of(unit: Running) -> str:
     return f"{unit.pods[0].namespace}/{base}" if base and base != labels.get(POD_GANG) else ""
 
 
+def bases_of(units: Iterable[Running]) -> set[str]:
+    """The names of the base gangs of these units."""
+    return {base_of(unit) for unit in units if unit.pods and BASE_POD_GANG in unit.pods[0].labels} - {""}
+
+
 def surplus_of(unit: Running) -> dict[str, int]:
     """Pods above the minimum, by group."""
     running: dict[str, int] = {}
