@@ -1,4 +1,5 @@
-"""Checks the language of pages and docstrings: long sentences, and words that docs/development/style.md excludes.
+"""Checks the language of pages and docstrings: long sentences, words that docs/development/style.md excludes, and pages
+with many passive sentences.
 
 `make lint` runs it. A finding names file, line, rule and text.
 """
@@ -24,6 +25,19 @@ BANNED = {
     }.items()
     for word in words.split()
 }
+
+BANNED_ON_PAGES = dict.fromkeys(["room", "rooms", "seat", "seats", "house", "heard", "liking"], "metaphor")
+"""Words that pages must not have; docstrings still may."""
+
+PASSIVE = re.compile(
+    r"\b(?:is|are|was|were|be|been|being)\s+(?:(?:not|never|only|then|also|already|always|still)\s+)?"
+    r"(?:\w+ed|made|held|kept|given|taken|told|written|read|said|known|put|found|shown|seen|lost|bound|built|left|chosen|"
+    r"drawn|begun|done|sent)\b"
+)
+MOST_PASSIVE = 0.25
+"""Share of the sentences of a page. Above it a reader often asks who does what."""
+FEWEST_SENTENCES = 10
+"""A shorter page is not judged by its share."""
 
 
 class Finding(NamedTuple):
@@ -64,6 +78,23 @@ def check(path: Path, text: str, first_line: int = 1) -> Iterator[Finding]:
                 yield Finding(path, first_line + offset, f"'{word}' ({BANNED[word.lower()]})", short)
 
 
+def check_page(path: Path, text: str) -> Iterator[Finding]:
+    """What `check` finds, words for pages only, and the share of passive sentences."""
+    yield from check(path, text)
+    count = passive = 0
+    for offset, sentence in sentences(prose(text)):
+        words = re.findall(r"[A-Za-z'’-]+", sentence)
+        for word in words:
+            if word.lower() in BANNED_ON_PAGES:
+                short = " ".join(sentence.split())[:90]
+                yield Finding(path, 1 + offset, f"'{word}' ({BANNED_ON_PAGES[word.lower()]})", short)
+        if len(words) > 3:
+            count += 1
+            passive += PASSIVE.search(sentence) is not None
+    if count >= FEWEST_SENTENCES and passive > MOST_PASSIVE * count:
+        yield Finding(path, 1, "passive", f"{passive} of {count} sentences")
+
+
 def docstrings(path: Path) -> Iterator[Finding]:
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
@@ -73,7 +104,7 @@ def docstrings(path: Path) -> Iterator[Finding]:
 
 def findings() -> Iterator[Finding]:
     for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("samples/**/*.md")]):
-        yield from check(path, path.read_text())
+        yield from check_page(path, path.read_text())
     for path in sorted(ROOT.glob("src/**/*.py")):
         yield from docstrings(path)
 

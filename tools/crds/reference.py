@@ -52,7 +52,7 @@ def _chapter(definition: Definition, told: set[type[Struct]]) -> Iterator[str]:
     yield f"{_summary(kind)}\n"
     yield f"`apiVersion: {resource.api_version}`, {where}; short name `{definition.short_name}`."
     if definition.scale_selector:
-        yield f"It can be scaled (`kubectl scale`, autoscalers); the selector is `{definition.scale_selector}`."
+        yield f"`kubectl scale` and autoscalers can scale it. The selector is `{definition.scale_selector}`."
     columns = ", ".join(f"{column.name} (`{column.path}`)" for column in definition.columns if column.type != "date")
     yield f"\n`kubectl get` shows: {columns}.\n"
     hints = get_type_hints(kind, include_extras=True)

@@ -81,8 +81,8 @@ class PodGangSet(Object):
 
     RESOURCE: ClassVar[Resource] = Resource(GROUP, "v1", "PodGangSet", "dynamopodgangsets")
 
-    spec: Annotated[Json, doc("Pods that are wanted.", required=True, shape=PodGangSetSpec, open=True)] = {}
-    status: Annotated[PodGangSetStatus, doc("Pods that were observed.")] = PodGangSetStatus()
+    spec: Annotated[Json, doc("The desired pods.", required=True, shape=PodGangSetSpec, open=True)] = {}
+    status: Annotated[PodGangSetStatus, doc("The observed pods.")] = PodGangSetStatus()
 
 
 class PlacementTopology(Struct):

@@ -116,5 +116,5 @@ class KoordPodCliqueSet(Object):
 
     RESOURCE: ClassVar[Resource] = Resource(GROUP, "v1alpha1", "PodCliqueSet", "koordpodcliquesets")
 
-    spec: Annotated[Json, doc("The system that is wanted.", required=True, shape=KoordPodCliqueSetSpec, open=True)] = {}
-    status: Annotated[KoordPodCliqueSetStatus, doc("The system that was observed.")] = KoordPodCliqueSetStatus()
+    spec: Annotated[Json, doc("The desired system.", required=True, shape=KoordPodCliqueSetSpec, open=True)] = {}
+    status: Annotated[KoordPodCliqueSetStatus, doc("The observed system.")] = KoordPodCliqueSetStatus()

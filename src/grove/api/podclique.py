@@ -91,5 +91,5 @@ class PodClique(Object):
 
     RESOURCE: ClassVar[Resource] = Resource("grove.io", "v1alpha1", "PodClique", "podcliques")
 
-    spec: Annotated[PodCliqueSpec, doc("Pods that are wanted.", required=True)] = PodCliqueSpec()
-    status: Annotated[PodCliqueStatus, doc("Pods that were observed.")] = PodCliqueStatus()
+    spec: Annotated[PodCliqueSpec, doc("The desired pods.", required=True)] = PodCliqueSpec()
+    status: Annotated[PodCliqueStatus, doc("The observed pods.")] = PodCliqueStatus()

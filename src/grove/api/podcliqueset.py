@@ -329,8 +329,8 @@ class PodCliqueSet(Object):
     }
     """Tools take an object without conditions for finished. Without this `helm install --wait` returns at once."""
 
-    spec: Annotated[PodCliqueSetSpec, doc("The system that is wanted.", required=True)] = PodCliqueSetSpec()
-    status: Annotated[PodCliqueSetStatus, doc("The system that was observed.", default=BEFORE_FIRST_STATUS)] = (
+    spec: Annotated[PodCliqueSetSpec, doc("The desired system.", required=True)] = PodCliqueSetSpec()
+    status: Annotated[PodCliqueSetStatus, doc("The observed system.", default=BEFORE_FIRST_STATUS)] = (
         PodCliqueSetStatus()
     )
 

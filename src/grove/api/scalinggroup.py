@@ -67,10 +67,10 @@ class PodCliqueScalingGroup(Object):
 
     RESOURCE: ClassVar[Resource] = Resource("grove.io", "v1alpha1", "PodCliqueScalingGroup", "podcliquescalinggroups")
 
-    spec: Annotated[PodCliqueScalingGroupSpec, doc("Replicas that are wanted.", required=True)] = (
+    spec: Annotated[PodCliqueScalingGroupSpec, doc("The desired replicas.", required=True)] = (
         PodCliqueScalingGroupSpec()
     )
-    status: Annotated[PodCliqueScalingGroupStatus, doc("Replicas that were observed.")] = PodCliqueScalingGroupStatus()
+    status: Annotated[PodCliqueScalingGroupStatus, doc("The observed replicas.")] = PodCliqueScalingGroupStatus()
 
     @property
     def indexes(self) -> Sequence[int]:

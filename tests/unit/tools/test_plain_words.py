@@ -50,3 +50,21 @@ def test_docstrings_of_modules_classes_and_attributes_are_read(words: ModuleType
 def test_a_finding_names_its_line(words: ModuleType) -> None:
     (found,) = words.check(Path("page.md"), "# Title\n\nA plain sentence.\n\nSomebody acts.")
     assert found.line == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        pytest.param("The operator deletes it. " * 9 + "The pod is deleted. " * 3, [], id="a quarter is passive"),
+        pytest.param(
+            "The operator deletes it. " * 9 + "The pod is deleted. " * 4,
+            ["passive"],
+            id="more than a quarter is passive",
+        ),
+        pytest.param("The pod is deleted. " * 9, [], id="a short page"),
+        pytest.param("The node has room.", ["'room' (metaphor)"], id="a word that pages must not have"),
+        pytest.param("The field `room` is empty.", [], id="the same word as code"),
+    ],
+)
+def test_what_is_found_on_pages(words: ModuleType, text: str, rules: list[str]) -> None:
+    assert [found.rule for found in words.check_page(Path("page.md"), text)] == rules
