@@ -169,6 +169,16 @@ def test_no_plan_restarts_fewer_pods(first: int):
     assert len(worse) * 50 <= helped + 49, worse
 
 
+@pytest.mark.parametrize("seed", [1211, 1758, 2012, 2027], ids=lambda seed: f"seed {seed}")
+def test_gangs_have_several_places_to_move_to(seed: int):
+    """The first place of each gang is no plan for these, and the greedy one helps."""
+    case = fragmented(seed)
+    answer, greedy = answered(case), greedy_restarts(case)
+    assert isinstance(answer, Repack)
+    assert greedy is not None
+    assert answer.cost[0] <= greedy
+
+
 def test_no_plan_restarts_more_pods_than_a_greedy_consolidation():
     """The greedy one may take gangs out before their new places are free. The plan may not, and is no dearer."""
     compared = fewer = 0

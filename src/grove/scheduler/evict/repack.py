@@ -12,7 +12,7 @@ is played on a copy of the snapshot before it counts. All searches share one bud
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations, islice, permutations
 
@@ -47,11 +47,21 @@ MOST_ORDERS = 6
 """Orders in which the gangs of one set are moved."""
 MOST_OTHERS = 8
 """Other places of the waiting gang that are tried for one set of gangs: each without one node of the first place."""
+MOST_DEEP_SETS = 32
+"""Small sets of gangs for which several places of each gang are tried, if their first places are no plan."""
+MOST_DEEP_MOVERS = 3
+MOST_PLACES = 12
+"""Places of one gang that are tried for one set of gangs."""
+MOST_CHAINS = 256
+"""Combinations of places that are tried for one set of gangs."""
 MOVED = "moved:"
 """Before the uid of a pod: the pod that replaces it in its new place."""
 
 Cost = tuple[int, tuple[int, ...], float]
 """Pods that restart; the priorities of their gangs, highest first; when one of them was moved last."""
+
+
+Ways = Callable[[Sequence["Movable"]], Iterator["list[Move] | None"]]
 
 
 class Movable(Struct, frozen=True):
@@ -161,6 +171,21 @@ def _repack(
     return _RepackTrial(snapshot, gang, allowed, steps, closed).cheapest()
 
 
+class Avoiding:
+    """Sets of nodes to leave out, the smallest first: none, then nodes of places that were found without others."""
+
+    def __init__(self) -> None:
+        self._sets = [frozenset[str]()]
+
+    def __iter__(self) -> Iterator[frozenset[str]]:
+        yield from self._sets  # it grows meanwhile
+
+    def without(self, avoided: frozenset[str], found: Sequence[PodFacts]) -> None:
+        """A place was found: another one lacks one of its nodes."""
+        more = (avoided | {node} for node in sorted({pod.node for pod in found}))
+        self._sets += [one for one in more if one not in self._sets]
+
+
 class _RepackTrial:
     """One waiting gang against a snapshot, and the gangs that may be moved for it."""
 
@@ -186,7 +211,8 @@ class _RepackTrial:
             why = Reason(NO_MOVES, numbers={"gangs": len(self._units)}, parts=(answer.why,))
             return NoRepack(self._gang.name, why, answer.proven)
         self._try_targets(empty)
-        self._try_small_sets()
+        self._try_small_sets(MOST_SETS, self._ways)
+        self._try_small_sets(MOST_DEEP_SETS, self._deep_ways, MOST_DEEP_MOVERS)
         if self._best is not None:
             return self._best
         why = Reason(NO_MOVES, numbers={"gangs": len(self._units)})
@@ -203,7 +229,7 @@ class _RepackTrial:
             if not isinstance(found, Victims) or not found.gangs:
                 return
             before = self._best
-            self._try([self._of[name] for name in found.gangs])
+            self._try([self._of[name] for name in found.gangs], self._ways)
             dearer = dearer + 1 if before is not None and self._best is before else 0
             closed |= self._nodes_of_target(found)
 
@@ -216,11 +242,10 @@ class _RepackTrial:
         mine = ids[nodes.row_of[found.placement.pods[0].node]]
         return {facts.name for row in np.flatnonzero(ids == mine) if (facts := nodes.facts[row]) is not None}
 
-    def _try_small_sets(self) -> None:
+    def _try_small_sets(self, tries: int, ways: Ways, most: int = MOST_MOVES) -> None:
         """Tries sets of gangs that cost less than the best plan, the cheapest first."""
         room = RoomWithout(self._base, self._gang)
-        tries = MOST_SETS
-        for some in self._sets_by_size():
+        for some in (one for one in self._sets_by_size() if len(one) <= most):
             if self._best is not None and sum(len(unit.pods) for unit in some) > self._best.cost[0]:
                 return
             movers = [self._of[unit.name] for unit in some]
@@ -229,7 +254,7 @@ class _RepackTrial:
             tries -= 1
             if tries < 0 or self._steps.are_over:
                 return
-            self._try(movers)
+            self._try(movers, ways)
 
     def _sets_by_size(self) -> Iterator[tuple[Running, ...]]:
         """Sets of gangs, the fewest pods first. If there are too many, single gangs are listed before pairs."""
@@ -240,11 +265,11 @@ class _RepackTrial:
     def _is_dearer(self, cost: Cost) -> bool:
         return self._best is not None and cost >= self._best.cost
 
-    def _try(self, movers: Sequence[Movable]) -> None:
+    def _try(self, movers: Sequence[Movable], ways: Ways) -> None:
         """Keeps the plan that moves these gangs, if there is one and it is the cheapest so far."""
         if len(movers) > MOST_MOVES or self._is_dearer(cost_of(movers)):
             return
-        for moves in self._ways(movers):
+        for moves in ways(movers):
             if moves is not None and self.played(moves) is not None:
                 moves = self._spared(moves)
                 if (placement := self.played(moves)) is not None:
@@ -262,32 +287,78 @@ class _RepackTrial:
             yield self._movers_first(order)
         if isinstance(answer, Placement):
             for node in sorted({pod.node for pod in answer.pods[: answer.core]})[:MOST_OTHERS]:
-                other = self._place_gang(movers, node)
+                other = self._place_gang(movers, (node,))
                 for order in islice(self._orders(movers), 2):
                     yield self._gang_first(order, other)
+
+    def _deep_ways(self, movers: Sequence[Movable]) -> Iterator[list[Move] | None]:
+        """Ways to move these gangs with several places for each of them, and for the waiting gang."""
+        targets, chains = Avoiding(), 0
+        for avoided in islice(targets, MOST_OTHERS):
+            target = self._place_gang(movers, avoided)
+            if isinstance(target, NoFit):
+                continue
+            targets.without(avoided, target.pods[: target.core])
+            for order in self._orders(movers):
+                for moves in self._chains(self._base, self._end(movers, target), order):
+                    chains += 1
+                    yield moves
+                    if chains == MOST_CHAINS:
+                        return
+
+    def _chains(self, now: Snapshot, end: Snapshot, movers: Sequence[Movable]) -> Iterator[list[Move]]:
+        """Places for all of them one after the other, each in several places."""
+        if not movers:
+            yield []
+            return
+        for move in self._several_places(now, end, movers[0]):
+            after, later = now.copy(), end.copy()
+            make_move(after, move)
+            later.assume(move.placement)
+            for rest in self._chains(after, later, movers[1:]):
+                yield [move, *rest]
+
+    def _several_places(self, now: Snapshot, end: Snapshot, one: Movable) -> Iterator[Move]:
+        """Other places without some nodes of the first place, with and without the nodes that the gang has now."""
+        known = list[dict[str, tuple[str, ...]]]()
+        for room in (now.with_room_of(one.unit.pods), now):
+            free, places = np.minimum(room.free, end.free), Avoiding()
+            for avoided in islice(places, MOST_PLACES):
+                if self._steps.are_over:
+                    return
+                closed = tuple(sorted(self._closed.union(one.closed, avoided)))
+                move = self._move_to(now, one, closed, free)
+                if move is None:
+                    continue
+                places.without(avoided, move.placement.pods)
+                if move.places not in known:
+                    known.append(move.places)
+                    yield move
 
     def _orders(self, movers: Sequence[Movable]) -> Iterator[Sequence[Movable]]:
         """Largest gangs first: they have the fewest places to go to. Then other orders."""
         largest = sorted(movers, key=lambda one: (-len(one.unit.pods), one.unit.name))
         return islice(permutations(largest), MOST_ORDERS)
 
-    def _place_gang(self, movers: Sequence[Movable], avoided: str = "") -> Placement | NoFit:
+    def _place_gang(self, movers: Sequence[Movable], avoided: Collection[str] = ()) -> Placement | NoFit:
         """A place for the waiting gang once the movers have left: on their nodes, as far as that is possible."""
         leaving, rows = [pod for one in movers for pod in one.unit.pods], self._base.nodes.row_of
         cost = np.ones(self._base.nodes.rows, dtype=np.int64)
         cost[[rows[pod.node] for pod in leaving if pod.node in rows]] = 0
-        closed = sorted(self._closed.union((avoided,) if avoided else ()))
+        closed = sorted(self._closed.union(avoided))
         end = self._base.without([pod.uid for pod in leaving])
         return self._taken(place_on(end, self._gang, self._steps.next_search(), closed, cost=cost))
 
     def _gang_first(self, movers: Sequence[Movable], answer: Placement | NoFit) -> list[Move] | None:
         """Places the movers on what the waiting gang leaves in its place."""
-        if isinstance(answer, NoFit):
-            return None
+        return None if isinstance(answer, NoFit) else self._moved(movers, self._end(movers, answer))
+
+    def _end(self, movers: Sequence[Movable], answer: Placement) -> Snapshot:
+        """The cluster without the movers, with the waiting gang in its place."""
         end = self._base.without([pod.uid for one in movers for pod in one.unit.pods]).copy()
         for pod in answer.pods[: answer.core]:
             end.add_pod(pod)
-        return self._moved(movers, end)
+        return end
 
     def _movers_first(self, movers: Sequence[Movable]) -> list[Move] | None:
         """Places the movers away from all nodes that they leave. The waiting gang takes what remains."""
