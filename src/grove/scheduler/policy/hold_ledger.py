@@ -6,6 +6,7 @@ the headroom of a set all hold capacity in the same way. Three laws:
 - A hold excludes only units behind its owner in the order. A unit ahead of the owner may take the capacity.
   Units of a queue that gives back what it borrowed count as behind the owner.
 - A hold ends when its owner is placed, is deleted, or can no longer be placed through it. No clock ends it.
+  Headroom is for units that do not exist yet: it ends when a unit of its set takes it, or when none is asked for.
 - A hold starts an eviction only if everything that it needs can be freed by it now.
 
 The snapshot counts the amounts of all holds as taken, under the uids in `CapacityHold.pods`. So the ledger answers
