@@ -232,11 +232,14 @@ async def agreed(world: World, situation: Situation) -> None:
     if situation.code and not situation.waits:
         assert re.search(rf"chat is {situation.state}: .*", text_of(queue, 400, world)), "why it is not 0"
     assert re.match(situation.sentence, explain.data["reason"]), explain.data["reason"]
-    assert row.why == tree.data["reason"]
+    assert row.why == tree.data["reason"] == rollout.data.set_reason
     assert page["gangs"] == {one.gang: one.state for one in explain.data["gangs"]}
     assert 0 < len(row.why) <= 80
     assert row.why[:20] == explain.data["reason"][:20]
-    assert bool([line for line in queue.data if line.name.startswith("chat-")]) == situation.waits
+    waiting = [line for line in queue.data if line.name.startswith("chat-")]
+    assert bool(waiting) == situation.waits
+    if waiting and not row.why.startswith("grove-"):
+        assert any(row.why[:20] in f"{line.name}: {line.waits_for}" for line in waiting), waiting
     if row.why.startswith("grove-"):
         told = [status, tree, explain, queue]
         for answer in told if row.why.startswith("grove-scheduler") else [*told, rollout]:

@@ -14,6 +14,7 @@ from rich.text import Text
 from grove.answers.answer import NO_FIT, RUNNING, WAITING, Answer, Unanswered
 from grove.answers.following import Picture, Source
 from grove.answers.judged import Judged, judged, judged_with
+from grove.answers.referred import with_causes
 from grove.answers.scheduler_view import diagnosed, looking
 from grove.answers.subjects import Subject, subject
 from grove.api import labels
@@ -144,7 +145,7 @@ async def queue_answer(client: Client, namespace: str, now: datetime) -> Answer:
             cache.list(Node),
             cache.list(ClusterTopologyBinding),
         )
-        return await queue_of(scheduler, seen, processes, namespace, now)
+        return await queue_of(scheduler, await with_causes(client, seen), processes, namespace, now)
 
 
 async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, namespace: str, now: datetime) -> Answer:
@@ -187,4 +188,5 @@ async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, names
 async def queue_picture(source: Source) -> Answer | None:
     if source.scheduler is None:
         raise Unanswered(source.note)
-    return await queue_of(source.scheduler, source.seen(), await source.processes(), source.namespace, source.now())
+    seen, processes = await source.with_causes(source.seen()), await source.processes()
+    return await queue_of(source.scheduler, seen, processes, source.namespace, source.now())

@@ -107,7 +107,7 @@ class Source:
         return diagnosed(self.scheduler, gangs, most)
 
     async def judged(self, seen: Seen, *, advice: bool = False, only: Sequence[PodGang] | None = None) -> Judged:
-        seen = await self._with_causes(replace(seen, others=self.cache.list(PodGang)))
+        seen = await self.with_causes(replace(seen, others=self.cache.list(PodGang)))
         return await judged_with(
             seen,
             self.now(),
@@ -118,7 +118,7 @@ class Source:
             note=self.note,
         )
 
-    async def _with_causes(self, seen: Seen) -> Seen:
+    async def with_causes(self, seen: Seen) -> Seen:
         """A list is drawn often: what was read for it is good for a few seconds, as long as the clique is not ready."""
         if len(seen.sets) <= 1:
             return await with_causes(self.client, seen)

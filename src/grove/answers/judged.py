@@ -1,7 +1,8 @@
 """The state of sets and its reason: what was read, whether operator and scheduler run, and why waiting gangs wait.
 
-`status`, `tree`, `explain`, `queue` and the console use this module, so they give the same answer. The scheduler's
-code is imported only when a gang waits: most answers do not need it, and numpy takes a tenth of a second to load.
+`status`, `tree`, `explain`, `queue`, `rollout status` and the console use this module, so they give the same answer.
+The scheduler's code is imported only when a gang waits: most answers do not need it, and numpy takes a tenth of a
+second to load.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from grove.answers.answer import RUNNING, WAITING, Answer, Unanswered
 from grove.answers.following import Picture, Source
+from grove.answers.judged import Judged, judged
 from grove.answers.subjects import pods_in, set_called, set_named, subject
 from grove.api import labels
 from grove.api.core import ControllerRevision
@@ -20,10 +21,8 @@ from grove.api.hashes import generation_hashes
 from grove.api.meta import Json, rfc3339
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.undo import CannotUndo, kept_for, numbered, restored, undo_target
-from grove.diagnosis.processes import Processes, read_processes
 from grove.diagnosis.rollouts import DONE, is_paused, role_of, whole_rollout_of
 from grove.diagnosis.seen import Seen, read
-from grove.diagnosis.verdict import judge
 from grove.diagnosis.words import age
 from grove.kube.client import Client
 from grove.kube.errors import Conflict
@@ -40,11 +39,11 @@ async def status_answer(client: Client, namespace: str, name: str, now: datetime
         seen = await set_called(client, namespace, name, read)
     if not seen.sets:
         raise Unanswered(f"{name} belongs to no PodCliqueSet")
-    return _status_of(seen, await read_processes(client, now), now, name)
+    return _status_of(seen, await judged(client, seen, now), now, name)
 
 
-def _status_of(seen: Seen, processes: Processes, now: datetime, part: str = "") -> Answer:
-    whole = judge(seen, seen.sets[0], now, processes)
+def _status_of(seen: Seen, known: Judged, now: datetime, part: str = "") -> Answer:
+    whole, processes = known.sets[0], known.processes
     found = replace(whole_rollout_of(seen, seen.sets[0], now), set_state=whole.state, set_reason=whole.brief)
     if "/" in part:
         own = pods_in(seen, part)
@@ -63,7 +62,7 @@ def status_picture(name: str, ended: list[Answer], part: str = "") -> Picture:
         seen = source.seen(name)
         if not seen.sets or ended:
             return None
-        found = _status_of(seen, await source.processes(), source.now(), part)
+        found = _status_of(seen, await source.judged(seen), source.now(), part)
         if found.code == RUNNING:
             ended.append(found)
             return None
