@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.support.manifests import clique, group, pcs
@@ -13,6 +14,7 @@ from grove.api import conditions as words
 from grove.api import labels as key
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
+from grove.kube.errors import Forbidden
 
 pytestmark = pytest.mark.simulated
 
@@ -139,3 +141,27 @@ async def test_a_clique_counts_by_the_template_that_the_set_has_now(world: World
     await take_back(world, "wl", "pc-a", "pc-b")
     await world.quiet()
     assert (await world.get(PodClique, "wl-0-pc-a")).status.updated_replicas == 2
+
+
+async def test_a_template_that_a_webhook_refuses_is_reported_once(world: World) -> None:
+    await world.apply(pcs("wl", clique("w")))
+    await world.available("wl")
+    await world.quiet()
+    patch, refuses = world.operator_client.patch, True
+
+    async def deny(kind: Any, *args: Any, **options: Any) -> Any:
+        if refuses and kind is PodClique and "subresource" not in options:
+            await asyncio.sleep(0.01)
+            raise Forbidden("denied by a webhook")
+        return await patch(kind, *args, **options)
+
+    world.operator_client.patch = deny
+    await change(world, "wl", "w")
+    await asyncio.sleep(30)
+    before = world.writes()["patch", "podcliques/status"]
+    await asyncio.sleep(600)
+    found = await world.get(PodClique, "wl-0-w")
+    assert [one.code for one in found.status.last_errors] == ["ERR_CREATE_OR_UPDATE_PODCLIQUE"]
+    assert world.writes()["patch", "podcliques/status"] == before
+    refuses = False
+    await updated(world, "wl", timeout_s=1200)
