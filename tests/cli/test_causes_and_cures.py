@@ -138,7 +138,7 @@ BROKEN = {
         "broken",
         4,
         r"image example/c:1 not found",
-        advises="mend the image's name or tag",
+        advises="correct the image's name or tag",
         cure=new_template,
     ),
     "image refused": Situation(
@@ -162,7 +162,7 @@ BROKEN = {
         "broken",
         4,
         "image name example/c:1 is not valid",
-        advises="mend the image",
+        advises="correct the image",
         cure=new_template,
     ),
     "out of memory": Situation(
@@ -178,7 +178,7 @@ BROKEN = {
         "broken",
         4,
         "container c cannot start its command: vllm: not found",
-        advises="mend command and args",
+        advises="correct command and args",
         cure=new_template,
     ),
     "exit message": Situation(

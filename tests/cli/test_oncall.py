@@ -178,7 +178,7 @@ def asked(manifest: Json, trouble: Trouble) -> tuple[Verdict, int, str, str]:
             4,
             "create",
             "pods of x-0-w cannot be created: there is no ServiceAccount absent",
-            "create it, or mend serviceAccountName",
+            "create it, or correct serviceAccountName",
             id="a missing service account",
         ),
         pytest.param(

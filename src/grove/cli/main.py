@@ -38,7 +38,7 @@ ASKING: dict[str, tuple[str, str]] = {
     "console": ("grove.cli.console:console", "A page to look at: the fleet, the sets, and why gangs wait."),
     "completion": ("grove.cli.completion:completion", "Print what a shell needs to complete commands and names."),
     "convert": ("grove.cli.convert:convert", "Rewrite manifests with older spellings to today's."),
-    "doctor": ("grove.cli.doctor:doctor", "Check the installation, and say how to mend what is wrong."),
+    "doctor": ("grove.cli.doctor:doctor", "Check the installation, and say how to repair what is wrong."),
     "events": ("grove.cli.events:events", "What happened to a gang or set, as one timeline."),
     "exec": ("grove.cli.logs:exec_", "Run a command in a pod, by role (kubectl exec)."),
     "explain": ("grove.cli.explain:explain", "Why a set or gang is not running, and what would help."),

@@ -126,12 +126,12 @@ def _object(one: Reference, found: Referred) -> Fault | None:
         return None
     keys = found.keys[one.kind, one.name]
     if keys is None:
-        return f"{one.kind} {one.name} does not exist", f"create the {one.kind} {one.name}, or mend the pod template"
+        return f"{one.kind} {one.name} does not exist", f"create the {one.kind} {one.name}, or correct the pod template"
     if one.key and one.key not in keys:
         there = f"it has {', '.join(sorted(keys))}" if keys else "it is empty"
         return (
             f"{one.kind} {one.name} has no key {one.key}; {there}",
-            f"add the key {one.key}, or mend the pod template",
+            f"add the key {one.key}, or correct the pod template",
         )
     return None
 
@@ -141,7 +141,7 @@ def _claim(name: str, found: Referred) -> Fault | None:
         return None
     claim = found.claims[name]
     if claim is None:
-        return f"{CLAIM} {name} does not exist", f"create the {CLAIM} {name}, or mend the pod template"
+        return f"{CLAIM} {name} does not exist", f"create the {CLAIM} {name}, or correct the pod template"
     if claim.status.phase == "Lost":
         volume = claim.spec.volume_name
         return (

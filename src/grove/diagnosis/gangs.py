@@ -256,12 +256,12 @@ def _not_placed(seen: Seen, gang: PodGang, found: Diagnosis, levels: Sequence[tu
     unsure = "" if explanation.proven else "no place was found within the search's budget; "
     step = advice[0].sentence if advice else "no small change helps: it needs more or larger nodes"
     if not advice and level == "node":
-        step = "mend what rules every node out (the node lines above), or add nodes that can take it"
+        step = "correct what excludes every node (the node lines above), or add nodes that can take it"
     if why.kind == kinds.UNKNOWN_LEVEL:
         step = f"kubectl label node NODE {why.subject}=…, for every node (kubectl grove doctor lists them)"
     if unlabelled:
         evidence = (f"node: its pods select {unlabelled}, and no node has that label", *evidence)
-        step = f"kubectl label node NODE {unlabelled}, or mend the nodeSelector of its pods"
+        step = f"kubectl label node NODE {unlabelled}, or correct the nodeSelector of its pods"
     command = advice[0].command if advice and advice[0].sentence == step else ""
     return because(name, level, unsure + reason, (*evidence, *_held_for(gang)), step, advice, why, command)
 
@@ -406,7 +406,7 @@ def _remedy(pod: TreeEntry) -> str:
 
 def _create_absent(message: str) -> str:
     found = _ABSENT.search(message)
-    return f"create the {found[1].lower()} {found[2]} in its namespace, or mend the pod template" if found else ""
+    return f"create the {found[1].lower()} {found[2]} in its namespace, or correct the pod template" if found else ""
 
 
 _IMAGE = re.compile(r": (ErrImage\w*|ImagePullBackOff|InvalidImageName)\b")

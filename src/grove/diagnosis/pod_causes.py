@@ -51,7 +51,7 @@ def _image(pod: Pod, status: ContainerStatus, messages: Sequence[str]) -> tuple[
     said, waiting = " ".join(messages), status.state.waiting
     where = f"container {status.name}"
     if waiting is not None and waiting.reason == "InvalidImageName":
-        return f"image name {image} is not valid ({where})", "mend the image in the pod template"
+        return f"image name {image} is not valid ({where})", "correct the image in the pod template"
     if waiting is not None and waiting.reason == "ErrImageNeverPull":
         step = "load the image on the node, or set imagePullPolicy: IfNotPresent"
         return f"image {image} is not on node {pod.spec.node_name} and may not be pulled ({where})", step
@@ -59,7 +59,7 @@ def _image(pod: Pod, status: ContainerStatus, messages: Sequence[str]) -> tuple[
         step = "add a Secret of type kubernetes.io/dockerconfigjson to imagePullSecrets, or check that it is valid"
         return f"image {image}: the registry refuses the pull ({where})", step
     if _NOT_FOUND.search(said):
-        return f"image {image} not found ({where})", "mend the image's name or tag, or push the image"
+        return f"image {image} not found ({where})", "correct the image's name or tag, or push the image"
     if _FULL.search(said):
         return f"image {image}: node {pod.spec.node_name} has no space left", "free the node's disk"
     if _SILENT.search(said):
@@ -78,7 +78,7 @@ def _probe(pod: Pod, message: str) -> tuple[str, str] | None:
     where = f"{kind} probe on port {ports[-1]}" if ports else f"{kind} probe"
     if not ports:
         last = said.splitlines()[-1] if said else "failed"
-        return f"{where} fails: {last[:120]}", f"kubectl logs {pod.metadata.name}, or mend the {kind}Probe"
+        return f"{where} fails: {last[:120]}", f"kubectl logs {pod.metadata.name}, or correct the {kind}Probe"
     declared = sorted({one.container_port for each in pod.spec.containers for one in each.ports})
     answer = _ANSWER.search(said)
     if answer is not None:
@@ -111,7 +111,7 @@ def _ended(pod: Pod, status: ContainerStatus, probe: tuple[str, str] | None) -> 
         words = last_line(ended)
         return f"{who} cannot start its command" + (
             f": {words}" if words else ""
-        ), "mend command and args, or the image"
+        ), "correct command and args, or the image"
     if ended.exit_code in (137, 143) and probe is not None and probe[0].startswith(("liveness", "startup")):
         return f"{probe[0]}, so the kubelet restarts {who}", probe[1]
     words = last_line(ended)

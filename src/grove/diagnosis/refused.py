@@ -24,7 +24,7 @@ def why_refused(refused: Refused) -> tuple[str, str, str, str]:
     if quota is not None:
         reason = f"a ResourceQuota does not let its pods be created: {refusal(quota)}"
         return "quota", reason, "raise the quota, or scale something else down", raised_quota(refused)
-    unknown = ("", "mend what the API server refuses", "")
+    unknown = ("", "correct what the API server refuses", "")
     cause, step, command = next(filter(None, (_known(error) for _, error in refused)), unknown)
     reason = f"pods of {refused[0][0].metadata.name} cannot be created" + (f": {cause}" if cause else "")
     return "create", reason, step, command
@@ -56,10 +56,10 @@ def _known(error: str) -> tuple[str, str, str] | None:
     """Why the API server does not let a pod be made, what to do about it, and the command, for what happens often."""
     if found := _ACCOUNT.search(error):
         command = f"kubectl -n {found[1]} create serviceaccount {found[2]}"
-        return f"there is no ServiceAccount {found[2]}", "create it, or mend serviceAccountName", command
+        return f"there is no ServiceAccount {found[2]}", "create it, or correct serviceAccountName", command
     if found := _PRIORITY.search(error):
-        return f"there is no PriorityClass {found[1]}", "create it, or mend priorityClassName", ""
+        return f"there is no PriorityClass {found[1]}", "create it, or correct priorityClassName", ""
     if "violates PodSecurity" in error:
-        step = "mend the pod template, or loosen the Pod Security level of the namespace"
+        step = "correct the pod template, or loosen the Pod Security level of the namespace"
         return "the namespace's Pod Security level forbids them", step, ""
     return None

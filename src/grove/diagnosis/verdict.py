@@ -194,7 +194,7 @@ def _without_gangs(seen: Seen, pcs: PodCliqueSet) -> Verdict:
         return replace(story, gang="", state=WAITING)
     if pcs.status.last_errors:
         errors = tuple(f"{one.code}: {one.description}" for one in pcs.status.last_errors)
-        return Verdict("", WAITING, "operator", errors[0], errors, "mend what the operator stumbles over")
+        return Verdict("", WAITING, "operator", errors[0], errors, "correct the error that the operator reports")
     behind = not is_taken_up(pcs)
     why = "the operator has not seen it yet" if behind else "it has no PodGangs yet"
     return Verdict("", STARTING, "operator", why, next="kubectl grove doctor: is the operator running?")

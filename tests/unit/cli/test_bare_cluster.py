@@ -139,7 +139,7 @@ def test_a_label_that_no_node_has_is_named_with_the_way_to_set_it() -> None:
     [verdict] = answer.data["gangs"]
     assert (answer.code, verdict.level) == (4, "node")
     assert verdict.evidence[0] == "node: its pods select pool=gold, and no node has that label"
-    assert verdict.next == "kubectl label node NODE pool=gold, or mend the nodeSelector of its pods"
+    assert verdict.next == "kubectl label node NODE pool=gold, or correct the nodeSelector of its pods"
     assert not any("minAvailable: 0" in one.text for one in verdict.advice)
 
 

@@ -78,7 +78,7 @@ def warning(message: str, at: int = 0, name: str = "p") -> Event:
             pod(waiting("InvalidImageName")),
             [],
             f"image name {IMAGE} is not valid (container llm)",
-            "mend",
+            "correct",
             id="a bad name",
         ),
         pytest.param(
