@@ -217,7 +217,12 @@ class PreemptionTrial:
     def sparing_budgets(self, units: list[Running]) -> Victims | NoVictims:
         """Victims among these units, without those a budget protects if that is possible."""
         found: Victims | NoVictims | None = None
-        kept = [unit for unit in units if not is_protected(unit, self._budgets)] if self._budgets else units
+        covered = frozenset[str]().union(*(budget.uids for budget in self._budgets))
+        kept = [
+            unit
+            for unit in units
+            if covered.isdisjoint([pod.uid for pod in unit.pods]) or not is_protected(unit, self._budgets)
+        ]
         if len(kept) < len(units):
             found = self.choose(kept)
         if not isinstance(found, Victims) or found.budgets_broken:
