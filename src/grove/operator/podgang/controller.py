@@ -159,8 +159,10 @@ class PodGangController:
         if backend.needs_gate:  # else it reads PodGangs itself
             state = await self._objects.sync(gang, pcs, backend, plan.pods_of(gang))
         state, look_s = plan.objects_state(gang, backend, state)
-        nodes, again_s = await self._provisioning.sync(gang, plan.pods_of(gang))
-        look_s = earliest(look_s, again_s)
+        nodes = None
+        if plan.concerns_node_autoscaler(gang):
+            nodes, again_s = await self._provisioning.sync(gang, plan.pods_of(gang))
+            look_s = earliest(look_s, again_s)
         wait_s = await self._write_status(plan, gang, backend, state, nodes)
         if self._retries is not None:
             look_s = earliest(look_s, await self._retries.carry_out(key_, gang, plan.observed, plan.pods_of(gang)))

@@ -12,11 +12,12 @@ from typing import Literal
 
 import msgspec
 
-from grove.api.conditions import SCHEDULER_OBJECTS_READY, TOPOLOGY_NOT_HONOURED
+from grove.api.conditions import NODES_PROVISIONED, SCHEDULER_OBJECTS_READY, TOPOLOGY_NOT_HONOURED
 from grove.api.core import Pod
 from grove.api.meta import Condition, Json, find_condition
 from grove.api.patch import apply_merge_patch
 from grove.api.podgang import PodGang, PodGangStatus
+from grove.api.provisioning import CONSUMES
 from grove.backends import base
 from grove.backends.base import Backend, GangObjectsState
 from grove.operator.podgang.gangs import ObservedGang, WantedGang, pods_in_gang, wanted_gang
@@ -77,6 +78,12 @@ class GangPlan:
         """Whether another scheduler has its objects, given its answers; and when to check that it acts on them."""
         doubt_s = backend.doubt_s(gang, self.pods_of(gang), self.now) if state is not None else None
         return (NOT_ENFORCED, None) if doubt_s == 0.0 else (state, doubt_s)
+
+    def concerns_node_autoscaler(self, gang: PodGang) -> bool:
+        """Whether pods of a gang count on a ProvisioningRequest, or the gang still reports one."""
+        if find_condition(gang.status.conditions, NODES_PROVISIONED) is not None:
+            return True
+        return any(CONSUMES in pod.metadata.annotations for pod in self.pods_of(gang))
 
     def status(
         self,

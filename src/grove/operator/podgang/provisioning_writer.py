@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grove.api.conditions import NODES_PROVISIONED
 from grove.api.core import Pod
-from grove.api.meta import find_condition
 from grove.api.podgang import PodGang
-from grove.api.provisioning import CONSUMES, POD_TEMPLATE, ProvisioningRequest
+from grove.api.provisioning import POD_TEMPLATE, ProvisioningRequest
 from grove.kube.errors import AlreadyExists, Conflict, NotFound
 from grove.kube.wakes import forgetting
 from grove.operator.podgang.provisioning import (
@@ -30,9 +28,9 @@ from grove.operator.shared.cluster.children_writer import delete, taken
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.diff import is_controlled_by, refers_to
 
-Told = tuple[ProvisioningState | None, float | None]
-"""What the gang says of its request, and after how many seconds to look again."""
-NOTHING: Told = (None, None)
+SyncResult = tuple[ProvisioningState | None, float | None]
+"""The condition of the gang about its request, and the seconds until the next reconcile."""
+NOTHING: SyncResult = (None, None)
 
 
 class ProvisioningRequests:
@@ -42,11 +40,8 @@ class ProvisioningRequests:
         """Uids of requests whose PodTemplates exist."""
         deps.optional.on_event(ProvisioningRequest, forgetting(self._complete.discard))
 
-    async def sync(self, gang: PodGang, pods: Sequence[Pod]) -> Told:
+    async def sync(self, gang: PodGang, pods: Sequence[Pod]) -> SyncResult:
         """Makes the request of a gang, makes it again, or removes it."""
-        had_one = find_condition(gang.status.conditions, NODES_PROVISIONED) is not None
-        if not had_one and not any(CONSUMES in pod.metadata.annotations for pod in pods):
-            return NOTHING
         asked = nodes_asked(gang, pods)
         if not await self._deps.optional.follow(ProvisioningRequest):
             return (not_served() if asked is not None else None), None
@@ -63,7 +58,7 @@ class ProvisioningRequests:
             return refused, None
         return await self._keep(gang, request, asked)
 
-    async def _keep(self, gang: PodGang, request: ProvisioningRequest | None, asked: NodesAsked) -> Told:
+    async def _keep(self, gang: PodGang, request: ProvisioningRequest | None, asked: NodesAsked) -> SyncResult:
         again_s = wait_before_next_s(request, self._deps.clock.now()) if request is not None else None
         if request is not None and (again_s == 0.0 or not asked.is_met_by(request)):
             await self._remove(request)
