@@ -281,6 +281,20 @@ async def test_a_unit_that_an_update_passed_is_replaced_although_it_comes_back(w
 
 
 @simulated
+async def test_an_update_that_a_scale_in_interrupts_is_completed_when_the_replica_comes_back(world: World) -> None:
+    hosts = await begun(world, by_kind("clique", seconds=600)[0], 3)
+
+    await change(world, "wl", "w")
+    await marked(world, {"wl-0-w-0"})
+    await world.scale(PodCliqueSet, "wl", 0)
+    await marked(world, hosts)
+    await world.scale(PodCliqueSet, "wl", 1)
+    await left(world, hosts, 2000.0)
+    await updated(world, "wl")
+    assert {pod.metadata.labels.get("version") for pod in await world.pods()} == {"two"}
+
+
+@simulated
 async def test_a_pod_that_is_not_ready_is_not_drained(world: World) -> None:
     hosts = await begun(world, by_kind("clique")[0], 3)
     pod = next(pod for pod in await world.pods() if pod.spec.hostname == "wl-0-w-1")

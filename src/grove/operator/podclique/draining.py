@@ -69,16 +69,18 @@ def marks_of_leaving(pods: Iterable[Pod], until: datetime | None, now: datetime)
 
 
 def is_passed_by(observed: ObservedClique) -> bool:
-    """Whether an update began and ended while the clique drained with its replica, which was wanted again later.
+    """Whether an update ended while the clique drained with its replica, which was wanted again later.
 
-    No update will take its pods then. OnDelete records its own progress on every clique, so that is not taken for it.
+    No update will take its pods then. The update may have begun before: then the clique still reports it as open.
+    OnDelete records its own progress on every clique, so that is not taken for it.
     """
     pcs, progress = observed.pcs, observed.clique.status.update_progress
     if not observed.recorded or not is_rolling(pcs) or is_open(pcs.status.update_progress):
         return False
     target = (pcs.status.current_generation_hash, observed.template_hash)
     known = (progress.pod_clique_set_generation_hash, progress.pod_template_hash) if progress is not None else None
-    return known != target and has_template(observed.clique, observed.template_hash)
+    is_missed = known != target or is_open(progress)
+    return is_missed and has_template(observed.clique, observed.template_hash)
 
 
 def passed_by(observed: ObservedClique) -> Iterator[str]:
