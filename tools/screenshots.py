@@ -77,7 +77,7 @@ def busy() -> Scenario:
 
 @asynccontextmanager
 async def showing(tour: Tour, browser: Browser, theme: str) -> AsyncIterator[Page]:
-    """The page of a tour; its time stands still once the story was told."""
+    """The page of a tour; its time stands still after the story."""
     owner = Owner(tour, "tour")
     runner = web.AppRunner(Console(owner, questions(), act=tour.act).application(), shutdown_timeout=0.1)
     await runner.setup()

@@ -180,7 +180,7 @@ _FLOOR_RULE = {
     "fieldPath": ".minAvailable",
     "message": "minAvailable must not be greater than replicas",
 }
-"""For whoever scales the object, which no webhook hears of; all else is told by admission, every fault at once."""
+"""For clients that scale the object, because no webhook sees that. Admission reports all other faults at once."""
 
 DIALECTS = (
     Definition(

@@ -233,7 +233,7 @@ async def _reachable(client: Client, namespace: str) -> list[Finding]:
         if "webhook" not in str(error):  # a right is missing, or something else refuses sets here
             return [Finding("admission", SKIP, f"whether it answers was not tried: {error}")]
     except ApiError:
-        pass  # it was refused, so somebody answered
+        pass  # it was refused, so the webhook answered
     return []
 
 

@@ -19,7 +19,7 @@ from grove.kube.errors import Forbidden
 Check = Callable[[], Awaitable[list[Finding]]]
 
 FREE = ("server", "kinds", "rights")
-"""Checks that answer everybody: what a server says to whoever asks, and tells of nothing that runs."""
+"""Checks whose answers need no rights: what the API server says to every caller."""
 
 FAILED = 1
 """Exit code when a check failed; warnings are for people."""

@@ -41,7 +41,7 @@ class Judged:
 
 
 Look = Callable[["Sequence[PodGang]", int], Awaitable["dict[Key, Diagnosis]"]]
-"""Diagnoses of gangs, with so many changes that would help each."""
+"""Diagnoses of gangs, each with up to this number of changes that would help."""
 
 
 async def judged(

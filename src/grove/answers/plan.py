@@ -187,7 +187,7 @@ async def _drain(world: World, nodes: Sequence[str]) -> None:
             for name in nodes:
                 await world.cluster.nodes.drain(name)
     except TimeoutError:
-        pass  # a disruption budget forbids it; whoever is still there is told so
+        pass  # a disruption budget forbids it; the answer names the pods that stay
     await asyncio.sleep(5.0)
 
 
@@ -249,7 +249,7 @@ def _answer_of(gang: GangPlan, count: int) -> str:
 
 
 def _bystanders(plan: Plan, width: int) -> list[Text]:
-    """Pods of nobody's gang: how many find another node, and one line for each that does not."""
+    """Pods without a gang: how many find another node, and one line for each that does not."""
     if not plan.others:
         return []
     fine = sum(one.fits is True for one in plan.others)

@@ -53,7 +53,7 @@ async def _serve_guests(
     guests = Guests(config, followings)
     app = Console(guests, questions(), hosts=hosts, token_header=token_header, trends=trends).application()
     try:
-        # In a pod, behind a Service; whoever reaches it still needs a token of their own.
+        # In a pod, behind a Service; a caller still needs a token.
         await _serve(app, "0.0.0.0", port, lambda bound: click.echo(f"serving on port {bound}", err=True))  # noqa: S104
     finally:
         await followings.close()

@@ -78,7 +78,7 @@ class Result(NamedTuple):
     obj: Json
     notes: tuple[str, ...] = ()
     commented: bool = False
-    """Whether the notes also stand in the result, for whoever reads it later."""
+    """Whether the notes also stand in the result, for later readers."""
 
     @property
     def comments(self) -> str:

@@ -105,7 +105,7 @@ def _not_ready(child: Child, how: str) -> click.ClickException:
 
 
 async def await_nodes(kubeconfig: Path, count: int) -> int:
-    """Returns when there are so many nodes or more, and how many there are."""
+    """Waits for at least this number of nodes, and returns how many there are."""
     async with _connected(kubeconfig) as client:
         cache, changed = Cache(client), asyncio.Event()
         cache.add(Node)

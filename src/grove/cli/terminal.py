@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 
 PIPE_CLOSED = 141
-"""What a shell reports of a program that SIGPIPE ended: whoever read us has had enough (`| head`)."""
+"""What a shell reports of a program that SIGPIPE ended: the reader of the output closed it (`| head`)."""
 UNLIMITED = 100_000
 """The width of a pipe: nothing that goes into one is cut."""
 

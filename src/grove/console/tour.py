@@ -90,7 +90,7 @@ class PausableLoop(PacedLoop):
 
     def _jump(self, timeout: float | None) -> None:
         if timeout is not None and not self.asked and (self._reads() or self._rests(timeout)):
-            return  # somebody called or reads: time stands still meanwhile
+            return  # a viewer reads: time stands still meanwhile
         super(PacedLoop, self)._jump(timeout)
 
     def _reads(self) -> bool:

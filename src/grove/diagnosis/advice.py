@@ -103,7 +103,7 @@ def _move(change: Change, gang: PodGang) -> Advice:
 
 
 def _end(change: Change, other: PodGang | None) -> Advice:
-    """Another gang gives way: whoever owns it scales it down, which takes the last replicas first."""
+    """Another gang gives way: its owner scales it down, which takes the last replicas first."""
     namespace, _, name = change.subject.partition("/")
     pods = many(change.size, "pod")
     if other is None:

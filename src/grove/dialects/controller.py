@@ -264,7 +264,7 @@ class DialectReconciler:
         except NotFound:
             return True
         except Forbidden:
-            return False  # nobody can tell, so the object is taken at its word
+            return False  # unknown, so the object counts as it is
         return found.metadata.is_deleting
 
     async def _delete(self, pcs: PodCliqueSet) -> None:

@@ -128,7 +128,7 @@ def rollout_of(translation: Translation, recorded: str) -> str:
         template = msgspec.convert(translation.manifest["spec"]["template"], PodCliqueSetTemplate)
         return recorded if find_earlier_reading(template, recorded) is not None else generation_hash(template)
     except msgspec.ValidationError:
-        return ""  # it is told what is wrong with it, and nothing is made from it
+        return ""  # its status reports the fault, and nothing is made from it
 
 
 def _replicas(spec: Json) -> int:

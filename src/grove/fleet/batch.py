@@ -85,7 +85,7 @@ def too_large(fleet: Fleet) -> list[str]:
 
 
 def largest_gang(kinds: Sequence[NodeType], gpus: int, pack: Pack) -> int:
-    """Pods of so many GPUs that one domain takes when it is empty. Types of nodes are in domains of their own."""
+    """How many pods with this number of GPUs an empty domain takes. Each type of node has domains of its own."""
     if not gpus:
         return sys.maxsize
     sizes = [kind.nodes_in(pack) * (kind.gpus // gpus) for kind in kinds]

@@ -43,7 +43,7 @@ MAX_RETRY_AFTER_S = MAX_HOPELESS_S = 30.0
 PATIENCE = 5
 """How many lists in a row may be older than the store (a lagging server) until we believe the cluster went back."""
 HOPELESS = (NotFound, Forbidden, Unauthorized, ConfigError)
-"""Answers that retrying does not change by itself: whoever waits for the first list should hear of them."""
+"""Answers that retrying does not change by itself: they end the wait for the first list."""
 
 
 @dataclass(frozen=True, slots=True)

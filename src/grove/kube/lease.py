@@ -141,7 +141,7 @@ class Leadership:
             async with asyncio.timeout(self._renew_s):
                 return await self._take()
         except (Conflict, AlreadyExists):
-            return False  # somebody was quicker; the watch says who
+            return False  # another process was quicker; the watch shows which
         except (KubeError, TimeoutError) as err:
             self._log.info("lease cannot be asked for, trying again", error=str(err) or "no answer")
             return False
@@ -235,7 +235,7 @@ class Leadership:
     async def _renew(self) -> None:
         assert self._seen is not None
         began = asyncio.get_running_loop().time()
-        # With its length: one that somebody changed would decide how long standbys wait.
+        # With its duration: a duration that a person changed would decide how long standbys wait.
         spec = {"renewTime": _micro_time(self._clock.now()), "leaseDurationSeconds": round(self._lease_s)}
         renewed = await self._patch(self._seen, spec)
         if not self._lost.done():  # else the watch has shown what came after it

@@ -57,7 +57,7 @@ async def _until_stopped(main: Callable[[], Coroutine[Any, Any, None]], stop_s: 
 
     def stop(name: str) -> None:
         if stopping.is_set():
-            os._exit(1)  # asked twice: somebody is in a hurry
+            os._exit(1)  # the second signal ends the process at once
         log.info("stopping", signal=name)
         stopping.set()
 

@@ -93,7 +93,7 @@ class Codec(Generic[T]):
         try:
             return self._object.decode(body)
         except msgspec.ValidationError:
-            # Go writes a slice or a map that nobody filled as null. That means "not there", which the second try reads.
+            # Go writes an empty slice or map as null. That means "not there", which the second try reads.
             return msgspec.convert(_without_nulls(_json.decode(body)), self._object.type)
 
     def page(self, body: bytes) -> Page[T]:

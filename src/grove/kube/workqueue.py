@@ -105,7 +105,7 @@ class Workqueue(Generic[K]):
             try:
                 await waiter
             except asyncio.CancelledError:
-                # Woken and cancelled in the same turn: the wake-up belongs to somebody who can still use it.
+                # Woken and cancelled in the same turn: another waiter gets the wake-up.
                 if waiter.done() and not waiter.cancelled():
                     self._wake()
                 elif waiter in self._waiters:  # not when a wake-up has passed over it meanwhile

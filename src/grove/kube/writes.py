@@ -46,7 +46,7 @@ async def _work(waiting: Iterator[Act], errors: list[KubeError]) -> None:
         except KubeError as error:
             errors.append(error)
             if _concerns_others(error):
-                for _ in waiting:  # nobody shall start another
+                for _ in waiting:  # no task may start another
                     pass
                 return
 

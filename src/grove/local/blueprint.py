@@ -160,7 +160,7 @@ class Blueprint:
             "listen-peer-urls": peer,
             "initial-advertise-peer-urls": peer,
             "initial-cluster": f"grove={peer}",
-            "unsafe-no-fsync": "true",  # nobody mourns this data after a power cut
+            "unsafe-no-fsync": "true",  # this data need not survive a power cut
             "log-level": "warn",
         }
         for prefix in ("", "peer-"):
@@ -175,7 +175,7 @@ class Blueprint:
         flags: dict[str, object] = {
             "bind-address": EVERY_ADDRESS if settings.reachable_at else LOOPBACK,
             "advertise-address": settings.reachable_at or LOOPBACK,
-            # The endpoints of the `kubernetes` Service may not be a loopback address, so nobody shall write them.
+            # The endpoints of the `kubernetes` Service may not be a loopback address, so no component may write them.
             "endpoint-reconciler-type": "lease" if settings.reachable_at else "none",
             "secure-port": self.ports.apiserver,
             "etcd-servers": f"https://{LOOPBACK}:{self.ports.etcd}",

@@ -284,7 +284,7 @@ def status(directory: Path | str) -> State | None:
 
 
 def _remember(plane: ControlPlane, *, ready: bool = False) -> State:
-    # Written after every single start: an `up` that is killed halfway must not leave processes nobody knows of.
+    # Written after every single start: an `up` that is killed halfway must not leave processes without a record.
     state = State(release(plane.version), plane.server, plane.kubeconfig, plane.children, ready)
     if state.children:
         state.save(plane.directory)

@@ -41,7 +41,7 @@ class Child:
             return self.popen.poll() is None
         birth, ended = _look_at(self.pid)
         if birth == self.birth and ended:
-            # A detached process may still be our child; then nobody else can collect it, and it would stay a zombie.
+            # A detached process may still be our child; then only this process can reap it, or it stays a zombie.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self.pid, os.WNOHANG)
         return birth == self.birth and not ended

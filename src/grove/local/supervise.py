@@ -54,7 +54,7 @@ def supervise(
     while True:
         state = State.load(directory)
         if state is None or not all(child.alive() for child in state.children):
-            with only_one(directory):  # whoever takes it down holds the lock until all of it is gone
+            with only_one(directory):  # the process that takes it down holds the lock until all of it is gone
                 state = State.load(directory)
             if state is None:
                 return

@@ -130,7 +130,7 @@ class ReaderProcess:
                 else:
                     self._hear(message)
                 if number % AT_A_TIME == AT_A_TIME - 1:
-                    await asyncio.sleep(0)  # after a stall a frame may be long, and somebody may be waiting
+                    await asyncio.sleep(0)  # after a stall a frame may be long, and a request may be waiting
 
     def _say(self, message: ToReader) -> None:
         if self.process is not None:

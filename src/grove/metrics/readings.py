@@ -173,6 +173,6 @@ def _latency(fresh: list[History], name: str, q: float) -> Value | None:
     read_at = min(one.read_at for _, one in chosen)
     if (found := quantile(q, *whole)) is not None:
         return Value(found, read_at)
-    # Nobody was served in the last minute. If nobody asked to be, nobody waited; otherwise there is nothing to say.
+    # No request was served in the last minute. Without requests the wait is 0; otherwise it is unknown.
     load = [one.gauges.get(name) for _, one in chosen for name in (engines.REQUESTS_WAITING, engines.REQUESTS_RUNNING)]
     return Value(0.0, read_at) if all(gauge is not None and gauge.value == 0 for gauge in load) else None

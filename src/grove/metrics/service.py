@@ -181,7 +181,7 @@ class MetricsService:
         if target is None:
             self.reader.forget("engine", *where)
             return
-        # At our start every pod is new at once; later ones are few, and somebody waits for them.
+        # At our start every pod is new at once; later pods are few, and an autoscaler waits for them.
         self.reader.follow("engine", self._reach(target), within_s=1.0 if self.is_ready else None)
         if old is not None and new.is_ready and not old.is_ready:
             self.reader.hurry(*where)

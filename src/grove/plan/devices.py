@@ -75,7 +75,7 @@ class ClaimMaker:
         if change.type == "DELETED" or resource.plural not in ("pods", COMPUTE_DOMAINS, "resourceclaimtemplates"):
             return
         key = change.version.key
-        # Not in the middle of somebody's write: others have yet to hear of this one.
+        # Not in the middle of a write: other watchers have not seen this one yet.
         later = asyncio.get_running_loop().call_soon
         if resource.plural == COMPUTE_DOMAINS and change.previous is None:
             later(self._template, change.version.json)

@@ -1,4 +1,4 @@
-"""Pods that a drained node sends away and that are nobody's gang: whether each would find another node.
+"""Pods that a drained node sends away and that have no gang: whether each would find another node.
 
 Gangs are placed again by the operator and the scheduler themselves; these pods belong to controllers and schedulers
 that a copy of the cluster does not have. Each is fitted with the scheduler's own filters onto what the gangs left free,

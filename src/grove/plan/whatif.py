@@ -73,7 +73,7 @@ class GangPlan:
 class Plan:
     """`preempted` are gangs and pods that would have to leave; `more` is how many further copies would fit then.
 
-    `others` are pods of nobody's gang that a drained node sends away.
+    `others` are pods without a gang that a drained node sends away.
     """
 
     gangs: tuple[GangPlan, ...]
@@ -162,7 +162,7 @@ async def _update_played(world: World, sets: set[Key]) -> None:
 
     while not is_over():
         if not await world.until(partial(goes_on, updated()), DECIDED_S):
-            return  # stuck, paused, or nobody's to end; what waits is told as it stands
+            return  # stuck, paused, or not ours to end; the answer says what waits
 
 
 def _patience_so_far_s(world: World) -> float:

@@ -32,7 +32,7 @@ class Spot:
     nobody's; `reserved` by Reservation.
 
     `broken` is what the node has and cannot give, such as GPUs that its driver found unhealthy: not part of `total`.
-    `held_for` is the gang that the scheduler keeps the node for: still free, but not for whoever comes later.
+    `held_for` is the gang that the scheduler keeps the node for: still free, but not for later gangs.
     """
 
     node: str

@@ -59,7 +59,7 @@ class Stage:
     """How long one that comes now will wait."""
 
     def advance(self, seconds: float, requests: float, units: int) -> float:
-        """Lets time pass in which so many requests arrive; how many were served."""
+        """Lets time pass in which this number of requests arrive; returns how many were served."""
         places = units * self.engine.batch
         if self.running > places:  # a unit went: its requests are asked again
             self.waiting += self.running - places

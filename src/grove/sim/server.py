@@ -169,7 +169,7 @@ class SimServer:
         return Change("BOOKMARK", Version({"metadata": done}, self.store.revision), None)
 
     def _plan_bookmarks(self) -> None:
-        # One timer for all streams, and none without any: a cluster that nobody watches has nothing to wait for.
+        # One timer for all streams, and none without any: a cluster without watches has nothing to wait for.
         if not self._bookmark_due and any(c.watchers for c in self.store.collections.values()):
             self._bookmark_due = True
             asyncio.get_running_loop().call_later(BOOKMARK_S, self._send_bookmarks)
@@ -394,7 +394,7 @@ class SimServer:
                 for key in list(self.store.collection(kind.resource).objects):
                     self.store.remove(kind.resource, key)
                 for watcher in list(self.store.collection(kind.resource).watchers):
-                    watcher.end()  # as the API server does; whoever connects again is told that there is no such kind
+                    watcher.end()  # as the API server does; clients that connect again get a 404
                 del self.kinds[where], self._by_name[kind.resource.group, kind.resource.kind]
 
 

@@ -136,7 +136,7 @@ class CertificateFiles:
 
 @dataclass(slots=True)
 class SharedSecret:
-    """Keeps the `auto` bundle in a Secret: made by the first replica, renewed by whoever wakes first, read by all."""
+    """Keeps the `auto` bundle in a Secret: made by the first replica, renewed by the first that wakes, read by all."""
 
     client: Client
     namespace: str

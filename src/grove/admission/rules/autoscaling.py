@@ -149,4 +149,4 @@ def _is_served(asked: Asked, lookups: Known) -> bool:
     try:
         return any(lookups.is_listed(asked.api, name) for name in _names(asked))
     except LookupFailed:
-        return True  # nobody can tell: no reason to alarm anybody
+        return True  # unknown: no warning without a reason

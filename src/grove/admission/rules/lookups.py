@@ -1,6 +1,6 @@
 """What rules have to know about other objects, as arguments: nothing in this room reads a cluster while it decides.
 
-A review says what it needs (`Needs`), whoever has a cluster fetches it (`Known`), the rules look it up.
+A review says what it needs (`Needs`), the server fetches it from the cluster (`Known`), the rules look it up.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def configurations(
     annotations: Mapping[str, str] | None = None,
     dialects: bool = False,
 ) -> list[Wanted]:
-    """The configuration objects; without a CA bundle that field is left to whoever injects it."""
+    """The configuration objects; without a CA bundle that field is left to the program that injects it."""
 
     def wanted(kind: Resource, name: str, label: str, path: str, rules: list[Json], selector: Json) -> Wanted:
         client_config = address.client_config(path)

@@ -102,7 +102,7 @@ class PodCliqueController:
         pcs = self._sets.find_of(clique)
         unit = unit_of(pcs, clique) if pcs is not None else None
         if pcs is None or unit is None:
-            return DONE  # nobody wants it any more; whoever owns it removes it
+            return DONE  # it is not wanted any more; its owner deletes it
         observed = await self._observe(clique, pcs, unit)
         if is_due(observed):
             observed = await self._hand_over(observed)

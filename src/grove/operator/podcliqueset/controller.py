@@ -197,7 +197,7 @@ class PodCliqueSetController:
         pcs, error = plan.observed.pcs, None
         uid, generation, planned = pcs.metadata.uid, pcs.metadata.generation, structs.replace(pcs, status=plan.of_parts)
         if (children := plan.children) is not None:
-            if children.surplus:  # their end takes a while; that they count no more is told before
+            if children.surplus:  # deleting them takes a while; the status stops counting them first
                 await self._deps.statuses.write(pcs, plan.status(Outcome()), news=True)
                 self._pass_on(planned)
                 children = plan_set_children(planned, await self._children.observe(pcs))  # pods may have gone meanwhile
@@ -205,7 +205,7 @@ class PodCliqueSetController:
         outcome = self._deps.set_errors.find(uid, generation) or Outcome()
         after, now = plan.status(outcome), self._cache.get(PodCliqueSet, pcs.key)
         if now is not None and now.metadata.uid == uid:
-            pcs = now  # with what was told before
+            pcs = now  # with the status that was written first
         limit_s = max(PROGRESS_S, REPLICA_PROGRESS_S * pcs.spec.replicas)
         wait_s = await self._deps.statuses.write(
             pcs, after, news=plan.is_news(after), wait_s=limit_s, may_flap=plan.may_flap(after)

@@ -249,7 +249,7 @@ def _state(pcs: PodCliqueSet, replica: SetReplica) -> ReplicaState:
         scheduled += group.status.scheduled_replicas * sum(min_pods(member) for member in members)
     said = (*(one.status.conditions for one in replica.cliques), *(one.status.conditions for one in replica.groups))
     in_breach = any(is_true(conditions, MIN_AVAILABLE_BREACHED) for conditions in said)
-    # As its cliques say when they have seen what they are told now; before, they may speak of an earlier change.
+    # Only after the cliques have observed their newest spec. Before, their status may be about an earlier change.
     incarnation = replica_incarnation(pcs, replica.index)
     is_settled = all(
         one.status.incarnation >= incarnation and one.status.observed_generation == one.metadata.generation

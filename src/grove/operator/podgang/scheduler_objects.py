@@ -127,7 +127,7 @@ class SchedulerObjects:
                 live = await self._client.create(resource, wanted)
                 return Step("create"), self._remember(resource, live)
             except AlreadyExists:
-                pass  # ours that the cache has not shown yet, or somebody else's
+                pass  # ours that the cache has not shown yet, or one of another owner
             except NotFound:
                 self._on_missing()
                 raise

@@ -61,7 +61,7 @@ class ScalingGroupController:
             return await self._finish(group)
         observed = self._observe(group)
         if observed is None:
-            return DONE  # nobody wants it any more; its set removes it
+            return DONE  # it is not wanted any more; its set deletes it
         if origin(observed.pcs) and observed.is_short:
             former = await self._deps.former.find(observed.pcs)
             observed = replace(self._observe(group) or observed, former=former)

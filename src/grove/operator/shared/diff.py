@@ -57,7 +57,7 @@ class Ownership(NamedTuple):
 
 
 OWNERSHIP: Mapping[str, Ownership] = {
-    # spec.replicas belongs to whoever scales: a user, an HPA. The template is heard only at creation.
+    # spec.replicas belongs to the user or HPA that scales. The template sets it only at creation.
     "PodClique": Ownership(
         exact=(_LABELS, _ANNOTATIONS, ("spec", "podSpec")), whole=(("spec",),), left=(("spec", "replicas"),)
     ),
@@ -70,7 +70,7 @@ OWNERSHIP: Mapping[str, Ownership] = {
     "Role": Ownership(),
     "RoleBinding": Ownership(left=(("roleRef",),)),
     "Secret": Ownership(exact=(), left=(("type",),)),
-    # A claim's spec cannot change; its labels may be shared with whoever uses the claim.
+    # A claim's spec cannot change; programs that use the claim may add labels.
     "ResourceClaim": Ownership(exact=(), left=(("spec",),)),
     "ComputeDomain": Ownership(exact=(), left=(("spec",),)),
 }

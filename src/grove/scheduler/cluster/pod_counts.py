@@ -190,7 +190,7 @@ NONE: Mapping[str, int] = {}
 
 class Usage:
     def __init__(self, policies: Iterable[Policy] = ()) -> None:
-        # Most policies charge nobody, and pods come and go by the thousand.
+        # Most policies charge no queue, and thousands of pods come and go.
         self._accounts = [one.account for one in policies if type(one).account is not Policy.account]
         self.charges = bool(self._accounts)
         """Whether anybody is charged at all; if not, there is nothing to add."""

@@ -24,7 +24,7 @@ from grove.scheduler.devices.device_inventory import ANY, Device, DeviceId, Devi
 Chosen = list[tuple[DeviceRequest, Device]]
 
 MOST_DEVICES = 32
-"""The API allows so many in one claim."""
+"""The most devices that the API allows in one claim."""
 MOST_FAILURES = 500
 """Choices that may turn out wrong for the claims of one node; of claims people write hardly any does."""
 MOST_COUNT_FAILURES = 40

@@ -59,7 +59,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """One request of a claim, or one alternative of it: so many devices that match all selectors."""
+    """One request of a claim, or one alternative of it: a number of devices that match all selectors."""
 
     name: str
     """As results name it: `request`, or `request/alternative`."""

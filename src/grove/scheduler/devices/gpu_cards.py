@@ -124,11 +124,11 @@ class NodeDevices:
         return NodeDevices(cards, rdma, self.partitions, self.fault)
 
     def without(self, taken: Iterable[Allotment], unknown: int = 0) -> NodeDevices:
-        """What is left beside these, and beside so many cards of pods that do not say which they have."""
+        """What is left beside these, and beside this number of cards of pods that do not say which they have."""
         found = self.copy()
         for one in taken:
             found.take(one)
-        # Others bound them without a word: the last ones, as nobody can know better.
+        # Another scheduler bound them and did not say which cards they have: the last ones are assumed.
         for card in sorted(found.cards.values(), key=lambda card: -card.minor):
             if unknown and card.is_free:
                 found.take(Allotment(((card.minor, FULL, card.size),)))
@@ -145,7 +145,7 @@ class NodeDevices:
         return next(self._allotments(want), None)
 
     def allot_all(self, wants: Sequence[CardRequest]) -> list[Allotment] | None:
-        """The minors for several pods at once, best for the first; None if no way is found within so many steps."""
+        """The minors for several pods at once, best for the first; None if `MOST_STEPS` find no way."""
         left, failed = [MOST_STEPS], set[object]()
 
         def rest(number: int) -> list[Allotment] | None:
@@ -218,7 +218,7 @@ class NodeDevices:
             parts_of_each = min(want.rdma, FULL)
             beside = {nic.pcie for nic in self.rdma.values() if nic.core >= parts_of_each}
             fits = [card for card in fits if card.pcie in beside]
-        # Parts of several cards each: whoever takes them from the emptiest cards leaves most for the next.
+        # Parts of several cards each: taking them from the emptiest cards leaves most for the next pod.
         parts = want.cards > 1 and any(self._serves(want, card) > 1 for card in fits)
         fits.sort(key=lambda c: (-self._serves(want, c), c.minor) if parts else (c.core, c.memory, c.minor))
         table = self.partitions.get(want.cards, ()) if want.partition or self.partitions else ()

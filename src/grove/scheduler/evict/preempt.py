@@ -57,7 +57,7 @@ from grove.scheduler.model.reasons import (
 from grove.scheduler.solve.place import place, place_on
 
 MOST_COVERED = 8
-"""Up to so many units under budgets, sets of them are tried for one that breaks none."""
+"""Up to this number of units under budgets, the search tries sets of them for one that breaks no budget."""
 FINE_TRIALS = 16
 """Up to this many choices are each tried out by a full placement without them."""
 

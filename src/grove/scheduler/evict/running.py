@@ -1,7 +1,7 @@
 """What runs, in units of eviction, and the disruption budgets over it.
 
-A unit is a gang or a pod of nobody's. The index is kept pod by pod, so that looking for victims costs what may be put
-out, not what runs.
+A unit is a gang or a pod without a gang. The index is kept pod by pod, so the search for victims costs what may be
+evicted, not what runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from grove.scheduler.model.facts import PodFacts
 
 
 class Running(msgspec.Struct, frozen=True):
-    """A gang that runs, or a pod of nobody's (a gang of one). `minimums` are per pod group, by name."""
+    """A gang that runs, or a pod without a gang (a gang of one). `minimums` are per pod group, by name."""
 
     name: str
     priority: int
@@ -56,7 +56,7 @@ def surplus_of(unit: Running) -> dict[str, int]:
     running: dict[str, int] = {}
     for pod in unit.pods:
         running[pod.group] = running.get(pod.group, 0) + 1
-    # A pod of nobody's has no minimum; it is a unit of its own and goes whole.
+    # A pod without a gang has no minimum; it is a unit of its own and goes whole.
     return {group: max(0, n - unit.minimums.get(group, n)) for group, n in running.items()}
 
 
@@ -230,7 +230,7 @@ def surplus_sets(unit: Running) -> Iterator[Running]:
 
 
 def sets_of_pods(units: Sequence[Running], count: int) -> Iterator[list[PodFacts]]:
-    """Every set of so many pods that may go together: whole units, and pods above the minimum of a group."""
+    """Every set of `count` pods that may be evicted together: whole units, and pods above the minimum of a group."""
     if count == 0:
         yield []
         return
@@ -241,7 +241,7 @@ def sets_of_pods(units: Sequence[Running], count: int) -> Iterator[list[PodFacts
 
 
 def _ways_to_go(unit: Running, most: int) -> Iterator[tuple[PodFacts, ...]]:
-    """Up to so many pods above the minimum of their groups, or the whole unit."""
+    """Up to this number of pods above the minimum of their groups, or the whole unit."""
     spare = surplus_of(unit)
     loose = [pod for pod in unit.pods if spare[pod.group]]
     for size in range(1, min(most, sum(spare.values())) + 1):

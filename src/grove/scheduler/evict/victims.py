@@ -145,7 +145,7 @@ class ChosenVictims:
         self.single.pop(name, None)
 
     def choose(self, pods: Iterable[PodFacts]) -> None:
-        """Makes these the victims, instead of whoever was chosen before."""
+        """Makes these the victims, instead of those chosen before."""
         self.single = {pod.uid: pod for pod in pods}
         whole = [
             unit

@@ -62,7 +62,7 @@ def explain(
     gate: Reason | None = None,
     most: int = 5,
 ) -> Explanation:
-    """Why a gang waits. `gate` is why it is not considered yet; whoever is in `running` may be asked to leave."""
+    """Why a gang waits. `gate` is why it is not considered yet; units in `running` may be evicted."""
     answer = place(snapshot, gang, TRIAL)
     if isinstance(answer, Placement):
         why = gate or Reason(FITS, numbers={"pods": answer.core, "score": answer.score})

@@ -66,7 +66,7 @@ def allowed_mask(snapshot: Snapshot, shape: Shape, *, but: str = "") -> Mask:
 
     derived = snapshot.nodes.derived
 
-    # Shapes know their hash: asked again for one, nobody has to look at it. Shapes alike to the filters share a mask.
+    # Shapes keep their hash, so a second question about one is a look-up. Shapes alike to the filters share a mask.
     def shared() -> Mask:
         looked_at = [one.looks_at(shape) for one in snapshot.seams.filters if one.lasts]
         return derived(("allowed", but, *looked_at), passing)

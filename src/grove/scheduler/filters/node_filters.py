@@ -184,7 +184,7 @@ def _as_int(text: str) -> int | None:
 
 
 class Blocked(NodeFilter):
-    """No node at all, in the words of whoever blocks the pod."""
+    """No node at all, with the text of the program that blocks the pod."""
 
     name = "blocked"
 

@@ -86,7 +86,7 @@ class QueueUpdater:
         self._reporter, self._relief, self._answers, self._headrooms = reporter, relief, answers, headrooms
 
     def ended(self, attempt: BindAttempt, all_bound: bool) -> None:
-        """An attempt is over: whoever depends on it gets another look, and what is missing is tried again."""
+        """An attempt is over: the units that depend on it are tried again, and so is what it lacks."""
         name, gang = attempt.unit, attempt.gang
         now = asyncio.get_running_loop().time()
         is_current = self._view.units.is_current(gang)

@@ -334,5 +334,5 @@ def devices_lacking(shared: SharedClaims) -> str:
 
 
 def _no_devices(why: str) -> Reason:
-    """Refusals of claims are the words of whoever serves the devices."""
+    """A refusal of a claim is the text of the driver that serves the devices."""
     return Reason(NO_DEVICES, names={"why": why})

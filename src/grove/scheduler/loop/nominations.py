@@ -165,7 +165,7 @@ class Nominations:
             return False
         base = unit.gang.base
         below = None if reclaims else unit.tree.priority
-        running = [one for one in running_units(self._view, below) if one.name != base]  # nobody evicts its own base
+        running = [one for one in running_units(self._view, below) if one.name != base]  # not its own base gang
         attempts, asides = KeepApartAttempts(unit.tree, MOST_APART), self._decider.asides
         for apart in attempts:
             leaving = self.search.leaving(closed)

@@ -212,7 +212,7 @@ class UnitPlacer:
         return Unit(name, tree_of(view, gang, self._config.node_policy), order, gang)
 
     def _accept(self, unit: Unit, placement: Placement, decision: str, ask: Hashable | None) -> Sequence[str]:
-        """Reserves and launches; whoever comes next because of that."""
+        """Reserves and launches; returns the units to try next because of that."""
         if unit.reservation is not None:
             self._reserving.commit(unit.reservation, placement)
             return ()

@@ -152,7 +152,7 @@ class Shape(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class PodFacts(msgspec.Struct, frozen=True, gc=False):
-    """One pod. `node` is empty while it is pending; `gang` and `group` are empty for a pod of nobody's.
+    """One pod. `node` is empty while it is pending; `gang` and `group` are empty for a pod without a gang.
 
     A Struct, because a placement makes one of them for each of its pods, and a dataclass takes five times as long.
     """

@@ -4,7 +4,7 @@
                                            └─► nominated ─┘      └─► leaving (evicted whole)
                                        binding ─► taking back ─► waiting for pods
 
-What happens comes in as an event, from whoever did it; `after` is the only place where a phase is left. A gang that
+What happens comes in as an event; `after` is the only place where a phase is left. A gang that
 stood once, with pods that are still on nodes, is repaired and never taken back.
 """
 
@@ -48,7 +48,7 @@ class Life(msgspec.Struct, frozen=True):
     victim_of: str = ""
     """Why it is evicted, in words for its condition."""
     spared: bool = False
-    """Its eviction was called off; it is nobody's victim, whatever its condition said."""
+    """Its eviction was called off; it is no victim any more, whatever its condition said."""
     nominated: Reason | None = None
     """The pods that must leave the reserved nodes, while there are any."""
 

@@ -4,7 +4,7 @@
 placement  4. if that finds none, the exact search decides  5. surplus pods  6. names and score. The same input gives
 the same answer on any machine: no clock, no randomness, no dictionary order; ties go to the lower domain and node name.
 
-Groups that each prefer a domain of their own compete for the same ones, and whoever goes first has the choice. Trying a
+Groups that each prefer a domain of their own compete for the same ones, and the first group has the choice. Trying a
 few orders (`close_placement`) is cheap and mostly ends at the fewest domains possible; where it does not, the exact
 search is asked for one domain less, again and again (`tightened`).
 """

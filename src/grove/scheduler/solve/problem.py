@@ -274,7 +274,7 @@ def _add_groups(problem: Problem, closed: Collection[str], free: Ints | None, co
                 )
                 amounts.append(snapshot.amounts(requests))
                 masks.append(mask)
-    # Only now: a resource that nobody asked for before has got a row of its own.
+    # Only now: a resource that no pod requested before has a row of its own now.
     _keep_candidates(problem, masks, amounts, snapshot.free if free is None else free, cost)
     firsts = [problem.groups[o.group].classes[o.kind][0] for o in problem.options]
     problem.conflicts = relations.conflicts(firsts)

@@ -23,7 +23,7 @@ class OutOfSteps(Exception):
 
 
 class TakesLong(Exception):
-    """The decision takes more steps than whoever asked can wait for where it asked; nothing is decided."""
+    """The decision takes more steps than its caller allows on the event loop. Nothing is decided."""
 
 
 class _ThreadLimit(threading.local):
@@ -44,7 +44,7 @@ def limited_steps(steps: int) -> Iterator[None]:
 
 
 def raise_if_limited() -> None:
-    """Before something that takes seconds and no steps: ends with TakesLong where whoever asked cannot wait."""
+    """Before something that takes seconds and no steps: raises TakesLong if the caller runs on the event loop."""
     if _limit.steps < float("inf"):
         raise TakesLong
 
@@ -79,7 +79,7 @@ class SearchState:
 
     @contextmanager
     def allowed(self, steps: int) -> Iterator[None]:
-        """Work inside may take so many of the steps that are left; wanting more raises OutOfSteps."""
+        """Work inside may take this number of the steps that are left. More raises OutOfSteps."""
         before = self.steps_left
         given = self.steps_left = min(before, steps)
         try:

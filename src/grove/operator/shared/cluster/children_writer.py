@@ -166,7 +166,7 @@ class ChildrenWriter:
             try:
                 self._cache.wrote(await self._client.patch(kind, name, patch, namespace))
             except NotFound:
-                self._cache.removed(observed[name])  # somebody was quicker; that it is gone brings us back to make it
+                self._cache.removed(observed[name])  # another program deleted it; the next reconcile makes it
 
         async def adopt(name: str, patch: Json) -> None:
             await check_owner(self._client, owner)
@@ -207,7 +207,7 @@ async def get_own(client: Client, owner: Object, kind: type[T], wanted: Json) ->
 async def delete(client: Client, cache: Cache, obj: Object, **options: Any) -> None:
     """Deletes this object and no other of its name; the cache shows at once that it is gone."""
     meta = obj.metadata
-    with suppress(NotFound):  # somebody was quicker
+    with suppress(NotFound):  # it is gone already
         await client.delete(type(obj), meta.name, meta.namespace, uid=meta.uid, **options)
     cache.removed(obj)
 

@@ -45,7 +45,7 @@ class OptionalKinds:
                     self._declare(kind)
                     self._followed.add(kind)
             except (TooManyRequests, Unavailable, ConnectionLost) as error:
-                # Not knowing is no reason not to start: whoever wants the kind asks again.
+                # The operator starts all the same. A controller that needs the kind asks again.
                 log.info("cannot tell whether a kind is served", kind=kind.RESOURCE.kind, error=str(error))
 
     async def follow(self, kind: type[Object]) -> bool:

@@ -61,7 +61,7 @@ class StatusWriter:
         if patch is None:
             self._batches.done(uid)
             return None
-        # Before the write: whoever sees its echo may ask.
+        # Before the write: a handler of its watch event may ask.
         self._remember(uid, getattr(before.status, "conditions", ()), getattr(status, "conditions", ()))
         try:
             answer = await self._client.patch(
