@@ -155,7 +155,9 @@ def test_watched_events_go_on_line_by_line(control_plane: ControlPlane, namespac
     sample = str(ROOT / "samples" / "small.yaml")
     subprocess.run([*kubectl, "apply", "-f", sample], check=True, capture_output=True)
     watching = watch(control_plane, namespace, "events", "small")
-    assert read_until(watching, "Created").splitlines()[0].split() == ["TIME", "OBJECT", "WHAT", "MESSAGE"]
+    begun = read_until(watching, "the operator has not seen the set yet").splitlines()
+    assert begun[0].split() == ["TIME", "OBJECT", "WHAT", "MESSAGE"]
+    assert begun[1].split()[1:3] == ["PodCliqueSet/small", "Created"]
     for number in (1, 2):
         event = {
             "apiVersion": "v1",
