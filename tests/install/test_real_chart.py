@@ -173,6 +173,11 @@ async def is_empty(admin: HttpClient) -> bool:
     return not any([(await admin.list(kind, "team")).items for kind in kinds])
 
 
+async def pods_that_stay(admin: HttpClient, name: str) -> int:
+    pods = (await admin.list(Pod, "team", labels=f"app.kubernetes.io/part-of={name}")).items
+    return sum(not pod.metadata.is_deleting for pod in pods)
+
+
 async def run_systems(admin: HttpClient) -> None:
     """One system started, updated, put out by a more urgent one, and both deleted: most of what Grove ever does."""
     await admin.create(
@@ -209,6 +214,7 @@ async def run_systems(admin: HttpClient) -> None:
         return images == [image, image] and await is_whole(admin, "chat")
 
     await eventually(routers_run_it, LONG_S, "the router was updated")
+    whole = await pods_that_stay(admin, "chat")
 
     urgent = yaml.safe_load((ROOT / "samples/small.yaml").read_text())
     urgent["metadata"] |= {"name": "urgent", "namespace": "team"}
@@ -219,6 +225,11 @@ async def run_systems(admin: HttpClient) -> None:
     await admin.create(PodCliqueSet, urgent)
     await eventually(lambda: is_whole(admin, "urgent"), LONG_S, "urgent put chat out")
 
+    async def chat_waits_whole() -> bool:
+        return await pods_that_stay(admin, "chat") == whole
+
+    # A pod that is created while its set is deleted is refused, because its ServiceAccount is gone.
+    await eventually(chat_waits_whole, LONG_S, "all pods of chat exist again, and wait")
     for name in ("chat", "urgent"):
         await admin.delete(PodCliqueSet, name, "team")
     await eventually(lambda: is_empty(admin), LONG_S, "everything is gone")

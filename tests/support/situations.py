@@ -201,7 +201,29 @@ class Situation:
 
 
 async def agreed(world: World, situation: Situation) -> None:
+    """All commands say the same. A real cluster may change between two of them, so there they are asked again."""
     await situation.act(world)
+    if world.cluster.is_sim:
+        return await compared(world, situation)
+    disagreement = AssertionError(f"the set did not become {situation.state}")
+
+    async def agree() -> bool:
+        nonlocal disagreement
+        try:
+            await compared(world, situation)
+        except AssertionError as found:
+            disagreement = found
+            return False
+        return True
+
+    try:
+        await world.cluster.eventually(agree)
+    except AssertionError:
+        raise disagreement from None
+
+
+async def compared(world: World, situation: Situation) -> None:
+    """Asks every command once, after the situation has come."""
     client, namespace, now = world.client, world.namespace, world.now
 
     async def settled() -> Any:
@@ -230,7 +252,8 @@ async def agreed(world: World, situation: Situation) -> None:
     assert words == dict.fromkeys(words, situation.state), row.why
     assert (status.code, tree.code, explain.code, queue.code) == (situation.code,) * 4
     if situation.code and not situation.waits:
-        assert re.search(rf"chat is {situation.state}: .*", text_of(queue, 400, world)), "why it is not 0"
+        said = text_of(queue, 400, world)
+        assert re.search(rf"chat is {situation.state}: .*", said), f"why it is not 0: {said}"
     assert re.match(situation.sentence, explain.data["reason"]), explain.data["reason"]
     assert row.why == tree.data["reason"] == rollout.data.set_reason
     assert page["gangs"] == {one.gang: one.state for one in explain.data["gangs"]}
