@@ -72,14 +72,14 @@ audit-rbac: $(VENV)/dev ## every right the chart grants was used: the tests on r
 	$(PYTEST) tests/rbac -p tests.rbac.recording || failed=1; \
 	$(BIN)/python -m tests.rbac build/audit && exit $$failed
 
-coverage: $(VENV)/coverage ## lines and branches reached by unit, simulator and real tiers together, by room; about 40 minutes
+coverage: $(VENV)/coverage ## lines and branches reached by unit, simulator and real tiers together, by package; about 40 minutes
 	@echo "all tests of all tiers, measured; takes about 40 minutes on two cores, installs a package into $(VENV) only"
 	@for v in 1.36.3 1.35.4; do $(PYTHON) tools/kube/kube_bin.py $$v > /dev/null || exit 1; done
 	@$(BIN)/coverage erase
 	@if command -v chromium > /dev/null; then $(MAKE) --no-print-directory $(VENV)/browser; fi
 	-$(BIN)/coverage run -m pytest tests -m "not soak" -q -n $(WORKERS)
 	@$(BIN)/coverage combine -q && $(BIN)/coverage json -q -o .coverage.json
-	@$(BIN)/python tools/coverage_by_room.py .coverage.json
+	@$(BIN)/python tools/coverage_by_package.py .coverage.json
 
 scale: $(VENV)/dev ## 1,000 sets on 100, 1,000 and 10,000 nodes of a stock control plane: time, CPU, memory; about 20 minutes
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
@@ -108,7 +108,7 @@ answer: $(VENV)/runtime ## real engines on two real nodes answer, lose a worker,
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
 	$(BIN)/python -m tools.answer
 
-test-failover: $(VENV)/dev ## leaders killed, stopped, cut off, their leases edited: how long nobody decides, and who writes; 6 minutes
+test-failover: $(VENV)/dev ## leaders killed, stopped, cut off, their leases edited: how long no process decides, and which writes; 6 minutes
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
 	@echo "two operators and two schedulers on a control plane of this machine; takes about 6 minutes, installs nothing"
 	$(PYTEST) tests/failover -v -s
@@ -150,18 +150,18 @@ engines: $(VENV)/runtime ## images of samples/engines that run without GPUs, as 
 	@echo "three images into dist/engines; takes 5 minutes and 12 more the first time, installs nothing; needs cmake, ninja and a C++ compiler"
 	@$(BIN)/python -m tools.engines
 
-test-image: $(VENV)/dev image ## the images' own root: what is in them runs, quickly, as nobody; needs root for chroot
+test-image: $(VENV)/dev image ## the images' own root: what is in them runs, quickly, without root rights; needs root for chroot
 	@echo "unpacks both images, runs them in their own roots, builds them again; takes about 5 minutes, installs nothing"
 	GROVE_IMAGES=$(CURDIR)/dist $(PYTEST) tests/install/test_image.py -v -s
 
-crds: $(VENV)/dev ## write src/grove/crds/*.yaml anew from the Structs
+crds: $(VENV)/dev ## write src/grove/crds/*.yaml from the Structs
 	$(BIN)/python -m tools.crds.generate
 
-charts: ## render charts/*.yaml anew from charts/grove, with a helm that is built if need be
+charts: ## render charts/*.yaml from charts/grove, with a helm that is built if need be
 	@HELM="$$($(PYTHON) tools/kube/kube_bin.py helm)" sh charts/render.sh
 	@HELM="$$($(PYTHON) tools/kube/kube_bin.py helm)" sh charts/inference/render.sh
 
-docs: $(VENV)/dev ## write docs/api-reference.md and the pictures in docs/pictures anew
+docs: $(VENV)/dev ## write docs/api-reference.md and the pictures in docs/pictures
 	$(BIN)/python -m tools.crds.reference
 	$(BIN)/python tools/pictures.py
 	$(BIN)/python tools/dashboard.py

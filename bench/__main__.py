@@ -1,6 +1,6 @@
 """`make bench`: runs the benchmarks named on the command line, or all of them, and prints one table.
 
-Figures, not tests: nothing here passes or fails. Each `<room>_bench.py` has `run(results)` which adds rows
+Figures, not tests: nothing here passes or fails. Each `<package>_bench.py` has `run(results)` which adds rows
 `results[name] = Figure(value, unit, aim, floor)`; a broken benchmark is reported and the others still run.
 """
 

@@ -2,7 +2,7 @@
 
 A typical set has five cliques; the largest has two hundred and a mebibyte of JSON. The server runs in a process of
 its own; the clients of this one keep sixteen requests in flight. The floor is a webhook that answers without looking:
-it decodes the review, as whoever answers must to know its uid, and says yes. It is asked in turns with ours.
+it decodes the review, because an answer needs its uid, and says yes. It is asked in turns with ours.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def cpu_per_review(admission: Admission, obj: Json, rounds: int) -> float:
 
 
 async def serve(kind: type[Admission]) -> None:
-    """The server, in a process of its own: writes its port and authority, then serves until it is told to end."""
+    """The server, in a process of its own: writes its port and authority, then serves until its input ends."""
     bundle = renewed(None, ("127.0.0.1",), SYSTEM.now())
     assert bundle is not None
     certificate = ServedCertificate()

@@ -130,7 +130,7 @@ def _sum(metrics: str, name: str, **labels: str) -> float:
 
 
 def _quantile_s(metrics: str, name: str, q: float) -> float:
-    """An upper bound of a quantile: the first bucket of a histogram that holds so much of it."""
+    """An upper bound of a quantile: the first bucket of a histogram that holds this share of it."""
     total = _sum(metrics, f"{name}_count")
     edges = sorted(set(re.findall(rf'^{name}_bucket\{{.*le="([^"]+)"', metrics, re.MULTILINE)), key=float)
     return next((float(one) for one in edges if _sum(metrics, f"{name}_bucket", le=one) >= q * total), float("inf"))

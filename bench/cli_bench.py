@@ -72,7 +72,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 def run(results: dict[str, Figure]) -> None:
     configure_logs("error", "text")
     with tempfile.TemporaryDirectory() as folder:
-        # Whoever installs a program has its bytecode; the first of the rounds writes it, wherever tests run.
+        # An installed program has its bytecode; the first round writes it, wherever tests run.
         os.environ["PYTHONPYCACHEPREFIX"] = str(Path(folder, "bytecode"))
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         for command in (["--help"], ["plan", "--help"]):
@@ -201,7 +201,7 @@ def serving(stored: Path) -> Iterator[Path]:
 
 
 def system(name: str, cliques: dict[str, tuple[int, int]], required: str = "") -> Json:
-    """A set of cliques, each with so many pods of so many GPUs."""
+    """A set of cliques, each with `pods` pods of `gpus` GPUs."""
     parts = []
     for clique, (replicas, gpus) in cliques.items():
         resources = {"limits": {"nvidia.com/gpu": gpus}} if gpus else {"requests": {"cpu": "100m"}}

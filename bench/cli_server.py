@@ -101,7 +101,7 @@ class Cluster:
             )
         meta = {"resourceVersion": REVISION, "annotations": {"k8s.io/initial-events-end": "true"}}
         await response.write(json.dumps({"type": "BOOKMARK", "object": {"metadata": meta}}).encode() + b"\n")
-        await asyncio.Event().wait()  # until whoever listens goes away
+        await asyncio.Event().wait()  # until the client goes away
         return response
 
 

@@ -84,7 +84,7 @@ def _server(module: str, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 
 async def _watched(port: int, session: str, seconds: float = 0.0) -> tuple[float, int, Chunks]:
-    """How long the first picture took for one viewer; with `seconds`, how many events all viewers were told, and what
+    """How long the first picture took for one viewer; with `seconds`, how many events all viewers got, and what
     was written to the first."""
     headers, told, written = {"Authorization": f"Bearer {session}"}, 0, list[tuple[float, str]]()
 

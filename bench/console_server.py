@@ -106,7 +106,7 @@ class Stored:
             number += 1
             self.revision += 1
             name, owner, node = self.pods[(number * 7919) % len(self.pods)]
-            if number % 10 == 0:  # another pod of that name, elsewhere: the fleet has to be drawn anew
+            if number % 10 == 0:  # another pod of that name, elsewhere: the fleet has to be drawn again
                 node = self.pods[(number * 104729) % len(self.pods)][2]
             self.changed[Pod].put_nowait(pod(name, owner, node, ready=number % 2 == 0, revision=self.revision))
 

@@ -3,7 +3,7 @@
     python -m bench deployment
 
 One control plane with kube-scheduler, one hundred fake nodes. Rounds without and with Grove (operator and scheduler as
-processes, as installed) take turns, so that a busy moment of the machine meets both; the best of each is told. CPU is
+processes, as installed) take turns, so that a busy moment of the machine meets both; the best of each is shown. CPU is
 that of API server, etcd, controllers and kube-scheduler, and with Grove also Grove's own.
 """
 
@@ -139,7 +139,7 @@ async def _prepare(client: HttpClient) -> None:
 
 
 async def _scaled(client: HttpClient, replicas: int) -> float:
-    """Seconds until so many pods are ready, and no other pod is there."""
+    """Seconds until this number of pods is ready, and no other pod exists."""
     began = time.perf_counter()
     await client.patch(DEPLOYMENT, NAME, {"spec": {"replicas": replicas}}, NS)
     while True:

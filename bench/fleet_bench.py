@@ -58,7 +58,7 @@ def pod(name: str, team: int, gang: str, gpus: int = 8, node: str = "") -> PodFa
 
 
 def filled(fleet: Snapshot, sets: int, size: int, teams: int = TEAMS) -> list[Running]:
-    """So many gangs of whole nodes, spread over the teams."""
+    """`count` gangs of whole nodes, spread over the teams."""
     found, at = [], 0
     names = sorted(fleet.nodes.row_of)
     for number in range(sets):
@@ -99,7 +99,7 @@ def run(results: dict[str, Figure]) -> None:
     assert isinstance(place(fleet, gang), Placement)
 
     def decision() -> None:
-        fleet.usage.state = object()  # somebody came or went since the last one
+        fleet.usage.state = object()  # a pod came or went since the last one
         fleet.seams.rank(fleet, who)
         place(fleet, gang)
 

@@ -1,13 +1,13 @@
-"""The least that a system costs on this control plane: a bare client makes the writes nobody can avoid.
+"""The least that a system costs on this control plane: a bare client makes only the writes that every client must make.
 
 They are the objects the operator makes for the same set (Services, cliques, gangs, pods), and a binding a pod; fake
-nodes make the pods Ready, as they do for the operator. With `promised` there is also what the API promises to whoever
-looks: the set itself and the owner references that lead to it, which the garbage collector follows; finalizers, which
-cost a second write when their object goes; and one status of each clique, group and gang, the one it has when all is
-settled, written when all is made. A test compares what is left on a server with what the operator leaves there. Then
-all of it is deleted, Services first, so that nobody follows their pods any more, and no owner before what it owns. No
-watch, no decision: what a real operator and scheduler take beyond it is theirs, and so are the status of the set, its
-revision and Events. 64 requests are in flight, by the same HTTP client that the operator has.
+nodes make the pods Ready, as they do for the operator. With `promised` there is also what the API promises to every
+caller who looks: the set itself and the owner references that lead to it, which the garbage collector follows;
+finalizers, which cost a second write when their object goes; and one status of each clique, group and gang, the one it
+has when all is settled, written when all is made. A test compares what is left on a server with what the operator
+leaves there. Then all of it is deleted, Services first, so that no controller follows their pods any more, and no owner
+before what it owns. No watch, no decision: what a real operator and scheduler take beyond it is theirs, and so are the
+status of the set, its revision and Events. 64 requests are in flight, by the same HTTP client that the operator has.
 
 The same client also binds pods that others made, as a scheduler would that has nothing to decide, and replaces the pods
 of an update one at a time.
@@ -216,7 +216,7 @@ def _owner(reference: Json) -> tuple[str, str]:
 
 
 def systems_of(order: Json) -> list[list[Json]]:
-    """The objects of every system that an order asks for: so many sets, or one set of so many replicas."""
+    """The objects of every system that an order asks for: several sets, or one set of several replicas."""
     one = unavoidable(order["set"], promised=order.get("promised", False), scheduler=order.get("scheduler", ""))
     old, new, count = order["rename"], order["to"], order["count"]
     of_all: list[Json] = []

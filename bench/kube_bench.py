@@ -2,7 +2,7 @@
 
 The server stands in a process of its own and replays pods in the API server's format; the sync runs in one too, so that
 its memory is its own. Times of our side are CPU seconds of the measured process, which a busy machine does not stretch.
-The floor is the HTTP library alone: the same bytes are asked for and read, and nobody decodes or keeps them.
+The floor is the HTTP library alone: the same bytes are asked for and read, but not decoded or kept.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ async def workqueue(results: dict[str, Figure]) -> None:
         for key in keys:
             queue.add(key, priority=len(key.name) % 3)
         for key in keys:
-            queue.add(key)  # a second event for each: told apart, not queued twice
+            queue.add(key)  # a second event for each: seen as a second event, not queued twice
         for _ in keys:
             key = await queue.get()
             queue.forget(key)
@@ -198,7 +198,7 @@ async def workqueue(results: dict[str, Figure]) -> None:
 
 
 def run(results: dict[str, Figure]) -> None:
-    """Adds this room's numbers to `results`."""
+    """Adds the numbers of this package to `results`."""
     asyncio.run(requests(results))
     asyncio.run(watch(results))
     sync(results)

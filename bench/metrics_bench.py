@@ -105,7 +105,7 @@ def run(results: dict[str, Figure]) -> None:
             child.wait()
     core, mb = (cost[f"serving {what}"] + cost[f"reading {what}"] for what in ("core", "mb"))
     results["metrics: 4,000 pods, 200 KB each 10 s, of a core"] = Figure(
-        100 * core, "%", "≤ 50 %; floor: pages that nobody looks at", 100 * least_core
+        100 * core, "%", "≤ 50 %; floor: pages that no program reads", 100 * least_core
     )
     results["metrics: the serving process' part of it"] = Figure(100 * cost["serving core"], "%")
     results["metrics: both processes' memory"] = Figure(mb, "MB", "≤ 300 MB")

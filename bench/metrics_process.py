@@ -136,7 +136,7 @@ async def idle() -> None:
 
 
 async def fetch(port: int, pods: int) -> None:
-    """What the pages cost whoever gets them, by the HTTP library that the reader has."""
+    """What it costs to get the pages with the HTTP library that the reader has."""
     turns = asyncio.Semaphore(32)
     print(port, flush=True)
 

@@ -3,7 +3,7 @@
 Everything runs in processes of its own, as it would in a cluster. Times are wall time from the user's write to what the
 user sees, so a busy machine stretches them; CPU seconds and API calls are not stretched. Beside each stands the floor:
 what a bare client takes for the unavoidable writes of the same system, on the same control plane just before; in
-`GROVE_BENCH_ROUNDS` rounds, of which the median is shown. Calls are counted by the API server, so nobody's are
+`GROVE_BENCH_ROUNDS` rounds, of which the median is shown. Calls are counted by the API server, so no program's are
 forgotten. `GROVE_BENCH_REPLICAS`, `GROVE_BENCH_SETS` (0 leaves the many sets out) and `GROVE_BENCH_NODES` make it
 smaller; `GROVE_BENCH_CALLS=1` lists every kind of call. `GROVE_BENCH_BEFORE` names the folder of an earlier checkout,
 whose operator and scheduler make and delete the same set on the same control plane in every round.
@@ -81,7 +81,7 @@ class Bench:
         return time.perf_counter() - began
 
     async def calm(self, kind: type[Object], for_s: float = 10.0) -> None:
-        """Waits until nobody writes this kind any more: the controllers greet every new node in their own time."""
+        """Waits until no program writes this kind any more: the controllers write to every new node after a while."""
         changes = 0
 
         def count(old: Any, new: Any) -> None:
@@ -440,7 +440,7 @@ async def clear(bench: Bench) -> None:
 
 @asynccontextmanager
 async def with_nodes(plane: StockPlane, nodes: int) -> AsyncIterator[tuple[Bench, Path]]:
-    """A plane with Grove's kinds and so many fake nodes, greeted by all controllers; and a kubeconfig for it."""
+    """A plane with Grove's kinds and `nodes` fake nodes that all controllers have seen; and a kubeconfig for it."""
     async with HttpClient(load_config(plane.kubeconfig)) as admin:
         await install(admin, lambda said: None)
         kubeconfig = await token_kubeconfig(admin, plane.directory)

@@ -22,7 +22,7 @@ class StockPlane(ControlPlane):
     """Its controllers may be hurried until `settle`: a thousand new nodes take them minutes with stock settings."""
 
     def settle(self) -> None:
-        """Starts the controllers anew with stock settings; what is measured comes after."""
+        """Starts the controllers again with stock settings; what is measured comes after."""
         self._children.pop(CONTROLLERS).stop(GRACE_S[CONTROLLERS])
         self.blueprint.settings = replace(self.settings, extra_controller_manager_args=STOCK)
         self._start_controllers()

@@ -41,7 +41,7 @@ TOPOLOGY = {"bench": (ZONE, BLOCK, RACK, HOST)}
 
 
 def nodes(count: int, *, rack: int = 16, block: int = 8, zone: int = 8) -> list[NodeFacts]:
-    """Eight-GPU nodes, so many in a rack, racks in a block, blocks in a zone."""
+    """Eight-GPU nodes, in racks, blocks and zones of the sizes given."""
     found = []
     for i in range(count):
         r, b, z = i // rack, i // rack // block, i // rack // block // zone
@@ -195,7 +195,7 @@ def snapshot_events_ms() -> float:
 
 
 def victims_among_16000_ms() -> float:
-    """What a refused gang costs that may put out anybody: who runs and under which budgets, then whom to evict."""
+    """What a refused gang costs that may evict every other: which pods run under which budgets, then which to evict."""
     snapshot, _ = full(2_000)
     index = RunningIndex()
     for pod in snapshot.pods():
@@ -260,7 +260,7 @@ def measure() -> Iterable[tuple[str, float, str, float]]:
         yield f"explanation of it with verified changes, {count} nodes", took, "ms", 20 * aim
     wanted = gang("tall", group("big", 12, 8), group("small", 8, 2), required=RACK)
     took = refusing_ms(half_used(5_000), wanted)
-    yield "proven no, no rack of 5000 half-used nodes has room for all", took, "ms", 100.0
+    yield "proven no, no rack of 5000 half-used nodes has capacity for all", took, "ms", 100.0
     snapshot, running = full(500)
     hero = gang("hero", group("worker", 250, 8), priority=10)
 

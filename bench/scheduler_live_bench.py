@@ -136,7 +136,7 @@ def peak_mb(pid: int) -> float:
 
 @dataclass(frozen=True)
 class BareScheduler:
-    """Binds what it is told to where it is told to: the floor."""
+    """Binds given pods to given nodes: the floor."""
 
     process: Process
     nodes: list[str]
@@ -193,7 +193,7 @@ async def until_quiet(pid: int) -> None:
 
 @dataclass(frozen=True)
 class Gangs:
-    """What gangs of several sizes took: medians of seconds by size (whole, tail), and CPU of whoever bound them."""
+    """What gangs of several sizes took: medians of seconds by size (whole, tail), and CPU of the scheduler."""
 
     times_s: dict[int, tuple[float, float]]
     cpu_s: float

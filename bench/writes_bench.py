@@ -49,7 +49,7 @@ class Stories:
         self.writers = {name: cluster.client(user=f"{ACCOUNT}:grove-{name}") for name in ("operator", "scheduler")}
 
     async def tell(self, name: str, pods: int, act: Act) -> None:
-        """Does something, waits until nobody writes any more, and notes the writes for each of so many pods."""
+        """Does something, waits until no program writes any more, and notes the writes for each of `pods` pods."""
         before = self._writes()
         await act()
         await self._quiet()

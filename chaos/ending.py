@@ -104,7 +104,7 @@ async def leftovers(client: Client, namespace: str) -> list[str]:
 
 
 async def unlike_fresh(client: Client) -> list[str]:
-    """How the sets that went through it all differ from the same ones applied anew and scaled alike."""
+    """How the sets that went through it all differ from the same ones applied again and scaled alike."""
     for one in (await client.list(PodCliqueSet.RESOURCE, NAMESPACE)).items:
         meta: Json = {"name": one["metadata"]["name"], "namespace": FRESH}
         if notes := one["metadata"].get("annotations"):

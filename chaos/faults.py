@@ -1,4 +1,4 @@
-"""How each fault of the timetable is done. A fault that lasts is over, and put right, when its function returns."""
+"""How each fault of the timetable is done. A fault that lasts is over, and corrected, when its function returns."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class Faults:
 
     @staticmethod
     async def _persist(act: Callable[[], Awaitable[T]]) -> T:
-        """What must be put right is tried until it works: the next fault may have begun elsewhere."""
+        """What must be corrected is tried until it works: the next fault may have begun elsewhere."""
         for _ in range(PATIENCE):
             try:
                 return await act()
@@ -239,7 +239,7 @@ class Faults:
         return f"{removed} webhook configurations deleted"
 
     async def _remove_crd(self, rng: random.Random) -> str:
-        """Its objects go with it. It comes back when the last of them is gone, as when a chart is installed anew."""
+        """Its objects go with it. It comes back when the last of them is gone, as when a chart is installed again."""
         name: str = rng.choice([one["metadata"]["name"] for one in crds.load()])
         await self._client.delete(CustomResourceDefinition, name)
         async with asyncio.timeout(CRD_GONE_S):
@@ -306,7 +306,7 @@ class Faults:
 
 
 def holder_pid(identity: str) -> int:
-    """The process id in the holder of the scheduler's lease, `host_pid_letters`; 0 when nobody of this machine does."""
+    """The process id in the holder of the scheduler's lease, `host_pid_letters`; 0 if none of this machine holds it."""
     host, _, rest = identity.partition("_")
     pid = rest.partition("_")[0]
     return int(pid) if pid.isdigit() and host == os.uname().nodename else 0

@@ -9,7 +9,7 @@ from chaos.processes import Sample
 
 WIDTH, HEIGHT, LEFT, TOP, GAP = 900, 150, 70, 40, 46
 COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a7")
-"""Okabe and Ito's, which colour-blind people can tell apart."""
+"""Okabe and Ito's, which colour-blind people can distinguish."""
 CHARTS = (("memory_mb", "memory, MB"), ("files", "open files"), ("tasks", "tasks"))
 
 

@@ -33,7 +33,7 @@ from grove.sim.nodes import FakeNodes
 from grove.sim.topology import Topology
 
 SHAPE = Topology(zones=1, blocks=4, racks=3, nodes=4, gpus=8)
-"""Room for all sets twice: at the end a fresh apply stands beside them."""
+"""Capacity for all sets twice: at the end a fresh apply stands beside them."""
 QUOTA_BYTES = 96 * 1024**2
 GANG_TIMEOUT_S, SLACK_S = 15.0, 15.0
 IDLE_S = 12.0

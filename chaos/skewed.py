@@ -1,4 +1,4 @@
-"""`python -m chaos.skewed SECONDS operator …`: a process of ours whose wall clock is wrong by so much."""
+"""`python -m chaos.skewed SECONDS operator …`: a process of ours whose wall clock is wrong by SECONDS."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Exact: the pods on a node never ask for more than it has. Atomic: a gang that was bound in part is whole, or nothing of
 it is bound, before its deadline. Only attended time counts against the deadline: while the API server is away or the
-scheduler has just been killed nobody could do anything about it. A pod that was bound and died before the last of its
+scheduler has just been killed no process can correct it. A pod that was bound and died before the last of its
 gang came has been placed all the same.
 """
 
@@ -66,7 +66,7 @@ class Witness:
         self._judge(key)
 
     def attended(self, seconds: float) -> None:
-        """So much time has passed in which the scheduler could work."""
+        """Adds time in which the scheduler could work."""
         self.seen["attended seconds"] += round(seconds)
         for key in list(self._partial_s):
             self._partial_s[key] += seconds

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Renders the chart anew: install.yaml for clusters without Helm, grove-scheduler.yaml for those that also take manifests
+# Renders the chart again: install.yaml for clusters without Helm, grove-scheduler.yaml for those that also take manifests
 # of the dialects, and the fullest rendering there is, for tests.
 # Needs helm 3 (HELM names another one). Run it after every change of the chart; a test notices when it was forgotten.
 set -eu

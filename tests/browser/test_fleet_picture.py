@@ -26,7 +26,7 @@ def small_fleet() -> dict[str, Any]:
     }
     gangs = {
         "a/chat-0": {"set": "chat", **RUNNING},
-        "a/big-0": {"set": "big", "score": None, "message": "no rack has room"},
+        "a/big-0": {"set": "big", "score": None, "message": "no rack has capacity"},
     }
     levels = [
         {

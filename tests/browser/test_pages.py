@@ -285,7 +285,7 @@ async def test_a_page_that_fell_behind_is_told_so_and_drawn_anew(opened: Opened)
         for number in range(HISTORY + 2):
             viewer.ledger.replace({"nodes": {f"n{number}": [["r"], 8, 0, "", []]}})
         await tab.page.context.set_offline(False)
-        await tab.page.get_by_text("this page fell behind and was drawn anew").wait_for()
+        await tab.page.get_by_text("this page fell behind and was drawn again").wait_for()
         assert await tab.row("nodes", "a") is None
         assert await tab.row("nodes", f"n{HISTORY + 1}") is not None
 

@@ -74,7 +74,7 @@ async def test_a_gang_that_cannot_fit_is_explained_with_changes_that_were_tried(
     answer = await explain_answer(world.client, world.namespace, "wide")
     assert answer.code == 4
     text = text_of(answer, 100, world)
-    assert text.splitlines()[0].startswith("wide-0: waiting · domain: no rack has room for NS/wide-0 (5 pods)")
+    assert text.splitlines()[0].startswith("wide-0: waiting · domain: no rack has capacity for NS/wide-0 (5 pods)")
     assert "    next: add 1 node like z0-b0-r0-n0 in" in text
     assert "      - delete it and apply it again with minAvailable: 4 (now 5) for worker" in text
     assert "        at spec.template.cliques[0].spec.minAvailable" in text
@@ -139,7 +139,7 @@ async def test_the_queue_has_what_waits_in_order(world: World) -> None:
     await world.refused("wide-a-0")
     answer = await queue_answer(world.client, world.namespace, world.now)
     assert {line.name for line in answer.data} == {"wide-a-0", "wide-b-0"}
-    assert all("no rack has room" in line.waits_for for line in answer.data)
+    assert all("no rack has capacity" in line.waits_for for line in answer.data)
     assert answer.code == 4
 
 
@@ -263,7 +263,7 @@ async def test_plan_refuses_what_cannot_fit_and_says_what_would_help(world: Worl
     answer = await planned(world, copy, world.namespace, [world.system("wide", cliques=[server("worker", 5, 8)])])
     assert answer.code == 4
     text = text_of(answer, 120, world)
-    assert "wide-0 cannot fit: no rack has room for NS/wide-0 (5 pods)" in text
+    assert "wide-0 cannot fit: no rack has capacity for NS/wide-0 (5 pods)" in text
     assert "  any one of these would make it fit:" in text
     assert (
         "  - required: block instead of required: rack for wide-0 (spec.template.topologyConstraint.pack.required)"
@@ -277,7 +277,7 @@ async def test_plan_tells_a_trouble_that_several_gangs_share_once_and_knows_whic
     wide["spec"]["replicas"] = 6
     again = "delete it and apply it again with required: block"
     new = text_of(await planned(world, await copy_cluster(world.client, None), world.namespace, [wide]), 120, world)
-    assert "wide-0, wide-1, wide-2, wide-3 and 2 more cannot fit: no rack has room" in new
+    assert "wide-0, wide-1, wide-2, wide-3 and 2 more cannot fit: no rack has capacity" in new
     assert new.count("any one of these") == 1
     assert again not in new
     await world.apply(wide)
@@ -332,9 +332,9 @@ async def test_what_is_told_speaks_of_levels_not_of_labels_and_is_whole_in_a_pip
         show(answer)
         said = capsys.readouterr().out
         if name in ("explain", "events"):
-            assert "comes closest, with room for wide-0-worker 4/5 pods" in said, name
+            assert "comes closest, with capacity for wide-0-worker 4/5 pods" in said, name
         assert "\u2026" not in said, f"{name} is cut"
-        assert "no rack has room" in said, name
+        assert "no rack has capacity" in said, name
         assert "topology.kubernetes.io/" not in said, f"{name} speaks of a label"
 
 

@@ -224,7 +224,7 @@ BROKEN = {
     ),
     "pods too large": Situation(too_large, "waiting", 4, ".*0/8 nodes", True, "ask for 8 nvidia.com/gpu"),
     "a rack too small": Situation(
-        rack_too_small, "waiting", 4, r"no rack has room for \S+chat-0 \(5 pods\)", True, "add 1 node", nodes_added
+        rack_too_small, "waiting", 4, r"no rack has capacity for \S+chat-0 \(5 pods\)", True, "add 1 node", nodes_added
     ),
     "no ServiceAccount": Situation(
         no_account,
@@ -271,13 +271,19 @@ BROKEN = {
         cure=pods_apart_deleted,
     ),
     "operator dead": Situation(
-        operator_dead, "broken", 4, r"grove-operator does not run \(nobody leads", True, "start grove-operator", started
+        operator_dead,
+        "broken",
+        4,
+        r"grove-operator does not run \(no process leads",
+        True,
+        "start grove-operator",
+        started,
     ),
     "scheduler dead": Situation(
         scheduler_dead,
         "waiting",
         4,
-        r"grove-scheduler does not run \(nobody leads: old last renewed",
+        r"grove-scheduler does not run \(no process leads: old last renewed",
         True,
         "start grove-scheduler",
         started,

@@ -51,7 +51,7 @@ async def test_refusal_and_place_are_in_the_timeline(world: World, tmp_path: Pat
     found = await events_answer(world.client, world.namespace, "chat", tmp_path)
     refused, placed = (one for one in found.data if one.source == "journal")
     assert (refused.reason, placed.reason) == ("NoPlace", "PlaceFound")
-    assert refused.message.startswith("no rack has room for")
+    assert refused.message.startswith("no rack has capacity for")
     assert placed.message.startswith("5 pods on ")
     assert refused.at < placed.at
 

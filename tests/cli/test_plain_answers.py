@@ -32,7 +32,7 @@ async def test_a_plan_says_of_each_gang_what_it_waits_for(world: World) -> None:
     assert answer.code == 4
     assert not re.search(r"nothing was decided|waits: waits|did not take it up", text)
     assert "chat-2-pair-0, chat-3-pair-0, chat-4-pair-0, chat-5-pair-0 and 3 more wait for its base PodGang" in text
-    assert "chat-2, chat-3, chat-4, chat-5 and 3 more cannot fit: wants 17 nvidia.com/gpu, 14 free" in text
+    assert "chat-2, chat-3, chat-4, chat-5 and 3 more cannot fit: needs 17 nvidia.com/gpu, 14 free" in text
 
 
 async def test_a_tree_has_one_reason_for_each_gang_and_names_no_closest_domain(world: World) -> None:

@@ -99,7 +99,7 @@ def test_explain_names_the_full_domain_and_the_skew_elsewhere() -> None:
             assert await here.until(lambda: bound(here) == 4 + 8)
             await here.until(lambda: False, 5.0)
             said = painted(await explain_answer(here.client, here.namespace, "serve", now=here.cluster.clock.now()))
-            assert "z2 has no room" in said
+            assert "z2 has no capacity" in said
             assert "the skew 2, and maxSkew is 1" in said
             tree = painted(await tree_answer(here.client, here.namespace, "serve"))
             assert "serve is spread over zone: z0 1, z1 1, z2 0 (skew 1 of 1)" in tree

@@ -111,7 +111,7 @@ def test_scaling_out_adds_two_gangs_in_one_rack_each(story: Any) -> None:
 def test_the_gang_that_does_not_fit_has_no_pod_bound_before_the_change_that_helps(story: Any) -> None:
     text, witness, _ = story
     part = chapter(text, "A gang that does not fit")
-    assert "no rack has room for default/wide-0 (5 pods)" in part
+    assert "no rack has capacity for default/wide-0 (5 pods)" in part
     assert "wide-0-trainer 4/5 pods" in part
     assert "any one of these would make it fit:" in part
     helped = next(
@@ -193,7 +193,7 @@ def scenario(steps: str) -> Scenario:
 
 
 def test_a_cluster_too_small_is_told_and_ends_the_story() -> None:
-    with pytest.raises(StoryFailed, match=r"chat is not all there after 60 s: .*room for"):
+    with pytest.raises(StoryFailed, match=r"chat is not all there after 60 s: .*capacity for"):
         play(scenario("steps: [{apply: disaggregated.yaml}, {wait: {set: chat, patience: 1m}}]"), nodes=4)
 
 

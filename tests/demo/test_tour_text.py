@@ -379,7 +379,7 @@ CLAIMS: dict[tuple[str, str], Check] = {
     ): five_minutes_and_a_new_one_beside_the_rest,
     (
         "A node dies",
-        "Had that rack no room left, the whole gang would be restarted elsewhere after its termination delay.",
+        "If that rack were full, the operator would restart the whole gang elsewhere after its termination delay.",
     ): the_gang_moves_where_its_rack_is_full,
     ("A rolling update", "A new engine for decode."): a_new_engine,
     (

@@ -185,4 +185,4 @@ def test_a_plan_says_what_to_scale_down_as_explain_does() -> None:
             helps: tuple[str, ...] = gang.helps
             return helps
 
-    assert "make room: scale default/first-0 away (2 pods)" in run(play())
+    assert "free capacity: scale default/first-0 away (2 pods)" in run(play())

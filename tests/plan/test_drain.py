@@ -92,7 +92,7 @@ def test_a_gang_moves_whole_and_others_take_what_it_leaves() -> None:
     assert text_of(answer) == [
         "GANG     ANSWER  PODS  NEW  NODES  SCORE  WHERE",
         "small-0  fits     2/2    2      1   1.00",
-        "1 of 1 other pod on it would find room elsewhere",
+        "1 of 1 other pod on it would fit on another node",
     ]
 
 
@@ -100,9 +100,9 @@ def test_a_pod_without_room_or_without_anybody_to_make_it_again_is_named() -> No
     answer = drained(pod("web", 2, FULL, "ReplicaSet"), pod("bare", 0, FULL))
     assert answer.code == 4
     assert text_of(answer)[2:] == [
-        "0 of 2 other pods on it would find room elsewhere",
-        "  - default/bare: nobody would make it again",
-        "  - default/web: no node has room for it (a ReplicaSet would make it again)",
+        "0 of 2 other pods on it would fit on another node",
+        "  - default/bare: no controller would create it again",
+        "  - default/web: no node has capacity for it (a ReplicaSet would create it again)",
     ]
 
 

@@ -127,7 +127,7 @@ async def test_a_source_is_counted_reserved_prepared_and_released(cluster: Any) 
 def test_a_shape_that_asks_for_what_a_source_counts_is_told_by_its_name():
     snapshot = cluster([kit.node("a", extra={Licences.counts: 1})], (), kit.TOPOLOGY)
     answer = explain(snapshot, kit.gang(kit.group("g", 2, 0, extra={Licences.counts: 1})))
-    assert f"wants 2 {Licences.counts}, 1 free in the cluster" in sentence(answer.why)
+    assert f"needs 2 {Licences.counts}, 1 free in the cluster" in sentence(answer.why)
     assert GPU not in sentence(answer.why)
 
 

@@ -119,7 +119,7 @@ def test_a_replica_waits_for_the_zone_with_the_fewest_and_says_so() -> None:
                 if node.metadata.labels[ZONE] == "z2":
                     await _fill(here, node.metadata.name)
             await here.apply(serving(3))
-            assert await here.until(lambda: "z2 has no room" in "".join(why(here, f"serve-{i}") for i in range(3)))
+            assert await here.until(lambda: "z2 has no capacity" in "".join(why(here, f"serve-{i}") for i in range(3)))
             assert by_zone(here) == [1, 1], "two zones have room for more, and the skew keeps it out"
             said = next(text for i in range(3) if (text := why(here, f"serve-{i}")))
             assert "the skew 2, and maxSkew is 1" in said

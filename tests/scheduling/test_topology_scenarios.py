@@ -214,7 +214,7 @@ async def test_tas13_a_gang_larger_than_any_rack_is_told_so_everywhere(cluster: 
         await bench.add_topology(Topology(racks=2, nodes=2))
         await bench.apply(gang("big", group("a", 3, gpus=8), required=RACK))
         condition = await bench.condition("big", status="False", reason="Unschedulable")
-        assert "comes closest, with room for a 2/3 pods" in condition.message
+        assert "comes closest, with capacity for a 2/3 pods" in condition.message
         await bench.expect({})
 
         async def told() -> Any:

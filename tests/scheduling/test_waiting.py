@@ -367,7 +367,7 @@ def test_at_its_timeout_a_gang_is_told_and_goes_on_waiting() -> None:
 
     events, count = run(story())
     assert len(events) == 1
-    assert events[0].startswith("not scheduled within 30 s: wants 2 nvidia.com/gpu")
+    assert events[0].startswith("not scheduled within 30 s: needs 2 nvidia.com/gpu")
     assert count == 2
 
 

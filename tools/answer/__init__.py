@@ -1,1 +1,1 @@
-"""`make answer`: real inference software on two real nodes, told in chapters. See `__main__`."""
+"""`make answer`: real inference software on two real nodes, in chapters. See `__main__`."""

@@ -11,7 +11,7 @@ A leader is pod 0 of its clique; workers have the ranks after it.
 {{- end }}
 {{- end }}
 
-{{/* Start order of leader and workers, the metric to scale by, and whether the preset knows how to run a router. */}}
+{{/* Start order of leader and workers, the metric to scale by, and whether the preset can run a router. */}}
 {{- define "inference.facts" }}
 {{- $e := .root.Values.engine }}
 {{- $mpi := has $e (list "llamacpp" "trtllm") }}

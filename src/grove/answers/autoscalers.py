@@ -49,7 +49,7 @@ def scaler_table(lines: list[ScalerLine], width: int, *, everywhere: bool = Fals
         (
             line.namespace,
             line.name,
-            # One that wants 0 while its least is more has not reckoned anything.
+            # An autoscaler that asks for 0 although its minimum is higher has computed nothing yet.
             f"{line.current}"
             if line.desired in (line.current, 0 if line.least else -1)
             else f"{line.current} → {line.desired}",

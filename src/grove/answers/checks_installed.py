@@ -63,7 +63,7 @@ async def server(client: Client) -> list[Finding]:
     told = await ask()
     numbers = re.match(r"v?(\d+)\.(\d+)", told)
     if numbers is None:
-        return [Finding("server", SKIP, "the API server does not tell its version")]
+        return [Finding("server", SKIP, "the API server does not report its version")]
     if tuple(map(int, numbers.groups())) < OLDEST:
         needed = ".".join(map(str, OLDEST))
         text = f"Kubernetes {told} is too old: Grove needs {needed} or newer"
@@ -78,7 +78,7 @@ async def kinds(client: Client) -> list[Finding]:
     try:
         missing, old = await _compared(client, ours)
     except Forbidden:
-        # Whoever may not read definitions can still see whether the kinds answer.
+        # A caller without the right to read definitions can still see whether the kinds answer.
         served = await client.serves(PodCliqueSet) and await client.serves(PodGang)
         state, text = (OK, "served; their version cannot be read") if served else (FAIL, "not served")
         return [Finding("kinds", state, text, "" if served else fix)]
@@ -113,7 +113,7 @@ async def dialects(client: Client, now: datetime) -> list[Finding]:
         ]
         if ignored:
             named = f"{', '.join(ignored[:3])}{' …' if len(ignored) > 3 else ''}"
-            text = f"nobody translates {many(len(ignored), kind.RESOURCE.kind)} ({named})"
+            text = f"no controller translates {many(len(ignored), kind.RESOURCE.kind)} ({named})"
             switch = "switch the operator's dialects on (dialects.enabled; locally grove down, grove up --dialects)"
             found.append(Finding("dialects", WARN, text, switch))
     return found or [Finding("dialects", OK, f"{len(theirs)} kinds, up to date")]
@@ -182,7 +182,7 @@ def _trust(name: str, config: dict[str, Any], now: datetime) -> list[Finding]:
     fix = "restart the operator: it makes and registers a fresh certificate"
     bundle = config.get("caBundle")
     if not bundle:
-        text = f"{name} trusts nobody (no caBundle): the API server refuses every set"
+        text = f"{name} has no caBundle, so the API server trusts no webhook and refuses every set"
         return [Finding("admission", FAIL, text, fix)]
     try:
         authorities = x509.load_pem_x509_certificates(base64.b64decode(bundle))

@@ -57,7 +57,7 @@ async def scheduler(client: Client, now: datetime) -> list[Finding]:
 
 
 def _remedy(client: Client, process: str) -> str:
-    """On a cluster of this machine the way is `grove up`; elsewhere its pods tell."""
+    """On a cluster of this machine the way is `grove up`; elsewhere its pods say why."""
     config = getattr(client, "config", None)
     if config is not None and config.is_loopback:
         return f"grove up starts it again on this machine; or run grove {process}"

@@ -61,7 +61,8 @@ async def takeovers(client: Client, namespace: str) -> list[Finding]:
             schedulers[name] = schedulers.get(name, 0) + 1
         found.append(_finding(str(pcs.metadata.key), told))
     if others:
-        found.append(Finding("sets", OK, f"{many(others, 'set')} that nobody else made, or that went over already"))
+        text = f"{many(others, 'set')} that no other operator made, or that Grove has already taken over"
+        found.append(Finding("sets", OK, text))
     for name, count in sorted(schedulers.items()):
         text = f"{name} places {many(count, 'set')} and goes on doing so, if it is in config.scheduler.profiles"
         found.append(Finding("scheduler", OK, text))

@@ -15,7 +15,7 @@ OK, WARN, FAIL, SKIP = "ok", "warning", "failed", "skipped"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One answer. `fix` is a command or a step that mends it; empty when there is nothing to mend."""
+    """One answer. `fix` is a command or a step that corrects it; empty when there is nothing to correct."""
 
     check: str
     state: str
@@ -35,5 +35,5 @@ def painted(found: Iterable[Finding], width: int) -> RenderableType:
         step, *to_paste = one.fix.split("\n")
         if step:
             parts += indented(f"→ {step}", width)
-        parts += (Text(f"    {line}") for line in to_paste)  # neither wrapped nor indented anew
+        parts += (Text(f"    {line}") for line in to_paste)  # neither wrapped nor indented again
     return Group(*parts) if parts else Text("")

@@ -64,7 +64,7 @@ async def judged(
             others.extend(one.podgang for one in scheduler.view.units.gangs.values() if one.has_object)
             return diagnosed(scheduler, gangs, most)
 
-    seen = replace(seen, others=others)  # filled as the scheduler's view is read: who might make room
+    seen = replace(seen, others=others)  # filled as the scheduler's view is read: gangs that might free capacity
     return await judged_with(seen, now, await read_processes(client, now), look, advice=advice, only=only)
 
 

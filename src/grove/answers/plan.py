@@ -253,7 +253,7 @@ def _bystanders(plan: Plan, width: int) -> list[Text]:
     if not plan.others:
         return []
     fine = sum(one.fits is True for one in plan.others)
-    parts = indented(f"{fine} of {many(len(plan.others), 'other pod')} on it would find room elsewhere", width, 0)
+    parts = indented(f"{fine} of {many(len(plan.others), 'other pod')} on it would fit on another node", width, 0)
     for one in plan.others:
         if one.fits is not True:
             style = "yellow" if one.fits is None else "red"

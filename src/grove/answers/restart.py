@@ -1,4 +1,4 @@
-"""`restart`: deletes the pods of a set or of a part of it, so that the operator creates them anew and together."""
+"""`restart`: deletes the pods of a set or of a part of it, so that the operator creates them again and together."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ async def restart_answer(client: Client, asked: Subject, *, dry_run: bool = Fals
     done = Restarted(asked.name, names, sum(pod.is_ready for pod in asked.pods), dry_run)
 
     def paint(width: int) -> RenderableType:
-        verb = "deleted; the operator creates them anew"
+        verb = "deleted; the operator creates new ones"
         if drains:
-            verb = "drain first; then the operator deletes them and creates them anew"
+            verb = "drain first; then the operator deletes them and creates new ones"
         if dry_run:
             verb = "would be deleted (dry run)"
         head = Text(f"{asked.name}: {many(len(names), 'pod')} {verb}")

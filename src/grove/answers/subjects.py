@@ -226,7 +226,7 @@ async def ensure_namespace(client: Client, namespace: str) -> None:
             there = await existing(client, Namespace, name=namespace)
             raise Unanswered(f"there is no namespace {namespace}{there}") from error
     except KubeError:
-        pass  # who may not see namespaces is not told about them
+        pass  # a caller without the right to list namespaces gets no hint about them
 
 
 async def existing(client: Client, kind: type[Any], namespace: str = "", name: str = "") -> str:

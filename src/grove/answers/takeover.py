@@ -52,7 +52,7 @@ async def _carry_out(client: Client, pcs: PodCliqueSet, step: BackStep) -> None:
 _FIX = {
     "prepare": "next: remove this operator, install the other one, then run this command again",
     "wait": "next: install the other operator, then run this command again",
-    "finish": "next: restart the other operator once, so that it counts its pods anew",
+    "finish": "next: restart the other operator once, so that it counts its pods again",
 }
 
 

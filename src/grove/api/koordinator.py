@@ -119,7 +119,7 @@ class ReservationStatus(Struct):
 
 
 class Reservation(Object):
-    """Room on a node that is kept for its owners."""
+    """Capacity on a node that is kept for its owners."""
 
     RESOURCE: ClassVar[Resource] = Resource(
         "scheduling.koordinator.sh", "v1alpha1", "Reservation", "reservations", namespaced=False

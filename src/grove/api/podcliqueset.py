@@ -152,7 +152,7 @@ class PodCliqueSetTemplate(Struct):
     def metrics_clique_of(self, group: ScalingGroupConfig) -> str:
         """The member whose first pod stands for a replica of the group: the one it names, else its first by template.
 
-        A name that is no member of the group is not heard; admission refuses it.
+        A name that is no member of the group is ignored; admission refuses it.
         """
         named = group.annotations.get(METRICS_CLIQUE, "")
         if named in group.clique_names:

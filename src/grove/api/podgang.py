@@ -1,4 +1,4 @@
-"""PodGang: what the operator tells a scheduler, and what the scheduler answers.
+"""PodGang: what the operator asks of a scheduler, and what the scheduler answers.
 
 Pods that belong together, how many of each group are enough, and how close they shall be. Levels are node label keys
 here, not domain names: a scheduler needs no ClusterTopologyBinding to read a PodGang.

@@ -81,7 +81,7 @@ def matching(affinity: Mapping[str, Any], reservations: Iterable[Reservation]) -
 
 
 def tolerations(affinity: Mapping[str, Any]) -> tuple[Toleration, ...]:
-    """What of a reservation's taints whoever asks for it bears."""
+    """The taints of a reservation that a pod which asks for it tolerates."""
     try:
         return tuple(msgspec.convert(affinity.get("tolerations") or [], list[Toleration]))
     except msgspec.ValidationError:

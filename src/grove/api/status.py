@@ -44,7 +44,7 @@ class DrainingReplica(Struct):
 
 
 class ReplicaRestart(Struct):
-    """How often all pods of one replica, of a set or of a scaling group, were made anew together."""
+    """How often all pods of one replica, of a set or of a scaling group, were created again together."""
 
     replica_index: Annotated[int, doc("Replica it is about.", required=True)] = 0
     incarnation: Annotated[int, doc("Pods of an earlier incarnation are replaced at once.", required=True)] = 0

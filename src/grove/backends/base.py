@@ -147,7 +147,7 @@ class Backend:
     spreads: frozenset[str] = frozenset()
     """Whose `spreadConstraint` the scheduler honours: of the set, of a scaling group, of a clique."""
     tries_once = False
-    """Whether it has pods that it does not try again when a node has room: see `late_pods`."""
+    """Whether it has pods that it does not try again when a node has capacity: see `late_pods`."""
     heard = False
     """Whether `learn` was called. Before that, admission refuses nothing because of a feature that the cluster may
     lack.
@@ -155,7 +155,7 @@ class Backend:
     frozen: frozenset[str] = frozenset()
     """Kinds among `gang_resources` whose spec cannot be changed once made."""
     fixed: tuple[tuple[str, ...], ...] = ()
-    """Paths in those objects that the scheduler reads only once: a change of one makes the object anew."""
+    """Paths in those objects that the scheduler reads only once: a change of one replaces the object."""
     said_once: tuple[tuple[str, ...], ...] = ()
     """Paths in those objects that are said when they are made and not compared afterwards."""
     event_reasons: Mapping[str, str] = {}
@@ -171,7 +171,7 @@ class Backend:
         return ()
 
     def learn(self, answers: Answers) -> None:
-        """Hears what the cluster offers; called before the first pod is made, and again from time to time."""
+        """Gets what the cluster offers; called before the first pod is made, and again from time to time."""
         self.heard = True
 
     @property
@@ -214,7 +214,7 @@ class Backend:
         return {}
 
     def late_pods(self, gang: PodGang, pods: Sequence[Pod]) -> Sequence[Pod]:
-        """Pods without a node, of a gang that has nodes, which the scheduler does not try again when room comes."""
+        """Pods without a node, in a gang that has nodes, which the scheduler does not try again by itself."""
         return ()
 
     def doubt_s(self, gang: PodGang, pods: Sequence[Pod], now: datetime) -> float | None:

@@ -100,7 +100,7 @@ class KoordBackend(Backend):
                 message = "no layers are configured for koord-scheduler, so it cannot use any topology"
                 found.append(Refusal(one.path, message))
             elif one.owner != "set" and self.options.strict:
-                found.append(Refusal(one.path, "Koordinator knows one topology for a whole gang: constrain the set"))
+                found.append(Refusal(one.path, "Koordinator applies one topology to a whole gang: constrain the set"))
             elif unequal := unequal_cliques(pcs):
                 found.append(Refusal(one.path, f"{UNEQUAL}: {unequal}"))
         return tuple(found)
@@ -139,7 +139,7 @@ class KoordBackend(Backend):
     def may_ungate(self, pod: Pod, gang: PodGang) -> bool:
         if self.options.group_first and not is_true(gang.status.conditions, conditions.SCHEDULER_OBJECTS_READY):
             return False
-        # The first to go are the core pods; the gang is told when they have gone, and surplus follows it.
+        # The core pods are released first. The gang's objects come next, and surplus pods last.
         return is_core(pod, gang) or is_true(gang.status.conditions, conditions.SCHEDULED)
 
     def node_labels_to_keep(self, gang: PodGang, stands_on: Sequence[Mapping[str, str]]) -> Mapping[str, str]:

@@ -76,7 +76,7 @@ class KubeBackend(Backend):
         tree = (kube_api.COMPOSITE,) if self.offered.tree else ()
         return (kube_api.workload(version), *tree, kube_api.pod_group(version))
 
-    # How a gang is told
+    # The objects of a gang
 
     def mapping_for(self, pcs: PodCliqueSet) -> str:
         """The mapping for new gangs of a set; empty for none."""
@@ -101,7 +101,7 @@ class KubeBackend(Backend):
 
     def gang_annotations(self, pcs: PodCliqueSet, gang: PodGang | None, pods: Sequence[Pod]) -> Mapping[str, str]:
         if gang is not None:
-            # What is recorded stays, and what was not told is not told later: pods could not join.
+            # What is recorded stays, and what was left out is not added later: pods could not join.
             return {labels.GANG_MAPPING: PARTED} if self._is_shrunk(pcs, gang) and _has_loner(gang, pods) else {}
         if pods and not any(_reference(pod) for pod in pods):
             return {labels.GANG_MAPPING: NO_MAPPING} if self._warns() else {}
@@ -115,7 +115,7 @@ class KubeBackend(Backend):
         if spread := _pod_spread(site):
             pod["spec"]["topologySpreadConstraints"] = [spread]
         for field in ("schedulingGroup", "workloadRef"):
-            pod["spec"].pop(field, None)  # a user's own would put the pod into somebody else's gang
+            pod["spec"].pop(field, None)  # a user's own would put the pod into another gang
         version, mapping = self.recorded(site.gang) if site.gang is not None else self._new_mapping(site.pcs)
         if not mapping or version != self.offered.version:
             return
@@ -227,7 +227,7 @@ class KubeBackend(Backend):
             return ()
         message = (
             f"kube-scheduler's groups of pods keep the priority they were made with ({was or 'none'}): "
-            "delete the set and create it anew"
+            "delete the set and create it again"
         )
         return (Refusal("spec.template.priorityClassName", message),)
 

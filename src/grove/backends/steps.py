@@ -40,13 +40,13 @@ def step_for(
 ) -> Step:
     """`patch` is what would make `live` as wanted (None: nothing); `in_use` says that pods refer to the object.
 
-    A change at one of the paths in `fixed` makes the object anew, pods or not.
+    A change at one of the paths in `fixed` deletes the object and creates it again, pods or not.
     """
     if live is None:
         return Step("create")
     what = f"{wanted['kind']} {wanted['metadata']['name']}"
     if _controller(live) != owner_uid:
-        return Step("conflict", reason=NAME_CONFLICT, message=f"{what} exists and belongs to somebody else")
+        return Step("conflict", reason=NAME_CONFLICT, message=f"{what} exists and belongs to another owner")
     is_old = any(_touches(patch, path) for path in fixed)
     if live["metadata"].get("deletionTimestamp"):
         # Pods in a frozen one keep it: to hold them until it is gone would be to wait for ever.
@@ -102,7 +102,7 @@ def taking_back(wanted: Json, live: Json) -> Json:
     try:
         said = json.loads((live["metadata"].get("annotations") or {}).get(SAID) or "{}")
     except ValueError:
-        return {}  # somebody's edit: then nothing is known, and what is wanted is said all the same
+        return {}  # a user's edit: the last state is unknown, and the wanted state is written all the same
     return _less(said, wanted, live) if isinstance(said, dict) else {}
 
 

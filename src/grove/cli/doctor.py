@@ -19,7 +19,7 @@ from grove.cli.access import Options, answer, cluster_command
 )
 @cluster_command()
 def doctor(options: Options, takeover: bool) -> int:
-    """Check the server, CRDs, admission, operator, schedulers, node labels and your rights; say how to mend faults.
+    """Check the server, CRDs, admission, operator, schedulers, node labels and your rights; say how to correct faults.
 
     Nothing is written: whether admission answers is asked by a dry run. Exit codes: 0 no fault, 1 something failed or
     you may look at nothing.

@@ -13,7 +13,7 @@ from grove.cli.settings import settings_option
 
 @click.command()
 @click.argument("name", metavar="NAME", shell_complete=complete_sets)
-@click.option("-w", "--watch", is_flag=True, help="Say it anew whenever something changes.")
+@click.option("-w", "--watch", is_flag=True, help="Print it again whenever something changes.")
 @click.option("--scores", is_flag=True, help="Why there: the scores of each gang's place and of the next best one.")
 @settings_option
 @cluster_command()
@@ -45,7 +45,7 @@ def _watch(options: Options, name: str) -> int:
 
 
 @click.command()
-@click.option("-w", "--watch", is_flag=True, help="Draw it anew whenever something changes.")
+@click.option("-w", "--watch", is_flag=True, help="Draw it again whenever something changes.")
 @click.option("--tree", is_flag=True, help="Only the queues and quotas, with guaranteed, used, fair share and limit.")
 @cluster_command(everywhere=True)
 def queue(options: Options, watch: bool, tree: bool) -> int:

@@ -19,7 +19,7 @@ from grove.kube.logs import configure_logs
 
 
 def watch(options: Options, picture: Picture, *, events: bool = False, in_place: bool = True) -> int:
-    """Draws the picture anew whenever something changes, until there is nothing left to draw or Ctrl-C.
+    """Draws the picture again whenever something changes, until there is nothing left to draw or Ctrl-C.
 
     Not `in_place`, each picture is what is new, and goes below the one before.
     """

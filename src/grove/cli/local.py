@@ -313,7 +313,7 @@ class OperatorConfig:
 def operator_config(directory: Path, *, dialects: bool | None) -> OperatorConfig:
     """A configuration with ports of its own, so that several local clusters can be up.
 
-    The file outlives the cluster; whether `dialects` are on is said anew each time one is started.
+    The file outlives the cluster; whether `dialects` are on is given again each time a cluster is started.
     """
     import yaml
 
@@ -327,7 +327,7 @@ def operator_config(directory: Path, *, dialects: bool | None) -> OperatorConfig
             "apiVersion": "operator.config.grove.io/v1alpha1",
             "kind": "OperatorConfiguration",
             "logFormat": "text",
-            # Nobody else stands for election here; the lease is how `doctor` knows that somebody is at work.
+            # There is no other candidate here; `doctor` sees from the lease that the process works.
             "leaderElection": {"enabled": True, "resourceNamespace": NAMESPACE},
             "topologyAwareScheduling": {"enabled": True},
             "server": {

@@ -25,7 +25,7 @@ _CONTAINER = click.option("-c", "--container", default="", help="The container; 
 @click.argument("target", metavar="PCS[/GROUP|/CLIQUE[/REPLICA]]", shell_complete=complete_sets)
 @click.argument("clique", required=False, default="")
 @click.option("-f", "--follow", is_flag=True, help="Go on as more is written.")
-@click.option("--tail", type=click.IntRange(0), help="Only so many of the last lines of each pod.")
+@click.option("--tail", type=click.IntRange(0), help="Only the last N lines of each pod.")
 @click.option("--since", default="", help="Only what is newer than this, such as 10m.")
 @click.option("--previous", is_flag=True, help="Of the container before its last restart.")
 @click.option("--timestamps", is_flag=True, help="With the time of each line.")

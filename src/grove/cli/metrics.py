@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option(
     "--register/--no-register",
     default=True,
-    help="Make the APIServices that nobody else has; without them only the page at the probe port is of use.",
+    help="Create the APIServices that no other program serves. Without them only the page at the probe port is of use.",
 )
 @click.option(
     "--interval",

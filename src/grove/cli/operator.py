@@ -50,7 +50,7 @@ def operator(
         sys.exit(2)
     configure_logs(config.log_level, config.log_format)
     cluster = load_config(kubeconfig, context)
-    # A registration nobody can reach would stop every write of a set, so outside a cluster it takes an address.
+    # A webhook that cannot be reached would stop every write of a set, so outside a cluster it needs an address.
     served = webhooks if webhooks is not None else bool(webhook_url or os.environ.get("KUBERNETES_SERVICE_HOST"))
     if not served:
         click.echo("admission is not served: give --webhook-url to have sets defaulted and checked", err=True)

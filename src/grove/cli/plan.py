@@ -41,7 +41,7 @@ def plan(
 ) -> int:
     """Would it fit now, where, how well, at whose expense, and how many more? Nothing is written to the cluster.
 
-    A drained node's other pods, which are not Grove's, are given what room the gangs leave.
+    A drained node's other pods, which are not Grove's, get the capacity that the gangs leave.
     Exit codes: 0 everything fits, 3 something waits for something else, 4 something cannot be placed.
     """
     import asyncio

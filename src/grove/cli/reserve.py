@@ -36,7 +36,7 @@ from grove.cli.access import Options, answer, cluster_command, complete_sets
 @click.option(
     "--standing",
     type=click.IntRange(0, MOST_HEADROOM),
-    help="Hold headroom for so many further replicas of PCS; 0 ends it.",
+    help="Hold headroom for N further replicas of PCS; 0 ends it.",
 )
 @cluster_command()
 def reserve(

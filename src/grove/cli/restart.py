@@ -1,4 +1,4 @@
-"""`restart`: deletes the pods of a set or of a part of it, so that the operator creates them anew and together."""
+"""`restart`: deletes the pods of a set or of a part of it, so that the operator creates them again and together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--follow/--no-follow", default=True, help="Wait until the new pods are ready, and show how they are.")
 @cluster_command()
 def restart(options: Options, target: str, yes: bool, dry_run: bool, follow: bool) -> int:
-    """Restart a set or a part of it whole: its pods are deleted together, and the operator creates them anew.
+    """Restart a set or a part of it whole: its pods are deleted together, and the operator creates them again.
 
     SET/GROUP/N is one instance of a scaling group, SET/CLIQUE/N one pod. pg/NAME is one gang, pod/NAME one pod.
     """
@@ -42,5 +42,5 @@ def _confirm(asked: Subject) -> None:
     serving = sum(pod.is_ready for pod in asked.pods)
     confirm(
         f"restart of {asked.name} deletes {many(len(asked.pods), 'pod')}, {serving} of them ready",
-        "delete them, so that the operator creates them anew?",
+        "delete them, so that the operator creates new ones?",
     )

@@ -13,7 +13,7 @@ from grove.cli.access import Options, answer, cluster_command, complete_sets
 
 @click.command()
 @click.argument("pcs", shell_complete=complete_sets)
-@click.option("-w", "--watch", is_flag=True, help="Draw it anew whenever something changes.")
+@click.option("-w", "--watch", is_flag=True, help="Draw it again whenever something changes.")
 @click.option("--no-pods", is_flag=True, help="One line a clique.")
 @cluster_command()
 def tree(options: Options, pcs: str, watch: bool, no_pods: bool) -> int:
@@ -38,10 +38,10 @@ def tree(options: Options, pcs: str, watch: bool, no_pods: bool) -> int:
     "order",
     type=click.Choice(["state", "name", "age", "gpus", "pods", "restarts"]),
     default="state",
-    help="Worst state first, unless told otherwise.",
+    help="What to sort by. Default: the worst state first.",
 )
 @click.option("-l", "--selector", default="", help="Only sets with these labels, as kubectl has it.")
-@click.option("-w", "--watch", is_flag=True, help="Draw it anew whenever something changes.")
+@click.option("-w", "--watch", is_flag=True, help="Draw it again whenever something changes.")
 @cluster_command(everywhere=True, formats=("wide", "json", "yaml"))
 def status(options: Options, pcs: str | None, order: str, selector: str, watch: bool) -> int:
     """One line a set, worst first: replicas, pods, GPUs held and asked for, and the reason of what is wrong."""

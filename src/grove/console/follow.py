@@ -1,6 +1,6 @@
 """Keeps a ledger from a cluster: one watch a kind, shared by all viewers with the same rights.
 
-Sets whose objects changed get new rows; the fleet is drawn anew as a whole, at most as often as leaves most of the core
+Sets whose objects changed get new rows. The fleet is drawn again as a whole, only as often as leaves most of the core
 to others. Reads of followed kinds are answered from the cache (`CachedClient`), so questions about a set cost the API
 server nothing.
 """

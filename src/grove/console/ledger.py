@@ -1,7 +1,7 @@
 """What a page shows, as tables of rows, and what changed since any recent revision of them.
 
 A viewer keeps the revision it has seen and asks for later changes. However slow it is, it gets one merged change and
-never a queue of them. The history is bounded: a viewer that is too far behind gets everything anew, with a mark that
+never a queue of them. The history is bounded: a viewer that is too far behind gets all rows again, with a mark that
 says so.
 """
 

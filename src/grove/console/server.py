@@ -146,7 +146,7 @@ class Console:
         return web.Response(text="ok")
 
     async def _mode(self, request: web.Request) -> web.StreamResponse:
-        """What the page has to know before anybody signed in: nothing of the cluster."""
+        """What the page needs before a viewer signs in: nothing of the cluster."""
         by_header = bool(self._token_header and request.headers.get(self._token_header))
         return _answer(200, {"mode": self._viewer_directory.mode, "version": __version__, "signedIn": by_header})
 
@@ -215,7 +215,7 @@ class Console:
         name = request.match_info["question"]
         question = self._questions.get(name)
         if question is None:
-            raise web.HTTPNotFound(reason=f"nobody answers {name}")
+            raise web.HTTPNotFound(reason=f"there is no question {name}")
         asked = await _body(request)
         namespace = asked.pop("namespace", "")
         if not isinstance(namespace, str):

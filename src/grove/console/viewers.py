@@ -2,7 +2,7 @@
 
 The API server answers what a viewer may see, with the viewer's own credentials. Viewers with the same rights share one
 following, which reads with the credentials of one of them. A viewer never gets rows of a kind or namespace that its
-own rights do not cover. Rights are checked anew every minute, because they can be taken away.
+own rights do not cover. Rights are checked again every minute, because they can be taken away.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from grove.show.past import Past
 LINGER_S = 30.0
 """A following outlives its last viewer this long: pages are loaded again more often than they are left."""
 RIGHTS_S = 60.0
-"""How often a viewer's rights are asked for anew."""
+"""How often a viewer's rights are checked again."""
 MOST_SESSIONS = 1000
 
 _REVIEW = Resource(

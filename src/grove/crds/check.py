@@ -1,10 +1,10 @@
 """A CRD's schema as one function from a value to its faults, in the API server's words.
 
-The API server applies the same schema before anybody else sees an object. Here it serves the simulator, which is an API
-server, and admission, for the command line and for a server with an older CRD. A schema is compiled once into closures
-that return None when all is well, so a sound object costs no path strings. A value that is stored just so is taken as
-right: an older schema let it in. Items of a list are compared by their keys, in a list without keys by their place (an
-API server compares only the whole of such a list). CEL rules are the caller's (`Rules`).
+The API server applies the same schema before any other program sees an object. Here it serves the simulator, which is
+an API server, and admission, for the command line and for a server with an older CRD. A schema is compiled once into
+closures that return None when all is well, so a sound object costs no path strings. A value that is stored just so is
+taken as right: an older schema let it in. Items of a list are compared by their keys, in a list without keys by their
+place (an API server compares only the whole of such a list). CEL rules are the caller's (`Rules`).
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ class Story:
         self._say("queue", name, f"quota {name}: {many(min, 'GPU')} guaranteed, {max} at most")
 
     async def _queues(self, of: str = "") -> None:
-        """Tells what every queue has, and what it should have."""
+        """Prints what every queue has, and what it should have."""
         scheduler = self.world.scheduler
         for row in queue_rows(scheduler.quotas.policy, scheduler.view.snapshot):
             used, share, own = (part.get(GPU, 0) for part in (row.used, row.fair_share, row.guaranteed))

@@ -70,7 +70,7 @@ class Traffic:
             self._readings.observe(pod.namespace, pod.name, found, self._world.time_s)
 
     def _follow(self, pods: list[Pod]) -> None:
-        """Tells the readings which pods there are."""
+        """Adds the pods that exist to the readings."""
         here = {(pod.metadata.namespace, pod.metadata.name) for pod in pods}
         for where in self._known - here:
             self._readings.remove_pod(*where)
@@ -137,7 +137,7 @@ def _status(metrics: tuple[Json, ...], proposals: list[Proposal], before: int, a
         "status": "False" if missing else "True",
         "lastTransitionTime": now,
         "reason": "FailedGetMetric" if missing else "ValidMetricFound",
-        "message": f"nobody says {missing}" if missing else "",
+        "message": f"no pod reports {missing}" if missing else "",
     }
     status: Json = {"currentReplicas": before, "desiredReplicas": after, "conditions": [active]}
     status["currentMetrics"] = [_current(metric, one) for metric, one in zip(metrics, proposals, strict=True)]

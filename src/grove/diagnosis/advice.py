@@ -25,7 +25,7 @@ MOST_NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """`in_place` can be done while the set lives; else the set has to be made anew.
+    """`in_place` can be done while the set lives; else the set has to be created again.
 
     `path` is the manifest's, `patch` a JSON patch of the set.
     """
@@ -108,11 +108,11 @@ def _end(change: Change, other: PodGang | None) -> Advice:
     pods = many(change.size, "pod")
     if other is None:
         command = f"kubectl -n {namespace} delete pod {name}"
-        return Advice(change.kind, f"make room: delete pod {change.subject}", True, "", command)
-    owner, text = other.metadata.labels.get(labels.PART_OF, ""), f"make room: scale {change.subject} away ({pods})"
+        return Advice(change.kind, f"free capacity: delete pod {change.subject}", True, "", command)
+    owner, text = other.metadata.labels.get(labels.PART_OF, ""), f"free capacity: scale {change.subject} away ({pods})"
     if not owner:
         command = f"kubectl -n {namespace} delete podgang {name}"
-        return Advice(change.kind, f"make room: delete PodGang {change.subject} ({pods})", True, "", command)
+        return Advice(change.kind, f"free capacity: delete PodGang {change.subject} ({pods})", True, "", command)
     index, _, rest = name.removeprefix(f"{owner}-").partition("-")
     if not rest:
         return Advice(change.kind, text, True, "", f"kubectl grove -n {namespace} scale {owner} {index}")

@@ -104,7 +104,7 @@ def _why(scaler: HorizontalPodAutoscaler, scaled: Scaled, seen: Seen) -> str:
         disabled = active.reason == "ScalingDisabled"
         return "off: its target has 0 replicas" if disabled else f"metric missing: {active.message}"
     if waiting := _waiting_gangs(scaled, seen):
-        return f"waits for room: {waiting} of its gangs are not placed"
+        return f"waits for capacity: {waiting} of its gangs are not placed"
     least, most = 1 if scaler.spec.min_replicas is None else scaler.spec.min_replicas, scaler.spec.max_replicas
     if scaler.status.current_replicas >= most and any(asks_for_more(*one) for one in _metrics(scaler)):
         return f"at its most ({most})"  # also while it is stabilised: the load is above its target now

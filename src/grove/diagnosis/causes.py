@@ -146,7 +146,7 @@ def _claim(name: str, found: Referred) -> Fault | None:
         volume = claim.spec.volume_name
         return (
             f"{CLAIM} {name} is Lost: its PersistentVolume {volume} is gone",
-            "restore the volume, or make the claim anew",
+            "restore the volume, or delete the claim and create it again",
         )
     if claim.status.phase == "Bound":
         return None
@@ -193,12 +193,13 @@ def _no_volume(claim: PersistentVolumeClaim, named: str, volumes: tuple[Persiste
     if wanted := claim.spec.volume_name:
         one = next((each for each in volumes if each.metadata.name == wanted), None)
         if one is None:
-            step = f"create the PersistentVolume {wanted}, or make the claim anew without volumeName"
+            step = f"create the PersistentVolume {wanted}, or delete the claim and create it without volumeName"
             return f"PersistentVolume {wanted} does not exist; {CLAIM} {name} names it", step
         ref = one.spec.claim_ref or {}
         if ref and ref.get("uid", claim.metadata.uid) != claim.metadata.uid:
-            step = f"make the claim anew with another volume, or delete {ref.get('namespace')}/{ref.get('name')}"
-            return f"PersistentVolume {wanted} belongs to claim {ref.get('namespace')}/{ref.get('name')}", step
+            other = f"{ref.get('namespace')}/{ref.get('name')}"
+            step = f"delete the claim and create it with another volume, or delete {other}"
+            return f"PersistentVolume {wanted} belongs to claim {other}", step
     if any(suits(one, claim, named) for one in volumes):
         return None
     step = f"create a PersistentVolume of {size} with {', '.join(claim.spec.access_modes) or 'its access modes'}"

@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # it brings the solver along, which most questions do not nee
     from grove.scheduler.explain.explanation import Diagnosis
 
 PREEMPTING = "Preempting"
-ROOM = "there is room for it; the scheduler has not placed it yet"
+ROOM = "it fits; the scheduler has not placed it yet"
 NOT_HONOURED = "its pods span a required topology domain"
 
 
@@ -287,7 +287,7 @@ def _gate_step(gate: Reason) -> str:
         return "explain its base gang first: a scaled gang follows when that is scheduled"
     if gate.kind in (kinds.PODS_COMING, kinds.PODS_MISSING):
         return "the operator is making its pods; if it stays so, kubectl grove doctor"
-    return "whoever set the scheduling gate has to remove it" if gate.kind == kinds.GATED else ""
+    return "the program that set the scheduling gate has to remove it" if gate.kind == kinds.GATED else ""
 
 
 def _as_written(seen: Seen, gang: PodGang) -> Verdict:
@@ -317,7 +317,7 @@ def _tried_once(seen: Seen, gang: PodGang, scheduler: str) -> str:
     stands = any(pod.is_bound for pod in seen.pods_of_gang.get(gang.metadata.key, ()))
     if scheduler != labels.KOORDINATOR_SCHEDULER or not gang.requires_domain or not stands:
         return ""
-    return f"{scheduler} tries it again after five minutes; when there is room, delete the pod to have it tried at once"
+    return f"{scheduler} tries it again after five minutes; once a node is free, delete the pod for a try at once"
 
 
 def _refusals(seen: Seen, gang: PodGang) -> Iterator[str]:

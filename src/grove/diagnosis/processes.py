@@ -70,7 +70,7 @@ async def sign_of_life(client: Client, app: str, lease_name: str, now: datetime)
                 return RUNS, f"{holder} leads"
             if quiet < 2 * lasts:  # clocks differ, and another may just be taking over
                 return UNSURE, f"{holder} leads, but last renewed its lease {age(renewed, now)} ago"
-            expired = f"nobody leads: {holder} last renewed its lease {age(renewed, now)} ago"
+            expired = f"no process leads: {holder} last renewed its lease {age(renewed, now)} ago"
     except Forbidden:
         pass
     pods = (await client.list(Pod, labels=f"{NAME}={app}")).items

@@ -69,7 +69,7 @@ def _one_more(reason: Reason) -> str:
 def _wants(reason: Reason) -> str:
     name = reason.subject
     wanted, free = (format_amount(name, reason.number(one)) for one in ("wanted", "free"))
-    return f"wants {wanted} {name}, {free} free in {reason.names.get('where', 'the cluster')}"
+    return f"needs {wanted} {name}, {free} free in {reason.names.get('where', 'the cluster')}"
 
 
 def _filtered(reason: Reason) -> str:
@@ -119,7 +119,7 @@ def _closest(reason: Reason) -> str:
     alone = " each by itself" if len(rooms) > 1 else ""
     short = ", though not all at once" if reason.number("each") else ""
     where = f"{reason.names['level']} {reason.subject}"
-    return f"{where} comes closest, with room for {', '.join(rooms)} pods{alone}{short}"
+    return f"{where} comes closest, with capacity for {', '.join(rooms)} pods{alone}{short}"
 
 
 def _together(reason: Reason) -> str:
@@ -135,7 +135,7 @@ def many_pods(reason: Reason) -> str:
 def _packing(reason: Reason) -> str:
     if reason.names.get("by") == "affinity":
         return "pod affinity, anti-affinity or spread among the gang's own pods leaves no way to place it"
-    return "the domains have room by every count, but no way to divide the pods among their nodes works"
+    return "the domains have enough capacity by every count, but no way to divide the pods among their nodes works"
 
 
 def _base(reason: Reason) -> str:
@@ -144,9 +144,9 @@ def _base(reason: Reason) -> str:
 
 
 def _skew(reason: Reason) -> str:
-    """Which domain has no room, and what the skew would be in the domain that has room."""
+    """Which domain has no capacity, and what the skew would be in the domain that has capacity."""
     level, full, domain = (reason.names.get(name, "") for name in ("level", "full", "domain"))
-    text = f"{level} {full} has no room for {reason.subject}; in {domain} it would make"
+    text = f"{level} {full} has no capacity for {reason.subject}; in {domain} it would make"
     counts = ", ".join(sentence(one) for one in reason.parts_of(kinds.UNITS_IN))
     return f"{text} the skew {reason.number('skew')}, and maxSkew is {reason.number('most')} (now {counts})"
 
@@ -231,7 +231,7 @@ def _may_call_back(reason: Reason) -> str:
     if reason.names.get("over"):
         return f"{text}: with {wanted} more it would have more than its share, so nothing is called back for it"
     if not (lenders := reason.names.get("from", "")):
-        return f"{text}, and nobody has more than theirs: there is nothing to call back"
+        return f"{text}, and no queue has more than its share: there is nothing to call back"
     return f"{text}: what {lenders} have above theirs may be called back for it"
 
 
@@ -263,11 +263,11 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.UNKNOWN_LEVEL: lambda one: f"no node carries the label {one.subject} that its topology constraint names",
     kinds.NO_NODE: _room,
     kinds.NO_ROOM: _room,
-    kinds.NO_DOMAIN: lambda one: f"no {one.names['level']} has room for {one.subject} ({many_pods(one)})",
-    kinds.PINNED: lambda one: f"{one.subject} has running pods that keep it in a domain without room for the rest",
+    kinds.NO_DOMAIN: lambda one: f"no {one.names['level']} has capacity for {one.subject} ({many_pods(one)})",
+    kinds.PINNED: lambda one: f"{one.subject} has running pods that keep it in a domain without capacity for the rest",
     kinds.NO_PACKING: _packing,
     kinds.SPREAD_SKEW: _skew,
-    kinds.SPREAD_HOME: lambda one: f"the {one.names['level']} of its running pods has no room for the rest",
+    kinds.SPREAD_HOME: lambda one: f"the {one.names['level']} of its running pods has no capacity for the rest",
     kinds.UNITS_IN: lambda one: f"{one.subject} {one.number('units')}",
     kinds.NO_DEVICES: lambda one: one.names.get("why", "") or one.subject,
     kinds.BUDGET_ENDED: lambda one: f"no placement found in {one.number('steps')} steps; the search did not end",

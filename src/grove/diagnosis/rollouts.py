@@ -146,7 +146,7 @@ def _sentence(one: Rollout, now: datetime) -> str:
         text = f"updating: {count}" + (f"; {where}" if where else "")
         return f"{text}; no progress within its deadline" if one.stalled else text
     if one.outdated and one.on_delete:
-        return f"{many(one.outdated, 'pod')} run the earlier template until somebody deletes them (OnDelete)"
+        return f"{many(one.outdated, 'pod')} run the earlier template until a person deletes them (OnDelete)"
     return f"up to date: {count}" if one.pods else "nothing to update"
 
 

@@ -43,7 +43,7 @@ class Seen:
     bindings: Sequence[ClusterTopologyBinding] = ()
     events: Sequence[Event] = ()
     others: Sequence[PodGang] = ()
-    """Gangs of other sets, if the caller asked which could make room."""
+    """Gangs of other sets, if the caller asked which could free capacity."""
     causes: Sequence[Cause] = ()
     """Faults of objects that pods refer to. Only questions about one set fill it."""
     kueue: Mapping[str, KueueSeen] = field(default_factory=dict)

@@ -188,10 +188,12 @@ class DialectReconciler:
         faults = [translation.in_source_words(one) for one in _fixed(wanted, live)]
         if faults and source.metadata.annotations.get(dynamo.RECREATE) == "true":
             await self._delete(pcs)
-            self._events.normal(source, "PodCliqueSetRecreated", f"made anew for a change of {faults[0].path}")
-            return Outcome(pcs, FALSE, SET_IS_GOING, f"PodCliqueSet {meta.name} is made anew: {_listed(faults)}")
+            message = f"PodCliqueSet {meta.name} is deleted and created again"
+            self._events.normal(source, "PodCliqueSetRecreated", f"{message}, because {faults[0].path} changed")
+            return Outcome(pcs, FALSE, SET_IS_GOING, f"{message}: {_listed(faults)}")
         if faults:
-            hint = f"; annotation {dynamo.RECREATE}: true makes the set anew" if isinstance(source, PodGangSet) else ""
+            hint = f"; annotation {dynamo.RECREATE}: true deletes the set and creates it again"
+            hint = hint if isinstance(source, PodGangSet) else ""
             return Outcome(pcs, FALSE, INVALID_SPEC, _listed(faults) + hint)
         patch = set_patch(live, wanted)
         if patch is not None:
@@ -200,7 +202,7 @@ class DialectReconciler:
         return await self._scale(pcs, record)
 
     async def _scale(self, pcs: PodCliqueSet, record: Record) -> PodCliqueSet:
-        """Tells changed replicas to what there is: a template is heard only when a PodClique or group is made."""
+        """Scales the PodCliques and groups that exist: a template counts only when a PodClique or group is created."""
         scaling, errors = list[Scaling](), list[KubeError]()
         for one in record.scaling:
             scaled_uids = set(one.told)
@@ -246,7 +248,7 @@ class DialectReconciler:
                 if not pcs.metadata.is_deleting:
                     await self._delete(pcs)
                 return  # its deletion is the event that brings us back
-            message = f"{source.RESOURCE} is removed from the cluster; this set stays, and is kept by nobody"
+            message = f"{source.RESOURCE} is removed from the cluster; this set stays, but no longer follows it"
             self._events.warn(pcs, "TranslationEnded", message)
             log.warning("a translated set stays alone, its kind is removed", set=str(pcs.key))
         meta = source.metadata

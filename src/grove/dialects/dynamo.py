@@ -34,7 +34,7 @@ from grove.dialects.translation import (
 CLIQUE = "gang"
 PREFIX = f"{GROUP}/"
 RECREATE = f"{PREFIX}recreate"
-"""On a PodGangSet, "true": a change that a running set cannot take makes it anew."""
+"""On a PodGangSet, "true": a change that a running set cannot take deletes the set and creates it again."""
 
 SPREAD = "spec.scheduling.topologySpread"
 _SPREAD_FIELDS = ("topologyKey", "maxSkew", "whenUnsatisfiable", "labelSelector")

@@ -121,7 +121,7 @@ def to_set(obj: Json) -> Translation:
 def _clique(member: Member, waits: list[str]) -> Json:
     raw, template = member.raw, mapping(member.raw.get("template"))
     replicas = integer(raw.get("replicas"))
-    # The role is called as the clique: the set wants roles that differ, too.
+    # The role has the clique's name: the roles of a set must differ, too.
     spec: Json = {
         "roleName": member.set_name,
         "podSpec": with_device_limits(mapping(template.get("spec"))),

@@ -59,7 +59,7 @@ class Placements:
         return wanted_placement(self.rules(namespace), labels, namespace, self.levels(), constraint=constraint)
 
     def in_effect(self, obj: Json, record: Record | None, rollout: str) -> Placement:
-        """Where the gang goes: as wanted if its pods are made anew anyway, else as before but for rules in a hurry."""
+        """Where the gang goes: as wanted if all its pods are new anyway, else as before except for urgent rules."""
         wanted = self.wanted(obj, record)
         if record is None or record.rollout != rollout:
             return wanted

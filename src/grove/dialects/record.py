@@ -1,7 +1,8 @@
-"""A translation put into a set that lives: what we said before and say no more goes, what others wrote beside it stays.
+"""Merges a translation into a set that exists: removes what only the last translation had, keeps what others wrote.
 
-The set remembers in an annotation what was last said. Replicas are said once: whoever scales the set directly is heard
-until the object says another number. Law: merging a translation into what it was merged into changes nothing.
+An annotation of the set records the last translation. Replicas are written once: a direct change of the set's scale
+holds until the translated object has another number. Law: merging a translation into what it was merged into changes
+nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Record:
 
     @classmethod
     def of(cls, annotations: Mapping[str, str]) -> Record | None:
-        """The record on a set; None if there is none, or a hand has spoilt it: then everything is said anew."""
+        """The record on a set; None if there is none or it cannot be read: then all is written again."""
         try:
             return msgspec.json.decode(annotations[TRANSLATION], type=cls)
         except (KeyError, msgspec.DecodeError):

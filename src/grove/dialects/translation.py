@@ -85,7 +85,7 @@ def named(obj: Json) -> str:
 
 
 def set_name(name: str, inner: int) -> str:
-    """The name of the set: `name`, cut and marked with a digest if the names inside leave too little room for it.
+    """The name of the set: `name`, cut and marked with a digest if the names inside leave too few characters for it.
 
     `inner` is the length of the longest group and clique name together.
     """
@@ -96,7 +96,7 @@ def set_name(name: str, inner: int) -> str:
 
 
 def name_faults(name: str, inner: int, path: str) -> Iterator[Fault]:
-    """Names inside that leave no room for a name of the set, even one that is cut."""
+    """Names inside that leave no characters for a name of the set, even one that is cut."""
     room = MAX_COMBINED_LENGTH - inner
     if len(name) > room and room < SHORTEST_NAME + _MARK:
         detail = (

@@ -7,7 +7,7 @@
         pods = cache.owned(Pod, by=clique.metadata.uid)
 
 Objects are frozen and may lag behind the cluster, but not behind what was written through this process: `wrote` and
-`removed` tell the cache of our own writes, and a read never shows an object older than those. They never go back in
+`removed` record our own writes in the cache, and a read never shows an object older than those. They never go back in
 time (see `grove.kube.store`).
 """
 
@@ -113,8 +113,8 @@ class Cache:
     def wrote(self, answer: T, *, echo: bool = False) -> T:
         """Shows the answer to a create or a patch until the watch has come as far; returns it.
 
-        With `echo` the writer is the one controller that acts on the kind: `is_echo` tells its handler that the version
-        the watch shows is its own. A kind that is not followed is left alone.
+        With `echo` the writer is the one controller that acts on the kind: `is_echo` says in its handler that the
+        version the watch shows is its own. A kind that is not followed is left alone.
         """
         informer = self._informers.get(type(answer))
         if informer is not None:
@@ -131,7 +131,7 @@ class Cache:
             informer.store.removed(obj.key, obj.metadata.uid, labels=obj.metadata.labels if by_label else None)
 
     def is_echo(self, obj: Object) -> bool:
-        """For a handler of `type(obj)`: whether it hears of a write that was said to be no news to it."""
+        """For a handler of `type(obj)`: whether the event is about a write that was marked as its own."""
         return self._informers[type(obj)].store.is_echo(obj)
 
     def is_news(self, old: Object | None, new: Object | None) -> bool:
@@ -178,7 +178,7 @@ class Cache:
             self._collector.settle()
 
     async def relist(self) -> None:
-        """Reads every kind anew; returns when nothing is missing that was written before the call.
+        """Reads every kind again; returns when nothing is missing that was written before the call.
 
         A watch does not say how far it is behind, and one that was just interrupted is behind by any time. A kind that
         the server does not know any more has nothing to read.

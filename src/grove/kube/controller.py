@@ -28,7 +28,7 @@ class Result:
     """When to reconcile again without an event: after an exact time. None waits for an event.
 
     `error` is for one of several steps that failed. The key is then tried again after a back-off as well, whichever
-    comes first; each reconcile sets the next time anew.
+    comes first; each reconcile sets the next time.
     """
 
     after_s: float | None = None

@@ -1,4 +1,4 @@
-"""Tells users what happened to their objects: Events that `kubectl describe` shows, never holding up a reconcile.
+"""Records what happened to objects: Events that `kubectl describe` shows. A reconcile never waits for them.
 
 The same thing said again raises the count of the Event there is; an object that says too many different things with one
 reason gets one combined Event. Good news of many siblings (five hundred gangs of one set are placed) stands for itself
@@ -29,9 +29,9 @@ EventKind = Literal["Normal", "Warning"]
 WINDOW_S = 600.0
 """The same words within this time are one Event."""
 SIMILAR = 10
-"""So many different messages of one object and reason stand for themselves; the rest is combined."""
+"""This number of different messages of one object and reason stay separate; the rest is combined."""
 SIBLINGS, SIBLINGS_S, SUM_S = 20, 60.0, 5.0
-"""So many siblings may say the same good thing in a minute; what the others say is summed up on their owner."""
+"""This number of siblings may record the same normal event in a minute; the others are summed up on their owner."""
 UNSAID = 1000
 REMEMBERED = 4096
 MESSAGE_BYTES = 1024

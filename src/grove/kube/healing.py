@@ -1,4 +1,4 @@
-"""Objects that others may change or delete are looked at whenever one of them changes, and put right."""
+"""Objects that others may change or delete are looked at whenever one of them changes, and corrected."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ async def heal(
             try:
                 await ensure()
             except KubeError as error:
-                log.warning("objects could not be put right", objects=sorted(names), error=str(error))
+                log.warning("objects could not be corrected", objects=sorted(names), error=str(error))
                 await asyncio.sleep(RETRY_S)
                 changed.set()

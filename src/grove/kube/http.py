@@ -61,7 +61,7 @@ class _Retry(Enum):
 
     ALWAYS = "asking twice is asking once: reads, merge patches without a version, deletes"
     UNSENT = "only when the server surely did nothing: no connection, or 429"
-    NEVER = "the caller wants the first answer"
+    NEVER = "the caller takes the first answer"
 
 
 class HttpClient:
@@ -182,7 +182,7 @@ class HttpClient:
         return any(one.get("name") == res.plural and one.get("kind") == res.kind for one in found)
 
     async def server_version(self) -> str:
-        """The server's own version, like `v1.36.3`; anybody may ask."""
+        """The server's own version, like `v1.36.3`; any caller may ask."""
         answer = await self._send("version", "version", "GET", self._transport.url("/version"), None, "", _Retry.ALWAYS)
         return str(wire.codec_of(_ANY).object(answer.body).get("gitVersion", ""))
 

@@ -1,7 +1,7 @@
 """Keeps a `Store` equal to the cluster: lists once, then follows the changes for as long as it runs.
 
-A dropped connection is resumed where it ended, without a list; only 410 Gone (the server forgot where we were) lists
-anew. Works over any `Client` and uses the event loop's clock only.
+A dropped connection is resumed where it ended, without a list; only 410 Gone (the server no longer has that history)
+lists again. Works over any `Client` and uses the event loop's clock only.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Informer(Generic[T]):
                 await self._follow()
                 continue
             except Gone as err:
-                self._log.info("the server forgot our place, listing anew", error=str(err))
+                self._log.info("the server has no history from our revision, listing again", error=str(err))
                 self._resume_at, self._failures = "", 0  # it does answer: no reason to stay away any longer
             except KubeError as err:
                 self._troubled(err)
@@ -106,7 +106,7 @@ class Informer(Generic[T]):
             await asyncio.sleep(self._delay())
 
     def forget_place(self) -> None:
-        """Has the next `run` list anew, and `synced` wait for that; what is in the store stays until then."""
+        """Has the next `run` list again, and `synced` wait for that; what is in the store stays until then."""
         self._resume_at, self._failures, self.error = "", 0, None
         self.synced.clear()
 

@@ -6,8 +6,8 @@ The leader counts on its lease for `renew_s` after the last renewal that it *sen
 that others grant it. A process that was paused finds its right to write expired before it can use it: the HTTP client
 asks `may_write` before every write. The gap is for a write that is already on its way.
 
-Anybody may edit or delete a lease. The leader watches it too, and stops when the lease no longer names it. It may see
-that late. So standbys grant it its full time, unless the leader itself released the lease.
+Any caller with the right may edit or delete a lease. The leader watches it too, and stops when the lease no longer
+names it. It may see that late. So standbys grant it its full time, unless the leader itself released the lease.
 """
 
 from __future__ import annotations
@@ -185,11 +185,11 @@ class Leadership:
             self._observe(new)
         elif new is None or new.spec.holder_identity != self.identity:
             self._leads_until = 0.0
-            holder = new.spec.holder_identity or "nobody" if new is not None else "nobody: it was deleted"
+            holder = new.spec.holder_identity or "no process" if new is not None else "no process: it was deleted"
             self._lost.set_result(f"the lease is held by {holder}")
 
     def _observe(self, lease: Lease | None) -> None:
-        """Starts the holder's time anew whenever the record changed: only our own clock is trusted, as in client-go."""
+        """Restarts the holder's time whenever the record changed: only our own clock is trusted, as in client-go."""
         if lease is None or self._seen is None or lease.spec != self._seen.spec:
             if not _is_handed_on(self._seen, lease):
                 self._granted_until = max(self._granted_until, self._holder_until())
@@ -259,7 +259,7 @@ class Leadership:
         self._leads_until = began + self._renew_s
 
     async def _release(self) -> None:
-        """Tells the standbys not to wait; without an answer they take over when the time is up."""
+        """Releases the lease, so that standbys do not wait. If that fails, they take over when the time is up."""
         if not self.may_write() or self._seen is None:
             return
         self._leads_until = 0.0

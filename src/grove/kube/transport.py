@@ -26,7 +26,7 @@ IDLE_S = 50.0
 """An unused connection is closed before a load balancer would forget it."""
 
 READ_BYTES = 1 << 18
-"""Room for a large list's bytes between the socket and us; aiohttp's default makes it stop and go."""
+"""Bytes of a large list that are buffered between the socket and us; with aiohttp's default it stops and starts."""
 
 
 _DISCARD = struct.pack("ii", 1, 0)
@@ -246,7 +246,7 @@ class Transport:
         return session
 
     def _retire(self, session: aiohttp.ClientSession) -> None:
-        """Closes the connections of the last certificate once their requests had time to end; watches resume anew."""
+        """Closes the connections of the last certificate after their requests had time to end; watches resume."""
 
         async def close_later() -> None:
             try:

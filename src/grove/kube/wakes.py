@@ -7,7 +7,7 @@
     for one in wakes:
         cache.on_event(one.source, one)
 
-A row is the handler of its own source. It decides nothing but whose turn it is: the reconcile reads everything anew.
+A row is the handler of its own source. It decides nothing but whose turn it is: the reconcile reads everything again.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Workqueue(Generic[K]):
     def hurry(self, key: K, *, priority: int = 0) -> None:
         """Asks for a look now that also does for the one that was to come later, by `after_s` or after a back-off.
 
-        For keys whose every look says anew when the next one is due.
+        For keys whose every reconcile says when the next one is due.
         """
         held = self._due.pop(key, None)
         self.add(key, priority=priority if held is None else max(priority, held[1]))
@@ -89,14 +89,14 @@ class Workqueue(Generic[K]):
         return delay
 
     def forget(self, key: K) -> None:
-        """The work on `key` went well: its back-off starts anew."""
+        """The work on `key` went well: its back-off starts again."""
         self._failures.pop(key, None)
 
     def failures(self, key: K) -> int:
         return self._failures.get(key, 0)
 
     async def get(self) -> K:
-        """The next key, when there is one. Whoever takes it must call `done`. Raises Closed after `shut_down`."""
+        """The next key, when there is one. The caller must call `done`. Raises Closed after `shut_down`."""
         while not self._priority:
             if self._closed:
                 raise Closed
@@ -170,7 +170,7 @@ class Workqueue(Generic[K]):
         self._arrivals += 1
         heapq.heappush(self._delayed, (when, self._arrivals, key))
         if len(self._delayed) > 2 * len(self._due) + SLACK:
-            # Looks that came earlier: a timer of hours, set anew at every event, would leave one behind each time.
+            # Looks that came earlier: a timer of hours, set again at every event, would leave one behind each time.
             self._delayed = [one for one in self._delayed if self._due.get(one[2], (0.0,))[0] == one[0]]
             heapq.heapify(self._delayed)
         self._set_timer()

@@ -1,4 +1,4 @@
-"""Many writes at once, but not too many, and carefully after trouble; and errors that are nobody's trouble.
+"""Many writes at once, but not too many, and carefully after trouble; and errors that are no fault.
 
 A first attempt runs `width` at a time and stops at the first error that others would meet too. An attempt after one
 that failed starts slowly: one, then two, then four …, so that a full quota costs one request a try and not a thousand.

@@ -22,7 +22,7 @@ Say = Callable[[str], None]
 
 
 class BinariesError(RuntimeError):
-    """The programs could be neither found nor built; the message tells what to do about it."""
+    """The programs could be neither found nor built; the message says what to do about it."""
 
 
 def to_stderr(line: str) -> None:

@@ -96,7 +96,7 @@ class Blueprint:
         self._pki = directory / "pki"
         self._users = directory / "users"
         # Three authorities, because a client of the API server must be taken neither for one of etcd
-        # nor for the front proxy, which may speak in anybody's name.
+        # nor for the front proxy, which may act for any user.
         self._authority = Authority("grove-kubernetes")
         self._etcd_authority = Authority("grove-etcd")
         self._front_proxy_authority = Authority("grove-front-proxy")
@@ -185,7 +185,7 @@ class Blueprint:
             "tls-cert-file": pki / "apiserver.crt",
             "tls-private-key-file": pki / "apiserver.key",
             "client-ca-file": self.authority_file,
-            # As whom and where it asks a kubelet for logs, where there is one; names of nodes mean nothing here.
+            # User and address for logs of a kubelet, where there is one; names of nodes do not resolve here.
             "kubelet-preferred-address-types": "InternalIP",
             "kubelet-client-certificate": pki / "admin.crt",
             "kubelet-client-key": pki / "admin.key",
@@ -209,7 +209,7 @@ class Blueprint:
         if settings.runtime_config:
             flags["runtime-config"] = _switches(settings.runtime_config)
         if not settings.controller_manager:
-            # Nobody would make the `default` service account, and no pod could be created without it.
+            # No controller would create the `default` service account, and no pod could be created without it.
             flags["disable-admission-plugins"] = "ServiceAccount"
         return self._command("kube-apiserver", flags | self._gates(), settings.extra_apiserver_args)
 

@@ -146,7 +146,7 @@ class ControlPlane:
         self._on_change()
 
     def restart_apiserver(self) -> None:
-        """Stop and start the API server on the same port. Its watch cache starts anew from what etcd still has."""
+        """Stop and start the API server on the same port. Its watch cache starts again from what etcd still has."""
         self.stop_apiserver()
         self.start_apiserver()
 

@@ -53,7 +53,7 @@ class Tree:
         return folders
 
     def layer(self) -> bytes:
-        """The layer as an uncompressed tar: every path once, folders before what is in them, nobody's times."""
+        """The layer as an uncompressed tar: every path once, folders before what is in them, all times zero."""
         folders = self._every_folder()
         out = io.BytesIO()
         with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:

@@ -120,7 +120,7 @@ def _die_with_parent(parent: int) -> Callable[[], None] | None:
 
 
 def birth_mark(pid: int) -> str | None:
-    """A text that tells this process from any other that had or will have its id; None if it is not running."""
+    """A text that distinguishes this process from any other that had or will have its id; None if it is not running."""
     birth, ended = _look_at(pid)
     return None if ended else birth
 

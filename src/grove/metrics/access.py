@@ -1,7 +1,7 @@
 """Who sends a request, and whether this user may do it.
 
 The aggregator calls an aggregated API. It proves its identity with a client certificate and names the user in headers.
-The headers count only with that certificate, because anybody can write a header. A SubjectAccessReview asks the API
+The headers count only with that certificate, because any client can write a header. A SubjectAccessReview asks the API
 server what the user may do. The answer is kept for a few seconds.
 """
 

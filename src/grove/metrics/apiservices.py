@@ -115,7 +115,7 @@ class Registration:
                 if not is_ours(stored):
                     if name not in self.foreign:
                         whose = ((stored.get("spec") or {}).get("service") or {}).get("name", "the API server itself")
-                        log.warning("APIService is somebody else's and stays so", name=name, service=whose)
+                        log.warning("another program serves the APIService; it stays", name=name, service=whose)
                     self.foreign.add(name)
                     return
                 self.foreign.discard(name)

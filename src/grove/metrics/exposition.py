@@ -1,4 +1,4 @@
-"""Our numbers as a page of our own, for a Prometheus in the house, prometheus-adapter and KEDA on top of it.
+"""Our numbers as a page of our own, for a Prometheus of the cluster, with prometheus-adapter or KEDA behind it.
 
 Thousands of cliques with a dozen numbers each take longer than an autoscaler should wait: it is written in slices.
 """

@@ -1,6 +1,6 @@
 """What one pod said lately: its last gauges, and how its histograms grew over a sliding minute.
 
-A counter that falls has begun anew (the engine restarted): what it shows then is all new. The first page of a pod is
+A counter that falls has started again (the engine restarted): what it shows then is all new. The first page of a pod is
 where its growth is measured from, so a quantile takes two pages.
 """
 

@@ -40,7 +40,7 @@ from grove.metrics.targets import Target
 
 PAGE_UNREADABLE, PAGE_STRANGE = "MetricsUnreadable", "MetricsStrange"
 THOROUGH_EVERY = 30
-"""Every so many pages of a pod one is searched for names that have no TYPE line."""
+"""One page of a pod in this number is searched for names that have no TYPE line."""
 SEND_EVERY_S = 0.05
 COUNT_EVERY_S = 1.0
 MOST_UNSENT = 20_000

@@ -57,7 +57,7 @@ class Readings:
         self._names: dict[str, set[str]] = {}
 
     def add_pod(self, namespace: str, name: str, labels: Mapping[str, str]) -> None:
-        """Makes a pod known, or its labels anew."""
+        """Adds a pod, or replaces its labels."""
         where = (namespace, name)
         known = self._pods.get(where)
         if known is None:
@@ -113,7 +113,7 @@ class Readings:
         for one in wanted.requirements:
             kind = _OWNER_KINDS.get(one.key)
             if kind is not None and one.operator == "In":
-                # Whoever names an owner, as every selector of Grove's does, need not search the whole namespace.
+                # A selector that names an owner, as all of Grove's do, need not search the whole namespace.
                 owners = (Subject(namespace, kind, value) for value in one.values)
                 where = [pod for owner in owners for pod in self._owned.get(owner, ())]
                 break

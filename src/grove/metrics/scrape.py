@@ -179,7 +179,7 @@ async def read_page(session: aiohttp.ClientSession, target: Target, most_bytes: 
                 f"answered {answer.status}" + (", which is not followed" if answer.status // 100 == 3 else "")
             )
         if encoding := answer.headers.get("Content-Encoding", ""):
-            raise BadPage(f"is encoded as {encoding[:20]}, which nobody asked for")
+            raise BadPage(f"is encoded as {encoding[:20]}, but no encoding was asked for")
         if (answer.content_length or 0) > most_bytes:
             raise BadPage(f"has more than {most_bytes} bytes")
         parts: list[bytes] = []

@@ -181,4 +181,4 @@ def _refused(code: int, reason: str, message: str) -> web.Response:
 
 
 def _absent(metric: str, about: str) -> web.Response:
-    return _refused(404, "NotFound", f"nobody has said {metric} of {about} lately")
+    return _refused(404, "NotFound", f"no pod has reported {metric} of {about} lately")

@@ -38,7 +38,7 @@ from grove.metrics.targets import DCGM_PORT, EnginePod, Target, find_target
 
 SYNC_TIMEOUT_S = 60.0
 MOST_RAW_NAMES = 200
-"""Raw names that are looked for; the one not asked for longest makes room."""
+"""Raw names that are looked for. Beyond this number, the name that was not asked for longest is dropped."""
 SECRET = "grove-metrics-server-cert"
 
 log = structlog.get_logger(__name__)
@@ -197,7 +197,7 @@ class MetricsService:
         self._aggregator = Aggregator.of(new.data) if new is not None else Aggregator()
         self.certificate.trust_clients(self._aggregator.authorities)
         if not self._aggregator.authorities:
-            log.warning("the API server publishes no authority of its aggregator: nobody can be served")
+            log.warning("the API server publishes no authority of its aggregator: every request is refused")
 
     # What the pages say
 

@@ -1,7 +1,7 @@
 """Where a pod's page of metrics is: by its annotations, a port named `metrics`, or the port its engine is known to use.
 
 The address is always the pod's own. Addresses that lead elsewhere (this machine, the cloud's metadata service) are
-nobody's page, whatever a pod's status says.
+never read, whatever a pod's status says.
 """
 
 from __future__ import annotations

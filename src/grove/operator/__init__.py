@@ -1,1 +1,1 @@
-"""The operator: a room for each kind it reconciles, what they share, and `wiring`, which builds it all."""
+"""The operator: a package for each kind it reconciles, what they share, and `wiring`, which builds it all."""

@@ -47,7 +47,7 @@ def furnish(store: Store, nodes: Iterable[str], classes: Iterable[str], since: s
 
 
 def device_objects(nodes: Iterable[str], classes: Iterable[str]) -> Iterator[tuple[Resource, str, Json]]:
-    """Kind, name and spec of what makes classes of devices known, and of what a driver tells of every node's."""
+    """Kind, name and spec of what makes classes of devices known, and of what a driver publishes of every node's."""
     every = list(nodes)
     for name in sorted(classes):
         rule = {"cel": {"expression": f'device.driver == "{name}"'}}

@@ -47,7 +47,7 @@ def bystanders(world: World, nodes: Collection[str], concerned: Collection[Key])
 
 
 def displaced(world: World, pods: Sequence[Pod], controllers: Mapping[str, str]) -> tuple[Displaced, ...]:
-    """Where these pods, gone from their nodes by now, would find room. `controllers` are kinds by the pod's uid."""
+    """Where these pods, gone from their nodes by now, would fit. `controllers` are kinds by the pod's uid."""
     view = world.scheduler.view
     room = view.snapshot.copy()
     found: list[Displaced] = []
@@ -61,12 +61,12 @@ def displaced(world: World, pods: Sequence[Pod], controllers: Mapping[str, str])
             note = "a disruption budget keeps it there"
             found.append(Displaced(meta.namespace, meta.name, node, False, note))
         elif not controller:
-            found.append(Displaced(meta.namespace, meta.name, node, None, "nobody would make it again"))
+            found.append(Displaced(meta.namespace, meta.name, node, None, "no controller would create it again"))
         else:
             facts = msgspec.structs.replace(view.reader.read(pod), uid=f"{meta.uid}+", node="")
             open_nodes = feasible_nodes(room, facts)
             if open_nodes:
                 room.add_pod(facts.on(open_nodes[0]))
-            note = "" if open_nodes else f"no node has room for it (a {controller} would make it again)"
+            note = "" if open_nodes else f"no node has capacity for it (a {controller} would create it again)"
             found.append(Displaced(meta.namespace, meta.name, node, bool(open_nodes), note))
     return tuple(found)

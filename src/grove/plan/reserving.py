@@ -1,4 +1,4 @@
-"""Room for a whole PodCliqueSet before it exists: the Reservations that stand for its pods.
+"""Capacity for a whole PodCliqueSet before it exists: the Reservations that stand for its pods.
 
 One a pod that the set will have, gang by gang: those of one gang carry its name as their pod group, so they are placed
 together or not at all. Their owners are the pods of the clique they stand for.

@@ -1,7 +1,7 @@
 """Sets that another scheduler places, on a cluster where only ours is played: grove-scheduler stands in for it.
 
-What is learned then is whether gangs, order and room work out under our rules, not how the other one decides. Whoever
-shows the result says so.
+The result shows whether gangs, order and capacity work out under our rules, not how the other scheduler decides. The
+command that shows the result says so.
 """
 
 from __future__ import annotations

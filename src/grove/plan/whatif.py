@@ -106,7 +106,7 @@ async def planned(
 ) -> Plan:
     """Makes the change in a world that runs, waits for the answers, and reads them off.
 
-    `drained` are nodes the change empties; where their other pods find room is part of the plan then.
+    `drained` are nodes the change empties; where their other pods fit is part of the plan then.
     """
     await asyncio.sleep(_patience_so_far_s(world))
     before = {pod.metadata.uid: pod for pod in world.all(Pod) if pod.is_bound and not pod.metadata.is_deleting}
@@ -143,7 +143,7 @@ async def _update_played(world: World, sets: set[Key]) -> None:
     """Waits for updates of the sets to end, as long as they go on.
 
     The gangs of a set that runs are answered already when its template changes, and in the middle of the update a pod
-    that was just replaced has no node yet: that is no want of room.
+    that was just replaced has no node yet: that is no lack of capacity.
     """
 
     def updated() -> list[int]:

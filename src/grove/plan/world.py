@@ -61,7 +61,7 @@ _SCHEDULER = "system:serviceaccount:grove-system:grove-scheduler"
 
 
 def shaped(nodes: int, gpus: int = 8) -> list[Json]:
-    """So many alike nodes in racks of up to four, divided evenly: no block is much smaller than another."""
+    """`count` equal nodes in racks of up to four, divided evenly: no block is much smaller than another."""
     racks = -(-nodes // PER_RACK)
     blocks = max(1, racks // RACKS_PER_BLOCK)
     zones = max(1, blocks // BLOCKS_PER_ZONE)

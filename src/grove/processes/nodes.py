@@ -59,7 +59,7 @@ async def _run(
 
 
 async def _furnish(client: Client, nodes: Sequence[str], classes: Sequence[str]) -> None:
-    """Tells of devices as their driver would."""
+    """Publishes devices as their driver would."""
     for kind, name, spec in device_objects(nodes, classes):
         try:
             await client.create(kind, {"metadata": {"name": name}, "spec": spec})

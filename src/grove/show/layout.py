@@ -28,8 +28,8 @@ USUAL = "nvidia.com/gpu"
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """One node. `taken` is by gang (with its namespace where two share the name), or by namespace/pod for pods of
-    nobody's; `reserved` by Reservation.
+    """One node. `taken` is by gang (with its namespace where two share the name), or by namespace/pod for pods without
+    a gang; `reserved` is by Reservation.
 
     `broken` is what the node has and cannot give, such as GPUs that its driver found unhealthy: not part of `total`.
     `held_for` is the gang that the scheduler keeps the node for: still free, but not for later gangs.

@@ -125,7 +125,7 @@ def growth(tree: TreeEntry, width: int = WIDE) -> Iterator[Text]:
     """The tree with one line a clique and one mark a pod: what fits beside other things while it changes."""
     for stem, entry in _lines(tree, "", "", pods=False):
         if entry.kind == "PodClique" and len(stem) > DEEP:
-            continue  # told on the line of its group's replica
+            continue  # shown on the line of its group's replica
         line = Text().append(stem, style="dim")
         line.append(entry.label, style="bold" if entry.kind in ("PodCliqueSet", "Replica") else "")
         if entry.kind == "PodClique":

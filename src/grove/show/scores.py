@@ -32,7 +32,7 @@ def _told(one: ScoredGang, width: int) -> list[RenderableType]:
     named = [name for name in one.weights if any(name in place.columns for place in (one.chosen, other) if place)]
     rows = [(name, str(one.weights[name]), _value(one.chosen, name), _value(other, name)) for name in named]
     if not rows:
-        return [*parts, *indented("no score tells these places apart: the tightest is taken", width, style="dim")]
+        return [*parts, *indented("all scores of these places are equal: the tightest is taken", width, style="dim")]
     rows.append(("together", "", str(one.chosen.total), str(other.total) if other else "–"))
     parts.append(table(TITLES, rows, width, right=TITLES[1:]))
     if other is not None and other.total > one.chosen.total:

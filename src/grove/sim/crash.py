@@ -18,7 +18,7 @@ from grove.kube.errors import ConnectionLost
 
 Main = Callable[[Client], Awaitable[object]]
 _MAX_STEPS = 64
-"""A kill falls up to so many turns of the loop after its time, which puts it into the middle of bursts of work."""
+"""A kill comes up to this number of turns of the loop after its time, so that it hits bursts of work."""
 
 
 class MortalClient:

@@ -27,7 +27,7 @@ class EnginePages:
         return key in self._pipelines
 
     def set_load(self, pcs: PodCliqueSet, requests_per_second: float, engine: Engine | None = None) -> None:
-        """From now on requests arrive at this rate; another kind of `engine` begins anew."""
+        """From now on requests arrive at this rate; another kind of `engine` starts from zero."""
         line = self._pipelines.get(pcs.metadata.key)
         if line is None or engine is not None:
             served = engine or Engine()

@@ -108,7 +108,7 @@ def _check_role_binding(new: Json, old: Json) -> None:
 
 
 def _spell_amounts(obj: Json) -> None:
-    """Amounts of metrics come back as Kubernetes spells them, whoever wrote them how."""
+    """Amounts of metrics come back as Kubernetes spells them, however they were written."""
     metrics = copy_json(obj["spec"]["metrics"])
     for metric in metrics:
         target: Json = metric_source(metric).get("target") or {}

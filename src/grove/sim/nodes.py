@@ -291,7 +291,7 @@ class FakeNodes:
             try:
                 await work()
             except (NotFound, Conflict, Invalid):
-                pass  # the pod is gone or another by now; its events tell the rest
+                pass  # the pod is gone or another by now; its events bring the rest
             except KubeError:
                 asyncio.get_running_loop().call_later(_RETRY_S, self._work.put_nowait, work)
 

@@ -63,7 +63,7 @@ def _parsed(text: bytes) -> Any:
 
 
 class CannotStart(Exception):
-    """Something a retry cannot mend: the pod was built wrongly."""
+    """Something a retry cannot correct: the pod was built wrongly."""
 
 
 class _Expired(Exception):
@@ -157,7 +157,7 @@ class PodWatch:
             yield event["type"], event["object"]
 
     def _get(self, query: dict[str, str], silence_s: float = ANSWER_S) -> http.client.HTTPResponse:
-        """An answer that has begun; whoever reads on waits no longer than `silence_s` for more of it."""
+        """An answer that has begun; the reader waits no longer than `silence_s` for more of it."""
         if self._connection is None:
             context = ssl.create_default_context(cafile=str(self._account / "ca.crt"))
             # Python 3.13 sets this flag; certificates of many private cluster authorities lack what it asks for.

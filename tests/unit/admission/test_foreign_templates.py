@@ -38,7 +38,7 @@ def test_with_it_the_set_is_admitted(level: str) -> None:
 
 def test_that_nobody_could_say_is_no_permission() -> None:
     (told,) = faults(ADMISSION, shares(T), lookups=Known(templates={THEIRS: Unavailable("busy")}))
-    assert "cannot tell whether you may read infra/gpu" in told
+    assert "the API server did not say whether you may read infra/gpu" in told
 
 
 @pytest.mark.parametrize(
@@ -91,4 +91,4 @@ class WithoutReviews:
 async def test_who_cannot_be_asked_allows_nothing() -> None:
     known = await ClusterReader(WithoutReviews()).fetch(ADMISSION.needs(VALIDATE_SET, review_of(shares(T))))  # type: ignore[arg-type]
     (told,) = faults(ADMISSION, shares(T), lookups=known)
-    assert "cannot tell whether you may read infra/gpu" in told
+    assert "the API server did not say whether you may read infra/gpu" in told

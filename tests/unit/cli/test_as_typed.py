@@ -89,7 +89,7 @@ def ask(kubeconfig: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
     ("words", "code", "want"),
     [
         pytest.param("explain small", 0, "small: running · 2 of 2 pods ready", id="a set that runs"),
-        pytest.param("explain wide", 4, "wide-0: waiting · gang: wants 36 nvidia.com/gpu, 8 free", id="one that waits"),
+        pytest.param("explain wide", 4, "wide-0: waiting · gang: needs 36 nvidia.com/gpu, 8 free", id="one that waits"),
         pytest.param("explain podgangs/small-0", 0, "small-0: running", id="a gang, by its kind"),
         pytest.param("explain small-0-server", 0, "small-0: running", id="a clique, by its name alone"),
         pytest.param("explain wide --scores", 4, "there is no place for it", id="scores of a place that is not there"),

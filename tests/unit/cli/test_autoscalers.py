@@ -116,7 +116,7 @@ def test_current_and_target_of_each_metric(metrics: list[Json], now: list[Json] 
             "off: its target has 0 replicas",
             id="switched off by zero",
         ),
-        pytest.param({}, True, "waits for room: 1 of its gangs are not placed", id="a gang waits for room"),
+        pytest.param({}, True, "waits for capacity: 1 of its gangs are not placed", id="a gang waits for room"),
         pytest.param({"ScalingLimited": ("True", "TooManyReplicas")}, False, "at its most (9)", id="at its limit"),
         pytest.param({"ScalingLimited": ("True", "TooFewReplicas")}, False, "at its least (1)", id="at its floor"),
         pytest.param(

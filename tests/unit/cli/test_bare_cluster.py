@@ -86,7 +86,7 @@ def test_without_the_right_to_see_nodes_explain_tells_what_the_scheduler_wrote()
 
     answer = run(look())
     assert answer.code == 4
-    assert answer.data["gangs"][0].reason.startswith("wants 24 nvidia.com/gpu, 16 free in the cluster")
+    assert answer.data["gangs"][0].reason.startswith("needs 24 nvidia.com/gpu, 16 free in the cluster")
     assert "you may not see what the scheduler sees" in answer.data["note"]
 
 
@@ -160,4 +160,4 @@ def test_a_scheduler_that_says_nothing_is_the_reason_of_its_pods() -> None:
             return await status_answer(world.client, "default", "", world.cluster.clock.now())
 
     [line] = run(look()).data
-    assert (line.state, line.why) == ("waiting", "there is room for it; the scheduler has not placed it yet")
+    assert (line.state, line.why) == ("waiting", "it fits; the scheduler has not placed it yet")

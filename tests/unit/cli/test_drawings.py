@@ -89,7 +89,9 @@ def seen(
 
 
 REFUSED = {
-    "conditions": [{"type": "Scheduled", "status": "False", "reason": "Unschedulable", "message": "no rack has room"}]
+    "conditions": [
+        {"type": "Scheduled", "status": "False", "reason": "Unschedulable", "message": "no rack has capacity"}
+    ]
 }
 LONG = {
     "conditions": [
@@ -97,7 +99,7 @@ LONG = {
             "type": "Scheduled",
             "status": "False",
             "reason": "Unschedulable",
-            "message": "no rack has room for ns/x-0 (2 pods); rack z0-b0-r0 comes closest",
+            "message": "no rack has capacity for ns/x-0 (2 pods); rack z0-b0-r0 comes closest",
         }
     ]
 }
@@ -149,7 +151,7 @@ NO_IMAGE = {
         pytest.param([pod("p", node="z0-b0-r0-n0", ready=True)], None, (State.READY, ""), id="all is well"),
         pytest.param([], None, (State.MISSING, "1 of 1 pod does not exist yet"), id="no pod"),
         pytest.param([pod("p", spec=HELD)], None, (State.GATED, "waits until all pods of its gang exist"), id="gated"),
-        pytest.param([pod("p")], REFUSED, (State.PENDING, "no rack has room"), id="the gang's own reason"),
+        pytest.param([pod("p")], REFUSED, (State.PENDING, "no rack has capacity"), id="the gang's own reason"),
         pytest.param([pod("p")], None, (State.PENDING, "no node yet"), id="nobody has said anything"),
         pytest.param(
             [pod("p", node="z0-b0-r0-n0", status=WAITS)], None, (State.STARTING, "starts after x-0-b"), id="start order"

@@ -77,7 +77,9 @@ def test_a_pod_says_of_its_conditions_what_is_worth_saying() -> None:
     assert [one.reason for one in own_words("Pod", pod)] == ["ContainersReady=False", "Ready=True", "PodScheduled=True"]
 
 
-LONG = "no rack has room for default/wide-0 (5 pods); rack z0-b0-r3 comes closest, with room for wide-0-w 4/5 pods"
+LONG = (
+    "no rack has capacity for default/wide-0 (5 pods); rack z0-b0-r3 comes closest, with capacity for wide-0 4/5 pods"
+)
 
 
 @pytest.mark.parametrize("width", [30, 40, 60, 80, 100, 200])

@@ -21,14 +21,14 @@ def row(name: str, state: str = "running", why: str = "") -> Row:
     return Row("ns", name, state, why, 1, 1, 1, 4, 4, 32, 32, 0, 0, (), NOW, "nvidia.com/gpu")
 
 
-SETS = [row("wide", "waiting", "no rack has room"), *(row(f"s{i}") for i in range(40))]
+SETS = [row("wide", "waiting", "no rack has capacity"), *(row(f"s{i}") for i in range(40))]
 AT = NOW.timestamp()
 TRENDS = [
     Trend("", "", Figure("waiting", "gangs that wait"), [(AT - 3600, 0.0), (AT - 1800, 4.0), (AT - 900, 1.0)]),
     Trend("ns", "s3", Figure("kv", "KV cache in use", "%"), [(AT - 1800, 0.5)]),
     Trend("ns", "s3", Figure("restarts", "gang restarts", counts=True), [(AT - 3600, 7.0), (AT - 60, 9.0)]),
 ]
-WAITS = Gang("ns", Verdict("wide-0", "waiting", "gang", "no rack has room"), "", None, 5)
+WAITS = Gang("ns", Verdict("wide-0", "waiting", "gang", "no rack has capacity"), "", None, 5)
 MODEL = Model(SETS, [WAITS], now=NOW, trends=TRENDS)
 
 
@@ -99,9 +99,9 @@ def test_a_page_scrolls_and_goes_away() -> None:
 
 
 def test_a_dead_operator_is_red_at_the_bottom() -> None:
-    dead = replace(MODEL, processes=Processes(Process("grove-operator", DOWN, "nobody leads")))
+    dead = replace(MODEL, processes=Processes(Process("grove-operator", DOWN, "no process leads")))
     alarm = draw(Screen(), dead, 80, 24)[-2]
-    assert (alarm.plain, str(alarm.style)) == ("grove-operator does not run (nobody leads)", "bold red")
+    assert (alarm.plain, str(alarm.style)) == ("grove-operator does not run (no process leads)", "bold red")
 
 
 @pytest.mark.parametrize(

@@ -252,7 +252,7 @@ RELEASE_BY_HAND = {"holderIdentity": ""}
     ("edit", "said"),
     [
         pytest.param({"spec": {"holderIdentity": "usurper"}}, "held by usurper", id="another name"),
-        pytest.param({"spec": RELEASE_BY_HAND}, "held by nobody", id="no name"),
+        pytest.param({"spec": RELEASE_BY_HAND}, "held by no process", id="no name"),
         pytest.param(None, "deleted", id="no lease"),
     ],
 )

@@ -98,7 +98,7 @@ def saying(**answer: object) -> Callable[[web.Request], Awaitable[web.StreamResp
         ),
         pytest.param(
             saying(body=b"x", headers={"Content-Encoding": "gzip"}),
-            "is encoded as gzip, which nobody asked for",
+            "is encoded as gzip, but no encoding was asked for",
             id="compressed",
         ),
     ],

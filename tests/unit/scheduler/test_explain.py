@@ -43,20 +43,20 @@ def test_gates_come_first():
 def test_the_closest_domain_is_named_with_numbers():
     answer = explain(snap(racks({"r1": 2, "r2": 3})), gang(group("g", 4, 8), required=RACK))
     assert not answer.fits
-    assert "example.com/rack z/b/r2 comes closest, with room for g 3/4 pods" in sentence(answer.why)
+    assert "example.com/rack z/b/r2 comes closest, with capacity for g 3/4 pods" in sentence(answer.why)
 
 
 def test_findings_go_from_gang_to_node():
     answer = explain(snap(racks({"r1": 1}), [used("r1-0", 4)]), gang(group("g", 2, 8), required=RACK))
     assert [level_of(one) for one in answer.findings] == ["gang", "node"]
-    assert "wants 16 nvidia.com/gpu, 4 free in the cluster" in sentence(answer.findings[0])
+    assert "needs 16 nvidia.com/gpu, 4 free in the cluster" in sentence(answer.findings[0])
     assert sentence(answer.findings[1]) == "g: 0/1 nodes can take one of its pods (1 insufficient nvidia.com/gpu)"
 
 
 def test_a_scaled_gang_is_told_that_its_base_gangs_domain_is_full_not_that_the_cluster_has_room():
     scaled = gang(group("g", 2, 8), pinned_domain=Pin(RACK, "r1-0"))
     answer = explain(snap(racks({"r1": 2, "r2": 4}), [used("r1-0", 8)]), scaled)
-    assert "wants 16 nvidia.com/gpu, 8 free in z/b/r1" in sentence(answer.why)
+    assert "needs 16 nvidia.com/gpu, 8 free in z/b/r1" in sentence(answer.why)
     assert "g: 1/6 nodes can take one of its pods (4 outside z/b/r1, where its base gang is" in sentence(answer.why)
 
 
@@ -99,7 +99,7 @@ def test_the_smallest_gang_whose_end_helps_is_named():
     large = Running("default/large", 0, tuple(pod(f"l{i}", 8, on=f"r2-{i}") for i in range(2)))
     snapshot = snap(racks({"r1": 1, "r2": 2}), [*small.pods, *large.pods])
     answer = explain(snapshot, gang(group("g", 1, 8)), [large, small])
-    assert said(answer, "end-other") == "make room: delete pod default/small"
+    assert said(answer, "end-other") == "free capacity: delete pod default/small"
 
 
 def test_smaller_pods_are_proposed_when_devices_are_short():

@@ -31,7 +31,7 @@ def test_a_level_is_called_what_the_topology_calls_it_all_the_way_down():
         Reason(kinds.CLOSEST, "r1", {}, {"level": "x/rack"}, (Reason(kinds.GROUP_ROOM, "g", {"room": 3, "pods": 4}),))
     )
     assert sentence(named(why, {"x/rack": "rack"})) == (
-        "no rack has room for g (4 pods); rack r1 comes closest, with room for g 3/4 pods"
+        "no rack has capacity for g (4 pods); rack r1 comes closest, with capacity for g 3/4 pods"
     )
 
 
@@ -41,7 +41,7 @@ def test_the_closest_domain_of_a_refused_gang_is_named_once():
         kinds.CLOSEST, "r1", {}, {"level": "rack"}, (Reason(kinds.GROUP_ROOM, "g", {"room": 3, "pods": 4}),)
     )
     assert sentence(Reason(kinds.NOT_ADMITTED, "quota", parts=(full, closest))) == (
-        "quota: there is no ElasticQuota research; rack r1 comes closest, with room for g 3/4 pods"
+        "quota: there is no ElasticQuota research; rack r1 comes closest, with capacity for g 3/4 pods"
     )
 
 
@@ -59,5 +59,5 @@ def test_a_label_that_no_node_carries_keeps_its_key():
 def test_totals_are_told_unless_no_node_can_take_a_single_pod():
     wants = Reason(kinds.WANTS, "nvidia.com/gpu", {"wanted": 16, "free": 8}, {"where": "the cluster"})
     some, none = (Reason(kinds.NODES_FOR, "g", {"fit": fit, "nodes": 2}) for fit in (1, 0))
-    assert sentence(Reason(kinds.NO_ROOM, parts=(wants, some))).startswith("wants 16 nvidia.com/gpu, 8 free")
+    assert sentence(Reason(kinds.NO_ROOM, parts=(wants, some))).startswith("needs 16 nvidia.com/gpu, 8 free")
     assert sentence(Reason(kinds.NO_ROOM, parts=(wants, none))).startswith("g: 0/2 nodes")

@@ -150,7 +150,7 @@ def test_the_refusal_names_the_full_zone_and_the_skew() -> None:
     assert isinstance(answer, NoFit)
     assert (answer.reason, answer.proven) == (SPREAD_SKEW, True)
     assert sentence(answer.why) == (
-        f"{ZONE} c has no room for replica 2; in a it would make the skew 2, and maxSkew is 1 (now a 1, b 1, c 0)"
+        f"{ZONE} c has no capacity for replica 2; in a it would make the skew 2, and maxSkew is 1 (now a 1, b 1, c 0)"
     )
 
 

@@ -2,7 +2,7 @@
 
 Pure but for the randomness of keys; the time is an argument. A new authority is cross-signed by the old one and the
 cross-signed certificate is served along, so clients that still trust only the old one keep working: an authority can
-be replaced without a failed request and without waiting for anybody to notice.
+be replaced without a failed request and without waiting until a person notices.
 """
 
 from __future__ import annotations

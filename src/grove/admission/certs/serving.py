@@ -71,7 +71,8 @@ class ServedCertificate:
         A client that shows none gets through: what it may do is for the server to say.
         """
         self._client_authorities = authorities
-        # OpenSSL asks for a certificate if the context that listens says so, and believes whom the chosen one does.
+        # OpenSSL asks for a certificate if the context that listens says so, and trusts the authorities of the chosen
+        # one.
         self.listening.verify_mode = ssl.CERT_OPTIONAL if authorities else ssl.CERT_NONE
         if self.is_loaded:
             self.load(*self._pair)

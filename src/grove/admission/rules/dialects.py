@@ -91,7 +91,7 @@ def set_behind(translation: Translation, stored: Json | None, namespace: str) ->
 
 
 def wants_new_set(obj: Json) -> bool:
-    """Whether a change that a running set cannot take makes it anew."""
+    """Whether a change that a running set cannot take deletes the set and creates it again."""
     return mapping(mapping(obj.get("metadata")).get("annotations")).get(dynamo.RECREATE) == "true"
 
 

@@ -1,4 +1,4 @@
-"""What rules have to know about other objects, as arguments: nothing in this room reads a cluster while it decides.
+"""What rules need from other objects, as arguments: no module of this package reads a cluster while it decides.
 
 A review says what it needs (`Needs`), the server fetches it from the cluster (`Known`), the rules look it up.
 """

@@ -131,7 +131,7 @@ class Admission:
         if request.operation not in ("CREATE", "UPDATE") or request.is_deleting:
             return Answer()
         if request.operation == "CREATE":
-            # Told here because the CRD's own rule is asked next, before validation, and cannot say in which clique.
+            # Reported here because the CRD's own rule runs next, before validation, and cannot name the clique.
             faults = list(new_pack_domain_faults(request.set))
             if faults:
                 faults = [*both_spellings_faults(request.set), *faults]
@@ -177,7 +177,7 @@ class Admission:
             yield from mnnvl_change_faults(new, old)
         yield from backend_faults(new, old, self.backends, lookups)
         if old is not None:
-            # Upstream tells these only when nothing else is wrong; one answer with all of them saves a round.
+            # Upstream reports these only when nothing else is wrong; one answer with all of them saves a round.
             yield from update_faults(new, old, topology_enabled=self.topology_enabled, lookups=lookups)
 
     def _set_warnings(self, new: SetView, old: SetView | None, lookups: Known) -> Iterator[str]:

@@ -63,13 +63,13 @@ def foreign_templates(new: SetView, namespace: str) -> dict[str, Key]:
 
 
 def foreign_template_faults(new: SetView, namespace: str, lookups: Known) -> Iterator[Fault]:
-    """Whoever asks must be allowed to read what the operator would copy for them. (Upstream copies for everybody.)"""
+    """The user must be allowed to read what the operator would copy for them. (Upstream copies for every user.)"""
     for path, key in foreign_templates(new, namespace).items():
         try:
             if not lookups.may_read_template(key):
                 yield forbidden(path, f"you may not get resourceclaimtemplates/{key.name} in namespace {key.namespace}")
         except LookupFailed as error:
-            yield internal(path, f"cannot tell whether you may read {key}: {error}")
+            yield internal(path, f"the API server did not say whether you may read {key}: {error}")
 
 
 def _template_faults(templates: list[dict[str, Any]]) -> Iterator[Fault]:

@@ -28,7 +28,7 @@ LARGEST_OBJECT = 3 * 1024 * 1024
 LARGEST_BODY = 2 * LARGEST_OBJECT + 1024 * 1024
 """A review carries two objects in an envelope that names kinds, options and all groups of the user."""
 BODY_S = 10.0
-"""As long as an API server waits for the answer; anybody in the cluster may connect, and would be waited for."""
+"""As long as an API server waits for the answer. Any client in the cluster may connect and then send nothing."""
 SHUTDOWN_S = 5.0
 
 log = structlog.get_logger(__name__)

@@ -51,7 +51,7 @@ export async function act(asked) {
   return json(await fetch("/api/act", { method: "POST", headers: headers(), body: JSON.stringify(asked) }));
 }
 
-// One stream of changes; `seen` is the last revision we have. Ends when the line does; whoever called comes back.
+// One stream of changes; `seen` is the last revision we have. Ends when the connection does; the caller connects again.
 export async function stream(namespace, seen, hear, signal) {
   const extra = seen === null ? {} : { "Last-Event-ID": String(seen) };
   const response = await fetch(`/api/stream?namespace=${encodeURIComponent(namespace)}`, {

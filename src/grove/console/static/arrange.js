@@ -6,7 +6,7 @@ export const CELL = 14;
 const GAP = 2.5, PAD = 5, HEAD = 10, BUCKET = 128;
 const SHAPES = [0.5, 0.8, 1.2, 1.8, 2.6, 4];
 
-// How many columns for so many equal things: few empty places first, then a little wider than high.
+// How many columns for `count` equal boxes: few empty places first, then a little wider than high.
 export function columnsFor(count) {
   let best = 1, least = Infinity;
   for (let columns = Math.max(1, Math.floor(Math.sqrt(count))); columns <= Math.ceil(Math.sqrt(count * 2.4)); columns += 1) {
@@ -37,7 +37,7 @@ function grown(nodes) {
 
 const largestLeaf = (domain) => (domain.inner.length ? Math.max(...domain.inner.map(largestLeaf)) : Math.max(1, domain.nodes.length));
 
-// Rows of so many children; the widest row and the sum of the highest of each make the size.
+// Rows of this number of children; the widest row and the sum of the highest of each make the size.
 function rowsOf(inner, columns) {
   let w = 0, y = HEAD;
   const at = [];

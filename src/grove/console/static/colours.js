@@ -1,4 +1,4 @@
-// One hue a set, a shade a gang. The hues can be told apart by people who see few of them (six are Okabe and Ito's);
+// One hue a set, a shade a gang. People who see few hues can distinguish them (six are Okabe and Ito's);
 // what is no gang (held, reserved, broken) has a pattern or a sign besides its colour.
 
 const HUES = [

@@ -24,7 +24,7 @@ function put(element, children) {
 const FOCUSED = "a, button, input, [tabindex]";
 const called = (one) => `${one.tagName} ${one.getAttribute("href") ?? one.getAttribute("aria-label") ?? one.textContent}`;
 
-// Whoever has the focus keeps it, if there is such a one afterwards: a page that is live must not throw a keyboard out.
+// The element with the focus keeps it if it still exists: a live page must not take the focus from a keyboard.
 export function fill(element, ...children) {
   const had = element.contains(document.activeElement) && document.activeElement !== element ? document.activeElement : null;
   const name = had && called(had), index = had ? [...element.querySelectorAll(FOCUSED)].indexOf(had) : -1;
@@ -37,7 +37,7 @@ export function fill(element, ...children) {
   return element;
 }
 
-// Fills an element anew only when what it shows has changed.
+// Fills an element again only when what it shows has changed.
 export function keep(element, shown, make) {
   const now = JSON.stringify(shown);
   if (element.shown === now) return;

@@ -23,7 +23,7 @@ function named({ kind, texts, whats }) {
   return `${WORDS[kind]}: ${first}${counts.size > MOST_NAMED ? " …" : ""}`;
 }
 
-// Moments that would stand on each other are one, with a count; each gets a line on which its word has room.
+// Moments that would stand on each other are one, with a count; each gets a line on which its word fits.
 function gathered(marks, x) {
   const found = [];
   for (const one of marks) {

@@ -1,4 +1,4 @@
-// One set: its state, its update, what happened to it as a picture, its tree and its events; drawn anew when it changes.
+// One set: its state, its update, what happened to it as a picture, its tree and its events; drawn again when it changes.
 
 import { ask } from "./api.js";
 import { badge, bar, byName, fill, h, inTurn, link, settle, table } from "./dom.js";
@@ -7,7 +7,7 @@ import { spreads } from "./spreads.js";
 import { now, onChange, row } from "./store.js";
 import { trends } from "./trends.js";
 
-// `shut` has the names of branches that were closed or opened by hand: they stay so when the tree is drawn anew.
+// `shut` has the names of branches that were closed or opened by hand: they stay so when the tree is drawn again.
 function entry(one, namespace, open, shut) {
   const pod = one.kind === "Pod";
   const line = [

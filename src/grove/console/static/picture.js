@@ -24,7 +24,7 @@ export class Fleet {
     this.chosen = chosen;
     this.small = small;
     this.canvas = h("canvas", { tabindex: 0, role: "img", class: small ? "fleet small" : "fleet", "aria-label": "the fleet" });
-    this.canvas.fleet = this; // for whoever looks at the page with tools
+    this.canvas.fleet = this; // for developer tools
     this.hint = h("div", { class: "hint", "aria-hidden": "true", hidden: true });
     const button = (label, text, go) => h("button", { type: "button", "aria-label": label, title: label, onclick: go }, text);
     this.legend = h("div", { class: "grow" });
@@ -201,7 +201,7 @@ export class Fleet {
     if (state.chosen?.node) for (const [, at] of cells([state.chosen.node])) outline(at, to.chosen, 2.5);
   }
 
-  // From so far that boxes have no room for their names, the broadest have them in a corner.
+  // From so far that names do not fit into boxes, the broadest have them in a corner.
   corners(c, x, y, scale, to) {
     const broad = this.layout.boxes.filter((box) => box.depth === 1);
     if (broad.length > 60) return;

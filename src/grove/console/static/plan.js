@@ -18,7 +18,7 @@ function answer(found) {
     spreads(found.spreads),
     (found.headroom ?? []).map((line) => h("p", {}, line)),
     (found.preempted ?? []).length > 0 && h("p", { class: "error" }, `would be evicted for it: ${found.preempted.join(", ")}`),
-    (found.others ?? []).length > 0 && h("ul", {}, found.others.map((one) => h("li", {}, `${one.namespace}/${one.pod}: ${one.note || (one.fits ? "finds room elsewhere" : "")}`))),
+    (found.others ?? []).length > 0 && h("ul", {}, found.others.map((one) => h("li", {}, `${one.namespace}/${one.pod}: ${one.note || (one.fits ? "fits on another node" : "")}`))),
     found.more !== null && found.more !== undefined && h("p", {}, `${many(found.more, "more base gang")} of it would fit after that`),
     found.note && h("p", { class: "dim" }, found.note),
   ];

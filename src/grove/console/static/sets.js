@@ -16,7 +16,7 @@ export function page(main) {
     const rank = (one) => (WORST.indexOf(one.state) + 1) || WORST.length;
     all.sort((a, b) => rank(a) - rank(b) || a.namespace.localeCompare(b.namespace) || a.name.localeCompare(b.name));
     const shown = all.slice(0, 500);
-    const autoscaled = shown.some((one) => one.autoscaled.length); // a column of nothing takes room from the reasons
+    const autoscaled = shown.some((one) => one.autoscaled.length); // an empty column takes width from the reasons
     const titles = ["Namespace", "Name", "State", "Available", "Updated", "Scheduled", "Pods ready", "GPUs held", "Restarts", "Age", autoscaled && "Autoscaled", "Why"].filter(Boolean);
     settle(list, table(titles, shown.map((one) => [
       one.namespace, link(one.name, "set", one.namespace, one.name), badge(one.state), `${one.available}/${one.replicas}`, one.updated,

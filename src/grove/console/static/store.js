@@ -1,4 +1,4 @@
-// What the server told us, as tables of rows, and who wants to know when they change.
+// What the server sent, as tables of rows, and the listeners that are called when they change.
 
 import { Refused, stream } from "./api.js";
 
@@ -40,7 +40,7 @@ function hear(kind, id, data, notice) {
   if (kind === "whole") {
     for (const name of tables.keys()) changed.add(name);
     tables.clear();
-    if (data.behind) notice("this page fell behind and was drawn anew");
+    if (data.behind) notice("this page fell behind and was drawn again");
   }
   for (const [name, put] of Object.entries(data.put)) {
     const table = rows(name);
@@ -57,7 +57,7 @@ function hear(kind, id, data, notice) {
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// Follows the cluster until told otherwise: comes back with what was missed, a little later each time it fails.
+// Follows the cluster until it is stopped: comes back with what was missed, a little later each time it fails.
 export async function follow(namespace, notice, refused) {
   line?.abort();
   const mine = (line = new AbortController());

@@ -47,7 +47,7 @@ def plug_in(place: Place, holder: int, others: Sequence[Place]) -> None:
 
 def inside_of(holder: int) -> list[str]:
     """The beginning of a command that runs in the network and mount namespaces of a process."""
-    # Not `ip netns exec`: it mounts /sys anew and hides the cgroups.
+    # Not `ip netns exec`: it mounts /sys again and hides the cgroups.
     return ["nsenter", "--target", str(holder), "--net", "--mount", "--"]
 
 

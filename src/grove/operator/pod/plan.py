@@ -41,7 +41,7 @@ class BlockedChange:
 def blocked_changes(
     pods: Iterable[Pod], minimums: Sequence[tuple[str, int]], ready: Mapping[str, int], condition: str = READY
 ) -> list[BlockedChange]:
-    """What to tell the pods of a clique, given how many pods of each parent it needs and how many are `condition`."""
+    """The event for the pods of a clique, given how many pods of each parent it needs and how many are `condition`."""
     missing = [(fqn, needed) for fqn, needed in minimums if ready.get(fqn, 0) < needed]
     suffix = "" if condition == READY else f" {condition}"
     message = ", ".join(f"{fqn}={ready.get(fqn, 0)}/{needed}{suffix}" for fqn, needed in minimums)

@@ -1,7 +1,7 @@
 """An update in place: a pod gets new images, labels and annotations, and keeps its node and its claims.
 
 A pod of a set with `updateStrategy.inPlace: IfPossible` has a readiness gate, and an annotation that says what of it
-cannot be patched. An update takes such a pod in three steps, and looks at the pod anew before each:
+cannot be patched. An update takes such a pod in three steps, and looks at the pod again before each:
 
     drained    the gate is closed, so the kubelet reports the pod as not ready
     patched    a pod that is not ready gets its images, labels and annotations; the annotation names the old containers

@@ -135,7 +135,7 @@ def plan_clique(observed: ObservedClique, now: datetime, rng: Random) -> CliqueP
         return refused(ErrorCode.BUILD_POD, UNKNOWN_SCHEDULER)
     if observed.clique.spec.starts_after and not observed.startup_image:
         return refused(
-            ErrorCode.STARTUP_IMAGE_MISSING, "the operator was not told the image of the start-order container"
+            ErrorCode.STARTUP_IMAGE_MISSING, "the operator's configuration names no image for the start-order container"
         )
     try:
         return CliquePlan(observed, now, step, plan_pods(observed, backend, step, now, rng))

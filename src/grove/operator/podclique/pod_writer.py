@@ -106,7 +106,7 @@ class PodWriter:
             controller = made.metadata.controller
             if controller is None or controller.uid != uid:
                 self._next_round(uid)
-                raise Conflict(f"pod {made.metadata.name} is somebody else's; another name will be tried") from None
+                raise Conflict(f"pod {made.metadata.name} has another owner; another name will be tried") from None
         self._cache.wrote(made)
 
     async def _ungate(self, pod: Pod, node_labels: Mapping[str, str]) -> None:

@@ -199,7 +199,7 @@ def _in_place(
 ) -> InPlaceStep | None:
     """The step of a pod that is taken, if it can stay; None if it is recreated.
 
-    A restart takes only pods in place that an update changes: what is broken is made anew.
+    A restart takes only pods in place that an update changes: a broken pod is replaced.
     """
     index = pod_index(pod)
     if not is_in_place(observed.pcs) or index is None or why not in (OUTDATED, RESTARTED):
@@ -283,7 +283,7 @@ def _stands_for_replica(observed: ObservedClique) -> bool:
 def _wrong_labels(observed: ObservedClique, pod: Pod) -> Json:
     """Labels of a pod that say it belongs elsewhere, with what they should say; None for one that should not be there.
 
-    Only those that tell its place, by which its gang, its Service and its parents find it. The template's own stay as
+    Only those that name its place, by which its gang, its Service and its parents find it. The template's own stay as
     they were when the pod was made.
     """
     unit, index = observed.unit, pod_index(pod)

@@ -51,7 +51,7 @@ from grove.operator.shared.rollout import has_template, is_open, is_pod_outdated
 from grove.operator.shared.surge import DEFAULT_WAIT_S
 
 VANISHED_NODE_GRACE_S = 10.0
-"""How long a node may be missing before its pods are given up: a node that registers anew, or one our cache has not
+"""How long a node may be missing before its pods are given up: a node that registers again, or one our cache has not
 seen yet, must not cost its pods."""
 
 

@@ -133,7 +133,7 @@ def next_slice_of(current: UpdateSlice | None, parts: Mapping[str, SeenPart], no
         surging = (one for one in taken_from if one.max_surge and one.part.outdated)
         is_settled = all(one.settled_slice == current.number for one in surging)
         return msgspec.structs.replace(current, waits_for_surge=None) if is_settled else None
-    asked = current if current is not None and current.waits_for_place else None  # it has taken nothing: planned anew
+    asked = current if current is not None and current.waits_for_place else None  # it has taken nothing: planned again
     kept = {one.name: one.keep for one in current.parts} if current is not None and asked is None else {}
     for name, seen in parts.items():
         is_taken = seen.part.outdated <= kept.get(name, seen.part.outdated)

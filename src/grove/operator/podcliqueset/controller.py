@@ -289,7 +289,7 @@ class PodCliqueSetController:
         return old.status != new.status and not _is_changed(old, new) and not self._cache.is_echo(new)
 
     def _is_to_put_right(self, old: Object | None, new: Object | None) -> bool:
-        """A child that comes was made by us; one that goes or is edited may have to be put right.
+        """A child that comes was made by us; one that goes or is edited may have to be corrected.
 
         A member of a scaling group is the group's child. A clique that gets its template in an update is edited by us.
         """

@@ -113,7 +113,7 @@ class RevisionWriter:
             await check_owner(self._client, pcs)
             await self._client.patch(ControllerRevision, name, adoption(wanted, there), namespace)
         elif not is_controlled_by(there, pcs):
-            log.info("a revision of that name belongs to somebody else", set=str(pcs.key))
+            log.info("a revision of that name belongs to another owner", set=str(pcs.key))
 
     async def _there(self, pcs: PodCliqueSet) -> list[ControllerRevision]:
         """What is kept of a set. The first question reads all sets' at once: after a restart everybody is asked for."""

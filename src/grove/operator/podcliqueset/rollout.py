@@ -205,7 +205,7 @@ def with_progress_time(
     conditions = without_condition(status.conditions, UPDATE_STALLED)
     if deadline is None or not is_open(progress) or is_paused(observed.pcs):
         if is_open(progress) and progress.last_progress_time is not None:
-            progress = msgspec.structs.replace(progress, last_progress_time=None)  # it counts anew when it goes on
+            progress = msgspec.structs.replace(progress, last_progress_time=None)  # it counts again when it goes on
         return msgspec.structs.replace(status, conditions=conditions, update_progress=progress), None
     units = sum(clique.status.updated_replicas for clique in observed.cliques)
     of_groups = (group.status.update_progress for group in observed.groups)
@@ -230,7 +230,7 @@ def _urgency(state: ReplicaState) -> tuple[bool, bool, int]:
 def _begun(overtaken: PodCliqueSetUpdateProgress | None, now: datetime) -> PodCliqueSetUpdateProgress:
     """A fresh update. Replicas that an overtaken one has open stay chosen: they may be down, so no other may go.
 
-    Those that were not available are judged anew: one that came up meanwhile waits for its turn.
+    Those that were not available are judged again: one that came up meanwhile waits for its turn.
     """
     chosen = overtaken.currently_updating if is_open(overtaken) else ()
     chosen = tuple(one for one in chosen if one.was_available is not False)
@@ -281,7 +281,7 @@ KEPT_REVISIONS = 5
 
 @dataclass(frozen=True, slots=True)
 class RevisionSteps:
-    """What keeps the history right: one to create or to number anew, and those that go."""
+    """What keeps the history right: one to create or to renumber, and those that go."""
 
     create: Json | None = None
     renumber: tuple[str, int] | None = None

@@ -164,7 +164,7 @@ class SetChildren:
         code = ErrorCode.SYNC_SET_RESOURCE_CLAIM
         try:
             if all_sharing(pcs) and not await self._deps.optional.follow(ResourceClaim):
-                # Said here for all levels: one condition on the set, whoever of its parts shares something.
+                # Written here for all levels: one condition on the set, whichever of its parts shares something.
                 return Changes.without(code, ResourceClaim.RESOURCE)
         except KubeError as error:
             return Changes.after(code, "look for ResourceClaims", error)

@@ -1,4 +1,4 @@
-"""PodGang: tells the scheduler which pods belong together, one gang at a time.
+"""PodGang: writes for the scheduler which pods belong together, one gang at a time.
 
 `PodGangController.wakes` lists what wakes it; the set's controller wakes all gangs of a set that was edited. The
 controller also removes gangs that are no longer part of their set.
@@ -52,7 +52,7 @@ from grove.operator.shared.status_batching import (
 
 TROUBLES = Counter(
     "grove_gang_backend_troubles",
-    "Times a gang was not told to its scheduler, or not placed as told, by scheduler and reason.",
+    "Times a gang was not handed to its scheduler, or not placed as its PodGang requires, by scheduler and reason.",
     ["scheduler", "reason"],
 )
 
@@ -248,7 +248,7 @@ class PodGangController:
     def _completes_gang(self, old: Pod | None, new: Pod | None) -> bool:
         """Whether a pod comes that fills the last gap in a gang that is there already: nothing else is to be listed.
 
-        Not one of a scaling group: where one of its cliques is made anew the others are about to be.
+        Not one of a scaling group: where one of its cliques is created again the others are about to be.
         """
         gang = self._gang_of(new) if old is None and new is not None else None
         if gang is None or new is None or labels.SCALING_GROUP in new.metadata.labels:

@@ -1,4 +1,4 @@
-"""Replacements that their scheduler tries only once: they are made anew when a node of their domain has room again.
+"""Deletes replacement pods that their scheduler tries only once, when a node of their domain has capacity again.
 
 koord-scheduler tries a pod that joins a gang with topology once, and then waits for its own flush after five minutes.
 A pod that is created is tried at once, so a pod without a node is deleted and its clique makes another.
@@ -23,7 +23,7 @@ TRY_S = 10.0
 
 
 class Retries:
-    """Remembers which gangs wait for room in which domain, and when a node there had room again."""
+    """Remembers which gangs wait for capacity in which domain, and when a node there had capacity again."""
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
@@ -47,7 +47,7 @@ class Retries:
         due, look_s = pods_to_try_again(late, self._room_at.get(key_), self._deps.clock.now())
         for pod in due:
             await delete(self._deps.client, self._deps.cache, pod)
-            message = f"made Pod {pod.metadata.name} anew: a node has room, and {seen.backend.name} tries a pod once"
+            message = f"made Pod {pod.metadata.name} again: a node is free, and {seen.backend.name} tries a pod once"
             self._deps.events.normal(seen.pcs, EventReason.POD_TRIED_AGAIN, message)
         if look_s is None:
             self._room_at.pop(key_, None)
@@ -79,7 +79,7 @@ def leaves_node(old: Pod | None, new: Pod | None) -> bool:
 
 
 def pods_to_try_again(late: Sequence[Pod], room_at: datetime | None, now: datetime) -> tuple[list[Pod], float | None]:
-    """Pods that waited before a node had room, and seconds until those are due that were made a moment ago."""
+    """Pods that waited before a node had capacity, and seconds until those are due that were made a moment ago."""
     if room_at is None:
         return [], None
     ages = [(pod, now - (pod.metadata.creation_timestamp or now)) for pod in late]

@@ -67,7 +67,7 @@ class SchedulerObjects:
     async def sync(
         self, gang: PodGang, pcs: PodCliqueSet, backend: Backend, pods: Sequence[Pod]
     ) -> GangObjectsState | None:
-        """Tells the scheduler of a gang; None when there is nothing to tell or to say about it."""
+        """Writes a gang's objects for its scheduler; None when there is nothing to write or to report."""
         objects = backend.gang_objects(gang, pcs, pods)
         uid = gang.metadata.uid
         known = self._written.get(uid)

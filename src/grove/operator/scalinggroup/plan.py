@@ -164,7 +164,7 @@ def plan_group(observed: ObservedGroup, now: datetime) -> GroupPlan:
     if observed.recorded:
         turned = next_group_replicas(replace(observed, group=turned), now)
     after = with_draining(observed, group_status(replace(observed, group=turned), now), now)
-    # Never less than it had: a set that was made anew beside its groups has no numbers.
+    # Never less than it had: a set that was created again beside its groups has no numbers.
     incarnation = max(replica_incarnation(pcs, replica), group.status.incarnation)
     after = with_group_memory(group, after, incarnation, now, is_limited=max_gang_restarts(pcs) is not None)
     judged = structs.replace(group, status=after)

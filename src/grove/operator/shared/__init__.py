@@ -1,1 +1,1 @@
-"""What the rooms of several kinds use: layout, diff, writers, claims."""
+"""What the packages of several kinds use: layout, diff, writers, claims."""

@@ -141,7 +141,7 @@ def wanted_access(pcs: PodCliqueSet) -> list[Json]:
     """What the start-order container needs to watch pods: account, role, binding and token Secret of the set.
 
     None for a set without a start order, which has no use for a long-lived token. (Upstream makes them for every set.)
-    Unless a clique runs under that account, which whoever comes from there may have come to rely on.
+    A set whose clique runs under that account gets them too: sets made for the Go operator may rely on them.
     """
     pcs_name, role = pcs.metadata.name, names.role(pcs.metadata.name)
     account = names.service_account(pcs_name)

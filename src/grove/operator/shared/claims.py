@@ -160,8 +160,8 @@ def _template_spec(pcs: PodCliqueSet, sharing: ResourceSharing, find_template: F
     return find_template(sharing.namespace or pcs.metadata.namespace, sharing.name)
 
 
-# MNNVL: cliques whose GPUs share one NVLink domain across nodes, told to the NVIDIA driver as ComputeDomains. A clique
-# joins a group by annotation, its own or inherited; `none` opts out. Cliques without GPUs take no part.
+# MNNVL: cliques whose GPUs share one NVLink domain across nodes, declared to the NVIDIA driver as ComputeDomains. A
+# clique joins a group by annotation, its own or inherited; `none` opts out. Cliques without GPUs take no part.
 
 GPU = "nvidia.com/gpu"
 

@@ -1,9 +1,10 @@
 """The templates of before an update, and what is still made from them.
 
-An update does not spread through what is made anew, by scaling or because a user deleted it. A PodClique in a unit that
-the update has not reached gets the templates of before. So does a pod that is made in a pause, in a standalone clique
-of which the update has replaced some pods. The templates are in the ControllerRevision of the generation that the
-update started from (`rollout.origin`). Without that revision, what is made gets the templates of now.
+Objects that are created again, by scaling or because a user deleted them, do not spread an update. A PodClique in a
+unit that the update has not reached gets the templates of before. So does a pod that is made in a pause, in a
+standalone clique of which the update has replaced some pods. The templates are in the ControllerRevision of the
+generation that the update started from (`rollout.origin`). Without that revision, what is made gets the templates of
+now.
 
 A unit that is missing as a whole gets the templates of before only below a partition and in a pause. Otherwise it is
 new, because an update replaces broken units at once.

@@ -1,7 +1,7 @@
-"""How a pass over an object went, and how its status tells it: errors, a condition, the last operation, generation.
+"""How a pass over an object went, and its status: errors, a condition, the last operation, generation.
 
-`SetErrors` gathers what went wrong with the parts of a set. It is kept in memory: whoever failed tries again and
-reports again, and after a restart everything is tried once.
+`SetErrors` gathers what went wrong with the parts of a set. It is kept in memory: a part that failed tries again and
+reports again, and after a restart every part is tried once.
 
 Times move only with what they date, so that an error that repeats does not rewrite the status at every retry.
 """

@@ -239,7 +239,7 @@ def incarnation_in_effect(
     """The incarnation whose pods a clique shall have now.
 
     A replica that an update restarts waits until the clique itself has the new template (`template_hash`): its pods
-    would else be made anew from the old one.
+    would else be created again from the old one.
     """
     index = group_replica_of(clique.metadata)
     if group is not None and index is not None:

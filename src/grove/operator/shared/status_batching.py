@@ -27,7 +27,7 @@ TURN_S = 120.0
 """The same for a clique that waits for its turn in an update, if only its count of new pods changed. Its turn often
 comes before that, and then one write reports both."""
 FIRST_S = 5.0
-"""The same as `PROGRESS_S`, for the first status of a new object: whoever made it expects no pods yet."""
+"""The same as `PROGRESS_S`, for the first status of a new object: its creator expects no pods yet."""
 SCHEDULER_FIRST_S, BUSY_SCHEDULER_S = 2.0, 15.0
 """The same for the first status of a gang whose scheduler reports on it: its own first status says what ours would.
 The scheduler is busy when it has said something of any gang within the second time."""
@@ -62,7 +62,7 @@ class StatusBatches:
     def wait_s(self, key: Hashable, at_most_s: float, *, yields: bool = False) -> float:
         """Seconds the write of `key` may still wait, counted from the first time this was asked; 0.0 is now.
 
-        Asked with a shorter limit than before, the count begins anew: it is another thing that is waited for. What
+        Asked with a shorter limit than before, the count starts again: it is another thing that is waited for. What
         `yields` waits longer while many others wait.
         """
         since, limit_s = self._since.get(key, (self._now(), at_most_s))

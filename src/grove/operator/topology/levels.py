@@ -138,7 +138,7 @@ def binding_status(
     for name, reference in named.items():
         if not isinstance(backends.find(name), TopologyBackend):
             unavailable.append(name)
-            message = f"scheduler {name} is not enabled or knows no topology"
+            message = f"scheduler {name} is not enabled or has no topology"
             entries.append(SchedulerTopologyStatus(scheduler_name=name, topology_reference=reference, message=message))
     return msgspec.structs.replace(
         binding.status,

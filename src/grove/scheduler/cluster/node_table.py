@@ -163,7 +163,7 @@ class NodeTable:
         return found[1]  # type: ignore[return-value]
 
     def forget_derived(self) -> None:
-        """Whoever derived something may answer otherwise now."""
+        """Values derived from it may be different now."""
         self._derived = {}
 
     def tree(self, keys: tuple[str, ...]) -> Tree:

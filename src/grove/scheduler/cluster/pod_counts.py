@@ -193,7 +193,7 @@ class Usage:
         # Most policies charge no queue, and thousands of pods come and go.
         self._accounts = [one.account for one in policies if type(one).account is not Policy.account]
         self.charges = bool(self._accounts)
-        """Whether anybody is charged at all; if not, there is nothing to add."""
+        """Whether any pod is charged at all; if not, there is nothing to add."""
         self._sums: dict[str, Mapping[str, int]] = {}
         self.state: object = object()
         """Another one after every change; a copy has its original's until one of them changes."""

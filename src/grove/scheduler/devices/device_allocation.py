@@ -6,8 +6,8 @@ paths: a device given to an easy request moves on when a harder one needs it. `c
 can be met, by the same search.
 
 Choices are made claim by claim, and one is dropped as soon as no matching exists. Equal claims take their choices in
-order: two of them that swap devices are the same answer. A choice of values holds only so many copies of a claim by
-itself; where the values left cannot hold the claims left, none of them is tried. So eight equal claims on eight PCIe
+order: two of them that swap devices are the same answer. A choice of values holds a limited number of copies of a claim
+by itself; where the values left cannot hold the claims left, none of them is tried. So eight equal claims on eight PCIe
 roots are met without a wrong choice, and the ninth is refused by counting.
 """
 
@@ -93,7 +93,7 @@ def device_signature(wants: Sequence[ClaimRequests], devices: Sequence[Device]) 
 
 
 class _TooManyFailures(Exception):
-    """So many choices failed; what was not tried is unknown."""
+    """The limit of failed choices is reached; what was not tried is unknown."""
 
 
 class _Claim(NamedTuple):
@@ -250,7 +250,7 @@ class _Search:
         return [free] * asked.count if len(free) >= asked.count else None
 
     def _settled(self, units: Sequence[list[int]], owner: list[int]) -> list[int] | None:
-        """The matching with more units in it; None if there is none. Whoever gives a choice up takes its units out."""
+        """The matching with more units in it; None if there is none. To give a choice up, take its units out."""
         owner = owner.copy()
         for unit in units:
             self._units.append(unit)

@@ -14,7 +14,7 @@ from grove.scheduler.devices.device_allocation import copies, device_signature
 from grove.scheduler.devices.device_inventory import ANY, Device, DeviceId, DeviceRequest
 
 MOST_PATTERNS = 16_384
-"""Patterns of free devices that are remembered; then they are counted anew."""
+"""Patterns of free devices that are remembered; then they are counted again."""
 
 
 @dataclass(slots=True)

@@ -24,12 +24,12 @@ MOST_STEPS = 2000
 MOST_SETS = 5000
 """Sets of minors that are looked at for one pod; eight cards have seventy of four."""
 MOST_PATTERNS = 4096
-"""Patterns of free minors that are remembered; then they are counted anew."""
+"""Patterns of free minors that are remembered; then they are counted again."""
 
 
 @dataclass(frozen=True, slots=True)
 class CardRequest:
-    """`cards` cards with so much core and memory of each. Memory in bytes or in parts of a card, whichever was said."""
+    """`cards` cards with `core` and `memory` of each. Memory in bytes or in parts of a card, whichever was said."""
 
     cards: int = 0
     core: int = FULL
@@ -238,7 +238,7 @@ class NodeDevices:
                 yield tuple(sorted(chosen, key=lambda c: c.minor))
 
     def _places(self, want: CardRequest, fits: Sequence[Card]) -> Iterator[list[Card]]:
-        """Cards that may be taken together: at one place if asked, the place with the least room first."""
+        """Cards that may be taken together: at one place if asked, the place with the least capacity first."""
         if not want.scope:
             # Without a wish still near each other: by place, fullest first, then across.
             for place in sorted(_by(fits, "pcie").values(), key=lambda p: (len(p), p[0].minor)):

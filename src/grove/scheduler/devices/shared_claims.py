@@ -131,7 +131,7 @@ class DeviceNodes:
 
 
 def _sums(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """All ways to write a number as a sum of so many."""
+    """All ways to write a number as a sum of `parts` numbers."""
     if parts == 1:
         yield (total,)
         return

@@ -2,7 +2,7 @@
 
 They are the nodes where the gang would fit if everything that can end there ended, least occupied first, so that the
 wait is short. Nodes where the gang would fit once pods have gone that end by themselves are chosen before others: pods
-that are always restarted may stay for ever. Nodes are chosen anew when capacity became free and was not enough. A new
+that are always restarted may stay for ever. Nodes are chosen again when capacity became free and was not enough. A new
 choice replaces the old one only if at least as many of its nodes are free. What sources keep for its owners, and what
 daemons use, never ends. Nothing is held for a gang that would not fit then either.
 """

@@ -189,7 +189,7 @@ class PreemptionTrial:
         self._plain = _only_amounts_matter(base, gang)
 
     def emptied(self, pods: Sequence[PodFacts]) -> Snapshot:
-        """The snapshot without these pods. If they mean nothing to the gang but room, only that is taken away."""
+        """The snapshot without these pods. If they mean nothing to the gang but capacity, only that is taken away."""
         if self._plain:
             twin = self._base.with_room_of(pods)
         else:
@@ -309,7 +309,8 @@ class PreemptionTrial:
         if isinstance(answer, NoFit) and answer.reason == NOT_ADMITTED:
             answer = self._enough_for_a_policy(units, victims)
         elif isinstance(answer, NoFit):
-            # Ports or neighbours stand in the way, not only room: clear the nodes, then spare whom we can.
+            # Ports or neighbours stand in the way, not only capacity: clear the nodes, then spare every victim that can
+            # stay.
             for pod in aimed.pods[: aimed.core]:
                 for unit, other in by_row.get(base.nodes.row_of[pod.node], []):
                     victims.take(unit, other)
@@ -324,7 +325,7 @@ class PreemptionTrial:
         return Victims(self._gang.name, pods, whole, broken_budgets(pods, self._budgets), placement, self._base.version)
 
     def _enough_for_a_policy(self, units: list[Running], victims: ChosenVictims) -> Placement | NoFit:
-        """Room there is, and a policy keeps the gang out: the fewest units that change its mind, the smallest first.
+        """Capacity is free, but a policy refuses the gang: the fewest units whose end makes it agree, smallest first.
 
         How many it takes is found by halving: who goes besides cannot turn a policy against the gang.
         """
@@ -351,7 +352,7 @@ class PreemptionTrial:
     def _spared(self, victims: ChosenVictims, answer: Placement) -> Placement:
         """Tries out sparing each choice by a full placement, the most missed first.
 
-        Then of each gang that goes whole all but pods above its minimum: the room it leaves may be needed in part only.
+        Then of each gang that goes whole all but pods above its minimum: the gang may need only a part of it.
         """
         choices = victims.choices()
         if len(choices) > FINE_TRIALS:

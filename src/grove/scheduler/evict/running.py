@@ -170,7 +170,7 @@ def _drop(kept: dict[K, dict[str, V]], key: K, uid: str) -> None:
 
 
 MOST_SETS = 128
-"""So many sets of pods that might go are tried for one that breaks no budget, or for one that is smaller."""
+"""How many sets of pods are tried to find one that breaks no budget, or a smaller one."""
 
 
 def is_protected(unit: Running, budgets: Sequence[DisruptionBudget]) -> bool:

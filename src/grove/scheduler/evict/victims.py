@@ -192,7 +192,7 @@ def row_costs(
     wanted: PodFacts,
     vacancies: Vacancies = NO_VACANCIES,
 ) -> Ints:
-    """Pods that would be lost to make room for one such pod on each row: an estimate to order rows by."""
+    """Pods that would be lost to free capacity for one such pod on each row: an estimate to order rows by."""
     victims = ChosenVictims(units)
     cost = np.zeros(snapshot.nodes.rows, dtype=np.int64)
     asked = [(r, amount) for r, amount in snapshot.amounts(wanted.shape.requests) if amount > 0]
@@ -227,7 +227,7 @@ def fewest_victims(
     placement: Placement,
     vacancies: Vacancies = NO_VACANCIES,
 ) -> ChosenVictims:
-    """Victims that make room for a placement where it stands: cheapest first, then spared again where not needed."""
+    """Victims that free capacity for a placement as it is: cheapest first; those not needed are spared again."""
     column_of = cache(snapshot.column_of)
     demand: dict[int, Ints] = {}
     core = placement.pods[: placement.core]

@@ -102,7 +102,7 @@ def closest_domain(snapshot: Snapshot, gang: Gang) -> Reason | None:
 
 
 def _closest(problem: Problem, part: Part, name: str, held: Ints, need: Ints) -> Reason:
-    """`each` is 1 when every group has room by itself, though not all at once."""
+    """`each` is 1 when every group has capacity by itself, though not all at once."""
     rooms = []
     for i, group in enumerate(problem.groups[g] for g in part.groups if problem.groups[g].need > 0):
         numbers = {"room": min(int(held[i]), group.need), "pods": group.need}
@@ -137,7 +137,7 @@ def _given_by_scores(snapshot: Snapshot, pods: Sequence[PodFacts]) -> Iterator[t
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """`placed` gangs have their minimum on nodes; the others wait for their `gate` or for room, as explained."""
+    """`placed` gangs have their minimum on nodes; the others wait for their `gate` or for capacity, as explained."""
 
     gang: str
     placed: bool

@@ -140,7 +140,7 @@ class _ChangeTrial:
         return self._fits(self._snapshot, self._gang.with_part(group, minimum=group.minimum - fewer))
 
     def end_other(self, running: Sequence[Running]) -> Iterator[Change]:
-        """The smallest running gang whose end alone would make room."""
+        """The smallest running gang whose end alone would free capacity."""
         table = self._snapshot.nodes
         useful = np.zeros(table.rows, dtype=np.bool_)
         for shape in self._shapes:
@@ -210,7 +210,7 @@ class _ChangeTrial:
         return self._fits(self._snapshot, self._gang.with_part(group, pods=pods))
 
     def restart(self) -> Iterator[Change]:
-        """The whole gang somewhere else, if its running pods keep it where there is no room."""
+        """The whole gang somewhere else, if its running pods keep it where there is no capacity."""
         mine = [pod for pod in self._snapshot.pods() if pod.gang == self._gang.name and not pod.terminating]
         if not mine:
             return

@@ -1,6 +1,6 @@
 """Which nodes a pod may go to, and how much it would like each: the snapshot's filters and scores, put together.
 
-What lasts (see `NodeFilter`) is cached until a node changes. Room, ports and neighbours are computed when asked.
+What lasts (see `NodeFilter`) is cached until a node changes. Capacity, ports and neighbours are computed when asked.
 `feasible_nodes` is all of it together and equals kube-scheduler's answer. `open_rows` is what is open to a gang as a
 whole, whatever its pods ask for: allowed domains, pinned domain, held nodes. `room_reason` says with numbers why nodes
 fall out.
@@ -21,7 +21,7 @@ from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import FILTERED, HELD, INSUFFICIENT, NODES_FOR, ONE_MORE, OUTSIDE_BASE, WANTS, Reason
 
 PLENTY = 2**40
-"""Room of a node for a pod that asks for nothing that runs out."""
+"""Capacity of a node for a pod that asks for nothing limited."""
 
 
 def feasible_nodes(snapshot: Snapshot, pod: PodFacts) -> list[str]:
@@ -33,7 +33,7 @@ def feasible_nodes(snapshot: Snapshot, pod: PodFacts) -> list[str]:
 
 
 def filters(snapshot: Snapshot, pod: PodFacts) -> Iterator[tuple[str, Mask]]:
-    """Each filter by what people would call its failure, with the rows that pass it; then room, then neighbours."""
+    """Each filter under the name of its failure, with the rows that pass it; then capacity, then neighbours."""
     shape, rows = pod.shape, snapshot.nodes.rows
     for one in snapshot.seams.filters:
         if one.looks_at(shape) is not None:
@@ -127,7 +127,7 @@ class RoomWithout:
         self._snapshot = snapshot
         self._column_of = cache(snapshot.column_of)
         self._groups: list[tuple[int, Ints, Ints]] = []
-        """Pods that have no room now, what one asks for, and how many each row holds."""
+        """Pods that have no capacity now, what one asks for, and how many each row holds."""
         for group in gang.groups():
             kinds = {(pod.shape.requests, *pod.shape.alternatives) for pod in group.pods if group.need}
             if len(kinds) == 1 and not group.pods[0].shape.alternatives:
@@ -136,7 +136,7 @@ class RoomWithout:
                 self._groups.append((group.need - int(held.sum()), request, held))
 
     def may_suffice(self, gone: Iterable[PodFacts]) -> bool:
-        """Whether every group would have room somewhere; False is certain."""
+        """Whether every group would have capacity somewhere; False is certain."""
         freed: dict[int, Ints] = {}
         for pod in gone:
             row = self._snapshot.nodes.row_of.get(pod.node)

@@ -36,7 +36,7 @@ NVLINK_LABEL = "nvidia.com/gpu.clique"
 WHOLE = 1000
 """What terms of a score are measured in."""
 STEP = 5
-"""Degrees in which the network is judged: the search tells a few dozen of them apart."""
+"""Degrees in which the network is judged: the search distinguishes a few dozen."""
 TENTHS = 10
 GPUS = ("nvidia.com/gpu", "amd.com/gpu", "koordinator.sh/gpu", "koordinator.sh/gpu-core")
 
@@ -113,7 +113,7 @@ def _gpu_fill(snapshot: Snapshot, shape: Shape, network: Network) -> Ints | None
 
 
 def _accelerator(snapshot: Snapshot, shape: Shape, network: Network) -> Ints | None:
-    """The share of its clique's placed pods that are in a node's NVLink domain; of none, the room there for all."""
+    """The share of its clique's placed pods that are in a node's NVLink domain; of none, the capacity there for all."""
     table = snapshot.nodes
     ids = table.column(NVLINK_LABEL).ids
     if not network.clique:

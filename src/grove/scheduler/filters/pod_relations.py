@@ -145,14 +145,14 @@ def _ids(snapshot: Snapshot, key: str) -> Ids:
 
 
 def roomy(ids: Ids | Ints, slots: Ints, need: int) -> Mask:
-    """Rows in domains with room for as many as needed; where they may go just now does not matter, it may change."""
+    """Rows in domains with capacity for as many as needed. Where they may go now does not matter: it may change."""
     sums = sums_by_domain(ids, np.minimum(slots, need), int(ids.max(initial=0)) + 1)
     found: Mask = (ids >= 0) & (sums[ids] >= need)
     return found
 
 
 def sums_by_domain(ids: Ids | Ints, values: Ints, size: int) -> Ints:
-    """Sums by domain number, for so many of them; rows in no domain (-1) count nowhere."""
+    """Sums by domain number, for `count` domains; rows in no domain (-1) are not counted."""
     sums = np.zeros(size, dtype=np.int64)
     some = np.flatnonzero((ids >= 0) & (values != 0))
     np.add.at(sums, ids[some], values[some])

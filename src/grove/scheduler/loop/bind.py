@@ -58,7 +58,7 @@ class BindFate(Enum):
     """What became of one pod of an attempt."""
 
     BOUND = "bound where we wanted it"
-    ELSEWHERE = "somebody else bound it to another node"
+    ELSEWHERE = "another scheduler bound it to another node"
     GONE = "deleted, or replaced by another pod of its name"
     STALE = "its node changed since it was chosen; it needs another place"
     REFUSED = "the server will not have it"

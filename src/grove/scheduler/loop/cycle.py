@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from grove.scheduler.solve.referee import Referee
 
 SLICE_S = 0.02
-"""After so much work the event loop goes on: binds are sent and events are handled between decisions."""
+"""After this much work the event loop goes on: binds are sent and events are handled between decisions."""
 LOOK_AGAIN_S = 30.0
 """When a unit is looked at again that could not be."""
 MOST_LOOKS = 8
@@ -174,7 +174,7 @@ class QueueUpdater:
         return Base.STANDS if stands else Base.WAITS
 
     def _note_standing(self, gang: GangState, now: float) -> None:
-        """The minimum is on nodes. Tells the world if that is news."""
+        """The minimum is on nodes. Writes condition and event if that is new."""
         is_news = not gang.stood
         gang.tell(Stands())
         self._holding.end(gang.name)  # also when it stood before: it may have waited for a pod that it lost
@@ -372,7 +372,7 @@ class Cycle:
                 await asyncio.sleep(0)
                 resumed_s = loop.time()
             if looks_left and self._view.changes.has_relief:
-                # Room that came meanwhile is first for those that were refused before it did.
+                # New capacity is first for units that were refused before it came.
                 looks_left -= 1
                 self._wake_helped(loop.time())
                 heap = self._queue.due(loop.time())

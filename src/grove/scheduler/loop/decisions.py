@@ -152,7 +152,7 @@ class Decider:
     async def work(
         self, decide: Callable[[Snapshot], T], note: Callable[[T], None] = lambda _: None, *, is_long: bool = False
     ) -> T:
-        """What the core answers on the snapshot as it is now; `note` hears of it before whatever happened since."""
+        """What the core answers on the snapshot as it is now; `note` gets it before any later change."""
         if is_long:
             return await self._decide_aside(decide, note)
         try:
@@ -330,7 +330,7 @@ def shared_claims_of(view: View, gang: Gang) -> tuple[Gang, list[SharedClaims]]:
 
 
 def devices_lacking(shared: SharedClaims) -> str:
-    return f'no node with room has the free devices that the shared resourceclaim "{shared.name}" asks for'
+    return f'no node with free capacity has the free devices that the shared resourceclaim "{shared.name}" asks for'
 
 
 def _no_devices(why: str) -> Reason:

@@ -50,7 +50,7 @@ class LiveDiagnosis:
         }
 
     def tell_queues(self) -> None:
-        """Tells policies what waits, as a turn does: for a scheduler that only follows, and takes no turns."""
+        """Passes to policies what waits, as a turn does: for a scheduler that only follows, and takes no turns."""
         WaitingDemand(self._view).tell([name for name, turn in self._turns.items() if turn.stage is not None])
 
     @cached_property

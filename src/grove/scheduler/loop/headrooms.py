@@ -4,7 +4,7 @@ The headroom of a gang is one hold in the ledger. All units of its set use it as
 use it while the set does not need it. Then the capacity is lent: the hold counts what is free, and the normal search
 for victims evicts the borrowers when the set needs it. Headroom itself evicts no pod.
 
-A hold is formed when the gang has its minimum on nodes. It is formed anew when a unit took it, when one of its nodes
+A hold is formed when the gang has its minimum on nodes. It is formed again when a unit took it, when one of its nodes
 is gone, when the replica changed, or when a part of it is lent or missing and the cluster changed.
 
 While pods of the replica are missing, no new place is looked for. The hold stays where it was, because the gang itself
@@ -77,7 +77,7 @@ class HeadroomLook:
     """Version of the snapshot at that time."""
     at_s: float = NEVER_S
     released: set[str] = field(default_factory=set)
-    """Nodes of a hold that has ended and is formed anew."""
+    """Nodes of a hold that has ended and is formed again."""
     places: dict[str, PodFacts] = field(default_factory=dict)
     """The pods of the copies on their nodes, by uid."""
     is_recorded: bool = False
@@ -150,7 +150,7 @@ class Headrooms:
             self._view.changes.wake()
 
     def give_up(self, holds: Iterable[CapacityHold]) -> None:
-        """A unit takes what is held, or looks for victims beside it. It is formed anew in the same turn."""
+        """A unit takes what is held, or looks for victims beside it. It is formed again in the same turn."""
         for hold in holds:
             look = self._find(hold.owner)
             nodes = self._release(hold.owner)

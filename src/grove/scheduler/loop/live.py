@@ -218,7 +218,7 @@ class Scheduler:
         Caches may be behind by any time, and what was bound meanwhile would be given away again.
         """
         await self.cache.relist()
-        log.info("read the cluster anew as the leader", pods=len(self.view.pods))
+        log.info("read the whole cluster again as the leader", pods=len(self.view.pods))
         await self.schedule()
 
     async def schedule(self) -> None:

@@ -41,7 +41,7 @@ from grove.scheduler.policy.long_waits import NEVER, LongWaits
 from grove.scheduler.policy.waiting_queue import Order, Stage, Waiting, WaitingQueue, place_of
 
 MOST_ELDERS = 16
-"""So many gangs at the head of the queue are watched for being overtaken: holds for more would block each other."""
+"""How many gangs at the head of the queue are watched for being overtaken: holds for more would block each other."""
 BETWEEN_LOOKS_S = 1.0
 """Gangs that become old enough within this time are looked at together."""
 MOST_NAMED = 3
@@ -103,7 +103,7 @@ class LongWaitHolds:
     async def note_refused(
         self, gang: GangState, order: Order, tree: Gang, steps: DecisionSteps, *, is_admitted: bool
     ) -> None:
-        """Its minimum found no place. If nodes are held for it, those with the most room now are."""
+        """Its minimum found no place. If nodes are held for it, those with the most capacity now are."""
         if not self._config.hold_after:
             return
         short = scarcest(self._view.snapshot, tree) if is_admitted else None
@@ -119,7 +119,7 @@ class LongWaitHolds:
             await self._take(gang, order, tree, known.reason, steps)
 
     def note_room_taken(self, order: Order, pods: Iterable[PodFacts]) -> None:
-        """A unit got a place: whoever waits before it and could have used that room is overtaken by so much."""
+        """A unit got a place: units ahead of it that could have used that capacity are overtaken by that amount."""
         taken: Counter[tuple[Shape, str]] = Counter((pod.shape, pod.node) for pod in pods)
         for waiting in self._elders:
             if self._queue.get(waiting.order.name) is not waiting:

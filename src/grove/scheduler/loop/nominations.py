@@ -103,7 +103,7 @@ class Nominations:
         return min((moment for moment in moments if moment is not None), default=None)
 
     def reconsider_slow(self) -> None:
-        """Capacity became free: units that wait long for terminating pods are placed anew."""
+        """Capacity became free: units that wait long for terminating pods are placed again."""
         for one in self._open():
             if one.is_slow:
                 self.drop(one.unit.name)

@@ -198,7 +198,7 @@ class UnitPlacer:
                 self._headrooms.give_up((hold,))
             else:
                 self._nominations.drop(hold.owner)
-                self._view.changes.mark(hold.owner, fresh=True)  # it is placed anew
+                self._view.changes.mark(hold.owner, fresh=True)  # it is placed again
 
     def _unit(self, name: str, order: Order) -> Unit | None:
         view = self._view

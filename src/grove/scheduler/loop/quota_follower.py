@@ -82,7 +82,7 @@ class QuotaFollower:
     # Every turn
 
     def refresh(self) -> None:
-        """Reads the queues anew if they changed; before every turn."""
+        """Reads the queues again if they changed; before every turn."""
         if self._stale:
             self._stale = False
             self._read()
@@ -113,7 +113,7 @@ class QuotaFollower:
         by_name |= {f"{ELASTIC}/{one.metadata.name}": one for one in self._quotas()}
         for name, why in faults.items():
             if self._told.get(name) != why and name in by_name:
-                self._events.warn(by_name[name], INVALID_QUEUE, f"{why}; its gangs wait until it is put right")
+                self._events.warn(by_name[name], INVALID_QUEUE, f"{why}; its gangs wait until it is corrected")
         self._told = faults
 
     async def write_used(self) -> None:

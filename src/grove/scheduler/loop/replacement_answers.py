@@ -75,7 +75,7 @@ class ReplacementAnswers:
         return min(again_s, default=None)
 
     async def _answer(self, gang: GangState, asked: Replacement) -> ReplacementAnswer | None:
-        """None if a pod that is to be replaced is not there any more: the operator asks anew."""
+        """None if a pod that is to be replaced is not there any more: the operator asks again."""
         namespace, find = gang.podgang.metadata.namespace, self._view.snapshot.find_pod
         new: dict[Key, PodFacts] = {}
         leaving: list[PodFacts] = []

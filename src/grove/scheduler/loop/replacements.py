@@ -1,9 +1,10 @@
 """Holds the capacity of pods that are being replaced, for the pods that replace them.
 
 A pod that terminates is noted. When it is gone, the snapshot counts the same amounts on its node at once, in the
-ledger's name, so that no unit behind its gang takes them. So many pods are held for as the gang still lacks: references
-or minimum, whichever is more, less the pods that have a place. A replacement that gets another node ends the hold on
-the first one. A gang that has no pod at all holds nothing for longer than `ABSENT_S`: its pods are not replaced.
+ledger's name, so that no unit behind its gang takes them. The number of held pods is what the gang still lacks:
+references or minimum, whichever is more, less the pods that have a place. A replacement that gets another node ends the
+hold on the first one. A gang that has no pod at all holds nothing for longer than `ABSENT_S`: its pods are not
+replaced.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ class Replacements:
         return row is not None and bool(allowed_mask(snapshot, one.shape)[row])
 
     def _has_room(self, one: ReplacedPod, *, more: bool) -> bool:
-        """Whether its node has so much more, or is at least not over its capacity.
+        """Whether its node has this amount free, or is at least not over its capacity.
 
         What sources count is left out: devices are given back a moment after their pod is gone.
         """

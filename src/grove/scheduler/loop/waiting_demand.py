@@ -1,4 +1,4 @@
-"""Tells policies before every turn what waiting units ask for, by account."""
+"""Passes to policies before every turn what waiting units ask for, by account."""
 
 from __future__ import annotations
 

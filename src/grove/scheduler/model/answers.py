@@ -30,7 +30,7 @@ class Budget:
 
 
 STEPS_A_SEARCH = 10
-"""What a search costs beside the steps it takes: the problem is stated anew for each."""
+"""What a search costs beside the steps it takes: the problem is built again for each."""
 
 
 class DecisionSteps:
@@ -74,7 +74,7 @@ class Placement:
     """The domain the whole gang went to, if it is under one constraint."""
     domain_key: str = ""
     unplaced: tuple[PodFacts, ...] = ()
-    """Surplus pods for which there was no room."""
+    """Surplus pods for which there was no capacity."""
     steps: int = 0
     version: int = 0
 

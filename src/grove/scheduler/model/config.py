@@ -94,9 +94,9 @@ class SchedulerConfiguration(_Section):
     hold_after: Seconds = Seconds(120)
     """A gang that waited this long has its best domain held for it, one that was overtaken at once; 0 never holds."""
     patience: Seconds = Seconds(2)
-    """How long room must have been still before scaled gangs and surplus may take what a waiting minimum could need."""
+    """How long capacity must be unchanged before scaled gangs and surplus may take what a minimum waits for."""
     settle: Seconds = Seconds(0.5)
-    """How long a refusal must stand before it is written: most gangs are placed before anybody could read it."""
+    """How long a refusal must stand before it is written: most gangs are placed before a person could read it."""
     backoff: BackoffSettings = BackoffSettings()
     preemption: Preemption = Preemption()
     repack: Repacking = Repacking()

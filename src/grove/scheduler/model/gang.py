@@ -102,7 +102,7 @@ class Gang:
     allowed: tuple[tuple[str, frozenset[str]], ...] = ()
     """Label values the nodes must have, by key: domains a policy opens to this gang."""
     headroom: tuple[tuple[Shape, int], ...] = ()
-    """Pods that will want to join later (scaled gangs): a domain with room for them too is preferred."""
+    """Pods that join later (scaled gangs): a domain with capacity for them too is preferred."""
     strategy: Strategy = "pack"
     former: frozenset[str] = frozenset()
     """Nodes of a gang whose place this one may take over: it goes there if it fits there whole."""
@@ -197,7 +197,7 @@ def build_gang(
     former: frozenset[str] = frozenset(),
     seats: Mapping[str, tuple[str, ...]] = {},
 ) -> Gang:
-    """The tree of a PodGang; `seats` are by group.
+    """The tree of a PodGang; `seats` (former nodes) are by group.
 
     Raises BadGang for groups named twice, unknown groups, and pods that do not exist.
     """

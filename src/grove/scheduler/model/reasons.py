@@ -69,7 +69,7 @@ TIMED_OUT = "GangTimeout"
 PREEMPTING = "Preempting"
 KEPT_PLACE = "PlaceIsKept"
 
-# Why nobody can be put out for it.
+# Why no victim can be evicted for it.
 NEVER_PREEMPTS = "PreemptionNever"
 NOBODY_LOWER = "NoLowerPriority"
 LEAVING = "WaitingForTermination"

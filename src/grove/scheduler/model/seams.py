@@ -166,9 +166,9 @@ class NodeSource(Protocol):
 class Score(Protocol):
     """How much pods of a shape like each node. It decides only between placements that are equally close together.
 
-    Placements are compared by, in this order: pods lost (preemption), seats kept, domains crossed, room for what will
-    join, liking, whole domains left whole, tightness. Liking is the sum of all scores times their weights; a domain is
-    liked by the sum over the pods it would take.
+    Placements are compared by, in this order: pods lost (preemption), former nodes kept, domains crossed,
+    capacity for pods that will join, score, whole domains left whole, tightness. The score is the sum of all scores
+    times their weights. The score of a domain is the sum over the pods it would take.
     """
 
     name: str
@@ -227,7 +227,7 @@ class Policy(Protocol):
         return None
 
     def outlook(self, snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> Reason | None:
-        """What may be taken from others for these pods, while there is no room for them; for explanations."""
+        """What may be taken from others for these pods, while there is no capacity for them; for explanations."""
         return None
 
     def rank(self, snapshot: Snapshot, who: Applicant) -> tuple[int, ...]:
@@ -370,7 +370,7 @@ class Seams:
         return tuple(policy.looks_at(gang) for policy in self.policies)
 
     def outlooks(self, snapshot: Snapshot, gang: Gang) -> list[Reason]:
-        """What policies have to say to a gang that finds no room."""
+        """What policies say about a gang that does not fit."""
         pods = [pod for group in gang.groups() for pod in group.pods[: group.need]]
         found = (policy.outlook(snapshot, gang, pods) for policy in self.policies if pods)
         return [one for one in found if one is not None]

@@ -1,4 +1,4 @@
-"""What changed since the last turn: units to look at, units that went, room that came; and which changes matter at all.
+"""What changed since the last turn: units to look at, units that are gone, new capacity; and which changes matter.
 
 Handlers of events note it in `Changes`, between turns and in the middle of them; a turn takes it.
 """
@@ -16,7 +16,7 @@ from grove.scheduler.policy.gang_state import GangState, is_initialized
 
 
 class TakenRelief(NamedTuple):
-    """The fields of `Changes` of these names; `nodes` is None if something changed that may help anybody."""
+    """The fields of `Changes` of these names; `nodes` is None if something changed that may help any unit."""
 
     nodes: set[str] | None
     helped: set[str]
@@ -37,7 +37,7 @@ class Changes:
         self.relief: set[str] = set()
         """Nodes that may hold more than before."""
         self.wide_relief = False
-        """Something changed that may help anybody: a topology, a hold, a namespace's labels."""
+        """Something changed that may help any unit: a topology, a hold, a namespace's labels."""
         self.helped: set[str] = set()
         """Units with pods whose volumes or devices changed, or who has them."""
         self.demand_changed = False
@@ -159,7 +159,7 @@ def is_our_bind(old: Pod, new: Pod) -> bool:
 
 
 def is_other_load(old: Pod, new: Pod) -> bool:
-    """Whether the snapshot must count a bound pod anew; of a kubelet's status only a resize is worth a look."""
+    """Whether the snapshot must count a bound pod again; of a kubelet's status only a resize is worth a look."""
     return (
         old.spec.node_name != new.spec.node_name
         or old.metadata.generation != new.metadata.generation

@@ -43,7 +43,7 @@ def fair_shares(total: int, claims: Sequence[ShareClaim]) -> list[int]:
 
 
 def poured(amount: int, rooms: Sequence[int], weights: Sequence[int]) -> list[int]:
-    """Shares of `amount` in proportion to the weights, none above its room; ties go to the earlier one."""
+    """Shares of `amount` in proportion to the weights, none above its capacity; ties go to the earlier one."""
     found = [0] * len(rooms)
     open_ = [i for i, room in enumerate(rooms) if room > 0 and weights[i] > 0]
     while open_ and amount > 0:

@@ -46,7 +46,7 @@ HELD_FOR_OTHERS = words.NODES_HELD_FOR_OTHERS
 NO_PLACE = (UNSCHEDULABLE, HELD_FOR_OTHERS)
 
 CLOCKS_DIFFER = timedelta(seconds=5)
-"""The scheduler's clock may be behind the cluster's by so much."""
+"""The scheduler's clock may be behind the cluster's by this much."""
 MOST_REPLACED = 1024
 MOST_NAMED = 3
 """Missing pods that are named."""
@@ -145,14 +145,14 @@ class GangState(msgspec.Struct):
 
     @property
     def has_floor(self) -> bool:
-        """Whether it has a minimum at all; without one it is placed as far as there is room."""
+        """Whether it has a minimum at all; without one it is placed as far as there is capacity."""
         return any(self.minima.values())
 
     def has_minimum(self, standing: Mapping[str, int]) -> bool:
         """Whether every group has its minimum, given pods on nodes by group; without pods there is no standing."""
         return any(standing.values()) and all(standing[name] >= minimum for name, minimum in self.minima.items())
 
-    # What it is told
+    # Facts that come in
 
     def tell(self, event: Event) -> None:
         """Something happened to it."""
@@ -286,7 +286,7 @@ def says_placed(podgang: PodGang, bound_since: Iterable[datetime]) -> bool:
     """Whether the object records that the minimum was on nodes once, with one of the pods that are bound now.
 
     Pods that are all bound later than that belong to another attempt: the gang was evicted or restarted since, and died
-    half-way before anybody could write that down. The cluster dates bindings, a scheduler what it writes.
+    half-way before a scheduler could write that down. The cluster dates bindings, a scheduler what it writes.
     """
     condition = find_condition(podgang.status.conditions, words.SCHEDULED)
     if condition is None or not was_placed(podgang):

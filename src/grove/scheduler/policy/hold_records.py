@@ -43,7 +43,7 @@ class ReadHolds(msgspec.Struct, frozen=True):
     former: frozenset[str] = frozenset()
     faults: tuple[str, ...] = ()
     headroom: Sequence[tuple[str, Requests]] = ()
-    """Nodes and amounts that are held for further replicas. A scheduler that decides forms them anew."""
+    """Nodes and amounts that are held for further replicas. A scheduler that decides forms them again."""
 
 
 def records(
@@ -111,7 +111,7 @@ def read(podgang: PodGang, nodes: Collection[str]) -> ReadHolds:
             elif waiting is None:
                 waiting = hold
         elif hold.reason == HoldReason.HEADROOM.value:
-            # Groups of scaled gangs are among them, and nodes may have gone since: the next turn forms it anew.
+            # Groups of scaled gangs are among them, and nodes may have gone since: the next turn forms it again.
             try:
                 headroom = [_amount_of(one) for one in hold.amounts if one.node in nodes]
             except ValueError as error:

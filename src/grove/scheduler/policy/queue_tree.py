@@ -138,7 +138,7 @@ class QueueTree:
     # Use and shares
 
     def shares(self, wanted: Mapping[str, Amounts], total: Amounts) -> dict[str, dict[str, int]]:
-        """The fair share of every queue by resource, when each leaf asks for so much (what it uses among it).
+        """The fair share of every queue by resource, when each leaf asks for this amount (what it uses included).
 
         `total` is what there is to share, for trees that do not say it themselves.
         """

@@ -77,7 +77,7 @@ class Quota(Policy):
     def __init__(self, objects: QueueObjects, now_s: Callable[[], float] = lambda: 0.0) -> None:
         self._now_s = now_s
         self.waiting: dict[str, dict[str, int]] = {}
-        """What waits in each leaf and could run if there were room, by resource."""
+        """What waits in each leaf and could run if there were capacity, by resource."""
         self._shares: dict[str, dict[str, int]] | None = None
         self._read: QueueUsage | None = None
         self.use(objects)
@@ -99,7 +99,7 @@ class Quota(Policy):
         self.waiting, self._shares, self._read = fresh, None, None
 
     def for_thread(self) -> Quota:
-        """What was read of the use of queues is worked out anew there: it is changed by every answer."""
+        """What was read of the use of queues is worked out again there: it is changed by every answer."""
         twin = copy(self)
         twin._read = None
         return twin
@@ -352,7 +352,7 @@ class Quota(Policy):
     def _kept_for_siblings(
         self, snapshot: Snapshot, usage: QueueUsage, path: Sequence[QuotaQueue], wants: Amounts
     ) -> Reason | None:
-        """Whether room would be used that a sibling does not lend."""
+        """Whether it would use capacity that a sibling does not lend."""
         for queue in path:
             beside = self.tree.children.get(queue.parent, []) if queue.parent or queue.name in self.tree.roots() else []
             keepers = [

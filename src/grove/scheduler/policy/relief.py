@@ -23,7 +23,7 @@ MOST_PATIENCE = 3
 
 
 class Relief:
-    """`patience_s` is how long room is left to waiting minima after some has come.
+    """`patience_s` is how long new capacity is left to waiting minima.
 
     `pin_of` answers where a unit must go now: its base gang may be elsewhere than when the unit was refused.
     """
@@ -67,7 +67,7 @@ class Relief:
         return needed is not None and needed.sees_pods
 
     def wake_helped(self, roomier: Collection[str] | None, now_s: float) -> None:
-        """Wakes who can be helped by room on these nodes; None is a change that may help anybody."""
+        """Wakes units that capacity on these nodes can help; None is a change that may help any unit."""
         if roomier is None:
             self._last_s = now_s
             self._queue.wake(lambda _: True)

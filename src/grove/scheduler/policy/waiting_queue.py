@@ -53,7 +53,7 @@ class Needed(NamedTuple):
     """What would help a unit that waits."""
 
     shapes: tuple[Shape, ...]
-    """Room for one of these."""
+    """Capacity for one of these."""
     anything: bool
     """Any pod that goes, wherever: it may leave the unit what a policy kept from it."""
     evictor: Gang | None
@@ -372,7 +372,7 @@ class WaitingQueue:
     def due(self, now_s: float) -> list[tuple[Order, str]]:
         """Units to try now, as a heap in order. They stay in the queue until they are withdrawn or parked.
 
-        If anybody is due, all that were woken are: a back-off must not let others overtake.
+        If one unit is due, all woken units are: a back-off must not let others overtake.
         """
         for ask in list(self._helped):
             self.wake_next(ask)

@@ -20,7 +20,7 @@ Kept = frozenset[tuple[str, str]]
 
 
 class KeepApartAttempts:
-    """The gang as it is to be tried, one way after the other: iterate, and tell why the last one was refused.
+    """The gang as it is to be tried, one way after the other: iterate, and report why the last one was refused.
 
     `tried` is why the gang as it is was refused, if that is known already.
     """

@@ -88,7 +88,8 @@ class PlacedReservation:
     def uses(self, requests: Requests) -> list[tuple[Requests, int]]:
         """What pods alike that come one after the other need of the node besides, and how many of them need just that.
 
-        Each need is larger than the one before: first as many as are given all they ask, then whoever gets a remainder.
+        Each need is larger than the one before: first the pods that get all they ask for, then the pod that gets a
+        remainder.
         """
         found: list[tuple[Requests, int]] = []
         left = {} if self.once and self.users else self.left()
@@ -219,7 +220,7 @@ def reservations_for(
     """What each pod of a node uses, in the order of use, so that the node has the rest for all; None if it cannot be.
 
     Every order is tried, as each use leaves the next something else; pods that are alike are tried once, and so is
-    what led to the same amounts before. Raises Undecided after so many steps.
+    what led to the same amounts before. Raises Undecided after MOST_STEPS steps.
     """
     left = [MOST_STEPS]
     here = {one.name: replace(one, users=dict(one.users)) for one in held}
@@ -291,5 +292,5 @@ def slot_of(requests: Requests) -> str:
 
 
 def _rest_size(pod: PodFacts) -> int:
-    """How much was counted on of the node: whoever needs least uses a reservation first."""
+    """How much was counted on of the node: the pod that needs least uses a reservation first."""
     return sum(amount for name, amount in pod.shape.requests if name != PODS)

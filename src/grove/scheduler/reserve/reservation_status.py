@@ -139,7 +139,7 @@ def is_there(pod: Pod) -> bool:
 
 
 class ReservationRef(NamedTuple):
-    """Which reservation: another one may have had its name before. Whoever writes no uid means the one of now."""
+    """Which reservation: another one may have had its name before. A pod without a uid means the one of now."""
 
     name: str = ""
     uid: str = ""

@@ -30,7 +30,7 @@ MOST_MASKS = 6
 
 @dataclass(slots=True)
 class Bound:
-    """`need` units must fit. By room: over these options, none better than `least`. By size: over a resource."""
+    """`need` units must fit. By capacity: over these options, none better than `least`. By size: over a resource."""
 
     need: int
     options: tuple[int, ...] = ()

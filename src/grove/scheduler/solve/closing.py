@@ -143,7 +143,7 @@ class _Round:
         return True
 
     def _raise_least(self, even: Even, held: Ints, least: Ints, most: int) -> bool:
-        """If few in the emptiest domain leaves too little room in the others, every domain must end with more."""
+        """If few in the emptiest domain leaves too little capacity in the others, every domain must end with more."""
         options = next(options for _, options in self._rules.groups if even.holder in options)
         if len(options) > 1:
             return True

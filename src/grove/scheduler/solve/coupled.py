@@ -32,7 +32,7 @@ LOOK_STEPS = 5
 """What it costs in steps, the pass over rows aside, to see where one pod may go: a dozen masks by label values."""
 
 DIRECT_SHARE = 8
-"""The part of the steps, one in so many, that go to the pods one by one before they are counted."""
+"""One in this number of steps goes to the pods one by one before they are counted."""
 
 CLOSER_STEPS, CLOSER_STEPS_A_POD = 200, 40
 """Work allowed for one try to do with one domain fewer: a few times what placing without any detour takes."""
@@ -156,7 +156,7 @@ class Coupled:
                 self._take_back(pod, group, kind)
 
     def _rows(self, option: int, pod: PodFacts, group: int) -> Ints:
-        """Candidate rows for the pod now: its seats, few preferred domains, liked, near what is placed, fullest."""
+        """Candidate rows for the pod: former nodes, few preferred domains, best score, near placed pods, fullest."""
         problem = self._problem
         self.state.spend(problem.size + LOOK_STEPS * ROWS_A_STEP)
         slots = self.state.room(option, 0, problem.size)
@@ -175,7 +175,7 @@ class Coupled:
         if alike and not self._mingled and len(pod.shape.affinity) == 1:
             term = pod.shape.affinity[0]
             if not pods_by_domain(self._scratch, term.topology_key, term.scope).any():
-                # The first of a series decides for the others: only where all of them have room.
+                # The first of a series decides for the others: only where all of them have capacity.
                 ids = self._scratch.nodes.column(term.topology_key).ids[problem.rows]
                 mask &= roomy(ids, slots, self._left[group])
         for i, most in self._most.items():
@@ -229,7 +229,7 @@ class Coupled:
         return mask
 
     def _signature(self, row: int) -> tuple[object, ...]:
-        """Rows that look alike lead to alike results: same room, same labels that any term or level looks at."""
+        """Rows that look alike lead to alike results: same capacity, same labels that any term or level looks at."""
         problem = self._problem
         table, at = problem.snapshot.nodes, int(problem.rows[row])
         keys = {t.topology_key for o in problem.options for t in (*o.shape.affinity, *o.shape.anti_affinity)}

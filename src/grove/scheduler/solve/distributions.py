@@ -56,7 +56,7 @@ def _highest_low(counts: Sequence[int], room: Sequence[int], units: int) -> int:
 def _evenly(
     counts: Sequence[int], room: Sequence[int], least: Sequence[int], most: Sequence[int], units: int
 ) -> Distribution:
-    """The units beyond the least go where there are fewest; of equals to the domain with the most room."""
+    """The units beyond the least go where there are fewest; of equals to the domain with the most capacity."""
     given = list(least)
     heap = [(count + n, n - held, i) for i, (count, held, n) in enumerate(zip(counts, room, given, strict=True))]
     heapify(heap)

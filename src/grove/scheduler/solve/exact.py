@@ -17,7 +17,7 @@ from grove.scheduler.solve.problem import Part
 from grove.scheduler.solve.search_state import OutOfSteps, SearchState
 
 MOST_ROWS, PACK_STEPS = 256, 400
-"""Domains up to this size are packed when a part is sent there, with so much work; beyond it, counting must do."""
+"""Domains up to this size are packed when a part is sent there, with this much work; larger ones are only counted."""
 PREFERENCE_STEPS = 300
 """Work allowed for finding out whether one more preference can be granted."""
 
@@ -128,7 +128,7 @@ class _Exact:
         return min(waiting, key=lambda at: (len(self._runs_for(at)), at), default=-1)
 
     def _runs_for(self, at: int) -> list[Slice]:
-        """Domains inside the outer part's that have room for this part by every count, roomiest first."""
+        """Domains inside the outer part's that have capacity for this part by every count, most capacity first."""
         part, above = self._parts[at]
         outer = self._chosen[above] if above >= 0 else self._run
         found = self._candidates.get((at, outer))
@@ -157,7 +157,7 @@ class _Exact:
         return (self._state.domain_signature(*run, self._level_of(self._parts[at][0]), self._levels), here)
 
     def _may_hold(self, at: int) -> bool:
-        """Whether every chosen run around the new one has room for all that is confined to it by now."""
+        """Whether every chosen run around the new one has capacity for all that is confined to it by now."""
         low, high = self._chosen[at]
         around = {run for run in self._chosen.values() if run[0] <= low and high <= run[1]}
         return all(self._counts(run) for run in around) and all(self._can_pack(run) for run in around)

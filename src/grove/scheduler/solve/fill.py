@@ -1,9 +1,9 @@
 """Puts pods of one group on the nodes of a run: the last and cheapest decision, made greedily in a few array passes.
 
-Pods go back to the seats their group left. Packing goes down the levels: the tightest domain that holds all, one
+Pods go back to the nodes their group left. Packing goes down the levels: the tightest domain that holds all, one
 already broken before a whole one; if none does, the largest ones, so that few are used. On the hosts the fullest come
 first: whole nodes stay whole. Spread evens out. Pods above the minimum come after the core, best effort, as near to
-their own group and gang as room allows.
+their own group and gang as capacity allows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def fill_group(state: SearchState, group: int, count: int, low: int, high: int, 
 
 
 def fill_option(state: SearchState, option: int, count: int, low: int, high: int, level: int) -> int:
-    """Puts up to `count` pods of one option into the run, as many as there is room for."""
+    """Puts up to `count` pods of one option into the run, as many as there is capacity for."""
     state.spend(high - low + FILL_STEPS * ROWS_A_STEP)
     slots = state.room(option, low, high)
     total = int(slots.sum())
@@ -132,7 +132,7 @@ def _pack(state: SearchState, option: int, slots: Ints, count: int, low: int, hi
 
 
 def _tightest(state: SearchState, option: int, sums: Ints, count: int, level: int, domains: Segments) -> int:
-    """The domain with the least room that holds all, broken ones before whole ones; -1 if none does."""
+    """The domain with the least capacity that holds all, broken ones before whole ones; -1 if none does."""
     fits = (sums >= count).nonzero()[0]
     if fits.size == 0:
         return -1
@@ -218,12 +218,12 @@ def _visit(state: SearchState, part: Part, open_rows: Mask) -> None:
 
 
 def _domain_rows(state: SearchState, part: Part, open_rows: Mask) -> Mask:
-    """Rows of the one domain the part is in, or may still go to: of several, the one with the most room for it."""
+    """Rows of the one domain the part is in, or may still go to: of several, the one with the most capacity for it."""
     problem = state.problem
     segments = problem.segments(part.required_level)
     placed = state.positions_of(part.groups)
     if placed.size:
-        # Core pods are together, so the first one tells the domain.
+        # Core pods are together, so the first one names the domain.
         domains = np.flatnonzero(segments.ids == problem.tree.domains[part.required_level][placed[0]])
     elif part.pinned_domains is not None:
         domains = np.isin(segments.ids, sorted(part.pinned_domains)).nonzero()[0]

@@ -1,6 +1,6 @@
 """Packs groups of pods, each into its own run of rows, node by node and exactly.
 
-On a node only patterns to which nothing can be added need to be tried: leaving room unused never helps the nodes that
+On a node only patterns to which nothing can be added need to be tried: unused capacity never helps the nodes that
 follow. What is left to place after each node is remembered if it led nowhere, so the packing is a walk over (node, pods
 left) states and not over assignments.
 """
@@ -19,7 +19,7 @@ Slice = tuple[int, int]
 Pattern = tuple[tuple[int, int], ...]
 """(option, pods) on one node."""
 LOOKS_A_STEP = 16
-"""So many choices of how many pods of one option go on one node cost a step."""
+"""One step pays for this number of choices of how many pods of one option go on one node."""
 
 
 class Packing:
@@ -62,7 +62,7 @@ class Packing:
         return rooms
 
     def _order_rows(self, rooms: dict[int, Ints]) -> None:
-        """Rows that can take something: those first that few options compete for, then by domain, the roomiest first.
+        """Rows that can take something: first those that few options compete for, then by domain, most capacity first.
 
         On each row the options with least to spare go first.
         """
@@ -186,7 +186,7 @@ class Packing:
         spare = {r: free[r] for r, _ in self._asks[o]}
         for other in options[i + 1 :]:
             if (o, other) in self._rivals or any(c in cells for c in self._cells_of[other]):
-                return 0  # it may shut the other out in ways that amounts do not tell
+                return 0  # it may shut the other out in ways that amounts do not show
             count = min(left[c] for c in self._cells_of[other])
             for r, q in self._asks[other]:
                 if free[r] < count * q:

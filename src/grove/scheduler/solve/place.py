@@ -153,7 +153,7 @@ def _place_spread(
 def _whole(problem: Problem, budget: Budget) -> SearchState | None:
     """All pods placed as if all of them were core; None if there are none above the minimum, or no quick way is found.
 
-    The domains that suit the core best may have no room for the rest. A gang that runs gets its surplus one by one.
+    The domains that suit the core best may have no capacity for the rest. A gang that runs gets its surplus one by one.
     """
     surplus = any(group.pending > group.need for group in problem.groups)
     if not surplus or problem.cost is not None or not (problem.root.need or problem.is_new):

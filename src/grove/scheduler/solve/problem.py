@@ -33,7 +33,7 @@ class Option:
     mask: Mask | None
     """Candidate rows where it may go, None for all."""
     limit: int
-    """Most pods of it on one node, room aside."""
+    """Most pods of it on one node, capacity aside."""
     liking: Ints | None = None
     """How much each candidate row is liked."""
     rather_apart: bool = False
@@ -188,7 +188,7 @@ class Problem:
         return found
 
     def idle_in(self, option: int, level: int, domains: Segments) -> Ints:
-        """Room for the option in some domains of a level if nothing ran there, nodes that are full now included."""
+        """Capacity for the option in some domains of a level if nothing ran there, nodes that are full now included."""
         return self.idle(option, level)[self.tree.runs[level][2].searchsorted(domains.ids)]
 
     def idle(self, option: int, level: int) -> Ints:
@@ -201,7 +201,7 @@ class Problem:
         return found
 
     def idle_for(self, shape: Shape, asked: tuple[tuple[int, int], ...], level: int, limit: int = PLENTY) -> Ints:
-        """Room for pods of a shape in each domain of a level if nothing ran; `asked` is (resource row, amount)."""
+        """Capacity for pods of a shape in each domain of a level if nothing ran; `asked` is (resource row, amount)."""
         snapshot, tree = self.snapshot, self.tree
         starts, ends, _ = tree.runs[level]
 
@@ -249,7 +249,7 @@ def _is_carried(snapshot: Snapshot, key: str) -> bool:
 
 
 def _add_groups(problem: Problem, closed: Collection[str], free: Ints | None, cost: Ints | None) -> None:
-    """Groups and their options, on the rows where any of them has room."""
+    """Groups and their options, on the rows where any of them has capacity."""
     snapshot, gang = problem.snapshot, problem.gang
     scope = open_rows(snapshot, gang, closed)
     relations = PodRelations(snapshot, [pod for group in gang.groups() for pod in group.pods])
@@ -283,7 +283,7 @@ def _add_groups(problem: Problem, closed: Collection[str], free: Ints | None, co
 def _keep_candidates(
     problem: Problem, masks: list[Mask], amounts: list[tuple[tuple[int, int], ...]], free: Ints, cost: Ints | None
 ) -> None:
-    """Drops the rows where no option has room, and brings the rest into topology order."""
+    """Drops the rows where no option has capacity, and brings the rest into topology order."""
     problem.resources = sorted({r for asked in amounts for r, amount in asked if amount > 0})
     at = {r: i for i, r in enumerate(problem.resources)}
     useful = np.zeros(problem.snapshot.nodes.rows, dtype=np.bool_)
@@ -311,7 +311,7 @@ def _keep_candidates(
 
 
 def _find_seats(problem: Problem) -> None:
-    """Seats of the groups as candidate rows, for those that are candidates."""
+    """Former nodes of the groups as candidate rows, for those that are candidates."""
     row_of = problem.snapshot.nodes.row_of
     for entry, group in zip(problem.groups, problem.gang.groups(), strict=True):
         if group.seats:

@@ -23,7 +23,7 @@ from grove.scheduler.solve.problem import Problem
 from grove.scheduler.solve.spread_domains import container_of, spread_domains
 
 WORK_S = 2.0
-"""CP-SAT's deterministic time for one question: about so many seconds."""
+"""CP-SAT's deterministic time for one question: about this number of seconds."""
 PATIENCE_S = 20.0
 """How long the process is waited for, its first start included."""
 

@@ -93,8 +93,8 @@ class Search:
             yield DomainRun(low, high, part.required_level)
 
     def _ranking(self, part: Part, run: DomainRun, capacity: PartCapacity, held: Ints, domains: Segments) -> Ints:
-        """Cheapest to empty (preemption), where it was before, fewest preferred domains, room for what will join, best
-        liked, tightest."""
+        """Cheapest to empty (preemption), where it was before, fewest preferred domains, capacity for later pods, best
+        score, tightest."""
         scarce = capacity.scarce(held)
         keys: list[Ints] = [held[scarce]]
         if self._has_scores:
@@ -121,7 +121,7 @@ class Search:
         return liking(self._state, part.groups, run.low, run.high, domains)
 
     def _surplus_missing(self, part: Part, run: DomainRun, domains: Segments) -> Ints | None:
-        """How many of the part's pods above the minimum each of these domains has no room for; None if it has none."""
+        """How many of the part's pods above the minimum do not fit in each of these domains; None if there are none."""
         problem, missing = self._problem, None
         for g in part.groups:
             group = problem.groups[g]
@@ -134,7 +134,7 @@ class Search:
         return missing
 
     def _lacks_headroom(self, domains: Segments) -> Ints:
-        """0 where the gang and those expected to join it have room by plain sums, else 1."""
+        """0 where the gang and those expected to join it have capacity by plain sums, else 1."""
         lacks = np.zeros(domains.size, dtype=np.int64)
         for resource, need in self._headroom:
             held = running_sum(np.maximum(self._state.free[resource], 0))
@@ -170,7 +170,7 @@ class Search:
         missing = capacity.need - held[:, own].sum(axis=1)
         if (missing <= 0).all():
             yield from self._in_domains(part, self._around(run, level, domains.only(own)), domains.only(own))
-            missing = np.minimum(capacity.need, 1)  # there is room by every count, and one more domain may help
+            missing = np.minimum(capacity.need, 1)  # there is capacity by every count, and one more domain may help
         here = problem.positions[run.low : run.high]
         for outer in range(level - 1, run.level - 1, -1):
             around = np.zeros(problem.size, dtype=np.bool_)
@@ -306,7 +306,7 @@ class Search:
         state.open = outer
 
     def _packed(self, part: Part, run: DomainRun) -> Iterator[None]:
-        """Ways to settle in a run that has room by every count; exactly, if the greedy ways find none."""
+        """Ways to settle in a run that has capacity by every count; exactly, if the greedy ways find none."""
         found = False
         for _ in self._settled(part, run):
             found = True

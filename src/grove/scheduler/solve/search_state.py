@@ -155,7 +155,7 @@ class SearchState:
         return np.concatenate([self.positions_of(groups), *(at for at in running if at is not None)])
 
     def seats_left(self, group: int) -> dict[int, int]:
-        """Rows that pods of the group left, and how many of these seats none of its pods has taken again."""
+        """Rows that pods of the group left, and how many of these places none of its pods has taken again."""
         left = dict(self.problem.groups[group].seats)
         for option, at, pods in self.placed if left else ():
             if self.problem.options[option].group == group:
@@ -191,7 +191,7 @@ class SearchState:
         return (self.signature(low, high), *inner, *outer)
 
     def signature(self, low: int, high: int) -> bytes:
-        """Equal for runs of rows that no pod of this gang could tell apart by themselves."""
+        """Equal for runs of rows that are the same for every pod of this gang."""
         parts = [self.free[:, low:high].tobytes()]
         parts += [o.mask[low:high].tobytes() for o in self.problem.options if o.mask is not None]
         parts += [o.liking[low:high].tobytes() for o in self.problem.options if o.liking is not None]

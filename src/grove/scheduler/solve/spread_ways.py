@@ -28,7 +28,7 @@ FEW = 4
 
 
 class SpreadWays:
-    """`problem` is the gang's own, its spreads left aside: the room that each domain has."""
+    """`problem` is the gang's own, its spreads left aside: the capacity that each domain has."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem, self._snapshot, self._tree = problem, problem.snapshot, problem.tree
@@ -131,7 +131,7 @@ class SpreadWays:
         leaves = {group.name: group for group in gang.groups()}
         kinds = [tuple(_kind(leaves[name]) for name in names) for _, names in units]
         room = [self._room_for(names, where) for _, names in units]
-        # A domain has room for no more units than for those that fit it best.
+        # A domain has capacity for no more units than for those that fit it best.
         most = [max(column) for column in zip(*room, strict=True)]
         for found in self._found(spread, where, most, len(units)):
             for domains in _assignments(kinds, where.ids, found):
@@ -141,7 +141,7 @@ class SpreadWays:
                 yield assigned
 
     def _room_for(self, names: Sequence[str], where: SpreadDomains) -> list[int]:
-        """How many units like this one each domain has room for, by counting."""
+        """How many units like this one each domain has capacity for, by counting."""
         bounds = bounds_for(self._problem, tuple(self._group_at[name] for name in names))
         if not bounds:
             return [PLENTY] * len(where.ids)

@@ -53,7 +53,7 @@ class Counter:
         return True
 
     def _leave_room(self, tally: PodTally) -> None:
-        """What was put takes room, is not needed again, and keeps out those that may not share a node with it."""
+        """A placed pod takes capacity, is not needed again, and keeps out those that may not share a node with it."""
         problem = self._problem
         for lacks, (_, options) in zip(self.lacking(tally), self.rules.groups, strict=True):
             tally.most[options] = np.minimum(tally.most[options], tally.put[options] + lacks)
@@ -123,7 +123,7 @@ class Counter:
         return int(rows[np.lexsort(keys)[0]])
 
     def _alike(self, tally: PodTally, row: int) -> Mask:
-        """Rows that can stand for this one: same bounds, same room, same domains but for those of one row alone."""
+        """Rows that can stand for this one: same bounds, same capacity, same domains but for those of one row alone."""
         free = self._problem.free
         alike: Mask = (tally.most == tally.most[:, row : row + 1]).all(axis=0)
         alike &= (tally.put == tally.put[:, row : row + 1]).all(axis=0) & (free == free[:, row : row + 1]).all(axis=0)

@@ -113,7 +113,7 @@ class _Preference:
         return ids[np.bincount(at, weights=pods).argsort(kind="stable")]
 
     def sets_of_fewer(self, than: int) -> Iterator[Ints]:
-        """A few sets of fewer domains that have room for the part by every count."""
+        """A few sets of fewer domains that have capacity for the part by every count."""
         segments = self._problem.segments(self.part.preferred_level)
         held = self._capacity.held(segments)
         fewer = (chosen for chosen in domain_sets(held, self._capacity.need) if 1 < chosen.size < than)

@@ -216,7 +216,7 @@ class KoordinatorDevices(FollowedSource):
             self._kinds[name] = self._nodes[name].kind
             fault = self._nodes[name].fault
             if fault and (before is None or before.fault != fault):
-                self._events.warn(new, "InvalidDevice", f"{fault}; its devices are not given until it is put right")
+                self._events.warn(new, "InvalidDevice", f"{fault}; its devices are not given out until it is corrected")
             for pod in self._cache.by_index(Pod, AT, name):  # pods may be seen before the devices they have
                 if (want := _want(pod)) is not None:
                     self._mix(want)

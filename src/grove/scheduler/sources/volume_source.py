@@ -198,7 +198,7 @@ class VolumeSource(FollowedSource):
         except NotLeader:
             raise  # no claim is at fault: the whole attempt ends
         except KubeError as err:
-            return f"a volume claim could not be told its node: {err}"
+            return f"the node could not be written to a volume claim: {err}"
         for claim in claims:
             if trouble := await self._bound(claim.metadata.key, node, deadline_s):
                 return trouble

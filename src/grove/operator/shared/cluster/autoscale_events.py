@@ -27,7 +27,7 @@ KINDS: dict[str, type[PodClique] | type[PodCliqueScalingGroup]] = {
 
 
 class AutoscaleEvents:
-    """Tells from the moment it is made, wherever autoscalers are served."""
+    """Records events from the moment it is created, wherever autoscalers are served."""
 
     def __init__(self, cache: Cache, optional: OptionalKinds, events: Recorder) -> None:
         self._cache, self._events = cache, events

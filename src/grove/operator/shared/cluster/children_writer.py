@@ -67,7 +67,7 @@ class Changes:
     def failed(self, code: str, what: str, error: KubeError) -> None:
         if self.error is None or isinstance(self.error, Conflict):
             self.error = error
-        # A lost race, a lost lease and a namespace that goes away are no news to anybody.
+        # A lost race, a lost lease and a namespace that is deleted are no errors to report.
         if not isinstance(error, Conflict | NotLeader) and not namespace_ends(error):
             self.errors.append((code, f"{what}: {error}"))
 
@@ -198,7 +198,7 @@ async def get_own(client: Client, owner: Object, kind: type[T], wanted: Json) ->
     if live.metadata.is_deleting or is_left_behind(live, owner):
         raise Conflict(f"{what} {name} is still being deleted")
     if is_orphan(live, wanted):
-        raise Conflict(f"{what} {name} is nobody's; it is adopted when the cache shows it")
+        raise Conflict(f"{what} {name} has no owner; it is adopted when the cache shows it")
     if not is_controlled_by(live, owner):
         raise taken(kind, name, owner)
     return live

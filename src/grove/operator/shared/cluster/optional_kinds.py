@@ -46,7 +46,7 @@ class OptionalKinds:
                     self._followed.add(kind)
             except (TooManyRequests, Unavailable, ConnectionLost) as error:
                 # The operator starts all the same. A controller that needs the kind asks again.
-                log.info("cannot tell whether a kind is served", kind=kind.RESOURCE.kind, error=str(error))
+                log.info("no answer whether the API server serves a kind", kind=kind.RESOURCE.kind, error=str(error))
 
     async def follow(self, kind: type[Object]) -> bool:
         """Has the cache follow a kind, if it is served; answers whether its objects can be made and are followed."""

@@ -129,7 +129,7 @@ class Sets:
     def backend_of(self, pcs: PodCliqueSet) -> Backend | None:
         """The set's scheduler, chosen once; None if it names one that is not enabled here.
 
-        What runs is not moved: another choice, by annotation, is heard when the set has neither gangs nor pods.
+        What runs is not moved: another choice, by annotation, takes effect when the set has neither gangs nor pods.
         """
         chosen = self._chosen.get(pcs.metadata.uid)
         if chosen is None or (

@@ -112,7 +112,7 @@ class EventBatches:
         """By uid, reason and verb: what it is about, and the names."""
 
     def add(self, about: Object, reason: str, verb: str, *names: str) -> None:
-        """Tells about `about`, soon: `verb` (such as "created PodGang") and the names of what it was done to."""
+        """Records an event on `about`, soon: `verb` (such as "created PodGang") and the names of the objects."""
         if not names:
             return
         subject = (about.metadata.uid, reason, verb)

@@ -1,9 +1,9 @@
-"""Line and branch coverage of every room, from what `make coverage` recorded in all tiers together.
+"""Line and branch coverage of every package, from what `make coverage` recorded in all tiers together.
 
-    python tools/coverage_by_room.py coverage.json [--markdown]
+    python tools/coverage_by_package.py coverage.json [--markdown]
 
-A room is a folder of `src/grove`, and each room inside the operator's, the scheduler's and admission's house. Modules
-below the aim are named with the lines nothing reached. Ends with 1 when a whole room is below it.
+A package is a folder of `src/grove`. The folders of operator, scheduler and admission count separately. Modules below
+the aim are listed with the lines that no test reached. Ends with 1 when a whole package is below it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 AIM = 90.0
-HOUSES = ("operator", "scheduler", "admission")
+DIVIDED = ("operator", "scheduler", "admission")
 
 
 @dataclass
-class Room:
+class Package:
     lines: int = 0
     reached: int = 0
     branches: int = 0
@@ -43,13 +43,13 @@ class Room:
             self.low.append(f"{module}: {ranges(found['missing_lines'])}")
 
 
-def room_of(path: str) -> str:
+def package_of(path: str) -> str:
     """`src/grove/scheduler/solve/fill.py` is in scheduler/solve, `src/grove/kube/http.py` in kube."""
     parts = Path(path).parts
     inside = parts[parts.index("grove") + 1 : -1]
     if not inside:
         return "grove"
-    return "/".join(inside[:2]) if inside[0] in HOUSES else inside[0]
+    return "/".join(inside[:2]) if inside[0] in DIVIDED else inside[0]
 
 
 def ranges(numbers: list[int]) -> str:
@@ -63,10 +63,10 @@ def ranges(numbers: list[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
-def rooms(report: Mapping[str, Any]) -> dict[str, Room]:
-    found: dict[str, Room] = defaultdict(Room)
+def packages(report: Mapping[str, Any]) -> dict[str, Package]:
+    found: dict[str, Package] = defaultdict(Package)
     for path, of_module in sorted(report["files"].items()):
-        found[room_of(path)].add(Path(path).name, of_module)
+        found[package_of(path)].add(Path(path).name, of_module)
     return dict(sorted(found.items()))
 
 
@@ -74,9 +74,9 @@ def share(part: int, whole: int) -> float:
     return part / whole * 100 if whole else 100.0
 
 
-def total(found: Iterable[Room]) -> Room:
+def total(found: Iterable[Package]) -> Package:
     every = list(found)
-    return Room(
+    return Package(
         sum(one.lines for one in every),
         sum(one.reached for one in every),
         sum(one.branches for one in every),
@@ -84,26 +84,26 @@ def total(found: Iterable[Room]) -> Room:
     )
 
 
-def row(name: str, room: Room) -> tuple[str, str, str, str, str]:
+def row(name: str, package: Package) -> tuple[str, str, str, str, str]:
     """Name, lines, share of them reached, branches, share of them taken; of no branches no share."""
-    taken = f"{share(room.taken, room.branches):.1f} %" if room.branches else ""
-    return name, f"{room.lines:,}", f"{share(room.reached, room.lines):.1f} %", f"{room.branches:,}", taken
+    taken = f"{share(package.taken, package.branches):.1f} %" if package.branches else ""
+    return name, f"{package.lines:,}", f"{share(package.reached, package.lines):.1f} %", f"{package.branches:,}", taken
 
 
-def plain(found: Mapping[str, Room]) -> list[str]:
-    """The table for a terminal, and below it the modules that pull a room down."""
-    head = ("room", "lines", "reached", "branches", "taken")
-    body = [(*row(name, room), "" if room.is_reached else "below the aim") for name, room in found.items()]
+def plain(found: Mapping[str, Package]) -> list[str]:
+    """The table for a terminal, and below it its modules below the aim."""
+    head = ("package", "lines", "reached", "branches", "taken")
+    body = [(*row(name, package), "" if package.is_reached else "below the aim") for name, package in found.items()]
     rows = [(*head, ""), *body, (*row("all", total(found.values())), "")]
     table = [f"{a:<24}{b:>8}{c:>9}{d:>10}{e:>9}  {mark}".rstrip() for a, b, c, d, e, mark in rows]
-    low = [f"  {name}/{line}" for name, room in found.items() for line in room.low]
-    return [*table, "", f"Modules below {AIM:g} %, and the lines nothing reached:", *low] if low else table
+    low = [f"  {name}/{line}" for name, package in found.items() for line in package.low]
+    return [*table, "", f"Modules below {AIM:g} %, and the lines that no test reached:", *low] if low else table
 
 
-def markdown(found: Mapping[str, Room]) -> list[str]:
+def markdown(found: Mapping[str, Package]) -> list[str]:
     """The table of `docs/coverage.md`."""
-    head = ["| Room | Lines | reached | Branches | taken |", "|---|--:|--:|--:|--:|"]
-    body = [row(f"`{name}`", room) for name, room in found.items()]
+    head = ["| Package | Lines | reached | Branches | taken |", "|---|--:|--:|--:|--:|"]
+    body = [row(f"`{name}`", package) for name, package in found.items()]
     return head + [f"| {' | '.join(cells)} |" for cells in [*body, row("all", total(found.values()))]]
 
 
@@ -112,9 +112,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("report", type=Path, help="what `coverage json` wrote")
     parser.add_argument("--markdown", action="store_true", help="as in docs/coverage.md")
     asked = parser.parse_args(argv)
-    found = rooms(json.loads(asked.report.read_text()))
+    found = packages(json.loads(asked.report.read_text()))
     print("\n".join((markdown if asked.markdown else plain)(found)))
-    below = [name for name, room in found.items() if not room.is_reached]
+    below = [name for name, package in found.items() if not package.is_reached]
     if below:
         print(f"less than {AIM:g} % of the lines are reached in {', '.join(below)}", file=sys.stderr)
     return 1 if below else 0

@@ -1,4 +1,4 @@
-"""`make coverage`: which room a module is in, which lines are told, and what ends in a failure."""
+"""`make coverage`: which package a module is in, which lines are listed, and what ends in a failure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools.coverage_by_room import main, ranges, room_of
+from tools.coverage_by_package import main, package_of, ranges
 
 
 def report(**reached: int) -> dict[str, Any]:
@@ -31,15 +31,19 @@ def report(**reached: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("path", "want"),
     [
-        pytest.param("src/grove/kube/http.py", "kube", id="a folder is a room"),
-        pytest.param("src/grove/scheduler/solve/fill.py", "scheduler/solve", id="a house has rooms of its own"),
-        pytest.param("src/grove/operator/shared/cluster/x.py", "operator/shared", id="a folder in a room"),
-        pytest.param("src/grove/operator/wiring.py", "operator", id="what stands in the hall of a house"),
-        pytest.param("src/grove/config.py", "grove", id="what stands before every door"),
+        pytest.param("src/grove/kube/http.py", "kube", id="a folder is a package"),
+        pytest.param(
+            "src/grove/scheduler/solve/fill.py", "scheduler/solve", id="a folder of the scheduler is a package"
+        ),
+        pytest.param(
+            "src/grove/operator/shared/cluster/x.py", "operator/shared", id="a folder in a package belongs to it"
+        ),
+        pytest.param("src/grove/operator/wiring.py", "operator", id="a module of the operator itself"),
+        pytest.param("src/grove/config.py", "grove", id="a module of grove itself"),
     ],
 )
 def test_a_module_belongs_to_a_room(path: str, want: str) -> None:
-    assert room_of(path) == want
+    assert package_of(path) == want
 
 
 @pytest.mark.parametrize(
@@ -50,16 +54,16 @@ def test_a_module_belongs_to_a_room(path: str, want: str) -> None:
         pytest.param([], "", id="nothing missing"),
     ],
 )
-def test_missing_lines_are_told_as_spans(numbers: list[int], want: str) -> None:
+def test_missing_lines_are_listed_as_spans(numbers: list[int], want: str) -> None:
     assert ranges(numbers) == want
 
 
 @pytest.mark.parametrize(
     ("modules", "code", "told"),
     [
-        pytest.param({"kube__http": 90, "sim__store": 99}, 0, "", id="every room at the aim"),
-        pytest.param({"kube__http": 89, "sim__store": 99}, 1, "kube", id="one room below it"),
-        pytest.param({"kube__http": 89, "kube__watch": 91}, 0, "", id="a room counts as a whole"),
+        pytest.param({"kube__http": 90, "sim__store": 99}, 0, "", id="every package at the aim"),
+        pytest.param({"kube__http": 89, "sim__store": 99}, 1, "kube", id="one package below it"),
+        pytest.param({"kube__http": 89, "kube__watch": 91}, 0, "", id="a package counts as a whole"),
     ],
 )
 def test_a_room_below_the_aim_is_a_failure(
