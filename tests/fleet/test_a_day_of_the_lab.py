@@ -83,3 +83,10 @@ def test_a_run_compared_with_itself_differs_nowhere(day):
     rows = compare(found, found)
     assert len(rows) > 10
     assert {row.better for row in rows} == {""}
+
+
+def test_a_run_that_loses_two_percent_of_the_requests_is_worse(day):
+    _, found = day
+    chat = found["serving"]["chat"]
+    worse = found | {"serving": {"chat": chat | {"servedShare": chat["servedShare"] - 0.02}}}
+    assert [(row.name, row.better) for row in compare(found, worse) if row.better] == [("chat requests lost", "a")]

@@ -65,14 +65,25 @@ class Watched:
         spec = {"podgroups": [{"name": "worker", "minReplicas": pods}]}
         self.put(PodGang.RESOURCE, name, {labels.PART_OF: name}, spec=spec, status={"conditions": [said]})
 
-    def set(self, name: str, available: int = 1, queue: str = "", *, is_updating: bool = False, **meta: Any) -> None:
+    def set(
+        self,
+        name: str,
+        available: int = 1,
+        queue: str = "",
+        *,
+        is_updating: bool = False,
+        restarts: int = 0,
+        **meta: Any,
+    ) -> None:
         marks = {QUEUE: queue} if queue else {}
         ended = {} if is_updating else {"updateEndedAt": "then"}
-        status = {"availableReplicas": available, "updateProgress": {"updateStartedAt": "then", **ended}}
+        progress = {"updateStartedAt": "then", **ended}
+        status = {"availableReplicas": available, "updateProgress": progress, "gangRestarts": restarts}
         self.put(PodCliqueSet.RESOURCE, name, marks, meta=meta, spec={"replicas": 1}, status=status)
 
-    def group(self, available: int, *, replicas: int = 3, minimum: int = 2) -> None:
-        spec, status = {"replicas": replicas, "minAvailable": minimum}, {"availableReplicas": available}
+    def group(self, available: int, *, replicas: int = 3, minimum: int = 2, restarts: int = 0) -> None:
+        spec = {"replicas": replicas, "minAvailable": minimum}
+        status = {"availableReplicas": available, "gangRestarts": restarts}
         self.put(PodCliqueScalingGroup.RESOURCE, "web-0-decode", {labels.PART_OF: "web"}, spec=spec, status=status)
 
     def evicted(self, gang: str, reason: EventReason) -> None:

@@ -12,6 +12,9 @@ NEAR = 0.05
 """Differences below five percent are shown, and not called better or worse."""
 NEAR_S = 10.0
 """So are differences in time of less than this: gangs that wait for a second and for two seconds do not wait."""
+NEAR_SHARE = 0.001
+"""So are differences of less than this in a share."""
+_LEAST = {"time": NEAR_S, "share": NEAR_SHARE}
 
 
 def _count(value: float | None) -> str:
@@ -54,7 +57,8 @@ def _pairs(a: Json, b: Json) -> Iterator[tuple[str, str, float, float]]:
         right = b["serving"].get(name)
         if right is not None:
             yield f"{name} below its minimum", "time less", left["belowMinimum"], right["belowMinimum"]
-            yield f"{name} requests served", "share more", left["servedShare"], right["servedShare"]
+            lost_a, lost_b = (1 - one["servedShare"] for one in (left, right))
+            yield f"{name} requests lost", "share less", lost_a, lost_b
     for name, left in a["events"].items():
         yield name, "count", left, b["events"].get(name, 0)
     for name, left in a["writes"].items():
@@ -64,7 +68,7 @@ def _pairs(a: Json, b: Json) -> Iterator[tuple[str, str, float, float]]:
 def _row(name: str, a: float, b: float, kind: str) -> Row:
     unit, _, wanted = kind.partition(" ")
     shown = _SHOWN[unit]
-    apart = abs(a - b) > max(NEAR * max(abs(a), abs(b)), NEAR_S if unit == "time" else 0.0)
+    apart = abs(a - b) > max(NEAR * max(abs(a), abs(b)), _LEAST.get(unit, 0.0))
     better = ""
     if apart and wanted:
         better = "a" if (a > b) == (wanted == "more") else "b"

@@ -18,9 +18,10 @@ from grove.api.fragmentation import gang_size, unusable_share
 from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.fleet.manifests import GPU, QUEUE
 from grove.scheduler.model.reasons import BASE_WAITS, QUOTA_EXCEEDED
-from grove.sim.store import Change
+from grove.sim.store import Change, Version
 from grove.sim.topology import RACK
 
 SERVING, STARTING, WAITING, LOST = "serving", "starting", "waiting", "lost"
@@ -69,7 +70,6 @@ class SetSeen:
     seen_s: float = 0.0
     updating_since_s: float | None = None
     updates_s: list[float] = field(default_factory=list)
-    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +102,8 @@ class Figures:
         self.gangs: dict[str, GangSeen] = {}
         self.ended_gangs: list[GangSeen] = []
         self.sets: dict[str, SetSeen] = defaultdict(SetSeen)
+        self.restarts: Counter[str] = Counter()
+        """Restarts of gangs by set, those of its scaling groups too."""
         self.events: Counter[str] = Counter()
         self.happenings: Counter[str] = Counter()
         self.samples: list[Sample] = []
@@ -120,6 +122,10 @@ class Figures:
             self._see_gang(change)
         elif resource == PodCliqueSet.RESOURCE:
             self._see_set(change)
+            self._count_restarts(change, change.version.key.name)
+        elif resource == PodCliqueScalingGroup.RESOURCE:
+            marks = change.version.json["metadata"].get("labels") or {}
+            self._count_restarts(change, marks.get(labels.PART_OF, ""))
         elif resource == Node.RESOURCE:
             self._see_node(change)
         elif resource == Event.RESOURCE and change.type != "DELETED":
@@ -229,7 +235,6 @@ class Figures:
         elif ended and seen.updating_since_s is not None:
             seen.updates_s.append(self.now_s - seen.updating_since_s)
             seen.updating_since_s = None
-        seen.restarts = status.get("gangRestarts", 0)
 
     def _weigh_update(self, seen: SetSeen) -> None:
         """Adds the time since the last look, if the set was below its minimum and was being updated."""
@@ -247,6 +252,11 @@ class Figures:
         elif seen.first_s is not None and seen.below_since_s is None:
             seen.below_since_s = self.now_s
             seen.times_below += 1
+
+    def _count_restarts(self, change: Change, set_name: str) -> None:
+        now, before = _restarts(change.version), _restarts(change.previous)
+        if now > before:
+            self.restarts[set_name] += now - before
 
     def _see_event(self, change: Change) -> None:
         count = change.version.json.get("count") or 1
@@ -285,6 +295,11 @@ class Figures:
         size = gang_size((name, pod.state == WAITING, [pod.gpus]) for name, pod in self.pods.items())
         free = [[max(0, gpus - self.load[name])] for name, (gpus, _, is_up) in self.nodes.items() if is_up]
         return unusable_share(free, size)
+
+
+def _restarts(version: Version | None) -> int:
+    status = version.json.get("status") if version is not None else None
+    return int((status or {}).get("gangRestarts", 0))
 
 
 def _state(pod: Json, nodes: Mapping[str, tuple[int, str, bool]]) -> str:

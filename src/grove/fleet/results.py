@@ -50,7 +50,8 @@ def results(run: Run) -> Json:
         "batch": _batch(run),
         "teams": {team.name: _team(team, figures, teams, run.ended_s) for team in fleet.teams},
         "happenings": dict(sorted(figures.happenings.items())),
-        "events": {name: figures.events[reason] for name, reason in _COUNTED.items()} | {"trimmed pods": run.trimmed},
+        "events": {name: figures.events[reason] for name, reason in _COUNTED.items()}
+        | {"trimmed pods": run.trimmed, "restarts of gangs": figures.restarts.total()},
         "writes": {who: sum(by_kind.values()) for who, by_kind in run.writes.items()},
         "writesByKind": {who: dict(sorted(by_kind.items())) for who, by_kind in run.writes.items()},
         "series": _series(figures),
@@ -151,7 +152,7 @@ def _service(one: Service, figures: Figures) -> Json:
         "releases": one.releases - 1 + one.undone,
         "undone": one.undone,
         "updates": _spread(seen.updates_s) if seen.updates_s else None,
-        "restarts": seen.restarts,
+        "restarts": figures.restarts[one.spec.name],
         "scaled": one.scaled,
     }
 

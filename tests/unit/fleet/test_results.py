@@ -7,6 +7,7 @@ from tests.support.judged_store import Watched
 
 from grove.api.core import Pod
 from grove.api.podcliqueset import PodCliqueSet
+from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.fleet.compare import _row
 from grove.fleet.figures import SERVING, WAITING, Figures, GangSeen
 from grove.fleet.file import Team
@@ -65,6 +66,19 @@ def test_time_below_the_minimum_during_an_update_is_counted_apart():
     assert (found.below_s, found.below_in_updates_s) == (140.0, 50.0)
 
 
+def test_restarts_of_a_set_and_of_its_scaling_groups_count_also_after_it_is_deleted():
+    seen = Watched()
+    seen.set("web")
+    seen.set("web", restarts=1)
+    seen.set("web", restarts=1)
+    seen.group(3, restarts=2)
+    seen.group(3, restarts=3)
+    seen.set("job", restarts=2)
+    for resource, name in ((PodCliqueScalingGroup.RESOURCE, "web-0-decode"), (PodCliqueSet.RESOURCE, "job")):
+        seen.delete(resource, name)
+    assert seen.figures.restarts == {"web": 4, "job": 2}
+
+
 def test_sizes_and_priorities_are_in_the_order_of_their_numbers():
     pods, priorities = (100, 17, 2, 5, 1), (1000, 0, 500, -10, 0)
     gangs = [
@@ -96,6 +110,8 @@ def test_gangs_that_never_got_a_place_count_with_the_time_they_waited():
         pytest.param(600.0, 1200.0, "time less", "a", id="minutes do"),
         pytest.param(36000.0, 36600.0, "time less", "", id="ten minutes of ten hours do not"),
         pytest.param(0.5, 0.6, "share more", "b", id="a larger share"),
+        pytest.param(0.017, 0.001, "share less", "b", id="seventeen times as many requests are lost"),
+        pytest.param(0.0004, 0.0001, "share less", "", id="less than a thousandth does not matter"),
         pytest.param(3, 5, "count", "", id="a count that is neither good nor bad"),
     ],
 )
