@@ -128,7 +128,7 @@ def verdict(old: Digest | None, new: Digest | None) -> str:
             one, other = (len(d[key]) if key == "victims" else d[key] for d in (old, new))
             if one != other:
                 return f"{key} better" if (other < one) == less_is_better else f"{key} WORSE"
-    return "placed otherwise" if old["fits"] else "told otherwise"
+    return "placed otherwise" if old["fits"] else "explained otherwise"
 
 
 def main(command: str, *paths: str) -> None:

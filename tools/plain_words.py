@@ -1,14 +1,17 @@
-"""Checks the language of pages and docstrings: long sentences, words that docs/development/style.md excludes, and pages
-with many passive sentences.
+"""Checks the language of pages, docstrings, comments and messages by the rules of docs/development/style.md.
 
-`make lint` runs it. A finding names file, line, rule and text.
+It finds long sentences, words that the rules exclude, and pages with many passive sentences. Of tables, comments,
+messages and the comments of charts and samples it checks the words only. `make lint` runs it. A finding names file,
+line, rule and text.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -20,14 +23,19 @@ LONGEST_SENTENCE = 40
 BANNED = {
     word: rule
     for rule, words in {
-        "personification": "told nobody somebody whom knows wants welcome",
-        "metaphor": "toll doorman houses",
+        "personification": "told, nobody, somebody, anybody, whom, whoever, knows, wants, welcome, heard, hears",
+        "metaphor": "toll, doorman, house, houses, room, rooms, seat, seats, liking",
+        "riddle": "anew, so many, put right",
     }.items()
-    for word in words.split()
+    for word in words.split(", ")
 }
+BANNED_WORDS = re.compile(rf"\b(?:{'|'.join(BANNED)})\b", re.IGNORECASE)
 
-BANNED_ON_PAGES = dict.fromkeys(["room", "rooms", "seat", "seats", "house", "heard", "liking"], "metaphor")
-"""Words that pages must not have; docstrings still may."""
+EXAMPLES = ROOT / "docs/development/style.md"
+"""Its table shows the words that the rules exclude."""
+
+COMMENTS = re.compile(r"(?:^|\s|\{)(?:#|//|/\*)\s(.*)")
+"""In files that are neither Python nor pages: the rest of a line after the mark of a comment."""
 
 PASSIVE = re.compile(
     r"\b(?:is|are|was|were|be|been|being)\s+(?:(?:not|never|only|then|also|already|always|still)\s+)?"
@@ -36,6 +44,7 @@ PASSIVE = re.compile(
 )
 MOST_PASSIVE = 0.25
 """Share of the sentences of a page. Above it a reader often asks who does what."""
+WORD = re.compile(r"[A-Za-z'’-]+")
 FEWEST_SENTENCES = 10
 """A shorter page is not judged by its share."""
 
@@ -67,46 +76,69 @@ def prose(text: str) -> str:
     return re.sub(r"\]\([^)]*\)", blank, text)
 
 
+def words_in(path: Path, text: str, first_line: int = 1) -> Iterator[Finding]:
+    """Words that the rules exclude, in a text of any kind; code between backquotes does not count."""
+    for number, line in enumerate(re.sub(r"`[^`\n]*`", "", text).split("\n"), first_line):
+        for match in BANNED_WORDS.finditer(line):
+            rule = BANNED[match.group().lower()]
+            yield Finding(path, number, f"'{match.group()}' ({rule})", " ".join(line.split())[:90])
+
+
 def check(path: Path, text: str, first_line: int = 1) -> Iterator[Finding]:
-    for offset, sentence in sentences(prose(text)):
-        words = re.findall(r"[A-Za-z'’-]+", sentence)
-        short = " ".join(sentence.split())[:90]
-        if len(words) > LONGEST_SENTENCE:
-            yield Finding(path, first_line + offset, f"{len(words)} words", short)
-        for word in words:
-            if word.lower() in BANNED:
-                yield Finding(path, first_line + offset, f"'{word}' ({BANNED[word.lower()]})", short)
+    """Long sentences and excluded words in prose."""
+    text = prose(text)
+    for offset, sentence in sentences(text):
+        if (count := len(WORD.findall(sentence))) > LONGEST_SENTENCE:
+            yield Finding(path, first_line + offset, f"{count} words", " ".join(sentence.split())[:90])
+    yield from words_in(path, text, first_line)
 
 
 def check_page(path: Path, text: str) -> Iterator[Finding]:
-    """What `check` finds, words for pages only, and the share of passive sentences."""
+    """What `check` finds, excluded words in tables, and the share of passive sentences."""
     yield from check(path, text)
-    count = passive = 0
-    for offset, sentence in sentences(prose(text)):
-        words = re.findall(r"[A-Za-z'’-]+", sentence)
-        for word in words:
-            if word.lower() in BANNED_ON_PAGES:
-                short = " ".join(sentence.split())[:90]
-                yield Finding(path, 1 + offset, f"'{word}' ({BANNED_ON_PAGES[word.lower()]})", short)
-        if len(words) > 3:
-            count += 1
-            passive += PASSIVE.search(sentence) is not None
-    if count >= FEWEST_SENTENCES and passive > MOST_PASSIVE * count:
-        yield Finding(path, 1, "passive", f"{passive} of {count} sentences")
+    if path != EXAMPLES:
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.lstrip().startswith("|"):
+                yield from words_in(path, re.sub(r"\]\([^)]*\)", "]", line), number)
+    read = [sentence for _, sentence in sentences(prose(text)) if len(WORD.findall(sentence)) > 3]
+    passive = sum(PASSIVE.search(sentence) is not None for sentence in read)
+    if len(read) >= FEWEST_SENTENCES and passive > MOST_PASSIVE * len(read):
+        yield Finding(path, 1, "passive", f"{passive} of {len(read)} sentences")
 
 
-def docstrings(path: Path) -> Iterator[Finding]:
-    tree = ast.parse(path.read_text())
+def check_code(path: Path) -> Iterator[Finding]:
+    """Docstrings as prose; of comments and messages the words. A message is a string with a space in it."""
+    text = path.read_text()
+    tree = ast.parse(text)
+    docstrings = {id(node.value): node for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield from check(path, node.value.value, node.lineno)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if id(node) in docstrings:
+                yield from check(path, node.value, node.lineno)
+            elif " " in node.value:
+                yield from words_in(path, node.value, node.lineno)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield from words_in(path, token.string, token.start[0])
+
+
+def check_comments(path: Path) -> Iterator[Finding]:
+    for number, line in enumerate(path.read_text().split("\n"), 1):
+        for comment in COMMENTS.findall(line):
+            yield from words_in(path, comment, number)
 
 
 def findings() -> Iterator[Finding]:
     for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("samples/**/*.md")]):
         yield from check_page(path, path.read_text())
-    for path in sorted(ROOT.glob("src/**/*.py")):
-        yield from docstrings(path)
+    for folder in ("src", "tools", "bench", "chaos"):
+        for path in sorted(ROOT.glob(f"{folder}/**/*.py")):
+            if path != Path(__file__).resolve():
+                yield from check_code(path)
+    others = [*ROOT.glob("charts/**/*.*"), *ROOT.glob("samples/**/*.yaml"), *ROOT.glob("src/grove/**/*.js")]
+    for path in sorted([*others, ROOT / "Makefile", ROOT / ".importlinter"]):
+        if path.is_file():
+            yield from check_comments(path)
 
 
 def main() -> int:

@@ -395,7 +395,7 @@ CLAIMS: dict[tuple[str, str], Check] = {
     ("Two teams share a fleet", "When blue leaves, red grows back."): red_grows_back,
     ("A pod fails", "One decode pod ends with an error."): one_decode_pod,
     ("A pod fails", "It is replaced where the rest of its gang is."): replaced_where_the_gang_is,
-    ("A node is drained", "Somebody needs the machine."): drained,
+    ("A node is drained", "The machine is needed for other work."): drained,
     ("A node is drained", "Its pods are evicted and come back elsewhere in the block."): evicted_and_back_in_the_block,
     ("The load doubles", "Two more complete systems, or none of them where they do not fit."): two_more_systems,
 }

@@ -1,4 +1,4 @@
-"""The language check finds what it should, and nothing in code, tables and links."""
+"""The language check finds what it should, and nothing in code and links."""
 
 from __future__ import annotations
 
@@ -44,7 +44,22 @@ def test_what_is_found(words: ModuleType, text: str, rules: list[str]) -> None:
 def test_docstrings_of_modules_classes_and_attributes_are_read(words: ModuleType, tmp_path: Path) -> None:
     module = tmp_path / "module.py"
     module.write_text('"""Nobody."""\n\nx = 1\n"""Somebody."""\n\nclass C:\n    """It wants."""\n\ny = "told"\n')
-    assert sorted(found.line for found in words.docstrings(module)) == [1, 4, 7]
+    assert sorted(found.line for found in words.check_code(module)) == [1, 4, 7]
+
+
+def test_comments_and_messages_are_read(words: ModuleType, tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text('x = f"{x} is made anew"\n# Nobody.\nroom = x["room"]\n')
+    assert sorted((found.line, found.rule) for found in words.check_code(module)) == [
+        (1, "'anew' (riddle)"),
+        (2, "'Nobody' (personification)"),
+    ]
+
+
+def test_comments_of_charts_and_scripts_are_read(words: ModuleType, tmp_path: Path) -> None:
+    chart = tmp_path / "values.yaml"
+    chart.write_text("room: 1  # so many\n{{/* Whoever asks. */}}\n// put right\nwants: nobody\n")
+    assert [found.line for found in words.check_comments(chart)] == [1, 2, 3]
 
 
 def test_a_finding_names_its_line(words: ModuleType) -> None:
@@ -62,8 +77,10 @@ def test_a_finding_names_its_line(words: ModuleType) -> None:
             id="more than a quarter is passive",
         ),
         pytest.param("The pod is deleted. " * 9, [], id="a short page"),
-        pytest.param("The node has room.", ["'room' (metaphor)"], id="a word that pages must not have"),
+        pytest.param("The node has room.", ["'room' (metaphor)"], id="a metaphor"),
         pytest.param("The field `room` is empty.", [], id="the same word as code"),
+        pytest.param("| pods | nobody |", ["'nobody' (personification)"], id="a word in a table"),
+        pytest.param("| [pods](room.md) | `nobody` |", [], id="links and code in a table"),
     ],
 )
 def test_what_is_found_on_pages(words: ModuleType, text: str, rules: list[str]) -> None:
