@@ -231,19 +231,19 @@ BROKEN = {
         "waiting",
         4,
         ".*there is no ServiceAccount model-reader",
-        advises="create serviceaccount model-reader",
+        True,
+        "create serviceaccount model-reader",
     ),
     "no PriorityClass": Situation(
         no_priority,
         "waiting",
         4,
         ".*there is no PriorityClass ",
-        advises="create it",
-        cure=priority_made,
+        True,
+        "create it",
+        priority_made,
     ),
-    "quota": Situation(
-        waits_for_quota, "waiting", 4, "a ResourceQuota does not let", advises="patch resourcequota few"
-    ),
+    "quota": Situation(waits_for_quota, "waiting", 4, "a ResourceQuota does not let", True, "patch resourcequota few"),
     "scaled to zero": Situation(scaled_to_zero, "stopped", 0, "is scaled to zero", advises="scale chat 1"),
     "the only clique at zero": Situation(
         clique_at_zero, "stopped", 0, "is scaled to zero", advises="scale chat/worker 1"

@@ -11,6 +11,7 @@ from grove.api.core import Event, Lease, Node, Pod, PriorityClass, Secret
 from grove.api.meta import Json
 from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
 from grove.api.podclique import PodClique
+from grove.api.podgang import PodGang
 from grove.diagnosis.causes import DEFAULT_CLASS
 from grove.sim.topology import RACK
 from tests.support.asking import World, server
@@ -50,7 +51,8 @@ async def pods_exist(world: World) -> None:
 async def refused_pods(world: World) -> None:
     async def said() -> bool:
         cliques = (await world.client.list(PodClique, world.namespace)).items
-        return bool(cliques) and bool(cliques[0].status.last_errors)
+        gangs = (await world.client.list(PodGang, world.namespace)).items  # written a second after the error
+        return bool(cliques) and bool(cliques[0].status.last_errors) and bool(gangs)
 
     await world.cluster.eventually(said)
 

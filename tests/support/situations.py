@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from grove.api.core import Lease, Node, Pod
 from grove.api.meta import Json, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
 from grove.console.rows import set_rows
 from grove.diagnosis.processes import read_processes
 from grove.diagnosis.seen import read
@@ -59,8 +61,9 @@ async def waits_for_quota(world: World) -> None:
     await world.apply(world.system("chat"))
 
     async def told() -> bool:
+        gangs = (await world.client.list(PodGang, world.namespace)).items  # it lists the one pod after a second
         answer = await status_answer(world.client, world.namespace, "chat", world.now)
-        return "quota" in answer.data[0].why
+        return bool(gangs) and "quota" in answer.data[0].why
 
     await world.cluster.eventually(told)
 
@@ -201,9 +204,14 @@ class Situation:
 
 
 async def agreed(world: World, situation: Situation) -> None:
-    """All commands say the same. A real cluster may change between two of them, so there they are asked again."""
+    """All commands say the same, at once and a minute later.
+
+    A real cluster may change between two commands, so there they are asked until they agree.
+    """
     await situation.act(world)
     if world.cluster.is_sim:
+        await compared(world, situation)
+        await asyncio.sleep(60)
         return await compared(world, situation)
     disagreement = AssertionError(f"the set did not become {situation.state}")
 
