@@ -253,7 +253,7 @@ BROKEN = {
         surplus_replica_waits, "degraded", 5, r"chat-[12](-worker)?: ", True, "add 4 nodes", nodes_added
     ),
     "a surplus instance waits": Situation(
-        surplus_instance_waits, "degraded", 5, r"chat-0-pair-0: (wants|no) ", True, "add ", nodes_added
+        surplus_instance_waits, "degraded", 5, r"chat-0-pair-0: (needs|no) ", True, "add ", nodes_added
     ),
     "a surplus pod failed": Situation(
         surplus_pod_failed, "degraded", 5, r"c: CrashLoopBackOff", advises="kubectl logs", cure=pods_restarted
