@@ -3,7 +3,7 @@
     python -m bench.against /path/to/earlier/checkout kube admission ...
 
 Each benchmark runs from its own checkout, in a process of its own, the earlier first, `--rounds` times in turns, so
-that a busy moment meets both; of each figure the median is shown. Figures that only one has are left out.
+that a busy moment meets both. Of each figure the median is shown. Figures that only one has are left out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Gangs through kube-scheduler 1.36, with the Workload API and without: time to all bound, and what telling costs.
 
 A hundred gangs of twelve pods (two cliques) on a thousand fake nodes, one operator and one scheduler on this machine.
-The floor is a bare client that makes the same Services, cliques, gangs and pods on the same control plane just before,
-and kube-scheduler, which places the pods one by one.
+The floor is a bare client that makes the same Services, cliques, gangs and pods on the same control plane just before.
+kube-scheduler places the pods one by one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The least that a system costs on this control plane: a bare client makes only the writes that every client must make.
 
-They are the objects the operator makes for the same set (Services, cliques, gangs, pods), and a binding a pod; fake
+They are the objects the operator makes for the same set (Services, cliques, gangs, pods), and a binding a pod. Fake
 nodes make the pods Ready, as they do for the operator. With `promised` there is also what the API promises. That is the
 set itself and the owner references that lead to it, which the garbage collector follows. It is finalizers, which cost a
 second write when their object is deleted. And it is the final status of each clique, group and gang, written once. A

@@ -3,7 +3,7 @@
 Release is measured on `grove startup` itself, many processes of it, from the moment the API server has a parent's Ready
 to the end of the process. What a container runtime needs to start the next container comes on top, in any system. Its
 floor is a process that waits with the standard library alone (`bare_wait`). That of an update is a bare client that
-replaces the pods one by one; that of a restart after a breach is a bare client's delete, until a watch shows it.
+replaces the pods one by one. That of a restart after a breach is a bare client's delete, until a watch shows it.
 """
 
 from __future__ import annotations

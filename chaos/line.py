@@ -1,7 +1,7 @@
 """The line between our processes and the API server, which can be bad: a reverse proxy that speaks HTTP on both sides.
 
-While it is bad, requests and watched events are late, a request is sent on twice and the second answer given, an answer
-is lost after the work was done, and an event of a watch comes twice. `cut` ends all watches at once. `balancer` stands
+While it is bad, requests and watched events are late. A request is sent on twice and the second answer given. An answer
+is lost after the work was done. An event of a watch comes twice. `cut` ends all watches at once. `balancer` stands
 in front of admission as the Service would: it connects to the first process that answers.
 """
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-LONGEST_SENTENCE = 40
+LONGEST_SENTENCE = 30
 """Words. Most sentences should have 20 or fewer; above this number a reader loses the start."""
 
 BANNED = {

@@ -1,7 +1,7 @@
 """The cluster as it is now, kept current by watches: what `-w` and `top` draw from, without asking again.
 
-With the rights of a scheduler its view is followed too, so that gangs that wait are explained as they stand; without
-them one namespace is followed, and what the scheduler wrote has to do.
+With the rights of a scheduler its view is followed too, so that waiting gangs are explained from the current cluster.
+Without them one namespace is followed, and the explanation is what the scheduler wrote.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kubernetes quantities (`1500m`, `8Gi`, `2e3`) as exact integers.
 
-CPU is counted in thousandths of a core, everything else in whole units; what does not divide is rounded up, as
+CPU is counted in thousandths of a core, everything else in whole units. What does not divide is rounded up, as
 Kubernetes does, so that a request is never counted too small. No floats anywhere: sums of requests must be exact.
 """
 

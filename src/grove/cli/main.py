@@ -118,8 +118,8 @@ def main() -> None:
 def run_and_leave(command: click.Command, argv: list[str], *, prog: str = "grove") -> NoReturn:
     """Runs a command that leaves nothing to be tidied up, and ends the process at once.
 
-    Python would take ten thousand pods apart one by one before it ends, which takes longer than most answers; and for
-    a second or two there is nothing to be gained by looking for garbage.
+    Python would take ten thousand pods apart one by one before it ends, which takes longer than most answers. In
+    a process of a second or two, garbage collection frees nothing useful.
     """
     gc.disable()
     # numpy's algebra starts a thread a core, which spins for a tenth of a second and never has anything to do here.

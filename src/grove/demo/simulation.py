@@ -55,8 +55,8 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`placement` is node by pod; `failed` says why the story could not go on, if it could not, with the `faults` of
-    a manifest that was refused; `note` what is not as it would be on a real cluster."""
+    """`placement` is node by pod. `failed` says why the story could not go on, with the `faults` of a manifest that was
+    refused. `note` says what differs from a real cluster."""
 
     sets: tuple[TreeEntry, ...]
     timeline: tuple[Note, ...]

@@ -1,8 +1,8 @@
 """The `Client` of `grove.kube.client` over HTTP: aiohttp underneath, msgspec on both ends, typed errors.
 
-What it adds to plain requests: retries that are safe (see `_Retry`), a bound on writes in flight, a rate if asked for,
-a guard that holds writes back once leadership is in doubt, and counts by verb. Cost, measured by `make bench`: about
-a quarter of a millisecond of CPU a request over TLS, most of it TLS and aiohttp.
+What it adds to plain requests: safe retries (see `_Retry`), a bound on writes in flight, a rate if asked for, and
+counts by verb. A guard holds writes back once leadership is in doubt. Cost, measured by `make bench`: about a quarter
+of a millisecond of CPU a request over TLS, most of it TLS and aiohttp.
 """
 
 from __future__ import annotations

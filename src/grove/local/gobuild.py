@@ -1,7 +1,7 @@
 """Build the Kubernetes programs and etcd from their public Go modules.
 
 The module `k8s.io/kubernetes` names its sister modules with the placeholder version v0.0.0, and replace
-directives of a dependency do not count; so a small go.mod is generated that points each of them at the release of
+directives of a dependency do not count. So a small go.mod is generated that points each of them at the release of
 the same number. Standard library only, like `grove.local.binaries`.
 """
 

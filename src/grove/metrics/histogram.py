@@ -1,7 +1,7 @@
 """Quantiles of Prometheus histograms, as `histogram_quantile` reckons them.
 
 Counts are cumulative: a bucket holds everything up to its upper bound. Inside a bucket the observations are taken as
-evenly spread; the first one begins at 0 unless its bound is not positive; a quantile in the last, open bucket is the
+evenly spread. The first one begins at 0 unless its bound is not positive. A quantile in the last, open bucket is the
 bound before it.
 """
 

@@ -142,7 +142,7 @@ async def planned(
 async def _update_played(world: World, sets: set[Key]) -> None:
     """Waits for updates of the sets to end, as long as they go on.
 
-    The gangs of a set that runs are answered already when its template changes, and in the middle of the update a pod
+    The gangs of a set that runs have an answer already when its template changes. In the middle of the update a pod
     that was just replaced has no node yet: that is no lack of capacity.
     """
 

@@ -1,7 +1,7 @@
 """The life of a set or a gang: one lane for each clique with the phases of its pods, and the moments that changed it.
 
 The moments come from conditions, events, the ends of containers, the templates that are kept and the journal of the
-scheduler, so they also show the time before the page was opened. Pure. Lanes are in the order in which the cliques
+scheduler. So they also show the time before the page was opened. Pure. Lanes are in the order in which the cliques
 started.
 """
 

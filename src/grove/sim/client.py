@@ -1,7 +1,7 @@
 """The client a controller gets in the simulated cluster: `grove.kube.client.Client` answered from memory.
 
-A call takes a little (virtual) time before it is carried out, so callers interleave as they would over a network; what
-comes back is a copy, or a frozen Struct that all readers of the version share.
+A call takes a little (virtual) time before it is carried out, so callers interleave as they would over a network. The
+answer is a copy, or a frozen Struct that all readers of the version share.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Disruption budgets and eviction: the budget's status kept current, and the door that reads it.
 
-The status is what a real disruption controller would write, a moment after the pods changed; an eviction trusts the
+The status is what a real disruption controller would write, a moment after the pods changed. An eviction trusts the
 status alone and spends from it, so two evictions at once cannot both use the last allowance.
 """
 

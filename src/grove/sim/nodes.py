@@ -169,8 +169,8 @@ class FakeNodes:
     async def _follow_pods(self) -> None:
         """Sees every bound pod's last state, whatever happens to the stream.
 
-        An API server ends the stream of a reader that is too slow for its burst, which a busy test is now and then;
-        the next one goes on where it stopped. After an error it starts over from the list.
+        An API server ends the stream of a reader that is too slow for its burst, which a busy test is now and then.
+        The next stream goes on where it stopped. After an error it starts over from the list.
         """
         version = self._since
         for pod in self._restless:

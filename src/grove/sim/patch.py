@@ -1,6 +1,6 @@
 """The two ways a write names its change: JSON merge patch (RFC 7386) and JSON patch (RFC 6902).
 
-Neither touches its input. Unchanged subtrees are shared with the old document, so a small patch of a large object is
+Neither touches its input. Unchanged subtrees are shared with the old document. So a small patch of a large object is
 cheap, and a comparison of old and new may stop where they are the same object.
 """
 

@@ -1,7 +1,7 @@
 """Reads and watches pods with the in-cluster credentials: blocking, one connection, standard library only.
 
-Every error that time can heal (no connection, no rights yet, a token not filled in yet, an expired version) is waited
-out with a growing pause; the caller never sees it. What cannot heal is `CannotStart`.
+Every error that time can heal (no connection, no rights yet, a token not filled in yet, an expired version) is tried
+again after a growing pause. The caller never sees it. An error that time cannot heal is `CannotStart`.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def words() -> ModuleType:
     [
         pytest.param("The operator deletes the pod.", [], id="a plain sentence"),
         pytest.param("First line.\nNobody asked.", ["'Nobody' (personification)"], id="a person"),
-        pytest.param("Words " * 41 + ".", ["41 words"], id="a long sentence"),
+        pytest.param("Words " * 31 + ".", ["31 words"], id="a long sentence"),
         pytest.param("Words " * 30 + ". " + "Words " * 30 + ".", [], id="two shorter sentences"),
         pytest.param("The field `nobody` is empty.", [], id="code in a sentence"),
         pytest.param("```\nnobody\n```", [], id="a block of code"),

@@ -1,7 +1,7 @@
 """A PodCliqueSet as the rules read it: every part with its path, nothing assumed about what a user wrote.
 
-Built from plain decoded JSON. A value of the wrong type reads as absent here; the schema check has already named it, so
-no rule has to ask for types again and no JSON can make a rule stumble.
+Built from plain decoded JSON. A value of the wrong type reads as absent here, because the schema check has already
+reported it. So no rule checks types again, and no JSON makes a rule fail.
 """
 
 from __future__ import annotations

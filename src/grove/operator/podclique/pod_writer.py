@@ -1,7 +1,7 @@
 """Carries out what was planned for the pods of a clique: deletes, creates, takes gates off, puts labels right.
 
-Pods have names of our choosing, and the cache shows what was written here before the watch does, so neither a lost
-answer nor a late cache makes a second one. After a refusal it is done with care (see `kube.writes`).
+Grove chooses the names of pods, and the cache shows what was written here before the watch does. So neither a lost
+answer nor a late cache makes a second pod. After a refusal fewer writes are sent at once (see `kube.writes`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The pods of a PodClique: which to make, which to remove, which to let go, and when to look again.
 
 `plan_pods` looks at one clique and its pods and answers with everything at once. Invariants: no two pods that stay have
-the same index; a clique has as many pods as it was scaled to; a pod that failed or lost its node comes back under its
+the same index. A clique has as many pods as it was scaled to. A pod that failed or lost its node comes back under its
 own index.
 """
 

@@ -256,8 +256,11 @@ class PodGangController:
         return all(self._sets.is_whole(Key(gang.metadata.namespace, one.name)) for one in gang.spec.podgroups)
 
     def _matters(self, old: Pod | None, new: Pod | None) -> bool:
-        """Whether the gang may list other pods; or is further, where its scheduler does not say that itself; or a pod
-        got a node in a gang that requires a domain."""
+        """Whether a change of a pod can change its gang.
+
+        It does if the gang may list other pods, or if a pod got a node in a gang that requires a domain. It also
+        does if the gang may be in a later phase, where its scheduler does not report that itself.
+        """
         if old is None or new is None or _is_listed_otherwise(old, new) or _asks_otherwise(old, new):
             return True
         backend = self._deps.backends.find(new.spec.scheduler_name)

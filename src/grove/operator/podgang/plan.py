@@ -1,7 +1,7 @@
 """Everything a look at one PodGang decides: whether it is wanted, what it lists, its status, what to say about it.
 
-A gang is written when all its pods exist, so that a scheduler meets it complete; one that stays incomplete is written a
-moment later, and says what it waits for.
+A gang is written when all its pods exist, so that a scheduler sees it complete. A gang that stays incomplete is written
+a moment later, and says what it waits for.
 """
 
 from __future__ import annotations

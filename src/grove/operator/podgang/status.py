@@ -79,7 +79,7 @@ def gang_status(
 def _with_initialized(gang: PodGang, wanted: WantedGang, now: datetime) -> PodGangStatus:
     """True once all pods exist and are listed.
 
-    It stays True while more pods are being made for a clique that was scaled out, and falls back to False only when a
+    It stays True while more pods are being made for a clique that was scaled out. It becomes False again only when a
     group has fewer pods than its minimum: surplus that cannot be made must not hold up the replacement of a core pod.
     """
     conditions = gang.status.conditions

@@ -1,7 +1,7 @@
 """How a set unfolds: which PodCliques and PodGangs each replica has, by exact names.
 
-Everything downstream (children, gangs, start order, status) reads this one unfolding, so a name is computed in one
-place and a PodClique's template is found by what it is, never by how its name ends.
+Everything downstream (children, gangs, start order, status) reads this one expansion. So a name is computed in one
+place, and a PodClique's template is found by labels, never by the end of its name.
 """
 
 from __future__ import annotations

@@ -120,8 +120,8 @@ def with_startup_container(
 def _startup_resources(pod_spec: Json) -> Json:
     """What the start-order container asks for without changing the QoS class of the pod; empty if anything would.
 
-    A Guaranteed pod stays so only if every container has its limits as requests, else it loses pinned CPUs; a quota on
-    limits refuses a container without them; a BestEffort pod is one because no container asks for anything. A pod
+    A Guaranteed pod stays so only if every container has its limits as requests, else it loses pinned CPUs. A quota on
+    limits refuses a container without them. A pod is BestEffort only if no container asks for anything. A pod
     with resources of its own has its class from those.
     """
     if _counted(pod_spec, "limits") or _counted(pod_spec, "requests"):

@@ -104,8 +104,9 @@ class _Claim(NamedTuple):
 
 
 class _Values(NamedTuple):
-    """Values for the constraints of a claim, the devices that may then serve each of its devices asked for, and how
-    many such claims there could be if there were no others."""
+    """Values for the constraints of a claim and the devices that may then serve each of its requests.
+
+    Also how many such claims there could be if there were no others."""
 
     values: tuple[tuple[MatchAttribute, object], ...]
     units: list[list[int]]

@@ -1,7 +1,7 @@
 """How many devices nodes have free, by what pods ask for; and what they would have without some of their pods.
 
-Nodes of a fleet are much alike, and so are their devices. What a device is good for is worked out once for a list of
-devices, and how many sets of claims a node holds once for each pattern of free devices.
+Nodes of a fleet are much alike, and so are their devices. What a device can serve is computed once for a list of
+devices. How many sets of claims a node holds is computed once for each pattern of free devices.
 """
 
 from __future__ import annotations

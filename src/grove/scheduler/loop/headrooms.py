@@ -5,7 +5,8 @@ use it while the set does not need it. Then the capacity is lent: the hold count
 for victims evicts the borrowers when the set needs it. Headroom itself evicts no pod.
 
 A hold is formed when the gang has its minimum on nodes. It is formed again when a unit took it, when one of its nodes
-is gone, when the replica changed, or when a part of it is lent or missing and the cluster changed.
+is gone, or when the replica changed. It is also formed again if a part of it is lent or missing and the cluster
+changed.
 
 While pods of the replica are missing, no new place is looked for. The hold stays where it was, because the gang itself
 may need it. A scheduler that starts reads from the PodGang where that is.

@@ -1,7 +1,7 @@
 """Holds nodes for gangs that wait long or were overtaken, and warns of gangs that wait for longer than their timeout.
 
-A gang is overtaken when units behind it in the queue have taken, since it waits, as much as it needs of the resource it
-is short of, on nodes that it could use. A hold ends when the gang is placed, is deleted, or can no longer be placed on
+A gang lacks some amount of a resource. It is overtaken when units behind it in the queue have taken that amount since
+it waits, on nodes that it could use. A hold ends when the gang is placed, is deleted, or can no longer be placed on
 the held nodes. Its timeout does not end it.
 """
 

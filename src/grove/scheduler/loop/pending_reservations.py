@@ -1,7 +1,7 @@
 """What is written to Reservations: those that wait get a place (`PendingReservations`), others say who uses them.
 
-Those whose template names this scheduler wait in the queue like gangs, in the order of their priority and age, and what
-is held for units ahead of them is closed to them. Reservations with the same pod-group label are one unit:
+Those whose template names this scheduler wait in the queue like gangs, in the order of their priority and age. They
+may not use what is held for units ahead of them. Reservations with the same pod-group label are one unit:
 a whole PodCliqueSet gets capacity, or none of it does. What was placed is counted at once and written after; a
 scheduler that dies in between finds the rest and places it again.
 """

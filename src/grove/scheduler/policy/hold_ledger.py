@@ -1,7 +1,7 @@
 """Capacity that is held for one unit: one value (`CapacityHold`), one ledger, one question. Pure.
 
-A binding attempt, a nomination, a gang that has waited long, a pending Reservation, a pod that is being replaced and
-the headroom of a set all hold capacity in the same way. Three laws:
+Six kinds of holders hold capacity in the same way: a binding attempt, a nomination, a gang that has waited long, a
+pending Reservation, a pod that is being replaced, and the headroom of a set. Three laws:
 
 - A hold excludes only units behind its owner in the order. A unit ahead of the owner may take the capacity.
   Units of a queue that gives back what it borrowed count as behind the owner.

@@ -3,7 +3,7 @@
     place.place(snapshot, gang, budget)  -> Placement | NoFit
 
 Inside, in the order of a decision: `problem` (the gang against the snapshot as numbers), `bounds` (cheap proofs),
-`search` over `bounds` and `fill` (good placements), `exact` over `packing` (the last word), `coupled` (pods that look
-at each other; where that is hard, `tally` over `rules` and `closing` says how many go where, `order` who goes first),
-`score`. `state` is the scratch pad that counts the work.
+`search` over `bounds` and `fill` (good placements), `exact` over `packing` (exact answers). Then `coupled` (pods with
+rules about each other). Where that is hard, `tally` over `rules` and `closing` says how many go where, `order` which
+first, `score`. `state` is the scratch pad that counts the work.
 """

@@ -1,7 +1,7 @@
 """Bounds that close in on each other: rules of a gang's pods brought to bear on a tally, one after the other.
 
-What a domain holds at most limits how even a spread can get, that limits what other domains may hold, and where too few
-places are left pods must go to those, which keeps others out. Every bound holds for all placements, whatever the order
+What a domain holds at most limits how even a spread can get. That limits what other domains may hold. Where too few
+places are left, pods must go to those, which keeps others out. Every bound holds for all placements, whatever the order
 of their pods: one that fails is a proof that there is none.
 """
 

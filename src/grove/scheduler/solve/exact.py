@@ -1,8 +1,8 @@
 """The last word on whether a gang fits: a complete search, cut short only by proofs and by the work budget.
 
 Every part under a requirement is given a domain: next always the part with the fewest left to choose from, the roomiest
-domain first. A choice stands as long as the counting bounds allow it and the pods confined so far can be packed there,
-which keeps trouble in one domain from being rediscovered under every choice for the others. In the end all is packed.
+domain first. A choice stands as long as the counting bounds allow it and the pods confined so far can be packed there.
+So a conflict in one domain is not found again under every choice for the others. In the end all is packed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Koordinator's Reservations as a source: capacity on nodes that counts as used for every pod but the owners.
 
 What a reservation has left is counted on its node like a pod. A pod that may use it asks for a place in it instead of
-capacity on the node; which one it got is written on the pod before the bind, so a restart finds it there.
+capacity on the node. Its reservation is written on the pod before the bind, so a restart finds it there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a pod's volume claims ask of a node, by the rules of kube-scheduler's volume binding.
 
 A bound claim goes where its volume can be reached. A claim that waits for its first consumer goes where a free volume
-matches it, or where its class may make one; once a node was selected for it, only there. Anything else holds the pod.
+matches it, or where its class may make one. Once a node was selected for it, it goes only there. Any other claim holds
+the pod.
 """
 
 from __future__ import annotations
