@@ -50,13 +50,19 @@ log = structlog.get_logger(__name__)
 
 async def delete_ahead_of_set(cache: Cache, client: Client, pcs: PodCliqueSet) -> None:
     """PodGangs and Services of a set that goes, then its pods, then its PodCliques and scaling groups."""
-    selector = labelsets.set_selector(pcs.metadata.name)
-    if _has_strangers(cache, pcs) or not await _has_gang(cache, client, pcs):
+    selector, gang = labelsets.set_selector(pcs.metadata.name), next(iter(_shown(cache, pcs, PodGang)), None)
+    if gang is None or _has_strangers(cache, pcs) or ORPHAN in pcs.metadata.finalizers:
         return
     stages = [[one for kind in kinds for one in _shown(cache, pcs, kind)] for kinds in STAGES]
     if sum(map(len, stages)) <= FEW:
+        if await _delete_unchanged(client, gang):
+            stages[0].remove(gang)
+        elif not await _refers(client, pcs, gang):
+            return
         for children in stages:
             await _delete_each(client, pcs, children)
+        return
+    if not await _refers(client, pcs, gang):
         return
     gangs = asyncio.ensure_future(_delete_shown(cache, client, pcs, PodGang, selector))
     chunks = _chunks(range(pcs.spec.replicas)) if pcs.spec.replicas > 1 else []
@@ -110,9 +116,9 @@ async def delete_ahead_of_clique(cache: Cache, client: Client, clique: PodClique
     pods = (pod for key in by_set(clique) for pod in cache.by_index(Pod, SET, key))
     pods = (pod for pod in pods if pod.metadata.labels.get(labels.POD_CLIQUE) == name and not pod.metadata.is_deleting)
     found = list(pods)
-    if any(_is_stranger(pod, {clique.metadata.uid}) for pod in found):
+    if not found or any(_is_stranger(pod, {clique.metadata.uid}) for pod in found):
         return
-    if await _refers(client, clique, next(iter(found), None)):
+    if ORPHAN not in clique.metadata.finalizers and await _refers(client, clique, found[0]):
         await _delete_all(client, clique, Pod, selector)
 
 
@@ -125,19 +131,27 @@ async def release(cache: Cache, client: Client, obj: Object, finalizer: str) -> 
             cache.wrote(await client.patch(type(obj), meta.name, patch, meta.namespace))
 
 
-async def _has_gang(cache: Cache, client: Client, pcs: PodCliqueSet) -> bool:
-    """Whether a PodGang of the set is there that still refers to it."""
-    return await _refers(client, pcs, next(iter(_shown(cache, pcs, PodGang)), None))
+async def _delete_unchanged(client: Client, child: Object) -> bool:
+    """Deletes a child if the server still has the version that the cache shows, and returns whether it did.
+
+    Then the child still refers to its owner, and the request that `_refers` makes is not needed.
+    """
+    meta = child.metadata
+    try:
+        await client.delete(
+            type(child), meta.name, meta.namespace, uid=meta.uid, resource_version=meta.resource_version
+        )
+    except KubeError:
+        return False
+    return True
 
 
-async def _refers(client: Client, owner: Object, child: Object | None) -> bool:
+async def _refers(client: Client, owner: Object, child: Object) -> bool:
     """Whether a child is there to delete that refers to its owner.
 
     A deletion that keeps the children removes their reference to the owner first, and then the finalizer that says so.
     That can happen before we look, so this asks the server and not the cache.
     """
-    if child is None or ORPHAN in owner.metadata.finalizers:
-        return False
     try:
         found = await client.get(type(child), child.metadata.name, child.metadata.namespace)
     except KubeError as error:
