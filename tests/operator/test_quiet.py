@@ -20,6 +20,7 @@ from grove.api.podgang import PodGang
 from grove.diagnosis.reasons import sentence
 from grove.operator.podgang.gangs import ObservedGang
 from grove.operator.podgang.plan import GangPlan, plan_gang
+from grove.operator.shared.status_batching import PROGRESS_S
 from grove.operator.wiring import Operator
 from grove.scheduler.loop.live import Scheduler
 from grove.sim.cluster import SimCluster
@@ -27,6 +28,9 @@ from grove.sim.loop import run
 from grove.sim.topology import ZONE, Topology
 
 pytestmark = [pytest.mark.older_too, pytest.mark.real_in("soak")]
+
+STARTED_S = 3.0 + 2 * PROGRESS_S
+"""Pods of a simulated cluster are ready by then, and what a small set has to report is written."""
 
 
 @pytest.mark.real_in("test")
@@ -254,6 +258,31 @@ def test_operator_and_scheduler_together_write_the_status_of_a_gang_once(pairs: 
             return sum(one.calls["patch", "podgangs/status"] for one in ours), said
 
     assert run(story()) == (pairs, [("Running", True)] * pairs)
+
+
+def test_a_set_whose_gangs_all_run_reports_that_as_soon_as_a_small_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longer wait of a big set is for more progress. The scheduler reports the last gang after it is available."""
+    pairs, seconds_a_replica = 5, 10.0
+    monkeypatch.setattr("grove.operator.podcliqueset.controller.REPLICA_PROGRESS_S", seconds_a_replica)
+
+    async def story() -> tuple[Counter[Any], list[str]]:
+        async with SimCluster(nodes=Topology(nodes=5)) as sim:
+            client, ours = sim.client(), [sim.client(user=user) for user in ("grove-operator", "grove-scheduler")]
+            task = asyncio.ensure_future(Scheduler(ours[1], clock=sim.clock, say=sentence).run())
+            async with Operator(ours[0], clock=sim.clock, rng=random.Random(5)).running():
+                await client.create(PodCliqueSet, many_pairs("pairs", pairs))
+                await asyncio.sleep(STARTED_S)
+                before = Counter(ours[0].calls)
+                found = (await client.get(PodCliqueSet, "pairs", "default")).status.pod_gang_statuses
+                await asyncio.sleep(2 * pairs * seconds_a_replica)
+                written = Counter(ours[0].calls) - before
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return written, [one.phase for one in found]
+
+    written, phases = run(story())
+    assert phases == ["Running"] * pairs
+    assert not written["patch", "podcliquesets/status"]
 
 
 @pytest.mark.real_in("test")

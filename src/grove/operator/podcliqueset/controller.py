@@ -58,7 +58,8 @@ UPDATE_LOOK_S, LOOK_S = 0.001, 0.002
 twenty times while only progress is to be reported."""
 LONGEST_WAIT_S = 1.0
 REPLICA_PROGRESS_S = 0.01
-"""How long progress of a set may go unreported for each of its replicas: its status names every gang, and costs so."""
+"""How long progress of a set may go unreported for each of its replicas: its status names every gang, and costs so.
+Once all gangs run there is no more progress to wait for."""
 
 OLD_DEFINITION = (
     "the CRD podcliquesets.grove.io has no status.adoptedHashes; until it has (grove crds --apply) nothing moves"
@@ -206,7 +207,7 @@ class PodCliqueSetController:
         after, now = plan.status(outcome), self._cache.get(PodCliqueSet, pcs.key)
         if now is not None and now.metadata.uid == uid:
             pcs = now  # with the status that was written first
-        limit_s = max(PROGRESS_S, REPLICA_PROGRESS_S * pcs.spec.replicas)
+        limit_s = PROGRESS_S if plan.is_all_running(after) else max(PROGRESS_S, REPLICA_PROGRESS_S * pcs.spec.replicas)
         wait_s = await self._deps.statuses.write(
             pcs, after, news=plan.is_news(after), wait_s=limit_s, may_flap=plan.may_flap(after)
         )

@@ -26,6 +26,7 @@ from grove.api.core import HorizontalPodAutoscaler, Pod, Role, RoleBinding, Secr
 from grove.api.meta import Json, Object, find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
+from grove.api.podgang import RUNNING
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podcliqueset.rollout import next_replicas, with_progress_time
 from grove.operator.podcliqueset.status import (
@@ -212,6 +213,11 @@ class SetPlan:
         return before.replica_restarts != after.replica_restarts or set_news(
             self.observed.pcs.spec.replicas, before, after
         )
+
+    def is_all_running(self, after: PodCliqueSetStatus) -> bool:
+        """Whether all replicas are available and all gangs run, so that no more progress follows."""
+        is_whole = after.available_replicas == self.observed.pcs.spec.replicas
+        return is_whole and all(one.phase == RUNNING for one in after.pod_gang_statuses)
 
     def may_flap(self, after: PodCliqueSetStatus) -> bool:
         """Whether the status says no more than that replicas became available or unavailable."""
