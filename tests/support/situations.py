@@ -18,9 +18,7 @@ from grove.api.meta import Json, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.console.rows import set_rows
-from grove.diagnosis.processes import read_processes
-from grove.diagnosis.seen import read
+from grove.console.follow import COMPLAINTS, OF_CLUSTER, OF_NAMESPACE, REFERRED, Following
 from grove.sim.topology import RACK
 from tests.support.asking import World, server, text_of
 from tests.support.shell import QUOTA, Shell, paste
@@ -206,8 +204,12 @@ class Situation:
 async def agreed(world: World, situation: Situation) -> None:
     """All commands say the same, at once and a minute later.
 
-    A real cluster may change between two commands, so there they are asked until they agree.
+    A real cluster may change between two commands, so there they are asked until they agree. A second set is in every
+    list. It has 0 replicas, so it takes nothing.
     """
+    idle = world.system("idle")
+    idle["spec"]["replicas"] = 0
+    await world.apply(idle)
     await situation.act(world)
     if world.cluster.is_sim:
         await compared(world, situation)
@@ -230,6 +232,14 @@ async def agreed(world: World, situation: Situation) -> None:
         raise disagreement from None
 
 
+async def shown_in_the_console(world: World) -> Json:
+    """The row of the set in the console's list, for a viewer who may read everything."""
+    kinds = (*OF_NAMESPACE, *OF_CLUSTER, *REFERRED, *COMPLAINTS)
+    async with Following(world.client, kinds, world.namespace, world.cluster.clock).following() as page:
+        row: Json = page.ledger.table("sets")[f"{world.namespace}/chat"]
+        return row
+
+
 async def compared(world: World, situation: Situation) -> None:
     """Asks every command once, after the situation has come."""
     client, namespace, now = world.client, world.namespace, world.now
@@ -247,8 +257,9 @@ async def compared(world: World, situation: Situation) -> None:
     queue = await queue_answer(client, namespace, world.now)
     rollout = await rollout_answer(client, namespace, "chat", world.now)
     assert rollout.code == situation.rollout_code
-    source = await read(client, namespace)
-    page = set_rows(source, world.now, await read_processes(client, world.now), "")[f"{namespace}/chat"]
+    page = await shown_in_the_console(world)
+    listed = (await status_answer(client, namespace, "", world.now)).data
+    assert sorted(one.name for one in listed) == ["chat", "idle"]
     [row] = status.data
     words = {
         "status": row.state,
@@ -264,6 +275,8 @@ async def compared(world: World, situation: Situation) -> None:
         assert re.search(rf"chat is {situation.state}: .*", said), f"why it is not 0: {said}"
     assert re.match(situation.sentence, explain.data["reason"]), explain.data["reason"]
     assert row.why == tree.data["reason"] == rollout.data.set_reason
+    assert [row.why] == [one.why for one in listed if one.name == "chat"], "in a list of sets"
+    assert row.why == page["why"], "in the console"
     assert page["gangs"] == {one.gang: one.state for one in explain.data["gangs"]}
     assert 0 < len(row.why) <= 80
     assert row.why[:20] == explain.data["reason"][:20]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from grove.answers.answer import Answer, Unanswered
 from grove.answers.judged import Judged, judged_with
-from grove.answers.referred import with_causes
+from grove.answers.referred import RecentCauses, with_causes
 from grove.answers.settings import settings_of
 from grove.answers.subjects import existing, set_named, subject
 from grove.api import labels
@@ -26,7 +26,6 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
-from grove.diagnosis.causes import Cause
 from grove.diagnosis.processes import Processes, read_processes
 from grove.diagnosis.reasons import sentence
 from grove.diagnosis.seen import Seen
@@ -44,7 +43,7 @@ BURST_S = 0.2
 IDLE_S = 10.0
 """Ages move on even when nothing happens."""
 
-LEASES_S = CAUSES_S = 10.0
+LEASES_S = 10.0
 Picture = Callable[["Source"], Awaitable[Answer | None]]
 """The answer as things stand; None when there is nothing left to look at."""
 
@@ -56,7 +55,7 @@ class Source:
         self.note = ""
         self.has_autoscalers = False
         self._processes: tuple[float, Processes] | None = None
-        self._caused: tuple[float, Sequence[Cause], Sequence[Event]] | None = None
+        self._recent = RecentCauses(client)
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -122,14 +121,9 @@ class Source:
         """A list is drawn often: what was read for it is good for a few seconds, as long as the clique is not ready."""
         if len(seen.sets) <= 1:
             return await with_causes(self.client, seen)
-        now_s = asyncio.get_running_loop().time()
-        if self._caused is None or now_s - self._caused[0] > CAUSES_S:
-            read = await with_causes(self.client, seen)
-            self._caused = (now_s, read.causes, read.events)
-        _, causes, events = self._caused
-        broken = {one.metadata.key for one in seen.cliques if one.status.ready_replicas < one.spec.replicas}
-        still = [one for one in causes if any(Key(one.namespace, clique) in broken for clique in one.cliques)]
-        return replace(seen, causes=still, events=events)
+        if self._recent.is_due():
+            await self._recent.read(seen)
+        return self._recent.added_to(seen)
 
 
 @asynccontextmanager

@@ -9,16 +9,18 @@ from typing import TypeVar
 from grove.api import kueue
 from grove.api.core import ConfigMap, Event, Secret
 from grove.api.fields import mapping, text
-from grove.api.meta import Object, ObjectMeta
+from grove.api.meta import Key, Object, ObjectMeta
 from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
 from grove.api.podclique import PodClique
 from grove.diagnosis.causes import CLAIM, CONFIG_MAP, SECRET, Cause, Referred, causes, references
 from grove.diagnosis.kueue import KueueSeen
 from grove.diagnosis.seen import Seen
 from grove.kube.client import Client
+from grove.kube.clock import loop_time
 from grove.kube.errors import Forbidden, KubeError, NotFound
 
 T = TypeVar("T", bound="Object")
+CAUSES_S = 10.0
 MOST_CLIQUES = 64
 """Cliques that are not ready whose references are read; a list of sets may have many more."""
 
@@ -26,9 +28,9 @@ MOST_CLIQUES = 64
 async def with_causes(client: Client, seen: Seen) -> Seen:
     """The same with what is wrong with the objects that pods refer to, and what kubelets warn of.
 
-    `status`, `tree`, `explain` and their --watch all take it from here, so a list and `explain` name the same cause.
+    `status`, `tree`, `explain`, `top` and the console take it from here, so a list and `explain` name the same cause.
     """
-    broken = [one for one in seen.cliques if one.status.ready_replicas < one.spec.replicas][:MOST_CLIQUES]
+    broken = sorted(filter(is_broken, seen.cliques), key=lambda one: one.metadata.key)[:MOST_CLIQUES]
     found: list[Cause] = []
     for namespace in dict.fromkeys(one.metadata.namespace for one in broken):
         found += await read_causes(client, [one for one in broken if one.metadata.namespace == namespace])
@@ -39,6 +41,36 @@ async def with_causes(client: Client, seen: Seen) -> Seen:
         where = namespaces.pop() if len(namespaces) == 1 else ""
         seen = replace(seen, events=await _warnings(client, where))
     return replace(seen, kueue=await read_kueue(client, seen)) if len(seen.sets) == 1 else seen
+
+
+def is_broken(clique: PodClique) -> bool:
+    return clique.status.ready_replicas < clique.spec.replicas
+
+
+class RecentCauses:
+    """The causes of a list that is drawn often. They are read again after `CAUSES_S`, however often it is drawn."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._read_s: float | None = None
+        self._causes: Sequence[Cause] = ()
+        self._events: Sequence[Event] = ()
+
+    def is_due(self) -> bool:
+        return self._read_s is None or loop_time() - self._read_s >= CAUSES_S
+
+    async def read(self, seen: Seen) -> bool:
+        """Reads them for everything that the list may show. True if they changed."""
+        self._read_s = loop_time()
+        found = await with_causes(self._client, replace(seen, causes=(), events=()))
+        before, self._causes, self._events = (self._causes, self._events), tuple(found.causes), tuple(found.events)
+        return before != (self._causes, self._events)
+
+    def added_to(self, seen: Seen) -> Seen:
+        """The same with the causes of cliques that are still not ready."""
+        broken = {one.metadata.key for one in seen.cliques if is_broken(one)}
+        still = [one for one in self._causes if any(Key(one.namespace, clique) in broken for clique in one.cliques)]
+        return replace(seen, causes=still, events=self._events)
 
 
 async def _warnings(client: Client, namespace: str) -> Sequence[Event]:

@@ -1,8 +1,8 @@
 """Keeps a ledger from a cluster: one watch a kind, shared by all viewers with the same rights.
 
-Sets whose objects changed get new rows. The fleet is drawn again as a whole, only as often as leaves most of the core
-to others. Reads of followed kinds are answered from the cache (`CachedClient`), so questions about a set cost the API
-server nothing.
+Sets whose objects or causes changed get new rows. The fleet is drawn again as a whole, only as often as leaves most
+of the core to others. Reads of followed kinds are answered from the cache (`CachedClient`), so questions about a set
+cost the API server nothing.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import structlog
 
+from grove.answers.referred import RecentCauses, is_broken
 from grove.api import labels, selector
-from grove.api.core import Node, Pod
+from grove.api.core import ConfigMap, Event, Node, Pod, Secret
 from grove.api.koordinator import Reservation
 from grove.api.meta import Key
+from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -30,8 +32,8 @@ from grove.diagnosis.processes import Processes, read_processes
 from grove.diagnosis.seen import Seen
 from grove.kube.cache import Cache
 from grove.kube.client import Client, Page
-from grove.kube.clock import SYSTEM
-from grove.kube.errors import KubeError, NotFound
+from grove.kube.clock import SYSTEM, Clock
+from grove.kube.errors import Forbidden, KubeError, NotFound
 from grove.show.engine_figures import METRICS, EngineReader
 from grove.show.figures import FLEET, GangCounts, own_values
 from grove.show.layout import layout_of
@@ -41,6 +43,10 @@ OF_NAMESPACE: tuple[type[Any], ...] = (PodCliqueSet, PodCliqueScalingGroup, PodC
 OF_CLUSTER: tuple[type[Any], ...] = (Node, ClusterTopologyBinding)
 OPTIONAL: tuple[type[Any], ...] = (Reservation,)
 """Kinds of the whole cluster that few clusters have."""
+REFERRED: tuple[type[Any], ...] = (PersistentVolumeClaim, Secret, ConfigMap)
+COMPLAINTS: tuple[type[Any], ...] = (PersistentVolume, StorageClass, Event)
+"""Kinds that say why pods do not start. The console gets single objects of `REFERRED` and lists `COMPLAINTS`. It
+follows neither."""
 
 
 class EngineFigures:
@@ -91,6 +97,31 @@ class CachedClient:
         return Page(_selected(self._cache, kind, namespace, labels), "")
 
 
+class RightsOnly:
+    """A client that reads nothing but some kinds.
+
+    One viewer's credentials read for all viewers with the same rights. A viewer may have a right to one named Secret
+    that the others do not have.
+    """
+
+    def __init__(self, own: Client, kinds: Iterable[type[Any]]) -> None:
+        self._own, self._kinds = own, frozenset(kinds)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+    async def get(self, kind: Any, name: str, namespace: str = "") -> Any:
+        return await self._own.get(self._checked(kind), name, namespace)
+
+    async def list(self, kind: Any, namespace: str = "", **options: Any) -> Any:
+        return await self._own.list(self._checked(kind), namespace, **options)
+
+    def _checked(self, kind: Any) -> Any:
+        if kind not in self._kinds:
+            raise Forbidden(f"you may not read all {kind.RESOURCE.plural}", code=403)
+        return kind
+
+
 def _selected(cache: Cache, kind: Any, namespace: str, text: str) -> list[Any]:
     """The objects of a kind that a label selector picks; those of one set are found by index."""
     only_set = text.removeprefix(f"{labels.PART_OF}=") if text.startswith(f"{labels.PART_OF}=") else ""
@@ -114,11 +145,12 @@ class Following:
     Use `following()`; `kinds` are those that may be listed and watched, the others are simply not there (`unreadable`).
     """
 
-    def __init__(self, client: Client, kinds: Iterable[type[Any]], namespace: str = "") -> None:
+    def __init__(self, client: Client, kinds: Iterable[type[Any]], namespace: str = "", clock: Clock = SYSTEM) -> None:
         self.ledger, self.past = Ledger(), Past()
         self.namespace, self.kinds = namespace, tuple(kinds)
         self.cache = Cache(client)
-        self._client = client
+        self._client, self._clock = client, clock
+        self._causes = RecentCauses(cast(Client, RightsOnly(client, self.kinds)))
         self._processes, self._resource = Processes(), ""
         self._counts = GangCounts()
         self._used: tuple[int | None, int | None] = (None, None)
@@ -126,9 +158,8 @@ class Following:
         self._gangs: set[Key] = set()
         self._fleet = True
         self._changed = asyncio.Event()
-        for kind in self.kinds:
-            if kind is EngineFigures:
-                continue
+        self._followed = tuple(one for one in (*OF_NAMESPACE, *OF_CLUSTER, *OPTIONAL) if one in self.kinds)
+        for kind in self._followed:
             self.cache.add(kind, namespace=namespace if kind.RESOURCE.namespaced else "")
             if kind.RESOURCE.namespaced:
                 self.cache.add_index(kind, _SET, _set_of)
@@ -144,7 +175,7 @@ class Following:
         return not self.namespace and Node in self.kinds
 
     def reader(self, own: Client) -> CachedClient:
-        return CachedClient(self.cache, self.kinds, self.namespace, own)
+        return CachedClient(self.cache, self._followed, self.namespace, own)
 
     @asynccontextmanager
     async def following(self, timeout_s: float = 30.0) -> AsyncIterator[Following]:
@@ -199,11 +230,25 @@ class Following:
                 next_fleet_s = loop.time() + SHARE * (loop.time() - began_s)
 
     async def _look_after_processes(self) -> None:
-        found = await read_processes(self._client, SYSTEM.now())
+        found = await read_processes(self._client, self._clock.now())
         states = [(one.operator.is_down, one.scheduler.is_down) for one in (found, self._processes)]
         if states[0] != states[1]:
             self._sets.update(pcs.metadata.key for pcs in self.cache.list(PodCliqueSet))
         self._processes = found
+
+    async def _look_after_causes(self) -> None:
+        """Why pods do not start is written on objects that are not followed. One read serves all viewers."""
+        if not self._causes.is_due():
+            return
+        cliques = self._all(PodClique)
+        pods = [pod for pod in self._all(Pod) if pod.metadata.labels.get(labels.MANAGED_BY) == labels.OPERATOR]
+        try:
+            changed = await self._causes.read(Seen(cliques=cliques, pods=pods))
+        except KubeError as error:
+            log.warning("causes not read", error=str(error))
+            return
+        if changed:
+            self._sets.update(key for one in cliques if is_broken(one) for key in _set_of(one))
 
     async def _read_engines(self) -> None:
         """One task reads the figures of engines for all viewers."""
@@ -222,14 +267,16 @@ class Following:
         put = {key: gang_row(gang) for key, gang in known.items() if gang is not None}
         self.ledger.record({"gangs": put}, {"gangs": [key for key, gang in known.items() if gang is None]})
         self.ledger.replace({"about": {"unreadable": self.unreadable, "namespace": self.namespace}})
+        await self._look_after_causes()
         sets, self._sets = sorted(self._sets), set()
         for first in range(0, len(sets), TOGETHER):
             keys = sets[first : first + TOGETHER]
-            rows = set_rows(self._seen_of(keys), SYSTEM.now(), self._processes, self._resource)
+            seen = self._causes.added_to(self._seen_of(keys))
+            rows = set_rows(seen, self._clock.now(), self._processes, self._resource)
             gone = [str(key) for key in keys if str(key) not in rows]
             self.ledger.record({"sets": rows}, {"sets": gone})
             for key, row in rows.items():
-                self.past.record(key, own_values(row), SYSTEM.now().timestamp())
+                self.past.record(key, own_values(row), self._clock.now().timestamp())
             for key in gone:
                 self.past.forget(key)
             await asyncio.sleep(0)  # a thousand sets at the start must not keep the others waiting
@@ -240,7 +287,7 @@ class Following:
         self._counts.count({key: row["placed"] for key, row in self.ledger.table("gangs").items()})
         restarts = sum(row["gangRestarts"] for row in self.ledger.table("sets").values())
         values = self._counts.values(restarts, *self._used)
-        self.past.record(FLEET, values, SYSTEM.now().timestamp())
+        self.past.record(FLEET, values, self._clock.now().timestamp())
         self.ledger.replace({"figures": {FLEET: values}})
 
     def _draw_fleet(self) -> None:

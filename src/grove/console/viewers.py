@@ -19,7 +19,7 @@ import structlog
 
 from grove.api.meta import Resource
 from grove.api.podcliqueset import PodCliqueSet
-from grove.console.follow import OF_CLUSTER, OF_NAMESPACE, OPTIONAL, EngineFigures, Following
+from grove.console.follow import COMPLAINTS, OF_CLUSTER, OF_NAMESPACE, OPTIONAL, REFERRED, EngineFigures, Following
 from grove.console.ledger import Ledger
 from grove.kube.client import Client
 from grove.kube.connection import ClusterConfig
@@ -44,7 +44,10 @@ log = structlog.get_logger(__name__)
 
 
 async def visible_kinds(client: Client, namespace: str) -> tuple[type[Any], ...]:
-    """The kinds a client may both list and watch, in a namespace or (empty) in all of them."""
+    """The kinds a client may both list and watch, in a namespace or (empty) in all of them.
+
+    Kinds that say why pods do not start are there if the client may read them.
+    """
 
     async def may(kind: type[Any], verb: str) -> bool:
         res, where = kind.RESOURCE, namespace if kind.RESOURCE.namespaced else ""
@@ -52,10 +55,11 @@ async def visible_kinds(client: Client, namespace: str) -> tuple[type[Any], ...]
 
     served = [kind for kind in OPTIONAL if await client.serves(kind)]
     kinds = (*OF_NAMESPACE, *OF_CLUSTER, *served)
-    answers = await asyncio.gather(
-        *(may(kind, verb) for kind in kinds for verb in ("list", "watch")), _may_read_engines(client, namespace)
-    )
-    found = tuple(kind for number, kind in enumerate(kinds) if answers[2 * number] and answers[2 * number + 1])
+    asked = [(kind, verb) for kind in kinds for verb in ("list", "watch")]
+    asked += [*((kind, "get") for kind in REFERRED), *((kind, "list") for kind in COMPLAINTS)]
+    answers = await asyncio.gather(*(may(*one) for one in asked), _may_read_engines(client, namespace))
+    refused = {kind for (kind, _), allowed in zip(asked, answers, strict=False) if not allowed}
+    found = tuple(kind for kind in (*kinds, *REFERRED, *COMPLAINTS) if kind not in refused)
     return (*found, EngineFigures) if answers[-1] else found
 
 

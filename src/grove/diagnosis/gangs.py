@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from msgspec.structs import replace
 
 from grove.api import conditions as words
 from grove.api import kueue, labels
@@ -34,7 +33,7 @@ from grove.diagnosis.states import BROKEN, Facts, brief, state_of
 from grove.diagnosis.tree import STARTING as SILENT
 from grove.diagnosis.tree import State, TreeEntry, tree_of
 from grove.scheduler.model import reasons as kinds
-from grove.scheduler.model.reading import NOT_READY, UNREACHABLE, UNSCHEDULABLE, read_node
+from grove.scheduler.model.reading import read_node
 from grove.scheduler.model.reasons import Reason, named
 
 if TYPE_CHECKING:  # it brings the solver along, which most questions do not need
@@ -128,7 +127,8 @@ def _story(seen: Seen, gang: PodGang, found: Diagnosis | None, own: Sequence[Tre
     if refused and missing:
         return not_created(name, refused)
     mine = {one.metadata.name for one in cliques}
-    placed = is_true(gang.status.conditions, words.SCHEDULED) or (found is not None and found.placed)
+    placed = is_true(gang.status.conditions, words.SCHEDULED) or _has_minimum(seen, gang)
+    placed = placed or (found is not None and found.placed)
     wrong = [one for one in seen.causes if one.concerns(gang.metadata.namespace, mine)]
     if first := next((one for one in wrong if placed or one.keeps_from_nodes), None):
         rest = tuple(one.reason for one in wrong if one is not first)
@@ -146,6 +146,16 @@ def _story(seen: Seen, gang: PodGang, found: Diagnosis | None, own: Sequence[Tre
     if found is None:
         return _as_written(seen, gang)
     return _not_placed(seen, gang, found, levels)
+
+
+def _has_minimum(seen: Seen, gang: PodGang) -> bool:
+    """True if every pod group has its minimum of pods on nodes: the scheduler writes its condition a moment later."""
+    bound = Counter(
+        pod.metadata.labels.get(labels.POD_CLIQUE)
+        for pod in seen.pods_of_gang.get(gang.metadata.key, ())
+        if pod.is_bound and not pod.metadata.is_deleting
+    )
+    return bool(bound) and all(bound[one.name] >= one.min_replicas for one in gang.spec.podgroups)
 
 
 def _as_placed(gang: PodGang, verdict: Verdict) -> Verdict:
@@ -210,7 +220,7 @@ def _nobody_selected(seen: Seen, gang: PodGang) -> str:
 
 def _shut_nodes(seen: Seen, gang: PodGang) -> dict[str, list[str]]:
     """Nodes that are closed to the gang's pods, by what closes them; without those that the pods do not select."""
-    from grove.scheduler.filters.node_filters import hard_taints_tolerated  # here, as above
+    from grove.scheduler.filters.node_filters import closed_by  # here, as above
 
     pods = seen.pods_of_gang.get(gang.metadata.key, [])
     found: dict[str, list[str]] = {}
@@ -218,14 +228,11 @@ def _shut_nodes(seen: Seen, gang: PodGang) -> dict[str, list[str]]:
     for node in seen.nodes if pods else ():
         if not selected.items() <= node.metadata.labels.items():
             continue
-        for taint in read_node(node).taints:
-            if not hard_taints_tolerated([taint], pods[0].spec.tolerations):
-                found.setdefault(_CLOSED.get(taint.key, f"with taint {taint.key}"), []).append(node.metadata.name)
-                break
+        if word := closed_by(read_node(node).taints, pods[0].spec.tolerations):
+            found.setdefault(word, []).append(node.metadata.name)
     return found
 
 
-_CLOSED = {UNSCHEDULABLE: "cordoned", NOT_READY: "not ready", UNREACHABLE: "unreachable"}
 MOST_NAMED = 3
 
 
@@ -239,10 +246,7 @@ def _not_placed(seen: Seen, gang: PodGang, found: Diagnosis, levels: Sequence[tu
         step = "if it stays so, kubectl grove doctor: is grove-scheduler running?"
         return because(name, "gang", ROOM, next=step, why=explanation.why)
     spoken = {key: level for level, key in levels}
-    why, *findings = (
-        _closed_by(named(one, spoken), *shut) if len(shut) == 1 else named(one, spoken)
-        for one in (explanation.why, *explanation.findings)
-    )
+    why, *findings = (named(one, spoken) for one in (explanation.why, *explanation.findings))
     evidence, reason = tuple(f"{level_of(one)}: {sentence(one)}" for one in findings), sentence(why)
     for what, names in shut.items():
         evidence = (*evidence, f"node: {len(names)} {what}: {', '.join(names[:MOST_NAMED])}" + _more(names))
@@ -253,7 +257,8 @@ def _not_placed(seen: Seen, gang: PodGang, found: Diagnosis, levels: Sequence[tu
     if runs and any(one.in_place for one in advice):
         advice = tuple(one for one in advice if one.in_place)  # a set that runs is not deleted while less helps
     level = level_of(why)
-    unsure = "" if explanation.proven else "no place was found within the search's budget; "
+    if not explanation.proven:
+        evidence = (*evidence, "search: a place was not found within its budget; there may be one")
     step = advice[0].sentence if advice else "no small change helps: it needs more or larger nodes"
     if not advice and level == "node":
         step = "correct what excludes every node (the node lines above), or add nodes that can take it"
@@ -263,19 +268,13 @@ def _not_placed(seen: Seen, gang: PodGang, found: Diagnosis, levels: Sequence[tu
         evidence = (f"node: its pods select {unlabelled}, and no node has that label", *evidence)
         step = f"kubectl label node NODE {unlabelled}, or correct the nodeSelector of its pods"
     command = advice[0].command if advice and advice[0].sentence == step else ""
-    return because(name, level, unsure + reason, (*evidence, *_held_for(gang)), step, advice, why, command)
+    return because(name, level, reason, (*evidence, *_held_for(gang)), step, advice, why, command)
 
 
 def _held_for(gang: PodGang) -> Iterator[str]:
     """What the scheduler keeps for a gang that waits."""
     if said := held_sentence(gang):
         yield said
-
-
-def _closed_by(why: Reason, word: str) -> Reason:
-    """The reason with the word for what closes nodes, where all that a filter can say is that they are tainted."""
-    subject = word if why.kind == kinds.FILTERED and why.subject == "taint" else why.subject
-    return replace(why, subject=subject, parts=tuple(_closed_by(one, word) for one in why.parts))
 
 
 def _more(names: Sequence[str]) -> str:

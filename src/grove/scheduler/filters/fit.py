@@ -37,7 +37,7 @@ def filters(snapshot: Snapshot, pod: PodFacts) -> Iterator[tuple[str, Mask]]:
     shape, rows = pod.shape, snapshot.nodes.rows
     for one in snapshot.seams.filters:
         if one.looks_at(shape) is not None:
-            yield one.word(shape), one.rows(snapshot, shape)
+            yield from one.rows_by_word(snapshot, shape)
     for r, amount in snapshot.amounts(shape.requests):
         if amount > 0:
             passed = snapshot.free[r, :rows] >= amount

@@ -5,7 +5,7 @@ Answers are worked out once a distinct label value or set of taints, and spread 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ from grove.api.fields import natural
 from grove.api.selector import Requirement
 from grove.scheduler.cluster.node_table import Ints, Mask, NodeTable
 from grove.scheduler.model.facts import NOT_SELECTED, NodeFacts, NodeTerm, NodeTerms, Shape
+from grove.scheduler.model.reading import NOT_READY, UNREACHABLE, UNSCHEDULABLE
 from grove.scheduler.model.seams import SOFT_TAINTS, NodeFilter, Score
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ def _name_mask(table: NodeTable, r: Requirement) -> Mask:
 
 
 HARD_EFFECTS = ("NoSchedule", "NoExecute")
+CLOSED = {UNSCHEDULABLE: "cordoned", NOT_READY: "not ready", UNREACHABLE: "unreachable"}
+"""Taints that say what is the matter with a node."""
 
 
 class Taints(NodeFilter):
@@ -114,6 +117,13 @@ class Taints(NodeFilter):
 
     def rows(self, snapshot: Snapshot, shape: Shape) -> Mask:
         return taint_mask(snapshot.nodes, shape)
+
+    def rows_by_word(self, snapshot: Snapshot, shape: Shape) -> Iterable[tuple[str, Mask]]:
+        table = snapshot.nodes
+        closed = [closed_by(taints, shape.tolerations) for taints in table.taint_sets]
+        for word in dict.fromkeys(one for one in closed if one):
+            mask: Mask = np.array([*(one != word for one in closed), True])[table.taint_ids[: table.rows]]
+            yield word, mask
 
 
 class SoftTaints(Score):
@@ -169,6 +179,13 @@ def is_tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
 def hard_taints_tolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> bool:
     """Whether a pod may go where these taints are; PreferNoSchedule only counts in the score."""
     return all(is_tolerated(taint, tolerations) for taint in taints if taint.effect in HARD_EFFECTS)
+
+
+def closed_by(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> str:
+    """What keeps a pod from a node with these taints, in words for people; empty if it may go there."""
+    hard = (one for one in taints if one.effect in HARD_EFFECTS and not is_tolerated(one, tolerations))
+    first = next(hard, None)
+    return "" if first is None else CLOSED.get(first.key, f"with taint {first.key}")
 
 
 def soft_taints(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:

@@ -41,8 +41,12 @@ class NodeFilter(Protocol):
         ...
 
     def word(self, shape: Shape) -> str:
-        """What people call its failure: `3 taint` reads as three nodes that are tainted."""
+        """What people call its failure: `3 host port` reads as three nodes where a host port is taken."""
         return self.name
+
+    def rows_by_word(self, snapshot: Snapshot, shape: Shape) -> Iterable[tuple[str, Mask]]:
+        """The same answer in parts, each with its own word: a row passes the filter if it passes every part."""
+        return ((self.word(shape), self.rows(snapshot, shape)),)
 
 
 class Needs(NamedTuple):
