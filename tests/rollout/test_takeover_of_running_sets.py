@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 from tests.support.go_operator import left_behind, put
 from tests.support.mortal import DyingClient
-from tests.support.operating import KUBE, World, operating
+from tests.support.operating import KUBE, Operating, World
 from tests.support.workloads import Witness, change, uids, updated, versions, watching, wl1, wl2
 
 from grove.api import labels as key
@@ -36,11 +35,7 @@ OWN_LENGTH = 10
 CHILDREN: tuple[type[Object], ...] = (PodClique, PodCliqueScalingGroup, PodGang, Service, HorizontalPodAutoscaler)
 
 
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster, config=KUBE) as world:
-        await world.stop()
-        yield world
+OPERATING = Operating(config=KUBE, stopped=True)
 
 
 async def moved_in(world: World, name: str, for_s: float = 1.5) -> tuple[str, Witness, dict[str, Json]]:

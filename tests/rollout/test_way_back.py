@@ -6,13 +6,11 @@ the hashes by which it decides whether anything is to be updated. So that is wha
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from tests.support.contract import contract_schema, missing, pruned
 from tests.support.go_operator import GoOperator, left_behind, put
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import KUBE, World, operating
+from tests.support.operating import KUBE, Operating, World
 from tests.support.workloads import change, updated, watching
 
 from grove.answers.takeover import back_answer
@@ -36,11 +34,7 @@ Objects = dict[tuple[str, str], Json]
 """By kind and name."""
 
 
-@pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster, config=KUBE) as world:
-        await world.stop()
-        yield world
+OPERATING = Operating(config=KUBE, stopped=True)
 
 
 async def ready(world: World) -> bool:

@@ -386,7 +386,7 @@ async def operating(
 class Operating:
     """How the fixture `world` runs the operator. A module that needs other settings has `OPERATING = Operating(…)`.
 
-    With `scheduled` a scheduler places the pods instead of the binder.
+    With `scheduled` a scheduler places the pods instead of the binder. With `stopped` the operator has been stopped.
     """
 
     config: str = ""
@@ -395,6 +395,7 @@ class Operating:
     start_s: float | None = None
     stop_s: float | None = None
     scheduled: bool = False
+    stopped: bool = False
 
     @asynccontextmanager
     async def on(self, cluster: Any) -> AsyncIterator[World]:
@@ -410,6 +411,8 @@ class Operating:
                 world.binder.allow(0)
                 scheduler = Scheduler(world.client, clock=world.cluster.clock, say=sentence)
                 await stack.enter_async_context(beside(scheduler.run()))
+            if self.stopped:
+                await world.stop()
             yield world
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 import pytest
+from tests.support.objects import pod
 
 from grove.api import core
 from grove.api.core import CustomResourceDefinition, Event, HorizontalPodAutoscaler, Lease, Node, Pod, Role
@@ -59,10 +59,6 @@ def test_the_pod_view_reads_what_an_api_server_writes() -> None:
     assert (status.restart_count, status.last_state.terminated.exit_code) == (2, 137)
 
 
-def pod(spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **metadata: Any) -> Pod:
-    return msgspec.convert({"metadata": metadata, "spec": spec or {}, "status": status or {}}, Pod)
-
-
 GATED = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}
 
 
@@ -70,9 +66,9 @@ GATED = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "S
     ("given", "true"),
     [
         pytest.param(pod(), {"is_active"}, id="a new pod"),
-        pytest.param(pod({"nodeName": "n"}), {"is_active", "is_bound"}, id="a bound pod"),
+        pytest.param(pod(spec={"nodeName": "n"}), {"is_active", "is_bound"}, id="a bound pod"),
         pytest.param(
-            pod({"schedulingGates": [{"name": "g"}]}, GATED),
+            pod(spec={"schedulingGates": [{"name": "g"}]}, status=GATED),
             {"is_active", "is_gated", "is_held_by_gate"},
             id="a gated pod",
         ),
@@ -93,7 +89,7 @@ def test_a_pod_answers(given: Pod, true: set[str]) -> None:
 
 
 def test_a_pod_knows_its_gates_by_name() -> None:
-    gated = pod({"schedulingGates": [{"name": "a"}]})
+    gated = pod(spec={"schedulingGates": [{"name": "a"}]})
     assert gated.has_gate("a")
     assert not gated.has_gate("b")
 

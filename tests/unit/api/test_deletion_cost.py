@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
 import pytest
+from tests.support.objects import pod
 
 from grove.api.deletion_cost import filled, find_cost, staying, unit_costs
 from grove.api.labels import DELETION_COST, POD_DELETION_COST
-from grove.api.pod import Pod
-
-
-def pod(**annotations: str) -> Pod:
-    return msgspec.convert({"metadata": {"name": "p", "annotations": annotations}}, Pod)
 
 
 @pytest.mark.parametrize(
@@ -26,11 +21,11 @@ def pod(**annotations: str) -> Pod:
     ],
 )
 def test_what_a_pod_says(annotations: dict[str, str], want: int | None) -> None:
-    assert find_cost(pod(**annotations)) == want
+    assert find_cost(pod(annotations=annotations)) == want
 
 
 def test_a_unit_costs_the_lowest_that_one_of_its_pods_says() -> None:
-    plain, low, high = pod(), pod(**{DELETION_COST: "-1"}), pod(**{DELETION_COST: "4"})
+    plain, low, high = pod(), pod(annotations={DELETION_COST: "-1"}), pod(annotations={DELETION_COST: "4"})
     assert unit_costs({0: [plain], 1: [plain, high], 2: [high, low]}) == {1: 4, 2: -1}
 
 

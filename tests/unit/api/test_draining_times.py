@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
+from tests.support import objects
 
 from grove.api.core import Pod
 from grove.api.draining import drain_s, draining_until, is_serving, replica_drain_s
@@ -42,16 +43,11 @@ def test_the_end_of_a_mark(mark: str, want: datetime | None) -> None:
 
 
 def pod(*, ready: bool, containers: bool, mark: bool) -> Pod:
-    return msgspec.convert(
-        {
-            "metadata": {"annotations": {DRAINING: "2026-01-02T03:04:05Z"} if mark else {}},
-            "status": {
-                "conditions": [{"type": "Ready", "status": str(ready)}],
-                "containerStatuses": [{"name": "main", "ready": containers}],
-            },
-        },
-        Pod,
-    )
+    status = {
+        "conditions": objects.conditions(Ready=str(ready)),
+        "containerStatuses": [{"name": "main", "ready": containers}],
+    }
+    return objects.pod(status=status, annotations={DRAINING: "2026-01-02T03:04:05Z"} if mark else {})
 
 
 @pytest.mark.parametrize(

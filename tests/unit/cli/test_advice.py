@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.support import objects
 from tests.support.manifests import clique, group, pcs
 
 from grove.api import labels
@@ -25,8 +26,7 @@ LEVELS = (("rack", "example/rack"), ("block", "example/block"), ("host", "kubern
 
 
 def gang(name: str, first_group: str = "", owner: str = "chat") -> PodGang:
-    meta = {"name": name, "namespace": "ns", "labels": {labels.PART_OF: owner} if owner else {}}
-    return msgspec.convert({"metadata": meta, "spec": {"podgroups": [{"name": first_group}]}}, PodGang)
+    return objects.gang(name, {"name": first_group}, labels={labels.PART_OF: owner} if owner else {})
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support import objects
 from tests.support.objects import node
 
 from grove.api.core import Pod
@@ -23,8 +24,7 @@ GPU = "nvidia.com/gpu"
 def gang(name: str, held: list[str]) -> PodGang:
     """A gang as the scheduler leaves it when it holds nodes."""
     holds = [{"reason": "WaitedLong", "since": "2026-01-01T00:00:00Z", "nodes": held}] if held else []
-    raw = {"metadata": {"name": name, "namespace": "a"}, "spec": {"podgroups": []}, "status": {"capacityHolds": holds}}
-    return msgspec.convert(raw, PodGang)
+    return objects.gang(name, namespace="a", status={"capacityHolds": holds})
 
 
 def reservation(node_name: str = "n0", gpus: int = 4, **more: Any) -> Reservation:

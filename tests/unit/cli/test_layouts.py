@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support import objects
 
 from grove.api import labels
 from grove.api.core import Node, Pod
@@ -29,7 +30,7 @@ def pod(name: str, node: str, gpus: int, set_: str, gang: str) -> Pod:
     own = {labels.POD_GANG: gang, labels.PART_OF: set_}
     limits = {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": {"nvidia.com/gpu": str(gpus)}}
     spec = {"nodeName": node, "containers": [{"name": "c", "resources": limits}]}
-    return msgspec.convert({"metadata": {"name": name, "namespace": "ns", "labels": own}, "spec": spec}, Pod)
+    return objects.pod(name, spec=spec, labels=own)
 
 
 def layout(*pods: Pod, racks: int = 2, nodes: int = 2) -> Layout:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support import objects
 
 from grove.api.core import Event
 from grove.api.meta import Json
@@ -23,7 +24,7 @@ def pod(status: Json | None = None, *, init: bool = False, ports: tuple[int, ...
     if init:
         spec["initContainers"] = [{"name": "fetch", "image": "fetch:1"}]
     said = {"initContainerStatuses" if init else "containerStatuses": [status] if status else []}
-    return msgspec.convert({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec, "status": said}, Pod)
+    return objects.pod(spec=spec, status=said)
 
 
 def waiting(reason: str, message: str = "") -> Json:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
+from tests.support import objects
 from tests.support.observed import binding, pod
 
 from grove.api.core import Pod
@@ -28,7 +28,7 @@ def required(key: str) -> Json:
 
 def gang(**spec: object) -> PodGang:
     groups = [{"name": "d-0-a", "minReplicas": 1}, {"name": "d-0-b", "minReplicas": 1}]
-    return msgspec.convert({"metadata": {"name": "d-0"}, "spec": {"podgroups": groups, **spec}}, PodGang)
+    return objects.gang("d-0", *groups, spec=spec)
 
 
 WHOLE = gang(topologyConstraint=required(RACK))

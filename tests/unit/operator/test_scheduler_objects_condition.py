@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import msgspec
 import pytest
+from tests.support import objects
 
 from grove.api.meta import Condition
 from grove.api.podgang import PodGang
@@ -18,7 +18,7 @@ def gang(name: str, status: str = "", reason: str = "", spread: str = "") -> Pod
     said = [{"type": "SchedulerObjectsReady", "status": status, "reason": reason, "message": "why"}] if status else []
     not_honoured = {"type": "TopologyNotHonoured", "status": "True", "reason": "TopologyNotHonoured", "message": spread}
     said += [not_honoured] if spread else []
-    return msgspec.convert({"metadata": {"name": name}, "status": {"conditions": said}}, PodGang)
+    return objects.gang(name, status={"conditions": said})
 
 
 def said(conditions: tuple[Condition, ...]) -> list[tuple[str, str, str, str]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support import objects
 from tests.support.manifests import clique, pcs
 from tests.support.observed import set_of
 
@@ -32,9 +33,9 @@ def part(kind: type[Object], name: str, *, deleting: bool = False) -> Object:
 
 
 def pod(replica: int, *secrets: str) -> Pod:
-    meta = {"name": f"d-{replica}-a-x", "labels": {"grove.io/podcliqueset-replica-index": str(replica)}}
     volumes = [{"name": name, "secret": {"secretName": name}} for name in secrets]
-    return msgspec.convert({"metadata": meta, "spec": {"volumes": [{"name": "scratch"}, *volumes]}}, Pod)
+    spec = {"volumes": [{"name": "scratch"}, *volumes]}
+    return objects.pod(f"d-{replica}-a-x", spec=spec, labels={"grove.io/podcliqueset-replica-index": str(replica)})
 
 
 def planned(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
+from tests.support import objects
 
 from grove.api.core import Pod
 from grove.scheduler.policy.cluster_changes import Changes
@@ -21,12 +21,8 @@ class OnePodCache:
 def pod(owner: str = "DaemonSet", node: str = "n1", cpu: str = "500m", phase: str = "Running") -> Pod:
     owners = [{"apiVersion": "apps/v1", "kind": owner, "name": "o", "uid": "o", "controller": True}] if owner else []
     containers = [{"name": "main", "image": "image", "resources": {"requests": {"cpu": cpu}}}]
-    body = {
-        "metadata": {"name": "p", "uid": "u", "ownerReferences": owners},
-        "spec": {"nodeName": node, "containers": containers},
-        "status": {"phase": phase},
-    }
-    return msgspec.convert(body, Pod)
+    spec = {"nodeName": node, "containers": containers}
+    return objects.pod(uid="u", ownerReferences=owners, spec=spec, status={"phase": phase})
 
 
 @pytest.mark.parametrize(

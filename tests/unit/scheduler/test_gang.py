@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
+from tests.support import objects
 from tests.support.scheduler.kit import pod
 
 from grove.api.meta import Key
@@ -12,10 +12,10 @@ from grove.scheduler.model.gang import BadGang, Branch, build_gang
 
 
 def podgang(groups, configs=(), required: str = "") -> PodGang:
-    spec = {"podgroups": groups, "topologyConstraintGroupConfigs": list(configs)}
+    spec = {"topologyConstraintGroupConfigs": list(configs)}
     if required:
         spec["topologyConstraint"] = {"packConstraint": {"required": required}}
-    return msgspec.convert({"metadata": {"name": "gang", "namespace": "default"}, "spec": spec}, PodGang)
+    return objects.gang("gang", *groups, spec=spec, namespace="default")
 
 
 def entry(name: str, pods: list[str], minimum: int, required: str = "") -> dict:

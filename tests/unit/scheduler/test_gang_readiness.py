@@ -5,19 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support.objects import pod
 
-from grove.api.core import Pod, PodSpec, SchedulingGate
-from grove.api.meta import Condition, Key, ObjectMeta
+from grove.api.meta import Condition, Key
 from grove.api.podgang import NamespacedName, PodGang, PodGangSpec, PodGangStatus, PodGroup
 from grove.diagnosis.reasons import sentence
 from grove.scheduler.policy.gang_life import Life, Phase
 from grove.scheduler.policy.gang_state import Base, GangState, Look, readiness
 from grove.scheduler.policy.waiting_queue import Stage
-
-
-def pod(*, gated: bool = False) -> Pod:
-    gates = (SchedulingGate(name="wait"),) if gated else ()
-    return Pod(metadata=ObjectMeta(name="p", namespace="ns"), spec=PodSpec(scheduling_gates=gates))
 
 
 def state(minimum: int = 2, *, initialized: str = "True", base: str = "", **fields: Any) -> GangState:
@@ -36,7 +31,13 @@ def seen(bound: int = 0, reserved: int = 0, pending: int = 3, **fields: Any) -> 
     gated = fields.pop("gated", False)
     usable = {"w": bound + reserved + (0 if gated else pending)}
     rest = {"is_leaving": False, "has_stood": False, **fields}
-    return Look({"w": bound}, {"w": bound + reserved}, [pod(gated=gated)] * pending, usable, **rest)
+    return Look(
+        {"w": bound},
+        {"w": bound + reserved},
+        [pod(spec={"schedulingGates": [{"name": "wait"}] if gated else []})] * pending,
+        usable,
+        **rest,
+    )
 
 
 @pytest.mark.parametrize(

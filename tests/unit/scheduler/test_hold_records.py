@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import objects
 from tests.support.scheduler.kit import GPU, pod, shape
 
 from grove.api.core import Pod, PodSpec
@@ -27,10 +28,8 @@ NODES = [f"n{number}" for number in range(100)]
 
 
 def podgang(holds: Any = (), conditions: Any = (), minimum: int = len(NODES)) -> PodGang:
-    groups = [{"name": "w", "minReplicas": minimum, "podReferences": []}]
-    body: Json = {"metadata": {"name": "g", "namespace": "ns"}, "spec": {"podgroups": groups}}
-    body["status"] = {"capacityHolds": list(holds), "conditions": list(conditions)}
-    return msgspec.convert(body, PodGang)
+    status = {"capacityHolds": list(holds), "conditions": list(conditions)}
+    return objects.gang("g", {"name": "w", "minReplicas": minimum, "podReferences": []}, status=status)
 
 
 @given(

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import objects
 
 from grove.api.core import Pod
 from grove.api.koordinator import Reservation
@@ -113,8 +114,7 @@ def test_the_lower_order_goes_first() -> None:
 
 def pod(**labels: str) -> Pod:
     owner = {"kind": "PodClique", "name": "d-0-a", "apiVersion": "grove.io/v1alpha1", "controller": True, "uid": "u"}
-    meta = {"name": "p", "namespace": "ns", "labels": labels, "ownerReferences": [owner]}
-    return msgspec.convert({"metadata": meta}, Pod)
+    return objects.pod(labels=labels, ownerReferences=[owner])
 
 
 @pytest.mark.parametrize(
