@@ -77,6 +77,7 @@ def test_a_finding_names_its_line(words: ModuleType) -> None:
             id="more than a quarter is passive",
         ),
         pytest.param("The pod is deleted. " * 9, [], id="a short page"),
+        pytest.param("Words " * 26 + ".", ["26 words"], id="a sentence that is too long for a page"),
         pytest.param("The node has room.", ["'room' (metaphor)"], id="a metaphor"),
         pytest.param("The field `room` is empty.", [], id="the same word as code"),
         pytest.param("| pods | nobody |", ["'nobody' (personification)"], id="a word in a table"),
