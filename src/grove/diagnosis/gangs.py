@@ -155,7 +155,8 @@ def _has_minimum(seen: Seen, gang: PodGang) -> bool:
         for pod in seen.pods_of_gang.get(gang.metadata.key, ())
         if pod.is_bound and not pod.metadata.is_deleting
     )
-    return bool(bound) and all(bound[one.name] >= one.min_replicas for one in gang.spec.podgroups)
+    groups = gang.spec.podgroups
+    return bool(bound and groups) and all(bound[one.name] >= one.min_replicas for one in groups)
 
 
 def _as_placed(gang: PodGang, verdict: Verdict) -> Verdict:

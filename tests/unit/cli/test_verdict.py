@@ -103,7 +103,7 @@ def test_a_replacement_that_koordinator_tried_once(scheduler: str, required: str
     own = {"name": "x-0-a-1", "namespace": "ns", "labels": {labels.POD_GANG: "x-0"}}
     pod = msgspec.convert({"metadata": own, "spec": {"nodeName": node}}, Pod)
     found = gang_verdict(Seen(gangs=[gang], pods=[pod]), gang, None)
-    assert ("delete the pod to have it tried at once" in found.next) is want
+    assert ("delete the pod for a try at once" in found.next) is want
 
 
 def judged(refusal: str = "", clumsy: str = "", **meta: object) -> Judgement:
