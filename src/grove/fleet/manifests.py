@@ -53,9 +53,10 @@ def serving_set(one: Serving, team: Team) -> Json:
 
 
 def batch_set(name: str, team: Team, *, pods: int, gpus: int, priority: int | None, pack: str) -> Json:
-    """A gang of alike pods that runs as a whole."""
+    """A gang of alike pods that runs as a whole. Its pods end by themselves, and their restart policy says so."""
     clique = _clique("worker", pods, gpus, GOOD + "1")
     clique["spec"]["minAvailable"] = pods
+    clique["spec"]["podSpec"]["restartPolicy"] = "OnFailure"
     template: Json = {
         "cliques": [clique],
         "priorityClassName": priority_name(team.priority if priority is None else priority),
