@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,29 +65,57 @@ async def test_kinds_are_forgotten_with_their_pods_and_a_new_one_is_counted_once
         assert counted <= 3 * MOST_UNUSED, "the new kind on one pattern of nodes, the others where the pod went"
 
 
-@pytest.mark.simulated
-async def test_a_new_kind_is_counted_a_few_nodes_at_a_time(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    longest = now = 0
-    recount = counted_pods.CountedPods._recount
+class Slices:
+    """The most nodes that are counted before others get the event loop."""
 
-    def counting(self: counted_pods.CountedPods, name: str) -> None:
-        nonlocal longest, now
-        now += 1
-        longest = max(longest, now)
-        recount(self, name)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.longest = self._now = 0
+        self.meanwhile: list[Callable[[], Awaitable[object]]] = []
+        """What others do, one after the other, when they get the event loop."""
+        recount = counted_pods.CountedPods._recount
 
-    async def others_go_on(_: float) -> None:
-        nonlocal now
-        now = 0
+        def counting(counted: counted_pods.CountedPods, name: str) -> None:
+            self._now += 1
+            self.longest = max(self.longest, self._now)
+            recount(counted, name)
+
+        monkeypatch.setattr(counted_pods.CountedPods, "_recount", counting)
+        monkeypatch.setattr(counted_pods, "asyncio", SimpleNamespace(sleep=self._others_go_on))
+
+    async def _others_go_on(self, _: float) -> None:
+        self._now = 0
+        if self.meanwhile:
+            await self.meanwhile.pop(0)()
+            await asyncio.sleep(0.1)
         await asyncio.sleep(0)
 
+
+@pytest.mark.simulated
+async def test_a_new_kind_is_counted_a_few_nodes_at_a_time(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     await install(cluster, "Device")
     async with scheduling(cluster) as bench:
         await fleet(cluster, bench, 100)
         await bench.create_pod(share("first", bench.namespace, 20))
         await bench.expect({"/": 1})
-        monkeypatch.setattr(counted_pods.CountedPods, "_recount", counting)
-        monkeypatch.setattr(counted_pods, "asyncio", SimpleNamespace(sleep=others_go_on))
+        slices = Slices(monkeypatch)
         await bench.create_pod(share("next", bench.namespace, 30))
         await bench.expect({"/": 2})
-        assert 0 < longest <= 2 * counted_pods.NODES_A_SLICE
+        assert 0 < slices.longest <= 2 * counted_pods.NODES_A_SLICE
+
+
+@pytest.mark.simulated
+async def test_devices_of_a_node_that_come_during_a_count_are_counted_a_few_nodes_at_a_time_too(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await install(cluster, "Device")
+    async with scheduling(cluster) as bench:
+        await fleet(cluster, bench, 50)
+        one, other = await bench.add_nodes(2, gpus=8)
+        await bench.create_pod(share("first", bench.namespace, 20))
+        await bench.expect({"/": 1})
+        slices = Slices(monkeypatch)
+        slices.meanwhile.append(lambda: cluster.client.create(Device, device(other, 8)))
+        await cluster.client.create(Device, device(one, 8))
+        await cluster.settle(3.0)
+        assert not slices.meanwhile
+        assert 0 < slices.longest <= 2 * counted_pods.NODES_A_SLICE

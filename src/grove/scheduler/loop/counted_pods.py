@@ -165,6 +165,11 @@ class CountedPods:
                 await asyncio.sleep(0)
         return len(stale) >= NODES_A_SLICE
 
+    async def refresh_until_current(self) -> None:
+        """The same again until no events came meanwhile; after it `refresh` counts few nodes."""
+        while await self.refresh_in_slices():
+            pass
+
     def _recount(self, name: str) -> None:
         node = self._nodes.get(Key("", name))
         if node is not None and name in self._snapshot.nodes.row_of:

@@ -279,7 +279,7 @@ class Cycle:
         """One turn. Returns when every unit that was due has its answer; sets the timer for the next exact moment."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await self._view.counted.refresh_in_slices()
+        await self._view.counted.refresh_until_current()
         is_first = self._restoring.restore()
         self._take_in(began)
         if is_first:
@@ -374,6 +374,7 @@ class Cycle:
             if looks_left and self._view.changes.has_relief:
                 # New capacity is first for units that were refused before it came.
                 looks_left -= 1
+                await self._view.counted.refresh_until_current()
                 self._wake_helped(loop.time())
                 heap = self._queue.due(loop.time())
 
