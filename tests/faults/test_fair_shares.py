@@ -31,7 +31,6 @@ from grove.api.podgang import PodGang
 from grove.diagnosis.reasons import sentence
 from grove.kube.errors import AlreadyExists
 from grove.scheduler.loop.live import Scheduler
-from grove.scheduler.model.config import SchedulerConfiguration, Seconds
 from grove.sim.cluster import SimCluster, own_crds
 from grove.sim.loop import run
 from grove.sim.store import Change
@@ -136,7 +135,6 @@ async def season(seed: int) -> None:
     rng = random.Random(seed)
     teams = teams_of(rng)
     leaves = [team for team in teams if team.parent]
-    config = SchedulerConfiguration(hold_after=Seconds(0))
     async with AsyncExitStack() as stack:
         sim = await stack.enter_async_context(
             SimCluster(
@@ -155,7 +153,7 @@ async def season(seed: int) -> None:
             await client.create(ElasticQuota, body)
         live: dict[str, Gang] = {}
         tasks = [
-            asyncio.ensure_future(Scheduler(sim.client(user="grove-scheduler"), config, sim.clock, say=sentence).run()),
+            asyncio.ensure_future(Scheduler(sim.client(user="grove-scheduler"), clock=sim.clock, say=sentence).run()),
             asyncio.ensure_future(keep_pods(client, live)),
         ]
         for number in range(STEPS):

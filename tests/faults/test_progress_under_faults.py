@@ -38,7 +38,6 @@ from grove.api.podgang import PodGang
 from grove.diagnosis.reasons import sentence
 from grove.kube.errors import KubeError
 from grove.scheduler.loop.live import Scheduler
-from grove.scheduler.model.config import SchedulerConfiguration, Seconds
 from grove.scheduler.volumes.volume_claims import SELECTED_NODE
 from grove.sim.cluster import SimCluster, own_crds
 from grove.sim.loop import run
@@ -353,7 +352,6 @@ class World:
 
 async def storm(seed: int) -> None:
     rng = random.Random(seed)
-    config = SchedulerConfiguration(hold_after=Seconds(0))
     async with AsyncExitStack() as stack:
         sim = await stack.enter_async_context(
             SimCluster(
@@ -366,7 +364,7 @@ async def storm(seed: int) -> None:
         )
         world = World(sim, rng)
         await world.set_up()
-        scheduler = Scheduler(sim.client(user="grove-scheduler"), config, sim.clock, say=sentence)
+        scheduler = Scheduler(sim.client(user="grove-scheduler"), clock=sim.clock, say=sentence)
         running = [asyncio.ensure_future(scheduler.run()), asyncio.ensure_future(world.own_pods())]
         for _ in range(rng.randint(STEPS // 3, STEPS)):
             await asyncio.sleep(rng.choice((0.05, 0.5, 1.0, 3.0)))
@@ -375,7 +373,7 @@ async def storm(seed: int) -> None:
         before = await places(world.client)
         running[0].cancel()
         await asyncio.gather(running[0], return_exceptions=True)
-        fresh = Scheduler(sim.client(user="grove-scheduler"), config, sim.clock, say=sentence)
+        fresh = Scheduler(sim.client(user="grove-scheduler"), clock=sim.clock, say=sentence)
         running.append(asyncio.ensure_future(fresh.run()))
         await asyncio.sleep(FRESH_S)
         after = await places(world.client)

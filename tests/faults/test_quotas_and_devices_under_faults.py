@@ -28,7 +28,6 @@ from grove.api.meta import Json, Resource
 from grove.api.podgang import PodGang
 from grove.diagnosis.reasons import sentence
 from grove.scheduler.loop.live import Scheduler
-from grove.scheduler.model.config import SchedulerConfiguration, Seconds
 from grove.sim.cluster import SimCluster, own_crds
 from grove.sim.crash import Process
 from grove.sim.faults import ROUGH, Faults
@@ -126,7 +125,6 @@ async def storm(seed: int, *, mixed: bool = False) -> None:
     """In `mixed` weather there are shares of cards, gangs that put others out, and deaths between two writes."""
     rng = random.Random(seed)
     faults = Faults(ROUGH, seed=seed)
-    config = SchedulerConfiguration(hold_after=Seconds(0))
     async with AsyncExitStack() as stack:
         sim = await stack.enter_async_context(
             SimCluster(
@@ -159,7 +157,7 @@ async def storm(seed: int, *, mixed: bool = False) -> None:
             return Fateful(inner, fate, lambda: process.kill() if faults.weather is ROUGH else None) if mixed else inner
 
         process = Process(
-            lambda one: Scheduler(one, config, sim.clock, say=sentence).run(),
+            lambda one: Scheduler(one, clock=sim.clock, say=sentence).run(),
             connect,
             rng=random.Random(seed),
             mean_life_s=8.0,
@@ -252,7 +250,7 @@ async def story(last: int) -> tuple[list[str], dict[str, int], list[str]]:
         status = {"phase": "Available", "nodeName": nodes[0], "allocatable": {GPU: "1"}}
         await client.patch(Reservation, "r0", {"status": status}, subresource="status")
         process = Process(
-            lambda one: Scheduler(one, SchedulerConfiguration(hold_after=Seconds(0)), sim.clock, say=sentence).run(),
+            lambda one: Scheduler(one, clock=sim.clock, say=sentence).run(),
             lambda: Countdown(sim.client(user="grove-scheduler"), writes, last, process.kill),  # type: ignore[arg-type]
         )
         running = asyncio.ensure_future(process.run())

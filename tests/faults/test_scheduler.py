@@ -26,7 +26,7 @@ from grove.api.podgang import PodGang
 from grove.diagnosis.reasons import sentence
 from grove.kube.errors import KubeError
 from grove.scheduler.loop.live import Scheduler
-from grove.scheduler.model.config import Preemption, SchedulerConfiguration, Seconds
+from grove.scheduler.model.config import Preemption, SchedulerConfiguration
 from grove.sim.cluster import SimCluster
 from grove.sim.crash import Process
 from grove.sim.faults import ROUGH, Faults
@@ -341,7 +341,7 @@ async def live_through(seed: int, *, is_slow: bool = False) -> list[str]:
     rng = random.Random(seed)
     aside = long_decisions(seed) if is_slow else None
     faults = Faults(ROUGH, seed=seed)
-    config = SchedulerConfiguration(hold_after=Seconds(0), preemption=Preemption(enabled=rng.random() < 0.7))
+    config = SchedulerConfiguration(preemption=Preemption(enabled=rng.random() < 0.7))
     async with AsyncExitStack() as stack:
         sim = await stack.enter_async_context(
             SimCluster(nodes=Topology(blocks=2, racks=2, nodes=2, gpus=4), seed=seed, start_s=0.2, stop_s=0.3)
