@@ -63,6 +63,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("scale", "s000", "2", "--dry-run"),
     ("restart", "s000", "--dry-run"),
     ("repack", "--for", "wide"),
+    ("repack", "--fleet"),
     ("rollout", "history", "s000"),
     ("queue", "--tree"),
     ("status", "s000"),
