@@ -60,15 +60,15 @@ async def server(client: Client) -> list[Finding]:
     ask = getattr(client, "server_version", None)
     if ask is None:
         return []  # a cluster inside the process has no version
-    told = await ask()
-    numbers = re.match(r"v?(\d+)\.(\d+)", told)
+    version = await ask()
+    numbers = re.match(r"v?(\d+)\.(\d+)", version)
     if numbers is None:
         return [Finding("server", SKIP, "the API server does not report its version")]
     if tuple(map(int, numbers.groups())) < OLDEST:
         needed = ".".join(map(str, OLDEST))
-        text = f"Kubernetes {told} is too old: Grove needs {needed} or newer"
+        text = f"Kubernetes {version} is too old: Grove needs {needed} or newer"
         return [Finding("server", FAIL, text, "upgrade the cluster's control plane")]
-    return [Finding("server", OK, f"Kubernetes {told}")]
+    return [Finding("server", OK, f"Kubernetes {version}")]
 
 
 async def kinds(client: Client) -> list[Finding]:

@@ -28,8 +28,12 @@ async def find_translated(client: Client, namespace: str, name: str) -> str:
             continue
         if found.status.pod_clique_set_name:
             return str(found.status.pod_clique_set_name)
-        told = find_condition(found.status.conditions, "Translated")
-        why = told.message if told is not None else "the operator has not looked at it; are its dialects switched on?"
+        condition = find_condition(found.status.conditions, "Translated")
+        why = (
+            condition.message
+            if condition is not None
+            else "the operator has not looked at it; are its dialects switched on?"
+        )
         raise Unanswered(f"{kind.RESOURCE.kind} {name} has no PodCliqueSet: {why}")
     return ""
 

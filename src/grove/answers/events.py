@@ -112,7 +112,7 @@ def _concerns(event: Event, about: dict[tuple[str, str], Object], cliques: set[s
 
 def events_picture(asked: Subject, kept: Sequence[ControllerRevision] = ()) -> Picture:
     """The timeline, and from then on what is new in it."""
-    told: set[Moment] = set()
+    printed: set[Moment] = set()
 
     async def draw(source: Source) -> Answer | None:
         owner = asked.seen.sets[0].metadata.name if asked.seen.sets else ""
@@ -123,8 +123,8 @@ def events_picture(asked: Subject, kept: Sequence[ControllerRevision] = ()) -> P
         if not seen.sets:
             return None
         found = timeline_of(replace(asked, seen=seen, gangs=gangs), happened, kept)
-        fresh = None if not told else {one for one in found.data if one not in told}
-        told.update(found.data)
+        fresh = None if not printed else {one for one in found.data if one not in printed}
+        printed.update(found.data)
         return replace(found, paint=lambda width: painted(found.data, width, fresh))
 
     return draw

@@ -168,8 +168,8 @@ async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, names
         line_of(one, verdicts.get(gang.metadata.key) or gang_verdict(seen, gang, looked.get(gang.metadata.key)))
         for one, gang in waiting
     ]
-    told = {Key(one.namespace, gang.metadata.labels.get(PART_OF, "")) for one, gang in waiting}
-    others = [one for one in judged if one.code and Key(one.namespace, one.name) not in told]
+    shown = {Key(one.namespace, gang.metadata.labels.get(PART_OF, "")) for one, gang in waiting}
+    others = [one for one in judged if one.code and Key(one.namespace, one.name) not in shown]
     queues = queue_rows(scheduler.quotas.policy, view.snapshot)
     down = next((one for one in (processes.operator, processes.scheduler) if one.is_down), None)
     alone = [line.state for line in lines if Key(line.namespace, line.name) not in verdicts]

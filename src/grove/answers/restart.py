@@ -81,11 +81,11 @@ def until_ready(asked: Subject) -> Picture:
     """A line whenever the number of ready pods changes, until every gang concerned runs with none of the old pods."""
     old, mine = {pod.metadata.uid for pod in asked.pods}, {gang.metadata.name for gang in asked.gangs}
     name = asked.seen.sets[0].metadata.name if asked.seen.sets else ""
-    told: list[str] = []
+    printed: list[str] = []
 
     async def draw(source: Source) -> Answer | None:
         seen = source.seen(name)
-        if not seen.sets or (told and told[-1] == ""):
+        if not seen.sets or (printed and printed[-1] == ""):
             return None
         [whole] = (await source.judged(seen)).sets
         tree: TreeEntry | None = whole.tree
@@ -94,9 +94,9 @@ def until_ready(asked: Subject) -> Picture:
         line = f"{name}: {whole.state} · {tree.count.ready} of {many(tree.count.wanted, 'pod')} ready"
         if left:
             line += f", {many(left, 'old pod')} left"
-        fresh = [] if told and told[-1] == line else [line]
+        fresh = [] if printed and printed[-1] == line else [line]
         is_over = not left and all(one.state == RUNNING for one in whole.gangs if one.gang in mine)
-        told.append("" if is_over else line)
+        printed.append("" if is_over else line)
         return Answer({"name": name, "state": whole.state}, lambda width: Text("\n".join([*fresh, ""])), whole.code)
 
     return draw

@@ -62,10 +62,10 @@ def a_word_when_it_takes_long(patience_s: float = PATIENCE_S) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    told = threading.Event()
+    was_stopped = threading.Event()
 
     def tell() -> None:
-        told.set()
+        was_stopped.set()
         sys.stderr.write(WORD)
         sys.stderr.flush()
 
@@ -77,6 +77,6 @@ def a_word_when_it_takes_long(patience_s: float = PATIENCE_S) -> Iterator[None]:
     finally:
         timer.cancel()
         timer.join()
-        if told.is_set():
+        if was_stopped.is_set():
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

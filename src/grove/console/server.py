@@ -168,11 +168,13 @@ class Console:
         seen = request.headers.get("Last-Event-ID", "")
         try:
             async with viewer.watching(namespace) as watched:
-                return await self._told(request, viewer, watched, int(seen) if seen.isdecimal() else -1)
+                return await self._send_changes(request, viewer, watched, int(seen) if seen.isdecimal() else -1)
         except (KubeError, BaseExceptionGroup) as error:
             return _refused(error)
 
-    async def _told(self, request: web.Request, viewer: Viewer, watched: Watched, revision: int) -> web.StreamResponse:
+    async def _send_changes(
+        self, request: web.Request, viewer: Viewer, watched: Watched, revision: int
+    ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         response.headers.update(_HEADERS)
         await response.prepare(request)

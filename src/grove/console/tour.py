@@ -172,7 +172,7 @@ class Tour:
         self._world: World | None = None
         self._story: Story | None = None
         self._ended = threading.Event()
-        self._told: list[Note] = []
+        self._notes: list[Note] = []
         self._unread_s = 0.0
         self._chapter = -1
         self._explained: dict[str, Any] = {}
@@ -335,8 +335,8 @@ class Tour:
             "groups": _groups(seen),
             "now": rfc3339(world.cluster.clock.now()),
         }
-        notes = self._told[-NOTES:]
-        first = len(self._told) - len(notes)
+        notes = self._notes[-NOTES:]
+        first = len(self._notes) - len(notes)
         tables = {
             "nodes": node_rows(layout),
             "fleet": fleet_rows(layout),
@@ -375,7 +375,7 @@ class Tour:
         self._unread_s += READ_S * len(title + text)
 
     def tell(self, note: Note) -> None:
-        self._told.append(note)
+        self._notes.append(note)
 
     def explain(self, verdict: Verdict) -> None:
         self._explained = {"gang": verdict.gang, "lines": verdict_lines(verdict)}

@@ -115,14 +115,14 @@ def _why(scaler: HorizontalPodAutoscaler, scaled: Scaled, seen: Seen) -> str:
         way = "in" if able.reason == "ScaleDownStabilized" else "out"
         return f"scale-{way} waits until the load has been so for a while (stabilisation)"
     if limited is not None and limited.status == "True":
-        told = {
+        texts = {
             "TooManyReplicas": f"at its most ({most})",
             "TooFewReplicas": f"at its least ({least})",
             "ScaleUpLimit": "scales out no faster than its behavior allows",
             "ScaleDownLimit": "scales in no faster than its behavior allows",
         }
-        if limited.reason in told:
-            return told[limited.reason]
+        if limited.reason in texts:
+            return texts[limited.reason]
     return ""
 
 

@@ -74,8 +74,8 @@ def _is_complete(gang: PodGang) -> bool:
     said = find_condition(gang.status.conditions, words.SCHEDULED)
     if said is not None:
         return said.reason != PODS_COMING
-    told = find_condition(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
-    return is_true(gang.status.conditions, words.INITIALIZED) or (told is not None and told.status == words.FALSE)
+    ready = find_condition(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
+    return is_true(gang.status.conditions, words.INITIALIZED) or (ready is not None and ready.status == words.FALSE)
 
 
 def set_state(

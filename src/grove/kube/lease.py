@@ -97,7 +97,7 @@ class Leadership:
         """
         followed = Cache(self._client, rng=self._rng)
         followed.add(Lease, namespace=self._namespace, fields=f"metadata.name={self._name}")
-        followed.on_event(Lease, self._told)
+        followed.on_event(Lease, self._on_lease_event)
         async with followed:
             await self._acquire(followed.informer(Lease))
             working = asyncio.ensure_future(work())
@@ -176,7 +176,7 @@ class Leadership:
         self._log.info("became leader")
         return True
 
-    def _told(self, old: Lease | None, new: Lease | None) -> None:
+    def _on_lease_event(self, old: Lease | None, new: Lease | None) -> None:
         """An event of the watch. Events older than our own last write are not news."""
         seen, last = self._seen, new or old
         if seen is not None and last is not None and _is_before(last, seen):

@@ -33,7 +33,7 @@ def explanation(
             if head.next:
                 parts += [*indented(f"next: {head.next}", width), *_pasted(head.command, 6)]
     for together in troubles or (() if head is not None else _together(verdicts)):
-        parts += _told(together, width)
+        parts += _cause_lines(together, width)
     parts += [line for one in headroom for line in indented(one, width, 0)]
     if note:
         parts.append(Text(note, style="yellow"))
@@ -60,7 +60,7 @@ def headline_of(name: str, state: str, level: str, reason: str) -> Text:
     return head
 
 
-def _told(together: Sequence[Verdict], width: int) -> list[RenderableType]:
+def _cause_lines(together: Sequence[Verdict], width: int) -> list[RenderableType]:
     one = together[0]
     names = listed([each.gang for each in together], MOST_NAMED)
     parts: list[RenderableType] = [headline_of(names, one.state, one.level, one.reason)]

@@ -97,7 +97,7 @@ def history_of(
     about = names | parts
     if not gang:
         about |= {pcs.metadata.name} | {one.metadata.name for one in seen.of_set(seen.groups, pcs)}
-    marks = [*_own_marks(gangs, pcs, seen), *_told(about, parts, happened), *_updates(pcs, kept)]
+    marks = [*_own_marks(gangs, pcs, seen), *_event_marks(about, parts, happened), *_updates(pcs, kept)]
     marks += [
         Mark(one.at, REFUSED if one.reason == timeline.REFUSED else PLACED, f"{one.name}: {one.message}")
         for one in decided
@@ -184,7 +184,7 @@ def _updates(pcs: PodCliqueSet, kept: Sequence[ControllerRevision]) -> Iterator[
             yield Mark(one.at, UPDATED, one.message)
 
 
-def _told(about: Container[str], cliques: Container[str], happened: Iterable[Event]) -> Iterator[Mark]:
+def _event_marks(about: Container[str], cliques: Container[str], happened: Iterable[Event]) -> Iterator[Mark]:
     """Moments from events about the set and its parts, also about pods that are gone."""
     for event in happened:
         name, moment = event.involved_object.name, moment_of(event)

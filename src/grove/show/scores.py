@@ -18,11 +18,11 @@ MOST_NAMED = 6
 def scores_tables(gangs: Sequence[ScoredGang], width: int) -> RenderableType:
     parts: list[RenderableType] = []
     for one in gangs:
-        parts += _told(one, width)
+        parts += _gang_lines(one, width)
     return Group(*parts) if parts else Text("no gangs of this scheduler")
 
 
-def _told(one: ScoredGang, width: int) -> list[RenderableType]:
+def _gang_lines(one: ScoredGang, width: int) -> list[RenderableType]:
     head = Text().append(f"{one.gang}: ", style="bold")
     if one.chosen is None:
         return [head.append("there is no place for it; explain without --scores says why", style="yellow")]

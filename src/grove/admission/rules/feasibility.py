@@ -110,7 +110,7 @@ def _too_large_for_a_node(clique: CliqueView, need: Amounts, summary: NodeSummar
     over = [name for name, value in need.items() if value > summary.largest(name)]
     where = f"{clique.path}.spec.podSpec"
     if not over:
-        yield f"{where}: no node has all that a pod asks for together ({_told(need, need)}); it cannot be placed now"
+        yield f"{where}: no node has all that a pod asks for together ({_listed(need, need)}); it cannot be placed now"
         return
     amounts = ", ".join(
         f"{format_amount(name, need[name])} {name} (largest node: {format_amount(name, summary.largest(name))})"
@@ -172,5 +172,5 @@ def _gangs(new: SetView, needs: Mapping[str, Amounts]) -> Iterator[tuple[str, Co
             yield f'clique "{clique.name}"', clique.constraint, total([clique.name])
 
 
-def _told(need: Amounts, of: Iterable[str]) -> str:
+def _listed(need: Amounts, of: Iterable[str]) -> str:
     return ", ".join(f"{format_amount(name, need[name])} {name}" for name in of if name != PODS)

@@ -61,7 +61,7 @@ def topology_faults(new: SetView, *, enabled: bool, lookups: Known) -> list[Faul
     constraints = new.constraints
     if not enabled:
         detail = "not allowed while topology-aware scheduling is disabled (topologyAwareScheduling.enabled)"
-        return [invalid(one.path, _told(one), detail) for one in constraints]
+        return [invalid(one.path, _as_value(one), detail) for one in constraints]
     if not constraints:
         return []
     resolution = resolve(new)
@@ -178,7 +178,7 @@ def deprecation_warnings(new: SetView) -> Iterator[str]:
             yield f'{one.path}.packDomain is deprecated: move "{one.pack_domain}" to pack.required'
 
 
-def _told(one: Constraint) -> dict[str, str]:
+def _as_value(one: Constraint) -> dict[str, str]:
     fields = {"topologyName": one.topology_name, "required": one.hard, "preferred": one.preferred}
     return {key: value for key, value in fields.items() if value}
 

@@ -89,7 +89,7 @@ def _timeout(gang: Gang) -> str:
 
 
 def _chosen(gang: Gang) -> Iterator[str]:
-    names = ", ".join(_told(one) for one in gang.workloads)
+    names = ", ".join(_title(one) for one in gang.workloads)
     yield f"PodGroup {gang.name} with {names} is one set: one gang, a clique each"
     total, least = sum(map(_replicas, gang.workloads)), _minimum(gang)
     if len(gang.workloads) > 1 and least is not None and least != total:
@@ -99,9 +99,9 @@ def _chosen(gang: Gang) -> Iterator[str]:
     for one in gang.workloads:
         scheduler = text(mapping(mapping(mapping(one.get("spec")).get("template")).get("spec")).get("schedulerName"))
         if scheduler == KOORDINATOR_SCHEDULER:
-            yield f"{_told(one)}: Koordinator goes on placing the pods, as schedulerName says"
+            yield f"{_title(one)}: Koordinator goes on placing the pods, as schedulerName says"
         elif scheduler:
-            yield f"{_told(one)}: schedulerName {scheduler} is left out: the operator's default places the gang"
+            yield f"{_title(one)}: schedulerName {scheduler} is left out: the operator's default places the gang"
     yield "labels of the pods stay, so Services find them; delete the old workloads when the set is available"
 
 
@@ -109,7 +109,7 @@ def _lost(gang: Gang) -> Iterator[str]:
     known = ("replicas", "selector", "template")
     for one in gang.workloads:
         yield from (
-            f"{_told(one)} {problem}" for problem in has_no_counterpart(mapping(one.get("spec")), "spec", known, _WHY)
+            f"{_title(one)} {problem}" for problem in has_no_counterpart(mapping(one.get("spec")), "spec", known, _WHY)
         )
     spec = mapping((gang.pod_group or {}).get("spec"))
     yield from has_no_counterpart(spec, f"PodGroup {gang.name} spec", ("minMember", "scheduleTimeoutSeconds"), {})
@@ -117,7 +117,7 @@ def _lost(gang: Gang) -> Iterator[str]:
     yield from (f"annotation {key}" for key in _annotations(gang) if key.startswith(_KOORD) and key not in read)
 
 
-def _told(obj: Json) -> str:
+def _title(obj: Json) -> str:
     return f"{text(obj.get('kind'))} {text(mapping(obj.get('metadata')).get('name'))}"
 
 

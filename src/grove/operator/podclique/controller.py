@@ -278,16 +278,16 @@ class PodCliqueController:
         if namespace_ends(errors[0][1]):
             return DONE
         clique = plan.observed.clique
-        told = [(code, error) for code, error in errors if not isinstance(error, Conflict | NotLeader)]
-        for code, error in told:
+        reported = [(code, error) for code, error in errors if not isinstance(error, Conflict | NotLeader)]
+        for code, error in reported:
             if code != ErrorCode.REMOVE_GATE:
                 failed = (
                     EventReason.POD_DELETE_FAILED if code == ErrorCode.DELETE_POD else EventReason.POD_CREATE_FAILED
                 )
                 self._deps.events.warn(clique, failed, str(error))
         wait_s = None
-        if told:
-            outcome = Outcome(errors=tuple((code, str(error)) for code, error in told))
+        if reported:
+            outcome = Outcome(errors=tuple((code, str(error)) for code, error in reported))
             wait_s = await self._write_status(plan, plan.status(outcome))
         return Result(earliest(plan.next_look_s, wait_s), errors[0][1])
 

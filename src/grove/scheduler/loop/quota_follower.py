@@ -47,7 +47,7 @@ class QuotaFollower:
         self._queues: Callable[[], Iterable[kai.Queue]] = tuple
         self._stale = False
         self._used_news = asyncio.Event()
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
     # Following
 
@@ -112,9 +112,9 @@ class QuotaFollower:
         by_name: dict[str, ElasticQuota | kai.Queue] = {f"{KAI}/{one.metadata.name}": one for one in self._queues()}
         by_name |= {f"{ELASTIC}/{one.metadata.name}": one for one in self._quotas()}
         for name, why in faults.items():
-            if self._told.get(name) != why and name in by_name:
+            if self._reported.get(name) != why and name in by_name:
                 self._events.warn(by_name[name], INVALID_QUEUE, f"{why}; its gangs wait until it is corrected")
-        self._told = faults
+        self._reported = faults
 
     async def write_used(self) -> None:
         """Keeps `status.used` and the annotations of our trees true; until cancelled."""

@@ -207,8 +207,8 @@ def only_rewords(before: PodGangStatus, after: PodGangStatus) -> bool:
     old, new = (find_condition(status.conditions, words.SCHEDULED) for status in (before, after))
     if old is None or new is None or new.status != words.FALSE:
         return False
-    told = msgspec.structs.replace(new, message=old.message)
-    conditions = tuple(told if one is new else one for one in after.conditions)
+    kept = msgspec.structs.replace(new, message=old.message)
+    conditions = tuple(kept if one is new else one for one in after.conditions)
     return before == msgspec.structs.replace(after, conditions=conditions)
 
 

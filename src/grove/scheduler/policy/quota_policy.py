@@ -328,14 +328,14 @@ class Quota(Policy):
         }
 
     @classmethod
-    def recalled(cls, told: Json) -> Quota:
+    def recalled(cls, record: Json) -> Quota:
         """The policy as it was when it was asked to remember."""
         tree = QueueTree(
-            (msgspec.convert(queue, QuotaQueue) for queue in told["queues"]), told["faults"], told["totals"]
+            (msgspec.convert(queue, QuotaQueue) for queue in record["queues"]), record["faults"], record["totals"]
         )
-        objects = QueueObjects(tree, told["ofNamespace"], told["default"], frozenset(told["kinds"]))
-        found = cls(objects, lambda: float(told["now"]))
-        found.waiting, found._shares = told["waiting"], told["shares"]
+        objects = QueueObjects(tree, record["ofNamespace"], record["default"], frozenset(record["kinds"]))
+        found = cls(objects, lambda: float(record["now"]))
+        found.waiting, found._shares = record["waiting"], record["shares"]
         return found
 
     # Parts of it

@@ -29,7 +29,7 @@ class ReservationWriter:
         self._writes = Controller[str]("scheduler-reservation-status", self._write, workers=4)
         self._said: dict[str, Json] = {}
         """Statuses of waiting reservations that are still to be written, by uid; the newer replaces the older."""
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
     def follow(self) -> None:
         self._cache.add_index(Pod, USED, lambda pod: [name] if (name := reservation_of(pod).name) else [])
@@ -57,12 +57,12 @@ class ReservationWriter:
 
     def tell(self, about: Reservation, reason: str, message: str) -> None:
         """Says once what is wrong with a reservation."""
-        if self._told.get(about.metadata.uid) != message:
-            self._told[about.metadata.uid] = message
+        if self._reported.get(about.metadata.uid) != message:
+            self._reported[about.metadata.uid] = message
             self._events.warn(about, reason, message)
 
     def forget(self, one: Reservation) -> None:
-        self._told.pop(one.metadata.uid, None)
+        self._reported.pop(one.metadata.uid, None)
         self._said.pop(one.metadata.uid, None)
 
     async def _write(self, name: str) -> Result:

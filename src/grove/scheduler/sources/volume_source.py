@@ -206,7 +206,7 @@ class VolumeSource(FollowedSource):
 
     async def _bound(self, key: Key, node: str, deadline_s: float) -> str:
         """Waits until the claim has a volume; what went wrong otherwise."""
-        told = False
+        was_selected = False
         loop = asyncio.get_running_loop()
         while True:
             claim = self._claims.get(key)
@@ -215,9 +215,9 @@ class VolumeSource(FollowedSource):
             if claim.spec.volume_name:
                 return ""
             selected = claim.metadata.annotations.get(SELECTED_NODE, "")
-            if told and selected != node:
+            if was_selected and selected != node:
                 return f"no volume for claim {key} could be made for node {node}"
-            told = told or selected == node
+            was_selected = was_selected or selected == node
             self._news.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline_s):
