@@ -212,11 +212,18 @@ def test_an_update_of_the_model_reaches_every_pod_and_a_surge_loses_no_request(
         pods = stage.ready()
         return len(pods) == len(stage.pods()) == 3 and not old & {one["metadata"]["uid"] for one in pods}
 
+    def is_settled() -> bool:
+        """No pod of before is left, not even one that is being deleted."""
+        return is_updated() and len(json.loads(stage.kubectl("get", "pods", "-o", "json"))["items"]) == 3
+
     with stage.load(url, "--model", "tiny-a", "--model", "tiny-b", "--clients", "2") as counts:
         stage.apply(manifest("llama-cpp-rpc", other))
         stage.until("every pod is new and ready", is_updated)
+        stage.until("the old pods are gone", is_settled)
         stage.answers(url, "tiny-b")
     print(f"\nupdate with maxSurge {surge}: {counts}")
+    (leader,) = stage.ready("leader")
+    assert restarts(leader) == 0, "it computes with the new workers, not with old ones of the same names"
     assert not stage.ask(url, "tiny-a")[0], "the old model is gone"
     assert counts.answered > 0
     assert counts.sent == counts.answered + counts.failed

@@ -61,12 +61,12 @@ def _wait(parents: dict[str, int], condition: str, pod_info: Path, account: Path
     threading.Thread(target=_stop_when_told, daemon=True).start()
     namespace, gang = _mounted(pod_info / "namespace"), _mounted(pod_info / "podgangname")
     selector = f"{GANG_LABEL}={gang},{CLIQUE_LABEL} in ({','.join(sorted(parents))})"
-    readiness = Readiness(parents, condition)
+    readiness = Readiness(parents, condition, now=time.time)
     watch = PodWatch(namespace, selector, say=_say, account=account)
     said, said_at, listed = "", 0.0, False
     for kind, pod in watch.events():
         if pod is None:
-            listed = kind == "LISTED"
+            listed = kind != "LIST"
             if not listed:
                 readiness.forget()
         elif kind == "DELETED":

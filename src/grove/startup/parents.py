@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 CLIQUE_LABEL = "grove.io/podclique"
@@ -37,43 +38,70 @@ class Readiness:
     """Which pods of each parent count now: those that are Ready, or Started or Created if `condition` says so.
 
     A pod belongs to the clique its label names. Upstream compares name prefixes, which takes `x-0-ab` for `x-0-a`.
+
+    A pod that is being deleted answers at its host name until its containers have ended, also while its successor is
+    there. Who connects then may reach the old one and lose it soon after. So nothing is enough while two pods have one
+    host name, but not for longer than the old one has time to end: one on a lost node never goes.
     """
 
-    def __init__(self, parents: Mapping[str, int], condition: str = READY) -> None:
-        self._needed, self._condition = dict(parents), condition
-        self._ready: dict[str, set[str]] = {name: set() for name in parents}
+    def __init__(self, parents: Mapping[str, int], condition: str = READY, *, now: Callable[[], float]) -> None:
+        self._needed, self._condition, self._now = dict(parents), condition, now
+        self._ready: dict[str, dict[str, str]] = {name: {} for name in parents}
+        """Of each parent the pods that count, with their host names."""
+        self._leaving: dict[str, tuple[str, float]] = {}
+        """Pods of parents that are being deleted: host name, and when they have to be gone."""
 
     def saw(self, pod: Mapping[str, Any]) -> None:
         """Takes the pod's latest state."""
+        self.lost(pod)
         name, clique = _identity(pod)
-        if clique in self._ready:
-            if counts(pod, self._condition):
-                self._ready[clique].add(name)
-            else:
-                self._ready[clique].discard(name)
+        if clique not in self._ready:
+            return
+        host = str((pod.get("spec") or {}).get("hostname", ""))
+        if counts(pod, self._condition):
+            self._ready[clique][name] = host
+        elif host and (gone_at := _gone_at(pod)):
+            self._leaving[name] = host, gone_at
 
     def lost(self, pod: Mapping[str, Any]) -> None:
         """Takes that the pod is gone."""
         name, clique = _identity(pod)
-        if clique in self._ready:
-            self._ready[clique].discard(name)
+        self._ready.get(clique, {}).pop(name, None)
+        self._leaving.pop(name, None)
 
     def forget(self) -> None:
         """Starts over, before a fresh list."""
+        self._leaving.clear()
         for ready in self._ready.values():
             ready.clear()
 
     @property
     def is_enough(self) -> bool:
-        return all(len(self._ready[name]) >= needed for name, needed in self._needed.items())
+        return all(len(self._ready[name]) >= needed for name, needed in self._needed.items()) and not self._old()
+
+    def _old(self) -> list[str]:
+        """Pods that leave and still have the host name of a pod that counts."""
+        hosts = {host for ready in self._ready.values() for host in ready.values()}
+        now = self._now()
+        return sorted(name for name, (host, gone_at) in self._leaving.items() if host in hosts and now < gone_at)
 
     def __str__(self) -> str:
-        return ", ".join(f"{name}={len(self._ready[name])}/{needed}" for name, needed in sorted(self._needed.items()))
+        parts = [f"{name}={len(self._ready[name])}/{needed}" for name, needed in sorted(self._needed.items())]
+        return ", ".join([*parts, *(f"the end of {name}" for name in self._old())])
 
 
 def _identity(pod: Mapping[str, Any]) -> tuple[str, str]:
     metadata = pod.get("metadata") or {}
     return str(metadata.get("name", "")), str((metadata.get("labels") or {}).get(CLIQUE_LABEL, ""))
+
+
+def _gone_at(pod: Mapping[str, Any]) -> float:
+    """When a pod that is being deleted must be gone; 0 for one that stays, or has nothing that runs."""
+    deleted = (pod.get("metadata") or {}).get("deletionTimestamp")
+    containers = (pod.get("status") or {}).get("containerStatuses") or ()
+    if not deleted or not any("running" in (one.get("state") or {}) for one in containers):
+        return 0.0
+    return datetime.fromisoformat(deleted).timestamp()
 
 
 def counts(pod: Mapping[str, Any], condition: str) -> bool:

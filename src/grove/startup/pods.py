@@ -43,6 +43,7 @@ KEPT = frozenset(
         "state",
         "running",
         "spec",
+        "hostname",
         "nodeName",
     )
 )
@@ -98,7 +99,10 @@ class PodWatch:
         self._connection: http.client.HTTPSConnection | None = None
 
     def events(self) -> Iterator[tuple[str, dict[str, Any] | None]]:
-        """("LIST", None) means: forget what you know, all pods follow, and ("LISTED", None) after the last of them."""
+        """("LIST", None) means: forget what you know, all pods follow, and ("LISTED", None) after the last of them.
+
+        ("QUIET", None) comes when a watch has ended: nothing is new but the time.
+        """
         version, pause = "", FIRST_PAUSE_S
         while True:
             try:
@@ -116,6 +120,7 @@ class PodWatch:
                     pause = FIRST_PAUSE_S
                     if kind != "BOOKMARK":
                         yield kind, pod
+                yield "QUIET", None
                 continue  # the server ended the watch in good order; go on from where we are
             except _Expired:
                 version = ""

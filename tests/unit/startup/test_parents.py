@@ -1,5 +1,7 @@
 """Whom a pod waits for, and when it has waited long enough."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from grove.operator.shared.startup import waited_for, with_startup_container
@@ -50,7 +52,7 @@ def test_nothing_to_wait_for_is_refused():
 
 
 def test_enough_means_every_parent_has_its_minimum_at_the_same_moment():
-    readiness = Readiness({"a": 2, "b": 1})
+    readiness = Readiness({"a": 2, "b": 1}, now=lambda: 0.0)
     readiness.saw(pod("a-1", "a"))
     readiness.saw(pod("b-1", "b"))
     assert not readiness.is_enough
@@ -71,7 +73,7 @@ def test_enough_means_every_parent_has_its_minimum_at_the_same_moment():
     ],
 )
 def test_a_ready_pod_no_longer_counts_when(setback):
-    readiness = Readiness({"a": 1})
+    readiness = Readiness({"a": 1}, now=lambda: 0.0)
     readiness.saw(pod("a-1", "a"))
     assert readiness.is_enough
     setback(readiness)
@@ -79,9 +81,34 @@ def test_a_ready_pod_no_longer_counts_when(setback):
 
 
 def test_a_pod_counts_for_the_clique_its_label_names_not_for_a_prefix_of_its_name():
-    readiness = Readiness({"x-0-a": 1})
+    readiness = Readiness({"x-0-a": 1}, now=lambda: 0.0)
     readiness.saw(pod("x-0-ab-12345", "x-0-ab"))
     assert not readiness.is_enough
+
+
+def test_nothing_is_enough_while_an_old_pod_still_answers_at_the_name_of_a_new_one():
+    """A leader that starts earlier may connect to the old worker, and loses it seconds later."""
+    now = datetime(2026, 1, 1, tzinfo=UTC).timestamp() - 60
+    readiness = Readiness({"a": 1}, now=lambda: now)
+    old, new, other = (pod(name, "a", deleting=name != "new") for name in ("old", "new", "other"))
+    for one, host in ((old, "a-0"), (new, "a-0"), (other, "a-1")):
+        one["spec"] = {"hostname": host}
+        one["status"]["containerStatuses"] = [{"state": {"running": {}}}]
+        readiness.saw(one)
+    assert not readiness.is_enough
+    assert str(readiness) == "a=1/1, the end of old"
+
+    now += 61
+    assert readiness.is_enough, "a pod on a lost node never goes"
+    now -= 61
+    old["status"]["containerStatuses"] = [{"state": {"terminated": {}}}]
+    readiness.saw(old)
+    assert readiness.is_enough, "its containers have ended"
+    old["status"]["containerStatuses"] = [{"state": {"running": {}}}]
+    readiness.saw(old)
+    assert not readiness.is_enough
+    readiness.lost(old)
+    assert readiness.is_enough, "it is gone"
 
 
 RUNS, CRASHED = {"state": {"running": {}}}, {"state": {"waiting": {}}}

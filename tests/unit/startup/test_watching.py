@@ -146,7 +146,7 @@ def test_a_watch_that_ended_goes_on_where_it_was(seen: Started) -> None:
     told, queries, said = seen(
         page(5), watch(("BOOKMARK", pod("", 7))), watch(("DELETED", pod("a", 8))), until="DELETED a"
     )
-    assert told == ["LIST", "LISTED", "DELETED a"]
+    assert told == ["LIST", "LISTED", "QUIET", "DELETED a"]
     assert [query.get("resourceVersion") for query in queries] == [None, "5", "7"]
     assert said == []
 
@@ -155,7 +155,7 @@ def test_a_quiet_watch_is_begun_again_without_a_word(seen: Started, monkeypatch:
     """Nobody can tell a server that has nothing to say from one that is lost but by dialling it again."""
     monkeypatch.setattr("grove.startup.pods.SILENCE_S", 0.2)
     told, queries, said = seen(page(5), SILENT, SILENT, watch(("ADDED", pod("a", 6))), until="ADDED a")
-    assert told == ["LIST", "LISTED", "ADDED a"]
+    assert told == ["LIST", "LISTED", "QUIET", "QUIET", "ADDED a"]
     assert [query.get("resourceVersion") for query in queries] == [None, "5", "5", "5"]
     assert said == []
 
