@@ -213,10 +213,15 @@ def _updated(story: Story, model: str, instances: int, *, surge: int = 0) -> tup
             new = [one for one in leaders if model in one["spec"]["containers"][0]["args"] and _is_ready(one)]
             return len(new) == len(leaders) == instances
 
+        def is_over() -> bool:
+            """No old or further pod is left, not even one that is being deleted."""
+            pods = story.cluster.get("pods", "-l", "app.kubernetes.io/part-of=llama")["items"]
+            return is_updated() and len(pods) == 3 * instances
+
         story.until("every leader has the new model", is_updated)
         took_s = time.monotonic() - began
         story.first_answer(url, model, began)
-        time.sleep(3)
+        story.until("the update is over", is_over)
     finally:
         counts = load.stop()
     return counts, took_s
