@@ -452,7 +452,10 @@ async def test_plan_of_a_scale_out_counts_the_new_gang(world: World) -> None:
     [
         pytest.param("chat/pair", 2, [r"what comes would fit now in \S+"], id="a unit more"),
         pytest.param(
-            "chat/pair", 4, [r"2 of 3 gangs would not be placed now: chat-0-pair-1: .*room.*"], id="more units than fit"
+            "chat/pair",
+            4,
+            [r"2 of 3 gangs would not be placed now: chat-0-pair-1: .*capacity.*"],
+            id="more units than fit",
         ),
         pytest.param("chat/front", 2, [r"what comes would fit now in \S+"], id="a pod above the minimum"),
         pytest.param("chat/front", 9, [r"chat-0: 4 pods above its minimum have no place: .+"], id="more pods than fit"),

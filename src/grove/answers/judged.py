@@ -1,8 +1,8 @@
 """The state of sets and its reason: what was read, whether operator and scheduler run, and why waiting gangs wait.
 
 `status`, `tree`, `explain`, `queue`, `rollout status` and the console use this module, so they give the same answer.
-The scheduler's code is imported only when a gang waits: most answers do not need it, and numpy takes a tenth of a
-second to load.
+The scheduler's view is read only for gangs that wait and for which the scheduler wrote no reason yet, or for advice.
+It costs as much CPU as the rest of `status`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from grove.answers.referred import with_causes
 from grove.api import conditions as words
-from grove.api.meta import Key, is_true
+from grove.api.meta import Key, find_condition, is_true
 from grove.api.podgang import PodGang
 from grove.diagnosis.processes import Processes, read_processes
 from grove.diagnosis.seen import Seen
@@ -80,6 +80,8 @@ async def judged_with(
 ) -> Judged:
     found: dict[Key, Diagnosis] = {}
     waiting = [gang for gang in (seen.gangs if only is None else only) if _waits(gang)]
+    if not advice and only is None:
+        waiting = [gang for gang in waiting if not _is_written(gang)]
     if waiting:
         try:
             found = await look(waiting[:MOST_LOOKED], MOST_CHANGES if advice else 0)
@@ -91,3 +93,9 @@ async def judged_with(
 def _waits(gang: PodGang) -> bool:
     """Whether it has to be looked at: one of ours that does not say that it is placed."""
     return is_ours(gang) and not gang.metadata.is_deleting and not is_true(gang.status.conditions, words.SCHEDULED)
+
+
+def _is_written(gang: PodGang) -> bool:
+    """True if the scheduler wrote on the gang why it waits."""
+    said = find_condition(gang.status.conditions, words.SCHEDULED)
+    return said is not None and bool(said.message)
