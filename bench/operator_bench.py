@@ -94,7 +94,7 @@ class Bench:
             await asyncio.sleep(for_s)
 
     async def events_end(self) -> None:
-        """Waits until nobody writes Events: the node controller greets every node with one, at its own slow rate."""
+        """Waits until no Event is written any more: the node controller writes one for every node, at a slow rate."""
         before, now = -1, 0
         while before != now:
             before, now = now, (await served(self))["post", "events"]
