@@ -68,6 +68,20 @@ def test_a_clean_up_waits_for_the_last_process_of_a_cluster_that_was_stopped(set
         assert claim.clean(print)
 
 
+@pytest.mark.parametrize(("before", "during"), [("128\n", "1024\n"), ("8192\n", "8192\n")])
+def test_a_limit_that_is_too_low_for_kubelets_is_raised_while_nodes_run(
+    settings: Path, tmp_path: Path, before: str, during: str
+) -> None:
+    limit = settings / "fs/inotify/max_user_instances"
+    limit.parent.mkdir(parents=True)
+    limit.write_text(before)
+    claim = begun(tmp_path / "cluster", settings)
+    assert limit.read_text() == during
+    assert claim.clean(print)
+    assert limit.read_text() == before
+    claim.release()
+
+
 def test_of_two_clusters_the_last_to_end_restores_the_kernel_settings(settings: Path, tmp_path: Path) -> None:
     first = begun(tmp_path / "first", settings)
     second = begun(tmp_path / "second", settings)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from grove.local.binaries import Say
 from grove.local.nodes.layout import HOLDS, READY
-from grove.local.nodes.preflight import KERNEL_SETTINGS, CannotRun
+from grove.local.nodes.preflight import KERNEL_SETTINGS, LEAST, CannotRun
 
 RECORDS = Path("/run/grove-real-nodes")
 _PATIENCE_S = 15.0
@@ -42,13 +42,19 @@ class Claim:
         self.file, self.descriptor = file, descriptor
 
     def write(self, directory: Path) -> None:
-        """Another cluster's kubelets may have changed the settings already. Its record has the values of before."""
+        """Records the kernel settings, and then raises those that are too low for nodes.
+
+        Another cluster may have changed the settings already. Its record has the values of before.
+        """
         with _settings_locked():
             others = [record for file in _files() if file != self.file and (record := _read(file)) is not None]
             settings = {name: _setting(name).read_text() for name in KERNEL_SETTINGS if _setting(name).exists()}
             for record in others:
                 settings |= record.settings
             self.file.write_text(json.dumps(asdict(Record(str(directory), settings))))
+            for name, least in LEAST.items():
+                if name in settings and int(_setting(name).read_text()) < least:
+                    _setting(name).write_text(f"{least}\n")
 
     def clean(self, say: Say) -> bool:
         """Removes what an earlier cluster of this directory left; False if there was nothing."""

@@ -33,12 +33,15 @@ def words(count: int) -> str:
   needs     root, {DISK_GB} GB of disk ({FIRST_DISK_GB} GB and Go the first time), {MEMORY_GB} GB of memory
   takes     about half a minute; 10 to 20 minutes the first time, when the programs are built from source
   packages  {", ".join(PACKAGES)}
-  changes   kernel settings that a kubelet sets ({", ".join(KERNEL_SETTINGS)}); the end restores them
+  changes   kernel settings ({", ".join(KERNEL_SETTINGS)}); the end restores them
 """
 
 
-# A kubelet sets these for the whole machine when it starts.
+LEAST = {"fs/inotify/max_user_instances": 1024}
+"""Settings that are raised to this. A kubelet and its pods need dozens; the usual 128 are for all programs of root."""
+# A kubelet sets the others for the whole machine when it starts.
 KERNEL_SETTINGS = (
+    *LEAST,
     "vm/overcommit_memory",
     "vm/panic_on_oom",
     "kernel/panic",
