@@ -97,12 +97,16 @@ chaos: $(VENV)/dev ## break everything on a real control plane for MINUTES (5) a
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
 	$(BIN)/python -m chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-test-node: $(VENV)/dev image engines ## two real nodes with containerd, Services, DNS and engines; Grove installed with and without Helm; needs root
+test-node: $(VENV)/dev ## two real nodes with containerd, Services, DNS and engines; Grove installed with and without Helm; needs root
+	@echo "every file of tests/node on two real nodes of its own; takes about 25 minutes on two quiet cores and 30 more the first time; needs root, Go and 6 GB of disk; installs the Debian packages that are missing, and they stay"
+	@$(BIN)/python -m tools.real_nodes
+	@$(MAKE) --no-print-directory image engines
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
 	GROVE_IMAGES=$(CURDIR)/dist $(BIN)/python -m tests.node -v -s
 
 answer: $(VENV)/runtime ## real engines on two real nodes answer, lose a worker, scale, update; ends with a table; needs root
-	@echo "real engines on two real nodes of this machine; takes about 10 minutes on two quiet cores and 30 more the first time; needs root, Go, cmake, ninja, a C++ compiler and 6 GB of disk; installs nothing"
+	@echo "real engines on two real nodes of this machine; takes about 10 minutes on two quiet cores and 30 more the first time; needs root, Go and 6 GB of disk; installs the Debian packages that are missing, and they stay"
+	@$(BIN)/python -m tools.real_nodes
 	@$(MAKE) --no-print-directory image
 	@$(BIN)/python -m tools.engines llama-cpp-rpc dynamo
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null

@@ -1,4 +1,4 @@
-"""`make test-node`: install what real nodes need, run `tests/node` on them, and leave nothing behind.
+"""`make test-node`: runs `tests/node` on real nodes, and leaves nothing behind.
 
 Each file of tests has a cluster of its own, in namespaces of its own; `grove.local.nodes` says how.
 """
@@ -6,7 +6,6 @@ Each file of tests has a cluster of its own, in namespaces of its own; `grove.lo
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,22 +18,13 @@ from grove.local.nodes import preflight
 from grove.local.nodes.leftovers import clean_dead
 
 ROOT = Path(__file__).parents[2]
-WORDS = """\
-Every file of tests/node on a cluster of its own with two real nodes, one after another; about 25 minutes on two cores.
-It installs Debian's packages where they are missing; they stay.
-"""
 
 
 def main(arguments: list[str]) -> int:
-    print(preflight.words(2), WORDS, sep="", flush=True)
-    _install_missing()
     try:
         preflight.check(Path.cwd())
         gobuild.build_helm(cache_root())
-    except preflight.CannotRun as problem:
-        print(f"test-node is skipped: {problem}")
-        return 0
-    except BinariesError as problem:
+    except (preflight.CannotRun, BinariesError) as problem:
         print(f"test-node: {problem}", file=sys.stderr)
         return 1
     signal.signal(signal.SIGTERM, _stop)
@@ -45,15 +35,6 @@ def main(arguments: list[str]) -> int:
         return subprocess.run(tests, cwd=ROOT, env={**os.environ, "GROVE_NODE": "1"}, check=False).returncode
     finally:
         clean_dead(to_stderr)  # nothing to do, unless the tests were killed
-
-
-def _install_missing() -> None:
-    if preflight.missing_programs() and os.geteuid() == 0 and shutil.which("apt-get"):
-        print(f"installing {', '.join(preflight.PACKAGES)}", flush=True)
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        install = ["install", "--quiet", "--yes", "--no-install-recommends", *preflight.PACKAGES]
-        for step in (["update", "--quiet"], install):
-            subprocess.run(["apt-get", *step], stdout=subprocess.DEVNULL, env=environment, check=False)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -24,10 +24,6 @@ from grove.local.state import State
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ("dist/grove-initc.tar", "dist/engines/llama-cpp-rpc.tar", "dist/engines/dynamo.tar")
-WORDS = """\
-The whole takes about 10 minutes on two quiet cores. The first time it also builds Kubernetes and llama.cpp: 30 minutes
-more. It leaves the built programs, the images in dist/ and the logs in {directory}.
-"""
 
 
 def main(arguments: list[str]) -> int:
@@ -35,7 +31,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--dir", type=Path, default=ROOT / "build" / "answer")
     parser.add_argument("--only", action="append", choices=list(CHAPTERS), help="some chapters; may be repeated")
     given = parser.parse_args(arguments)
-    print(WORDS.format(directory=given.dir), flush=True)
+    print(f"logs go to {given.dir}", flush=True)
     try:
         preflight.check(given.dir)
     except preflight.CannotRun as problem:

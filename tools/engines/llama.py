@@ -20,6 +20,8 @@ SOURCE = "llama-cpp-python==0.3.36"
 SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
 TARGETS = {"llama-server": "usr/bin/llama-server", "ggml-rpc-server": "usr/bin/rpc-server"}
 """What the build calls a program, and its path in the image."""
+TOOLS = {"cmake": "cmake", "ninja": "ninja-build", "c++": "g++", "strip": "binutils"}
+"""The programs that the build uses, each with the Debian package that has it."""
 OPTIONS = {
     "CMAKE_BUILD_TYPE": "Release",
     "CMAKE_EXE_LINKER_FLAGS": "-static-libstdc++ -static-libgcc",
@@ -49,9 +51,8 @@ def key() -> str:
 
 
 def _build(cache: Path, target: Path) -> None:
-    for tool in ("cmake", "ninja", "c++", "strip"):
-        if shutil.which(tool) is None:
-            raise Missing(f"{tool} is not installed, and llama.cpp cannot be built without it")
+    if absent := [name for name in TOOLS if shutil.which(name) is None]:
+        raise Missing(f"not installed: {', '.join(absent)}; llama.cpp cannot be built without them")
     print("building llama.cpp once; this takes 12 CPU minutes", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(dir=cache) as work:
         source = _unpacked(Path(work))
