@@ -65,20 +65,20 @@ WRONG_PORT = {"httpGet": {"path": "/ready", "port": 9999}, "periodSeconds": 1, "
     [
         pytest.param(
             engine("fail", "cannot open /models/tiny.gguf"),
-            ("exit code 1", "cannot open /models/tiny.gguf"),
+            ("exit code 1", "cannot open /models/tiny.gguf", "next: kubectl logs", "--previous"),
             ("broken", "cannot open /models/tiny.gguf", "--previous"),
             id="the model file is missing",
         ),
         pytest.param(
             engine(image="nowhere.invalid/engine:1", imagePullPolicy="IfNotPresent"),
-            ("nowhere.invalid/engine:1",),
+            ("image nowhere.invalid/engine:1", "next: check the registry"),
             ("broken", "image nowhere.invalid/engine:1", "check the registry"),
             id="the image is not there",
         ),
         pytest.param(
             engine(readinessProbe=WRONG_PORT),
-            ("starting",),
-            ("readiness probe on port 9999 refused",),
+            ("starting", "readiness probe on port 9999 refused", "next: kubectl logs"),
+            ("readiness probe on port 9999 refused", "does the server listen on port 9999?"),
             id="the probe has a wrong port",
         ),
     ],
@@ -104,9 +104,9 @@ async def test_a_worker_that_never_becomes_ready_is_named_by_who_waits_for_it(
 ) -> None:
     parts = [clique("worker", 1, **engine(env=[])), clique("leader", 1, starts_after=["worker"], **engine())]
     await client.create(PodCliqueSet, pcs("web", *parts, namespace=namespace, startup="CliqueStartupTypeExplicit"))
-    await shown(terminal, "tree web", "waits for web-0-worker 0/1")
+    await shown(terminal, "tree web", "waits for web-0-worker 0/1", "next: look at web-0-worker first")
     await shown(terminal, "explain web", "web-0-leader starts after web-0-worker", "look at web-0-worker first")
-    await on_page(page, "web-0-leader starts after web-0-worker")
+    await on_page(page, "web-0-leader starts after web-0-worker", "look at web-0-worker first")
 
 
 async def test_an_engine_that_needs_a_name_says_so_while_dns_is_down_and_comes_up_afterwards(
@@ -116,9 +116,9 @@ async def test_an_engine_that_needs_a_name_says_so_while_dns_is_down_and_comes_u
     nodes.hold("coredns")
     try:
         await client.create(PodCliqueSet, pcs("web", clique("engine", 1, **engine("need", name)), namespace=namespace))
-        await shown(terminal, "tree web", "exit code 1")
-        await shown(terminal, "explain web", "broken", f"lookup {name}")
-        await on_page(page, f"lookup {name}")
+        await shown(terminal, "tree web", "exit code 1", "lookup kubernetes", "next: kubectl logs", "--previous")
+        await shown(terminal, "explain web", "broken", f"lookup {name}", "--previous")
+        await on_page(page, f"lookup {name}", "--previous")
     finally:
         nodes.unhold("coredns")
 

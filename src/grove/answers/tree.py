@@ -70,14 +70,17 @@ def picture_of(judgement: Judgement, *, pods: bool = True) -> Answer:
     grown = judgement.tree
     assert grown is not None
     data = {"namespace": judgement.namespace, "verdict": judgement.state, "reason": judgement.brief}
+    data |= {"next": judgement.next} if judgement.code and judgement.next else {}
     return Answer(tree_data(grown) | data, lambda width: _paint(judgement, width, pods), judgement.code)
 
 
 def _paint(judgement: Judgement, width: int, pods: bool) -> RenderableType:
-    """The judgement in words, and the tree below it."""
+    """The judgement in words with the next step, and the tree below them."""
     assert judgement.tree is not None
     one = judgement
-    first = [headline_of(one.name, one.state, one.level, one.brief)] if one.code else []
+    first: list[RenderableType] = [headline_of(one.name, one.state, one.level, one.brief)] if one.code else []
+    if one.code and one.next:
+        first += indented(f"next: {one.next}", width)
     below = [*(spread.words for spread in judgement.tree.spreads), *judgement.tree.headroom]
     lines = [line for one in below for line in indented(one, width, 0)]
     return Group(*first, tree_table(judgement.tree, width, pods=pods), *lines)

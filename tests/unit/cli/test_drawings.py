@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from xml.etree import ElementTree
@@ -308,13 +309,22 @@ def _printed(picture: Any, width: int) -> list[str]:
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-def test_what_is_wrong_is_told_shortly_above_the_tree():
+def test_what_is_wrong_stands_shortly_above_the_tree_with_the_next_step():
     world = seen([pod(f"p{i}") for i in range(2)], replicas=2, gang=LONG)
-    judgement = judge(world, world.sets[0], NOW)
+    judgement = replace(judge(world, world.sets[0], NOW), next="add a node to the rack")
     narrow = _printed(picture_of(judgement).paint(60), 60)
     above = narrow[: next(i for i, line in enumerate(narrow) if line.startswith("NAME"))]
-    assert " ".join(line.strip() for line in above) == f"x: waiting · gang: {judgement.brief}"
+    said = f"x: waiting · gang: {judgement.brief} next: add a node to the rack"
+    assert " ".join(line.strip() for line in above) == said
+    assert picture_of(judgement).data["next"] == "add a node to the rack"
     assert max(map(len, narrow)) <= 60
+
+
+def test_above_the_tree_of_a_set_that_runs_stands_nothing():
+    world = seen([pod("p0", node="z0-b0-r0-n0", ready=True)], replicas=1, gang=PLACED)
+    judgement = judge(world, world.sets[0], NOW)
+    assert _printed(picture_of(judgement).paint(80), 80)[0].startswith("NAME")
+    assert "next" not in picture_of(judgement).data
 
 
 def test_only_the_stem_of_a_line_is_dim():
