@@ -112,6 +112,12 @@ class Stage:
         answered, said = self.ask(url, model, *options)
         return said.split("answered  ")[1].rsplit(" in ", 1)[0] if answered else ""
 
+    def check(self, sample: str, url: str) -> None:
+        """Runs the check script of a sample against an address."""
+        command = [*self.cluster.inside, str(SAMPLES / sample / "check.sh"), url]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
     @contextmanager
     def load(self, url: str, *options: str) -> Iterator[Counts]:
         """Clients that ask all the time during a block; the counts are there after it."""

@@ -89,6 +89,7 @@ def test_three_pods_compute_what_one_process_computes(llama_image: None, stage: 
     alone = stage.answers(one_process, "tiny-a", "--tokens", str(TOKENS))
     print(f"asked three pods: {together}\nasked one process: {alone}")
     assert together == alone
+    stage.check("llama-cpp-rpc", url)
     (leader,) = stage.ready("leader")
     assert restarts(leader) == 0
     for worker in stage.ready("worker"):
@@ -294,6 +295,7 @@ def test_dynamo_grows_prefill_on_its_queue_and_decode_on_its_cache_and_prefill_g
     stage.until("all parts are ready", lambda: len(stage.ready()) == 3)
     url = stage.url("dynamo")
     print(f"\nthe mock engine wrote: {stage.answers(url, 'tiny', '--chat')}")
+    stage.check("dynamo", url)
 
     load = ("--model", "tiny", "--chat", "--clients", "24", "--words", "80", "--tokens", "96")
     with stage.load(url, *load) as counts:
