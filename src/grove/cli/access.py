@@ -7,6 +7,7 @@ whole answer is known, so a pipe never carries half of one.
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -132,7 +133,7 @@ def _load_transport() -> None:
     before = os.environ.get(AUTHORITIES)
     os.environ[AUTHORITIES] = os.devnull
     try:
-        pass
+        importlib.import_module("grove.kube.http")
     finally:
         del os.environ[AUTHORITIES]
         if before is not None:

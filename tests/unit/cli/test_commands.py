@@ -62,6 +62,24 @@ def test_help_is_quick(command: str) -> None:
     assert imported & {"aiohttp", "cryptography", "msgspec", "numpy", "prometheus_client", "rich", "yaml"} == set()
 
 
+def test_the_transport_is_loaded_without_reading_the_authorities_of_the_machine() -> None:
+    """aiohttp makes a TLS context while it is imported; with all authorities that takes 60 ms of every command."""
+    code = (
+        "from grove.cli.access import _load_transport; _load_transport(); import sys, os;"
+        "made = sys.modules['aiohttp.connector']._SSL_CONTEXT_VERIFIED;"
+        "print(len(made.get_ca_certs()), 'SSL_CERT_FILE' in os.environ)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "SSL_CERT_FILE"}
+    loaded = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**environment, "PYTHONPATH": str(ROOT / "src")},
+    )
+    assert loaded.stdout == "0 False\n"
+
+
 def test_what_judges_a_set_does_not_bring_the_solver_along() -> None:
     modules = (
         "grove.answers.judged, grove.diagnosis.verdict, grove.show.paint, grove.diagnosis.rollouts, grove.show.timeline"
