@@ -12,6 +12,7 @@ from grove.api.meta import Json
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.plan.world import binding
+from grove.scheduler.model.reading import UNSCHEDULABLE
 from grove.sim.topology import RACK, Topology
 
 pytestmark = pytest.mark.real_in("soak")
@@ -49,7 +50,7 @@ class Owner:
             await bench.create_pod(new)
         elif how == "short drain":
             await bench.client.evict(bench.namespace, old)
-            await bench.client.patch(Node, node, {"spec": {"unschedulable": None}})
+            await self._open(node)
             await bench.create_pod(new)
         else:
             await bench.client.delete(Pod, old, bench.namespace, grace_period_s=0 if how == "kill" else None)
@@ -63,6 +64,18 @@ class Owner:
         if how == "drain":
             await bench.cluster.settle(1)
             await bench.client.patch(Node, node, {"spec": {"unschedulable": None}})
+
+    async def _open(self, node: str) -> None:
+        """Ends the drain. Returns when the scheduler sees that: a controller takes the taint off a moment later."""
+        bench = self.bench
+        await bench.client.patch(Node, node, {"spec": {"unschedulable": None}})
+
+        async def is_open() -> bool:
+            spec = (await bench.client.get(Node, node)).spec
+            return not spec.unschedulable and all(taint.key != UNSCHEDULABLE for taint in spec.taints)
+
+        await bench.cluster.eventually(is_open)
+        await bench.seen(Node, node)
 
     async def _until_gone(self, name: str) -> None:
         async def gone() -> bool:
