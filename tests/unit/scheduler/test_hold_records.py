@@ -80,6 +80,19 @@ def amounts(**changes: Any) -> Json:
         pytest.param(
             {"reason": "Overtaken", "nodes": ["n1"] * 10_001}, "Overtaken: more than 10000 entries", id="endless"
         ),
+        pytest.param(
+            amounts(requests={GPU: "9e30"}), f"Replacement: {GPU}: '9e30' is more than a node can have", id="too much"
+        ),
+        pytest.param(
+            {"reason": "Headroom", "amounts": [{"node": "n1", "requests": {GPU: "8E"}}]},
+            f"Headroom: {GPU}: '8E' is more than a node can have",
+            id="too much headroom",
+        ),
+        pytest.param(
+            amounts(requests={f"example.com/r{number}": "1" for number in range(65)}),
+            "Replacement: more than 64 resources",
+            id="too many resources",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_a_fault_and_holds_nothing(hold: Json, fault: str) -> None:
@@ -87,6 +100,7 @@ def test_what_cannot_be_used_is_a_fault_and_holds_nothing(hold: Json, fault: str
     assert found.faults == (fault,)
     assert found.waiting is None
     assert not found.replaced
+    assert not found.headroom
     assert found.former == {"n2"}, "the other records are read"
 
 

@@ -29,8 +29,10 @@ FORMER_PLACE = "FormerPlace"
 LONG_WAIT = (HoldReason.WAITED_LONG.value, HoldReason.OVERTAKEN.value)
 AMOUNTS = (HoldReason.NOMINATED, HoldReason.HEADROOM)
 REASONS = (*LONG_WAIT, *(one.value for one in AMOUNTS), HoldReason.REPLACEMENT.value, FORMER_PLACE)
-MOST = 10_000
-"""Nodes or amounts that are read of one hold."""
+MOST, MOST_RESOURCES = 10_000, 64
+"""Nodes or amounts that are read of one hold, and resources: each one adds a row to the snapshot of all nodes."""
+MOST_AMOUNT = 2**48
+"""Of one resource, for one pod. The sum of `MOST` such amounts is still a number that the snapshot can count."""
 
 
 class ReadHolds(msgspec.Struct, frozen=True):
@@ -100,6 +102,8 @@ def read(podgang: PodGang, nodes: Collection[str]) -> ReadHolds:
             faults.append(f"unknown reason {hold.reason!r}")
         elif len(hold.nodes) > MOST or len(hold.amounts) > MOST:
             faults.append(f"{hold.reason}: more than {MOST} entries")
+        elif len({name for one in hold.amounts for name in one.requests}) > MOST_RESOURCES:
+            faults.append(f"{hold.reason}: more than {MOST_RESOURCES} resources")
         elif hold.reason == FORMER_PLACE:
             former = frozenset(hold.nodes)
         elif hold.reason in LONG_WAIT:
@@ -153,6 +157,8 @@ def _amount_of(one: HeldAmount) -> tuple[str, Requests]:
             raise ValueError(f"{name}: {text!r} is not a quantity") from error
         if found[name] < 0:
             raise ValueError(f"{name}: {text!r} is negative")
+        if found[name] > MOST_AMOUNT:
+            raise ValueError(f"{name}: {text!r} is more than a node can have")
     return one.node, tuple(sorted(found.items()))
 
 
