@@ -67,6 +67,9 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("rollout", "history", "s000"),
     ("queue", "--tree"),
     ("status", "s000"),
+    ("explain", "s000-0"),
+    ("takeover",),
+    ("convert", str(ROOT / "samples" / "disaggregated.yaml")),
 )
 
 
@@ -221,6 +224,7 @@ async def large_cluster() -> dict[str, list[Any]]:
     async with World(shaped(NODES), seed=1, objects=[(ClusterTopologyBinding, binding())]) as world:
         await world.apply(system("s000", {"engine": (60, 1), "front": (PODS - 60, 0)}, "block"))
         assert await world.until(lambda: world.is_settled("s000"))
+        await world.until(lambda: False, 60.0)  # a gang that runs has its last status
         one = _stored(world)
         await world.apply(system("wide", {"trainer": (40, 8)}, "rack"))
         await world.until(lambda: False, 30.0)
