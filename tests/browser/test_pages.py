@@ -31,6 +31,7 @@ PAGES = [
     "why/default/wide",
     "queue",
     "trends",
+    "usage",
     "plan",
     "object/Node/-/z0-b0-r0-n0",
 ]
@@ -81,6 +82,7 @@ async def test_every_page_has_its_words_and_makes_no_complaint(opened: Opened, w
         "why/default/wide": "waiting",
         "queue": "wide-0",
         "trends": "Gangs that wait",
+        "usage": "this cluster is simulated",
         "plan": "Nothing is written.",
         "object/Node/-/z0-b0-r0-n0": "nvidia.com/gpu",
     }
@@ -394,7 +396,7 @@ async def test_pages_with_a_past_are_readable_in_both_themes(opened: Opened, the
         for path, shown in (
             ("set/default/chat", tab.page.get_by_role("region", name="timeline").get_by_text("no place")),
             ("trends", tab.page.get_by_role("cell", name="chat")),
-            ("queue", tab.page.get_by_role("region", name="GPU-hours by team").get_by_role("row", name="team-a")),
+            ("usage", tab.page.get_by_role("region", name="GPU-hours by team").get_by_role("row", name="team-a")),
         ):
             await tab.go(path)
             await shown.first.wait_for()
@@ -404,13 +406,38 @@ async def test_pages_with_a_past_are_readable_in_both_themes(opened: Opened, the
         assert found == []
 
 
-async def test_teams_have_their_gpu_hours_below_the_queue(opened: Opened) -> None:
+async def test_teams_and_sets_have_their_gpu_hours_for_a_time_that_is_chosen(opened: Opened) -> None:
     painted = Answering()
     hours = {"queue": "team-a", "gpuHours": {"serving": 7.5, "waiting": 2.0}}
-    used = {"since": "since noon", "teams": [hours], "sets": [hours | {"namespace": "prod", "set": "chat"}]}
-    painted.answers = {"_queue": [], "_queues": [], "_usage": used}
+    used: dict[str, Any] = {"teams": [hours], "sets": [hours | {"namespace": "prod", "set": "chat"}]}
+    used |= {"since": "of the last 24 h", "last": 86400, "times": [[86400, "24 h"], [604800, "7 d"]]}
+    used |= {"gpuHours": 200.0, "idleGpuHours": 80.0, "idleShare": 0.4}
+    painted.answers = {"_usage": used}
     async with serving(painted, "local") as (url, owner):
         tab = await opened(url, owner)
-        await tab.go("queue")
+        await tab.go("usage")
         row = tab.page.get_by_role("region", name="GPU-hours by team").get_by_role("row", name="team-a")
         assert (await row.inner_text()).split() == ["team-a", "7.5", "0.0", "0.0", "0.0", "2.0"]
+        await tab.page.get_by_text("40 % idle: 80.0 of 200.0 GPU-hours of all nodes").wait_for()
+        assert await tab.page.get_by_role("button", name="24 h").get_attribute("aria-pressed") == "true"
+        painted.answers["_usage"] = used | {"since": "of the last 7 d", "last": 604800}
+        await tab.page.get_by_role("button", name="7 d").click()
+        await tab.page.get_by_text("of the last 7 d").wait_for()
+
+
+async def test_the_page_of_a_set_has_its_units_in_each_failure_domain(opened: Opened) -> None:
+    painted = Answering()
+    a_day(painted)
+    zones = {"units": [["z0", 2], ["z1", 1]], "skew": 1, "maxSkew": 1, "isRequired": True}
+    painted.answers["_tree"] = {
+        "kind": "PodCliqueSet",
+        "name": "chat",
+        "state": "running",
+        "children": [],
+        "spreads": [{"owner": "chat", "domain": "zone"} | zones],
+    }
+    async with serving(painted, "local") as (url, owner):
+        tab = await opened(url, owner)
+        await tab.go("set/default/chat")
+        row = tab.page.get_by_role("region", name="Spread over failure domains").get_by_role("row", name="chat")
+        assert (await row.inner_text()).split("\t") == ["chat", "zone", "z0 2, z1 1", "1", "1"]

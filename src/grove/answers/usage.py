@@ -9,11 +9,13 @@ import aiohttp
 import click
 import msgspec
 import yaml
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from grove.answers.answer import Unanswered
 from grove.api.core import Pod
 from grove.api.labels import NAME
+from grove.api.podcliqueset import PodCliqueSet
 from grove.diagnosis.processes import SCHEDULER
 from grove.kube.client import Client
 from grove.kube.errors import Forbidden, KubeError
@@ -31,10 +33,10 @@ def read_prices(path: Path) -> Prices:
         raise click.UsageError(f"--prices: {path}: {error}") from None
 
 
-async def _asked(address: str, seconds: int) -> list[Sample]:
+async def _asked(prometheus: Prometheus, seconds: int) -> list[Sample]:
     """The samples of a Prometheus."""
     try:
-        found = await Prometheus(address, PAGE_S).latest(prometheus_query(seconds))
+        found = await prometheus.latest(prometheus_query(seconds))
     except PrometheusError as error:
         raise Unanswered(str(error)) from error
     return [Sample(labels, value) for labels, value in found]
@@ -48,6 +50,16 @@ async def _page(url: str) -> str:
             return await reply.text()
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         raise Unanswered(f"{url} cannot be read: {error or type(error).__name__}") from error
+
+
+async def past_usage(client: Client, namespace: str, prometheus: Prometheus, seconds: int, words: str) -> Usage:
+    """GPU-hours of the last `seconds`, for the console. A viewer who may not list the sets of the namespace is refused.
+
+    The GPUs of all nodes are for viewers of all namespaces.
+    """
+    await client.list(PodCliqueSet, namespace)
+    found = summed(await _asked(prometheus, seconds), words, None, namespace)
+    return found if not namespace else replace(found, gpu_hours=0.0, idle_gpu_hours=0.0, idle_share=None)
 
 
 async def counted_usage(client: Client, namespace: str) -> Usage:

@@ -51,7 +51,8 @@ async def _serve_guests(
     # The console's own account is for finding the API server only; every request is made with a viewer's token.
     followings = Followings(config)
     guests = Guests(config, followings)
-    app = Console(guests, questions(), hosts=hosts, token_header=token_header, trends=trends).application()
+    asked = questions(prometheus=trends.prometheus)
+    app = Console(guests, asked, hosts=hosts, token_header=token_header, trends=trends).application()
     try:
         # In a pod, behind a Service; a caller still needs a token.
         await _serve(app, "0.0.0.0", port, lambda bound: click.echo(f"serving on port {bound}", err=True))  # noqa: S104
@@ -85,7 +86,8 @@ async def serve_page(
             _open(f"http://127.0.0.1:{bound}/#link={link}")
 
     owner.said = say
-    app = Console(owner, questions(journal), act=act, trends=trends).application()
+    asked = questions(journal, trends.prometheus if trends is not None else None)
+    app = Console(owner, asked, act=act, trends=trends).application()
     await _serve(app, "127.0.0.1", port, listening)
 
 

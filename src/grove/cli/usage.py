@@ -31,8 +31,9 @@ def usage(
     ctx: click.Context, options: Options, since: str, prometheus: str, scheduler: str, price_file: Path | None
 ) -> int:
     """GPU-hours by set and team: serving, starting, held, broken, waiting; and the share of GPUs that is idle."""
-    from grove.answers.usage import _asked, _counted, read_prices
+    from grove.answers.usage import PAGE_S, _asked, _counted, read_prices
     from grove.api import duration
+    from grove.show.prometheus import Prometheus
     from grove.show.usage import painted
     from grove.show.usage import usage as summed
 
@@ -48,7 +49,7 @@ def usage(
 
     async def ask(client: Client, namespace: str) -> Answer:
         if prometheus:
-            samples, words = await _asked(prometheus, seconds), f"of the last {since}"
+            samples, words = await _asked(Prometheus(prometheus, PAGE_S), seconds), f"of the last {since}"
         else:
             samples, words = await _counted(client, scheduler)
         found = summed(samples, words, prices, namespace)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import yaml
 
 from grove.answers.answer import Answer
@@ -23,7 +24,7 @@ from grove.answers.rollout import status_answer
 from grove.answers.settings import settings_of
 from grove.answers.subjects import set_called
 from grove.answers.tree import tree_answer
-from grove.answers.usage import counted_usage
+from grove.answers.usage import counted_usage, past_usage
 from grove.api.core import Event
 from grove.console.viewers import Later, Question, Unanswerable
 from grove.demo.scenario import as_json, yaml_fault
@@ -33,6 +34,7 @@ from grove.kube.client import Client
 from grove.kube.errors import Forbidden
 from grove.plan.copying import copy_cluster
 from grove.show.history import history_of
+from grove.show.prometheus import Prometheus
 from grove.sim.loop import run
 
 
@@ -48,8 +50,11 @@ def _time_of(given: Mapping[str, Any]) -> Any:
         raise click.UsageError("now must be a time as Kubernetes writes it") from None
 
 
-def questions(journal: Path | None = None) -> Mapping[str, Question]:
-    """What the page may ask. `journal` is what a scheduler recorded, for the history of gangs."""
+def questions(journal: Path | None = None, prometheus: Prometheus | None = None) -> Mapping[str, Question]:
+    """What the page may ask. `journal` is what a scheduler recorded, for the history of gangs.
+
+    `prometheus` has the GPU-hours of the past.
+    """
     return {
         "tree": _tree,
         "events": _events,
@@ -62,7 +67,7 @@ def questions(journal: Path | None = None) -> Mapping[str, Question]:
         "history": _history_with(journal),
         "autoscalers": _autoscalers,
         "logs": _logs,
-        "usage": _usage,
+        "usage": _usage_of(prometheus),
     }
 
 
@@ -144,13 +149,27 @@ async def _queues(client: Client, namespace: str, given: Mapping[str, Any]) -> A
     return (await queues_answer(client)).data
 
 
-@_answers
-async def _usage(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
+TIMES = {3600: "1 h", 86400: "24 h", 7 * 86400: "7 d", 30 * 86400: "30 d"}
+"""The times, in seconds, that the page of GPU-hours offers if there is a Prometheus."""
+
+
+def _usage_of(prometheus: Prometheus | None) -> Question:
     """GPU-hours by team and set; or why there are none, which is no fault of the question."""
-    try:
-        return await counted_usage(client, namespace)
-    except (click.ClickException, Forbidden) as error:
-        return {"note": error.format_message() if isinstance(error, click.ClickException) else str(error)}
+
+    @_answers
+    async def _usage(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
+        last = next((one for one in TIMES if one == given.get("last")), 86400)
+        try:
+            if prometheus is None:
+                found, times = await counted_usage(client, namespace), []
+            else:
+                found = await past_usage(client, namespace, prometheus, last, f"of the last {TIMES[last]}")
+                times = [[seconds, text] for seconds, text in TIMES.items()]
+        except (click.ClickException, Forbidden) as error:
+            return {"note": error.format_message() if isinstance(error, click.ClickException) else str(error)}
+        return msgspec.to_builtins(found) | {"last": last, "times": times}
+
+    return _usage
 
 
 @_answers

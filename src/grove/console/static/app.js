@@ -11,11 +11,12 @@ import * as queue from "./queue.js";
 import * as sets from "./sets.js";
 import * as tour from "./tour.js";
 import * as trends from "./trends.js";
+import * as usage from "./usage.js";
 import * as why from "./why.js";
 
-const PAGES = { tour, fleet, sets, queue, plan, set: one, why, object, trends, gang: fleet };
-const TABS = [["tour", "Tour"], ["fleet", "Fleet"], ["sets", "Sets"], ["queue", "Queue"], ["trends", "Over time"], ["plan", "Plan"]];
-const KEYS = [["g f", "the fleet"], ["g s", "the sets"], ["g q", "the queue"], ["g o", "over time"], ["g p", "a plan"], ["/", "search"], ["t", "light or dark"],
+const PAGES = { tour, fleet, sets, queue, plan, set: one, why, object, trends, usage, gang: fleet };
+const TABS = [["tour", "Tour"], ["fleet", "Fleet"], ["sets", "Sets"], ["queue", "Queue"], ["trends", "Over time"], ["usage", "GPU-hours"], ["plan", "Plan"]];
+const KEYS = [["g f", "the fleet"], ["g s", "the sets"], ["g q", "the queue"], ["g o", "over time"], ["g u", "GPU-hours"], ["g p", "a plan"], ["/", "search"], ["t", "light or dark"],
   ["arrows, +, -, 0", "on the fleet: pan, zoom, show all"], ["?", "these keys"], ["Esc", "close"]];
 
 const main = document.getElementById("main"), top_ = document.getElementById("top"), notice = document.getElementById("notice");
@@ -73,7 +74,7 @@ function keys() {
 let going = false;
 addEventListener("keydown", (event) => {
   if (event.target.closest("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
-  const to = { f: "fleet", s: "sets", q: "queue", o: "trends", p: "plan", t: "tour" }[event.key];
+  const to = { f: "fleet", s: "sets", q: "queue", o: "trends", u: "usage", p: "plan", t: "tour" }[event.key];
   if (going && to) location.hash = `#/${to}`;
   else if (event.key === "?") keys();
   else if (event.key === "t" && !going) turn();

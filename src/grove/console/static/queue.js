@@ -25,25 +25,9 @@ function quotas(queues) {
     { caption: "Queues and their shares", numeric: [3, 4, 5, 6, 7] })];
 }
 
-const STATES = ["serving", "starting", "held", "broken", "waiting"];
-
-// GPU-hours are counted by the scheduler; they are read once for each opening of the page.
-function teams(found) {
-  if (found.note) return [h("h2", {}, "GPU-hours by team"), h("p", { class: "dim" }, found.note)];
-  const hours = (one) => STATES.map((state) => (one.gpuHours?.[state] ?? 0).toFixed(1));
-  const titles = [...STATES.map((state) => state[0].toUpperCase() + state.slice(1))];
-  return [h("h2", {}, "GPU-hours by team ", h("small", {}, found.since)),
-    table(["Team", ...titles], found.teams.map((one) => [one.queue || "no queue", ...hours(one)]), { caption: "GPU-hours by team", numeric: [1, 2, 3, 4, 5], empty: "nothing is counted yet" }),
-    h("h2", {}, "GPU-hours by set"),
-    table(["Team", "Set", ...titles], found.sets.slice(0, 100).map((one) => [one.queue || "no queue", one.set ? link(`${one.namespace}/${one.set}`, "set", one.namespace, one.set) : one.namespace, ...hours(one)]),
-      { caption: "GPU-hours by set, the most first", numeric: [2, 3, 4, 5, 6], empty: "nothing is counted yet" })];
-}
-
 export function page(main) {
-  const body = h("div", { "aria-live": "polite" }, h("p", { class: "dim" }, "Asking …")), used = h("div");
-  fill(main, h("div", { class: "title" }, h("h1", {}, "Queue ", h("small", {}, "in the order the scheduler takes them"))), body, used);
-  ask("usage", { namespace: state.namespace }).then((found) => fill(used, teams(found)))
-    .catch((error) => fill(used, h("h2", {}, "GPU-hours by team"), h("p", { class: "dim" }, error.message)));
+  const body = h("div", { "aria-live": "polite" }, h("p", { class: "dim" }, "Asking …"));
+  fill(main, h("div", { class: "title" }, h("h1", {}, "Queue ", h("small", {}, "in the order the scheduler takes them"))), body);
   const load = inTurn(async () => {
     try {
       const found = await ask("queue", { namespace: state.namespace, now: new Date(now()).toISOString() });
