@@ -9,10 +9,11 @@ import pytest
 from prometheus_client import REGISTRY
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World, condition
+from tests.support.workloads import QUOTA, set_quota
 
 from grove.api import labels
 from grove.api.core import Pod, Service
-from grove.api.meta import Json, Resource, find_condition
+from grove.api.meta import Json, find_condition
 from grove.api.node import PriorityClass
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -22,19 +23,6 @@ from grove.kube.errors import Forbidden, Unavailable
 from grove.operator.podclique.status import VANISHED_NODE_GRACE_S
 
 pytestmark = [pytest.mark.older_too, pytest.mark.real_in("soak")]
-
-QUOTA = Resource("", "v1", "ResourceQuota", "resourcequotas")
-
-
-async def set_quota(world: World, pods: str) -> None:
-    meta = {"name": "limit", "namespace": world.namespace}
-    await world.client.create(QUOTA, {"metadata": meta, "spec": {"hard": {"pods": pods}}})
-
-    async def in_force() -> bool:
-        quota = await world.client.get(QUOTA, "limit", world.namespace)
-        return world.cluster.is_sim or "hard" in (quota.get("status") or {})
-
-    await world.eventually(in_force)
 
 
 @pytest.mark.real_in("test")

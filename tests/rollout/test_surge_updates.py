@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import Operating, World, operating
-from tests.support.workloads import change, counting, take_back, uids, updated, versions
+from tests.support.workloads import change, counting, set_quota, take_back, uids, updated, versions
 
 from grove.api import labels as key
+from grove.api.core import PodDisruptionBudget
 from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -97,6 +98,55 @@ async def test_without_a_place_in_time_the_update_takes_old_units_down_first(wor
     assert {seen.least[part] for part in CHANGED[kind]} == {2}, "maxUnavailable is 1"
     assert {seen.deleted[host] for host in hosts} == {1}
     assert "takes old units down first" in await world.event("wl", "SurgeNotPlaced")
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("kind", ["clique", "group"])
+async def test_a_quota_that_refuses_surge_units_does_not_stop_the_update(world: World, kind: str) -> None:
+    hosts = await begun(world, manifest(kind, 3, 1), 3 * PODS[kind])
+    await set_quota(world, pods=str(len(hosts)))
+
+    async with counting(world) as seen:
+        await change(world, "wl", *CHANGED[kind])
+        await updated(world, "wl", timeout_s=600)
+        await settled(world, hosts)
+
+    assert set(seen.hosts) == hosts, "the quota has no place for a surge unit"
+    assert {seen.least[part] for part in CHANGED[kind]} == {2}, "maxUnavailable is 1"
+    assert "takes old units down first" in await world.event("wl", "SurgeNotPlaced")
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("kind", ["clique", "group"])
+async def test_autoscalers_and_disruption_budgets_see_what_is_there(world: World, kind: str) -> None:
+    """The scale asks for 3 throughout and counts the surge unit. A budget counts no fewer healthy pods than before."""
+    await begun(world, manifest(kind, 3, 1), 3 * PODS[kind])
+    (scaled, name), whole = _scaled(kind), 3 * PODS[kind]
+    spec = {"minAvailable": whole, "selector": {"matchLabels": {key.PART_OF: "wl"}}}
+    meta = {"name": "whole", "namespace": world.namespace}
+    await world.client.create(PodDisruptionBudget, {"metadata": meta, "spec": spec})
+    scales: set[tuple[int, int]] = set()
+    healthy: set[int] = set()
+
+    async def look() -> None:
+        while True:
+            part = await world.get(scaled, name)
+            scales.add((part.spec.replicas, part.status.replicas))
+            budget = await world.client.get(PodDisruptionBudget.RESOURCE, "whole", world.namespace)
+            if "status" in budget:
+                healthy.add(budget["status"]["currentHealthy"])
+            await asyncio.sleep(0.1)
+
+    looking = asyncio.create_task(look())
+    async with counting(world) as seen:
+        await change(world, "wl", *CHANGED[kind])
+        await updated(world, "wl")
+    looking.cancel()
+
+    assert {wanted for wanted, _ in scales} == {3}
+    assert max(there for _, there in scales) == seen.most[CHANGED[kind][0]] == 4
+    assert min(healthy) == whole
+    assert max(healthy) <= whole + PODS[kind]
 
 
 @pytest.mark.simulated

@@ -13,11 +13,13 @@ from typing import Any
 
 from grove.api import labels as key
 from grove.api.core import Pod
-from grove.api.meta import Json
+from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.cache import Cache
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World
+
+QUOTA = Resource("", "v1", "ResourceQuota", "resourcequotas")
 
 
 def wl1(name: str = "wl", delay: str = "4h", **fields: Any) -> Json:
@@ -44,6 +46,18 @@ def wl2(name: str = "wl", delay: str = "4h", pc_c_min: int = 1, **fields: Any) -
         termination_delay=delay,
         **fields,
     )
+
+
+async def set_quota(world: World, pods: str) -> None:
+    """The namespace may have so many pods."""
+    meta = {"name": "limit", "namespace": world.namespace}
+    await world.client.create(QUOTA, {"metadata": meta, "spec": {"hard": {"pods": pods}}})
+
+    async def in_force() -> bool:
+        quota = await world.client.get(QUOTA, "limit", world.namespace)
+        return world.cluster.is_sim or "hard" in (quota.get("status") or {})
+
+    await world.eventually(in_force)
 
 
 async def uids(world: World, clique_name: str = "") -> dict[str, str]:
