@@ -11,7 +11,7 @@ from grove.answers.rollout import undo_answer
 from grove.api import labels
 from grove.api.podcliqueset import PodCliqueSet
 
-pytestmark = pytest.mark.simulated
+pytestmark = pytest.mark.real_in("soak")
 
 OPERATING = Operating(start_s=0.2)
 
@@ -71,6 +71,7 @@ async def test_replicas_of_a_group_below_its_partition_keep_their_revision(world
     assert set((await versions(world)).values()) == {"two"}
 
 
+@pytest.mark.simulated
 @pytest.mark.parametrize("kind", ["RollingRecreate", "Coherent"])
 @pytest.mark.parametrize("paused", [False, True])
 async def test_undo_of_a_canary_leaves_the_units_below_the_partition_as_they_are(

@@ -16,7 +16,7 @@ from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.diagnosis.rollouts import Rollout
 
-pytestmark = pytest.mark.simulated
+pytestmark = pytest.mark.real_in("soak")
 
 OPERATING = Operating(start_s=0.2)
 
@@ -92,6 +92,7 @@ async def test_a_set_is_promoted_step_by_step(world: World) -> None:
     assert (await promote(world)).units == (), "it is 0 already"
 
 
+@pytest.mark.simulated
 async def test_a_group_is_promoted_and_the_other_group_stays(world: World) -> None:
     await canary(world, of_group(), 10)
     before = await raw_set(world)
@@ -111,12 +112,14 @@ async def test_a_group_is_promoted_and_the_other_group_stays(world: World) -> No
     assert {host for host in await versions(world) if "-g-" in host} == await new_hosts(world)
 
 
+@pytest.mark.simulated
 async def test_a_partition_of_the_set_holds_replicas_of_its_groups(world: World) -> None:
     await canary(world, of_group(3, rollingUpdate={"partition": 1}), 10)
     asked = await asked_for(world.client, world.namespace, "wl/g", 0)
     assert asked.units == ("wl-1-g-0", "wl-1-g-1", "wl-1-g-2")
 
 
+@pytest.mark.simulated
 async def test_promote_does_not_raise_a_partition(world: World) -> None:
     await canary(world, of_group(), 10)
     with pytest.raises(Unanswered, match="the partition of wl/g is 3; promote does not raise it to 4"):
@@ -131,6 +134,7 @@ async def test_promote_does_not_raise_a_partition(world: World) -> None:
     assert own == {"partition": 1}, "another user lowered it meanwhile"
 
 
+@pytest.mark.simulated
 async def test_a_paused_set_is_promoted_when_it_goes_on(world: World) -> None:
     await canary(world, of_set(), 8)
     await pause_answer(world.client, world.namespace, "wl", paused=True)
@@ -142,6 +146,7 @@ async def test_a_paused_set_is_promoted_when_it_goes_on(world: World) -> None:
     assert len(await new_hosts(world)) == 8
 
 
+@pytest.mark.simulated
 async def test_undo_takes_a_canary_back(world: World) -> None:
     await canary(world, of_set(), 8)
     await undo_answer(world.client, world.namespace, "wl")
@@ -150,6 +155,7 @@ async def test_undo_takes_a_canary_back(world: World) -> None:
     assert [(one.pods, one.outdated) for one in (await status(world)).parts.revisions] == [(8, 0)]
 
 
+@pytest.mark.simulated
 async def test_status_shows_surge_units_and_their_budget(world: World) -> None:
     manifest = pcs("wl", clique("a", 3, min_available=1))
     manifest["spec"]["template"]["cliques"][0]["rollingUpdate"] = {"maxSurge": 1, "maxUnavailable": 2}
@@ -167,6 +173,7 @@ async def test_status_shows_surge_units_and_their_budget(world: World) -> None:
     assert "budgets: set maxUnavailable 1; a maxUnavailable 2, maxSurge 1" in found.lines
 
 
+@pytest.mark.simulated
 async def test_status_shows_the_slice_of_a_coherent_update(world: World) -> None:
     cliques = (clique("a", 4, min_available=2), clique("b", 2, min_available=1))
     await world.apply(pcs("wl", *cliques, strategy={"type": "Coherent"}))

@@ -100,7 +100,6 @@ async def test_without_a_place_in_time_the_update_takes_old_units_down_first(wor
     assert "takes old units down first" in await world.event("wl", "SurgeNotPlaced")
 
 
-@pytest.mark.simulated
 @pytest.mark.parametrize("kind", ["clique", "group"])
 async def test_a_quota_that_refuses_surge_units_does_not_stop_the_update(world: World, kind: str) -> None:
     hosts = await begun(world, manifest(kind, 3, 1), 3 * PODS[kind])
