@@ -261,6 +261,39 @@ def test_nodes_are_held_where_pods_end_and_not_beside_a_pod_that_stays() -> None
     assert waited_s < 2 * HOUR_S
 
 
+@pytest.mark.parametrize(
+    ("urgent", "left"),
+    [
+        pytest.param(2, 3, id="it fits elsewhere"),
+        pytest.param(3, 0, id="it fits only with a held node"),
+    ],
+)
+def test_a_unit_of_higher_priority_takes_held_nodes_only_if_it_fits_nowhere_else(urgent: int, left: int) -> None:
+    """Two racks of three nodes. A job has one node of the first rack, a pod that stays one node of the second rack.
+
+    A gang waits for the whole first rack, and its two free nodes are held. Then pods of a higher priority arrive.
+    """
+
+    async def story() -> tuple[float, int]:
+        async with Day(nodes=6, topology=Topology(racks=2, nodes=3, gpus=1)) as day:
+            await day.client.create(ClusterTopologyBinding, binding())
+            first, *_, last = await day.nodes()
+            await day.client.create(Pod, pod_json("job", NAMESPACE, restartPolicy="Never", **on(first)))
+            await day.client.create(Pod, pod_json("serving", NAMESPACE, priorityClassName="urgent", **on(last)))
+            await asyncio.sleep(5)
+            await day.apply(gang("large", group("w", 3), required=RACK))
+            await asyncio.sleep(600)
+            await day.apply(gang("urgent", group("w", urgent), priority_class="urgent"))
+            waited_s = await day.waited_for("urgent", urgent)
+            await day.end("job")
+            await day.pass_a_day()
+            return waited_s, await day.bound("large")
+
+    waited_s, bound = run(story())
+    assert waited_s < 60
+    assert bound == left
+
+
 def test_a_label_that_no_placement_reads_does_not_end_a_nomination() -> None:
     async def story() -> tuple[int, int]:
         def stops(pod: Any) -> float:

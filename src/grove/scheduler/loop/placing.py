@@ -153,6 +153,14 @@ class UnitPlacer:
     async def _find_place(self, unit: Unit, closed: ClosedCapacity, steps: DecisionSteps) -> FoundPlacement:
         """A place in what is open to the unit; if there is none, in what is held for units behind it as well."""
         to_bind = unit.to_bind if unit.reservation is None else lambda _: ()  # what sources give it is its owners'
+        if avoided := closed.nodes_behind - unit.tree.former:
+            elsewhere = avoided.union(closed.nodes)
+            found = await self._sharing.place(unit.name, unit.tree, steps, elsewhere, to_bind, closed.own)
+            if isinstance(found.answer, Placement):
+                if found.answer.score >= 1 and not found.answer.unplaced:
+                    return found
+                for pod in to_bind(found.answer):
+                    self._view.sources.give_back(pod.uid)
         found = await self._sharing.place(unit.name, unit.tree, steps, closed.nodes, to_bind, closed.own)
         if isinstance(found.answer, Placement) and (found.answer.pods or not found.answer.unplaced):
             return found

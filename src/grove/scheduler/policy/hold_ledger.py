@@ -3,8 +3,9 @@
 Six kinds of holders hold capacity in the same way: a binding attempt, a nomination, a gang that has waited long, a
 pending Reservation, a pod that is being replaced, and the headroom of a set. Three laws:
 
-- A hold excludes only units behind its owner in the order. A unit ahead of the owner may take the capacity.
-  Units of a queue that gives back what it borrowed count as behind the owner.
+- A hold excludes only units behind its owner in the order. A unit ahead of the owner may take the capacity, but only
+  if it has no place elsewhere that is as good. Units of a queue that gives back what it borrowed count as behind the
+  owner.
 - A hold ends when its owner is placed, is deleted, or can no longer be placed through it. No clock ends it.
   Headroom is for units that do not exist yet: it ends when a unit of its set takes it, or when none is asked for.
 - A hold starts an eviction only if everything that it needs can be freed by it now.
@@ -88,6 +89,8 @@ class ClosedCapacity(msgspec.Struct, frozen=True):
     """Headroom that it may use: of its own set, and what is in `behind`."""
     headrooms_ahead: tuple[CapacityHold, ...] = ()
     """Headroom of other sets that is closed to it."""
+    nodes_behind: frozenset[str] = frozenset()
+    """Nodes that are held whole for units behind it, without those where something is held for itself."""
 
 
 class Ledger:
@@ -174,6 +177,7 @@ class Ledger:
         quota: list[CapacityHold] = []
         headrooms: list[CapacityHold] = []
         ahead: list[CapacityHold] = []
+        nodes_behind: set[str] = set()
         for hold in (one for of_owner in self._open.values() for one in of_owner.values()):
             if hold.family:
                 if hold.family == family or hold.owner == unit:
@@ -194,9 +198,20 @@ class Ledger:
                 awaited.update(hold.awaited)
                 if hold.quota:
                     quota.append(hold)
-            elif hold.pods:
-                behind.append(hold)
+            else:
+                nodes_behind.update(hold.nodes)
+                if hold.pods:
+                    behind.append(hold)
         behind.sort(key=lambda hold: hold.order, reverse=True)
+        if nodes_behind:
+            nodes_behind.difference_update(pod.node for hold in self.of(unit) for pod in hold.pods)
         return ClosedCapacity(
-            nodes, frozenset(own), tuple(behind), frozenset(awaited), tuple(quota), tuple(headrooms), tuple(ahead)
+            nodes,
+            frozenset(own),
+            tuple(behind),
+            frozenset(awaited),
+            tuple(quota),
+            tuple(headrooms),
+            tuple(ahead),
+            frozenset(nodes_behind),
         )
