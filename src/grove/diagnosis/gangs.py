@@ -28,6 +28,7 @@ from grove.diagnosis.pod_causes import pod_cause
 from grove.diagnosis.reasons import level_of, sentence
 from grove.diagnosis.refused import why_refused
 from grove.diagnosis.seen import Seen
+from grove.diagnosis.sizes import too_large_ever
 from grove.diagnosis.standing import cliques_of, fate_of, gang_facts
 from grove.diagnosis.states import BROKEN, Facts, brief, state_of
 from grove.diagnosis.tree import STARTING as SILENT
@@ -265,6 +266,8 @@ def _not_placed(seen: Seen, gang: PodGang, found: Diagnosis, levels: Sequence[tu
         step = "correct what excludes every node (the node lines above), or add nodes that can take it"
     if why.kind == kinds.UNKNOWN_LEVEL:
         step = f"kubectl label node NODE {why.subject}=…, for every node (kubectl grove doctor lists them)"
+    if said := too_large_ever(seen, gang, levels):
+        evidence = (said, *evidence)
     if unlabelled:
         evidence = (f"node: its pods select {unlabelled}, and no node has that label", *evidence)
         step = f"kubectl label node NODE {unlabelled}, or correct the nodeSelector of its pods"
