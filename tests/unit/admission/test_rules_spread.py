@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.reviews import binding, changed, faults, schedulers
+from tests.support.reviews import binding, changed, faults, schedulers, warnings
 
 from grove.admission.rules.lookups import Known
 from grove.admission.rules.review import Admission
@@ -14,7 +14,10 @@ from grove.backends.grove import GroveBackend
 from grove.backends.kube import KubeBackend, KubeOptions
 
 ADMISSION = Admission(topology_enabled=True, backends=Backends([GroveBackend()], "grove-scheduler"))
-KNOWN = Known(topologies={"cluster": binding(), "broken": ConnectionError("connection refused")})
+KNOWN = Known(
+    topologies={"cluster": binding(), "broken": ConnectionError("connection refused")},
+    queues={"default": {"status": {"state": "Open"}}},
+)
 T = "spec.template"
 S, G, C = (f"{T}{at}.spreadConstraint" for at in ("", ".podCliqueScalingGroups[0]", ".cliques[0]"))
 LEVELS = "not a level of the topology, which has: zone, rack, host"
@@ -139,7 +142,7 @@ def test_without_topology_aware_scheduling_it_is_refused() -> None:
     ]
 
 
-@pytest.mark.parametrize("scheduler", ["kai-scheduler", "koord-scheduler"])
+@pytest.mark.parametrize("scheduler", ["kai-scheduler", "koord-scheduler", "volcano"])
 def test_other_schedulers_refuse_it(scheduler: str) -> None:
     admission = Admission(topology_enabled=True, backends=schedulers(scheduler))
     obj = changed(made(over(), over("rack"), over("host")), ("metadata.labels", {"kai.scheduler/queue": "q"}))
@@ -166,7 +169,30 @@ def test_a_spread_may_change_on_a_set_that_lives() -> None:
     ]
 
 
-def test_a_set_can_be_edited_after_its_level_is_gone() -> None:
-    gone = Known(topologies={"cluster": binding(host="kubernetes.io/hostname")})
-    old = made(over())
-    assert faults(ADMISSION, changed(old, ("spec.replicas", 3)), old, lookups=gone) == []
+@pytest.mark.parametrize(
+    ("levels", "want"),
+    [
+        pytest.param({}, [], id="the topology is as it was"),
+        pytest.param(
+            {"host": "kubernetes.io/hostname"},
+            [f'{S}.domain: Invalid value: "zone": not a level of the topology, which has: host'],
+            id="the level is gone",
+        ),
+        pytest.param(
+            {"rack": "example.com/rack", "zone": "topology.kubernetes.io/zone"},
+            [
+                f'{S}.domain: Invalid value: "zone": narrower than "rack", which topologyConstraint requires: '
+                "a replica is counted in one domain"
+            ],
+            id="the levels have another order",
+        ),
+    ],
+)
+def test_a_set_can_be_edited_after_its_topology_changed_and_the_user_is_warned(
+    levels: dict[str, str], want: list[str]
+) -> None:
+    now = Known(topologies={"cluster": binding(**levels)})
+    old = made(over(), set="rack")
+    new = changed(old, ("spec.replicas", 3))
+    assert faults(ADMISSION, new, old, lookups=now) == []
+    assert [one for one in warnings(ADMISSION, new, old, lookups=now) if one.startswith(S)] == want

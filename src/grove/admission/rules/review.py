@@ -185,6 +185,8 @@ class Admission:
             yield from deprecation_warnings(new)
         yield from notes(new, old)
         yield from autoscaling_notes(new, lookups)
+        if old is not None and new.spreads == old.spreads:  # the topology may have changed since it was admitted
+            yield from map(str, spread_faults(new, enabled=self.topology_enabled, lookups=lookups))
         binding: Json | None = None
         if self.topology_enabled and (new.constraints or new.spreads):
             try:
