@@ -58,6 +58,7 @@ ALL_CLUSTER_TOPOLOGY_LEVELS_AVAILABLE = "AllClusterTopologyLevelsAvailable"
 TOPOLOGY_NAME_MISSING = "TopologyNameMissing"
 CLUSTER_TOPOLOGY_NOT_FOUND = "ClusterTopologyNotFound"
 CLUSTER_TOPOLOGY_LEVELS_UNAVAILABLE = "ClusterTopologyLevelsUnavailable"
+CLUSTER_TOPOLOGY_LEVELS_CONTRADICT = "ClusterTopologyLevelsContradict"
 UPDATE_STALLED = "UpdateStalled"
 PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
 

@@ -133,3 +133,34 @@ def test_a_topology_that_loses_the_level_of_a_spread_is_reported_on_the_set() ->
     [found] = with_levels_condition((), observed, binding("topo", ("rack", "example.com/rack")), enabled=True, now=NOW)
     assert (found.status, found.reason) == ("True", "ClusterTopologyLevelsUnavailable")
     assert found.message == "ClusterTopologyBinding topo has no level zone, host; those constraints are not applied"
+
+
+@pytest.mark.parametrize(
+    ("levels", "why"),
+    [
+        pytest.param(("zone", "rack", "host"), "", id="as it was admitted"),
+        pytest.param(
+            ("rack", "zone", "host"),
+            'spreadConstraint of the set over "zone": narrower than "rack", which topologyConstraint requires: '
+            "a replica is counted in one domain",
+            id="a replica is packed into a broader domain now",
+        ),
+        pytest.param(
+            ("zone", "host", "rack"),
+            'spreadConstraint of clique "w" over "host": nothing can be spread over it: '
+            'topologyConstraint of the set requires one "rack"',
+            id="the pods of a clique are in one domain now",
+        ),
+    ],
+)
+def test_a_topology_whose_levels_get_another_order_is_reported_on_the_set(levels: tuple[str, ...], why: str) -> None:
+    pods = {**clique("w"), "spreadConstraint": {"domain": "host"}}
+    spread, pack = {"topologyName": "topo", "domain": "zone"}, {"topologyName": "topo", "pack": {"required": "rack"}}
+    observed = set_of(pcs("d", pods, spreadConstraint=spread, topologyConstraint=pack))
+    topology = binding("topo", *((one, f"example.com/{one}") for one in levels))
+    [found] = with_levels_condition((), observed, topology, enabled=True, now=NOW)
+    if not why:
+        assert (found.status, found.reason) == ("False", "AllClusterTopologyLevelsAvailable")
+        return
+    assert (found.status, found.reason) == ("True", "ClusterTopologyLevelsContradict")
+    assert found.message == f"the order of the levels in ClusterTopologyBinding topo contradicts a constraint: {why}"

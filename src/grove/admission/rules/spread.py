@@ -1,8 +1,6 @@
 """Spread constraints: a level of the set's one topology, and no pack constraint that contradicts it.
 
-A unit (a replica of the set or of a group, a pod) is counted in one domain. So the domain that a replica is packed into
-may not be broader than the domain to spread over. And units that are packed together are all in one domain: that domain
-has to be broader than the one to spread over. The schema refuses an empty domain and a maxSkew of 0.
+The schema refuses an empty domain and a maxSkew of 0.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from grove.admission.rules.lookups import Known, LookupFailed
 from grove.admission.rules.topology import ONE_TOPOLOGY, levels_of, resolve
 from grove.admission.rules.view import Constraint, SetView, Spread
 from grove.api.faults import Fault, internal, invalid, required
+from grove.api.spread_levels import SpreadOwner, contradictions
 
 
 def spread_faults(new: SetView, *, enabled: bool, lookups: Known) -> list[Fault]:
@@ -61,51 +60,19 @@ def _level_faults(spreads: list[Spread], levels: Mapping[str, int]) -> Iterator[
 
 
 def _pack_faults(new: SetView, levels: Mapping[str, int]) -> Iterator[Fault]:
-    whole = [(f"topologyConstraint of the set requires one {_quoted(new.constraint)}", _hard(new.constraint))]
-    if new.spread is not None:
-        whole.append((f'spreadConstraint of the set keeps a replica in one "{new.spread.domain}"', new.spread.domain))
-        yield from _unit_faults(new.spread, new.constraint, levels)
-    inside: dict[str, list[tuple[str, str]]] = {}
-    for group in new.groups:
-        own = inside[group.name] = [
-            *whole,
-            (
-                f'topologyConstraint of group "{group.name}" requires one {_quoted(group.constraint)}',
-                _hard(group.constraint),
-            ),
-        ]
-        if group.spread is not None:
-            yield from _unit_faults(group.spread, group.constraint, levels)
-            yield from _together_faults(group.spread, whole, levels)
-            detail = f'spreadConstraint of group "{group.name}" keeps a replica in one "{group.spread.domain}"'
-            own.append((detail, group.spread.domain))
+    whole = _owner("the set", new.constraint, new.spread)
+    groups = {one.name: _owner(f'group "{one.name}"', one.constraint, one.spread) for one in new.groups}
+    found = [(new.spread, whole, list[SpreadOwner]())]
+    found += [(one.spread, groups[one.name], [whole]) for one in new.groups]
     for clique in new.cliques:
-        if clique.spread is not None:
-            owner = new.group_of(clique.name)
-            around = inside[owner.name] if owner is not None else whole
-            own_pack = (f"its topologyConstraint requires one {_quoted(clique.constraint)}", _hard(clique.constraint))
-            yield from _together_faults(clique.spread, [*around, own_pack], levels)
+        group = new.group_of(clique.name)
+        around = [whole] if group is None else [whole, groups[group.name]]
+        found.append((clique.spread, _owner("", clique.constraint, clique.spread), around))
+    for spread, owner, around in found:
+        if spread is not None:
+            for detail in contradictions(owner, around, levels):
+                yield invalid(f"{spread.path}.domain", spread.domain, detail)
 
 
-def _unit_faults(spread: Spread, pack: Constraint | None, levels: Mapping[str, int]) -> Iterator[Fault]:
-    """A replica is packed into one domain, which lies in one domain of the spread."""
-    hard = _hard(pack)
-    if hard in levels and levels[hard] < levels[spread.domain]:
-        detail = f'narrower than "{hard}", which topologyConstraint requires: a replica is counted in one domain'
-        yield invalid(f"{spread.path}.domain", spread.domain, detail)
-
-
-def _together_faults(spread: Spread, around: list[tuple[str, str]], levels: Mapping[str, int]) -> Iterator[Fault]:
-    """What is spread lies in one domain of what is around it, which has to be broader."""
-    for reason, domain in around:
-        if domain in levels and levels[domain] >= levels[spread.domain]:
-            yield invalid(f"{spread.path}.domain", spread.domain, f"nothing can be spread over it: {reason}")
-            return
-
-
-def _hard(pack: Constraint | None) -> str:
-    return pack.hard if pack is not None else ""
-
-
-def _quoted(pack: Constraint | None) -> str:
-    return f'"{_hard(pack)}"'
+def _owner(name: str, pack: Constraint | None, spread: Spread | None) -> SpreadOwner:
+    return SpreadOwner(name, pack.hard if pack is not None else "", spread.domain if spread is not None else "")

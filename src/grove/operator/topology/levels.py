@@ -6,13 +6,14 @@ label keys, so that schedulers need no binding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
 from grove.api.conditions import (
     ALL_CLUSTER_TOPOLOGY_LEVELS_AVAILABLE,
+    CLUSTER_TOPOLOGY_LEVELS_CONTRADICT,
     CLUSTER_TOPOLOGY_LEVELS_UNAVAILABLE,
     CLUSTER_TOPOLOGY_NOT_FOUND,
     DRIFT,
@@ -27,6 +28,7 @@ from grove.api.conditions import (
 )
 from grove.api.meta import Conditions, Json, find_condition
 from grove.api.podcliqueset import PodCliqueSet
+from grove.api.spread_levels import SpreadOwner, contradictions
 from grove.api.topology import (
     ClusterTopologyBinding,
     ClusterTopologyBindingStatus,
@@ -36,7 +38,7 @@ from grove.api.topology import (
 )
 from grove.backends import Backends
 from grove.backends.base import TopologyBackend, TopologySync
-from grove.operator.shared.layout import constraints_of, spreads_of, topology_name
+from grove.operator.shared.layout import Part, constraints_of, spreads_of, topology_name
 
 
 def referenced_domains(pcs: PodCliqueSet) -> tuple[str, ...]:
@@ -98,7 +100,30 @@ def with_levels_condition(
     if missing:
         message = f"ClusterTopologyBinding {name} has no level {', '.join(missing)}; those constraints are not applied"
         return say("True", CLUSTER_TOPOLOGY_LEVELS_UNAVAILABLE, message)
+    if broken := "; ".join(_contradictions(pcs, binding)):
+        message = f"the order of the levels in ClusterTopologyBinding {name} contradicts a constraint: {broken}"
+        return say("True", CLUSTER_TOPOLOGY_LEVELS_CONTRADICT, message)
     return say("False", ALL_CLUSTER_TOPOLOGY_LEVELS_AVAILABLE, f"all levels are in ClusterTopologyBinding {name}")
+
+
+def _contradictions(pcs: PodCliqueSet, binding: ClusterTopologyBinding) -> Iterator[str]:
+    """Spreads that the order of the levels makes impossible, each with the reason."""
+    template = pcs.spec.template
+    levels = {level.domain: at for at, level in enumerate(binding.spec.levels)}
+    whole = _spread_owner("the set", template)
+    groups = [(_spread_owner(f'group "{one.name}"', one), one) for one in template.pod_clique_scaling_groups]
+    found = [("the set", whole, list[SpreadOwner]()), *((owner.name, owner, [whole]) for owner, _ in groups)]
+    for clique in template.cliques:
+        around = [whole, *(owner for owner, one in groups if clique.name in one.clique_names)]
+        found.append((f'clique "{clique.name}"', _spread_owner("", clique), around))
+    for name, owner, around in found:
+        for why in contradictions(owner, around, levels):
+            yield f'spreadConstraint of {name} over "{owner.over}": {why}'
+
+
+def _spread_owner(name: str, part: Part) -> SpreadOwner:
+    pack, spread = part.topology_constraint, part.spread_constraint
+    return SpreadOwner(name, pack.required if pack is not None else "", spread.domain if spread is not None else "")
 
 
 def became(before: Conditions, after: Conditions, type_: str) -> str:
