@@ -224,6 +224,26 @@ async def test_the_picture_of_the_tour_follows_the_theme(opened: Opened) -> None
         await until_light(tab, lambda light: light < 200)
 
 
+async def test_the_largest_set_is_in_the_legend_with_a_hue_of_its_own(opened: Opened) -> None:
+    """There are eight hues, so two of ten sets share one with others."""
+    viewer, names = Painted(), [f"small{number}" for number in range(9)]
+    shown = small_fleet()
+    shown["gangs"] = {f"a/{name}-0": {"set": name, **RUNNING} for name in [*names, "zebra"]}
+    row = {"namespace": "a", "state": "running", "why": "", "autoscaled": [], "gangs": {}}
+    shown["sets"] = {f"a/{name}": {**row, "name": name, "asked": 1} for name in names}
+    shown["sets"]["a/zebra"] = {**row, "name": "zebra", "asked": 200}
+    viewer.ledger.replace(shown)
+    async with serving(viewer, "local") as (url, owner):
+        tab = await opened(url, owner, theme="light")
+        await tab.go("fleet")
+        await tab.page.wait_for_selector("canvas[data-frame]")
+        buttons = tab.page.locator(".legend button")
+        listed = await buttons.all_inner_texts()
+        assert (len(listed), listed[0].strip()) == (8, "zebra")
+        hues = await buttons.locator("rect").evaluate_all("(all) => all.map((one) => one.getAttribute('fill'))")
+        assert len(set(hues)) == 8
+
+
 async def until_light(tab: Tab, holds: Callable[[int], bool]) -> None:
     """Waits until the ground of the picture is light or dark: the sum of its red, green and blue."""
     light = -1

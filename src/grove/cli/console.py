@@ -35,14 +35,7 @@ def console(
     logs_link: str,
     journal: Path | None,
 ) -> int:
-    """A page with the fleet, the sets, why gangs wait, the queue and plans. It has your rights, and changes nothing.
-
-    \b
-    Examples:
-      grove console                     # prints a link to this machine and opens it
-      grove console --context prod --no-open --port 8321
-      grove console --prometheus http://127.0.0.1:9090 --grafana https://grafana.example.com
-    """
+    """A page with the fleet, the sets, why gangs wait, the queue and plans. It has your rights, and changes nothing."""
     import asyncio
     import gc
 

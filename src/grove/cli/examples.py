@@ -4,7 +4,11 @@ from __future__ import annotations
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "completion": ("kubectl grove completion bash > ~/.local/share/bash-completion/completions/kubectl-grove",),
-    "console": ("kubectl grove console",),
+    "console": (
+        "kubectl grove console",
+        "kubectl grove console --context prod --no-open --port 8321",
+        "kubectl grove console --prometheus http://127.0.0.1:9090 --grafana https://grafana.example.com",
+    ),
     "convert": ("kubectl grove convert old.yaml > new.yaml", "kubectl grove convert --to grove.ai set.yaml"),
     "crds": ("grove crds --apply --dialects", "grove crds > crds.yaml"),
     "demo": ("grove demo", "grove demo --seed 7 --speed 4"),

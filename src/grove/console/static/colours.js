@@ -1,6 +1,8 @@
 // One hue a set, a shade a gang. People who see few hues can distinguish them (six are Okabe and Ito's);
 // what is no gang (held, reserved, broken) has a pattern or a sign besides its colour.
 
+import { row, rows } from "./store.js";
+
 const HUES = [
   [0, 114, 178], [230, 159, 0], [0, 158, 115], [204, 121, 167], [86, 180, 233], [213, 94, 0], [125, 75, 25], [140, 60, 220],
 ];
@@ -27,9 +29,16 @@ export const theme = () => (dark() ? DARK : LIGHT);
 
 let order = new Map();
 
-// Sets get their hues in the order of their names, so that neighbours in a list differ.
+// The sets that have gangs, in the order of their hues: by name, so that neighbours in a list differ. If there are more
+// sets than hues, those that ask for the most GPUs come first, so that a small set does not share the hue of a large one.
+export function rankedSets() {
+  const sets = [...new Set([...rows("gangs")].map(([key, gang]) => `${key.split("/")[0]}/${gang.set}`))].sort();
+  const asked = (set) => row("sets", set)?.asked ?? 0;
+  return sets.length > HUES.length ? sets.sort((a, b) => asked(b) - asked(a)) : sets;
+}
+
 export function colourSets(names) {
-  order = new Map([...new Set(names)].sort().map((name, index) => [name, index]));
+  order = new Map(names.map((name, index) => [name, index]));
 }
 
 // `set` and `gang` with their namespaces.

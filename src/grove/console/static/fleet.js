@@ -1,6 +1,6 @@
 // The page of the fleet: the picture, its legend, what is chosen as text beside it, and how large a gang still fits.
 
-import { colourOf } from "./colours.js";
+import { colourOf, rankedSets } from "./colours.js";
 import { badge, bar, calmly, fill, h, link, many, settle } from "./dom.js";
 import { Fleet, sayings, swatch } from "./picture.js";
 import { onChange, row, rows, state } from "./store.js";
@@ -15,7 +15,7 @@ const gangLink = (key, text = key.split("/")[1]) => link(text, "gang", ...key.sp
 
 // The colours of sets, each a button that shows all of it, and the signs. `only` leaves out signs that are not there.
 export function legend(choose, only = false) {
-  const sets = [...new Set([...rows("gangs")].map(([key, gang]) => `${key.split("/")[0]}/${gang.set}`))].sort();
+  const sets = rankedSets();
   const named = new Set(sets.map((one) => one.split("/")[1])).size === sets.length;
   const there = new Set();
   if (only) {

@@ -2,7 +2,7 @@
 // shows every GPU. Everything that moves a picture only copies tiles (tiles.js); what is chosen or planned is drawn over it.
 
 import { CELL, arrange, within } from "./arrange.js";
-import { colourOf, colourSets, theme } from "./colours.js";
+import { colourOf, colourSets, rankedSets, theme } from "./colours.js";
 import { fill, h, many } from "./dom.js";
 import { onChange, row, rows, state } from "./store.js";
 import { Tiles } from "./tiles.js";
@@ -46,12 +46,11 @@ export class Fleet {
   // What changed since: a look, or the shape of the fleet. `keys` says of which rows; null is of all.
   refresh(names, keys) {
     if (names.has("gangs") || names.has("theme")) {
-      const sets = [...rows("gangs")].map(([key, gang]) => `${key.split("/")[0]}/${gang.set}`);
-      const known = sets.join();
+      const known = [...rows("gangs").keys()].join();
       if (known !== this.known || names.has("theme")) {
         this.known = known;
         this.to = theme();
-        colourSets(sets);
+        colourSets(rankedSets());
         this.colours.clear();
         this.patterns = null;
         this.tiles.spoil();
