@@ -142,13 +142,13 @@ def fragmented(seed: int) -> Fragmented:
     return Fragmented(nodes, tuple(running), waits, tuple(rng.choice((0, 5)) for _ in running))
 
 
-@pytest.mark.parametrize("first", range(0, 200, 100), ids=lambda first: f"seeds from {first}")
-def test_no_plan_restarts_fewer_pods(first: int):
-    """Compared with all plans there are, and with a greedy consolidation.
+BATCHES = [pytest.param(first, marks=[] if first < 200 else pytest.mark.soak) for first in range(0, 2000, 100)]
 
-    The search ends early and proves nothing. Of fifty gangs that moves can help, one may get a dearer plan or none.
-    """
-    helped, worse = 0, []
+
+@pytest.mark.parametrize("first", BATCHES, ids=lambda first: f"seeds from {first}")
+def test_no_plan_restarts_fewer_pods(first: int):
+    """Compared with all plans there are, and with a greedy consolidation. The search ends early and proves nothing."""
+    helped = 0
     for seed in range(first, first + 100):
         case = fragmented(seed)
         answer = answered(case)
@@ -159,14 +159,19 @@ def test_no_plan_restarts_fewer_pods(first: int):
             assert isinstance(answer, NoRepack), f"seed {seed}"
             continue
         helped += 1
-        if isinstance(answer, NoRepack) or answer.cost[0] > fewest:
-            worse.append(seed)
-            continue
+        assert isinstance(answer, Repack), f"seed {seed}: there is a plan that restarts {fewest} pods"
         assert answer.cost[0] == fewest, f"seed {seed}"
         greedy = greedy_restarts(case)
         assert greedy is None or answer.cost[0] <= greedy, f"seed {seed}"
     assert helped > 10
-    assert len(worse) * 50 <= helped + 49, worse
+
+
+@pytest.mark.parametrize(("seed", "restarts"), [(235, 4), (389, 3)], ids=["two gangs of two pods", "a pair and one"])
+def test_a_gang_keeps_one_of_its_nodes_and_takes_another(seed: int, restarts: int):
+    """The cheapest plan moves one pod of a pair to another node. The other pod restarts on the node that it has."""
+    answer = answered(fragmented(seed))
+    assert isinstance(answer, Repack)
+    assert answer.cost[0] == restarts
 
 
 @pytest.mark.parametrize("seed", [1211, 1758, 2012, 2027], ids=lambda seed: f"seed {seed}")

@@ -12,9 +12,10 @@ is played on a copy of the snapshot before it counts. All searches share one bud
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations, islice, permutations
+from types import MappingProxyType
 
 import numpy as np
 from msgspec import Struct, structs
@@ -26,7 +27,7 @@ from grove.scheduler.evict.running import DisruptionBudget, Running, broken_budg
 from grove.scheduler.evict.victims import NO_VACANCIES
 from grove.scheduler.filters.fit import RoomWithout, has_place, scarcest
 from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
-from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.model.facts import PODS, PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import FITS, NO_MOVES, NONE_MAY_MOVE, NOT_ENOUGH_FREE, Reason
 from grove.scheduler.solve.place import place, place_admitted, place_on
@@ -171,19 +172,36 @@ def _repack(
     return _RepackTrial(snapshot, gang, allowed, steps, closed).cheapest()
 
 
-class Avoiding:
-    """Sets of nodes to leave out, the smallest first: none, then nodes of places that were found without others."""
+Limits = Mapping[str, int]
+"""How many pods of a gang a node may take at most, by node. 0 leaves the node out."""
+
+
+class SeveralPlaces:
+    """Limits under which a gang gets another place: none at first, then lower ones for the places that were found."""
 
     def __init__(self) -> None:
-        self._sets = [frozenset[str]()]
+        self._limits = list[Limits]([{}])
 
-    def __iter__(self) -> Iterator[frozenset[str]]:
-        yield from self._sets  # it grows meanwhile
+    def __iter__(self) -> Iterator[Limits]:
+        yield from self._limits  # it grows meanwhile
 
-    def without(self, avoided: frozenset[str], found: Sequence[PodFacts]) -> None:
-        """A place was found: another one lacks one of its nodes."""
-        more = (avoided | {node} for node in sorted({pod.node for pod in found}))
-        self._sets += [one for one in more if one not in self._sets]
+    def found(self, limits: Limits, pods: Sequence[PodFacts]) -> None:
+        """A place was found under these limits: another one lacks one of its nodes, or has a pod less there."""
+        counts = Counter(pod.node for pod in pods)
+        more = [{**limits, node: 0} for node in sorted(counts)]
+        more += [{**limits, node: counts[node] - 1} for node in sorted(counts) if counts[node] > 1]
+        self._limits += [one for one in more if one not in self._limits]
+
+
+def limited(snapshot: Snapshot, free: Ints, limits: Limits) -> Ints:
+    """Free amounts under which no node takes more pods than its limit."""
+    if not limits:
+        return free
+    fewer, pods = free.copy(), snapshot.resources.index(PODS)
+    for node, most in limits.items():
+        row = snapshot.nodes.row_of[node]
+        fewer[pods, row] = min(most, fewer[pods, row])
+    return fewer
 
 
 class _RepackTrial:
@@ -287,18 +305,18 @@ class _RepackTrial:
             yield self._movers_first(order)
         if isinstance(answer, Placement):
             for node in sorted({pod.node for pod in answer.pods[: answer.core]})[:MOST_OTHERS]:
-                other = self._place_gang(movers, (node,))
+                other = self._place_gang(movers, {node: 0})
                 for order in islice(self._orders(movers), 2):
                     yield self._gang_first(order, other)
 
     def _deep_ways(self, movers: Sequence[Movable]) -> Iterator[list[Move] | None]:
         """Ways to move these gangs with several places for each of them, and for the waiting gang."""
-        targets, chains = Avoiding(), 0
-        for avoided in islice(targets, MOST_OTHERS):
-            target = self._place_gang(movers, avoided)
+        targets, chains = SeveralPlaces(), 0
+        for limits in islice(targets, MOST_OTHERS):
+            target = self._place_gang(movers, limits)
             if isinstance(target, NoFit):
                 continue
-            targets.without(avoided, target.pods[: target.core])
+            targets.found(limits, target.pods[: target.core])
             for order in self._orders(movers):
                 for moves in self._chains(self._base, self._end(movers, target), order):
                     chains += 1
@@ -319,18 +337,18 @@ class _RepackTrial:
                 yield [move, *rest]
 
     def _several_places(self, now: Snapshot, end: Snapshot, one: Movable) -> Iterator[Move]:
-        """Other places without some nodes of the first place, with and without the nodes that the gang has now."""
+        """Places with fewer pods on nodes of the first place, with and without the nodes that the gang has now."""
         known = list[dict[str, tuple[str, ...]]]()
         for room in (now.with_room_of(one.unit.pods), now):
-            free, places = np.minimum(room.free, end.free), Avoiding()
-            for avoided in islice(places, MOST_PLACES):
+            free, places = np.minimum(room.free, end.free), SeveralPlaces()
+            for limits in islice(places, MOST_PLACES):
                 if self._steps.are_over:
                     return
-                closed = tuple(sorted(self._closed.union(one.closed, avoided)))
-                move = self._move_to(now, one, closed, free)
+                closed = tuple(sorted(self._closed.union(one.closed)))
+                move = self._move_to(now, one, closed, limited(now, free, limits))
                 if move is None:
                     continue
-                places.without(avoided, move.placement.pods)
+                places.found(limits, move.placement.pods)
                 if move.places not in known:
                     known.append(move.places)
                     yield move
@@ -340,14 +358,14 @@ class _RepackTrial:
         largest = sorted(movers, key=lambda one: (-len(one.unit.pods), one.unit.name))
         return islice(permutations(largest), MOST_ORDERS)
 
-    def _place_gang(self, movers: Sequence[Movable], avoided: Collection[str] = ()) -> Placement | NoFit:
+    def _place_gang(self, movers: Sequence[Movable], limits: Limits = MappingProxyType({})) -> Placement | NoFit:
         """A place for the waiting gang once the movers have left: on their nodes, as far as that is possible."""
         leaving, rows = [pod for one in movers for pod in one.unit.pods], self._base.nodes.row_of
         cost = np.ones(self._base.nodes.rows, dtype=np.int64)
         cost[[rows[pod.node] for pod in leaving if pod.node in rows]] = 0
-        closed = sorted(self._closed.union(avoided))
         end = self._base.without([pod.uid for pod in leaving])
-        return self._taken(place_on(end, self._gang, self._steps.next_search(), closed, cost=cost))
+        free, steps = limited(end, end.free, limits), self._steps.next_search()
+        return self._taken(place_on(end, self._gang, steps, sorted(self._closed), free, cost))
 
     def _gang_first(self, movers: Sequence[Movable], answer: Placement | NoFit) -> list[Move] | None:
         """Places the movers on what the waiting gang leaves in its place."""
