@@ -65,3 +65,22 @@ def test_no_record_remains_after_hours_in_which_gangs_overtake_others_that_wait(
 
     with without_logs():
         assert run(play(), seed=1, limit_s=1e9) == []
+
+
+def test_reasons_of_refused_gangs_are_forgotten_when_no_unit_waits():
+    async def play() -> tuple[int, int]:
+        async with Day(nodes=1) as day:
+            refuser = day.scheduler._cycle._refuser
+            for number in range(5):
+                elsewhere = {"nodeSelector": {"pool": f"pool-{number}"}}
+                await day.apply(gang(f"large-{number}", group("w", 1, spec=elsewhere)))
+            await asyncio.sleep(60)
+            before = len(refuser._said_alike)
+            for number in range(5):
+                await day.client.delete(PodGang, f"large-{number}", "default")
+                await day.end(f"large-{number}-w-0")
+            await asyncio.sleep(60)
+            return before, len(refuser._said_alike)
+
+    with without_logs():
+        assert run(play(), seed=1, limit_s=1e9) == (5, 0)

@@ -180,7 +180,7 @@ class UnitRefuser:
         for key, one in list(self._refused.items()):
             if one.answer.version != version or one.answer.reason == kinds.NOT_ADMITTED:
                 del self._refused[key]
-        if len(self._said_alike) > MOST_SAID:
+        if not self._queue or len(self._said_alike) > MOST_SAID:
             self._said_alike.clear()
 
     async def _report_refusal(self, unit: Unit, answer: NoFit, verdict: Verdict, steps: DecisionSteps) -> None:
