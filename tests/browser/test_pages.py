@@ -441,3 +441,41 @@ async def test_the_page_of_a_set_has_its_units_in_each_failure_domain(opened: Op
         await tab.go("set/default/chat")
         row = tab.page.get_by_role("region", name="Spread over failure domains").get_by_role("row", name="chat")
         assert (await row.inner_text()).split("\t") == ["chat", "zone", "z0 2, z1 1", "1", "1"]
+
+
+async def test_gangs_that_wait_for_the_same_reason_are_shown_together(opened: Opened) -> None:
+    viewer = Painted()
+    waits = [
+        {
+            "gang": f"chat-{n}",
+            "state": "waiting",
+            "level": "gang",
+            "reason": f"chat-{n}-w: no capacity",
+            "next": "add 1",
+        }
+        for n in range(6)
+    ]
+    other = {"gang": "chat-7", "state": "broken", "level": "pod", "reason": "it crashes", "next": "kubectl logs x"}
+    viewer.answers = {"state": "degraded", "reason": "no capacity", "gangs": [*waits, other]}
+    async with serving(viewer, "local") as (url, owner):
+        tab = await opened(url, owner)
+        await tab.go("why/a/chat")
+        await tab.page.get_by_text("chat-0, chat-1, chat-2, chat-3 and 2 more").wait_for()
+        assert await tab.page.locator(".verdict").count() == 2
+        assert await tab.page.locator(".layers .stopped").count() == 2
+
+
+async def test_a_tree_shows_a_reason_where_it_begins(opened: Opened) -> None:
+    viewer, why = Painted(), "needs 32 nvidia.com/gpu, 20 free in the cluster"
+    pods = [{"kind": "Pod", "name": f"chat-0-w-{n}", "state": "pending", "why": why} for n in range(4)]
+    clique = {"kind": "PodClique", "name": "chat-0-w", "state": "pending", "why": why, "children": pods}
+    crash = {"kind": "PodClique", "name": "chat-0-x", "state": "failed", "why": "it crashes"}
+    viewer.answers = {
+        "kind": "PodCliqueSet", "name": "chat", "state": "pending", "why": why,
+        "children": [clique, crash],
+    }
+    async with serving(viewer, "local") as (url, owner):
+        tab = await opened(url, owner)
+        await tab.go("set/a/chat")
+        await tab.page.locator(".tree >> text=chat-0-w-3").wait_for()
+        assert [one.strip() for one in await tab.page.locator(".tree .why").all_inner_texts()] == [why, "it crashes"]

@@ -25,6 +25,7 @@ from grove.answers.topology import topology_answer
 from grove.answers.tree import status_answer, tree_answer
 from grove.api.core import Event, Pod
 from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.cli.access import formatted, show
 from grove.cli.following import drawing
@@ -339,6 +340,24 @@ async def test_what_is_told_speaks_of_levels_not_of_labels_and_is_whole_in_a_pip
 
 
 @pytest.mark.real_in("test")
+@pytest.mark.simulated
+async def test_events_of_an_earlier_set_of_the_same_name_are_left_out(world: World) -> None:
+    await world.apply(world.system("chat"))
+    await world.available("chat")
+    await world.client.delete(PodCliqueSet, "chat", world.namespace)
+
+    async def gone() -> bool:
+        return not (await world.client.list(PodGang, world.namespace)).items
+
+    await world.cluster.eventually(gone)
+    await asyncio.sleep(60)
+    await world.apply(world.system("chat"))
+    await world.available("chat")
+    moments = (await events_answer(world.client, world.namespace, "chat")).data
+    assert (moments[0].kind, moments[0].reason) == ("PodCliqueSet", "Created")
+    assert [one.until for one in moments if one.reason == "GangScheduled"] == [None]
+
+
 async def test_watched_events_go_on_line_by_line(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     await world.apply(world.system("chat", cliques=[server("one", 1, 1)]))
     await world.available("chat")

@@ -19,7 +19,17 @@ from grove.api.podgang import PodGang
 from grove.diagnosis.seen import Seen, every
 from grove.kube.client import Client
 from grove.kube.errors import Forbidden
-from grove.show.timeline import Moment, decided_moments, exits_of, folded, moment_of, own_words, painted, updates_of
+from grove.show.timeline import (
+    Moment,
+    decided_moments,
+    exits_of,
+    folded,
+    moment_of,
+    own_words,
+    painted,
+    since_creation,
+    updates_of,
+)
 
 
 async def events_answer(client: Client, namespace: str, name: str, journal: Path | None = None) -> Answer:
@@ -62,11 +72,12 @@ def timeline_of(
     found = [
         moment for event in happened if _concerns(event, about, cliques) and (moment := moment_of(event)) is not None
     ]
+    found = since_creation(found, asked.seen.sets)
     for (kind, _), one in about.items():
         found += own_words(kind, one)
         if isinstance(one, Pod):
             found += exits_of(one)
-    found += [*updates_of(kept, asked.name), *decided]
+    found += [*updates_of(kept, asked.name), *since_creation(decided, asked.seen.sets)]
     moments = folded(found)
     return Answer(moments, lambda width: painted(moments, width))
 

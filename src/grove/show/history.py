@@ -22,7 +22,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.diagnosis.seen import Seen
 from grove.show import timeline
-from grove.show.timeline import Moment, exits_of, moment_of, updates_of
+from grove.show.timeline import Moment, exits_of, moment_of, since_creation, updates_of
 
 CREATED, PLACED, READY, SCALED, UPDATED = "created", "placed", "ready", "scaled", "updated"
 FAILED, LOST, RESTARTED, REFUSED = "failed", "lost", "restarted", "refused"
@@ -97,10 +97,10 @@ def history_of(
     about = names | parts
     if not gang:
         about |= {pcs.metadata.name} | {one.metadata.name for one in seen.of_set(seen.groups, pcs)}
-    marks = [*_own_marks(gangs, pcs, seen), *_event_marks(about, parts, happened), *_updates(pcs, kept)]
+    marks = [*_own_marks(gangs, pcs, seen), *_event_marks(pcs, about, parts, happened), *_updates(pcs, kept)]
     marks += [
         Mark(one.at, REFUSED if one.reason == timeline.REFUSED else PLACED, f"{one.name}: {one.message}")
-        for one in decided
+        for one in since_creation(decided, [pcs])
         if one.name in names
     ]
     pods = [pod for clique in cliques for pod in seen.pods_of_clique.get(clique.metadata.key, ())]
@@ -184,11 +184,17 @@ def _updates(pcs: PodCliqueSet, kept: Sequence[ControllerRevision]) -> Iterator[
             yield Mark(one.at, UPDATED, one.message)
 
 
-def _event_marks(about: Container[str], cliques: Container[str], happened: Iterable[Event]) -> Iterator[Mark]:
+def _event_marks(
+    pcs: PodCliqueSet, about: Container[str], cliques: Container[str], happened: Iterable[Event]
+) -> Iterator[Mark]:
     """Moments from events about the set and its parts, also about pods that are gone."""
     for event in happened:
         name, moment = event.involved_object.name, moment_of(event)
-        if moment is None or not (name in about or name.rpartition("-")[0] in cliques):
+        if (
+            moment is None
+            or not since_creation([moment], [pcs])
+            or not (name in about or name.rpartition("-")[0] in cliques)
+        ):
             continue
         cause = event.message.rpartition(": ")[2]
         if event.reason in _SCALING:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from grove.api.core import ControllerRevision, Event, Pod
 from grove.api.meta import Condition, Object
+from grove.api.podcliqueset import PodCliqueSet
 from grove.api.words import many
 from grove.diagnosis.pod_causes import last_line
 from grove.diagnosis.reasons import sentence
@@ -53,6 +54,13 @@ class Moment:
     count: int = 1
     until: datetime | None = None
     others: int = 0
+
+
+def since_creation(moments: Iterable[Moment], sets: Iterable[PodCliqueSet]) -> list[Moment]:
+    """Without what happened before the sets were created: Events outlive a set that was deleted and made again."""
+    created = [one.metadata.creation_timestamp for one in sets]
+    born = min((at for at in created if at is not None), default=None)
+    return [one for one in moments if born is None or one.at >= born]
 
 
 def moment_of(event: Event) -> Moment | None:

@@ -141,6 +141,12 @@ def test_events_tell_of_failures_and_autoscalers_also_of_pods_that_are_gone() ->
     ]
 
 
+def test_events_of_an_earlier_set_of_the_same_name_are_left_out() -> None:
+    earlier = event("chat-0-worker-gone1", -40, "BackOff", warning=True, message="it crashes")
+    placed = event("chat-0", -60, "GangScheduled")
+    assert story(earlier, placed).marks == story().marks
+
+
 def revision(number: int, second: float, image: str) -> ControllerRevision:
     template = {"cliques": [{"name": "leader", "podSpec": {"containers": [{"name": "c", "image": image}]}}]}
     raw = {"metadata": meta(f"chat-{number}", second), "revision": number, "data": template}

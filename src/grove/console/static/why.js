@@ -9,6 +9,7 @@ const LAYERS = [
   ["gate", "it is its turn"], ["reference", "what its pods refer to exists"], ["scheduler", "the scheduler runs"], ["gang", "the gang fits the cluster"],
   ["domain", "a domain holds it"], ["node", "nodes take its pods"], ["dependency", "what it starts after is ready"], ["pod", "its pods start"],
 ];
+const MOST_NAMED = 4;
 const SAID = { passed: ["✓", "yes"], stopped: ["✕", "stops here"], beyond: ["", "not reached"] };
 
 function layers(verdict) {
@@ -22,11 +23,27 @@ function layers(verdict) {
 
 const pasted = (step) => step.command && h("pre", { tabindex: 0, "aria-label": "command" }, step.command);
 
-function one(verdict) {
+// Gangs with the same reason and the same next step are shown together; the first of them has the evidence.
+function alike(verdicts) {
+  const found = new Map();
+  for (const verdict of verdicts) {
+    const key = JSON.stringify([verdict.state, verdict.level, verdict.reason, verdict.next]).replaceAll(verdict.gang, "");
+    found.set(key, [...(found.get(key) ?? []), verdict]);
+  }
+  return [...found.values()];
+}
+
+function together(gangs) {
+  const names = gangs.slice(0, MOST_NAMED).map(({ gang }) => gang).join(", ");
+  return gangs.length > MOST_NAMED ? `${names} and ${gangs.length - MOST_NAMED} more` : names;
+}
+
+function one(verdicts) {
+  const [verdict] = verdicts;
   const advice = verdict.advice ?? [], evidence = verdict.evidence ?? [];
   const sentence = (help) => (help.inPlace ? help.text : `delete it and apply it again with ${help.text}`);
   return h("section", { class: "verdict" },
-    h("h2", {}, verdict.gang, " ", badge(verdict.state)),
+    h("h2", {}, together(verdicts), " ", badge(verdict.state)),
     h("div", {}, !LAYERS.some(([name]) => name === verdict.level) && verdict.reason && h("p", { class: "reason" }, verdict.reason), layers(verdict)),
     h("div", {},
       verdict.next && h("div", { class: "card" }, h("h3", {}, "Next"), h("p", {}, verdict.next), pasted(verdict)),
@@ -49,7 +66,7 @@ export function page(main, [namespace, name]) {
       const gangs = found.gangs ?? [], trouble = gangs.filter((gang_) => gang_.state !== "running");
       fill(body, found.note && h("p", {}, found.note),
         found.state && trouble.length !== 1 && h("p", {}, badge(found.state), ` ${found.reason}`, found.next && h("span", { class: "dim" }, ` · ${found.next}`), pasted(found)),
-        (trouble.length ? trouble : gangs).map(one), !gangs.length && !found.state && h("p", {}, "no gangs"));
+        alike(trouble.length ? trouble : gangs).map(one), !gangs.length && !found.state && h("p", {}, "no gangs"));
     } catch (error) {
       fill(body, h("p", { class: "error", role: "alert" }, error.message));
     }
