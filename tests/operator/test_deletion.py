@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -239,6 +240,30 @@ async def test_a_small_set_goes_with_few_requests(world: World) -> None:
         ("patch", "podcliques"): 1,
         ("patch", "podcliquesets"): 1,
     }, "and nothing is read first"
+
+
+@pytest.mark.simulated
+async def test_the_gang_and_the_service_of_a_small_set_are_deleted_at_the_same_time(world: World) -> None:
+    """Many sets are deleted at once by a few workers, so each write that waits for another one takes time."""
+    await world.apply(pcs("small", clique("w", 3)))
+    await world.available("small")
+    await world.quiet()
+    delete, began_s = world.operator_client.delete, dict[type[Object], set[float]]()
+
+    async def timed(kind: type[Object], *rest: Any, **more: Any) -> None:
+        began_s.setdefault(kind, set()).add(asyncio.get_running_loop().time())
+        await delete(kind, *rest, **more)
+
+    world.operator_client.delete = timed
+    await world.delete(PodCliqueSet, "small")
+
+    async def gone() -> bool:
+        return not await world.list(PodCliqueSet)
+
+    await world.eventually(gone)
+    assert list(began_s) == [PodGang, Service, Pod, PodClique]
+    assert began_s[PodGang] == began_s[Service], "at the same time"
+    assert len(began_s[Pod]) == 1
 
 
 @pytest.mark.simulated

@@ -18,6 +18,7 @@ from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.kube.errors import NotFound
 from grove.operator.shared.children import template_hashes
 from grove.operator.shared.layout import unit_of
 
@@ -49,7 +50,10 @@ class Steps:
         known = (self.edit, self.edit, self.pause, self.undo, self.scale, self.scale, self.partition, self.lose)
         step = self.rng.choice((*known, self.delete, self.restart, self.wait))
         self.done.append(step.__name__)
-        await step()
+        try:
+            await step()
+        except NotFound:
+            self.done[-1] += " (the object is being deleted)"
 
     async def edit(self) -> None:
         parts = self.rng.choice((("a",), ("a", "b"), ("b", "c"), ("a", "b", "c")))

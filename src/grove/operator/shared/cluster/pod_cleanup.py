@@ -55,9 +55,9 @@ async def delete_ahead_of_set(cache: Cache, client: Client, pcs: PodCliqueSet) -
         return
     stages = [[one for kind in kinds for one in _shown(cache, pcs, kind)] for kinds in STAGES]
     if sum(map(len, stages)) <= FEW:
-        if await _delete_unchanged(client, gang):
-            stages[0].remove(gang)
-        elif not await _refers(client, pcs, gang):
+        unchanged = await asyncio.gather(*(_delete_unchanged(client, one) for one in stages[0]))
+        stages[0] = [one for one, is_deleted in zip(stages[0], unchanged, strict=True) if not is_deleted]
+        if gang in stages[0] and not await _refers(client, pcs, gang):
             return
         for children in stages:
             await _delete_each(client, pcs, children)
