@@ -1,0 +1,37 @@
+"""Pages say at their top who they are for, and the whole manifests that they show are admitted."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.support.reviews import binding, faults
+from tests.support.sample_admission import ADMISSION, WELL_KNOWN
+
+from grove.admission.rules.defaulting import missing_defaults, with_additions
+from grove.admission.rules.lookups import Known
+
+ROOT = Path(__file__).parents[3]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+SHOWN = [ROOT / "README.md", ROOT / "docs" / "write-a-set.md", ROOT / "docs" / "tutorial.md"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_says_who_it_is_for_and_what_they_can_do_afterwards(page: Path) -> None:
+    title, _, text = page.read_text().partition("\n\n")
+    first = text.partition("\n\n")[0].strip("*")
+    assert title.startswith("# ")
+    assert re.match(r"For (people|platform engineers|administrators)\b", first)
+    assert "Afterwards you " in first
+
+
+@pytest.mark.parametrize("page", SHOWN, ids=lambda page: page.name)
+def test_the_whole_manifest_of_a_page_is_admitted(page: Path) -> None:
+    blocks = re.findall(r"^```yaml[^\n]*\n(apiVersion: .*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    (manifest,) = [yaml.safe_load(block) for block in blocks]
+    manifest["metadata"]["namespace"] = "default"
+    levels = {domain: f"example.com/{domain}" for domain in WELL_KNOWN}
+    known = Known(topologies={"fake-nodes": binding("fake-nodes", **levels)})
+    assert faults(ADMISSION, with_additions(manifest, missing_defaults(manifest)), lookups=known) == []
