@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, operating
+from tests.support.operating import Operating, World
 from tests.support.workloads import change, updated
 
 from grove.answers.answer import Answer
@@ -24,22 +23,22 @@ from grove.diagnosis.words import camel
 
 pytestmark = pytest.mark.simulated
 
+OPERATING = Operating(start_s=0.2)
+
 
 @pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
+async def world(world: World) -> World:
     """A coherent update whose first slice waits for the surge unit of a clique."""
-    async with operating(cluster) as world:
-        world.nodes.start_s = 0.2
-        front = clique("front", 4, min_available=2)
-        front["rollingUpdate"] = {"maxSurge": 1}
-        decode = group("decode", "d", replicas=4, min_available=2, rollingUpdate={"maxUnavailable": 3})
-        await world.apply(pcs("wl", front, clique("d"), groups=[decode], strategy={"type": "Coherent"}))
-        await world.available("wl")
-        await world.ready(8)
-        world.nodes.hold = lambda pod: "version" in pod.metadata.labels
-        await change(world, "wl", "front", "d")
-        await world.quiet()
-        yield world
+    front = clique("front", 4, min_available=2)
+    front["rollingUpdate"] = {"maxSurge": 1}
+    decode = group("decode", "d", replicas=4, min_available=2, rollingUpdate={"maxUnavailable": 3})
+    await world.apply(pcs("wl", front, clique("d"), groups=[decode], strategy={"type": "Coherent"}))
+    await world.available("wl")
+    await world.ready(8)
+    world.nodes.hold = lambda pod: "version" in pod.metadata.labels
+    await change(world, "wl", "front", "d")
+    await world.quiet()
+    return world
 
 
 async def release(world: World, held: str = "") -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from tests.support.manifests import clique, group, pcs, pod_spec
-from tests.support.operating import World, operating
+from tests.support.operating import World
 
 from grove.api import labels as key
 from grove.api.core import HorizontalPodAutoscaler, Pod, Role, RoleBinding, Secret, Service, ServiceAccount
@@ -107,14 +107,14 @@ EDITS = [
 
 
 @pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
-    async with operating(cluster) as world:
-        members = group("g", "m", replicas=2, scale=BOUNDS)
-        in_order = "CliqueStartupTypeInOrder"  # so that the set has every kind of child
-        await world.apply(pcs("demo", clique("w", 2), clique("m"), groups=[members], startup=in_order))
-        await world.ready(4)
-        await world.available("demo")
-        yield world
+async def world(world: World) -> World:
+    """The operator at work, and a set that has every kind of child."""
+    members = group("g", "m", replicas=2, scale=BOUNDS)
+    in_order = "CliqueStartupTypeInOrder"
+    await world.apply(pcs("demo", clique("w", 2), clique("m"), groups=[members], startup=in_order))
+    await world.ready(4)
+    await world.available("demo")
+    return world
 
 
 CHILDREN = [

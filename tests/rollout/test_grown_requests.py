@@ -6,13 +6,11 @@ It counts the nodes of the slice as free. A slice that could not be placed whole
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import World, operating
-from tests.support.running import beside
+from tests.support.operating import Operating, World
 from tests.support.workloads import counting, ready_pods, uids, updated
 
 from grove.api.core import Pod
@@ -20,22 +18,18 @@ from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet, UpdateSlice
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.diagnosis.reasons import sentence
 from grove.kube.cache import Cache
-from grove.scheduler.loop.live import Scheduler
 from grove.sim.topology import Topology
+
+OPERATING = Operating(nodes=Topology(racks=2, nodes=4, cpu="8"), start_s=0.5, scheduled=True)
 
 
 @pytest.fixture
-async def world(cluster: object) -> AsyncIterator[World]:
+async def world(world: World) -> World:
     """Four nodes of 8 CPUs, and four more that are cordoned."""
-    async with operating(cluster, nodes=Topology(racks=2, nodes=4, cpu="8")) as world:
-        for node in world.nodes.names[4:]:
-            await world.nodes.cordon(node)
-        world.binder.allow(0)  # the real one places them
-        world.nodes.start_s = 0.5
-        async with beside(Scheduler(world.client, clock=world.cluster.clock, say=sentence).run()):
-            yield world
+    for node in world.nodes.names[4:]:
+        await world.nodes.cordon(node)
+    return world
 
 
 def containers(cpu: int) -> list[Json]:
