@@ -62,10 +62,10 @@ def judge(pin: Pin, ask: Ask) -> Verdict:
     return Verdict(pin, tuple(_words(one) for one in live))
 
 
-def _words(one: Page) -> str:
-    names = ", ".join(dict.fromkeys((one["id"], *(one.get("aliases") or ()))))
-    mended = ", ".join(one.get("fixed_in") or ()) or "no release"
-    return f"{names}: mended in {mended}. {(one.get('summary') or '').strip()}".rstrip()
+def _words(page: Page) -> str:
+    names = ", ".join(dict.fromkeys((page["id"], *(page.get("aliases") or ()))))
+    mended = ", ".join(page.get("fixed_in") or ()) or "no release"
+    return f"{names}: mended in {mended}. {(page.get('summary') or '').strip()}".rstrip()
 
 
 def report(verdicts: Iterable[Verdict]) -> Iterator[str]:
@@ -91,8 +91,8 @@ def exit_code(verdicts: Iterable[Verdict], *, strict: bool = False) -> int:
 def pip_index() -> str:
     """The index as pip is configured, without its `/simple`; pip's own default if nothing is configured."""
     pip = [sys.executable, "-m", "pip", "config", "list"]
-    told = subprocess.run(pip, capture_output=True, text=True, check=False).stdout
-    found = re.findall(r"^\S*\.index-url='([^']+)'", told, re.MULTILINE)
+    stdout = subprocess.run(pip, capture_output=True, text=True, check=False).stdout
+    found = re.findall(r"^\S*\.index-url='([^']+)'", stdout, re.MULTILINE)
     if found:
         return str(found[-1]).rstrip("/").removesuffix("/simple")
     from pip._internal.models.index import PyPI

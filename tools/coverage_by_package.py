@@ -33,14 +33,14 @@ class Package:
     def is_reached(self) -> bool:
         return share(self.reached, self.lines) >= AIM
 
-    def add(self, module: str, found: Mapping[str, Any]) -> None:
-        summary = found["summary"]
+    def add(self, module: str, packages: Mapping[str, Any]) -> None:
+        summary = packages["summary"]
         self.lines += summary["num_statements"]
         self.reached += summary["covered_lines"]
         self.branches += summary["num_branches"]
         self.taken += summary["covered_branches"]
         if share(summary["covered_lines"], summary["num_statements"]) < AIM:
-            self.low.append(f"{module}: {ranges(found['missing_lines'])}")
+            self.low.append(f"{module}: {ranges(packages['missing_lines'])}")
 
 
 def package_of(path: str) -> str:
@@ -90,21 +90,21 @@ def row(name: str, package: Package) -> tuple[str, str, str, str, str]:
     return name, f"{package.lines:,}", f"{share(package.reached, package.lines):.1f} %", f"{package.branches:,}", taken
 
 
-def plain(found: Mapping[str, Package]) -> list[str]:
+def plain(packages: Mapping[str, Package]) -> list[str]:
     """The table for a terminal, and below it its modules below the aim."""
     head = ("package", "lines", "reached", "branches", "taken")
-    body = [(*row(name, package), "" if package.is_reached else "below the aim") for name, package in found.items()]
-    rows = [(*head, ""), *body, (*row("all", total(found.values())), "")]
+    body = [(*row(name, package), "" if package.is_reached else "below the aim") for name, package in packages.items()]
+    rows = [(*head, ""), *body, (*row("all", total(packages.values())), "")]
     table = [f"{a:<24}{b:>8}{c:>9}{d:>10}{e:>9}  {mark}".rstrip() for a, b, c, d, e, mark in rows]
-    low = [f"  {name}/{line}" for name, package in found.items() for line in package.low]
+    low = [f"  {name}/{line}" for name, package in packages.items() for line in package.low]
     return [*table, "", f"Modules below {AIM:g} %, and the lines that no test reached:", *low] if low else table
 
 
-def markdown(found: Mapping[str, Package]) -> list[str]:
+def markdown(packages: Mapping[str, Package]) -> list[str]:
     """The table of `docs/coverage.md`."""
     head = ["| Package | Lines | reached | Branches | taken |", "|---|--:|--:|--:|--:|"]
-    body = [row(f"`{name}`", package) for name, package in found.items()]
-    return head + [f"| {' | '.join(cells)} |" for cells in [*body, row("all", total(found.values()))]]
+    body = [row(f"`{name}`", package) for name, package in packages.items()]
+    return head + [f"| {' | '.join(cells)} |" for cells in [*body, row("all", total(packages.values()))]]
 
 
 def main(argv: Sequence[str]) -> int:

@@ -144,9 +144,9 @@ def findings() -> Iterator[Finding]:
 
 def main() -> int:
     count = 0
-    for found in findings():
+    for finding in findings():
         count += 1
-        print(f"{found.path.relative_to(ROOT)}:{found.line}: {found.rule}: {found.text}")
+        print(f"{finding.path.relative_to(ROOT)}:{finding.line}: {finding.rule}: {finding.text}")
     print(f"{count} findings", file=sys.stderr)
     return 1 if count else 0
 

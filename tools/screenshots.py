@@ -63,8 +63,8 @@ def busy() -> Scenario:
         trainer("eval", 2, 6, sets=6),
     ]
     steps: list[Any] = []
-    for one in systems:
-        steps += [{"apply": one}, {"wait": one["metadata"]["name"]}]
+    for system in systems:
+        steps += [{"apply": system}, {"wait": system["metadata"]["name"]}]
     steps += [
         {"cordon": "z1-b1-r3-n1"},
         {"failNode": "z1-b1-r3-n0"},

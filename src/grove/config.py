@@ -294,7 +294,7 @@ def _decode(kind: Any, value: Any, path: str, faults: list[ConfigFault]) -> Any:
     if get_origin(kind) in (Union, UnionType):
         if value is None:
             return None
-        return _decode(next(one for one in get_args(kind) if one is not type(None)), value, path, faults)
+        return _decode(next(arg for arg in get_args(kind) if arg is not type(None)), value, path, faults)
     if isinstance(kind, type) and issubclass(kind, Section):
         return _decode_section(kind, value, path, faults)
     if kind is Duration:
@@ -321,7 +321,7 @@ def _decode_section(kind: type[Section], value: Any, path: str, faults: list[Con
     if not isinstance(value, dict):
         faults.append(ConfigFault(path, f"must be an object, got {_shown(value)}"))
         return None
-    fields = {one.encode_name: one for one in msgspec.structs.fields(kind)}
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     hints = get_type_hints(kind)
     given: dict[str, Any] = {}
     for key, one in value.items():

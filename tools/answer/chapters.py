@@ -192,7 +192,7 @@ def _with_model(story: Story, model: str, surge: int) -> str:
     """The manifest of llama.cpp with that model, and with that surge for its scaling group."""
     objects = list(yaml.safe_load_all(story.manifest(LLAMA).replace("tiny-a", model)))
     if surge:
-        (system,) = (one for one in objects if one["kind"] == "PodCliqueSet")
+        (system,) = (obj for obj in objects if obj["kind"] == "PodCliqueSet")
         (group,) = system["spec"]["template"]["podCliqueScalingGroups"]
         group["rollingUpdate"] = {"maxSurge": surge}
     return str(yaml.safe_dump_all(objects))
@@ -210,7 +210,9 @@ def _updated(story: Story, model: str, instances: int, *, surge: int = 0) -> tup
 
         def is_updated() -> bool:
             leaders = story.pods("app=llama")
-            new = [one for one in leaders if model in one["spec"]["containers"][0]["args"] and _is_ready(one)]
+            new = [
+                leader for leader in leaders if model in leader["spec"]["containers"][0]["args"] and _is_ready(leader)
+            ]
             return len(new) == len(leaders) == instances
 
         def is_over() -> bool:

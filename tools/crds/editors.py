@@ -19,9 +19,9 @@ LINE = "# yaml-language-server: $schema="
 
 
 def editor_schema() -> str:
-    kinds = [one for one in DEFINITIONS if one.kind.RESOURCE.kind in WRITTEN]
+    kinds = [definition for definition in DEFINITIONS if definition.kind.RESOURCE.kind in WRITTEN]
     draft = "http://json-schema.org/draft-07/schema#"
-    whole = {"$schema": draft, "title": "Grove", "allOf": [_if(one) for one in kinds]}
+    whole = {"$schema": draft, "title": "Grove", "allOf": [_if(kind) for kind in kinds]}
     return msgspec.json.encode(whole).decode() + "\n"
 
 

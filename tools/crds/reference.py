@@ -36,8 +36,8 @@ _EMBEDDED = {
 
 def rendered() -> str:
     contents = [f"- {_link(d.kind.__name__)}: {_summary(d.kind)}\n" for d in DEFINITIONS]
-    told: set[type[Struct]] = set()
-    chapters = ["\n" + "\n".join(_chapter(definition, told)) for definition in DEFINITIONS]
+    kinds: set[type[Struct]] = set()
+    chapters = ["\n" + "\n".join(_chapter(definition, kinds)) for definition in DEFINITIONS]
     return "".join([HEAD, "\n", *contents, *chapters])
 
 
@@ -69,7 +69,7 @@ def _table(struct: type[Struct]) -> Iterator[str]:
     yield f"### {struct.__name__}\n"
     yield "| Field | Type | |\n|---|---|---|"
     hints = get_type_hints(struct, include_extras=True)
-    for field in sorted(msgspec.structs.fields(struct), key=lambda one: one.encode_name):
+    for field in sorted(msgspec.structs.fields(struct), key=lambda field_info: field_info.encode_name):
         hint = hints[field.name]
         must = " **(required)**" if is_required(hint) and "default" not in _facts(hint) else ""
         yield f"| `{field.encode_name}` | {_type(hint)} | {' '.join(_sentences(hint))}{must} |"
@@ -138,7 +138,7 @@ def _bare(hint: Any) -> Any:
         if _is_annotated(hint):
             hint = get_args(hint)[0]
         elif get_origin(hint) in (Union, types.UnionType):
-            (hint,) = (one for one in get_args(hint) if one is not type(None))
+            (hint,) = (arg for arg in get_args(hint) if arg is not type(None))
         else:
             return hint
 

@@ -34,7 +34,7 @@ def sglang() -> argparse.ArgumentParser:
 
 def option(action: argparse.Action) -> dict[str, Any]:
     """What a test needs to know of an option: its names, how many values it takes, and which."""
-    choices = None if action.choices is None or action.nargs == 0 else sorted(str(one) for one in action.choices)
+    choices = None if action.choices is None or action.nargs == 0 else sorted(str(choice) for choice in action.choices)
     kind = getattr(action.type, "__name__", "")
     return {
         "names": list(action.option_strings) or [action.dest],
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
     for call in calls:
         parser.parse_args(call)  # ends the process if it refuses
     print(f"{engine}: {len(calls)} calls accepted", file=sys.stderr)
-    lines = ",\n".join(json.dumps(option(one)) for one in parser._actions)
+    lines = ",\n".join(json.dumps(option(action)) for action in parser._actions)
     print(f'{{"version": "{importlib.metadata.version(engine)}", "options": [\n{lines}\n]}}')
     return 0
 

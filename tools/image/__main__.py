@@ -113,7 +113,11 @@ def sources(tree: Tree, *folders: str) -> None:
         if "__pycache__" in name:
             continue
         inside = name.removeprefix("src/")
-        if not folders or inside == "grove/__init__.py" or inside.startswith(tuple(f"grove/{one}/" for one in folders)):
+        if (
+            not folders
+            or inside == "grove/__init__.py"
+            or inside.startswith(tuple(f"grove/{folder}/" for folder in folders))
+        ):
             tree.add(f"{HOME}/{inside}", (ROOT / name).read_bytes())
 
 

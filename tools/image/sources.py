@@ -75,7 +75,7 @@ def locked(lock: Path = LOCK, machine: Machine = AMD64) -> list[Package]:
 def write_lock(packages: Iterable[Package], lock: Path = LOCK) -> None:
     """Writes the newest version of each package that apt lists."""
     head = [line for line in lock.read_text().splitlines() if line.startswith("#")]
-    found = [Package(one.where, one.name, *_newest(one), machine=one.machine) for one in packages]
+    found = [Package(package.where, package.name, *_newest(package), machine=package.machine) for package in packages]
     lock.write_text("\n".join([*head, *(f"{p.where} {p.name} {p.version} {p.sha256}" for p in found)]) + "\n")
 
 
@@ -109,7 +109,7 @@ def _apt_options(machine: Machine, cache: Path) -> list[str]:
         f"Dir::Cache={state}",
         "APT::Sandbox::User=root",
     ]
-    words = [word for one in options for word in ("-o", one)]
+    words = [word for option in options for word in ("-o", option)]
     if not any((state / "lists").glob("*_Packages*")):
         done = subprocess.run(["apt-get", *words, "update", "-qq"], capture_output=True, text=True, check=False)
         if not any((state / "lists").glob("*_Packages*")):

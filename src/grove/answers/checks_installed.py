@@ -99,24 +99,24 @@ async def dialects(client: Client, now: datetime) -> list[Finding]:
     if len(missing) == len(theirs):
         return []  # they are not wanted here
     fix = "grove crds --apply --dialects"
-    found = [Finding("dialects", WARN, f"not installed: {', '.join(missing)}", fix)] if missing else []
-    found += [Finding("dialects", WARN, f"older than this program: {', '.join(old)}", fix)] if old else []
+    findings = [Finding("dialects", WARN, f"not installed: {', '.join(missing)}", fix)] if missing else []
+    findings += [Finding("dialects", WARN, f"older than this program: {', '.join(old)}", fix)] if old else []
     for kind in (PodGangSet, KoordPodCliqueSet):
         if f"{kind.RESOURCE.plural}.{kind.RESOURCE.group}" in missing:
             continue
         objects: list[Any] = list((await client.list(kind)).items)
         ignored = [
-            one.metadata.name
-            for one in objects
-            if find_condition(one.status.conditions, "Translated") is None
-            and now - (one.metadata.creation_timestamp or now) > TAKEN_UP
+            obj.metadata.name
+            for obj in objects
+            if find_condition(obj.status.conditions, "Translated") is None
+            and now - (obj.metadata.creation_timestamp or now) > TAKEN_UP
         ]
         if ignored:
             named = f"{', '.join(ignored[:3])}{' …' if len(ignored) > 3 else ''}"
             text = f"no controller translates {many(len(ignored), kind.RESOURCE.kind)} ({named})"
             switch = "switch the operator's dialects on (dialects.enabled; locally grove down, grove up --dialects)"
-            found.append(Finding("dialects", WARN, text, switch))
-    return found or [Finding("dialects", OK, f"{len(theirs)} kinds, up to date")]
+            findings.append(Finding("dialects", WARN, text, switch))
+    return findings or [Finding("dialects", OK, f"{len(theirs)} kinds, up to date")]
 
 
 async def _compared(client: Client, ours: list[Json]) -> tuple[list[str], list[str]]:
@@ -153,11 +153,11 @@ async def admission(client: Client, namespace: str, now: datetime) -> list[Findi
         MUTATING_WEBHOOK_CONFIGURATION: ("podcliqueset-defaulting-webhook",),
         VALIDATING_WEBHOOK_CONFIGURATION: ("podcliqueset-validating-webhook", "clustertopology-validating-webhook"),
     }
-    found: list[Finding] = []
+    findings: list[Finding] = []
     missing: list[str] = []
     place = ""
     for kind, wanted in names.items():
-        there = {one["metadata"]["name"]: one for one in (await client.list(kind)).items}
+        there = {item["metadata"]["name"]: item for item in (await client.list(kind)).items}
         for name in wanted:
             if name not in there:
                 missing.append(name)
@@ -165,17 +165,21 @@ async def admission(client: Client, namespace: str, now: datetime) -> list[Findi
             for hook in there[name].get("webhooks") or ():
                 config = hook.get("clientConfig") or {}
                 place = (config.get("service") or {}).get("namespace", "")
-                found += _trust(name, config, now)
+                findings += _trust(name, config, now)
     if missing:
         text = f"no admission: {', '.join(missing)} missing; sets are neither defaulted nor checked"
-        found.append(Finding("admission", WARN, text, fix))
+        findings.append(Finding("admission", WARN, text, fix))
     if len(missing) == sum(map(len, names.values())):
-        return found
-    found += await _certificate(client, place, now)
-    found += await _reachable(client, namespace)
-    good = all(one.state == SKIP for one in found)
-    text = "registered and trusted" if any(one.state == SKIP for one in found) else "registered, trusted and answering"
-    return [Finding("admission", OK, text), *found] if good else found
+        return findings
+    findings += await _certificate(client, place, now)
+    findings += await _reachable(client, namespace)
+    good = all(finding.state == SKIP for finding in findings)
+    text = (
+        "registered and trusted"
+        if any(finding.state == SKIP for finding in findings)
+        else "registered, trusted and answering"
+    )
+    return [Finding("admission", OK, text), *findings] if good else findings
 
 
 def _trust(name: str, config: dict[str, Any], now: datetime) -> list[Finding]:
@@ -188,7 +192,9 @@ def _trust(name: str, config: dict[str, Any], now: datetime) -> list[Finding]:
         authorities = x509.load_pem_x509_certificates(base64.b64decode(bundle))
     except ValueError:
         return [Finding("admission", FAIL, f"{name}: its caBundle is no certificate", fix)]
-    return _lasting(f"{name}: its authority", max(authorities, key=lambda one: one.not_valid_after_utc), now, fix)
+    return _lasting(
+        f"{name}: its authority", max(authorities, key=lambda authority: authority.not_valid_after_utc), now, fix
+    )
 
 
 def _lasting(what: str, certificate: Certificate, now: datetime, fix: str) -> list[Finding]:
@@ -206,17 +212,17 @@ async def _certificate(client: Client, place: str, now: datetime) -> list[Findin
         secrets = (await client.list(Secret.RESOURCE, place, fields=f"metadata.name={Webhooks().secret_name}")).items
     except Forbidden:
         return []
-    found: list[Finding] = []
-    for one in secrets:
-        where = f"{one['metadata']['namespace']}/{one['metadata']['name']}"
-        fix = f"kubectl -n {one['metadata']['namespace']} delete secret {one['metadata']['name']}; restart the operator"
+    findings: list[Finding] = []
+    for secret in secrets:
+        namespace, name = secret["metadata"]["namespace"], secret["metadata"]["name"]
+        where, fix = f"{namespace}/{name}", f"kubectl -n {namespace} delete secret {name}; restart the operator"
         try:
-            chain = x509.load_pem_x509_certificates(base64.b64decode((one.get("data") or {}).get("tls.crt", "")))
+            chain = x509.load_pem_x509_certificates(base64.b64decode((secret.get("data") or {}).get("tls.crt", "")))
         except ValueError:
-            found.append(Finding("admission", FAIL, f"secret {where} holds no certificate", fix))
+            findings.append(Finding("admission", FAIL, f"secret {where} holds no certificate", fix))
             continue
-        found += _lasting(f"the served certificate (secret {where})", chain[0], now, fix)
-    return found
+        findings += _lasting(f"the served certificate (secret {where})", chain[0], now, fix)
+    return findings
 
 
 async def _reachable(client: Client, namespace: str) -> list[Finding]:

@@ -27,11 +27,11 @@ STALE = timedelta(minutes=1)
 async def operator(client: Client, now: datetime) -> list[Finding]:
     """The operator: a process holds its lease or runs as its pod, and sets are being reconciled."""
     sets = await every(client, PodCliqueSet)
-    behind = [one for one in sets if not is_taken_up(one) and _is_old(one.metadata.creation_timestamp, now)]
+    behind = [pcs for pcs in sets if not is_taken_up(pcs) and _is_old(pcs.metadata.creation_timestamp, now)]
     state, sign = await sign_of_life(client, "grove-operator", OperatorLease().resource_name, now)
     fix = _remedy(client, "operator")
     if behind:
-        names = ", ".join(str(one.metadata.key) for one in behind[:3])
+        names = ", ".join(str(pcs.metadata.key) for pcs in behind[:3])
         waiting = many(len(behind), "set waits", "sets wait")
         return [Finding("operator", FAIL, f"{waiting} to be looked at ({names}); {sign}", fix)]
     return [Finding("operator", state, sign, "" if state == OK else fix)]
@@ -41,12 +41,12 @@ async def scheduler(client: Client, now: datetime) -> list[Finding]:
     """The scheduler: the same, and gangs are being answered."""
     gangs = await every(client, PodGang)
     silent = [
-        one
-        for one in gangs
-        if one.metadata.labels.get(labels.SCHEDULER_NAME, labels.GROVE_SCHEDULER) == labels.GROVE_SCHEDULER
-        and is_true(one.status.conditions, words.INITIALIZED)
-        and find_condition(one.status.conditions, words.SCHEDULED) is None
-        and _is_old(one.metadata.creation_timestamp, now)
+        gang
+        for gang in gangs
+        if gang.metadata.labels.get(labels.SCHEDULER_NAME, labels.GROVE_SCHEDULER) == labels.GROVE_SCHEDULER
+        and is_true(gang.status.conditions, words.INITIALIZED)
+        and find_condition(gang.status.conditions, words.SCHEDULED) is None
+        and _is_old(gang.metadata.creation_timestamp, now)
     ]
     state, sign = await sign_of_life(client, "grove-scheduler", SchedulerLease().resource_name, now)
     fix = _remedy(client, "scheduler")
@@ -76,18 +76,20 @@ async def topology(client: Client) -> list[Finding]:
         text = "no ClusterTopologyBinding: gangs cannot ask for racks or blocks"
         return [Finding("topology", WARN, text, "create one that names your node labels (docs, samples)")]
     resource = accelerator(nodes)
-    loaded = [one for one in nodes if one.status.allocatable.get(resource) not in (None, "0", 0)] or nodes
-    found: list[Finding] = []
+    loaded = [node for node in nodes if node.status.allocatable.get(resource) not in (None, "0", 0)] or nodes
+    findings: list[Finding] = []
     for binding in bindings:
         for level in binding.spec.levels:
-            lacking = [one.metadata.name for one in loaded if level.key not in one.metadata.labels]
+            lacking = [node.metadata.name for node in loaded if level.key not in node.metadata.labels]
             if lacking:
                 names = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
                 share = f"{len(lacking)} of {many(len(loaded), 'node')}"
                 text = f"{binding.metadata.name}: {level.key} is missing on {share} ({names})"
                 fix = f"kubectl label node {lacking[0]} {level.key}=…"
-                found.append(Finding("topology", WARN, text, fix))
+                findings.append(Finding("topology", WARN, text, fix))
         if is_true(binding.status.conditions, words.SCHEDULER_TOPOLOGY_DRIFT):
             text = f"{binding.metadata.name} and a scheduler's own topology differ"
-            found.append(Finding("topology", WARN, text, f"kubectl describe ct {binding.metadata.name}"))
-    return found or [Finding("topology", OK, f"{many(len(bindings), 'binding')}, {many(len(loaded), 'node')} labelled")]
+            findings.append(Finding("topology", WARN, text, f"kubectl describe ct {binding.metadata.name}"))
+    return findings or [
+        Finding("topology", OK, f"{many(len(bindings), 'binding')}, {many(len(loaded), 'node')} labelled")
+    ]

@@ -24,8 +24,8 @@ async def schedulers(client: Client) -> list[Finding]:
     """Every scheduler but ours that a profile of the operator names or that a set uses."""
     sets, gangs = await every(client, PodCliqueSet), await every(client, PodGang)
     profiles = await _profiles(client)
-    used = {one.metadata.labels.get(_scheduler_label(), "") for one in gangs}
-    found: list[Finding] = []
+    used = {gang.metadata.labels.get(_scheduler_label(), "") for gang in gangs}
+    findings: list[Finding] = []
     for name in sorted((profiles.keys() | used) - {""}):
         use = _use(name, profiles.get(name, {}), sets, gangs)
         questions = questions_for(name, use)
@@ -35,8 +35,8 @@ async def schedulers(client: Client) -> list[Finding]:
         for question in questions:
             if not question.only_if or answers.get(question.only_if):
                 await _ask(client, question, answers)
-        found += [_finding(name, need) for need in needs_of(name, use, answers)]
-    return found
+        findings += [_finding(name, need) for need in needs_of(name, use, answers)]
+    return findings
 
 
 def _scheduler_label() -> str:
@@ -49,25 +49,35 @@ def _is_plain(name: str, options: dict[str, Any]) -> bool:
 
 
 def _use(name: str, options: dict[str, Any], sets: list[PodCliqueSet], gangs: list[PodGang]) -> Use:
-    mine = [one for one in gangs if one.metadata.labels.get(_scheduler_label()) == name]
-    owners = {Key(one.metadata.namespace, one.metadata.labels.get(PART_OF, "")) for one in mine}
-    named = {one for pcs in sets if pcs.metadata.key in owners for one in QUEUE.queues(pcs)}
+    mine = [gang for gang in gangs if gang.metadata.labels.get(_scheduler_label()) == name]
+    owners = {Key(gang.metadata.namespace, gang.metadata.labels.get(PART_OF, "")) for gang in mine}
+    named = {queue for pcs in sets if pcs.metadata.key in owners for queue in QUEUE.queues(pcs)}
     queues = frozenset(named) if name == KAI_SCHEDULER else frozenset[str]()
-    return Use(options, queues, any(one.requires_domain for one in mine))
+    return Use(options, queues, any(gang.requires_domain for gang in mine))
 
 
 async def _profiles(client: Client) -> dict[str, dict[str, Any]]:
     """The options of each profile, from the operator's newest ConfigMap; none if it cannot be read."""
     config = await _operator_configuration(client)
-    return {one.name: dict(one.config or {}) for one in config.scheduler.profiles} if config is not None else {}
+    return (
+        {profile.name: dict(profile.config or {}) for profile in config.scheduler.profiles}
+        if config is not None
+        else {}
+    )
 
 
 async def _operator_configuration(client: Client) -> OperatorConfiguration | None:
     try:
-        found = [one for one in (await client.list(ConfigMap, labels=f"{NAME}={OPERATOR}")).items if FILE in one.data]
+        items = [
+            item for item in (await client.list(ConfigMap, labels=f"{NAME}={OPERATOR}")).items if FILE in item.data
+        ]
     except Forbidden:
         return None
-    newest = max(found, key=lambda one: (str(one.metadata.creation_timestamp or ""), one.metadata.name), default=None)
+    newest = max(
+        items,
+        key=lambda config_map: (str(config_map.metadata.creation_timestamp or ""), config_map.metadata.name),
+        default=None,
+    )
     try:
         return load_configuration(newest.data[FILE]) if newest is not None else None
     except ConfigError:

@@ -43,7 +43,7 @@ async def takeovers(client: Client, namespace: str) -> list[Finding]:
         await listed(PodGang),
         await listed(Pod, managed),
     )
-    found: list[Finding] = []
+    findings: list[Finding] = []
     schedulers: dict[str, int] = {}
     others = 0
     for pcs in sorted(seen.sets, key=lambda one: one.metadata.key):
@@ -59,19 +59,19 @@ async def takeovers(client: Client, namespace: str) -> list[Finding]:
             continue
         for name in told.schedulers:
             schedulers[name] = schedulers.get(name, 0) + 1
-        found.append(_finding(str(pcs.metadata.key), told))
+        findings.append(_finding(str(pcs.metadata.key), told))
     if others:
         text = f"{many(others, 'set')} that no other operator made, or that Grove has already taken over"
-        found.append(Finding("sets", OK, text))
+        findings.append(Finding("sets", OK, text))
     for name, count in sorted(schedulers.items()):
         text = f"{name} places {many(count, 'set')} and goes on doing so, if it is in config.scheduler.profiles"
-        found.append(Finding("scheduler", OK, text))
-    return found or [Finding("takeover", OK, "there is no set here")]
+        findings.append(Finding("scheduler", OK, text))
+    return findings or [Finding("takeover", OK, "there is no set here")]
 
 
 async def definitions(client: Client) -> list[Finding]:
     """The CRDs: those of the other operator lack fields and perhaps kinds, which is no fault before ours come."""
-    return [replace(one, state=WARN) if one.state == FAIL else one for one in await kinds(client)]
+    return [replace(kind, state=WARN) if kind.state == FAIL else kind for kind in await kinds(client)]
 
 
 async def rivals(client: Client, now: datetime) -> list[Finding]:

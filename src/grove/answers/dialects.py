@@ -46,8 +46,8 @@ def scaled_part(labels: Mapping[str, str]) -> str:
 def scaled_target(target: str, sets: Iterable[Any]) -> str:
     """The set that is kept for an object, and the part of it that scaling the object means."""
     name, _, part = target.partition("/")
-    for one in sets:
-        metadata = one["metadata"]
+    for pcs in sets:
+        metadata = pcs["metadata"]
         labels = metadata.get("labels") or {}
         named = (metadata["name"], (metadata.get("annotations") or {}).get(TRANSLATED_NAME))
         if TRANSLATED_FROM in labels and name in named:

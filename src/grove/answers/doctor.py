@@ -54,19 +54,19 @@ async def doctor_answer(client: Client, namespace: str, now: datetime) -> Answer
 
 
 async def _answer(checks: list[tuple[str, Check]]) -> Answer:
-    found: list[Finding] = []
+    findings: list[Finding] = []
     saw_something = False
     for name, check in checks:
         try:
-            found += await check()
+            findings += await check()
             saw_something = saw_something or name not in FREE
         except Forbidden as error:
-            found.append(Finding(name, SKIP, f"you may not look: {error}"))
-        if name == "kinds" and any(one.state == FAIL for one in found):
+            findings.append(Finding(name, SKIP, f"you may not look: {error}"))
+        if name == "kinds" and any(finding.state == FAIL for finding in findings):
             break  # without the kinds every other question has the same answer
     else:
         if not saw_something:
             text = "nothing of Grove was checked: you may look at none of it"
-            found.append(Finding("rights", FAIL, text, BIND))
-    code = FAILED if any(one.state == FAIL for one in found) else RUNNING
-    return Answer(found, lambda width: painted(found, width), code)
+            findings.append(Finding("rights", FAIL, text, BIND))
+    code = FAILED if any(finding.state == FAIL for finding in findings) else RUNNING
+    return Answer(findings, lambda width: painted(findings, width), code)

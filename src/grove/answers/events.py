@@ -45,9 +45,9 @@ def decided_about(journal: Path, seen: Seen, gangs: Sequence[PodGang]) -> Sequen
     from grove.scheduler.replay.replay import BadJournal
 
     try:
-        decisions = decisions_on(journal, {str(one.metadata.key) for one in gangs})
-        topologies = {one.metadata.annotations.get(TOPOLOGY_NAME, "") for one in gangs}
-        spoken = {key: level for one in sorted(topologies) for level, key in seen.levels(one)}
+        decisions = decisions_on(journal, {str(gang.metadata.key) for gang in gangs})
+        topologies = {gang.metadata.annotations.get(TOPOLOGY_NAME, "") for gang in gangs}
+        spoken = {key: level for topology in sorted(topologies) for level, key in seen.levels(topology)}
         return tuple(decided_moments(decisions, spoken))
     except BadJournal as error:
         raise Unanswered(str(error)) from error
@@ -87,16 +87,16 @@ def _about(asked: Subject) -> tuple[dict[tuple[str, str], Object], set[str]]:
     seen, name = asked.seen, asked.name
     about: dict[tuple[str, str], Object] = {}
     if asked.is_set:
-        about |= {("PodCliqueSet", one.metadata.name): one for one in seen.sets}
-        about |= {("PodCliqueScalingGroup", one.metadata.name): one for one in seen.groups}
+        about |= {("PodCliqueSet", pcs.metadata.name): pcs for pcs in seen.sets}
+        about |= {("PodCliqueScalingGroup", group.metadata.name): group for group in seen.groups}
     if asked.is_set or asked.kind == "PodGang":
         about |= {("PodGang", gang.metadata.name): gang for gang in asked.gangs}
         cliques = {group.name for gang in asked.gangs for group in gang.spec.podgroups}
-        cliques |= {one.metadata.name for one in seen.cliques} if asked.is_set else set()
+        cliques |= {clique.metadata.name for clique in seen.cliques} if asked.is_set else set()
     elif asked.kind == "PodCliqueScalingGroup":
-        about |= {(asked.kind, one.metadata.name): one for one in seen.groups if one.metadata.name == name}
-        members = (one for one in seen.cliques if one.metadata.labels.get(labels.SCALING_GROUP) == name)
-        cliques = {one.metadata.name for one in members}
+        about |= {(asked.kind, group.metadata.name): group for group in seen.groups if group.metadata.name == name}
+        members = (clique for clique in seen.cliques if clique.metadata.labels.get(labels.SCALING_GROUP) == name)
+        cliques = {clique.metadata.name for clique in members}
     elif asked.kind == "part":
         own = {pod.metadata.name for pod in asked.pods}
         cliques = {pod.metadata.labels.get(labels.POD_CLIQUE, "") for pod in asked.pods}
@@ -106,7 +106,7 @@ def _about(asked: Subject) -> tuple[dict[tuple[str, str], Object], set[str]]:
             cliques = set()
     else:
         cliques = {name} if asked.kind == "PodClique" else set()
-    about |= {("PodClique", one.metadata.name): one for one in seen.cliques if one.metadata.name in cliques}
+    about |= {("PodClique", clique.metadata.name): clique for clique in seen.cliques if clique.metadata.name in cliques}
     for pod in seen.pods:
         if pod.metadata.labels.get(labels.POD_CLIQUE, "") in cliques or pod.metadata.name == name:
             about["Pod", pod.metadata.name] = pod
@@ -133,9 +133,9 @@ def events_picture(asked: Subject, kept: Sequence[ControllerRevision] = ()) -> P
         happened = source.cache.list(Event, source.namespace or None)
         if not seen.sets:
             return None
-        found = timeline_of(replace(asked, seen=seen, gangs=gangs), happened, kept)
-        fresh = None if not printed else {one for one in found.data if one not in printed}
-        printed.update(found.data)
-        return replace(found, paint=lambda width: painted(found.data, width, fresh))
+        timeline = timeline_of(replace(asked, seen=seen, gangs=gangs), happened, kept)
+        fresh = None if not printed else {one for one in timeline.data if one not in printed}
+        printed.update(timeline.data)
+        return replace(timeline, paint=lambda width: painted(timeline.data, width, fresh))
 
     return draw

@@ -63,29 +63,31 @@ async def scores_answer(
     async with looking(client, settings) as scheduler:
         view, policy = scheduler.view, scheduler.config.node_policy
         states = [view.units.gangs.get(str(gang.metadata.key)) for gang in asked.gangs]
-        found = [
-            one
+        scored_gangs = [
+            scored_gang
             for state in states
             if state is not None and view.concerns_us(state)
-            if (one := scored_places(view, state, policy)) is not None
+            if (scored_gang := scored_places(view, state, policy)) is not None
         ]
 
     def paint(width: int) -> RenderableType:
-        return scores_tables(found, width)
+        return scores_tables(scored_gangs, width)
 
-    return Answer(found, paint, RUNNING if all(one.chosen is not None for one in found) else NO_FIT)
+    return Answer(
+        scored_gangs, paint, RUNNING if all(scored_gang.chosen is not None for scored_gang in scored_gangs) else NO_FIT
+    )
 
 
 def explanation_of(asked: Subject, found: Judged) -> Answer:
     whole = found.sets[0] if found.sets else None
     mine = {gang.metadata.name for gang in asked.gangs}
-    verdicts = [one for one in (whole.gangs if whole else ()) if one.gang in mine]
+    verdicts = [gang for gang in (whole.gangs if whole else ()) if gang.gang in mine]
     if whole is None:
         verdicts = [gang_verdict(asked.seen, gang, None) for gang in asked.gangs]
     if whole is not None and (asked.is_set or whole.unattended):
         code = whole.code
     else:
-        code = code_of(one.state for one in verdicts)
+        code = code_of(verdict.state for verdict in verdicts)
     data: dict[str, Any] = {"name": asked.name, "kind": asked.kind, "gangs": verdicts}
     if whole is not None:
         data |= {"state": whole.state, "reason": whole.reason, "level": whole.level}
@@ -153,8 +155,10 @@ async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, names
     view = scheduler.view
     answers = LiveDiagnosis(view)
     answers.tell_queues()
-    waiting = [(one, view.units.gangs[f"{one.namespace}/{one.name}"].podgang) for one in answers.waiting_line()]
-    waiting = [(one, gang) for one, gang in waiting if namespace in ("", one.namespace)]
+    waiting = [
+        (in_line, view.units.gangs[f"{in_line.namespace}/{in_line.name}"].podgang) for in_line in answers.waiting_line()
+    ]
+    waiting = [(in_line, gang) for in_line, gang in waiting if namespace in ("", in_line.namespace)]
     looked: dict[Key, Diagnosis] = {}
 
     async def look(gangs: Sequence[PodGang], most: int) -> dict[Key, Diagnosis]:
@@ -163,17 +167,19 @@ async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, names
 
     first = list({gang.metadata.key: gang for gang in (*(gang for _, gang in waiting), *seen.gangs)}.values())
     judged = (await judged_with(seen, now, processes, look, only=first)).sets
-    verdicts = {Key(whole.namespace, one.gang): one for whole in judged for one in whole.gangs}
+    verdicts = {Key(whole.namespace, gang.gang): gang for whole in judged for gang in whole.gangs}
     lines = [
-        line_of(one, verdicts.get(gang.metadata.key) or gang_verdict(seen, gang, looked.get(gang.metadata.key)))
-        for one, gang in waiting
+        line_of(in_line, verdicts.get(gang.metadata.key) or gang_verdict(seen, gang, looked.get(gang.metadata.key)))
+        for in_line, gang in waiting
     ]
-    shown = {Key(one.namespace, gang.metadata.labels.get(PART_OF, "")) for one, gang in waiting}
-    others = [one for one in judged if one.code and Key(one.namespace, one.name) not in shown]
+    shown = {Key(in_line.namespace, gang.metadata.labels.get(PART_OF, "")) for in_line, gang in waiting}
+    others = [
+        judgement for judgement in judged if judgement.code and Key(judgement.namespace, judgement.name) not in shown
+    ]
     queues = queue_rows(scheduler.quotas.policy, view.snapshot)
-    down = next((one for one in (processes.operator, processes.scheduler) if one.is_down), None)
+    down = next((process for process in (processes.operator, processes.scheduler) if process.is_down), None)
     alone = [line.state for line in lines if Key(line.namespace, line.name) not in verdicts]
-    code = code_of([*(one.state for one in judged), *alone])
+    code = code_of([*(judgement.state for judgement in judged), *alone])
 
     def paint(width: int) -> RenderableType:
         first = [Text(down.sentence, style="bold red")] if down is not None else []

@@ -23,16 +23,16 @@ class Finding:
     fix: str = ""
 
 
-def painted(found: Iterable[Finding], width: int) -> RenderableType:
+def painted(findings: Iterable[Finding], width: int) -> RenderableType:
     styles = {OK: ("✔", "green"), WARN: ("!", "yellow"), FAIL: ("✖", "bold red"), SKIP: ("-", "dim")}
     parts: list[RenderableType] = []
-    for one in found:
-        mark, style = styles[one.state]
-        lines = indented(f"{mark} {one.check}: {one.text}", width, 0)
+    for finding in findings:
+        mark, style = styles[finding.state]
+        lines = indented(f"{mark} {finding.check}: {finding.text}", width, 0)
         lines[0].stylize(style, 0, len(mark))
-        lines[0].stylize("bold", len(mark) + 1, len(mark) + 2 + len(one.check))
+        lines[0].stylize("bold", len(mark) + 1, len(mark) + 2 + len(finding.check))
         parts += lines
-        step, *to_paste = one.fix.split("\n")
+        step, *to_paste = finding.fix.split("\n")
         if step:
             parts += indented(f"→ {step}", width)
         parts += (Text(f"    {line}") for line in to_paste)  # neither wrapped nor indented again

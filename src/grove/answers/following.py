@@ -68,9 +68,9 @@ class Source:
             return [one for one in found if not only_set or one.metadata.labels.get(label) == only_set]
 
         sets = [
-            one
-            for one in self.cache.list(PodCliqueSet, self.namespace or None)
-            if not only_set or one.metadata.name == only_set
+            pcs
+            for pcs in self.cache.list(PodCliqueSet, self.namespace or None)
+            if not only_set or pcs.metadata.name == only_set
         ]
         pods = (
             self.cache.list(Pod)
@@ -78,7 +78,7 @@ class Source:
             else [pod for pod in mine(Pod) if only_set or pod.metadata.labels.get(labels.MANAGED_BY) == labels.OPERATOR]
         )
         return Seen(
-            sorted(sets, key=lambda one: one.metadata.key),
+            sorted(sets, key=lambda pcs: pcs.metadata.key),
             mine(PodCliqueScalingGroup),
             mine(PodClique),
             mine(PodGang),
@@ -177,8 +177,8 @@ def _follow(source: Source, namespace: str, *, everywhere: bool, events: bool) -
     for kind in own:
         source.cache.add(kind, namespace=namespace)
     kinds: tuple[type[Any], ...] = (*own, PodGang, Pod, Node, ClusterTopologyBinding)
-    for one in dict.fromkeys(kinds):
-        source.cache.on_event(one, stir)
+    for kind in dict.fromkeys(kinds):
+        source.cache.on_event(kind, stir)
 
 
 async def _real_name(client: Client, namespace: str, name: str) -> str:

@@ -61,7 +61,7 @@ async def judged(
         from grove.answers.scheduler_view import diagnosed, looking
 
         async with looking(client, settings) as scheduler:
-            others.extend(one.podgang for one in scheduler.view.units.gangs.values() if one.has_object)
+            others.extend(gang.podgang for gang in scheduler.view.units.gangs.values() if gang.has_object)
             return diagnosed(scheduler, gangs, most)
 
     seen = replace(seen, others=others)  # filled as the scheduler's view is read: gangs that might free capacity
@@ -97,5 +97,5 @@ def _waits(gang: PodGang) -> bool:
 
 def _is_written(gang: PodGang) -> bool:
     """True if the scheduler wrote on the gang why it waits."""
-    said = find_condition(gang.status.conditions, words.SCHEDULED)
-    return said is not None and bool(said.message)
+    condition = find_condition(gang.status.conditions, words.SCHEDULED)
+    return condition is not None and bool(condition.message)

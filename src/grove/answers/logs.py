@@ -23,7 +23,11 @@ async def chosen(
     if is_kind(target):
         asked = await subject(client, namespace, target)
         own = pods_in(asked.seen, target) if asked.seen.sets else set()
-        found = [one for one in players(asked.seen, asked.seen.sets[0]) if one.pod.metadata.name in own] if own else []
+        found = (
+            [player for player in players(asked.seen, asked.seen.sets[0]) if player.pod.metadata.name in own]
+            if own
+            else []
+        )
         if not found:
             raise Unanswered(f"{target} has no pods of a PodCliqueSet; kubectl logs reads other pods")
         return found

@@ -62,7 +62,7 @@ async def plan_answer(
     `beside` are other objects of the files, `referred` objects of the cluster that the manifests refer to.
     """
     check_fields(manifests)
-    given = [stood_in(one) for one in manifests]
+    given = [stood_in(manifest) for manifest in manifests]
     manifests = [one for one, _ in given]
     others = tuple(sorted({name for _, names in given for name in names}))
     change, sets = _change(copy, namespace, manifests, scales, drains, replica)
@@ -72,7 +72,7 @@ async def plan_answer(
         try:
             await apply_given(world, (beside or Given()).objects)
             async with binding_volumes(world):
-                found = await planned(
+                plan = await planned(
                     world,
                     change,
                     sets,
@@ -86,19 +86,19 @@ async def plan_answer(
     notes = [other_schedulers_remark(others)] if others else []
     if left_out := (beside or Given()).left_out:
         notes.append(f"not part of the plan: {', '.join(left_out)}")
-    missing = tuple(f"{one.reason}: {one.step}" for one in wrong)
-    found = replace(found, unreadable=copy.unreadable, note="; ".join(notes), missing=missing)
-    states = {gang.answer for gang in found.gangs}
-    homeless = any(one.fits is False for one in found.others)
-    waits = bool(missing) or "waits" in states or any(gang.why for gang in found.gangs)
+    missing = tuple(f"{cause.reason}: {cause.step}" for cause in wrong)
+    plan = replace(plan, unreadable=copy.unreadable, note="; ".join(notes), missing=missing)
+    states = {gang.answer for gang in plan.gangs}
+    homeless = any(displaced.fits is False for displaced in plan.others)
+    waits = bool(missing) or "waits" in states or any(gang.why for gang in plan.gangs)
     code = NO_FIT if homeless or "cannot fit" in states else WAITING if waits else RUNNING
-    return Answer(found, lambda width: _paint(found, width, show_pods), code)
+    return Answer(plan, lambda width: _paint(plan, width, show_pods), code)
 
 
 def check_fields(manifests: Sequence[Any]) -> None:
     """Raises what a strict server says of fields it does not know, in all of the manifests."""
-    sets = [one for one in manifests if one.get("kind") in (None, "PodCliqueSet")]
-    named = [(one["metadata"]["name"], unknown_fields(one)) for one in sets]
+    sets = [manifest for manifest in manifests if manifest.get("kind") in (None, "PodCliqueSet")]
+    named = [(pcs["metadata"]["name"], unknown_fields(pcs)) for pcs in sets]
     faults = [f"{name}: {fault}" if len(manifests) > 1 else fault for name, found in named for fault in found]
     if faults:
         names = ", ".join(name for name, found in named if found)
@@ -130,7 +130,10 @@ def _change(
         for one in copy.of(PodCliqueSet.RESOURCE)
     }
     if manifests:
-        keys = [Key(one["metadata"].get("namespace") or namespace, one["metadata"]["name"]) for one in manifests]
+        keys = [
+            Key(manifest["metadata"].get("namespace") or namespace, manifest["metadata"]["name"])
+            for manifest in manifests
+        ]
         for key in keys:
             if key in there and (others := stood_in(there[key])[1]):
                 what = f"{key.name} is placed by {', '.join(others)}, which is not played here"
@@ -150,7 +153,7 @@ def _change(
     for name in drains:
         if name not in nodes:
             raise Unanswered(f"there is no node {name}{there_are('Node', nodes, name)}")
-    metas = [one["metadata"] for one in _pods_on(copy, drains)]
+    metas = [pod["metadata"] for pod in _pods_on(copy, drains)]
     marks = [(meta["namespace"], (meta.get("labels") or {}).get(labels.PART_OF)) for meta in metas]
     keys = sorted({Key(place, name) for place, name in marks if name} & there.keys())
     return lambda world: _drain(world, drains), keys
@@ -195,7 +198,7 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
     styles = {"fits": "green", "waits": "yellow", "cannot fit": "bold red"}
     rows = []
     for gang in plan.gangs:
-        nodes = {one.node for one in gang.pods}
+        nodes = {pod.node for pod in gang.pods}
         score = "" if gang.score is None else f"{gang.score:.2f}"
         pods = f"{len(gang.pods)}/{len(gang.pods) + gang.unplaced}"
         answer = Text(gang.answer, style=styles[gang.answer])
@@ -210,7 +213,7 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
     troubles = alike(refused, lambda gang: (gang.answer, unnumbered(gang.why)))
     for together in troubles[:MOST_TOLD]:
         gang, partly = together[0], together[0].answer == "fits"
-        names = listed([one.name for one in together], MOST_NAMED)
+        names = listed([gang_plan.name for gang_plan in together], MOST_NAMED)
         said = f"{names} {_answer_of(gang, len(together))}"
         parts += indented(said, width, 0, styles["waits" if partly else gang.answer])
         if gang.helps:
@@ -219,9 +222,11 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
     if rest := sum(map(len, troubles[MOST_TOLD:])):
         parts += indented(f"of {many(rest, 'more gang')} -o json has the reason", width, 0)
     if show_pods:
-        parts += [Text(f"{gang.name}  {one.pod}  {one.node}") for gang in plan.gangs for one in gang.pods]
+        parts += [Text(f"{gang.name}  {pod.pod}  {pod.node}") for gang in plan.gangs for pod in gang.pods]
     parts += [
-        line for said in (*(one.words for one in plan.spreads), *plan.headroom) for line in indented(said, width, 0)
+        line
+        for said in (*(spread.words for spread in plan.spreads), *plan.headroom)
+        for line in indented(said, width, 0)
     ]
     if plan.preempted:
         parts += indented(f"would be evicted for it: {', '.join(plan.preempted)}", width, 0, "red")
@@ -254,8 +259,8 @@ def _bystanders(plan: Plan, width: int) -> list[Text]:
         return []
     fine = sum(one.fits is True for one in plan.others)
     parts = indented(f"{fine} of {many(len(plan.others), 'other pod')} on it would fit on another node", width, 0)
-    for one in plan.others:
-        if one.fits is not True:
-            style = "yellow" if one.fits is None else "red"
-            parts += indented(f"- {one.namespace}/{one.pod}: {one.note}", width, 2, style)
+    for displaced in plan.others:
+        if displaced.fits is not True:
+            style = "yellow" if displaced.fits is None else "red"
+            parts += indented(f"- {displaced.namespace}/{displaced.pod}: {displaced.note}", width, 2, style)
     return parts

@@ -61,7 +61,7 @@ async def asked_for(client: Client, namespace: str, target: str, to: int) -> Pro
 def _partition(pcs: PodCliqueSet, group: str) -> int:
     if not group:
         return set_partition(pcs)
-    groups = {one.name: one for one in pcs.spec.template.pod_clique_scaling_groups}
+    groups = {config.name: config for config in pcs.spec.template.pod_clique_scaling_groups}
     if group not in groups:
         there = ", ".join(sorted(groups)) or "none"
         raise Unanswered(f"{pcs.metadata.name} has no scaling group {group}; its scaling groups: {there}")

@@ -30,10 +30,10 @@ async def with_causes(client: Client, seen: Seen) -> Seen:
 
     `status`, `tree`, `explain`, `top` and the console take it from here, so a list and `explain` name the same cause.
     """
-    broken = sorted(filter(is_broken, seen.cliques), key=lambda one: one.metadata.key)[:MOST_CLIQUES]
+    broken = sorted(filter(is_broken, seen.cliques), key=lambda clique: clique.metadata.key)[:MOST_CLIQUES]
     found: list[Cause] = []
-    for namespace in dict.fromkeys(one.metadata.namespace for one in broken):
-        found += await read_causes(client, [one for one in broken if one.metadata.namespace == namespace])
+    for namespace in dict.fromkeys(clique.metadata.namespace for clique in broken):
+        found += await read_causes(client, [clique for clique in broken if clique.metadata.namespace == namespace])
     seen = replace(seen, causes=tuple(found))
     unready = [pod for pod in seen.pods if pod.is_bound and not pod.is_ready and not pod.metadata.is_deleting]
     if unready and not seen.events:
@@ -68,8 +68,10 @@ class RecentCauses:
 
     def added_to(self, seen: Seen) -> Seen:
         """The same with the causes of cliques that are still not ready."""
-        broken = {one.metadata.key for one in seen.cliques if is_broken(one)}
-        still = [one for one in self._causes if any(Key(one.namespace, clique) in broken for clique in one.cliques)]
+        broken = {clique.metadata.key for clique in seen.cliques if is_broken(clique)}
+        still = [
+            cause for cause in self._causes if any(Key(cause.namespace, clique) in broken for clique in cause.cliques)
+        ]
         return replace(seen, causes=still, events=self._events)
 
 
@@ -106,11 +108,11 @@ async def read_causes(client: Client, cliques: Sequence[PodClique]) -> tuple[Cau
 
     claims: dict[str, PersistentVolumeClaim | None] = {}
     keys: dict[tuple[str, str], frozenset[str] | None] = {}
-    for name in {one.name for one in needed if one.kind == CLAIM}:
+    for name in {reference.name for reference in needed if reference.kind == CLAIM}:
         known, claim = await find(PersistentVolumeClaim, name)
         claims |= {name: claim} if known else {}
     for kind, label in ((Secret, SECRET), (ConfigMap, CONFIG_MAP)):
-        for name in {one.name for one in needed if one.kind == label}:
+        for name in {reference.name for reference in needed if reference.kind == label}:
             known, found = await find(kind, name)
             if known:
                 data = None if found is None else frozenset(getattr(found, "data", None) or {})
@@ -120,7 +122,7 @@ async def read_causes(client: Client, cliques: Sequence[PodClique]) -> tuple[Cau
     volumes: tuple[PersistentVolume, ...] | None = None
     if any(one is not None and one.status.phase != "Bound" for one in claims.values()):
         try:
-            classes = {one.metadata.name: one for one in (await client.list(StorageClass)).items}
+            classes = {item.metadata.name: item for item in (await client.list(StorageClass)).items}
         except KubeError:
             unread.add(StorageClass.RESOURCE.kind)
         try:

@@ -65,13 +65,15 @@ async def fleet_answer(
         elif measure is None:
             plan = FleetShown(resource, size, why=f"no domain of any level can hold a gang of {size.words}")
         else:
-            found = fleet_repack_of(view, scheduler.config, measure)
+            fleet_repack = fleet_repack_of(view, scheduler.config, measure)
             shares = [
-                LevelShown(name, key, one.of(view.snapshot), one.of(found.end))
+                LevelShown(name, key, one.of(view.snapshot), one.of(fleet_repack.end))
                 for name, key in levels.items()
                 if (one := replace(measure, key=key))
             ]
-            plan = fleet_shown(found, measure, next(name for name in levels if levels[name] == measure.key), shares)
+            plan = fleet_shown(
+                fleet_repack, measure, next(name for name in levels if levels[name] == measure.key), shares
+            )
     code = NO_FIT if plan.before and not plan.steps else RUNNING
     return Answer(plan, lambda width: fleet_table(plan, width), code)
 
@@ -80,7 +82,7 @@ def first_waiting(scheduler: Scheduler, gangs: Sequence[PodGang]) -> GangState |
     """Of these gangs, the one that the scheduler takes first; None if none of them waits for a place."""
     view, mine = scheduler.view, {str(gang.metadata.key) for gang in gangs}
     states = [view.units.gangs[name] for name in sorted(mine) if name in view.units.gangs]
-    if foreign := [one.name for one in states if not view.concerns_us(one)]:
+    if foreign := [state.name for state in states if not view.concerns_us(state)]:
         raise Unanswered(f"{foreign[0]} is placed by another scheduler")
     answers = LiveDiagnosis(view)
     answers.tell_queues()

@@ -39,8 +39,8 @@ class GangsByClient:
     async def refusals(self, gang: str) -> Mapping[str, int]:
         namespace, _, name = gang.partition("/")
         fields = f"involvedObject.name={name},reason={EventReason.GANG_NOT_MOVED}"
-        found = (await self._client.list(Event, namespace, fields=fields)).items
-        return {one.message: max(1, one.count or 0) for one in found}
+        items = (await self._client.list(Event, namespace, fields=fields)).items
+        return {event.message: max(1, event.count or 0) for event in items}
 
     async def is_placed(self, gang: str) -> bool:
         namespace, _, name = gang.partition("/")

@@ -35,12 +35,12 @@ async def standing_answer(client: Client, namespace: str, target: str, units: in
     patch: Json = {"metadata": {"annotations": note}}
     if group:
         configs = live["spec"]["template"].get("podCliqueScalingGroups") or []
-        found = next((one for one in configs if one["name"] == group), None)
-        if found is None:
+        config = next((one for one in configs if one["name"] == group), None)
+        if config is None:
             names = ", ".join(one["name"] for one in configs) or "none"
             raise Unanswered(f"{name} has no scaling group {group} (it has: {names})")
-        kept = {key: value for key, value in {**(found.get("annotations") or {}), **note}.items() if value is not None}
-        changed = [{**one, "annotations": kept} if one is found else one for one in configs]
+        kept = {key: value for key, value in {**(config.get("annotations") or {}), **note}.items() if value is not None}
+        changed = [{**one, "annotations": kept} if one is config else one for one in configs]
         version = {"resourceVersion": live["metadata"]["resourceVersion"]}
         patch = {"metadata": version, "spec": {"template": {"podCliqueScalingGroups": changed}}}
     await client.patch(PodCliqueSet, name, patch, namespace)

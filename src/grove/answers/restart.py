@@ -95,7 +95,7 @@ def until_ready(asked: Subject) -> Picture:
         if left:
             line += f", {many(left, 'old pod')} left"
         fresh = [] if printed and printed[-1] == line else [line]
-        is_over = not left and all(one.state == RUNNING for one in whole.gangs if one.gang in mine)
+        is_over = not left and all(gang.state == RUNNING for gang in whole.gangs if gang.gang in mine)
         printed.append("" if is_over else line)
         return Answer({"name": name, "state": whole.state}, lambda width: Text("\n".join([*fresh, ""])), whole.code)
 

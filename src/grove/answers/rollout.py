@@ -44,15 +44,15 @@ async def status_answer(client: Client, namespace: str, name: str, now: datetime
 
 def _status_of(seen: Seen, known: Judged, now: datetime, part: str = "") -> Answer:
     whole, processes = known.sets[0], known.processes
-    found = replace(whole_rollout_of(seen, seen.sets[0], now), set_state=whole.state, set_reason=whole.brief)
+    rollout = replace(whole_rollout_of(seen, seen.sets[0], now), set_state=whole.state, set_reason=whole.brief)
     if "/" in part:
         own = pods_in(seen, part)
-        pods = (one for one in seen.pods if one.metadata.name in own)
-        cliques = {one.metadata.labels.get(labels.POD_CLIQUE, "") for one in pods}
-        names = {role.name for one in cliques if (role := role_of(one, seen.sets[0])) is not None}
-        found = replace(found, roles=tuple(one for one in found.roles if one.clique in names))
-    name, code = seen.sets[0].metadata.name, RUNNING if found.state == DONE else WAITING
-    return Answer(found, lambda width: painted(name, found, processes.operator, width), code)
+        pods = (pod for pod in seen.pods if pod.metadata.name in own)
+        cliques = {pod.metadata.labels.get(labels.POD_CLIQUE, "") for pod in pods}
+        names = {role.name for clique in cliques if (role := role_of(clique, seen.sets[0])) is not None}
+        rollout = replace(rollout, roles=tuple(role for role in rollout.roles if role.clique in names))
+    name, code = seen.sets[0].metadata.name, RUNNING if rollout.state == DONE else WAITING
+    return Answer(rollout, lambda width: painted(name, rollout, processes.operator, width), code)
 
 
 def status_picture(name: str, ended: list[Answer], part: str = "") -> Picture:
@@ -62,11 +62,11 @@ def status_picture(name: str, ended: list[Answer], part: str = "") -> Picture:
         seen = source.seen(name)
         if not seen.sets or ended:
             return None
-        found = _status_of(seen, await source.judged(seen), source.now(), part)
-        if found.code == RUNNING:
-            ended.append(found)
+        status = _status_of(seen, await source.judged(seen), source.now(), part)
+        if status.code == RUNNING:
+            ended.append(status)
             return None
-        return found
+        return status
 
     return draw
 
@@ -108,14 +108,16 @@ def _by_image(images: Sequence[str]) -> str:
     return "; ".join(f"{image} ({', '.join(cliques)})" for image, cliques in together.items())
 
 
-def _line(one: ControllerRevision, current: Collection[str]) -> dict[str, Any]:
-    hash_ = one.metadata.labels.get(labels.GENERATION_HASH, "")
+def _line(revision: ControllerRevision, current: Collection[str]) -> dict[str, Any]:
+    hash_ = revision.metadata.labels.get(labels.GENERATION_HASH, "")
     return {
-        "revision": one.revision,
+        "revision": revision.revision,
         "hash": hash_,
-        "created": one.metadata.creation_timestamp,
+        "created": revision.metadata.creation_timestamp,
         "inEffect": hash_ in current,
-        "images": list(dict.fromkeys(f"{part.partition('/')[0]}={image}" for part, image in images_of(one).items())),
+        "images": list(
+            dict.fromkeys(f"{part.partition('/')[0]}={image}" for part, image in images_of(revision).items())
+        ),
     }
 
 
@@ -127,9 +129,11 @@ async def kept_templates(client: Client, namespace: str, name: str) -> tuple[Any
     """The set, and the templates that are kept of it, oldest first."""
     pcs = await set_named(client, namespace, name)
     mine = f"{labels.COMPONENT}={labels.REVISION_COMPONENT},{labels.PART_OF}={pcs.metadata.name}"
-    found = (await client.list(ControllerRevision, namespace, labels=mine)).items
-    owned = [one for one in found if any(ref.uid == pcs.metadata.uid for ref in one.metadata.owner_references)]
-    return pcs, sorted(owned, key=lambda one: one.revision)
+    items = (await client.list(ControllerRevision, namespace, labels=mine)).items
+    owned = [
+        revision for revision in items if any(ref.uid == pcs.metadata.uid for ref in revision.metadata.owner_references)
+    ]
+    return pcs, sorted(owned, key=lambda revision: revision.revision)
 
 
 def refuse_translated(pcs: PodCliqueSet) -> None:

@@ -29,13 +29,15 @@ def settings_in(file: Path) -> SchedulerConfiguration:
 async def settings_of(client: Client) -> SchedulerConfiguration:
     """The settings in the newest ConfigMap of the scheduler; the defaults if there is none to be read."""
     try:
-        found = (await client.list(ConfigMap, labels=f"{NAME}={GROVE_SCHEDULER}")).items
+        items = (await client.list(ConfigMap, labels=f"{NAME}={GROVE_SCHEDULER}")).items
     except Forbidden:
         return SchedulerConfiguration()
-    written = [one for one in found if FILE in one.data]
+    written = [config_map for config_map in items if FILE in config_map.data]
     if not written:
         return SchedulerConfiguration()
-    newest = max(written, key=lambda one: (str(one.metadata.creation_timestamp or ""), one.metadata.name))
+    newest = max(
+        written, key=lambda config_map: (str(config_map.metadata.creation_timestamp or ""), config_map.metadata.name)
+    )
     try:
         return load_configuration(newest.data[FILE])
     except InvalidConfig as error:

@@ -69,7 +69,7 @@ async def subject(client: Client, namespace: str, text: str) -> Subject:
     except* NotFound:
         seen = Seen()
     gangs = _gangs_of(seen, kind, found)
-    if kind == "PodGang" and not any(one.metadata.name == name for one in seen.gangs):
+    if kind == "PodGang" and not any(gang.metadata.name == name for gang in seen.gangs):
         seen = replace(seen, gangs=[*gangs, *seen.gangs])
     return Subject(kind, name, seen, tuple(gangs), _staying(_pods_of(seen, kind, found)))
 
@@ -88,7 +88,7 @@ async def _part(client: Client, namespace: str, text: str) -> Subject:
         found = players(seen, seen.sets[0], part, int(number) if number else None)
     except NoSuchRole as error:
         raise Unanswered(str(error)) from error
-    pods = tuple(one.pod for one in found)
+    pods = tuple(player.pod for player in found)
     keys = {Key(pod.metadata.namespace, pod.metadata.labels.get(labels.POD_GANG, "")) for pod in pods}
     gangs = tuple(gang for gang in seen.gangs if gang.metadata.key in keys)
     return Subject("part", text, seen, gangs, pods)
@@ -105,12 +105,15 @@ def pods_in(seen: Seen, text: str) -> set[str]:
     if not kind:
         part, _, number = name.partition("/")[2].partition("/")
         try:
-            return {one.pod.metadata.name for one in players(seen, seen.sets[0], part, int(number) if number else None)}
+            return {
+                player.pod.metadata.name
+                for player in players(seen, seen.sets[0], part, int(number) if number else None)
+            }
         except NoSuchRole:
             return set()
     if kind in ("Pod", "PodCliqueSet"):
-        return {one.metadata.name for one in seen.pods if kind == "PodCliqueSet" or one.metadata.name == name}
-    return {one.metadata.name for one in seen.pods if one.metadata.labels.get(_pod_labels()[kind]) == name}
+        return {pod.metadata.name for pod in seen.pods if kind == "PodCliqueSet" or pod.metadata.name == name}
+    return {pod.metadata.name for pod in seen.pods if pod.metadata.labels.get(_pod_labels()[kind]) == name}
 
 
 async def subject_names(client: Client, namespace: str, incomplete: str) -> list[str]:
@@ -118,27 +121,27 @@ async def subject_names(client: Client, namespace: str, incomplete: str) -> list
     head, slash, rest = incomplete.partition("/")
     kind, _ = _split(f"{head}/")
     if not slash:
-        return sorted(one.metadata.name for one in (await client.list(PodCliqueSet, namespace)).items)
+        return sorted(pcs.metadata.name for pcs in (await client.list(PodCliqueSet, namespace)).items)
     if kind:
-        found = (await client.list(_kinds()[kind], namespace)).items
-        return sorted(f"{head}/{one.metadata.name}" for one in found)
+        items = (await client.list(_kinds()[kind], namespace)).items
+        return sorted(f"{head}/{one.metadata.name}" for one in items)
     seen = await _find_set(client, namespace, head, read)
     if seen is None:
         return []
     template = seen.sets[0].spec.template
     part, deeper, _ = rest.partition("/")
-    groups = {one.name for one in template.pod_clique_scaling_groups}
+    groups = {group.name for group in template.pod_clique_scaling_groups}
     if not deeper:
-        return sorted(f"{head}/{name}" for name in groups | {one.name for one in template.cliques})
-    of_group = [one.indexes for one in seen.groups if one.metadata.name.endswith(f"-{part}")]
-    of_clique = [range(one.spec.replicas) for one in seen.cliques if one.metadata.name.endswith(f"-{part}")]
+        return sorted(f"{head}/{name}" for name in groups | {clique.name for clique in template.cliques})
+    of_group = [group.indexes for group in seen.groups if group.metadata.name.endswith(f"-{part}")]
+    of_clique = [range(clique.spec.replicas) for clique in seen.cliques if clique.metadata.name.endswith(f"-{part}")]
     numbers = {number for each in (of_group if part in groups else of_clique) for number in each}
     return [f"{head}/{part}/{number}" for number in sorted(numbers)]
 
 
 def _kinds() -> dict[str, type[Object]]:
     kinds: tuple[type[Object], ...] = (PodCliqueSet, PodGang, PodCliqueScalingGroup, PodClique, Pod)
-    return {one.RESOURCE.kind: one for one in kinds}
+    return {kind.RESOURCE.kind: kind for kind in kinds}
 
 
 def _pods_of(seen: Seen, kind: str, found: Object) -> Sequence[Pod]:
@@ -200,11 +203,11 @@ def _gangs_of(seen: Seen, kind: str, found: Object) -> list[PodGang]:
         return [found]
     meta = found.metadata
     if kind == "PodCliqueScalingGroup":
-        members = [one for one in seen.cliques if one.metadata.labels.get(labels.SCALING_GROUP) == meta.name]
-        names = {one.metadata.labels.get(labels.POD_GANG, "") for one in members}
+        members = [clique for clique in seen.cliques if clique.metadata.labels.get(labels.SCALING_GROUP) == meta.name]
+        names = {clique.metadata.labels.get(labels.POD_GANG, "") for clique in members}
     else:
         names = {meta.labels.get(labels.POD_GANG, "")}
-    return [seen.gang_of[key] for one in sorted(names) if (key := Key(meta.namespace, one)) in seen.gang_of]
+    return [seen.gang_of[key] for name in sorted(names) if (key := Key(meta.namespace, name)) in seen.gang_of]
 
 
 async def _absent(client: Client, namespace: str, wanted: str, name: str) -> str:
@@ -232,7 +235,7 @@ async def ensure_namespace(client: Client, namespace: str) -> None:
 async def existing(client: Client, kind: type[Any], namespace: str = "", name: str = "") -> str:
     """What there is of a kind, as the end of a sentence about a name that does not exist."""
     try:
-        names = [one.metadata.name for one in (await client.list(kind, namespace)).items]
+        names = [item.metadata.name for item in (await client.list(kind, namespace)).items]
     except KubeError:
         return ""
     return there_are(kind.RESOURCE.kind, names, name)

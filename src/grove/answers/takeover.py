@@ -24,15 +24,15 @@ async def back_answer(client: Client, namespace: str, *, dry_run: bool = False) 
         cliques=await every(client, PodClique, namespace),
         pods=await every(client, Pod, namespace, labels=managed),
     )
-    found: list[Finding] = []
+    findings: list[Finding] = []
     left = False
     for pcs in sorted(seen.sets, key=lambda one: one.metadata.key):
         step = next_step(pcs, seen.of_set(seen.cliques, pcs), seen.of_set(seen.pods, pcs))
         if not dry_run:
             await _carry_out(client, pcs, step)
         left = left or step.act in ("busy", "prepare", "wait") or (dry_run and step.act == "finish")
-        found.append(_finding(pcs, step))
-    return Answer(found, lambda width: painted(found, width), WAITING if left else RUNNING)
+        findings.append(_finding(pcs, step))
+    return Answer(findings, lambda width: painted(findings, width), WAITING if left else RUNNING)
 
 
 async def _carry_out(client: Client, pcs: PodCliqueSet, step: BackStep) -> None:

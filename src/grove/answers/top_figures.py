@@ -32,7 +32,7 @@ class FigureWatcher:
         assert model.now is not None
         at = model.now.timestamp()
         gangs = self._source.seen().gangs
-        self._counts.count({str(one.metadata.key): is_true(one.status.conditions, words.SCHEDULED) for one in gangs})
+        self._counts.count({str(gang.metadata.key): is_true(gang.status.conditions, words.SCHEDULED) for gang in gangs})
         root = model.layout.root if model.layout is not None else None
         used, total = (root.used, root.total) if root is not None else (None, None)
         restarts = sum(row.gang_restarts for row in model.sets)
@@ -46,8 +46,13 @@ class FigureWatcher:
         namespace, _, name = ("", "", "") if key == FLEET else key.partition("/")
         before, own = self._before.get(key, {}), self._past.of(key)
         found = (
-            Trend(namespace, name, one, joined(before.get(one.name, ()), own.get(one.name, ()), counts=one.counts))
-            for one in figures_of(key)
+            Trend(
+                namespace,
+                name,
+                figure,
+                joined(before.get(figure.name, ()), own.get(figure.name, ()), counts=figure.counts),
+            )
+            for figure in figures_of(key)
         )
         return [trend for trend in found if trend.points and not (trend.figure.counts and len(trend.points) < 2)]
 
@@ -56,7 +61,7 @@ class FigureWatcher:
         await self._read_before()
         engines = EngineReader(self._source.client, self._past)
         while True:
-            pause_s = await engines.read({one.metadata.namespace for one in self._source.seen().sets})
+            pause_s = await engines.read({pcs.metadata.namespace for pcs in self._source.seen().sets})
             if engines.found:
                 self._source.changed.set()
             await asyncio.sleep(pause_s)
@@ -67,7 +72,7 @@ class FigureWatcher:
         now = self._source.now().timestamp()
         prometheus = Prometheus(self._prometheus)
         fleet = [] if self._source.namespace else [FLEET]
-        for key in (*fleet, *(str(one.metadata.key) for one in self._source.seen().sets[:MOST_BEFORE])):
+        for key in (*fleet, *(str(pcs.metadata.key) for pcs in self._source.seen().sets[:MOST_BEFORE])):
             found, fault = await prometheus.before(key, figures_of(key), now - LAST_S, now)
             if fault:
                 self._source.note = fault

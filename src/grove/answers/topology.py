@@ -26,12 +26,12 @@ async def topology_answer(
     seen = await read_layout(client)
     if "nodes" in seen.unreadable:
         raise Unanswered("you may not list nodes, and without them there is no topology to show")
-    if topology_name and all(one.metadata.name != topology_name for one in seen.bindings):
-        known = ", ".join(sorted(one.metadata.name for one in seen.bindings)) or "none"
+    if topology_name and all(binding.metadata.name != topology_name for binding in seen.bindings):
+        known = ", ".join(sorted(binding.metadata.name for binding in seen.bindings)) or "none"
         raise Unanswered(f"there is no ClusterTopologyBinding {topology_name} (there is: {known})")
-    spreads = sorted(spread_counts(seen), key=lambda one: -one.skew)
-    found = replace(layout_of(seen, topology_name, resource), spreads=tuple(spreads))
-    return Answer(found, lambda width: _paint(found, width, nodes, unreadable="pods" in seen.unreadable))
+    spreads = sorted(spread_counts(seen), key=lambda count: -count.skew)
+    layout = replace(layout_of(seen, topology_name, resource), spreads=tuple(spreads))
+    return Answer(layout, lambda width: _paint(layout, width, nodes, unreadable="pods" in seen.unreadable))
 
 
 def _paint(layout: Layout, width: int, nodes: bool | None, *, unreadable: bool) -> RenderableType:

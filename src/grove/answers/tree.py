@@ -142,7 +142,7 @@ def status_of(found: Judged, seen: Seen, now: datetime, *, order: str, wide: boo
         return overview(rows, found.processes, width, now, everywhere=everywhere, wide=wide)
 
     down = found.processes.operator.is_down or found.processes.scheduler.is_down
-    code = code_of(one.state for one in found.sets) or (WAITING if down else RUNNING)
+    code = code_of(pcs.state for pcs in found.sets) or (WAITING if down else RUNNING)
     return Answer(rows, paint, code)
 
 
@@ -152,7 +152,7 @@ def status_picture(name: str, order: str, selector: str, *, wide: bool) -> Pictu
         if name and not seen.sets:
             return None
         if selector:
-            seen = replace(seen, sets=[one for one in seen.sets if parse(selector).matches(one.metadata.labels)])
+            seen = replace(seen, sets=[pcs for pcs in seen.sets if parse(selector).matches(pcs.metadata.labels)])
         found = await source.judged(seen)
         everywhere = not source.namespace
         answered = status_of(found, seen, source.now(), order=order, wide=wide, everywhere=everywhere)

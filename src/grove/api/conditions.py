@@ -217,12 +217,12 @@ def with_condition(
         last_transition_time=now,
         observed_generation=observed_generation,
     )
-    found = find_condition(conditions, type_)
-    if found is None:
+    condition = find_condition(conditions, type_)
+    if condition is None:
         return (*conditions, wanted)
-    if found.status == status:
-        wanted = msgspec.structs.replace(wanted, last_transition_time=found.last_transition_time)
-    if found == wanted:
+    if condition.status == status:
+        wanted = msgspec.structs.replace(wanted, last_transition_time=condition.last_transition_time)
+    if condition == wanted:
         return conditions
     return tuple(wanted if c.type == type_ else c for c in conditions)
 

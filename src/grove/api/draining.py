@@ -19,9 +19,9 @@ LONGEST_DRAIN_S = 3600
 
 def drain_s(*annotations: Mapping[str, str]) -> int:
     """Seconds by the first of these annotations that say it; 0 if none does. At most an hour, whatever they say."""
-    for one in annotations:
-        if DRAIN_SECONDS in one:
-            return min(natural(one[DRAIN_SECONDS].strip()) or 0, LONGEST_DRAIN_S)
+    for annotation in annotations:
+        if DRAIN_SECONDS in annotation:
+            return min(natural(annotation[DRAIN_SECONDS].strip()) or 0, LONGEST_DRAIN_S)
     return 0
 
 
@@ -43,10 +43,10 @@ def replica_drain_s(pcs: PodCliqueSet) -> int:
 def draining_until(pod: Pod) -> datetime | None:
     """When the draining of a pod ends; None if it does not drain, or its mark is not a time."""
     try:
-        found = datetime.fromisoformat(pod.metadata.annotations[DRAINING])
+        moment = datetime.fromisoformat(pod.metadata.annotations[DRAINING])
     except (KeyError, ValueError):
         return None
-    return found if found.tzinfo is not None else None
+    return moment if moment.tzinfo is not None else None
 
 
 def has_readiness_gate(pod: Pod) -> bool:
@@ -63,4 +63,4 @@ def is_serving(pod: Pod) -> bool:
     if pod.is_finished or pod.metadata.is_deleting:
         return False
     containers = pod.status.container_statuses
-    return pod.is_ready or (is_draining(pod) and bool(containers) and all(one.ready for one in containers))
+    return pod.is_ready or (is_draining(pod) and bool(containers) and all(container.ready for container in containers))

@@ -59,7 +59,7 @@ def unusable_share(domains: Iterable[Sequence[int]], size: GangSize | None, outs
     free = usable = 0
     for nodes in domains:
         free += sum(nodes)
-        slots = sum(one // size.each for one in nodes)
+        slots = sum(node // size.each for node in nodes)
         usable += slots // size.pods * size.pods * size.each
     total = free + outside
     return round(1 - usable / total, 3) if total else 0.0

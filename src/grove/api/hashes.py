@@ -83,18 +83,22 @@ def find_earlier_reading(template: PodCliqueSetTemplate, recorded: str) -> Readi
     """The reading by which an earlier version recorded the templates as they are; None if it recorded others."""
     if recorded == generation_hash(template):
         return None
-    return next((one for one in READINGS if recorded == generation_hash(template, reading=one)), None)
+    return next((reading for reading in READINGS if recorded == generation_hash(template, reading=reading)), None)
 
 
 def generation_hashes(pcs: PodCliqueSet) -> frozenset[str]:
     """Every hash by which the templates of a set may have been recorded."""
     template = pcs.spec.template
-    return frozenset({set_generation_hash(pcs), *(generation_hash(template, reading=one) for one in READINGS)})
+    return frozenset({set_generation_hash(pcs), *(generation_hash(template, reading=reading) for reading in READINGS)})
 
 
 def hash_in_use(adopted: Iterable[AdoptedHash], clique_name: str, own: str) -> str:
     """The name by which a template goes: the one another operator gave it (`status.adoptedHashes`), or our own."""
-    same = (one.used_hash for one in adopted if one.clique_name == clique_name and one.own_hash == own)
+    same = (
+        adopted_hash.used_hash
+        for adopted_hash in adopted
+        if adopted_hash.clique_name == clique_name and adopted_hash.own_hash == own
+    )
     return next(same, own)
 
 

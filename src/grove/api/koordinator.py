@@ -86,12 +86,12 @@ class ReservationOwner(Struct):
         if ref is not None and not _agrees((ref.uid, meta.uid), (ref.name, meta.name), (ref.namespace, meta.namespace)):
             return False
         if control is not None:
-            found = meta.controller
-            if found is None or not _agrees(
-                (control.uid, found.uid),
-                (control.name, found.name),
-                (control.kind, found.kind),
-                (control.api_version, found.api_version),
+            owner_reference = meta.controller
+            if owner_reference is None or not _agrees(
+                (control.uid, owner_reference.uid),
+                (control.name, owner_reference.name),
+                (control.kind, owner_reference.kind),
+                (control.api_version, owner_reference.api_version),
                 (control.namespace, meta.namespace),
             ):
                 return False

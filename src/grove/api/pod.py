@@ -242,8 +242,8 @@ class Pod(Object):
     @property
     def waits_for(self) -> str:
         """The reason of PodScheduled=False; empty if there is no such condition."""
-        found = find_condition(self.status.conditions, "PodScheduled")
-        return found.reason if found is not None and found.status == "False" else ""
+        condition = find_condition(self.status.conditions, "PodScheduled")
+        return condition.reason if condition is not None and condition.status == "False" else ""
 
     @property
     def is_held_by_gate(self) -> bool:
@@ -303,8 +303,8 @@ def pod_health(pod: Pod, *, node_is_gone: bool = False) -> PodHealth:
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     if not statuses:
         return PodHealth.STARTING
-    found = {container_health(pod, one) for one in statuses}
-    return next((one for one in _WORST_FIRST if one in found), PodHealth.STARTING)
+    healths = {container_health(pod, status) for status in statuses}
+    return next((health for health in _WORST_FIRST if health in healths), PodHealth.STARTING)
 
 
 _WORST_FIRST = (PodHealth.FAILED, PodHealth.CRASHING, PodHealth.ENDED, PodHealth.UNREADY, PodHealth.STUCK)
@@ -317,7 +317,7 @@ def container_health(pod: Pod, status: ContainerStatus) -> PodHealth:
     if (gate := find_condition(pod.status.conditions, IN_PLACE)) is not None and gate.status == FALSE:
         # An update in place has the kubelet stop the container: that it ended says nothing against the pod.
         state, before = ContainerState(running=state.running, waiting=state.waiting), None
-    init = next((one for one in pod.spec.init_containers if one.name == status.name), None)
+    init = next((container for container in pod.spec.init_containers if container.name == status.name), None)
     is_init = init is not None and not init.is_sidecar
     if init is not None and init.is_sidecar:
         policy = "Always"
@@ -328,7 +328,10 @@ def container_health(pod: Pod, status: ContainerStatus) -> PodHealth:
         if ended.exit_code == 0:
             return PodHealth.ENDED
         return PodHealth.FAILED if policy == "Never" else PodHealth.CRASHING
-    failed = any(one is not None and one.exit_code != 0 for one in (ended, before))
+    failed = any(
+        container_termination is not None and container_termination.exit_code != 0
+        for container_termination in (ended, before)
+    )
     if failed or (waiting is not None and waiting.reason == "CrashLoopBackOff"):
         return PodHealth.CRASHING
     if status.started and not is_init:

@@ -177,10 +177,10 @@ class PodGang(Object):
         spec = self.spec
         constraints = (
             spec.topology_constraint,
-            *(one.topology_constraint for one in spec.topology_constraint_group_configs),
-            *(one.topology_constraint for one in spec.podgroups),
+            *(group.topology_constraint for group in spec.topology_constraint_group_configs),
+            *(podgroup.topology_constraint for podgroup in spec.podgroups),
         )
-        return any(one is not None and one.required for one in constraints)
+        return any(constraint is not None and constraint.required for constraint in constraints)
 
 
 def with_gang_standing(conditions: Conditions, now: datetime, stalled: Standing | None = None) -> Conditions:

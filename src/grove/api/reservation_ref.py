@@ -77,7 +77,7 @@ def is_meant(affinity: Mapping[str, Any], reservation: Reservation) -> bool:
 
 
 def matching(affinity: Mapping[str, Any], reservations: Iterable[Reservation]) -> list[Reservation]:
-    return [one for one in reservations if is_meant(affinity, one)]
+    return [reservation for reservation in reservations if is_meant(affinity, reservation)]
 
 
 def tolerations(affinity: Mapping[str, Any]) -> tuple[Toleration, ...]:

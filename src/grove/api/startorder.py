@@ -22,5 +22,5 @@ def reached(
         return ()
     if is_true(conditions, "Ready"):
         return START_CONDITIONS
-    states = [one.state.running is not None for one in containers]
+    states = [container.state.running is not None for container in containers]
     return START_CONDITIONS[1:] if states and all(states) else START_CONDITIONS[2:]

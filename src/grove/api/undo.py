@@ -32,16 +32,16 @@ def undo_target(pcs: PodCliqueSet, kept: Sequence[ControllerRevision], number: i
         if not earlier:
             raise CannotUndo(f"no earlier template of {name} is kept")
         return earlier[-1]
-    found = numbered(ordered, name, number)
-    return found if found in earlier else None
+    revision = numbered(ordered, name, number)
+    return revision if revision in earlier else None
 
 
 def numbered(kept: Sequence[ControllerRevision], name: str, number: int) -> ControllerRevision:
-    found = next((one for one in kept if one.revision == number), None)
-    if found is None:
+    revision = next((one for one in kept if one.revision == number), None)
+    if revision is None:
         there = ", ".join(str(one.revision) for one in kept) or "none"
         raise CannotUndo(f"there is no revision {number} of {name}; kept are {there}")
-    return found
+    return revision
 
 
 def kept_for(pcs: PodCliqueSet) -> str:

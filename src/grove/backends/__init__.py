@@ -31,7 +31,7 @@ _CLASSES: tuple[type[Backend], ...] = (
     volcano.VolcanoBackend,
 )
 QUEUES: Mapping[str, QueueRule] = {
-    name: one.queue for one in _CLASSES if one.queue is not None for name in (one.name, *sorted(one.aliases))
+    name: kind.queue for kind in _CLASSES if kind.queue is not None for name in (kind.name, *sorted(kind.aliases))
 }
 """How a set names its queue, by every name of a scheduler that has queues."""
 
@@ -41,7 +41,7 @@ class Backends:
 
     def __init__(self, backends: Iterable[Backend], default: str) -> None:
         self._by_name = {backend.name: backend for backend in backends}
-        self._aliases = {alias: one.name for one in self._by_name.values() for alias in one.aliases}
+        self._aliases = {alias: backend.name for backend in self._by_name.values() for alias in backend.aliases}
         self.default = self._by_name[default]
 
     @property

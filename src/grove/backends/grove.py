@@ -43,7 +43,7 @@ class GroveBackend(TopologyBackend):
         self.takes_gangs = takes_gangs
 
     def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
-        found = [Refusal(*one) for one in queue_faults(pcs)]
+        found = [Refusal(*fault) for fault in queue_faults(pcs)]
         if not self.takes_gangs:
             found.append(Refusal("spec", OFF))
         for at, clique in enumerate(pcs.spec.template.cliques):
@@ -81,12 +81,17 @@ class GroveBackend(TopologyBackend):
 def links_by_start_order(pcs: PodCliqueSet) -> str:
     """Pairs of cliques of which one waits for the other, as the annotation has them; empty without an order."""
     template = pcs.spec.template
-    names = [one.name for one in template.cliques]
+    names = [clique.name for clique in template.cliques]
     pairs: list[tuple[str, str]] = []
     if template.clique_startup_type == IN_ORDER:
         pairs = list(zip(names[1:], names, strict=False))
     elif template.clique_startup_type == EXPLICIT:
-        pairs = [(one.name, parent) for one in template.cliques for parent in one.spec.starts_after if parent in names]
+        pairs = [
+            (clique.name, parent)
+            for clique in template.cliques
+            for parent in clique.spec.starts_after
+            if parent in names
+        ]
     return ",".join(f"{child}={parent}" for child, parent in dict.fromkeys(pairs))
 
 

@@ -104,21 +104,21 @@ class KaiBackend(TopologyBackend):
     # Admission
 
     def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
-        found: list[Refusal] = []
+        refusals: list[Refusal] = []
         if self.heard and not self.facts.installed:
-            found.append(Refusal("spec", "KAI is not installed: there is no PodGroup of scheduling.run.ai"))
+            refusals.append(Refusal("spec", "KAI is not installed: there is no PodGroup of scheduling.run.ai"))
         if self.ownership == GROVE and self.facts.installed and not self.facts.subgroups:
-            found.append(Refusal("spec", "podGroupOwnership grove needs KAI 0.15: its PodGroup has no minSubGroup"))
+            refusals.append(Refusal("spec", "podGroupOwnership grove needs KAI 0.15: its PodGroup has no minSubGroup"))
         for at, clique in enumerate(pcs.spec.template.cliques):
             if not _LABEL.fullmatch(clique.name):
                 message = f'KAI takes lower case letters, digits and "-" in subgroup names, not "{clique.name}"'
-                found.append(Refusal(f"spec.template.cliques[{at}].name", message))
-        found += _one_subgroup(pcs)
+                refusals.append(Refusal(f"spec.template.cliques[{at}].name", message))
+        refusals += _one_subgroup(pcs)
         try:
             queue_of(pcs)
         except BackendError as error:
-            found.append(Refusal("spec", str(error)))
-        return tuple(found)
+            refusals.append(Refusal("spec", str(error)))
+        return tuple(refusals)
 
     # Pods and gangs
 
@@ -205,12 +205,12 @@ def pod_group(gang: PodGang, queue: str, facts: KaiFacts) -> Json:
         spec["stalenessGracePeriod"] = NEVER_STALE
     topology = topology_of(gang)
     spec |= _with_constraint(gang.spec.topology_constraint, topology)
-    configs = [one for one in gang.spec.topology_constraint_group_configs if one.pod_group_names]
-    parents = {member: one.name for one in configs for member in one.pod_group_names}
+    configs = [config for config in gang.spec.topology_constraint_group_configs if config.pod_group_names]
+    parents = {member: config.name for config in configs for member in config.pod_group_names}
     groups: list[Json] = [
-        {"name": one.name, "minSubGroup": len(one.pod_group_names)}
-        | _with_constraint(one.topology_constraint, topology)
-        for one in configs
+        {"name": config.name, "minSubGroup": len(config.pod_group_names)}
+        | _with_constraint(config.topology_constraint, topology)
+        for config in configs
     ]
     for group in gang.spec.podgroups:
         leaf: Json = {"name": group.name, "minMember": group.min_replicas}

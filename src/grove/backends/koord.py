@@ -86,24 +86,26 @@ class KoordBackend(Backend):
     # Admission
 
     def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
-        found: list[Refusal] = []
+        refusals: list[Refusal] = []
         if self.heard and not self.installed:
-            found.append(
+            refusals.append(
                 Refusal("spec", "Koordinator is not installed: there is no PodGroup of scheduling.sigs.k8s.io")
             )
         for name, message in koord_annotations.faults(pcs.metadata.annotations):
-            found.append(Refusal(f"metadata.annotations[{name}]", message))
-        found += self._uniform(pcs)
-        found += _compute_domains(pcs)
-        for one in constraints_of(pcs):
+            refusals.append(Refusal(f"metadata.annotations[{name}]", message))
+        refusals += self._uniform(pcs)
+        refusals += _compute_domains(pcs)
+        for constraint in constraints_of(pcs):
             if not self.options.layers:
                 message = "no layers are configured for koord-scheduler, so it cannot use any topology"
-                found.append(Refusal(one.path, message))
-            elif one.owner != "set" and self.options.strict:
-                found.append(Refusal(one.path, "Koordinator applies one topology to a whole gang: constrain the set"))
+                refusals.append(Refusal(constraint.path, message))
+            elif constraint.owner != "set" and self.options.strict:
+                refusals.append(
+                    Refusal(constraint.path, "Koordinator applies one topology to a whole gang: constrain the set")
+                )
             elif unequal := unequal_cliques(pcs):
-                found.append(Refusal(one.path, f"{UNEQUAL}: {unequal}"))
-        return tuple(found)
+                refusals.append(Refusal(constraint.path, f"{UNEQUAL}: {unequal}"))
+        return tuple(refusals)
 
     def _uniform(self, pcs: PodCliqueSet) -> Iterable[Refusal]:
         cliques = pcs.spec.template.cliques
@@ -145,10 +147,10 @@ class KoordBackend(Backend):
     def node_labels_to_keep(self, gang: PodGang, stands_on: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
         """The domain most core pods stand in: the scheduler gathers a gang once and places later pods freely."""
         level = _gang_key(gang)
-        found = Counter(node[level] for node in stands_on if level in node)
-        if not level or level not in self.options.layers or not found:
+        counter = Counter(node[level] for node in stands_on if level in node)
+        if not level or level not in self.options.layers or not counter:
             return {}
-        return {level: min(found, key=lambda domain: (-found[domain], domain))}
+        return {level: min(counter, key=lambda domain: (-counter[domain], domain))}
 
     def late_pods(self, gang: PodGang, pods: Sequence[Pod]) -> Sequence[Pod]:
         """Members of a gang with topology that joined it later: its plugin Coscheduling registers no events."""
@@ -180,21 +182,21 @@ class KoordBackend(Backend):
     def _unsupported_constraints(self, gang: PodGang) -> tuple[list[str], list[str]]:
         layers, lost, dropped = self.options.layers, [], []
         keys = {one.required for one in gang_constraints(gang) if one.required}
-        for one in gang_constraints(gang):
-            is_said = one.owner == "gang" or (len(keys) == 1 and _gang_key(gang) in keys)
-            if one.required and (one.required not in layers or (not is_said and self.options.strict)):
-                lost.append(str(one))
-            elif not is_said or (one.preferred and one.preferred not in layers):
-                dropped.append(str(one))
+        for constraint in gang_constraints(gang):
+            is_said = constraint.owner == "gang" or (len(keys) == 1 and _gang_key(gang) in keys)
+            if constraint.required and (constraint.required not in layers or (not is_said and self.options.strict)):
+                lost.append(str(constraint))
+            elif not is_said or (constraint.preferred and constraint.preferred not in layers):
+                dropped.append(str(constraint))
         return lost, dropped
 
 
 def unequal_cliques(pcs: PodCliqueSet) -> str:
     """Which cliques with core pods ask for different amounts, in words; empty when all pods are alike."""
     asked: dict[str, list[str]] = {}
-    for one in pcs.spec.template.cliques:
-        if one.spec.min_available != 0:
-            asked.setdefault(_json(sorted(pod_request(one.spec.pod_spec).items())), []).append(one.name)
+    for clique in pcs.spec.template.cliques:
+        if clique.spec.min_available != 0:
+            asked.setdefault(_json(sorted(pod_request(clique.spec.pod_spec).items())), []).append(clique.name)
     return " against ".join(", ".join(names) for names in asked.values()) if len(asked) > 1 else ""
 
 
@@ -202,9 +204,9 @@ def _compute_domains(pcs: PodCliqueSet) -> Iterable[Refusal]:
     """Koordinator places devices itself and does not know claims on NVLink domains."""
     template = pcs.spec.template
     places = [("metadata", pcs.metadata.annotations)]
-    places += [(f"spec.template.cliques[{at}]", one.annotations) for at, one in enumerate(template.cliques)]
+    places += [(f"spec.template.cliques[{at}]", clique.annotations) for at, clique in enumerate(template.cliques)]
     groups = enumerate(template.pod_clique_scaling_groups)
-    places += [(f"spec.template.podCliqueScalingGroups[{at}]", one.annotations) for at, one in groups]
+    places += [(f"spec.template.podCliqueScalingGroups[{at}]", config.annotations) for at, config in groups]
     for path, said in places:
         if said.get(labels.MNNVL_GROUP, labels.MNNVL_NONE) != labels.MNNVL_NONE:
             message = "Koordinator does not place multi-node NVLink domains"
@@ -244,11 +246,11 @@ def gang_index(site: PodSite) -> int:
     template, name = site.pcs.spec.template, site.pcs.metadata.name
     widest = max((one.spec.min_available or one.spec.replicas for one in template.cliques), default=1)
     groups = {member: group.name for group in template.pod_clique_scaling_groups for member in group.clique_names}
-    for position, one in enumerate(template.cliques):
-        middle = rf"{re.escape(groups[one.name])}-(?P<replica>\d+)-" if one.name in groups else ""
-        found = re.fullmatch(rf"{re.escape(name)}-\d+-{middle}{re.escape(one.name)}", site.clique)
-        if found:
-            replica = int(found.groupdict().get("replica", 0))
+    for position, clique in enumerate(template.cliques):
+        middle = rf"{re.escape(groups[clique.name])}-(?P<replica>\d+)-" if clique.name in groups else ""
+        match = re.fullmatch(rf"{re.escape(name)}-\d+-{middle}{re.escape(clique.name)}", site.clique)
+        if match:
+            replica = int(match.groupdict().get("replica", 0))
             return (replica * len(template.cliques) + position) * max(1, widest) + site.index
     return site.index
 
@@ -287,7 +289,7 @@ def _topology(gang: PodGang, layers: Mapping[str, str]) -> str:
 def is_core(pod: Pod, gang: PodGang) -> bool:
     """Whether the gang needs this pod, by its index in its clique."""
     clique = pod.metadata.labels.get(labels.POD_CLIQUE)
-    group = next((one for one in gang.spec.podgroups if one.name == clique), None)
+    group = next((podgroup for podgroup in gang.spec.podgroups if podgroup.name == clique), None)
     index = pod.metadata.labels.get(labels.POD_INDEX, "")
     return group is not None and index.isdigit() and int(index) < group.min_replicas
 
@@ -325,5 +327,5 @@ class _Options(Section):
 
 def build(options: Json, path: str) -> KoordBackend:
     read = read_section(_Options, options, path)
-    found = KoordOptions(read.topology_layers, read.pod_group_first, read.strict_topology)
-    return LayeredKoordBackend(found) if read.topology_layers else KoordBackend(found)
+    koord_options = KoordOptions(read.topology_layers, read.pod_group_first, read.strict_topology)
+    return LayeredKoordBackend(koord_options) if read.topology_layers else KoordBackend(koord_options)

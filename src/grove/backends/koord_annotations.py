@@ -66,9 +66,9 @@ def zone_preferences(wanted: Sequence[Zone], layers: Mapping[str, str]) -> list[
         terms += (
             {
                 "weight": weight,
-                "preference": {"matchExpressions": [{"key": one, "operator": "In", "values": [zone.value]}]},
+                "preference": {"matchExpressions": [{"key": label, "operator": "In", "values": [zone.value]}]},
             }
-            for one in keys
+            for label in keys
         )
     return terms
 

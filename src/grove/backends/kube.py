@@ -89,7 +89,9 @@ class KubeBackend(Backend):
         groups = kube_objects.largest_gang(pcs)
         if groups <= MAX_TEMPLATES and offered.tree:
             return TREE
-        has_inner_topology = any(one.required and one.owner != "set" for one in constraints_of(pcs))
+        has_inner_topology = any(
+            constraint.required and constraint.owner != "set" for constraint in constraints_of(pcs)
+        )
         if has_inner_topology and not (offered.version == kube_api.V1ALPHA1 and groups > MAX_TEMPLATES):
             return PER_CLIQUE
         return MERGED if groups > 1 else PER_CLIQUE
@@ -167,7 +169,7 @@ class KubeBackend(Backend):
             return GangObjects(reason=base.SHRUNK, message=_PARTED)
         if gang.metadata.annotations.get(labels.GANG_MAPPING) == NO_MAPPING:
             return GangObjects(ready=False, reason=base.NOT_OFFERED, message=f"{_MISSING}; pods are placed one by one")
-        if ignored := [str(one) for one in gang_constraints(gang)]:
+        if ignored := [str(constraint) for constraint in gang_constraints(gang)]:
             message = f"pods are placed one by one; ignored: {', '.join(ignored)}"
             return GangObjects(ready=False, reason=base.TOLD_IN_PART, message=message)
         return NO_OBJECTS
@@ -205,18 +207,22 @@ class KubeBackend(Backend):
         if not mapping:
             return (Refusal("spec", _MISSING),) if self.heard and self.options.gang == REQUIRED else ()
         single = kube_objects.largest_gang(pcs) == 1
-        found: list[Refusal] = []
-        for one in constraints_of(pcs):
-            if not one.required or mapping == TREE:
+        refusals: list[Refusal] = []
+        for constraint in constraints_of(pcs):
+            if not constraint.required or mapping == TREE:
                 continue
             if not self.offered.topology:
-                found.append(Refusal(one.path, "this cluster's kube-scheduler takes no topology for groups of pods"))
-            elif mapping == MERGED and one.owner != "set":
-                found.append(Refusal(one.path, "with gangMapping Merged only the whole set can have a topology"))
-            elif mapping == PER_CLIQUE and not single and one.cliques > 1:
+                refusals.append(
+                    Refusal(constraint.path, "this cluster's kube-scheduler takes no topology for groups of pods")
+                )
+            elif mapping == MERGED and constraint.owner != "set":
+                refusals.append(
+                    Refusal(constraint.path, "with gangMapping Merged only the whole set can have a topology")
+                )
+            elif mapping == PER_CLIQUE and not single and constraint.cliques > 1:
                 message = "kube-scheduler cannot keep several cliques in one domain; constrain each clique or the set"
-                found.append(Refusal(one.path, message))
-        return tuple(found)
+                refusals.append(Refusal(constraint.path, message))
+        return tuple(refusals)
 
     def validate_change(self, pcs: PodCliqueSet, stored: PodCliqueSet) -> Sequence[Refusal]:
         """Minima, cliques and topology cannot change anyway; where groups carry a priority, that cannot either."""
@@ -262,8 +268,8 @@ def _has_loner(gang: PodGang, pods: Sequence[Pod]) -> bool:
 
 
 def _scheduled_at(pod: Pod) -> datetime | None:
-    found = find_condition(pod.status.conditions, "PodScheduled")
-    return found.last_transition_time if found is not None and found.status == "True" else None
+    condition = find_condition(pod.status.conditions, "PodScheduled")
+    return condition.last_transition_time if condition is not None and condition.status == "True" else None
 
 
 def _reference(pod: Pod) -> Json | None:

@@ -74,13 +74,13 @@ def groups_of(gang: PodGang, mapping: str) -> list[Group]:
     parents = _parents(gang) if mapping == TREE else {}
     return [
         Group(
-            group_name(name, one.name),
-            label_name(one.name),
-            one.min_replicas,
-            _required(one.topology_constraint) if mapping == TREE else _flat_key(gang, one),
-            parents.get(one.name, name if mapping == TREE else ""),
+            group_name(name, podgroup.name),
+            label_name(podgroup.name),
+            podgroup.min_replicas,
+            _required(podgroup.topology_constraint) if mapping == TREE else _flat_key(gang, podgroup),
+            parents.get(podgroup.name, name if mapping == TREE else ""),
         )
-        for one in gang.spec.podgroups
+        for podgroup in gang.spec.podgroups
     ]
 
 
@@ -107,7 +107,7 @@ def min_count(obj: Json) -> int:
     """How many pods the one group of a merged gang asks for: a PodGroup, or the Workload that has it inside."""
     spec = obj.get("spec") or {}
     policies = [spec.get("schedulingPolicy"), *(one.get("policy") for one in spec.get("podGroups") or ())]
-    return sum(int(((one or {}).get("gang") or {}).get("minCount") or 0) for one in policies)
+    return sum(int(((policy or {}).get("gang") or {}).get("minCount") or 0) for policy in policies)
 
 
 def unsupported_constraints(gang: PodGang, mapping: str, offered: Capability) -> tuple[list[str], list[str]]:
@@ -115,14 +115,14 @@ def unsupported_constraints(gang: PodGang, mapping: str, offered: Capability) ->
     said = {group.topology_key for group in groups_of(gang, mapping)} if offered.topology else set()
     lost: list[str] = []
     dropped: list[str] = []
-    for one in gang_constraints(gang):
-        if one.preferred:
-            dropped.append(f"preferred {one.preferred} of {one.name}")
-        if not one.required or (mapping == TREE and offered.topology):
+    for constraint in gang_constraints(gang):
+        if constraint.preferred:
+            dropped.append(f"preferred {constraint.preferred} of {constraint.name}")
+        if not constraint.required or (mapping == TREE and offered.topology):
             continue
-        fits = one.owner == "gang" if mapping == MERGED else len(one.members) == 1
-        if not fits or one.required not in said:
-            lost.append(f"required {one.required} of {one.name}")
+        fits = constraint.owner == "gang" if mapping == MERGED else len(constraint.members) == 1
+        if not fits or constraint.required not in said:
+            lost.append(f"required {constraint.required} of {constraint.name}")
     return lost, dropped
 
 
@@ -159,7 +159,9 @@ def _tree(gang: PodGang, pcs: PodCliqueSet, groups: list[Group], offered: Capabi
             inner[group_name(name, config.name)] = label_name(config.name), spec
 
     def templates(parent: str) -> list[Json]:
-        return [{"name": one.template, **_group_spec(gang, one, offered)} for one in groups if one.parent == parent]
+        return [
+            {"name": group.template, **_group_spec(gang, group, offered)} for group in groups if group.parent == parent
+        ]
 
     at_root = templates(name)
     whole = _composite_spec(gang, len(at_root) + len(inner), key_, offered)
@@ -253,7 +255,7 @@ def _parents(gang: PodGang) -> dict[str, str]:
     """The composite a clique is in, for cliques with a level in common; the others are the gang's own children."""
     name = gang.metadata.name
     configs = gang.spec.topology_constraint_group_configs
-    return {member: group_name(name, one.name) for one in configs for member in one.pod_group_names}
+    return {member: group_name(name, group.name) for group in configs for member in group.pod_group_names}
 
 
 def _flat_key(gang: PodGang, group: GangGroup) -> str:

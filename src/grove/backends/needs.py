@@ -155,7 +155,9 @@ def _profiles(config: Json) -> Iterator[Json]:
 
 
 def _enabled(config: Json, point: str) -> set[str]:
-    of_profiles = (((one.get("plugins") or {}).get(point) or {}).get("enabled") or () for one in _profiles(config))
+    of_profiles = (
+        ((profile.get("plugins") or {}).get(point) or {}).get("enabled") or () for profile in _profiles(config)
+    )
     return {str(one.get("name")) for enabled in of_profiles for one in enabled}
 
 
@@ -173,7 +175,9 @@ def _has_flag(workload: Any, flag: str) -> bool | None:
 
 
 def _words(containers: Iterable[Json]) -> list[str]:
-    return [word for one in containers for word in (*(one.get("command") or ()), *(one.get("args") or ()))]
+    return [
+        word for container in containers for word in (*(container.get("command") or ()), *(container.get("args") or ()))
+    ]
 
 
 # KAI

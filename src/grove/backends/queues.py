@@ -33,7 +33,9 @@ class QueueRule:
     def queues(self, pcs: PodCliqueSet) -> list[str]:
         """The queues of a set's cliques, each once and sorted. More than one is a fault."""
         own = self._own(pcs)
-        found = [self.named(one.labels, one.annotations) or own or self.default for one in pcs.spec.template.cliques]
+        found = [
+            self.named(clique.labels, clique.annotations) or own or self.default for clique in pcs.spec.template.cliques
+        ]
         return sorted({*found, own} - {""})
 
     def faults(self, pcs: PodCliqueSet) -> Iterator[tuple[object, str]]:

@@ -154,4 +154,4 @@ def owner_references(gang: Json, wanted: Json, made: Mapping[tuple[str, str], st
 
 def _controller(live: Json) -> str:
     owners = live["metadata"].get("ownerReferences") or ()
-    return next((str(one.get("uid", "")) for one in owners if one.get("controller")), "")
+    return next((str(owner.get("uid", "")) for owner in owners if owner.get("controller")), "")

@@ -76,30 +76,32 @@ class VolcanoBackend(Backend):
         self.heard = True
         self.capable = "subGroupPolicy" in spec_fields(answers.get("crd"), POD_GROUP.version)
         nodes = answers.get("tiers") or ()
-        named = [one["spec"] for one in nodes if one["spec"].get("tierName")]
+        named = [node["spec"] for node in nodes if node["spec"].get("tierName")]
         self.depths = {str(one["tierName"]): int(one.get("tier") or 0) for one in named}
         self.known_tiers = frozenset(self.depths)
         self.served = bool(answers.get("hypernodes"))
         self.has_plugin = has_plugin(answers.get("config"))
 
     def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
-        found: list[Refusal] = []
+        refusals: list[Refusal] = []
         if self.heard and not self.capable:
             message = "Volcano 1.14 or later is not installed: its PodGroup has no subGroupPolicy"
-            found.append(Refusal("spec", message))
-        for one in constraints_of(pcs):
+            refusals.append(Refusal("spec", message))
+        for constraint in constraints_of(pcs):
             if not self.tiers:
-                found.append(Refusal(one.path, "no tiers are configured for volcano, so it cannot use any topology"))
-            elif one.owner == "group" and one.cliques > 1:
+                refusals.append(
+                    Refusal(constraint.path, "no tiers are configured for volcano, so it cannot use any topology")
+                )
+            elif constraint.owner == "group" and constraint.cliques > 1:
                 message = (
                     "Volcano cannot keep several cliques of a gang in one domain: constrain the set or each clique"
                 )
-                found.append(Refusal(one.path, message))
-            elif one.required and one.preferred:
-                found.append(Refusal(one.path, "Volcano takes a required or a preferred level, not both"))
-            elif one.required and self.has_plugin is False:
-                found.append(Refusal(one.path, self._ignored()))
-        return tuple(found)
+                refusals.append(Refusal(constraint.path, message))
+            elif constraint.required and constraint.preferred:
+                refusals.append(Refusal(constraint.path, "Volcano takes a required or a preferred level, not both"))
+            elif constraint.required and self.has_plugin is False:
+                refusals.append(Refusal(constraint.path, self._ignored()))
+        return tuple(refusals)
 
     def prepare_pod(self, pod: Json, site: PodSite) -> None:
         super().prepare_pod(pod, site)
@@ -135,13 +137,13 @@ class VolcanoBackend(Backend):
 
     def _unsupported_constraints(self, gang: PodGang) -> list[str]:
         lost = []
-        for one in gang_constraints(gang):
-            tier = self.tiers.get(one.required, "")
-            if one.owner == "group" and len(one.members) > 1:
-                lost.append(str(one))
-            elif one.required and tier not in self.known_tiers:
+        for constraint in gang_constraints(gang):
+            tier = self.tiers.get(constraint.required, "")
+            if constraint.owner == "group" and len(constraint.members) > 1:
+                lost.append(str(constraint))
+            elif constraint.required and tier not in self.known_tiers:
                 # Volcano skips a tier it does not know without a word, and would place the gang anywhere.
-                lost.append(f"{one} (no HyperNode has the tier {tier or 'for ' + one.required!r})")
+                lost.append(f"{constraint} (no HyperNode has the tier {tier or 'for ' + constraint.required!r})")
         return lost
 
 
@@ -172,9 +174,9 @@ def pod_group(gang: PodGang, queue: str, tiers: Mapping[str, str]) -> Json:
     if topology := _network(gang.spec.topology_constraint, tiers):
         spec["networkTopology"] = topology
     alone = {
-        one.pod_group_names[0]: one.topology_constraint
-        for one in gang.spec.topology_constraint_group_configs
-        if len(one.pod_group_names) == 1
+        config.pod_group_names[0]: config.topology_constraint
+        for config in gang.spec.topology_constraint_group_configs
+        if len(config.pod_group_names) == 1
     }
     policies: list[Json] = []
     for group in gang.spec.podgroups:

@@ -53,16 +53,16 @@ def convert(file: Any, group: str | None, output: str) -> int:
         from grove.demo.scenario import yaml_fault
 
         raise Unanswered(f"{file.name}: not YAML: {yaml_fault(error)}") from error
-    if any(not isinstance(one, dict) for one in documents):
+    if any(not isinstance(document, dict) for document in documents):
         raise Unanswered(f"{file.name}: holds something that is no Kubernetes object")
     results = list(_spoken(documents, group) if group else _as_sets(documents))
     if not documents:
         raise Unanswered(f"{file.name}: there is nothing in it to convert")
     if not results:
         raise Unanswered("rules alone become nothing: give them in one file with the PodGangSets they are about")
-    for one in results:
-        for note in one.notes:
-            click.echo(f"{one.source}: {note}", err=True)
+    for result in results:
+        for note in result.notes:
+            click.echo(f"{result.source}: {note}", err=True)
     if output == "json":
         objects = [one.obj for one in results]
         printed(formatted(objects if len(objects) != 1 else objects[0], "json", as_is=True))
@@ -105,12 +105,12 @@ def _spoken(documents: Sequence[Json], group: str) -> Iterator[Result]:
     from grove.dialects.reverse import to_dialect
 
     lost: list[str] = []
-    for one in documents:
-        source = source_of(one)
-        if one.get("kind") != "PodCliqueSet" or one.get("apiVersion") != GROUP:
-            yield Result(source, one)
+    for document in documents:
+        source = source_of(document)
+        if document.get("kind") != "PodCliqueSet" or document.get("apiVersion") != GROUP:
+            yield Result(source, document)
             continue
-        found, missing = to_dialect(one, group)
+        found, missing = to_dialect(document, group)
         lost += (f"{source}: {what}" for what in missing)
         yield Result(source, found)
     if lost:

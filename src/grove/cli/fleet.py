@@ -219,8 +219,8 @@ def _replay(path: Path) -> int:
     rows = [(f"{at_s:.1f} s", what, f"{kind} {name}", why) for at_s, what, kind, name, why in past.last_hour[-LAST:]]
     console = terminal()
     console.print(table(("AT", "WRITE", "OBJECT", "CHANGED"), rows, console.width))
-    for one in past.broken:
-        click.echo(f"{one.promise} was broken after {span(one.at_s)}: {one.text}")
+    for broken in past.broken:
+        click.echo(f"{broken.promise} was broken after {span(broken.at_s)}: {broken.text}")
     again = _with_progress(past.fleet)
     if not again.broken:
         click.echo("played again: every promise holds now")

@@ -84,11 +84,13 @@ async def leading(kubeconfig: Path, children: Sequence[Child]) -> set[str] | Non
     """
     try:
         async with asyncio.timeout(ANSWER_S), _connected(kubeconfig) as client:
-            found = await read_processes(client, datetime.now(UTC))
+            processes = await read_processes(client, datetime.now(UTC))
     except (KubeError, OSError, TimeoutError):
         return None
-    signs = {one.name: one.sign for one in (found.operator, found.scheduler) if one.state == RUNS}
-    return {one.name for one in children if str(one.pid) in re.split(r"[_ ]", signs.get(one.name, ""))}
+    signs = {
+        process.name: process.sign for process in (processes.operator, processes.scheduler) if process.state == RUNS
+    }
+    return {child.name for child in children if str(child.pid) in re.split(r"[_ ]", signs.get(child.name, ""))}
 
 
 async def await_leader(kubeconfig: Path, child: Child) -> None:

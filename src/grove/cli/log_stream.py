@@ -21,10 +21,10 @@ from grove.kube.logs import configure_logs
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_magenta")
 
 
-async def _stream(options: Options, found: Sequence[Player], query: dict[str, str], *, follow: bool) -> int:
+async def _stream(options: Options, players: Sequence[Player], query: dict[str, str], *, follow: bool) -> int:
     configure_logs("error", "text")
     console = terminal()
-    labels = labels_of(found)
+    labels = labels_of(players)
     wide = max(len(label) for label in labels)
     config, _ = resolve(options)
     failed: dict[str, list[str]] = {}
@@ -36,19 +36,19 @@ async def _stream(options: Options, found: Sequence[Player], query: dict[str, st
         asked = {**query, "container": container} | ({"follow": "true"} if follow else {})
         try:
             async for line in client.log_lines(pod.metadata.namespace, pod.metadata.name, asked):
-                say(console, labels[at].ljust(wide) if len(found) > 1 else "", line, style)
+                say(console, labels[at].ljust(wide) if len(players) > 1 else "", line, style)
         except KubeError as error:
             failed.setdefault(" ".join(str(error).split()), []).append(pod.metadata.name)
 
     async with HttpClient(config, user_agent="kubectl-grove", attempts=2, timeout_s=options.timeout_s) as client:
         if follow:
-            await asyncio.gather(*(one(client, at, player) for at, player in enumerate(found)))
+            await asyncio.gather(*(one(client, at, player) for at, player in enumerate(players)))
         else:  # in order, so that a pipe gets the same twice
-            for at, player in enumerate(found):
+            for at, player in enumerate(players):
                 await one(client, at, player)
     for line in told_failures(failed):
         click.echo(f"error: {line}", err=True)
-    return 2 if sum(map(len, failed.values())) == len(found) else 0
+    return 2 if sum(map(len, failed.values())) == len(players) else 0
 
 
 def told_failures(failed: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -59,9 +59,9 @@ def told_failures(failed: Mapping[str, Sequence[str]]) -> Iterator[str]:
         yield f"{pods[0]}{more}: {why}{hint}"
 
 
-def labels_of(found: Sequence[Player]) -> list[str]:
-    several = len({one.replica for one in found}) > 1
-    return [one.label(many_replicas=several) for one in found]
+def labels_of(players: Sequence[Player]) -> list[str]:
+    several = len({player.replica for player in players}) > 1
+    return [player.label(many_replicas=several) for player in players]
 
 
 def say(console: Any, label: str, line: str, style: str) -> None:

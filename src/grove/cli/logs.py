@@ -56,9 +56,9 @@ def logs(
     from grove.cli.log_stream import _stream
 
     gc.enable()
-    found = asked_once(options, lambda client, namespace: chosen(client, namespace, target, clique, replica))
-    if len(found) > MOST_AT_ONCE and follow:
-        raise Unanswered(f"{len(found)} pods at once are too many to follow; name a group, a replica or a clique")
+    players = asked_once(options, lambda client, namespace: chosen(client, namespace, target, clique, replica))
+    if len(players) > MOST_AT_ONCE and follow:
+        raise Unanswered(f"{len(players)} pods at once are too many to follow; name a group, a replica or a clique")
     query = {
         "timestamps": "true" if timestamps else "",
         "previous": "true" if previous else "",
@@ -66,7 +66,7 @@ def logs(
         "tailLines": "" if tail is None else str(tail),
         "sinceSeconds": _seconds(since),
     }
-    return asyncio.run(_stream(options, found, {k: v for k, v in query.items() if v}, follow=follow))
+    return asyncio.run(_stream(options, players, {k: v for k, v in query.items() if v}, follow=follow))
 
 
 def _seconds(since: str) -> str:
@@ -110,8 +110,8 @@ def exec_(
     command: tuple[str, ...] = click.get_current_context().meta.get(COMMAND, ())
     if not command:
         raise click.UsageError("give a command after --")
-    found = asked_once(options, lambda client, namespace: chosen(client, namespace, target, clique, replica))
-    argv = exec_argv(options, found[0], command, with_stdin=with_stdin, tty=tty, container=container)
+    players = asked_once(options, lambda client, namespace: chosen(client, namespace, target, clique, replica))
+    argv = exec_argv(options, players[0], command, with_stdin=with_stdin, tty=tty, container=container)
     if shutil.which(argv[0]) is None:
         raise Unanswered("kubectl is not on your PATH; exec is its work")
     os.execvp(argv[0], argv)  # noqa: S606 - no shell is the point

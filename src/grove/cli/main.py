@@ -136,7 +136,7 @@ def run_and_leave(command: click.Command, argv: list[str], *, prog: str = "grove
 def without_verbose(argv: list[str]) -> tuple[list[str], bool]:
     """The arguments without -v, wherever before `--` it stands, and whether it was there."""
     end = argv.index("--") if "--" in argv else len(argv)
-    kept = [one for one in argv[:end] if one not in ("-v", "--verbose")]
+    kept = [argument for argument in argv[:end] if argument not in ("-v", "--verbose")]
     return [*kept, *argv[end:]], len(kept) < end
 
 

@@ -62,7 +62,7 @@ def plan(
     given = settings_in(settings) if settings is not None else None
     config, namespace = resolve(options)
     try:
-        given_files = given_in([one for path in files for one in load_manifests(path)], namespace)
+        given_files = given_in([manifest for path in files for manifest in load_manifests(path)], namespace)
     except ValueError as error:
         raise Unanswered(str(error)) from error
     if files and not given_files.sets:

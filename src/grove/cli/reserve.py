@@ -61,7 +61,7 @@ def reserve(
     except duration.InvalidDuration as error:
         raise click.UsageError(f"--for: {error}") from None
     try:
-        sets = [one for path in files for one in load_manifests(path) if one["kind"] == "PodCliqueSet"]
+        sets = [manifest for path in files for manifest in load_manifests(path) if manifest["kind"] == "PodCliqueSet"]
     except ValueError as error:
         raise Unanswered(str(error)) from error
     if not sets:

@@ -117,10 +117,10 @@ def promote(options: Options, target: str, to: int, dry_run: bool, yes: bool) ->
     from grove.answers.promote import asked_for, promote_answer
     from grove.cli.promote import confirm_promotion
 
-    found = asked_once(options, lambda client, namespace: asked_for(client, namespace, object_name(target), to))
+    promotion = asked_once(options, lambda client, namespace: asked_for(client, namespace, object_name(target), to))
     if not (yes or dry_run):
-        confirm_promotion(found)
-    return answer(options, lambda client, namespace: promote_answer(client, namespace, found, dry_run=dry_run))
+        confirm_promotion(promotion)
+    return answer(options, lambda client, namespace: promote_answer(client, namespace, promotion, dry_run=dry_run))
 
 
 @_command("pause")

@@ -73,16 +73,16 @@ def replay(directory: Path, quiet: bool) -> None:
 
     total = different = 0
     try:
-        for one in decisions(directory):
+        for decision in decisions(directory):
             total += 1
-            if one.is_same:
+            if decision.is_same:
                 if not quiet:
-                    click.echo(f"{one.decision}  {one.kind:8} {one.gang}  same")
+                    click.echo(f"{decision.decision}  {decision.kind:8} {decision.gang}  same")
                 continue
             different += 1
-            click.echo(f"{one.decision}  {one.kind:8} {one.gang}  DIFFERENT")
-            click.echo(f"  recorded: {msgspec.json.encode(one.recorded).decode()}")
-            click.echo(f"  now:      {msgspec.json.encode(one.now).decode()}")
+            click.echo(f"{decision.decision}  {decision.kind:8} {decision.gang}  DIFFERENT")
+            click.echo(f"  recorded: {msgspec.json.encode(decision.recorded).decode()}")
+            click.echo(f"  now:      {msgspec.json.encode(decision.now).decode()}")
     except BadJournal as err:
         raise click.ClickException(str(err)) from err
     click.echo(f"{total} decisions, {different} different" if different else f"{total} decisions, all the same")

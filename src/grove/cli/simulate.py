@@ -66,13 +66,13 @@ def simulate(
     if cluster is not None and from_kubeconfig:
         raise click.UsageError("--cluster and --from-kubeconfig name two different clusters")
     try:
-        manifests = [one for path in files for one in load_manifests(path)]
+        manifests = [manifest for path in files for manifest in load_manifests(path)]
         scenario = load_scenario(events) if events is not None else None
         ground = _copied(options) if from_kubeconfig else load_ground(cluster) if cluster else _usual()
         patience_s = duration.parse(patience).total_seconds()
     except (BadCluster, BadScenario, duration.InvalidDuration, ValueError) as error:
         raise Unanswered(str(error)) from error
-    if all(one["kind"] != "PodCliqueSet" for one in manifests):
+    if all(manifest["kind"] != "PodCliqueSet" for manifest in manifests):
         raise Unanswered("there is no PodCliqueSet in what was given")
     check_fields(manifests)
     outcome = run(play(ground, manifests, scenario, seed=seed, patience_s=patience_s), seed=seed)

@@ -145,25 +145,25 @@ def _titled(screen: Screen, wanted: Wanted) -> Screen:
 
 async def model_of(source: Source) -> Model:
     seen = source.seen()
-    found = await source.judged(seen)
+    judged = await source.judged(seen)
     layout = layout_of(source.seen(everything=True)) if seen.nodes else None
     return Model(
-        rows_of(found.sets, seen), gangs_of(seen, found.sets), layout, found.processes, source.now(), found.note
+        rows_of(judged.sets, seen), gangs_of(seen, judged.sets), layout, judged.processes, source.now(), judged.note
     )
 
 
 def gangs_of(seen: Seen, sets: Any) -> list[Any]:
     found, levels = [], seen.levels()
-    for one in sets:
-        for verdict in one.gangs:
-            gang = seen.gang_of.get(Key(one.namespace, verdict.gang))
+    for pcs in sets:
+        for verdict in pcs.gangs:
+            gang = seen.gang_of.get(Key(pcs.namespace, verdict.gang))
             if gang is None:
                 continue
             pods = seen.pods_of_gang.get(gang.metadata.key, [])
             paths = (seen.path(pod.spec.node_name, levels) for pod in pods)
             racks = sorted({path[-1] for path in paths if path and path[-1]})
             place = ", ".join(racks[:2]) + (f" +{len(racks) - 2}" if len(racks) > 2 else "")
-            found.append(Gang(one.namespace, verdict, place, gang.status.placement_score, len(pods)))
+            found.append(Gang(pcs.namespace, verdict, place, gang.status.placement_score, len(pods)))
     return found
 
 
@@ -173,8 +173,8 @@ async def page(source: Source, wanted: Wanted, width: int) -> list[str]:
     try:
         if wanted.what == views.EXPLAIN:
             asked = await subject(client, namespace, name)
-            found = await source.judged(asked.seen, advice=True, only=asked.gangs)
-            return _lines(explanation_of(asked, found).paint(width), width)
+            judged = await source.judged(asked.seen, advice=True, only=asked.gangs)
+            return _lines(explanation_of(asked, judged).paint(width), width)
         if wanted.what == views.DESCRIBE:
             return _lines((await events_answer(client, namespace, name)).paint(width), width)
         if wanted.what == views.YAML:
@@ -196,7 +196,7 @@ async def _logs(source: Source, namespace: str, name: str) -> list[str]:
         if pod.metadata.namespace == namespace
         and name in (pod.metadata.labels.get(labels.PART_OF), pod.metadata.labels.get(labels.POD_GANG))
     ]
-    pods = sorted(pods, key=lambda one: one.metadata.name)[:MOST_PODS]
+    pods = sorted(pods, key=lambda pod: pod.metadata.name)[:MOST_PODS]
     found = await latest_lines(source.client, pods, LOG_LINES)
     return [line for pod, lines in found.items() for line in (f"── {pod}", *lines)] or ["no pods"]
 

@@ -53,14 +53,14 @@ async def _webhooks(remove: bool, also: tuple[str, ...], kubeconfig: Path | None
                     await client.delete(resource, name, cluster.namespace or "default")
                     click.echo(f"{kind} {name} removed")
             return
-        for one in configurations(nowhere, authorizer=True, dialects=True, ca_bundle=None):
+        for configuration in configurations(nowhere, authorizer=True, dialects=True, ca_bundle=None):
             try:
-                stored = await client.get(one.resource, one.name)
+                stored = await client.get(configuration.resource, configuration.name)
             except NotFound:
-                click.echo(f"{one.name}: not there")
+                click.echo(f"{configuration.name}: not there")
                 continue
             for webhook in stored.get("webhooks") or ():
-                click.echo(f"{one.name}: {_target(webhook.get('clientConfig') or {})}")
+                click.echo(f"{configuration.name}: {_target(webhook.get('clientConfig') or {})}")
 
 
 def _target(config: dict[str, Any]) -> str:

@@ -167,7 +167,7 @@ class Following:
 
     @property
     def unreadable(self) -> list[str]:
-        return sorted(one.RESOURCE.plural for one in (*OF_NAMESPACE, *OF_CLUSTER) if one not in self.kinds)
+        return sorted(kind.RESOURCE.plural for kind in (*OF_NAMESPACE, *OF_CLUSTER) if kind not in self.kinds)
 
     @property
     def is_everything(self) -> bool:
@@ -230,11 +230,11 @@ class Following:
                 next_fleet_s = loop.time() + SHARE * (loop.time() - began_s)
 
     async def _look_after_processes(self) -> None:
-        found = await read_processes(self._client, self._clock.now())
-        states = [(one.operator.is_down, one.scheduler.is_down) for one in (found, self._processes)]
+        processes = await read_processes(self._client, self._clock.now())
+        states = [(one.operator.is_down, one.scheduler.is_down) for one in (processes, self._processes)]
         if states[0] != states[1]:
             self._sets.update(pcs.metadata.key for pcs in self.cache.list(PodCliqueSet))
-        self._processes = found
+        self._processes = processes
 
     async def _look_after_causes(self) -> None:
         """Why pods do not start is written on objects that are not followed. One read serves all viewers."""
@@ -248,7 +248,7 @@ class Following:
             log.warning("causes not read", error=str(error))
             return
         if changed:
-            self._sets.update(key for one in cliques if is_broken(one) for key in _set_of(one))
+            self._sets.update(key for clique in cliques if is_broken(clique) for key in _set_of(clique))
 
     async def _read_engines(self) -> None:
         """One task reads the figures of engines for all viewers."""

@@ -63,20 +63,23 @@ def set_rows(seen: Seen, now: datetime, processes: Processes, resource: str) -> 
     The reason of a gang that waits is the one that the scheduler wrote on it.
     """
     judged = judge_all(seen, now, processes)
-    gangs = {Key(one.namespace, one.name): {gang.gang: gang.state for gang in one.gangs} for one in judged}
-    rows = {Key(one.namespace, one.name): one for one in rows_of(judged, seen, resource=resource)}
-    return {str(key): camel(msgspec.to_builtins(one)) | {"gangs": gangs[key]} for key, one in rows.items()}
+    gangs = {
+        Key(judgement.namespace, judgement.name): {gang.gang: gang.state for gang in judgement.gangs}
+        for judgement in judged
+    }
+    rows = {Key(row.namespace, row.name): row for row in rows_of(judged, seen, resource=resource)}
+    return {str(key): camel(msgspec.to_builtins(row)) | {"gangs": gangs[key]} for key, row in rows.items()}
 
 
 def gang_row(gang: PodGang) -> dict[str, Any]:
     """One gang, without its pods and its state."""
-    said = find_condition(gang.status.conditions, words.SCHEDULED)
+    condition = find_condition(gang.status.conditions, words.SCHEDULED)
     created, held = gang.metadata.creation_timestamp, held_for(gang)
     return {
         "set": gang.metadata.labels.get(labels.PART_OF, ""),
         "score": gang.status.placement_score,
-        "placed": said is not None and said.status == words.TRUE,
-        "message": said.message if said is not None and said.status != words.TRUE else "",
+        "placed": condition is not None and condition.status == words.TRUE,
+        "message": condition.message if condition is not None and condition.status != words.TRUE else "",
         "created": rfc3339(created) if created else "",
         "held": len(held),
     }

@@ -274,7 +274,7 @@ async def _body(request: web.Request) -> dict[str, Any]:
     return found
 
 
-_FILES = frozenset(one.name for one in STATIC.iterdir()) if STATIC.is_dir() else frozenset()
+_FILES = frozenset(path.name for path in STATIC.iterdir()) if STATIC.is_dir() else frozenset()
 
 
 def _file(name: str) -> web.Response:

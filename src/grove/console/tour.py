@@ -159,7 +159,7 @@ class Tour:
         self.ledger, self.is_everything = Ledger(), True
         self._plot, self._seed, self._speed = plot, seed, speed
         self._nodes = nodes or plot.nodes or NODES
-        self._chapters = [dict(one.args) for one in plot.steps if one.verb == "chapter"]
+        self._chapters = [dict(step.args) for step in plot.steps if step.verb == "chapter"]
         self._here: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._restarting = False

@@ -84,9 +84,9 @@ def type_name(value: Any) -> str:
     return next((name for name, types in _TYPES.items() if type(value) in types), type(value).__name__)
 
 
-def _news(found: list[Fault], value: Any, old: Any) -> list[Fault] | None:
+def _news(faults: list[Fault], value: Any, old: Any) -> list[Fault] | None:
     """Faults of a value, or None if it is stored just so."""
-    return None if old is not None and _is_same(value, old) else found
+    return None if old is not None and _is_same(value, old) else faults
 
 
 def _is_same(value: Any, old: Any) -> bool:
@@ -247,21 +247,21 @@ def _scalar(schema: Json) -> Part | None:
         return None
 
     def check(value: Any, old: Any) -> list[Fault] | None:
-        found: list[Fault] = []
+        faults: list[Fault] = []
         if enum is not None and value not in enum:
-            found.append(not_supported("", value, map(str, enum)))
+            faults.append(not_supported("", value, map(str, enum)))
         for (types, is_over, words), limit in limits:
             if isinstance(value, types) and not isinstance(value, bool) and is_over(value, limit):
-                found.append(invalid("", value, _IN_BODY + words.format(limit)))
+                faults.append(invalid("", value, _IN_BODY + words.format(limit)))
         if isinstance(value, str):
             if pattern is not None and not pattern.search(value):
-                found.append(invalid("", value, f"{_IN_BODY}should match '{pattern.pattern}'"))
+                faults.append(invalid("", value, f"{_IN_BODY}should match '{pattern.pattern}'"))
             if is_time and not _is_time(value):
-                found.append(invalid("", value, f'{_IN_BODY}must be of type date-time: "{value}"'))
+                faults.append(invalid("", value, f'{_IN_BODY}must be of type date-time: "{value}"'))
         if bits is not None and isinstance(value, (int, float)) and not -(1 << bits) <= value < 1 << bits:
             detail = f"Checked value must be of type {schema.get('type')} with format {schema['format']}"
-            found.append(invalid("", value, detail))
-        return _news(found, value, old) if found else None
+            faults.append(invalid("", value, detail))
+        return _news(faults, value, old) if faults else None
 
     return check
 

@@ -57,8 +57,10 @@ async def _until_established(client: Client, waiting: dict[str, str], say: Calla
         return  # too much happened since the list; the next one shows it
 
 
-def _cross_off(found: Iterable[CustomResourceDefinition], waiting: dict[str, str], say: Callable[[str], None]) -> None:
-    for definition in found:
+def _cross_off(
+    definitions: Iterable[CustomResourceDefinition], waiting: dict[str, str], say: Callable[[str], None]
+) -> None:
+    for definition in definitions:
         name = definition.metadata.name
         if name not in waiting:
             continue

@@ -102,8 +102,8 @@ class Chronicle:
                 name,
                 f"gang {name} is complete: {many(pods, 'pod')}, {least} of them together or not at all",
             )
-        said = _turned(old, new, words.SCHEDULED, words.TRUE)
-        if said:
+        condition = _turned(old, new, words.SCHEDULED, words.TRUE)
+        if condition:
             if record.placed_s is None:
                 record.placed_s = self.now_s
             self.note("placed", name, self._placed_text(new))
@@ -156,8 +156,8 @@ class Chronicle:
         """A pod that follows a gang which stands already: surplus, or one that was lost."""
         name = pod.metadata.labels.get(labels.POD_GANG, "")
         gang = self._world.find(PodGang, name, pod.metadata.namespace)
-        said = find_condition(gang.status.conditions, words.SCHEDULED) if gang else None
-        if said is not None and said.status == words.TRUE:
+        condition = find_condition(gang.status.conditions, words.SCHEDULED) if gang else None
+        if condition is not None and condition.status == words.TRUE:
             clique = pod.metadata.labels[labels.POD_CLIQUE]
             self.note("joined", clique, f"a pod of {clique} joins gang {name} on {pod.spec.node_name}")
 

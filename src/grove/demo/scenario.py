@@ -111,10 +111,10 @@ def load_scenario(path: Path) -> Scenario:
 
 
 def load_manifest(path: Path) -> Json:
-    found = [one for one in load_manifests(path) if one.get("kind") == "PodCliqueSet"]
-    if len(found) != 1:
-        raise ValueError(f"{path} must hold exactly one PodCliqueSet, it holds {len(found)}")
-    return found[0]
+    manifests = [manifest for manifest in load_manifests(path) if manifest.get("kind") == "PodCliqueSet"]
+    if len(manifests) != 1:
+        raise ValueError(f"{path} must hold exactly one PodCliqueSet, it holds {len(manifests)}")
+    return manifests[0]
 
 
 def yaml_fault(error: Exception) -> str:
@@ -140,14 +140,14 @@ def load_manifests(path: Path) -> list[Json]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not YAML: {yaml_fault(error)}") from error
     objects: list[Json] = []
-    for one in documents:
-        if isinstance(one, dict) and one.get("kind") == "List" and isinstance(one.get("items"), list):
-            objects += one["items"]
+    for document in documents:
+        if isinstance(document, dict) and document.get("kind") == "List" and isinstance(document.get("items"), list):
+            objects += document["items"]
         else:
-            objects.append(one)
+            objects.append(document)
     objects = spoken_in_grove_io(objects)
-    for one in objects:
-        if fault := _not_an_object(one):
+    for document in objects:
+        if fault := _not_an_object(document):
             raise ValueError(f"{path}: {fault}")
     return objects
 

@@ -82,11 +82,11 @@ def load_ground(path: Path) -> Ground:
     if len(trees) == 1 and isinstance(trees[0], dict) and "kind" not in trees[0]:
         return Ground(tuple(_shaped(trees[0], path)))
     try:
-        items = [item for one in trees for item in (one.get("items") or [one])]
-        objects = [one for one in items if one["kind"] != "List"]
+        items = [item for tree in trees for item in (tree.get("items") or [tree])]
+        objects = [item for item in items if item["kind"] != "List"]
     except (AttributeError, KeyError, TypeError) as error:
         raise BadCluster(f"{path}: neither a shape nor Kubernetes objects") from error
-    nodes = [one for one in objects if one["kind"] == "Node"]
+    nodes = [obj for obj in objects if obj["kind"] == "Node"]
     if not nodes:
         raise BadCluster(f"{path}: holds no nodes")
     others: list[tuple[Resource, Json]] = []
@@ -97,7 +97,7 @@ def load_ground(path: Path) -> Ground:
             raise BadCluster(f"{path}: a {one['kind']} is nothing a cluster is made of here")
         meta = {"uid": f"given-{number}", "creationTimestamp": "2026-01-01T00:00:00Z", **one["metadata"]}
         others.append((_KINDS[one["kind"]], {**one, "metadata": meta}))
-    has_binding = any(one["kind"] == "ClusterTopologyBinding" for one in objects)
+    has_binding = any(obj["kind"] == "ClusterTopologyBinding" for obj in objects)
     return Ground(tuple(nodes), Copy(tuple(others)), has_binding)
 
 
@@ -145,11 +145,11 @@ async def simulate(
         story = Story(world, Listener())
         failed, faults = "", tuple[str, ...]()
         try:
-            for one in manifests:
-                if one["kind"] != "PodCliqueSet":
-                    await create_beside(world, one)
-            await story.play(Scenario(tuple(Step("apply", {"object": one}) for one in systems)))
-            names = [one["metadata"]["name"] for one in systems]
+            for manifest in manifests:
+                if manifest["kind"] != "PodCliqueSet":
+                    await create_beside(world, manifest)
+            await story.play(Scenario(tuple(Step("apply", {"object": system}) for system in systems)))
+            names = [system["metadata"]["name"] for system in systems]
             await world.until(lambda: all(world.is_settled(name) for name in names), patience_s)
             await asyncio.sleep(1.0)
             if scenario is not None:

@@ -148,10 +148,10 @@ class Story:
         view = self.world.scheduler.view
         for gang in self._refused(set):
             state = view.units.gangs.get(str(gang.metadata.key))
-            found = LiveDiagnosis(view).diagnose(state) if state is not None else None
-            if found is None or found.explanation is None:
+            diagnosis = LiveDiagnosis(view).diagnose(state) if state is not None else None
+            if diagnosis is None or diagnosis.explanation is None:
                 continue
-            self._explained[set] = gang_verdict(self.world.seen(), gang, found)
+            self._explained[set] = gang_verdict(self.world.seen(), gang, diagnosis)
             self._audience.explain(self._explained[set])
         if not self._refused(set):
             self._say("fits", set, f"{set} fits after all")
@@ -159,14 +159,14 @@ class Story:
     def _refused(self, set: str) -> list[PodGang]:
         mine = [gang for gang in self.world.all(PodGang) if gang.metadata.labels.get(labels.PART_OF) == set]
         said = ((gang, find_condition(gang.status.conditions, words.SCHEDULED)) for gang in mine)
-        return [gang for gang, one in said if one is not None and one.status == words.FALSE]
+        return [gang for gang, condition in said if condition is not None and condition.status == words.FALSE]
 
     async def _help(self, set: str) -> None:
         """Does the first of the verified changes that a user could do to the manifest."""
-        found = self._explained.get(set)
-        if found is None:
+        verdict = self._explained.get(set)
+        if verdict is None:
             return
-        for advice in found.advice:
+        for advice in verdict.advice:
             if advice.patch and not advice.in_place:
                 self._say("helped", set, f"so be it: {advice.text}")
                 changed = json_patch(copy_json(self._manifests[set]), advice.patch)
@@ -289,8 +289,8 @@ class Story:
     def _pods(self, of: str) -> list[Pod]:
         """Pods of a clique or of a gang."""
         keys = (labels.POD_CLIQUE, labels.POD_GANG)
-        found = [pod for pod in self.world.all(Pod) if of in (pod.metadata.labels.get(key) for key in keys)]
-        return [pod for pod in found if not pod.metadata.is_deleting]
+        pods = [pod for pod in self.world.all(Pod) if of in (pod.metadata.labels.get(key) for key in keys)]
+        return [pod for pod in pods if not pod.metadata.is_deleting]
 
     async def _raw(self, set: str) -> Json:
         try:

@@ -66,8 +66,8 @@ class Traffic:
         pods = [pod for pod in self._world.all(Pod) if labels.PART_OF in pod.metadata.labels]
         self._follow(pods)
         for pod, page in self._pages.advance(TICK_S, self._world.all(PodCliqueSet), pods).items():
-            found = numbers_of(scan(page, wanted_names(())))
-            self._readings.observe(pod.namespace, pod.name, found, self._world.time_s)
+            numbers = numbers_of(scan(page, wanted_names(())))
+            self._readings.observe(pod.namespace, pod.name, numbers, self._world.time_s)
 
     def _follow(self, pods: list[Pod]) -> None:
         """Adds the pods that exist to the readings."""
@@ -92,7 +92,7 @@ class Traffic:
         least = 1 if scaler.spec.min_replicas is None else scaler.spec.min_replicas
         now, replicas = self._world.time_s, scaled.spec.replicas
         metrics = scaler.spec.metrics or ()
-        proposals = [proposal(one, replicas, self._value(one, scaled, namespace)) for one in metrics]
+        proposals = [proposal(metric, replicas, self._value(metric, scaled, namespace)) for metric in metrics]
         memory = self._recommenders.setdefault(scaler.metadata.key, Recommender())
         wanted, by = memory.decide(proposals, replicas, least, scaler.spec.max_replicas, now)
         if wanted != replicas and by is not None:
@@ -110,10 +110,10 @@ class Traffic:
         match metric.get("type"):
             case "Object":
                 about = source["describedObject"]
-                found = self._readings.find(Subject(ns, about["kind"], about["name"]), name, now)
+                selected = self._readings.find(Subject(ns, about["kind"], about["name"]), name, now)
             case "External":
                 wanted = selector.of_labels(((source["metric"].get("selector") or {}).get("matchLabels")) or {})
-                found = self._readings.find_selected(ns, wanted, name, now)
+                selected = self._readings.find_selected(ns, wanted, name, now)
             case "Pods":
                 text = (
                     scaled.status.selector
@@ -123,10 +123,10 @@ class Traffic:
                 counted = selector.parse(text)
                 pods = self._readings.selected(ns, counted)
                 values = [one for pod in pods if (one := self._readings.find(Subject(ns, POD, pod), name, now))]
-                return sum(one.number for one in values) / len(values) if values else None
+                return sum(value.number for value in values) / len(values) if values else None
             case _:
                 return None
-        return found.number if found is not None else None
+        return selected.number if selected is not None else None
 
 
 def _status(metrics: tuple[Json, ...], proposals: list[Proposal], before: int, after: int, now: str) -> Json:

@@ -188,10 +188,10 @@ def _holder(subject: str, gang: PodGang, pcs: PodCliqueSet) -> tuple[str, str, s
             preferred = whole.preferred if whole is not None else ""
             return "spec.template.topologyConstraint", "/spec/template/topologyConstraint", preferred
         return _group_holder(pcs, group)
-    for i, one in enumerate(template.pod_clique_scaling_groups):
-        if one.topology_constraint is not None and _is_of_group(subject, pcs, one.name):
+    for i, config in enumerate(template.pod_clique_scaling_groups):
+        if config.topology_constraint is not None and _is_of_group(subject, pcs, config.name):
             member = role_of(subject, pcs)
-            if member is None or member.name not in one.clique_names:
+            if member is None or member.name not in config.clique_names:
                 return _group_holder(pcs, i)
     role = role_of(subject, pcs)
     if role is None or role.topology_constraint is None:

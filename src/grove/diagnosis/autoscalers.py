@@ -96,7 +96,7 @@ def _measures(scaler: HorizontalPodAutoscaler) -> Iterator[str]:
 
 def _why(scaler: HorizontalPodAutoscaler, scaled: Scaled, seen: Seen) -> str:
     """The first reason why the autoscaler changes nothing. Reasons that a person can remove come first."""
-    said = {one.type: one for one in scaler.status.conditions or ()}
+    said = {condition.type: condition for condition in scaler.status.conditions or ()}
     active, able, limited = (said.get(name) for name in ("ScalingActive", "AbleToScale", "ScalingLimited"))
     if able is not None and able.status == "False":
         return f"cannot scale: {able.message}"
@@ -106,7 +106,7 @@ def _why(scaler: HorizontalPodAutoscaler, scaled: Scaled, seen: Seen) -> str:
     if waiting := _waiting_gangs(scaled, seen):
         return f"waits for capacity: {waiting} of its gangs are not placed"
     least, most = 1 if scaler.spec.min_replicas is None else scaler.spec.min_replicas, scaler.spec.max_replicas
-    if scaler.status.current_replicas >= most and any(asks_for_more(*one) for one in _metrics(scaler)):
+    if scaler.status.current_replicas >= most and any(asks_for_more(*metric) for metric in _metrics(scaler)):
         return f"at its most ({most})"  # also while it is stabilised: the load is above its target now
     if able is not None and able.reason == "ScaleDownStabilized" and scaler.status.current_replicas <= least:
         return f"at its least ({least})"  # so the HPA says of idle ones for minutes, though they cannot scale in
@@ -137,4 +137,4 @@ def _waiting_gangs(scaled: Scaled, seen: Seen) -> int:
         keys = {Key(meta.namespace, pod.metadata.labels.get(labels.POD_GANG, "")) for pod in pods}
         mine = [gang for key, gang in seen.gang_of.items() if key in keys]
     placed = (find_condition(gang.status.conditions, words.SCHEDULED) for gang in mine)
-    return sum(one is not None and one.status == words.FALSE for one in placed)
+    return sum(condition is not None and condition.status == words.FALSE for condition in placed)

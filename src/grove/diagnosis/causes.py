@@ -104,42 +104,45 @@ def _of_environment(container: Json) -> Iterator[Reference]:
                 yield Reference(kind, ref.get("name", ""))
 
 
-def causes(cliques: Iterable[PodClique], found: Referred) -> tuple[Cause, ...]:
+def causes(cliques: Iterable[PodClique], referred: Referred) -> tuple[Cause, ...]:
     """One cause an object, with all cliques of one namespace that need it; volumes first."""
     needed: dict[Reference, set[str]] = {}
     namespace = ""
     for clique in cliques:
         namespace = clique.metadata.namespace
-        for one in references(clique):
-            needed.setdefault(one, set()).add(clique.metadata.name)
+        for reference in references(clique):
+            needed.setdefault(reference, set()).add(clique.metadata.name)
     said: list[Cause] = []
-    for one in sorted(needed, key=lambda each: (each.kind != CLAIM, each.kind, each.name, each.key)):
-        wrong = _claim(one.name, found) if one.kind == CLAIM else _object(one, found)
+    for reference in sorted(needed, key=lambda each: (each.kind != CLAIM, each.kind, each.name, each.key)):
+        wrong = _claim(reference.name, referred) if reference.kind == CLAIM else _object(reference, referred)
         if wrong is not None:
-            cause = Cause(namespace, frozenset(needed[one]), *wrong)
-            said.append(replace(cause, keeps_from_nodes=one.kind == CLAIM))
+            cause = Cause(namespace, frozenset(needed[reference]), *wrong)
+            said.append(replace(cause, keeps_from_nodes=reference.kind == CLAIM))
     return tuple(said)
 
 
-def _object(one: Reference, found: Referred) -> Fault | None:
-    if (one.kind, one.name) not in found.keys:
+def _object(reference: Reference, referred: Referred) -> Fault | None:
+    if (reference.kind, reference.name) not in referred.keys:
         return None
-    keys = found.keys[one.kind, one.name]
+    keys = referred.keys[reference.kind, reference.name]
     if keys is None:
-        return f"{one.kind} {one.name} does not exist", f"create the {one.kind} {one.name}, or correct the pod template"
-    if one.key and one.key not in keys:
+        return (
+            f"{reference.kind} {reference.name} does not exist",
+            f"create the {reference.kind} {reference.name}, or correct the pod template",
+        )
+    if reference.key and reference.key not in keys:
         there = f"it has {', '.join(sorted(keys))}" if keys else "it is empty"
         return (
-            f"{one.kind} {one.name} has no key {one.key}; {there}",
-            f"add the key {one.key}, or correct the pod template",
+            f"{reference.kind} {reference.name} has no key {reference.key}; {there}",
+            f"add the key {reference.key}, or correct the pod template",
         )
     return None
 
 
-def _claim(name: str, found: Referred) -> Fault | None:
-    if name not in found.claims:
+def _claim(name: str, referred: Referred) -> Fault | None:
+    if name not in referred.claims:
         return None
-    claim = found.claims[name]
+    claim = referred.claims[name]
     if claim is None:
         return f"{CLAIM} {name} does not exist", f"create the {CLAIM} {name}, or correct the pod template"
     if claim.status.phase == "Lost":
@@ -152,21 +155,26 @@ def _claim(name: str, found: Referred) -> Fault | None:
         return None
     own = claim.spec.storage_class_name
     if own is None:
-        if not any(is_default(one) for one in found.classes.values() if one is not None) and not _blind(found):
+        if not any(is_default(class_) for class_ in referred.classes.values() if class_ is not None) and not _blind(
+            referred
+        ):
             step = f"kubectl annotate storageclass NAME {DEFAULT_CLASS}=true, or name a class in the claim"
             return f"{CLAIM} {name} names no StorageClass, and no class is the default", step
-        return _pending(name, found)
-    if own and found.classes.get(own) is None and not _blind(found):
-        there = ", ".join(sorted(key for key, one in found.classes.items() if one is not None)) or "none"
+        return _pending(name, referred)
+    if own and referred.classes.get(own) is None and not _blind(referred):
+        there = (
+            ", ".join(sorted(key for key, storage_class in referred.classes.items() if storage_class is not None))
+            or "none"
+        )
         step = f"create the StorageClass {own}, or make the claim with one that exists ({there})"
         return f"StorageClass {own} does not exist; {CLAIM} {name} asks for it", step
-    kept = found.classes.get(own) if own else None
+    kept = referred.classes.get(own) if own else None
     if kept is not None and kept.volume_binding_mode == LATER and kept.provisioner != NO_PROVISIONER:
         return None  # it is bound when the pods have a place
     static = not own or (kept is not None and kept.provisioner == NO_PROVISIONER)
-    if found.volumes is not None and (static or claim.spec.volume_name):
-        return _no_volume(claim, own, found.volumes) or _pending(name, found)
-    return _pending(name, found)
+    if referred.volumes is not None and (static or claim.spec.volume_name):
+        return _no_volume(claim, own, referred.volumes) or _pending(name, referred)
+    return _pending(name, referred)
 
 
 def suits(volume: PersistentVolume, claim: PersistentVolumeClaim, named: str) -> bool:
@@ -191,11 +199,11 @@ def _no_volume(claim: PersistentVolumeClaim, named: str, volumes: tuple[Persiste
     """Why no PersistentVolume that exists can be bound to a claim; None if one can."""
     name, size = claim.metadata.name, asked_of(claim).get("storage", "0")
     if wanted := claim.spec.volume_name:
-        one = next((each for each in volumes if each.metadata.name == wanted), None)
-        if one is None:
+        persistent_volume = next((each for each in volumes if each.metadata.name == wanted), None)
+        if persistent_volume is None:
             step = f"create the PersistentVolume {wanted}, or delete the claim and create it without volumeName"
             return f"PersistentVolume {wanted} does not exist; {CLAIM} {name} names it", step
-        ref = one.spec.claim_ref or {}
+        ref = persistent_volume.spec.claim_ref or {}
         if ref and ref.get("uid", claim.metadata.uid) != claim.metadata.uid:
             other = f"{ref.get('namespace')}/{ref.get('name')}"
             step = f"delete the claim and create it with another volume, or delete {other}"
@@ -224,15 +232,19 @@ def _no_volume(claim: PersistentVolumeClaim, named: str, volumes: tuple[Persiste
     return f"no free PersistentVolume allows {asked} for {CLAIM} {name}; they allow {', '.join(modes)}", step
 
 
-def _blind(found: Referred) -> bool:
-    return "StorageClass" in found.unread
+def _blind(referred: Referred) -> bool:
+    return "StorageClass" in referred.unread
 
 
-def is_default(one: StorageClass) -> bool:
-    return one.metadata.annotations.get(DEFAULT_CLASS, "") == "true"
+def is_default(storage_class: StorageClass) -> bool:
+    return storage_class.metadata.annotations.get(DEFAULT_CLASS, "") == "true"
 
 
-def _pending(name: str, found: Referred) -> Fault:
-    said = [one for one in found.warnings if one.involved_object.kind == CLAIM and one.involved_object.name == name]
-    text = f": {said[-1].message}" if said else ": no PersistentVolume was bound to it"
+def _pending(name: str, referred: Referred) -> Fault:
+    warnings = [
+        warning
+        for warning in referred.warnings
+        if warning.involved_object.kind == CLAIM and warning.involved_object.name == name
+    ]
+    text = f": {warnings[-1].message}" if warnings else ": no PersistentVolume was bound to it"
     return f"{CLAIM} {name} is Pending{text}", f"kubectl describe pvc {name}"

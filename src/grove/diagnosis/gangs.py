@@ -85,7 +85,7 @@ def because(
 
 
 def gang_verdict(
-    seen: Seen, gang: PodGang, found: Diagnosis | None, leaves: Sequence[TreeEntry] | None = None, rollout: str = ""
+    seen: Seen, gang: PodGang, diagnosis: Diagnosis | None, leaves: Sequence[TreeEntry] | None = None, rollout: str = ""
 ) -> Verdict:
     """State and dominant reason of one gang. Without a diagnosis the reason is what the scheduler wrote on the objects.
 
@@ -93,13 +93,13 @@ def gang_verdict(
     """
     cliques = cliques_of(seen, gang)
     own = own_leaves(seen, gang, cliques, leaves)
-    return told(seen, gang, found, own, dataclasses.replace(gang_facts(seen, gang, cliques, own), rollout=rollout))
+    return told(seen, gang, diagnosis, own, dataclasses.replace(gang_facts(seen, gang, cliques, own), rollout=rollout))
 
 
-def told(seen: Seen, gang: PodGang, found: Diagnosis | None, own: Sequence[TreeEntry], facts: Facts) -> Verdict:
+def told(seen: Seen, gang: PodGang, diagnosis: Diagnosis | None, own: Sequence[TreeEntry], facts: Facts) -> Verdict:
     """The verdict on a gang of which the facts are known."""
     state, cliques = state_of(facts), cliques_of(seen, gang)
-    story = _story(seen, gang, found, own)
+    story = _story(seen, gang, diagnosis, own)
     pcs = seen.find_set(Key(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
     fate = fate_of(seen, pcs, cliques) if pcs is not None and state == BROKEN else ""
     evidence = (*story.evidence, *_nodes_asked(gang))
@@ -108,35 +108,37 @@ def told(seen: Seen, gang: PodGang, found: Diagnosis | None, own: Sequence[TreeE
 
 def _nodes_asked(gang: PodGang) -> Iterator[str]:
     """What the cluster autoscaler says of the nodes that the gang asks for."""
-    said = find_condition(gang.status.conditions, words.NODES_PROVISIONED)
-    if said is not None:
-        yield f"node autoscaler: {said.message}"
+    condition = find_condition(gang.status.conditions, words.NODES_PROVISIONED)
+    if condition is not None:
+        yield f"node autoscaler: {condition.message}"
 
 
 def own_leaves(
     seen: Seen, gang: PodGang, cliques: Sequence[PodClique], leaves: Sequence[TreeEntry] | None
 ) -> list[TreeEntry]:
-    mine = {one.metadata.name for one in cliques}
+    mine = {clique.metadata.name for clique in cliques}
     return [entry for entry in (leaves if leaves is not None else _clique_twigs(seen, gang)) if entry.name in mine]
 
 
-def _story(seen: Seen, gang: PodGang, found: Diagnosis | None, own: Sequence[TreeEntry]) -> Verdict:
+def _story(seen: Seen, gang: PodGang, diagnosis: Diagnosis | None, own: Sequence[TreeEntry]) -> Verdict:
     name, cliques = gang.metadata.name, cliques_of(seen, gang)
     levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
-    refused = [(one, error.description) for one in cliques for error in one.status.last_errors]
-    missing = [one for one in cliques if one.status.replicas < one.spec.replicas]
+    refused = [(clique, error.description) for clique in cliques for error in clique.status.last_errors]
+    missing = [clique for clique in cliques if clique.status.replicas < clique.spec.replicas]
     if refused and missing:
         return not_created(name, refused)
-    mine = {one.metadata.name for one in cliques}
+    mine = {clique.metadata.name for clique in cliques}
     placed = is_true(gang.status.conditions, words.SCHEDULED) or _has_minimum(seen, gang)
-    placed = placed or (found is not None and found.placed)
-    wrong = [one for one in seen.causes if one.concerns(gang.metadata.namespace, mine)]
-    if first := next((one for one in wrong if placed or one.keeps_from_nodes), None):
-        rest = tuple(one.reason for one in wrong if one is not first)
+    placed = placed or (diagnosis is not None and diagnosis.placed)
+    wrong = [cause for cause in seen.causes if cause.concerns(gang.metadata.namespace, mine)]
+    if first := next((cause for cause in wrong if placed or cause.keeps_from_nodes), None):
+        rest = tuple(cause.reason for cause in wrong if cause is not first)
         return because(name, "reference", first.reason, rest, first.step, command=first.command)
     if wrong:
-        waits = _story(dataclasses.replace(seen, causes=()), gang, found, own)
-        return dataclasses.replace(waits, evidence=(*waits.evidence, *(f"reference: {one.reason}" for one in wrong)))
+        waits = _story(dataclasses.replace(seen, causes=()), gang, diagnosis, own)
+        return dataclasses.replace(
+            waits, evidence=(*waits.evidence, *(f"reference: {cause.reason}" for cause in wrong))
+        )
     if placed:
         return _as_placed(gang, _not_ready(seen, gang, cliques, own))
     if (queued := _by_kueue(seen, gang)) is not None:
@@ -144,9 +146,9 @@ def _story(seen: Seen, gang: PodGang, found: Diagnosis | None, own: Sequence[Tre
     kept = _kept_waiting(gang)
     if kept is not None:
         return kept
-    if found is None:
+    if diagnosis is None:
         return _as_written(seen, gang)
-    return _not_placed(seen, gang, found, levels)
+    return _not_placed(seen, gang, diagnosis, levels)
 
 
 def _has_minimum(seen: Seen, gang: PodGang) -> bool:
@@ -157,15 +159,15 @@ def _has_minimum(seen: Seen, gang: PodGang) -> bool:
         if pod.is_bound and not pod.metadata.is_deleting
     )
     groups = gang.spec.podgroups
-    return bool(bound and groups) and all(bound[one.name] >= one.min_replicas for one in groups)
+    return bool(bound and groups) and all(bound[group.name] >= group.min_replicas for group in groups)
 
 
 def _as_placed(gang: PodGang, verdict: Verdict) -> Verdict:
     """The verdict on a gang with nodes, and that its scheduler ignored a required topology if it did."""
-    said = find_condition(gang.status.conditions, words.TOPOLOGY_NOT_HONOURED)
-    if said is None or said.status != words.TRUE:
+    condition = find_condition(gang.status.conditions, words.TOPOLOGY_NOT_HONOURED)
+    if condition is None or condition.status != words.TRUE:
         return verdict
-    evidence = (*verdict.evidence, f"topology: {said.message}")
+    evidence = (*verdict.evidence, f"topology: {condition.message}")
     if verdict.level:
         return dataclasses.replace(verdict, evidence=evidence)
     scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
@@ -193,14 +195,14 @@ def _kept_waiting(gang: PodGang) -> Verdict | None:
     if chosen is not None and chosen.status == words.TRUE:
         step = "wait until they are gone; disruption budgets may hold them back"
         return because(name, "preemption", chosen.message or chosen.reason, (), step)
-    said = find_condition(conditions, words.SCHEDULED)
-    if said is None or said.status == words.TRUE:
+    condition = find_condition(conditions, words.SCHEDULED)
+    if condition is None or condition.status == words.TRUE:
         return None
-    if said.reason == words.NODES_HELD_FOR_OTHERS:
+    if condition.reason == words.NODES_HELD_FOR_OTHERS:
         step = "wait for those before it (kubectl grove queue), or raise its priorityClassName"
-        return because(name, "held", said.message, (), step)
-    if said.reason == PREEMPTING:
-        return because(name, "preemption", said.message, (), "wait until they are gone")
+        return because(name, "held", condition.message, (), step)
+    if condition.reason == PREEMPTING:
+        return because(name, "preemption", condition.message, (), "wait until they are gone")
     return None
 
 
@@ -238,10 +240,10 @@ def _shut_nodes(seen: Seen, gang: PodGang) -> dict[str, list[str]]:
 MOST_NAMED = 3
 
 
-def _not_placed(seen: Seen, gang: PodGang, found: Diagnosis, levels: Sequence[tuple[str, str]]) -> Verdict:
-    name, explanation = gang.metadata.name, found.explanation
-    if found.gate is not None:
-        return because(name, "gate", sentence(found.gate), next=_gate_step(found.gate), why=found.gate)
+def _not_placed(seen: Seen, gang: PodGang, diagnosis: Diagnosis, levels: Sequence[tuple[str, str]]) -> Verdict:
+    name, explanation = gang.metadata.name, diagnosis.explanation
+    if diagnosis.gate is not None:
+        return because(name, "gate", sentence(diagnosis.gate), next=_gate_step(diagnosis.gate), why=diagnosis.gate)
     assert explanation is not None
     unlabelled, shut = _nobody_selected(seen, gang), _shut_nodes(seen, gang)
     if explanation.fits:
@@ -249,7 +251,7 @@ def _not_placed(seen: Seen, gang: PodGang, found: Diagnosis, levels: Sequence[tu
         return because(name, "gang", ROOM, next=step, why=explanation.why)
     spoken = {key: level for level, key in levels}
     why, *findings = (named(one, spoken) for one in (explanation.why, *explanation.findings))
-    evidence, reason = tuple(f"{level_of(one)}: {sentence(one)}" for one in findings), sentence(why)
+    evidence, reason = tuple(f"{level_of(finding)}: {sentence(finding)}" for finding in findings), sentence(why)
     for what, names in shut.items():
         evidence = (*evidence, f"node: {len(names)} {what}: {', '.join(names[:MOST_NAMED])}" + _more(names))
     pcs = seen.find_set(Key(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
@@ -297,21 +299,21 @@ def _as_written(seen: Seen, gang: PodGang) -> Verdict:
     """What the objects say, if the scheduler's view of the cluster is not available."""
     name = gang.metadata.name
     scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
-    said = find_condition(gang.status.conditions, words.SCHEDULED)
+    condition = find_condition(gang.status.conditions, words.SCHEDULED)
     told = find_condition(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
     if told is not None and told.status == words.FALSE:
         step = f"{scheduler} does not know the gang yet; docs/backends.md says what {told.reason} asks for"
         return because(name, "gate", told.message or told.reason, (f"{scheduler}: {told.reason}",), step)
     refusals = tuple(dict.fromkeys(_refusals(seen, gang)))
-    if said is None:
+    if condition is None:
         complete = find_condition(gang.status.conditions, words.INITIALIZED)
         if complete is None or complete.status != words.TRUE:
             return because(name, "gate", "its pods are still being created")
         step = "kubectl grove doctor" if scheduler == labels.GROVE_SCHEDULER else f"is {scheduler} running?"
         reason = refusals[0] if refusals else f"{scheduler} has not said anything about it yet"
         return because(name, "gang", reason, refusals[1:], step)
-    reason = said.message or said.reason
-    evidence = (f"{scheduler}: {said.reason}", *refusals, *_held_for(gang))
+    reason = condition.message or condition.reason
+    evidence = (f"{scheduler}: {condition.reason}", *refusals, *_held_for(gang))
     return because(name, "gang", reason, evidence, _tried_once(seen, gang, scheduler))
 
 
@@ -326,9 +328,9 @@ def _tried_once(seen: Seen, gang: PodGang, scheduler: str) -> str:
 def _refusals(seen: Seen, gang: PodGang) -> Iterator[str]:
     """What a scheduler wrote on the gang's pods about why they have no node."""
     for pod in seen.pods_of_gang.get(gang.metadata.key, ()):
-        said = find_condition(pod.status.conditions, "PodScheduled")
-        if said is not None and said.status == words.FALSE and said.message:
-            yield said.message
+        condition = find_condition(pod.status.conditions, "PodScheduled")
+        if condition is not None and condition.status == words.FALSE and condition.message:
+            yield condition.message
 
 
 def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], own: Sequence[TreeEntry]) -> Verdict:
@@ -386,15 +388,15 @@ def _complaints(seen: Seen, gang: PodGang, pod: str, evidence: tuple[str, ...]) 
     """Pods that are bound and whose containers say nothing: what their kubelets warn of, the latest first."""
     pods = {one.metadata.name: one for one in seen.pods_of_gang.get(gang.metadata.key, ())}
     name, mine = gang.metadata.name, {key for key, one in pods.items() if not one.is_ready}
-    said = [one for one in seen.events if one.involved_object.name in mine and one.type == "Warning"]
-    said.sort(key=lambda one: str(one.last_timestamp or one.event_time or ""), reverse=True)
-    if not said:
+    events = [event for event in seen.events if event.involved_object.name in mine and event.type == "Warning"]
+    events.sort(key=lambda event: str(event.last_timestamp or event.event_time or ""), reverse=True)
+    if not events:
         step = f"wait, or kubectl describe pod {pod}"
         return because(name, "pod", "its pods are starting", evidence, step)
-    latest = said[0]
-    if (cause := pod_cause(pods[latest.involved_object.name], said)) is not None:
+    latest = events[0]
+    if (cause := pod_cause(pods[latest.involved_object.name], events)) is not None:
         return because(name, "pod", cause[0], evidence, cause[1])
-    warnings = dict.fromkeys(f"{one.involved_object.name}: {one.reason}: {one.message}" for one in said)
+    warnings = dict.fromkeys(f"{event.involved_object.name}: {event.reason}: {event.message}" for event in events)
     step = _create_absent(latest.message) or f"kubectl describe pod {latest.involved_object.name}"
     reason = f"{latest.reason}: {latest.message}"
     return because(name, "pod", reason, tuple(warnings)[:MOST_NAMED], step)
@@ -408,8 +410,8 @@ def _remedy(pod: TreeEntry) -> str:
 
 
 def _create_absent(message: str) -> str:
-    found = _ABSENT.search(message)
-    return f"create the {found[1].lower()} {found[2]} in its namespace, or correct the pod template" if found else ""
+    match = _ABSENT.search(message)
+    return f"create the {match[1].lower()} {match[2]} in its namespace, or correct the pod template" if match else ""
 
 
 _IMAGE = re.compile(r": (ErrImage\w*|ImagePullBackOff|InvalidImageName)\b")
@@ -430,14 +432,14 @@ def _runs(seen: Seen, gang: PodGang, clique: str) -> bool:
     """True if all containers of a pod of this clique run and the pod is not ready."""
     pods = seen.pods_of_clique.get(Key(gang.metadata.namespace, clique), ())
     running = (pod for pod in pods if pod.status.container_statuses and not pod.is_ready)
-    return any(all(one.state.running for one in pod.status.container_statuses) for pod in running)
+    return any(all(status.state.running for status in pod.status.container_statuses) for pod in running)
 
 
 def _is_waiting(seen: Seen, clique: PodClique) -> bool:
     return any(
-        one.name == labels.STARTUP_CONTAINER and one.state.running
+        status.name == labels.STARTUP_CONTAINER and status.state.running
         for pod in seen.pods_of_clique.get(clique.metadata.key, ())
-        for one in pod.status.init_container_statuses
+        for status in pod.status.init_container_statuses
     )
 
 

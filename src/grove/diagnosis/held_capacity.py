@@ -44,8 +44,8 @@ def held_sentence(gang: PodGang) -> str:
 
 def headroom_lines(gangs: Iterable[PodGang]) -> tuple[str, ...]:
     """A line for each gang that asks for headroom: how much of it is held, and why not all of it."""
-    ordered = sorted(gangs, key=lambda one: one.metadata.key)
-    said = ((one.metadata.name, find_condition(one.status.conditions, words.HEADROOM_HELD)) for one in ordered)
+    ordered = sorted(gangs, key=lambda gang: gang.metadata.key)
+    said = ((gang.metadata.name, find_condition(gang.status.conditions, words.HEADROOM_HELD)) for gang in ordered)
     return tuple(f"{name}: {condition.message}" for name, condition in said if condition is not None)
 
 
@@ -69,11 +69,11 @@ def headroom_on(gangs: Iterable[PodGang], resource: str) -> dict[str, Counter[st
 def reserved_on(reservations: Iterable[Reservation], resource: str) -> dict[str, Counter[str]]:
     """By node and Reservation, how much of a resource is kept for its owners and used by none of them yet."""
     found: dict[str, Counter[str]] = {}
-    for one in reservations:
-        status = one.status
-        if status.phase != AVAILABLE or not status.node_name or one.metadata.is_deleting:
+    for reservation in reservations:
+        status = reservation.status
+        if status.phase != AVAILABLE or not status.node_name or reservation.metadata.is_deleting:
             continue
-        if one.spec.allocate_once is not False and status.current_owners:
+        if reservation.spec.allocate_once is not False and status.current_owners:
             continue  # for one pod, and it has come
         try:
             left = amount(resource, status.allocatable.get(resource, 0)) - amount(
@@ -82,5 +82,5 @@ def reserved_on(reservations: Iterable[Reservation], resource: str) -> dict[str,
         except InvalidQuantity:
             continue
         if left > 0:
-            found.setdefault(status.node_name, Counter())[one.metadata.name] += left
+            found.setdefault(status.node_name, Counter())[reservation.metadata.name] += left
     return found

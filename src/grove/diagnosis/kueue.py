@@ -37,27 +37,27 @@ class KueueReason:
     step: str = ""
 
 
-def kueue_reason(found: KueueSeen | None, held: int, total: int) -> KueueReason:
+def kueue_reason(kueue_seen: KueueSeen | None, held: int, total: int) -> KueueReason:
     """Why `held` pods of a gang wait. `total` is the size of their group; `found` is None if nothing was looked up."""
-    if found is None:
+    if kueue_seen is None:
         return KueueReason(f"{WAITS} to admit it", step="kubectl grove explain says what Kueue says about it")
-    if not found.is_served:
+    if not kueue_seen.is_served:
         step = f"install Kueue with its pod integration, {_LEAVE}"
         return KueueReason(f"{WAITS}, and this cluster does not have it: the kind Workload is not installed", step=step)
-    if found.unread:
-        return KueueReason(f"{WAITS} to admit it", (f"you may not read {found.unread} of Kueue",))
-    if found.workload is None:
+    if kueue_seen.unread:
+        return KueueReason(f"{WAITS} to admit it", (f"you may not read {kueue_seen.unread} of Kueue",))
+    if kueue_seen.workload is None:
         if held < total:
             return KueueReason(f"{WAITS}, which waits for all its pods: {held} of {many(total, 'pod')} exist")
         step = "is Kueue running, with the pod integration and for this namespace?"
         return KueueReason(f"{WAITS}, which has made no Workload for it yet", step=step)
-    return _of_workload(found.workload, found.queue)
+    return _of_workload(kueue_seen.workload, kueue_seen.queue)
 
 
 def _of_workload(workload: Json, queue: Json | None) -> KueueReason:
     name = text(mapping(workload.get("metadata")).get("name"))
     conditions = map(mapping, sequence(mapping(workload.get("status")).get("conditions")))
-    said = {text(one.get("type")): one for one in conditions}
+    said = {text(condition.get("type")): condition for condition in conditions}
     evidence: tuple[str, ...] = (f"Workload {name}",)
     if mapping(workload.get("spec")).get("active") is False:
         step = f'kubectl patch workload {name} --type=merge -p \'{{"spec":{{"active":true}}}}\''

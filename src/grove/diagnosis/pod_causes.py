@@ -24,14 +24,14 @@ _FULL = re.compile(r"no space left", re.IGNORECASE)
 
 def pod_cause(pod: Pod, warnings: Iterable[Event]) -> tuple[str, str] | None:
     """A reason and a step for a pod that is not ready; None if nothing more exact is known than its state."""
-    mine = [one for one in warnings if one.involved_object.name == pod.metadata.name]
-    mine.sort(key=lambda one: str(one.last_timestamp or one.event_time or ""), reverse=True)
+    mine = [warning for warning in warnings if warning.involved_object.name == pod.metadata.name]
+    mine.sort(key=lambda event: str(event.last_timestamp or event.event_time or ""), reverse=True)
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     for status in statuses:
         waiting = status.state.waiting
         if waiting is not None and waiting.reason in _IMAGE_WAITS:
-            return _image(pod, status, [waiting.message, *(one.message for one in mine)])
-    probe = next((found for one in mine if (found := _probe(pod, one.message)) is not None), None)
+            return _image(pod, status, [waiting.message, *(event.message for event in mine)])
+    probe = next((found for event in mine if (found := _probe(pod, event.message)) is not None), None)
     for status in statuses:
         if (found := _ended(pod, status, probe)) is not None:
             return found
@@ -47,7 +47,7 @@ def _is_down(status: ContainerStatus) -> bool:
 
 def _image(pod: Pod, status: ContainerStatus, messages: Sequence[str]) -> tuple[str, str] | None:
     containers = (*pod.spec.init_containers, *pod.spec.containers)
-    image = next((one.image for one in containers if one.name == status.name), "") or status.image
+    image = next((container.image for container in containers if container.name == status.name), "") or status.image
     said, waiting = " ".join(messages), status.state.waiting
     where = f"container {status.name}"
     if waiting is not None and waiting.reason == "InvalidImageName":
@@ -70,16 +70,16 @@ def _image(pod: Pod, status: ContainerStatus, messages: Sequence[str]) -> tuple[
 
 def _probe(pod: Pod, message: str) -> tuple[str, str] | None:
     """What a failed probe says, beside the ports that the container declares."""
-    found = _PROBE.match(message)
-    if found is None:
+    match = _PROBE.match(message)
+    if match is None:
         return None
-    kind, said = found[1].lower(), found[2].strip()
+    kind, said = match[1].lower(), match[2].strip()
     ports = [int(one) for one in _PORT.findall(said)]
     where = f"{kind} probe on port {ports[-1]}" if ports else f"{kind} probe"
     if not ports:
         last = said.splitlines()[-1] if said else "failed"
         return f"{where} fails: {last[:120]}", f"kubectl logs {pod.metadata.name}, or correct the {kind}Probe"
-    declared = sorted({one.container_port for each in pod.spec.containers for one in each.ports})
+    declared = sorted({port.container_port for each in pod.spec.containers for port in each.ports})
     answer = _ANSWER.search(said)
     if answer is not None:
         return (
@@ -103,7 +103,7 @@ def _ended(pod: Pod, status: ContainerStatus, probe: tuple[str, str] | None) -> 
     ended = status.state.terminated or status.last_state.terminated
     if status.ready or ended is None or not ended.exit_code:
         return None
-    init = any(one.name == status.name for one in pod.spec.init_containers)
+    init = any(container.name == status.name for container in pod.spec.init_containers)
     who = f"init container {status.name}" if init else f"container {status.name}"
     if ended.reason == OUT_OF_MEMORY:
         return f"{who} is out of memory ({OUT_OF_MEMORY})", f"raise resources.limits.memory of {status.name}"

@@ -74,7 +74,7 @@ async def sign_of_life(client: Client, app: str, lease_name: str, now: datetime)
     except Forbidden:
         pass
     pods = (await client.list(Pod, labels=f"{NAME}={app}")).items
-    ready = sum(one.is_ready for one in pods)
+    ready = sum(pod.is_ready for pod in pods)
     if expired:
         return DOWN, f"{expired}; {ready} of {many(len(pods), 'pod')} ready"
     if not pods:

@@ -18,7 +18,7 @@ def sentence(reason: Reason) -> str:
     """The reason in one line, with its numbers; what comes closest to helping follows after a semicolon."""
     say = _WORDS.get(reason.kind)
     text = say(reason) if say is not None else reason.subject or reason.kind
-    after = [sentence(one) for one in reason.parts if one.kind in _HELPFUL]
+    after = [sentence(part) for part in reason.parts if part.kind in _HELPFUL]
     return "; ".join(part for part in (text, *after) if part)
 
 
@@ -57,8 +57,8 @@ def _nodes_for(reason: Reason) -> str:
 
 def filtered(reason: Reason) -> str:
     """What rules nodes out, most frequent first; what the pods themselves do not select comes last."""
-    parts = sorted(reason.parts, key=lambda one: one.kind == kinds.FILTERED and one.subject == NOT_SELECTED)
-    return ", ".join(sentence(one) for one in parts)
+    parts = sorted(reason.parts, key=lambda part: part.kind == kinds.FILTERED and part.subject == NOT_SELECTED)
+    return ", ".join(sentence(part) for part in parts)
 
 
 def _one_more(reason: Reason) -> str:
@@ -115,7 +115,7 @@ def _closest(reason: Reason) -> str:
         return (
             f"{reason.names['level']} {reason.subject} has enough free, but no way to divide it among its nodes works"
         )
-    rooms = [f"{one.subject} {one.number('room')}/{one.number('pods')}" for one in reason.parts]
+    rooms = [f"{part.subject} {part.number('room')}/{part.number('pods')}" for part in reason.parts]
     alone = " each by itself" if len(rooms) > 1 else ""
     short = ", though not all at once" if reason.number("each") else ""
     where = f"{reason.names['level']} {reason.subject}"
@@ -147,7 +147,7 @@ def _skew(reason: Reason) -> str:
     """Which domain has no capacity, and what the skew would be in the domain that has capacity."""
     level, full, domain = (reason.names.get(name, "") for name in ("level", "full", "domain"))
     text = f"{level} {full} has no capacity for {reason.subject}; in {domain} it would make"
-    counts = ", ".join(sentence(one) for one in reason.parts_of(kinds.UNITS_IN))
+    counts = ", ".join(sentence(part) for part in reason.parts_of(kinds.UNITS_IN))
     return f"{text} the skew {reason.number('skew')}, and maxSkew is {reason.number('most')} (now {counts})"
 
 
@@ -167,9 +167,9 @@ def _placed(reason: Reason) -> str:
 
 def _lost(reason: Reason) -> str:
     lost = ", ".join(
-        f"{one.subject} {one.number('room')}/{one.number('pods')}" for one in reason.parts_of(kinds.GROUP_ROOM)
+        f"{part.subject} {part.number('room')}/{part.number('pods')}" for part in reason.parts_of(kinds.GROUP_ROOM)
     )
-    why = [sentence(one) for one in reason.parts if one.kind != kinds.GROUP_ROOM]
+    why = [sentence(part) for part in reason.parts if part.kind != kinds.GROUP_ROOM]
     return "; ".join([f"pods are missing since the gang was placed: {lost}", *why])
 
 
@@ -205,7 +205,7 @@ def _quota(reason: Reason) -> str:
     text = f"queue {reason.subject} {rule} {limit} {name}, uses {used}, and {wanted} more are wanted"
     if (leaf := reason.names.get("of", "")) and leaf != reason.subject:
         text += f" by queue {leaf} below it"
-    return "; ".join([text, *(sentence(one) for one in reason.parts_of(kinds.HOLDS_MORE))])
+    return "; ".join([text, *(sentence(part) for part in reason.parts_of(kinds.HOLDS_MORE))])
 
 
 def _kept_quota(reason: Reason) -> str:
@@ -245,7 +245,7 @@ def _timed_out(reason: Reason) -> str:
 def _rests_on(text: str) -> Callable[[Reason], str]:
     def say(reason: Reason) -> str:
         return text.format(subject=reason.subject, **{name: f"{n:g}" for name, n in reason.numbers.items()}) + "".join(
-            f": {sentence(one)}" for one in reason.parts if one.kind not in _HELPFUL
+            f": {sentence(part)}" for part in reason.parts if part.kind not in _HELPFUL
         )
 
     return say
@@ -257,68 +257,81 @@ def _not_enough(reason: Reason) -> str:
 
 
 _WORDS: dict[str, Callable[[Reason], str]] = {
-    kinds.MISSING_PODS: lambda one: (
-        f"group {one.subject} needs {many(one.number('minimum'), 'pod')} and has {one.number('pods')}"
+    kinds.MISSING_PODS: lambda reason: (
+        f"group {reason.subject} needs {many(reason.number('minimum'), 'pod')} and has {reason.number('pods')}"
     ),
-    kinds.UNKNOWN_LEVEL: lambda one: f"no node carries the label {one.subject} that its topology constraint names",
+    kinds.UNKNOWN_LEVEL: lambda reason: (
+        f"no node carries the label {reason.subject} that its topology constraint names"
+    ),
     kinds.NO_NODE: _room,
     kinds.NO_ROOM: _room,
-    kinds.NO_DOMAIN: lambda one: f"no {one.names['level']} has capacity for {one.subject} ({many_pods(one)})",
-    kinds.PINNED: lambda one: f"{one.subject} has running pods that keep it in a domain without capacity for the rest",
+    kinds.NO_DOMAIN: lambda reason: (
+        f"no {reason.names['level']} has capacity for {reason.subject} ({many_pods(reason)})"
+    ),
+    kinds.PINNED: lambda reason: (
+        f"{reason.subject} has running pods that keep it in a domain without capacity for the rest"
+    ),
     kinds.NO_PACKING: _packing,
     kinds.SPREAD_SKEW: _skew,
-    kinds.SPREAD_HOME: lambda one: f"the {one.names['level']} of its running pods has no capacity for the rest",
-    kinds.UNITS_IN: lambda one: f"{one.subject} {one.number('units')}",
-    kinds.NO_DEVICES: lambda one: one.names.get("why", "") or one.subject,
-    kinds.BUDGET_ENDED: lambda one: f"no placement found in {one.number('steps')} steps; the search did not end",
+    kinds.SPREAD_HOME: lambda reason: f"the {reason.names['level']} of its running pods has no capacity for the rest",
+    kinds.UNITS_IN: lambda reason: f"{reason.subject} {reason.number('units')}",
+    kinds.NO_DEVICES: lambda reason: reason.names.get("why", "") or reason.subject,
+    kinds.BUDGET_ENDED: lambda reason: f"no placement found in {reason.number('steps')} steps; the search did not end",
     kinds.NOT_ADMITTED: _rests_on("{subject}"),
     kinds.QUOTA_EXCEEDED: _quota,
     kinds.QUOTA_KEPT: _kept_quota,
-    kinds.QUEUE_MISSING: lambda one: f"there is no {one.names.get('kind', 'queue')} {one.subject}",
-    kinds.QUEUE_INVALID: lambda one: f"queue {one.subject} cannot be used: {one.names.get('why', '')}",
-    kinds.QUEUE_NOT_LEAF: lambda one: f"queue {one.subject} has queues below it; gangs run in those",
+    kinds.QUEUE_MISSING: lambda reason: f"there is no {reason.names.get('kind', 'queue')} {reason.subject}",
+    kinds.QUEUE_INVALID: lambda reason: f"queue {reason.subject} cannot be used: {reason.names.get('why', '')}",
+    kinds.QUEUE_NOT_LEAF: lambda reason: f"queue {reason.subject} has queues below it; gangs run in those",
     kinds.HOLDS_MORE: _holds_more,
     kinds.MAY_CALL_BACK: _may_call_back,
-    kinds.SCORED: lambda one: f"{one.subject}: {one.number('got')} for this placement, {one.number('most')} at most",
+    kinds.SCORED: lambda reason: (
+        f"{reason.subject}: {reason.number('got')} for this placement, {reason.number('most')} at most"
+    ),
     kinds.WANTS: _wants,
     kinds.NODES_FOR: _nodes_for,
     kinds.FILTERED: _filtered,
     kinds.INSUFFICIENT: _insufficient,
-    kinds.OUTSIDE_BASE: lambda one: f"{one.number('nodes')} outside {one.subject}, where its base gang is",
+    kinds.OUTSIDE_BASE: lambda reason: f"{reason.number('nodes')} outside {reason.subject}, where its base gang is",
     kinds.HELD: _held,
     kinds.KEPT_OUT: _kept_out,
     kinds.NODES_HELD: _nodes_held,
     kinds.HEADROOM: _headroom,
-    kinds.HEADROOM_OF_OTHERS: lambda one: f"it would fit, but capacity is held as headroom of {one.subject}",
+    kinds.HEADROOM_OF_OTHERS: lambda reason: f"it would fit, but capacity is held as headroom of {reason.subject}",
     kinds.CLOSEST: _closest,
     kinds.TOGETHER: _together,
     kinds.ONE_MORE: _one_more,
-    kinds.SHARED_HOME: lambda one: (
-        f'the pods that share resourceclaim "{one.subject}" must be on one node, {one.names["node"]} was tried first'
+    kinds.SHARED_HOME: lambda reason: (
+        f'the pods that share resourceclaim "{reason.subject}" must be on one node, '
+        f"{reason.names['node']} was tried first"
     ),
     kinds.NO_PODS: lambda one: "the gang names no pods",
     kinds.PODS_COMING: lambda one: "its pods are still being created",
     kinds.PODS_MISSING: _missing,
     kinds.PODS_LEAVING: lambda one: "some of its pods are being deleted",
-    kinds.GATED: lambda one: "waits for Kueue to admit it" if one.subject else "its pods are held by scheduling gates",
+    kinds.GATED: lambda reason: (
+        "waits for Kueue to admit it" if reason.subject else "its pods are held by scheduling gates"
+    ),
     kinds.BASE_WAITS: _base,
-    kinds.INVALID: lambda one: one.subject,
-    kinds.FITS: lambda one: f"fits: {many_pods(one)}, score {one.numbers.get('score', 0.0):g}",
+    kinds.INVALID: lambda reason: reason.subject,
+    kinds.FITS: lambda reason: f"fits: {many_pods(reason)}, score {reason.numbers.get('score', 0.0):g}",
     kinds.STANDS: lambda one: "every group has its minimum of pods on nodes",
     kinds.PLACED: _placed,
     kinds.PLACE_FREE: lambda one: "its place is free now",
     kinds.PODS_LOST: _lost,
-    kinds.BIND_FAILED: lambda one: f"a pod could not be bound: {one.subject}",
+    kinds.BIND_FAILED: lambda reason: f"a pod could not be bound: {reason.subject}",
     kinds.TIMED_OUT: _timed_out,
     kinds.PREEMPTING: _preempting,
     kinds.KEPT_PLACE: _kept,
     kinds.NEVER_PREEMPTS: lambda one: "its priority class does not preempt",
-    kinds.NOBODY_LOWER: lambda one: f"nothing of a priority below {one.number('priority')} runs",
+    kinds.NOBODY_LOWER: lambda reason: f"nothing of a priority below {reason.number('priority')} runs",
     kinds.LEAVING: lambda one: "fits once the pods that are terminating are gone",
     kinds.NOT_ENOUGH: _not_enough,
-    kinds.BUDGETS: lambda one: f"pods of lower priority are protected by disruption budgets {one.subject}",
+    kinds.BUDGETS: lambda reason: f"pods of lower priority are protected by disruption budgets {reason.subject}",
     kinds.NO_SMALL_SET: _rests_on("no small enough set of victims found"),
     kinds.NOT_ENOUGH_FREE: _rests_on("not enough is free, so moves of other gangs do not help"),
     kinds.NONE_MAY_MOVE: lambda one: "no running gang may be moved: no set allows it, or budgets protect them",
-    kinds.NO_MOVES: lambda one: f"no moves of the {many(one.number('gangs'), 'gang')} that may be moved make it fit",
+    kinds.NO_MOVES: lambda reason: (
+        f"no moves of the {many(reason.number('gangs'), 'gang')} that may be moved make it fit"
+    ),
 }

@@ -33,11 +33,11 @@ def why_refused(refused: Refused) -> tuple[str, str, str, str]:
 def raised_quota(refused: Refused) -> str:
     """The command that raises a ResourceQuota by what the missing pods of these cliques ask for."""
     quota, hard = "", dict[str, int]()
-    for clique, found in {one.metadata.name: (one, _QUOTA.search(error)) for one, error in refused}.values():
-        if found is None or quota not in ("", found[1]):
+    for clique, match in {one.metadata.name: (one, _QUOTA.search(error)) for one, error in refused}.values():
+        if match is None or quota not in ("", match[1]):
             continue
-        quota, missing = found[1], clique.spec.replicas - clique.status.replicas
-        asked, used = (dict(part.split("=", 1) for part in found[n].rstrip(",").split(",")) for n in (2, 3))
+        quota, missing = match[1], clique.spec.replicas - clique.status.replicas
+        asked, used = (dict(part.split("=", 1) for part in match[n].rstrip(",").split(",")) for n in (2, 3))
         for resource, size in asked.items():
             before = hard.get(resource, amount(_unit(resource), used.get(resource, "0")))
             hard[resource] = before + missing * amount(_unit(resource), size)
@@ -54,11 +54,11 @@ def _unit(resource: str) -> str:
 
 def _known(error: str) -> tuple[str, str, str] | None:
     """Why the API server does not let a pod be made, what to do about it, and the command, for what happens often."""
-    if found := _ACCOUNT.search(error):
-        command = f"kubectl -n {found[1]} create serviceaccount {found[2]}"
-        return f"there is no ServiceAccount {found[2]}", "create it, or correct serviceAccountName", command
-    if found := _PRIORITY.search(error):
-        return f"there is no PriorityClass {found[1]}", "create it, or correct priorityClassName", ""
+    if match := _ACCOUNT.search(error):
+        command = f"kubectl -n {match[1]} create serviceaccount {match[2]}"
+        return f"there is no ServiceAccount {match[2]}", "create it, or correct serviceAccountName", command
+    if match := _PRIORITY.search(error):
+        return f"there is no PriorityClass {match[1]}", "create it, or correct priorityClassName", ""
     if "violates PodSecurity" in error:
         step = "correct the pod template, or loosen the Pod Security level of the namespace"
         return "the namespace's Pod Security level forbids them", step, ""

@@ -113,7 +113,7 @@ def _number(text: str | None) -> int:
 def wanted_hashes(pcs: PodCliqueSet) -> dict[str, str]:
     """The hash that up-to-date pods of each clique template have."""
     template = pcs.spec.template
-    own = {one.name: pod_template_hash(one, template.priority_class_name) for one in template.cliques}
+    own = {clique.name: pod_template_hash(clique, template.priority_class_name) for clique in template.cliques}
     return {name: hash_in_use(pcs.status.adopted_hashes, name, hash_) for name, hash_ in own.items()}
 
 
@@ -155,8 +155,10 @@ def _is_outdated(own: Mapping[str, str], place: Place, pcs: PodCliqueSet, hashes
 def _budgets(pcs: PodCliqueSet) -> Iterator[PartBudget]:
     template = pcs.spec.template
     yield PartBudget("", max_unavailable(pcs), 0, set_partition(pcs))
-    minimums = [(one.name, one.rolling_update, one.spec.floor) for one in template.standalone_cliques]
-    minimums += [(one.name, one.rolling_update, one.min_available) for one in template.pod_clique_scaling_groups]
+    minimums = [(clique.name, clique.rolling_update, clique.spec.floor) for clique in template.standalone_cliques]
+    minimums += [
+        (group.name, group.rolling_update, group.min_available) for group in template.pod_clique_scaling_groups
+    ]
     for name, own, minimum in minimums:
         surge = own.max_surge or 0 if own is not None else 0
         yield PartBudget(name, part_max_unavailable(pcs, own, minimum), surge, partition_of(own))
@@ -164,13 +166,13 @@ def _budgets(pcs: PodCliqueSet) -> Iterator[PartBudget]:
 
 def _slices(pcs: PodCliqueSet) -> Iterator[Slice]:
     progress = pcs.status.update_progress
-    for one in progress.currently_updating if progress is not None else ():
-        if one.slice is not None and one.update_ended_at is None:
-            found = one.slice
-            units = {part.name: part.units for part in found.parts}
-            name = f"{pcs.metadata.name}-{one.replica_index}"
-            waits = bool(found.waits_for_surge), bool(found.waits_for_place)
-            yield Slice(name, found.number, units, *waits, found.not_placed)
+    for replica_update in progress.currently_updating if progress is not None else ():
+        if replica_update.slice is not None and replica_update.update_ended_at is None:
+            update_slice = replica_update.slice
+            units = {part.name: part.units for part in update_slice.parts}
+            name = f"{pcs.metadata.name}-{replica_update.replica_index}"
+            waits = bool(update_slice.waits_for_surge), bool(update_slice.waits_for_place)
+            yield Slice(name, update_slice.number, units, *waits, update_slice.not_placed)
 
 
 def _surges(seen: Seen, pcs: PodCliqueSet) -> Iterator[Surge]:
@@ -184,27 +186,27 @@ def _surges(seen: Seen, pcs: PodCliqueSet) -> Iterator[Surge]:
 
 def lines_of(parts: Parts, now: datetime) -> tuple[str, ...]:
     """One short line each: revisions, partitions, budgets, slices, surge units."""
-    whole = sum(one.pods for one in parts.revisions)
-    lines = [_share_line(one, whole) for one in parts.revisions]
+    whole = sum(revision.pods for revision in parts.revisions)
+    lines = [_share_line(revision, whole) for revision in parts.revisions]
     for budget in parts.budgets:
         if budget.partition:
             of = f"of {budget.part}" if budget.part else "of the set"
             lines.append(f"partition {budget.partition}: replicas {of} below {budget.partition} keep the old revision")
     if parts.budgets:
-        lines.append(f"budgets: {'; '.join(_budget_text(one) for one in parts.budgets)}")
-    lines += [_slice_line(one) for one in parts.slices]
-    return (*lines, *(_surge_line(one, now) for one in parts.surges))
+        lines.append(f"budgets: {'; '.join(_budget_text(part_budget) for part_budget in parts.budgets)}")
+    lines += [_slice_line(slice_) for slice_ in parts.slices]
+    return (*lines, *(_surge_line(surge, now) for surge in parts.surges))
 
 
-def _share_line(one: Share, whole: int) -> str:
-    name = f"revision {one.revision}" if one.revision else NO_REVISION
-    outdated = f", {one.outdated} outdated" if one.outdated else ""
-    return f"{name}: {one.pods} of {many(whole, 'pod')} ({one.percent} %){outdated}"
+def _share_line(share: Share, whole: int) -> str:
+    name = f"revision {share.revision}" if share.revision else NO_REVISION
+    outdated = f", {share.outdated} outdated" if share.outdated else ""
+    return f"{name}: {share.pods} of {many(whole, 'pod')} ({share.percent} %){outdated}"
 
 
-def _budget_text(one: PartBudget) -> str:
-    surge = f", maxSurge {one.max_surge}" if one.max_surge else ""
-    return f"{one.part or 'set'} maxUnavailable {one.max_unavailable}{surge}"
+def _budget_text(part_budget: PartBudget) -> str:
+    surge = f", maxSurge {part_budget.max_surge}" if part_budget.max_surge else ""
+    return f"{part_budget.part or 'set'} maxUnavailable {part_budget.max_unavailable}{surge}"
 
 
 def _slice_line(one: Slice) -> str:
@@ -215,14 +217,14 @@ def _slice_line(one: Slice) -> str:
     return f"{one.replica}: slice {one.number} ({units}){waits}"
 
 
-def _surge_line(one: Surge, now: datetime) -> str:
-    indexes = ", ".join(str(index) for index in one.indexes)
-    text = f"{len(one.indexes)} ({indexes}), {one.ready} ready" if one.indexes else "none"
-    if one.waiting_since is not None:
-        text += f"; no place since {age(one.waiting_since, now)}"
-    if one.not_placed:
+def _surge_line(surge: Surge, now: datetime) -> str:
+    indexes = ", ".join(str(index) for index in surge.indexes)
+    text = f"{len(surge.indexes)} ({indexes}), {surge.ready} ready" if surge.indexes else "none"
+    if surge.waiting_since is not None:
+        text += f"; no place since {age(surge.waiting_since, now)}"
+    if surge.not_placed:
         text += "; the scheduler did not place all of them in time"
-    return f"surge units of {one.name}: {text}"
+    return f"surge units of {surge.name}: {text}"
 
 
 def released_units(seen: Seen, pcs: PodCliqueSet, group: str, before: int, after: int) -> tuple[str, ...]:
@@ -231,7 +233,9 @@ def released_units(seen: Seen, pcs: PodCliqueSet, group: str, before: int, after
     A replica of a group stays where the partition of the set holds its replica of the set.
     """
     hashes, of_set = wanted_hashes(pcs), set_partition(pcs) if group else 0
-    groups = {one.name: partition_of(one.rolling_update) for one in pcs.spec.template.pod_clique_scaling_groups}
+    groups = {
+        config.name: partition_of(config.rolling_update) for config in pcs.spec.template.pod_clique_scaling_groups
+    }
     found: set[str] = set()
     for clique in seen.of_set(seen.cliques, pcs):
         place = place_of(clique, pcs)
@@ -249,4 +253,4 @@ def released_units(seen: Seen, pcs: PodCliqueSet, group: str, before: int, after
 def _is_old(seen: Seen, clique: PodClique, place: Place, pcs: PodCliqueSet, hashes: Mapping[str, str]) -> bool:
     pods = seen.pods_of_clique.get(clique.metadata.key, ())
     objects = [clique.metadata, *(pod.metadata for pod in pods if not pod.metadata.is_deleting)]
-    return any(_is_outdated(one.labels, place, pcs, hashes) for one in objects)
+    return any(_is_outdated(obj.labels, place, pcs, hashes) for obj in objects)

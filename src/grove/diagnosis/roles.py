@@ -45,7 +45,7 @@ def players(
 ) -> list[Player]:
     """Pods of a set: those of a group or clique (`part`), of one copy of it (for a clique: one pod), of one clique."""
     template = pcs.spec.template
-    groups = {one.name for one in template.pod_clique_scaling_groups}
+    groups = {config.name for config in template.pod_clique_scaling_groups}
     cliques = {one.name for one in template.cliques}
     if part and part not in groups | cliques:
         raise NoSuchRole(f"{pcs.metadata.name} has no group or clique {part}; it has {_listed(groups | cliques)}")
@@ -64,18 +64,26 @@ def players(
             index = _number(pod.metadata.labels.get(labels.POD_INDEX))
             found.append(Player(pod, at, group, number, role.name, index))
     chosen = [
-        one
-        for one in found
-        if (not part or part in (one.group, one.clique))
-        and (not clique or one.clique == clique)
-        and (replica is None or one.replica == replica)
-        and (copy is None or (one.copy if one.group and part == one.group else one.index) == copy)
-        and not one.pod.metadata.is_deleting
+        player
+        for player in found
+        if (not part or part in (player.group, player.clique))
+        and (not clique or player.clique == clique)
+        and (replica is None or player.replica == replica)
+        and (copy is None or (player.copy if player.group and part == player.group else player.index) == copy)
+        and not player.pod.metadata.is_deleting
     ]
     if not chosen:
         raise NoSuchRole(f"no pod of {pcs.metadata.name} is there for that; it has {_listed(groups | cliques)}")
     return sorted(
-        chosen, key=lambda one: (one.replica, one.group, one.copy, one.clique, one.index, one.pod.metadata.name)
+        chosen,
+        key=lambda player: (
+            player.replica,
+            player.group,
+            player.copy,
+            player.clique,
+            player.index,
+            player.pod.metadata.name,
+        ),
     )
 
 

@@ -100,7 +100,7 @@ def rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:
         state = UPDATING
     down = tuple(_down(seen, pcs)) if state == UPDATING else ()
     stalled = is_true(pcs.status.conditions, words.UPDATE_STALLED)
-    found = Rollout(
+    rollout = Rollout(
         state,
         pcs.status.current_generation_hash,
         progress.update_started_at if progress else None,
@@ -110,17 +110,17 @@ def rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:
         on_delete,
         stalled,
     )
-    said = _sentence(found, now) if is_open or state != UPDATING else f"{NOT_TAKEN_UP}: {_count(found)}"
+    said = _sentence(rollout, now) if is_open or state != UPDATING else f"{NOT_TAKEN_UP}: {_count(rollout)}"
     if is_paused(pcs) and state != PAUSED:
         said = f"{said}; updates are paused"
-    return replace(found, sentence=said, paused=is_paused(pcs))
+    return replace(rollout, sentence=said, paused=is_paused(pcs))
 
 
 def whole_rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:
     """With its revisions, budgets, slices, surge units and pods that drain."""
-    found = rollout_of(seen, pcs, now)
-    parts = parts_of(seen, pcs, is_open=found.state != DONE)
-    return replace(found, parts=parts, lines=(*lines_of(parts, now), *drain_lines(seen, pcs, now)))
+    rollout = rollout_of(seen, pcs, now)
+    parts = parts_of(seen, pcs, is_open=rollout.state != DONE)
+    return replace(rollout, parts=parts, lines=(*lines_of(parts, now), *drain_lines(seen, pcs, now)))
 
 
 def _taken_up(pcs: PodCliqueSet) -> bool:
@@ -128,26 +128,26 @@ def _taken_up(pcs: PodCliqueSet) -> bool:
     return pcs.status.observed_generation is None or is_taken_up(pcs)
 
 
-def _count(one: Rollout) -> str:
-    return f"{one.updated} of {many(one.pods, 'pod')} up to date"
+def _count(rollout: Rollout) -> str:
+    return f"{rollout.updated} of {many(rollout.pods, 'pod')} up to date"
 
 
-def _sentence(one: Rollout, now: datetime) -> str:
-    count = _count(one)
-    if one.state == PAUSED:
+def _sentence(rollout: Rollout, now: datetime) -> str:
+    count = _count(rollout)
+    if rollout.state == PAUSED:
         return f"the update is paused: {count}"
-    if one.state == UPDATING:
+    if rollout.state == UPDATING:
         where = "; ".join(
             f"{down.name} is down"
             + (f" since {age(down.since, now)}" if down.since else "")
             + (f", waits for {down.waits_for}" if down.waits_for else "")
-            for down in one.down[:IN_SENTENCE]
+            for down in rollout.down[:IN_SENTENCE]
         )
         text = f"updating: {count}" + (f"; {where}" if where else "")
-        return f"{text}; no progress within its deadline" if one.stalled else text
-    if one.outdated and one.on_delete:
-        return f"{many(one.outdated, 'pod')} run the earlier template until a person deletes them (OnDelete)"
-    return f"up to date: {count}" if one.pods else "nothing to update"
+        return f"{text}; no progress within its deadline" if rollout.stalled else text
+    if rollout.outdated and rollout.on_delete:
+        return f"{many(rollout.outdated, 'pod')} run the earlier template until a person deletes them (OnDelete)"
+    return f"up to date: {count}" if rollout.pods else "nothing to update"
 
 
 def _roles(seen: Seen, pcs: PodCliqueSet) -> Iterable[Role]:
@@ -176,7 +176,7 @@ def _roles(seen: Seen, pcs: PodCliqueSet) -> Iterable[Role]:
 
 def _template_of(name: str, own: Mapping[str, str], pcs: PodCliqueSet) -> str:
     """The template a clique was made from: the longest template name its own ends in."""
-    fitting = [one.name for one in pcs.spec.template.cliques if name.endswith(f"-{one.name}")]
+    fitting = [clique.name for clique in pcs.spec.template.cliques if name.endswith(f"-{clique.name}")]
     return max(fitting, key=len, default="")
 
 
@@ -191,22 +191,22 @@ def _image(pod_spec: Json) -> str:
 
 
 def _pod_image(pod: Pod) -> str:
-    return next((one.image for one in pod.spec.containers if one.image), "")
+    return next((container.image for container in pod.spec.containers if container.image), "")
 
 
 def _down(seen: Seen, pcs: PodCliqueSet) -> Iterable[Down]:
     progress = pcs.status.update_progress
-    for one in progress.currently_updating if progress is not None else ():
-        if one.update_ended_at is not None:
+    for replica_update in progress.currently_updating if progress is not None else ():
+        if replica_update.update_ended_at is not None:
             continue
-        index = str(one.replica_index)
+        index = str(replica_update.replica_index)
         cliques = [
             clique
             for clique in seen.of_set(seen.cliques, pcs)
             if clique.metadata.labels.get(labels.REPLICA_INDEX) == index
         ]
         waits = _waits_for(seen, cliques)
-        yield Down(f"{pcs.metadata.name}-{index}", one.update_started_at, waits)
+        yield Down(f"{pcs.metadata.name}-{index}", replica_update.update_started_at, waits)
 
 
 def _waits_for(seen: Seen, cliques: Iterable) -> str:  # type: ignore[type-arg]

@@ -102,10 +102,12 @@ class Seen:
 
         The host is left out unless `with_host` is set.
         """
-        bindings = sorted(self.bindings, key=lambda one: (one.metadata.name != topology, one.metadata.name))
+        bindings = sorted(self.bindings, key=lambda binding: (binding.metadata.name != topology, binding.metadata.name))
         if not bindings:
             return ()
-        return tuple((one.domain, one.key) for one in bindings[0].spec.levels if with_host or one.key != HOST_KEY)
+        return tuple(
+            (level.domain, level.key) for level in bindings[0].spec.levels if with_host or level.key != HOST_KEY
+        )
 
     def path(self, node: str, levels: Sequence[tuple[str, str]]) -> tuple[str, ...]:
         """The domains a node is in, broad to narrow; empty where its label is missing."""

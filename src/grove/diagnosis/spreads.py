@@ -44,13 +44,13 @@ class SpreadCount:
 
 def spread_counts(seen: Seen, gangs: Iterable[PodGang] | None = None) -> tuple[SpreadCount, ...]:
     """The spread constraints of these gangs, or of all gangs; gangs that share a constraint have one count."""
-    found = _Counter(seen)
+    counter = _Counter(seen)
     counts: dict[tuple[str, str, str], SpreadCount] = {}
     for gang in sorted(seen.gangs if gangs is None else gangs, key=lambda one: one.metadata.key):
         for constraint in gang.spec.spread_constraints:
             at = (gang.metadata.namespace, _owner(constraint, gang), constraint.topology_key)
             if at not in counts:
-                counts[at] = found.count(gang, constraint, at[1])
+                counts[at] = counter.count(gang, constraint, at[1])
     return tuple(counts.values())
 
 

@@ -31,16 +31,16 @@ def gang_facts(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], leaves: 
     of = {entry.name: entry for entry in leaves}
     entries = [pod for entry in leaves for pod in entry.children if pod.state is not State.LEAVING]
     conditions = gang.status.conditions
-    said = find_condition(conditions, words.SCHEDULED)
-    stands = said is not None and said.status == words.TRUE
-    known = [one for one in cliques if one.metadata.name in of]
-    failed = any(one.state is State.FAILED for one in entries)
+    condition = find_condition(conditions, words.SCHEDULED)
+    stands = condition is not None and condition.status == words.TRUE
+    known = [clique for clique in cliques if clique.metadata.name in of]
+    failed = any(entry.state is State.FAILED for entry in entries)
     return Facts(
-        serves=bool(known) and all(of[one.metadata.name].count.ready >= floor(one.spec) for one in known),
-        whole=bool(known) and all(of[one.metadata.name].count.ready >= one.spec.replicas for one in known),
-        placed=stands or any(one.count.scheduled for one in entries) or _remembers(known),
-        trouble=failed or any(_is_refused(one) for one in cliques) or _no_node(seen, gang),
-        waits=(not stands and _is_complete(gang)) or any(one.state is State.PENDING for one in entries),
+        serves=bool(known) and all(of[clique.metadata.name].count.ready >= floor(clique.spec) for clique in known),
+        whole=bool(known) and all(of[clique.metadata.name].count.ready >= clique.spec.replicas for clique in known),
+        placed=stands or any(entry.count.scheduled for entry in entries) or _remembers(known),
+        trouble=failed or any(_is_refused(clique) for clique in cliques) or _no_node(seen, gang),
+        waits=(not stands and _is_complete(gang)) or any(entry.state is State.PENDING for entry in entries),
         astray=is_true(conditions, words.TOPOLOGY_NOT_HONOURED),
     )
 
@@ -51,7 +51,7 @@ def floor(spec: PodCliqueSpec) -> int:
 
 
 def _remembers(cliques: Sequence[PodClique]) -> bool:
-    return bool(cliques) and all(is_true(one.status.conditions, words.WAS_SCHEDULED) for one in cliques)
+    return bool(cliques) and all(is_true(clique.status.conditions, words.WAS_SCHEDULED) for clique in cliques)
 
 
 def _is_refused(clique: PodClique) -> bool:
@@ -63,17 +63,17 @@ def _no_node(seen: Seen, gang: PodGang) -> bool:
     for pod in seen.pods_of_gang.get(gang.metadata.key, ()):
         if pod.is_bound or pod.is_gated or pod.metadata.is_deleting:
             continue
-        said = find_condition(pod.status.conditions, "PodScheduled")
-        if said is not None and said.status == words.FALSE:
+        condition = find_condition(pod.status.conditions, "PodScheduled")
+        if condition is not None and condition.status == words.FALSE:
             return True
     return False
 
 
 def _is_complete(gang: PodGang) -> bool:
     """True if all pods of a gang exist, as far as its conditions say, so that it waits for its scheduler."""
-    said = find_condition(gang.status.conditions, words.SCHEDULED)
-    if said is not None:
-        return said.reason != PODS_COMING
+    condition = find_condition(gang.status.conditions, words.SCHEDULED)
+    if condition is not None:
+        return condition.reason != PODS_COMING
     ready = find_condition(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
     return is_true(gang.status.conditions, words.INITIALIZED) or (ready is not None and ready.status == words.FALSE)
 
@@ -92,17 +92,17 @@ def set_state(
         wanted=tree.count.wanted or (pcs.spec.replicas if not _at_zero(seen, pcs) else 0),
         serves=any(_serves(seen, pcs, replica) for replica in tree.children),
         whole=bool(tree.count.wanted) and tree.count.ready >= tree.count.wanted,
-        placed=any(one.placed for one in gangs.values()),
-        trouble=unattended or any(one.trouble for one in gangs.values()),
-        waits=any(one.waits for one in gangs.values()),
-        astray=any(one.astray for one in gangs.values()),
+        placed=any(gang.placed for gang in gangs.values()),
+        trouble=unattended or any(gang.trouble for gang in gangs.values()),
+        waits=any(gang.waits for gang in gangs.values()),
+        astray=any(gang.astray for gang in gangs.values()),
         rollout=rollout,
         deleting=pcs.metadata.is_deleting,
     )
-    base = [one for name, one in gangs.items() if is_base(pcs, name)]
+    base = [facts for name, facts in gangs.items() if is_base(pcs, name)]
     if own.serves or unattended or own.deleting or not own.wanted or not base:
         return state_of(own)
-    return worst_of(state_of(replace(one, rollout=rollout)) for one in base)
+    return worst_of(state_of(replace(facts, rollout=rollout)) for facts in base)
 
 
 def is_base(pcs: PodCliqueSet, gang: str) -> bool:
@@ -112,15 +112,15 @@ def is_base(pcs: PodCliqueSet, gang: str) -> bool:
 
 def _at_zero(seen: Seen, pcs: PodCliqueSet) -> bool:
     """True if every clique and group of the set exists and was scaled to 0."""
-    counts = [one.spec.replicas for one in seen.of_set(seen.cliques, pcs)]
-    counts += [one.spec.replicas for one in seen.of_set(seen.groups, pcs)]
+    counts = [clique.spec.replicas for clique in seen.of_set(seen.cliques, pcs)]
+    counts += [group.spec.replicas for group in seen.of_set(seen.groups, pcs)]
     return not pcs.spec.replicas or (bool(counts) and not any(counts))
 
 
 def _serves(seen: Seen, pcs: PodCliqueSet, replica: TreeEntry) -> bool:
     """True if each standalone clique of the replica has its minimum ready, and each group its minimum of instances."""
     namespace = pcs.metadata.namespace
-    groups = {one.metadata.name: one.spec for one in seen.of_set(seen.groups, pcs)}
+    groups = {group.metadata.name: group.spec for group in seen.of_set(seen.groups, pcs)}
 
     def is_ready(entry: TreeEntry) -> bool:
         clique = seen.clique_of.get(Key(namespace, entry.name))
@@ -131,7 +131,9 @@ def _serves(seen: Seen, pcs: PodCliqueSet, replica: TreeEntry) -> bool:
             if not is_ready(child):
                 return False
         elif (spec := groups.get(child.name)) is not None:
-            whole = sum(bool(one.children) and all(map(is_ready, one.children)) for one in child.children)
+            whole = sum(
+                bool(tree_entry.children) and all(map(is_ready, tree_entry.children)) for tree_entry in child.children
+            )
             if whole < min(spec.replicas, spec.min_available):
                 return False
     return bool(replica.children) and bool(replica.count.wanted)
@@ -141,6 +143,6 @@ def fate_of(seen: Seen, pcs: PodCliqueSet, cliques: Iterable[PodClique]) -> str:
     """What the operator will do about cliques that are below their minimum; empty if it does nothing by time."""
     if is_true(pcs.status.conditions, words.GANG_RESTARTS_EXHAUSTED):
         return "left as it is: restarts exhausted"
-    since = [breached_since(one.status.conditions, words.WAS_SCHEDULED) for one in cliques]
-    due: datetime | None = min((one for one in since if one is not None), default=None)
+    since = [breached_since(clique.status.conditions, words.WAS_SCHEDULED) for clique in cliques]
+    due: datetime | None = min((moment for moment in since if moment is not None), default=None)
     return f"will be restarted whole at {due + termination_delay(pcs):%H:%M} UTC" if due is not None else ""

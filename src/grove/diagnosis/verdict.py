@@ -69,11 +69,11 @@ class Judgement:
 
 
 def judge_all(
-    seen: Seen, now: datetime, processes: Processes = Processes(), found: Mapping[Key, Diagnosis] = {}
+    seen: Seen, now: datetime, processes: Processes = Processes(), diagnoses: Mapping[Key, Diagnosis] = {}
 ) -> tuple[Judgement, ...]:
     """Every set that was read. They share one index of the pods, however many sets there are."""
     seen = replace(seen, now=now)
-    return tuple(judge(seen, pcs, now, processes, found) for pcs in seen.sets)
+    return tuple(judge(seen, pcs, now, processes, diagnoses) for pcs in seen.sets)
 
 
 def judge(
@@ -81,7 +81,7 @@ def judge(
     pcs: PodCliqueSet,
     now: datetime,
     processes: Processes = Processes(),
-    found: Mapping[Key, Diagnosis] = {},
+    diagnoses: Mapping[Key, Diagnosis] = {},
 ) -> Judgement:
     """One set. `found` are the scheduler's diagnoses of waiting gangs, as far as the caller asked for them."""
     seen = seen if seen.now is not None else replace(seen, now=now)
@@ -94,12 +94,17 @@ def judge(
     verdicts: list[Verdict] = []
     for gang in gangs:
         cliques = cliques_of(seen, gang)
-        entries = [leaves[one.metadata.name] for one in cliques if one.metadata.name in leaves]
+        entries = [leaves[clique.metadata.name] for clique in cliques if clique.metadata.name in leaves]
         facts[gang.metadata.name] = gang_facts(seen, gang, cliques, entries)
         known = replace(facts[gang.metadata.name], rollout=turning)
-        verdicts.append(told(seen, gang, found.get(gang.metadata.key), entries, known))
+        verdicts.append(told(seen, gang, diagnoses.get(gang.metadata.key), entries, known))
     tree = with_reasons(
-        tree, {one.gang: one.reason for one in verdicts if Key(pcs.metadata.namespace, one.gang) in found}
+        tree,
+        {
+            verdict.gang: verdict.reason
+            for verdict in verdicts
+            if Key(pcs.metadata.namespace, verdict.gang) in diagnoses
+        },
     )
     down = _down(processes, gangs)
     state = set_state(seen, pcs, tree, facts, turning, unattended=down is not None)
@@ -112,8 +117,8 @@ def judge(
         state, own = UPDATING, because("", "operator", "the operator has not taken up its last change yet")
     first = own if down is None or state in (DELETING, STOPPED) else _unattended(down, tree)
     lead, own_lead = (
-        f"{one.gang}: " if one.gang and len(gangs) > 1 and not one.reason.startswith(one.gang) else ""
-        for one in (first, own)
+        f"{verdict.gang}: " if verdict.gang and len(gangs) > 1 and not verdict.reason.startswith(verdict.gang) else ""
+        for verdict in (first, own)
     )
     return Judgement(
         pcs.metadata.namespace,
@@ -153,7 +158,7 @@ def _first(state: str, pcs: PodCliqueSet, tree: TreeEntry, verdicts: Sequence[Ve
         step, verb = ("let it go on", "resume") if state == PAUSED else ("follow it", "status")
         command = f"kubectl grove -n {pcs.metadata.namespace} rollout {verb} {name}"
         return because("", "update", rollout.sentence, next=step, command=command)
-    worst = min(verdicts, key=lambda one: (WORST_FIRST.index(one.state), one.level == "topology"))
+    worst = min(verdicts, key=lambda verdict: (WORST_FIRST.index(verdict.state), verdict.level == "topology"))
     if worst.level == "topology":
         return replace(worst, reason=f"{NOT_HONOURED}; {count}")
     if state == RUNNING or worst.state == RUNNING:
@@ -169,15 +174,15 @@ def _scaling_up(pcs: PodCliqueSet) -> str:
     scale, template = f"kubectl grove -n {pcs.metadata.namespace} scale {pcs.metadata.name}", pcs.spec.template
     if not pcs.spec.replicas:
         return f"{scale} 1"
-    parts = [(one.name, max(1, one.min_available)) for one in template.pod_clique_scaling_groups]
-    parts += [(one.name, max(1, one.spec.floor)) for one in template.standalone_cliques]
+    parts = [(group.name, max(1, group.min_available)) for group in template.pod_clique_scaling_groups]
+    parts += [(clique.name, max(1, clique.spec.floor)) for clique in template.standalone_cliques]
     return " && ".join(f"{scale}/{name} {minimum}" for name, minimum in parts)
 
 
 def _down(processes: Processes, gangs: Sequence[PodGang]) -> Process | None:
     if processes.operator.is_down:
         return processes.operator
-    ours = [one for one in gangs if is_ours(one)]
+    ours = [gang for gang in gangs if is_ours(gang)]
     return processes.scheduler if processes.scheduler.is_down and (ours or not gangs) else None
 
 
@@ -188,12 +193,12 @@ def is_ours(gang: PodGang) -> bool:
 def _without_gangs(seen: Seen, pcs: PodCliqueSet) -> Verdict:
     """What is wrong with a set of which no gang can be asked about yet."""
     name = pcs.metadata.name
-    refused = [one for one in seen.of_set(seen.cliques, pcs) if one.status.last_errors]
+    refused = [clique for clique in seen.of_set(seen.cliques, pcs) if clique.status.last_errors]
     if refused:  # a PodGang is written when its pods exist, or a moment later
-        story = not_created(name, [(one, e.description) for one in refused for e in one.status.last_errors])
+        story = not_created(name, [(clique, e.description) for clique in refused for e in clique.status.last_errors])
         return replace(story, gang="", state=WAITING)
     if pcs.status.last_errors:
-        errors = tuple(f"{one.code}: {one.description}" for one in pcs.status.last_errors)
+        errors = tuple(f"{error.code}: {error.description}" for error in pcs.status.last_errors)
         return Verdict("", WAITING, "operator", errors[0], errors, "correct the error that the operator reports")
     behind = not is_taken_up(pcs)
     why = "the operator has not seen it yet" if behind else "it has no PodGangs yet"

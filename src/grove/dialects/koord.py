@@ -92,8 +92,8 @@ def starts_after(member: Member, members: Sequence[Member]) -> list[str]:
     if order is None:
         return []
     peers = [one for one in members if one.group == member.group and one.order is not None]
-    lower = [one.order for one in peers if one.order is not None and one.order < order]
-    return [one.set_name for one in peers if lower and one.order == max(lower)]
+    lower = [peer.order for peer in peers if peer.order is not None and peer.order < order]
+    return [peer.set_name for peer in peers if lower and peer.order == max(lower)]
 
 
 def to_set(obj: Json) -> Translation:
@@ -101,16 +101,16 @@ def to_set(obj: Json) -> Translation:
     template = mapping(spec.get("template"))
     groups = [mapping(one) for one in sequence(template.get("podCliqueScalingGroups"))]
     members = members_of(obj)
-    waits = {one.set_name: starts_after(one, members) for one in members}
+    waits = {member.set_name: starts_after(member, members) for member in members}
     explicit = any(waits.values())
     whole: Json = {
-        "cliques": [_clique(one, waits[one.set_name] if explicit else []) for one in members],
+        "cliques": [_clique(member, waits[member.set_name] if explicit else []) for member in members],
         "cliqueStartupType": EXPLICIT if explicit else ANY_ORDER,
     }
     if groups:
-        whole["podCliqueScalingGroups"] = [_group(one, members) for one in groups]
+        whole["podCliqueScalingGroups"] = [_group(group, members) for group in groups]
     whole |= {name: template[name] for name in _SAME if template.get(name) is not None}
-    inner = max((len(one.group) + len(one.set_name) for one in members), default=0)
+    inner = max((len(member.group) + len(member.set_name) for member in members), default=0)
     replicas = integer(spec.get("replicas"))
     short = set_name(named(obj), inner)
     manifest = set_of(obj, GROUP, short, {"replicas": 1 if replicas is None else replicas, "template": whole})
@@ -146,7 +146,7 @@ def _group(group: Json, members: Sequence[Member]) -> Json:
     replicas, floor = integer(group.get("replicas")), integer(group.get("minAvailable"))
     found: Json = {
         "name": name,
-        "cliqueNames": [one.set_name for one in members if one.group == name],
+        "cliqueNames": [member.set_name for member in members if member.group == name],
         "replicas": 1 if replicas is None else replicas,
         "minAvailable": 1 if floor is None else floor,
     }
@@ -165,8 +165,8 @@ def _paths(members: Sequence[Member]) -> Iterator[tuple[str, str]]:
     yield f"{_TEMPLATE}.cliques.roleName", f"{some}.name"
     yield f"{_TEMPLATE}.cliqueStartupType", f"{some}.startOrder"
     index_in: Counter[str] = Counter()
-    for index, one in enumerate(members):
-        ours, theirs = f"{_TEMPLATE}.cliques[{index}]", one.path
+    for index, member in enumerate(members):
+        ours, theirs = f"{_TEMPLATE}.cliques[{index}]", member.path
         yield ours, theirs
         yield f"{ours}.labels", f"{theirs}.template.metadata.labels"
         yield f"{ours}.annotations", f"{theirs}.template.metadata.annotations"
@@ -174,7 +174,7 @@ def _paths(members: Sequence[Member]) -> Iterator[tuple[str, str]]:
         yield f"{ours}.spec.podSpec", f"{theirs}.template.spec"
         yield f"{ours}.spec.startsAfter", f"{theirs}.startOrder"
         yield f"{ours}.spec.roleName", f"{theirs}.name"
-        if one.group:
+        if member.group:
             group = theirs.rpartition(".podCliques[")[0]
             yield f"{group}.cliqueNames", f"{group}.podCliques"
             yield f"{group}.cliqueNames[{index_in[group]}]", f"{theirs}.name"
@@ -189,15 +189,17 @@ def _faults(obj: Json, members: Sequence[Member], inner: int) -> Iterator[Fault]
     if not members:
         yield required(_GROUPS, "at least one clique, in a group or in spec.template.podCliques")
     seen: dict[tuple[str, str], str] = {}
-    for one in members:
-        if (first := seen.setdefault((one.group, one.name), one.path)) != one.path:
-            yield duplicate(f"{one.path}.name", one.name, f"{first} has the same name")
-        order = one.raw.get("startOrder")
-        if order is not None and (one.order is None or one.order < 0):
-            yield invalid(f"{one.path}.startOrder", order, "must be a whole number, 0 or more; lower ones start first")
-        yield from _count_faults(one.raw, one.path)
-        if not mapping(mapping(one.raw.get("template")).get("spec")):
-            yield required(f"{one.path}.template.spec", "what the pods are made from")
+    for member in members:
+        if (first := seen.setdefault((member.group, member.name), member.path)) != member.path:
+            yield duplicate(f"{member.path}.name", member.name, f"{first} has the same name")
+        order = member.raw.get("startOrder")
+        if order is not None and (member.order is None or member.order < 0):
+            yield invalid(
+                f"{member.path}.startOrder", order, "must be a whole number, 0 or more; lower ones start first"
+            )
+        yield from _count_faults(member.raw, member.path)
+        if not mapping(mapping(member.raw.get("template")).get("spec")):
+            yield required(f"{member.path}.template.spec", "what the pods are made from")
     yield from name_faults(named(obj), inner, "metadata.name")
 
 
@@ -214,11 +216,13 @@ def _count_faults(part: Json, path: str) -> Iterator[Fault]:
 
 def _warnings(obj: Json, members: Sequence[Member], short: str) -> Iterator[str]:
     numbered = {one.group for one in members if one.order is not None}
-    for one in members:
-        if one.group in numbered and one.order is None:
-            yield f"{one.path}.startOrder: not given while others have one, so it neither waits nor is waited for"
-        if one.set_name != one.name:
-            yield f"{one.path}.name: several groups have a clique {one.name}; this one becomes {one.set_name}"
-        yield from limit_warnings(mapping(mapping(one.raw.get("template")).get("spec")), f"{one.path}.template.spec")
+    for member in members:
+        if member.group in numbered and member.order is None:
+            yield f"{member.path}.startOrder: not given while others have one, so it neither waits nor is waited for"
+        if member.set_name != member.name:
+            yield f"{member.path}.name: several groups have a clique {member.name}; this one becomes {member.set_name}"
+        yield from limit_warnings(
+            mapping(mapping(member.raw.get("template")).get("spec")), f"{member.path}.template.spec"
+        )
     if short != named(obj):
         yield f"metadata.name: too long for the names of pods; the PodCliqueSet of grove.io is called {short}"

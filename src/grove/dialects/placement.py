@@ -49,8 +49,8 @@ Levels = Mapping[str, tuple[str, str]]
 
 def levels_of(bindings: Iterable[ClusterTopologyBinding]) -> Levels:
     """The levels of all topologies; where two have a level with the same key, that of the first by name."""
-    ordered = sorted(bindings, key=lambda one: one.metadata.name, reverse=True)
-    return {level.key: (one.metadata.name, level.domain) for one in ordered for level in one.spec.levels}
+    ordered = sorted(bindings, key=lambda binding: binding.metadata.name, reverse=True)
+    return {level.key: (binding.metadata.name, level.domain) for binding in ordered for level in binding.spec.levels}
 
 
 class Effect(NamedTuple):
@@ -110,7 +110,7 @@ def terms_of(rule: Json) -> list[Term]:
 
 def namespaces_of(rule: Json) -> list[str]:
     """Its own, and those its terms name: where pods are that it is about."""
-    named = (name for one in terms_of(rule) for name in texts(one.term.get("namespaces")))
+    named = (name for term in terms_of(rule) for name in texts(term.term.get("namespaces")))
     return sorted({text(mapping(rule.get("metadata")).get("namespace")), *named})
 
 
@@ -162,9 +162,9 @@ def wanted_placement(
     rules: Sequence[Json], labels: Mapping[str, str], namespace: str, levels: Levels, *, constraint: Json | None
 ) -> Placement:
     """Where rules want a gang by now. `constraint` is that of its set, which cannot change; None without a set."""
-    found = placed(rules, labels, namespace, levels, pack=True)
-    if constraint is None or found.constraint == constraint:
-        return found
+    placement = placed(rules, labels, namespace, levels, pack=True)
+    if constraint is None or placement.constraint == constraint:
+        return placement
     return replace(placed(rules, labels, namespace, levels, pack=False), constraint=constraint)
 
 
@@ -200,8 +200,8 @@ def _is_own(term: Json, labels: Mapping[str, str], namespace: str, levels: Level
 
 
 def _affinity(terms: Sequence[Term]) -> Json:
-    must = [one.term for one in terms if not one.weight]
-    wish = [{"weight": one.weight, "podAffinityTerm": one.term} for one in terms if one.weight]
+    must = [term.term for term in terms if not term.weight]
+    wish = [{"weight": term.weight, "podAffinityTerm": term.term} for term in terms if term.weight]
     return {name: some for name, some in ((_REQUIRED, must), (_PREFERRED, wish)) if some}
 
 
@@ -224,24 +224,24 @@ def with_affinity(pod_spec: Json, more: Json) -> Json:
 def rule_faults(rule: Json) -> list[Fault]:
     """What is wrong with a rule. Its terms are checked with the pods they are put into."""
     spec = mapping(rule.get("spec"))
-    found = list(unknown_fields(spec, PlacementSpec, "spec", _HINTS))
+    faults = list(unknown_fields(spec, PlacementSpec, "spec", _HINTS))
     if not mapping(spec.get("selector")):
-        found.append(required("spec.selector", "labels of the PodGangSets' pods that the rule is about"))
+        faults.append(required("spec.selector", "labels of the PodGangSets' pods that the rule is about"))
     elif find_selector(spec.get("selector"), empty=False) is None:
-        found.append(invalid("spec.selector", spec.get("selector"), "cannot be read as a label selector"))
+        faults.append(invalid("spec.selector", spec.get("selector"), "cannot be read as a label selector"))
     for word, path in ((_REQUIRED, ""), (_PREFERRED, ".podAffinityTerm")):
         for index, one in enumerate(sequence(mapping(spec.get("topology")).get(word))):
             at = f"spec.topology.{word}[{index}]"
             term = mapping(mapping(one).get("podAffinityTerm")) if path else mapping(one)
             if not text(term.get("topologyKey")):
-                found.append(required(f"{at}{path}.topologyKey", "the node label within whose value pods are near"))
+                faults.append(required(f"{at}{path}.topologyKey", "the node label within whose value pods are near"))
             if find_selector(term.get("labelSelector"), empty=True) is None:
-                found.append(invalid(f"{at}{path}.labelSelector", term.get("labelSelector"), "cannot be read"))
+                faults.append(invalid(f"{at}{path}.labelSelector", term.get("labelSelector"), "cannot be read"))
             if path and not 1 <= (integer(mapping(one).get("weight")) or 0) <= 100:
-                found.append(invalid(f"{at}.weight", mapping(one).get("weight"), "must be between 1 and 100"))
+                faults.append(invalid(f"{at}.weight", mapping(one).get("weight"), "must be between 1 and 100"))
     if not mapping(spec.get("topology")):
-        found.append(required("spec.topology", "where the pods go"))
-    return found
+        faults.append(required("spec.topology", "where the pods go"))
+    return faults
 
 
 # What became of a rule
@@ -275,7 +275,7 @@ def rule_status(
     """What a rule says of itself. `pods` are all pods of Grove that its terms may be about."""
     namespace = text(mapping(rule.get("metadata")).get("namespace"))
     mine = [pod for pod in pods if pod.namespace == namespace and matches(rule, pod.labels)]
-    near = [_Near.of(one.term, namespace, pods) for one in terms_of(rule)]
+    near = [_Near.of(term.term, namespace, pods) for term in terms_of(rule)]
     return PlacementStatus(
         observed_generation=generation,
         matched_pod_gang_sets=tuple(MatchedPodGangSet(name=one.name, applied_as=one.applied_as) for one in matched),

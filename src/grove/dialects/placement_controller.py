@@ -48,7 +48,9 @@ class Placements:
 
     def rules(self, namespace: str) -> list[Json]:
         """The rules of a namespace that can be used."""
-        found = (one for one in self._sources.list(PlacementPodClique, namespace) if not one.metadata.is_deleting)
+        found = (
+            clique for clique in self._sources.list(PlacementPodClique, namespace) if not clique.metadata.is_deleting
+        )
         return [rule for rule in map(as_json, found) if not rule_faults(rule)]
 
     def wanted(self, obj: Json, record: Record | None) -> Placement:
@@ -85,7 +87,7 @@ class PlacementReconciler:
             return DONE
         obj = as_json(rule)
         faults = rule_faults(obj)
-        matched = [] if faults else [self._match(rule, one) for one in self._about(obj, key.namespace)]
+        matched = [] if faults else [self._match(rule, pcs) for pcs in self._about(obj, key.namespace)]
         pods = [self._place(pod) for space in namespaces_of(obj) for pod in self._cache.list(Pod, space)]
         generation = rule.metadata.generation
         status = rule_status(rule.status, obj, generation, matched, pods, faults, self._clock.now())
@@ -93,9 +95,9 @@ class PlacementReconciler:
         return Result(after_s=await self._statuses.write(rule, status, news=turned))
 
     def _about(self, rule: Json, namespace: str) -> list[PodGangSet]:
-        found = (one for one in self._sources.list(PodGangSet, namespace) if not one.metadata.is_deleting)
-        about = (one for one in found if matches(rule, dynamo.template_labels(as_json(one))))
-        return sorted(about, key=lambda one: one.metadata.name)
+        found = (pcs for pcs in self._sources.list(PodGangSet, namespace) if not pcs.metadata.is_deleting)
+        about = (pcs for pcs in found if matches(rule, dynamo.template_labels(as_json(pcs))))
+        return sorted(about, key=lambda pcs: pcs.metadata.name)
 
     def _match(self, rule: PlacementPodClique, source: PodGangSet) -> Match:
         """How the rule took effect; it waits while its set was rolled out with another version of it, or none."""

@@ -126,7 +126,7 @@ def _is_named(value: Any) -> bool:
 
 
 def _by_name(items: list[Json]) -> dict[str, Json]:
-    return {one["name"]: one for one in items}
+    return {item["name"]: item for item in items}
 
 
 def scale_changes(last: Record, spec: Json) -> list[Scaling]:

@@ -134,18 +134,18 @@ def _waits(template: Json, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     if kind != EXPLICIT:
         return dict.fromkeys(names, ())
     cliques = [mapping(one) for one in sequence(template.get("cliques"))]
-    return {text(one.get("name")): texts(mapping(one.get("spec")).get("startsAfter")) for one in cliques}
+    return {text(clique.get("name")): texts(mapping(clique.get("spec")).get("startsAfter")) for clique in cliques}
 
 
 def _orders(waits: dict[str, tuple[str, ...]]) -> dict[str, int]:
     """A number for each clique that waits or is waited for: how long its chain of waiting is."""
     named = {name for name, parents in waits.items() if parents} | {
-        one for parents in waits.values() for one in parents
+        parent for parents in waits.values() for parent in parents
     }
 
     def depth(name: str, seen: frozenset[str]) -> int:
         parents = [one for one in waits.get(name, ()) if one not in seen]
-        return 1 + max(depth(one, seen | {one}) for one in parents) if parents else 0
+        return 1 + max(depth(parent, seen | {parent}) for parent in parents) if parents else 0
 
     return {name: depth(name, frozenset((name,))) for name in waits if name in named}
 
@@ -155,10 +155,10 @@ def _lost_order(waits: dict[str, tuple[str, ...]], orders: dict[str, int], home:
         Member({"startOrder": orders[name]} if name in orders else {}, "", home.get(name, ""), name, name)
         for name in waits
     ]
-    for one in members:
-        if set(starts_after(one, members)) != set(waits[one.name]):
-            parents = ", ".join(waits[one.name]) or "nothing"
-            yield f'clique "{one.name}" starts after {parents}: numbers within a group cannot say that'
+    for member in members:
+        if set(starts_after(member, members)) != set(waits[member.name]):
+            parents = ", ".join(waits[member.name]) or "nothing"
+            yield f'clique "{member.name}" starts after {parents}: numbers within a group cannot say that'
 
 
 # What has no place

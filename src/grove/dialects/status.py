@@ -31,9 +31,9 @@ def waiting_gang(gangs: Sequence[PodGang]) -> Condition | None:
     """Why the first gang that is not placed, or not ready, is so."""
     for type_ in (conditions.SCHEDULED, conditions.READY):
         for gang in gangs:
-            found = find_condition(gang.status.conditions, type_)
-            if found is not None and found.status != TRUE:
-                return found
+            condition = find_condition(gang.status.conditions, type_)
+            if condition is not None and condition.status != TRUE:
+                return condition
     return None
 
 
@@ -47,8 +47,8 @@ def mirrored_conditions(
         kept = find_condition(before, type_)
         one: Conditions = (kept,) if kept is not None else ()
         own += with_condition(one, type_, *_of_gangs(type_, gangs), now)
-    mirrored = {one.type: one for one in (*more, *pcs.status.conditions)}
-    return own + tuple(one for type_, one in mirrored.items() if find_condition(own, type_) is None)
+    mirrored = {condition.type: condition for condition in (*more, *pcs.status.conditions)}
+    return own + tuple(condition for type_, condition in mirrored.items() if find_condition(own, type_) is None)
 
 
 def _of_gangs(type_: str, gangs: Sequence[PodGang]) -> tuple[str, str, str]:
@@ -112,8 +112,8 @@ def koord_set_status(
 ) -> KoordPodCliqueSetStatus:
     """What the set and its parts say, in the words of the object. Generation and `Translated` are the controller's."""
     members = members_of(obj)
-    reports = tuple(_clique_reports({one.set_name: one for one in members}, cliques))
-    ordered = any(starts_after(one, members) for one in members)
+    reports = tuple(_clique_reports({member.set_name: member for member in members}, cliques))
+    ordered = any(starts_after(member, members) for member in members)
     blocked = _blocked(before.conditions, reports, now) if ordered else ()
     status = pcs.status
     return KoordPodCliqueSetStatus(
@@ -176,20 +176,22 @@ def _clique_reports(members: dict[str, Member], cliques: Sequence[PodClique]) ->
             gated=clique.status.schedule_gated_replicas,
             start_order=member.order if member else None,
             blocked_on=tuple(
-                one.metadata.name for one in parents if waits and one.status.ready_replicas < one.spec.floor
+                parent.metadata.name for parent in parents if waits and parent.status.ready_replicas < parent.spec.floor
             ),
         )
 
 
 def _blocked(before: tuple[Condition, ...], reports: Sequence[CliqueReport], now: datetime) -> tuple[Condition, ...]:
-    waiting = [one for one in reports if one.blocked_on]
+    waiting = [report for report in reports if report.blocked_on]
     kept = find_condition(before, STARTUP_BLOCKED)
     old = (kept,) if kept is not None else ()
     if not waiting:
         return with_condition(
             old, STARTUP_BLOCKED, FALSE, conditions.PREREQUISITES_READY, "no clique waits for another", now
         )
-    message = "; ".join(f"{one.pod_clique} waits for {', '.join(one.blocked_on)}" for one in waiting)
+    message = "; ".join(
+        f"{clique_report.pod_clique} waits for {', '.join(clique_report.blocked_on)}" for clique_report in waiting
+    )
     return with_condition(old, STARTUP_BLOCKED, TRUE, conditions.PREREQUISITES_NOT_READY, message, now)
 
 

@@ -147,7 +147,7 @@ def unknown_fields(value: Any, shape: type[Struct], path: str, hints: Mapping[st
     """A fault for every field that the dialect does not have, with what does it where something does."""
     if not isinstance(value, dict):
         return
-    fields = {one.encode_name: one.name for one in msgspec.structs.fields(shape)}
+    fields = {field.encode_name: field.name for field in msgspec.structs.fields(shape)}
     types = get_type_hints(shape)
     for name, inner in value.items():
         here = f"{path}.{name}"

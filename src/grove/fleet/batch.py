@@ -48,10 +48,10 @@ class Gang:
 
 def arrivals(fleet: Fleet) -> Iterator[Gang]:
     """Every batch gang that arrives while the fleet runs, of all sources, in order of arrival."""
-    found = [gang for one in fleet.work.batch for gang in _drawn(one, fleet.seed, fleet.lasts.s)]
+    gangs = [gang for batch in fleet.work.batch for gang in _drawn(batch, fleet.seed, fleet.lasts.s)]
     for trace in fleet.work.traces:
         stem = trace.file.removesuffix(".csv").replace("_", "-").lower()
-        found += [
+        gangs += [
             Gang(
                 name=f"{stem}-{number}",
                 team=job.team,
@@ -66,7 +66,7 @@ def arrivals(fleet: Fleet) -> Iterator[Gang]:
             )
             for number, job in enumerate(fleet.jobs[trace.file])
         ]
-    yield from sorted(found, key=lambda gang: (gang.arrived_s, gang.name))
+    yield from sorted(gangs, key=lambda gang: (gang.arrived_s, gang.name))
 
 
 def too_large(fleet: Fleet) -> list[str]:
@@ -92,24 +92,24 @@ def largest_gang(kinds: Sequence[NodeType], gpus: int, pack: Pack) -> int:
     return max(sizes) if pack else sum(sizes)
 
 
-def _drawn(one: Batch, seed: int, until_s: float) -> Iterator[Gang]:
-    rng = stream(seed, f"batch-{one.name}")
-    pods, gpus, lasts, starts_in = one.pods.amount, one.gpus.amount, one.lasts.amount, one.starts_in.amount
-    at_s, number = rng.expovariate(1.0 / one.every.s), 0
+def _drawn(batch: Batch, seed: int, until_s: float) -> Iterator[Gang]:
+    rng = stream(seed, f"batch-{batch.name}")
+    pods, gpus, lasts, starts_in = batch.pods.amount, batch.gpus.amount, batch.lasts.amount, batch.starts_in.amount
+    at_s, number = rng.expovariate(1.0 / batch.every.s), 0
     while at_s < until_s:
         yield Gang(
-            name=f"{one.name}-{number}",
-            team=one.team,
+            name=f"{batch.name}-{number}",
+            team=batch.team,
             pods=max(1, round(pods.draw(rng))),
             gpus=max(0, round(gpus.draw(rng))),
             lasts_s=max(1.0, lasts.draw(rng)),
-            checkpoint_s=one.checkpoint.s,
+            checkpoint_s=batch.checkpoint.s,
             starts_in=starts_in,
             arrived_s=at_s,
-            priority=one.priority,
-            pack=one.pack,
+            priority=batch.priority,
+            pack=batch.pack,
         )
-        at_s += rng.expovariate(1.0 / one.every.s)
+        at_s += rng.expovariate(1.0 / batch.every.s)
         number += 1
 
 

@@ -314,7 +314,7 @@ def _state(pod: Json, nodes: Mapping[str, tuple[int, str, bool]]) -> str:
 
 def _condition(obj: Json, kind: str) -> Json | None:
     conditions = (obj.get("status") or {}).get("conditions") or ()
-    found: Json | None = next((one for one in conditions if one["type"] == kind), None)
+    found: Json | None = next((condition for condition in conditions if condition["type"] == kind), None)
     return found
 
 

@@ -251,13 +251,13 @@ class Fleet(Section):
 
     @property
     def gpus(self) -> int:
-        return sum(one.count * one.gpus for one in self.cluster.nodes)
+        return sum(node.count * node.gpus for node in self.cluster.nodes)
 
     @property
     def priorities(self) -> set[int]:
         """Every priority that some work has."""
         found = {team.priority for team in self.teams}
-        found |= {one.priority for one in self.work.batch if one.priority is not None}
+        found |= {batch.priority for batch in self.work.batch if batch.priority is not None}
         return found | {job.priority for jobs in self.jobs.values() for job in jobs if job.priority is not None}
 
     def operator_settings(self) -> OperatorConfiguration:
@@ -355,7 +355,7 @@ def _amount_faults(value: Any, path: lines.Path) -> Iterator[Found]:
         except BadAmount as error:
             yield path, str(error)
     elif isinstance(value, Section):
-        names = {one.name: one.encode_name for one in msgspec.structs.fields(value)}
+        names = {field.name: field.encode_name for field in msgspec.structs.fields(value)}
         for name, wire in names.items():
             yield from _amount_faults(getattr(value, name), (*path, wire))
     elif isinstance(value, list):
@@ -380,20 +380,20 @@ def _range_faults(fleet: Fleet) -> Iterator[Found]:
         for name in ("quota", "limit"):
             if (getattr(team, name) or 0) < 0:
                 yield ("teams", index, name), "must not be negative"
-    for index, one in enumerate(fleet.work.serving):
-        yield from _serving_faults(one, ("work", "serving", index))
+    for index, serving in enumerate(fleet.work.serving):
+        yield from _serving_faults(serving, ("work", "serving", index))
 
 
-def _serving_faults(one: Serving, path: lines.Path) -> Iterator[Found]:
-    load = one.load
+def _serving_faults(serving: Serving, path: lines.Path) -> Iterator[Found]:
+    load = serving.load
     for name, value in (("peak", load.peak), ("low", load.low), ("weekend", load.weekend), ("noise", load.noise)):
         if value < 0:
             yield (*path, "load", name), f"must not be negative, not {value:g}"
     if load.low > load.peak:
         yield (*path, "load", "low"), f"{load.low:g} is above the peak {load.peak:g}"
-    if one.releases is not None and not 0 <= one.releases.bad <= 1:
-        yield (*path, "releases", "bad"), f"must be a share between 0 and 1, not {one.releases.bad:g}"
-    for index, part in enumerate(one.parts):
+    if serving.releases is not None and not 0 <= serving.releases.bad <= 1:
+        yield (*path, "releases", "bad"), f"must be a share between 0 and 1, not {serving.releases.bad:g}"
+    for index, part in enumerate(serving.parts):
         here = (*path, "parts", index)
         if part.requests_per_second <= 0:
             yield (*here, "requestsPerSecond"), "must be above 0"
@@ -403,7 +403,7 @@ def _serving_faults(one: Serving, path: lines.Path) -> Iterator[Found]:
             yield (*here, "minAvailable"), f"must be between 1 and replicas ({part.replicas})"
         if part.max_replicas and part.max_replicas < part.replicas:
             yield (*here, "maxReplicas"), f"is below replicas ({part.replicas})"
-    if not one.parts:
+    if not serving.parts:
         yield (*path, "parts"), "a serving set needs at least one part"
 
 

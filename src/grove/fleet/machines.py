@@ -70,13 +70,13 @@ class Machines:
 
     def _processes(self) -> list[Coroutine[None, None, None]]:
         failures, spot = self._cluster.failures, self._cluster.spot
-        found = [self._maintain(one) for one in self._cluster.maintenance]
+        found = [self._maintain(maintenance) for maintenance in self._cluster.maintenance]
         if failures.nodes is not None:
             found.append(self._fail(failures.nodes, "node", [[name] for name in self._names]))
         if failures.racks is not None:
             found.append(self._fail(failures.racks, "rack", list(self._racks.values())))
         if spot is not None:
-            kinds = {one.name for one in self._cluster.nodes if one.spot}
+            kinds = {node.name for node in self._cluster.nodes if node.spot}
             marks = {name: node["metadata"]["labels"][TYPE_LABEL] for name, node in self._objects.items()}
             found += [self._reclaim(spot, name) for name in self._names if marks[name] in kinds]
         return found

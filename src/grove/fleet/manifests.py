@@ -39,17 +39,17 @@ def _quota(team: Team, total: int) -> Json:
     return {"metadata": {"name": team.name, "namespace": NAMESPACE}, "spec": spec}
 
 
-def serving_set(one: Serving, team: Team) -> Json:
+def serving_set(serving: Serving, team: Team) -> Json:
     """A set with one scaling group for each part."""
-    cliques = [clique for part in one.parts for clique in _cliques(part, GOOD + "1")]
+    cliques = [clique for part in serving.parts for clique in _cliques(part, GOOD + "1")]
     template: Json = {
         "cliques": cliques,
-        "podCliqueScalingGroups": [_group(part) for part in one.parts],
+        "podCliqueScalingGroups": [_group(part) for part in serving.parts],
         "priorityClassName": priority_name(team.priority),
     }
-    if one.pack:
-        template["topologyConstraint"] = _packed(one.pack)
-    return _set(one.name, team, one.replicas, template)
+    if serving.pack:
+        template["topologyConstraint"] = _packed(serving.pack)
+    return _set(serving.name, team, serving.replicas, template)
 
 
 def batch_set(name: str, team: Team, *, pods: int, gpus: int, priority: int | None, pack: str) -> Json:

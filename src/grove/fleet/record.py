@@ -95,20 +95,20 @@ async def record_fleet(client: Client, namespace: str, lasts_s: float, trace: Pa
         except asyncio.CancelledError:
             pass  # interrupted: what was seen until now is written
         seconds = max(1.0, recorder.time_s)
-        records = [one for one in recorder.sets.values() if not namespace or one.pcs.metadata.namespace == namespace]
-        values = {one.metadata.name: one.value for one in cache.list(PriorityClass)}
-        jobs = [_job(one, values, seconds) for one in records if _is_batch(one)]
+        records = [pcs for pcs in recorder.sets.values() if not namespace or pcs.pcs.metadata.namespace == namespace]
+        values = {priority_class.metadata.name: priority_class.value for priority_class in cache.list(PriorityClass)}
+        jobs = [_job(record, values, seconds) for record in records if _is_batch(record)]
         write_trace(trace, sorted(jobs, key=lambda job: job.arrival_s))
         quotas = list(cache.list(ElasticQuota)) if has_quotas else []
         bindings = list(cache.list(ClusterTopologyBinding))
-        serving = [one for one in records if not _is_batch(one)]
+        serving = [record for record in records if not _is_batch(record)]
         return {
             "title": f"Recorded for {seconds / 3600:.1f} h",
             "lasts": f"{max(1, round(seconds))}s",
             "cluster": _cluster(list(cache.list(Node)), bindings, recorder, seconds),
             "teams": _teams(records, quotas, values),
             "work": {
-                "serving": [_serving(one) for one in serving],
+                "serving": [_serving(set_record) for set_record in serving],
                 "traces": [{"file": trace.name}] if jobs else [],
             },
             "settings": {"operator": {"topologyAwareScheduling": {"enabled": bool(bindings)}}},
@@ -138,23 +138,25 @@ def _job(record: SetRecord, priorities: dict[str, int], seconds: float) -> Job:
 
 def _sizes(pcs: PodCliqueSet) -> Counter[int]:
     """How many pods of a set ask for how many GPUs."""
-    groups = {name: one.replicas for one in pcs.spec.template.pod_clique_scaling_groups for name in one.clique_names}
-    found: Counter[int] = Counter()
+    groups = {
+        name: group.replicas for group in pcs.spec.template.pod_clique_scaling_groups for name in group.clique_names
+    }
+    counter: Counter[int] = Counter()
     for clique in pcs.spec.template.cliques:
         instances = groups.get(clique.name, 1) or 0
-        found[_gpus(clique.spec.pod_spec)] += pcs.spec.replicas * clique.spec.replicas * instances
-    return found
+        counter[_gpus(clique.spec.pod_spec)] += pcs.spec.replicas * clique.spec.replicas * instances
+    return counter
 
 
 def _gpus(pod_spec: Json) -> int:
     amounts = ((box.get("resources") or {}).get("limits") or {} for box in pod_spec.get("containers") or ())
-    return int(sum(exact(str(one.get(GPU, 0))) for one in amounts))
+    return int(sum(exact(str(amount.get(GPU, 0))) for amount in amounts))
 
 
 def _serving(record: SetRecord) -> Json:
     """A set that ran all the time: its groups as parts, each with as much load as it can serve by half."""
     pcs = record.pcs
-    cliques = {one.name: one for one in pcs.spec.template.cliques}
+    cliques = {clique.name: clique for clique in pcs.spec.template.cliques}
     parts: list[Json] = []
     for group in pcs.spec.template.pod_clique_scaling_groups:
         mine = [cliques[name] for name in group.clique_names if name in cliques]
@@ -162,25 +164,25 @@ def _serving(record: SetRecord) -> Json:
         parts.append(
             {
                 "name": group.name,
-                "pods": max(1, sum(one.spec.replicas for one in mine)),
-                "gpus": max((_gpus(one.spec.pod_spec) for one in mine), default=0),
+                "pods": max(1, sum(clique.spec.replicas for clique in mine)),
+                "gpus": max((_gpus(clique.spec.pod_spec) for clique in mine), default=0),
                 "replicas": max(1, group.replicas or 1),
                 "minAvailable": max(1, min(group.min_available or 1, group.replicas or 1)),
                 "maxReplicas": scale.max_replicas if scale is not None else 0,
                 "requestsPerSecond": 1.0,
             }
         )
-    alone = [one for one in cliques.values() if not any(one.name in g.clique_names for g in _groups(pcs))]
+    alone = [clique for clique in cliques.values() if not any(clique.name in g.clique_names for g in _groups(pcs))]
     parts += [
         {
-            "name": one.name,
-            "pods": max(1, one.spec.replicas),
-            "gpus": _gpus(one.spec.pod_spec),
+            "name": clique.name,
+            "pods": max(1, clique.spec.replicas),
+            "gpus": _gpus(clique.spec.pod_spec),
             "requestsPerSecond": 1.0,
         }
-        for one in alone
+        for clique in alone
     ]
-    least = min([one.replicas or 1 for one in _groups(pcs)], default=1)
+    least = min([config.replicas or 1 for config in _groups(pcs)], default=1)
     load = {"peak": 0.5 * least * pcs.spec.replicas, "low": 0.5 * least * pcs.spec.replicas}
     row = {"name": pcs.metadata.name, "team": _team(pcs), "replicas": max(1, pcs.spec.replicas), "load": load}
     return {**row, "parts": parts}
@@ -195,7 +197,7 @@ def _teams(records: list[SetRecord], quotas: list[ElasticQuota], values: dict[st
     for record in records:
         priority = values.get(record.pcs.spec.template.priority_class_name, 0)
         priorities[_team(record.pcs)] = max(priorities[_team(record.pcs)], priority)
-    limits = {one.metadata.name: one for one in quotas}
+    limits = {elastic_quota.metadata.name: elastic_quota for elastic_quota in quotas}
     rows = []
     for name in sorted(priorities.keys() | limits.keys()):
         row: Json = {"name": name, "priority": priorities[name]}
@@ -208,7 +210,7 @@ def _teams(records: list[SetRecord], quotas: list[ElasticQuota], values: dict[st
 
 
 def _cluster(nodes: list[Node], bindings: list[ClusterTopologyBinding], recorder: Recorder, seconds: float) -> Json:
-    keys = {level.domain: level.key for one in bindings[:1] for level in one.spec.levels}
+    keys = {level.domain: level.key for binding in bindings[:1] for level in binding.spec.levels}
     by_type: dict[tuple[int, str, str], list[Node]] = defaultdict(list)
     for node in nodes:
         offer = node.status.allocatable

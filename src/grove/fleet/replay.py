@@ -56,8 +56,8 @@ def read_replay(text: bytes) -> Replay:
 def is_same(before: Broken, again: list[Broken]) -> bool:
     """Whether the same promise broke in the same way at the same moment."""
     return any(
-        (one.promise, one.text, round(one.at_s, 3)) == (before.promise, before.text, round(before.at_s, 3))
-        for one in again
+        (broken.promise, broken.text, round(broken.at_s, 3)) == (before.promise, before.text, round(before.at_s, 3))
+        for broken in again
     )
 
 

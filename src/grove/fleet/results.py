@@ -40,13 +40,15 @@ def results(run: Run) -> Json:
         "gpus": fleet.gpus,
         "nodes": sum(kind.count for kind in fleet.cluster.nodes),
         "settings": msgspec.to_builtins(fleet.settings),
-        "promises": [{"at": round(one.at_s, 1), "promise": one.promise, "text": one.text} for one in run.broken],
+        "promises": [
+            {"at": round(broken.at_s, 1), "promise": broken.promise, "text": broken.text} for broken in run.broken
+        ],
         "utilisation": _utilisation(figures),
         "gpuHours": {state: round(value / 3600, 1) for state, value in sorted(figures.gpu_seconds.items())},
         "fragmentation": _mean(sample.fragmented for sample in figures.samples),
         "waiting": _waiting(gangs, teams, run.ended_s),
         "stillWaiting": _still_waiting(figures, teams, run.ended_s),
-        "serving": {one.spec.name: _service(one, figures) for one in run.services},
+        "serving": {service.spec.name: _service(service, figures) for service in run.services},
         "batch": _batch(run),
         "teams": {team.name: _team(team, figures, teams, run.ended_s) for team in fleet.teams},
         "happenings": dict(sorted(figures.happenings.items())),
@@ -63,7 +65,7 @@ def encode(tree: Json) -> bytes:
 
 
 def _team_of_set(run: Run) -> dict[str, str]:
-    found = {one.spec.name: one.spec.team for one in run.services}
+    found = {service.spec.name: service.spec.team for service in run.services}
     return found | {gang.name: gang.team for gang in (*run.finished, *run.unfinished)}
 
 
@@ -137,23 +139,23 @@ def _still_waiting(figures: Figures, teams: dict[str, str], now_s: float) -> lis
     ]
 
 
-def _service(one: Service, figures: Figures) -> Json:
-    seen = figures.sets[one.spec.name]
-    lost = sum(stage.lost for stage in one.stages.values())
+def _service(service: Service, figures: Figures) -> Json:
+    seen = figures.sets[service.spec.name]
+    lost = sum(stage.lost for stage in service.stages.values())
     return {
-        "team": one.spec.team,
+        "team": service.spec.team,
         "firstAvailable": None if seen.first_s is None else round(seen.first_s, 1),
         "belowMinimum": round(seen.below_s, 1),
         "timesBelowMinimum": seen.times_below,
         "belowMinimumInUpdates": round(seen.below_in_updates_s, 1),
-        "requests": round(one.requests),
+        "requests": round(service.requests),
         "notServed": round(lost),
-        "servedShare": round(1 - lost / one.requests, 6) if one.requests else 1.0,
-        "releases": one.releases - 1 + one.undone,
-        "undone": one.undone,
+        "servedShare": round(1 - lost / service.requests, 6) if service.requests else 1.0,
+        "releases": service.releases - 1 + service.undone,
+        "undone": service.undone,
         "updates": _spread(seen.updates_s) if seen.updates_s else None,
-        "restarts": figures.restarts[one.spec.name],
-        "scaled": one.scaled,
+        "restarts": figures.restarts[service.spec.name],
+        "scaled": service.scaled,
     }
 
 

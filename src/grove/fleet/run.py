@@ -119,17 +119,21 @@ class _Played:
             limits={team.name: team.limit for team in fleet.teams if team.limit is not None},
             deadline_s=fleet.scheduler_settings().gang_timeout,
             patience_s=max(PATIENCE_LEAST_S, PATIENCE_FACTOR * longest_s),
-            budgets={one.name: one.pods_available for one in fleet.work.serving if one.pods_available is not None},
+            budgets={
+                serving.name: serving.pods_available
+                for serving in fleet.work.serving
+                if serving.pods_available is not None
+            },
             stop=self._is_broken.set,
         )
         teams = {team.name: team for team in fleet.teams}
         self.machines = Machines(world, fleet.cluster, nodes, fleet.seed, self.figures.note)
         self.services = [
-            Service(world, one, teams[one.team], fleet.seed, fleet.begins, self.promises.cause)
-            for one in fleet.work.serving
+            Service(world, serving, teams[serving.team], fleet.seed, fleet.begins, self.promises.cause)
+            for serving in fleet.work.serving
         ]
         self.batch = BatchWork(world, teams)
-        self._starts = {one.name: {part.name: part for part in one.parts} for one in fleet.work.serving}
+        self._starts = {serving.name: {part.name: part for part in serving.parts} for serving in fleet.work.serving}
         self._delays: dict[str, float] = {}
         world.cluster.server.store.listeners.append(self._see)
         world.cluster.nodes.start_s = self._start_delay
@@ -239,7 +243,7 @@ def _writes(client: SimClient) -> dict[str, int]:
 
 def _trimmed() -> float:
     """The counter of this process: a run is what it grew by."""
-    return sum(one.value for one in next(iter(TRIMMED.collect())).samples if one.name.endswith("_total"))
+    return sum(sample.value for sample in next(iter(TRIMMED.collect())).samples if sample.name.endswith("_total"))
 
 
 def _is_bad(pod: RunPod) -> bool:

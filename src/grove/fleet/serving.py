@@ -135,7 +135,7 @@ class Service:
     async def _look(self, scaler: HorizontalPodAutoscaler, group: PodCliqueScalingGroup, stage: Stage) -> None:
         values = {WAITING: stage.waiting / self.spec.replicas, CACHE: stage.usage}
         replicas, metrics = group.spec.replicas, scaler.spec.metrics or ()
-        proposals = [proposal(one, replicas, values.get(metric_name(one) or "")) for one in metrics]
+        proposals = [proposal(metric, replicas, values.get(metric_name(metric) or "")) for metric in metrics]
         memory = self._memory.setdefault(scaler.metadata.key, Recommender())
         least = 1 if scaler.spec.min_replicas is None else scaler.spec.min_replicas
         wanted, _ = memory.decide(proposals, replicas, least, scaler.spec.max_replicas, self.world.time_s)

@@ -286,7 +286,7 @@ def _exec_plugin(plugin: _Exec, path: Path, source: str, cluster: _Cluster, ca: 
         [command, *(plugin.args or ())],
         api_version=plugin.api_version,
         install_hint=plugin.install_hint,
-        env={one.name: one.value for one in plugin.env or ()},
+        env={env_var.name: env_var.value for env_var in plugin.env or ()},
         cluster=about,
     )
 

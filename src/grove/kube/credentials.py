@@ -169,9 +169,9 @@ class ExecPlugin:
             raise ConfigError(f"exec plugin {name}: the answer has neither a token nor a client certificate")
         if bool(status.client_certificate_data) != bool(status.client_key_data):
             raise ConfigError(f"exec plugin {name}: a client certificate and its key come together or not at all")
-        found = Credential(status.token, status.client_certificate_data.encode(), status.client_key_data.encode())
+        credential = Credential(status.token, status.client_certificate_data.encode(), status.client_key_data.encode())
         self._expires = status.expiration_timestamp
-        self._credential = found
+        self._credential = credential
 
     async def _run(self) -> bytes:
         name = self._command[0]

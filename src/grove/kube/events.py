@@ -140,8 +140,8 @@ class Recorder:
         if owner is None:
             return False
         key = (owner.uid, reason)
-        found = self._siblings.get(key)
-        if found is None or (loop.time() - found.began >= SIBLINGS_S and not found.unwritten):
+        siblings = self._siblings.get(key)
+        if siblings is None or (loop.time() - siblings.began >= SIBLINGS_S and not siblings.unwritten):
             subject = _Subject(
                 owner.api_version,
                 owner.kind,
@@ -150,24 +150,24 @@ class Recorder:
                 owner.uid,
                 self._trace_id_of(about),
             )
-            found = self._siblings[key] = _Siblings(subject, loop.time())
+            siblings = self._siblings[key] = _Siblings(subject, loop.time())
             _trim(self._siblings, REMEMBERED)
-        found.reported += 1
-        if found.reported <= SIBLINGS:
+        siblings.reported += 1
+        if siblings.reported <= SIBLINGS:
             return False
-        if not found.unwritten:
+        if not siblings.unwritten:
             loop.call_later(SUM_S, self._sum_up, key)
-        found.unwritten += 1
-        found.last = f"{about.RESOURCE.kind} {about.metadata.name}: {message}"
+        siblings.unwritten += 1
+        siblings.last = f"{about.RESOURCE.kind} {about.metadata.name}: {message}"
         return True
 
     def _sum_up(self, key: tuple[str, str]) -> None:
-        found = self._siblings.get(key)
-        if found is None or not found.unwritten:
+        siblings = self._siblings.get(key)
+        if siblings is None or not siblings.unwritten:
             return
-        more = f" (and {found.unwritten - 1} more)" if found.unwritten > 1 else ""
-        found.unwritten = 0
-        self._record(found.owner, "Normal", key[1], f"{found.last}{more}")
+        more = f" (and {siblings.unwritten - 1} more)" if siblings.unwritten > 1 else ""
+        siblings.unwritten = 0
+        self._record(siblings.owner, "Normal", key[1], f"{siblings.last}{more}")
 
     def _record(self, subject: _Subject, kind: EventKind, reason: str, message: str) -> None:
         now, when = asyncio.get_running_loop().time(), rfc3339(self._clock.now())

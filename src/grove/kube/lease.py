@@ -270,10 +270,10 @@ class Leadership:
                 try:
                     await self._patch(self._seen, spec)
                 except Conflict:  # a renewal of ours was on its way when we were stopped
-                    found = await self._client.get(Lease, self._name, self._namespace)
-                    if found.spec.holder_identity != self.identity:
+                    lease = await self._client.get(Lease, self._name, self._namespace)
+                    if lease.spec.holder_identity != self.identity:
                         raise
-                    await self._patch(found, spec)
+                    await self._patch(lease, spec)
             self._log.info("lease released")
         except (KubeError, TimeoutError) as err:
             self._log.info("lease not released, it will expire", error=str(err) or "no answer in time")
@@ -291,11 +291,11 @@ class Leadership:
                 task.exception()
 
 
-def _is_before(one: Lease, other: Lease) -> bool:
+def _is_before(lease: Lease, other: Lease) -> bool:
     """Whether a state of the lease is older than another; one of an earlier lease of that name always is."""
-    if one.metadata.uid != other.metadata.uid:
-        return (one.metadata.creation_timestamp or _NEVER) < (other.metadata.creation_timestamp or _NEVER)
-    return int(one.metadata.resource_version or 0) < int(other.metadata.resource_version or 0)
+    if lease.metadata.uid != other.metadata.uid:
+        return (lease.metadata.creation_timestamp or _NEVER) < (other.metadata.creation_timestamp or _NEVER)
+    return int(lease.metadata.resource_version or 0) < int(other.metadata.resource_version or 0)
 
 
 def _is_handed_on(before: Lease | None, after: Lease | None) -> bool:

@@ -59,6 +59,6 @@ class ApiRequests(Collector):
 
 def watch_requests(calls: Mapping[tuple[str, str], int], registry: CollectorRegistry = REGISTRY) -> Collector:
     """Shows what a client asks of the API server on the metrics page."""
-    found = ApiRequests(calls)
-    registry.register(found)
-    return found
+    api_requests = ApiRequests(calls)
+    registry.register(api_requests)
+    return api_requests

@@ -69,8 +69,8 @@ _json = msgspec.json.Decoder()
 def resource_of(kind: type[Any] | Resource) -> Resource:
     if isinstance(kind, Resource):
         return kind
-    found: Resource = kind.RESOURCE
-    return found
+    resource: Resource = kind.RESOURCE
+    return resource
 
 
 def path_part(what: str, value: str) -> str:
@@ -98,12 +98,12 @@ class Codec(Generic[T]):
 
     def page(self, body: bytes) -> Page[T]:
         try:
-            found = self._list.decode(body)
+            listed = self._list.decode(body)
         except msgspec.ValidationError:
             raw = _raw_list.decode(body)
-            kept = [item for item in (self._lenient(one) for one in raw.items or ()) if item is not None]
+            kept = [item for item in (self._lenient(item) for item in raw.items or ()) if item is not None]
             return Page(kept, raw.metadata.resource_version, raw.metadata.continue_)
-        return Page(found.items or [], found.metadata.resource_version, found.metadata.continue_)
+        return Page(listed.items or [], listed.metadata.resource_version, listed.metadata.continue_)
 
     def event(self, line: bytes) -> WatchEvent[T] | None:
         """The event on a watch line; None for one that must be left out. Raises the typed error of an ERROR event."""
@@ -172,10 +172,10 @@ def codec_of(kind: type[Any] | Resource) -> Codec[Any]:
     """The codec of a Struct class; of a bare `Resource`, one that gives whole JSON objects."""
     if isinstance(kind, Resource):
         return _JSON_CODEC
-    found = _codecs.get(kind)
-    if found is None:
-        found = _codecs[kind] = Codec(kind)
-    return found
+    codec = _codecs.get(kind)
+    if codec is None:
+        codec = _codecs[kind] = Codec(kind)
+    return codec
 
 
 class LineSplitter:

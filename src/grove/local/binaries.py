@@ -66,8 +66,8 @@ def server_version(directory: Path) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    said = re.search(r"v(\d+\.\d+\.\d+\S*)", done.stdout)
-    return said.group(1) if said else None
+    match = re.search(r"v(\d+\.\d+\.\d+\S*)", done.stdout)
+    return match.group(1) if match else None
 
 
 def why_unusable(directory: Path, version: str) -> str | None:
@@ -105,9 +105,9 @@ def find(version: str, *, say: Say = to_stderr) -> Path | None:
 
 def find_or_build(version: str, *, say: Say = to_stderr) -> Path:
     """The directory that holds the five programs of `version`, built from source if it is not there yet."""
-    found = find(version, say=say)
-    if found is not None:
-        return found
+    path = find(version, say=say)
+    if path is not None:
+        return path
     from grove.local import gobuild
 
     return gobuild.build(release(version), cache_root(), say=say)

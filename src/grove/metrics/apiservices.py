@@ -137,5 +137,5 @@ class Registration:
 
     async def keep(self) -> None:
         """Heals for as long as it runs, and takes up what another server gave back."""
-        names = {one["metadata"]["name"] for one in wanted_services(self.address, b"")}
+        names = {service["metadata"]["name"] for service in wanted_services(self.address, b"")}
         await heal(self.client, [ApiService], names, self._changed, self.ensure)

@@ -110,11 +110,11 @@ class Readings:
 
     def _selected(self, namespace: str, wanted: Selector) -> Iterator[tuple[str, str]]:
         where: Iterable[tuple[str, str]] = ((namespace, name) for name in self._names.get(namespace, ()))
-        for one in wanted.requirements:
-            kind = _OWNER_KINDS.get(one.key)
-            if kind is not None and one.operator == "In":
+        for requirement in wanted.requirements:
+            kind = _OWNER_KINDS.get(requirement.key)
+            if kind is not None and requirement.operator == "In":
                 # A selector that names an owner, as all of Grove's do, need not search the whole namespace.
-                owners = (Subject(namespace, kind, value) for value in one.values)
+                owners = (Subject(namespace, kind, value) for value in requirement.values)
                 where = [pod for owner in owners for pod in self._owned.get(owner, ())]
                 break
         return (one for one in where if wanted.matches(self._pods[one].labels))
@@ -122,12 +122,14 @@ class Readings:
     def _of(self, pods: list[PodNumbers], metric: str, now: float) -> Value | None:
         meaning = engines.find_meaning(metric)
         if metric == engines.GPU_UTILIZATION:
-            readings = [(one.gpu, one.gpu_read_at) for one in pods if one.gpu and one.gpu_read_at >= now - self.stale_s]
+            readings = [(pod.gpu, pod.gpu_read_at) for pod in pods if pod.gpu and pod.gpu_read_at >= now - self.stale_s]
             return _mean(readings)
-        fresh = [one.history for one in pods if one.history.read_at >= now - self.stale_s]
+        fresh = [pod.history for pod in pods if pod.history.read_at >= now - self.stale_s]
         if meaning is not None and meaning.kind is Kind.LATENCY:
             return _latency(fresh, meaning.name, engines.quantile_of(metric))
-        gauges = _lowest_rank((one.gauges[metric], one.read_at) for one in fresh if metric in one.gauges)
+        gauges = _lowest_rank(
+            (history.gauges[metric], history.read_at) for history in fresh if metric in history.gauges
+        )
         if meaning is not None and meaning.kind is Kind.SHARE:
             return _mean(gauges)
         return _sum(gauges)
@@ -151,7 +153,7 @@ Reading = tuple[Gauge, float]
 def _lowest_rank(readings: Iterable[Reading]) -> list[Reading]:
     readings = list(readings)
     lowest = min((gauge.rank for gauge, _ in readings), default=0)
-    return [one for one in readings if one[0].rank == lowest]
+    return [reading for reading in readings if reading[0].rank == lowest]
 
 
 def _sum(readings: list[Reading]) -> Value | None:
@@ -164,15 +166,19 @@ def _mean(readings: list[Reading]) -> Value | None:
 
 
 def _latency(fresh: list[History], name: str, q: float) -> Value | None:
-    ranked = [(*one.growths[name], one) for one in fresh if name in one.growths]
+    ranked = [(*history.growths[name], history) for history in fresh if name in history.growths]
     lowest = min((rank for rank, _, _ in ranked), default=0)
-    chosen = [(growth, one) for rank, growth, one in ranked if rank == lowest and growth.steps]
+    chosen = [(growth, history) for rank, growth, history in ranked if rank == lowest and growth.steps]
     whole = summed((growth.bounds, growth.total) for growth, _ in chosen)
     if whole is None:
         return None
-    read_at = min(one.read_at for _, one in chosen)
+    read_at = min(history.read_at for _, history in chosen)
     if (found := quantile(q, *whole)) is not None:
         return Value(found, read_at)
     # No request was served in the last minute. Without requests the wait is 0; otherwise it is unknown.
-    load = [one.gauges.get(name) for _, one in chosen for name in (engines.REQUESTS_WAITING, engines.REQUESTS_RUNNING)]
+    load = [
+        history.gauges.get(name)
+        for _, history in chosen
+        for name in (engines.REQUESTS_WAITING, engines.REQUESTS_RUNNING)
+    ]
     return Value(0.0, read_at) if all(gauge is not None and gauge.value == 0 for gauge in load) else None

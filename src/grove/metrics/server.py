@@ -135,7 +135,9 @@ class MetricsApi:
             return [Subject(namespace, POD, pod) for pod in self._readings.selected(namespace, wanted)]
         if text:
             raise selector.InvalidSelector("only pods can be selected by labels; owners are asked for by name")
-        return [one for one in self._readings.subjects() if one.namespace == namespace and one.kind == kind]
+        return [
+            subject for subject in self._readings.subjects() if subject.namespace == namespace and subject.kind == kind
+        ]
 
     async def _of_selection(self, request: web.Request) -> web.Response:
         namespace, metric = request.match_info["namespace"], request.match_info["metric"]

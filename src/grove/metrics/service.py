@@ -213,8 +213,8 @@ class MetricsService:
 
     def _tell(self, namespace: str, pod: str, reason: str, message: str) -> None:
         log.warning("page of metrics", namespace=namespace, pod=pod, reason=reason, message=message)
-        found = self._pods.get(EnginePod, Key(namespace, pod))
-        if found is None and self._settings.dcgm_namespace:
-            found = self._gpus.get(EnginePod, Key(namespace, pod))
-        if found is not None:
-            self.events.warn(found, reason, message)
+        engine_pod = self._pods.get(EnginePod, Key(namespace, pod))
+        if engine_pod is None and self._settings.dcgm_namespace:
+            engine_pod = self._gpus.get(EnginePod, Key(namespace, pod))
+        if engine_pod is not None:
+            self.events.warn(engine_pod, reason, message)

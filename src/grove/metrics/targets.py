@@ -60,7 +60,10 @@ class EnginePod(Object):
 
     @property
     def is_ready(self) -> bool:
-        return any(one.get("type") == "Ready" and one.get("status") == "True" for one in self.status.conditions)
+        return any(
+            condition.get("type") == "Ready" and condition.get("status") == "True"
+            for condition in self.status.conditions
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ def _declared_port(pod: EnginePod) -> int:
 
 def _known_port(pod: EnginePod) -> int:
     for container in pod.spec.containers:
-        if said := next((_port(one.value) for one in container.env if one.name == SYSTEM_PORT), 0):
+        if said := next((_port(env_var.value) for env_var in container.env if env_var.name == SYSTEM_PORT), 0):
             return said
         for engine, port in KNOWN_PORTS:
             if engine in container.image:

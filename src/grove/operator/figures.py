@@ -73,8 +73,8 @@ def observe_ready(old: PodGang | None, new: PodGang | None) -> None:
 
 
 def _since(gang: PodGang, type_: str) -> datetime | None:
-    said = find_condition(gang.status.conditions, type_)
-    return said.last_transition_time if said is not None and said.status == conditions.TRUE else None
+    condition = find_condition(gang.status.conditions, type_)
+    return condition.last_transition_time if condition is not None and condition.status == conditions.TRUE else None
 
 
 def watch_sets(cache: Cache, clock: Clock, registry: CollectorRegistry = REGISTRY) -> Collector:

@@ -44,23 +44,23 @@ async def _again(world: World) -> None:
 def _waiting(world: World) -> list[PersistentVolumeClaim]:
     stored = world.cluster.server.store.collection(PersistentVolumeClaim.RESOURCE).objects
     return [
-        one.view(PersistentVolumeClaim)
-        for _, one in sorted(stored.items())
-        if (one.json.get("status") or {}).get("phase") not in (BOUND, "Lost")
+        version.view(PersistentVolumeClaim)
+        for _, version in sorted(stored.items())
+        if (version.json.get("status") or {}).get("phase") not in (BOUND, "Lost")
     ]
 
 
 async def _bind_all(world: World) -> None:
-    classes = {one.metadata.name: one for one in world.all(StorageClass)}
+    classes = {storage_class.metadata.name: storage_class for storage_class in world.all(StorageClass)}
     for claim in _waiting(world):
         named = claim.spec.storage_class_name
         if named is None:
-            named = next((name for name, one in classes.items() if is_default(one)), "")
+            named = next((name for name, storage_class in classes.items() if is_default(storage_class)), "")
         volumes = world.all(PersistentVolume)
         own = classes.get(named)
-        chosen = next((one for one in volumes if _is_for(one, claim)), None)
+        chosen = next((volume for volume in volumes if _is_for(volume, claim)), None)
         if own is None or own.volume_binding_mode != LATER:
-            chosen = chosen or next((one for one in volumes if suits(one, claim, named)), None)
+            chosen = chosen or next((volume for volume in volumes if suits(volume, claim, named)), None)
         elif chosen is None and SELECTED_NODE not in claim.metadata.annotations:
             continue
         if chosen is not None:
@@ -82,8 +82,8 @@ async def _provision(world: World, claim: PersistentVolumeClaim, own: StorageCla
     modes, named = list(claim.spec.access_modes), own.metadata.name
     spec: Json = {"storageClassName": named, "accessModes": modes, "capacity": asked_of(claim)}
     terms = [
-        {"matchExpressions": [{"operator": "In", **each} for each in one.get("matchLabelExpressions") or ()]}
-        for one in own.allowed_topologies
+        {"matchExpressions": [{"operator": "In", **each} for each in topology.get("matchLabelExpressions") or ()]}
+        for topology in own.allowed_topologies
     ]
     if terms:
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}

@@ -94,10 +94,10 @@ class ClaimMaker:
         self._store.put(kind, _object(kind, name, namespace, self._since, spec, owner=domain))
 
     def _claims(self, key: Key) -> None:
-        found = self._store.collection(core.Pod.RESOURCE).objects.get(key)
-        if found is None:
+        version = self._store.collection(core.Pod.RESOURCE).objects.get(key)
+        if version is None:
             return
-        pod, made = found.json, []
+        pod, made = version.json, []
         templates = self._store.collection(core.ResourceClaimTemplate.RESOURCE).objects
         for entry in sequence(pod["spec"].get("resourceClaims")):
             if not (named := entry.get("resourceClaimTemplateName")):

@@ -35,7 +35,7 @@ class Displaced:
 
 def bystanders(world: World, nodes: Collection[str], concerned: Collection[Key]) -> list[Pod]:
     """Pods on these nodes that are of none of the concerned sets; the most important first."""
-    found = [
+    pods = [
         pod
         for pod in world.all(Pod)
         if pod.spec.node_name in nodes
@@ -43,14 +43,14 @@ def bystanders(world: World, nodes: Collection[str], concerned: Collection[Key])
         and not pod.is_finished
         and Key(pod.metadata.namespace, pod.metadata.labels.get(labels.PART_OF, "")) not in concerned
     ]
-    return sorted(found, key=lambda pod: (-world.scheduler.view.reader.read(pod).priority, pod.metadata.key))
+    return sorted(pods, key=lambda pod: (-world.scheduler.view.reader.read(pod).priority, pod.metadata.key))
 
 
 def displaced(world: World, pods: Sequence[Pod], controllers: Mapping[str, str]) -> tuple[Displaced, ...]:
     """Where these pods, gone from their nodes by now, would fit. `controllers` are kinds by the pod's uid."""
     view = world.scheduler.view
     room = view.snapshot.copy()
-    found: list[Displaced] = []
+    displaced: list[Displaced] = []
     for pod in pods:
         meta, node = pod.metadata, pod.spec.node_name
         controller = controllers.get(meta.uid, "")
@@ -59,14 +59,14 @@ def displaced(world: World, pods: Sequence[Pod], controllers: Mapping[str, str])
         now = world.find(Pod, meta.name, meta.namespace)
         if now is not None and not now.metadata.is_deleting:
             note = "a disruption budget keeps it there"
-            found.append(Displaced(meta.namespace, meta.name, node, False, note))
+            displaced.append(Displaced(meta.namespace, meta.name, node, False, note))
         elif not controller:
-            found.append(Displaced(meta.namespace, meta.name, node, None, "no controller would create it again"))
+            displaced.append(Displaced(meta.namespace, meta.name, node, None, "no controller would create it again"))
         else:
             facts = msgspec.structs.replace(view.reader.read(pod), uid=f"{meta.uid}+", node="")
             open_nodes = feasible_nodes(room, facts)
             if open_nodes:
                 room.add_pod(facts.on(open_nodes[0]))
             note = "" if open_nodes else f"no node has capacity for it (a {controller} would create it again)"
-            found.append(Displaced(meta.namespace, meta.name, node, bool(open_nodes), note))
-    return tuple(found)
+            displaced.append(Displaced(meta.namespace, meta.name, node, bool(open_nodes), note))
+    return tuple(displaced)

@@ -79,18 +79,18 @@ def given_in(manifests: Iterable[Json], namespace: str) -> Given:
     sets: list[Json] = []
     objects: list[tuple[Resource, Json]] = []
     left_out: set[str] = set()
-    for one in manifests:
-        if one["kind"] == PodCliqueSet.RESOURCE.kind:
-            sets.append(one)
+    for manifest in manifests:
+        if manifest["kind"] == PodCliqueSet.RESOURCE.kind:
+            sets.append(manifest)
             continue
-        resource = _PLAYED.get((one.get("apiVersion", ""), one["kind"]))
+        resource = _PLAYED.get((manifest.get("apiVersion", ""), manifest["kind"]))
         if resource is None:
-            left_out.add(one["kind"])
+            left_out.add(manifest["kind"])
             continue
-        meta = {**one["metadata"]}
+        meta = {**manifest["metadata"]}
         if resource.namespaced:
             meta.setdefault("namespace", namespace)
-        given = {**one, "metadata": meta}
+        given = {**manifest, "metadata": meta}
         if strings := given.pop("stringData", None):
             given["data"] = {**(given.get("data") or {}), **dict.fromkeys(strings, "")}  # no value is read
         objects.append((resource, given))
@@ -119,9 +119,9 @@ async def read_known(client: Client, sets: Iterable[Json], namespace: str) -> Kn
     """Reads the Secrets and ConfigMaps that sets refer to; those that the user may not read are left out."""
     keys: dict[tuple[str, Key], frozenset[str] | None] = {}
     kinds: dict[str, type[core.Secret] | type[core.ConfigMap]] = {SECRET: core.Secret, CONFIG_MAP: core.ConfigMap}
-    for one in sets:
-        where = one["metadata"].get("namespace") or namespace
-        for ref in _of_set(one):
+    for pcs in sets:
+        where = pcs["metadata"].get("namespace") or namespace
+        for ref in _of_set(pcs):
             if ref.kind not in kinds or (ref.kind, Key(where, ref.name)) in keys:
                 continue
             try:
@@ -149,18 +149,18 @@ def wrong_references(
     `unreadable` are the plurals of kinds that could not be read.
     """
     found: list[Cause] = []
-    classes = {one.metadata.name: one for one in world.all(StorageClass)}
+    classes = {storage_class.metadata.name: storage_class for storage_class in world.all(StorageClass)}
     unread = frozenset({StorageClass.RESOURCE.kind} if StorageClass.RESOURCE.plural in unreadable else ())
     for key in sorted(sets):
-        mine = [one for one in world.all(PodClique) if one.metadata.namespace == key.namespace]
-        cliques = [one for one in mine if one.metadata.labels.get(labels.PART_OF) == key.name]
+        mine = [clique for clique in world.all(PodClique) if clique.metadata.namespace == key.namespace]
+        cliques = [clique for clique in mine if clique.metadata.labels.get(labels.PART_OF) == key.name]
         names = {ref.name for clique in cliques for ref in references(clique) if ref.kind == CLAIM}
         claims = {name: world.find(PersistentVolumeClaim, name, key.namespace) for name in sorted(names)}
         if PersistentVolumeClaim.RESOURCE.plural in unreadable:
-            claims = {name: one for name, one in claims.items() if one is not None}
+            claims = {name: claim for name, claim in claims.items() if claim is not None}
         keys = {(kind, one.name): there for (kind, one), there in known.keys.items() if one.namespace == key.namespace}
-        there: list[tuple[str, core.Secret | core.ConfigMap]] = [(SECRET, one) for one in world.all(core.Secret)]
-        there += [(CONFIG_MAP, one) for one in world.all(core.ConfigMap)]
+        there: list[tuple[str, core.Secret | core.ConfigMap]] = [(SECRET, secret) for secret in world.all(core.Secret)]
+        there += [(CONFIG_MAP, config_map) for config_map in world.all(core.ConfigMap)]
         keys |= {
             (kind, one.metadata.name): frozenset(one.data)
             for kind, one in there
@@ -168,4 +168,4 @@ def wrong_references(
         }
         volumes = tuple(world.all(PersistentVolume)) if PersistentVolume.RESOURCE.plural not in unreadable else None
         found += causes(cliques, Referred(claims, dict(classes), keys, unread, volumes=volumes))
-    return tuple({one.reason: one for one in found}.values())
+    return tuple({cause.reason: cause for cause in found}.values())

@@ -37,7 +37,9 @@ METADATA = (
 def faults_of(error: ApiError) -> tuple[str, ...]:
     """What admission or the schema says of a manifest, a sentence each with its path; none if it says nothing of it."""
     causes = [one for one in error.details.get("causes") or () if one.get("message")]
-    return tuple(f"{one['field']}: {one['message']}" if one.get("field") else one["message"] for one in causes)
+    return tuple(
+        f"{cause['field']}: {cause['message']}" if cause.get("field") else cause["message"] for cause in causes
+    )
 
 
 def unknown_fields(manifest: Json) -> list[str]:

@@ -47,7 +47,10 @@ def forecast(
         return None
     cliques, gangs, pods = list(cliques), list(gangs), [pod for pod in pods if not pod.metadata.is_deleting]
     plan = takeover(pcs, cliques, groups, gangs)
-    hashes = {**template_hashes(pcs), **{one.clique_name: one.used_hash for one in plan.adopted}}
+    hashes = {
+        **template_hashes(pcs),
+        **{adopted_hash.clique_name: adopted_hash.used_hash for adopted_hash in plan.adopted},
+    }
     units = {clique.metadata.name: unit_of(pcs, clique) for clique in cliques}
     replaced: dict[str, int] = {}
     for pod in pods:

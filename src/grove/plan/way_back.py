@@ -45,7 +45,9 @@ def next_step(pcs: PodCliqueSet, cliques: Iterable[PodClique], pods: Iterable[Po
     recorded = pcs.metadata.annotations.get(labels.WAY_BACK)
     if recorded is None:
         return _before(pcs, ours, len(staying))
-    waiting = [one.metadata.name for one in cliques if is_own(one.metadata.labels.get(labels.POD_TEMPLATE_HASH, ""))]
+    waiting = [
+        clique.metadata.name for clique in cliques if is_own(clique.metadata.labels.get(labels.POD_TEMPLATE_HASH, ""))
+    ]
     if is_own(pcs.status.current_generation_hash) or waiting:
         return BackStep("wait", "is ready for the other operator, which has not looked at it yet")
     return _after(pcs, cliques, ours, recorded)

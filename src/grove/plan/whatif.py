@@ -125,14 +125,14 @@ async def planned(
     gangs = tuple(
         _gang_plan(world, seen, answers, gang, before.keys(), lived, frozenset(drained))
         for gang in sorted(
-            _gangs(world, concerned), key=lambda one: (one.metadata.namespace, counted(one.metadata.name))
+            _gangs(world, concerned), key=lambda gang: (gang.metadata.namespace, counted(gang.metadata.name))
         )
     )
     gone = [pod for uid, pod in before.items() if uid not in here]
     sent = {pod.metadata.uid for pod in strangers}
     evicted = [pod for pod in gone if _set_of(pod) not in concerned and pod.metadata.uid not in sent]
     preempted = sorted({_owner(pod) for pod in evicted})
-    more = _further(world, gangs) if count_more and gangs and all(one.answer == FITS for one in gangs) else None
+    more = _further(world, gangs) if count_more and gangs and all(gang.answer == FITS for gang in gangs) else None
     others = displaced(world, strangers, controllers or {})
     mine = _gangs(world, concerned)
     spreads, headroom = spread_counts(seen, mine), headroom_lines(mine)
@@ -147,14 +147,14 @@ async def _update_played(world: World, sets: set[Key]) -> None:
     """
 
     def updated() -> list[int]:
-        return [one.status.updated_replicas for one in world.all(PodClique) if _set_of(one) in sets]
+        return [clique.status.updated_replicas for clique in world.all(PodClique) if _set_of(clique) in sets]
 
     def is_over() -> bool:
-        mine = [one for one in world.all(PodCliqueSet) if one.metadata.key in sets]
+        mine = [pcs for pcs in world.all(PodCliqueSet) if pcs.metadata.key in sets]
         return all(
-            one.status.observed_generation == one.metadata.generation
-            and (one.status.update_progress is None or one.status.update_progress.update_ended_at is not None)
-            for one in mine
+            pcs.status.observed_generation == pcs.metadata.generation
+            and (pcs.status.update_progress is None or pcs.status.update_progress.update_ended_at is not None)
+            for pcs in mine
         )
 
     def goes_on(before: list[int]) -> bool:
@@ -173,13 +173,13 @@ def _patience_so_far_s(world: World) -> float:
     """
     now = world.cluster.clock.now()
     since = [
-        said.last_transition_time
+        condition.last_transition_time
         for gang in world.all(PodGang)
-        if (said := find_condition(gang.status.conditions, conditions.SCHEDULED)) is not None
-        and said.status == conditions.FALSE
-        and said.last_transition_time is not None
+        if (condition := find_condition(gang.status.conditions, conditions.SCHEDULED)) is not None
+        and condition.status == conditions.FALSE
+        and condition.last_transition_time is not None
     ]
-    waited_s = max(((now - one).total_seconds() for one in since), default=0.0)
+    waited_s = max(((now - moment).total_seconds() for moment in since), default=0.0)
     return min(max(0.0, waited_s), world.scheduler.config.hold_after + 1.0)
 
 
@@ -200,9 +200,9 @@ def _is_answered(world: World, gang: PodGang, stand: set[str]) -> bool:
     """Whether the scheduler has refused a gang or placed all of it. Those in `stand` are placed; it is added to."""
     if gang.metadata.uid in stand:
         return True
-    said = find_condition(gang.status.conditions, conditions.SCHEDULED)
-    if said is None or said.status != conditions.TRUE:
-        return said is not None
+    condition = find_condition(gang.status.conditions, conditions.SCHEDULED)
+    if condition is None or condition.status != conditions.TRUE:
+        return condition is not None
     if all(pod.is_bound for pod in world.pods_of(gang.metadata.name)):
         stand.add(gang.metadata.uid)  # asked at every write: hundreds of gangs that stand are not looked up again
     return gang.metadata.uid in stand
@@ -222,9 +222,9 @@ def _gang_plan(
     pods = [pod for pod in seen.pods_of_gang.get(key, ()) if not pod.metadata.is_deleting]
     bound = tuple(Placed(pod.metadata.name, pod.spec.node_name) for pod in pods if pod.is_bound)
     moved = sum(pod.metadata.uid not in before for pod in pods)
-    said = find_condition(gang.status.conditions, conditions.SCHEDULED)
-    if said is not None and said.status == conditions.TRUE:
-        paths = [seen.path(one.node, levels) for one in bound]
+    condition = find_condition(gang.status.conditions, conditions.SCHEDULED)
+    if condition is not None and condition.status == conditions.TRUE:
+        paths = [seen.path(placed.node, levels) for placed in bound]
         where = ""
         for depth in range(len(levels)):
             values = {path[depth] for path in paths}
@@ -233,16 +233,20 @@ def _gang_plan(
         why = _above_minimum(rest) if rest else ""
         return GangPlan(key.name, key.namespace, FITS, bound, len(rest), where, score, why, moved=moved)
     state = world.scheduler.view.units.gangs.get(str(key))
-    found = answers.diagnose(state) if state is not None else None
+    diagnosis = answers.diagnose(state) if state is not None else None
     scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
     if scheduler != labels.GROVE_SCHEDULER:
         why = f"{scheduler} decides about it, and is not played here"
         return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=why, moved=moved)
-    if found is None or found.explanation is None or found.gate or found.explanation.fits:
-        why = sentence(found.gate) if found is not None and found.gate else (said.message if said else "") or UNDECIDED
+    if diagnosis is None or diagnosis.explanation is None or diagnosis.gate or diagnosis.explanation.fits:
+        why = (
+            sentence(diagnosis.gate)
+            if diagnosis is not None and diagnosis.gate
+            else (condition.message if condition else "") or UNDECIDED
+        )
         return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=why, moved=moved)
     pcs = seen.find_set(Key(key.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
-    changes = [one for one in found.explanation.changes if not drained.intersection(one.nodes)]
+    changes = [change for change in diagnosis.explanation.changes if not drained.intersection(change.nodes)]
     others = {str(one.metadata.key): one for one in seen.others}
     advice = [advice_of(change, gang, pcs, levels, others) for change in changes]
     lives = pcs is not None and pcs.metadata.key in lived
@@ -250,14 +254,14 @@ def _gang_plan(
     if runs and any(one.in_place for one in advice):
         advice = [one for one in advice if one.in_place]  # a set that runs is not deleted while less helps
     helps = tuple(_helps(one, lives=lives) for one in advice)
-    why = sentence(named(found.explanation.why, {key: name for name, key in levels}))
+    why = sentence(named(diagnosis.explanation.why, {key: name for name, key in levels}))
     return GangPlan(key.name, key.namespace, NO_FIT, bound, len(pods) - len(bound), why=why, helps=helps, moved=moved)
 
 
 def _above_minimum(rest: Sequence[Pod]) -> str:
     """Why pods of a gang that is placed find no node: what the scheduler wrote on them."""
     said = [find_condition(pod.status.conditions, POD_SCHEDULED) for pod in rest]
-    reason = next((one.message for one in said if one is not None and one.message), "")
+    reason = next((condition.message for condition in said if condition is not None and condition.message), "")
     return f"{many(len(rest), 'pod')} above its minimum {'has' if len(rest) == 1 else 'have'} no place" + (
         f": {reason}" if reason else ""
     )

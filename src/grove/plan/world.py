@@ -177,9 +177,9 @@ class World:
         """Gives the copied nodes kubelets, which look after the copied pods that are not simply up."""
         store = self.cluster.server.store
         pods = store.collection(Pod.RESOURCE).objects.values()
-        restless = [one for one in pods if one.json["spec"].get("nodeName") and is_restless(one.json)]
+        restless = [pod for pod in pods if pod.json["spec"].get("nodeName") and is_restless(pod.json)]
         names = [one["metadata"]["name"] for one in self._copy.of(Node.RESOURCE)]
-        self.cluster.nodes.adopt(names, [one.view(RunPod) for one in restless], since=str(store.revision))
+        self.cluster.nodes.adopt(names, [version.view(RunPod) for version in restless], since=str(store.revision))
 
     def _admit(self) -> None:
         """Puts Grove's rules in front of the cluster, as webhooks do."""
@@ -203,8 +203,8 @@ class World:
 
     def find(self, kind: type[T], name: str, namespace: str | None = None) -> T | None:
         where = (self.namespace if namespace is None else namespace) if kind.RESOURCE.namespaced else ""
-        found = self.cluster.server.store.collection(kind.RESOURCE).objects.get(Key(where, name))
-        return found.view(kind) if found is not None else None
+        version = self.cluster.server.store.collection(kind.RESOURCE).objects.get(Key(where, name))
+        return version.view(kind) if version is not None else None
 
     def pods_of(self, gang: str) -> list[Pod]:
         """The pods of a gang that are there to stay."""
@@ -212,8 +212,8 @@ class World:
         # Read off the JSON first: a plan asks at every change, among ten thousand pods of others.
         mine = [
             key
-            for key, one in stored.items()
-            if (one.json["metadata"].get("labels") or {}).get(labels.POD_GANG) == gang
+            for key, version in stored.items()
+            if (version.json["metadata"].get("labels") or {}).get(labels.POD_GANG) == gang
         ]
         pods = [stored[key].view(Pod) for key in sorted(mine)]
         return [pod for pod in pods if not pod.metadata.is_deleting]
@@ -241,8 +241,10 @@ class World:
         progress = pcs.status.update_progress
         if pcs.status.available_replicas < pcs.spec.replicas or (progress and progress.update_ended_at is None):
             return False
-        mine = [one for one in self.all(PodClique) if one.metadata.labels.get(labels.PART_OF) == name]
-        groups = [one for one in self.all(PodCliqueScalingGroup) if one.metadata.labels.get(labels.PART_OF) == name]
+        mine = [clique for clique in self.all(PodClique) if clique.metadata.labels.get(labels.PART_OF) == name]
+        groups = [
+            group for group in self.all(PodCliqueScalingGroup) if group.metadata.labels.get(labels.PART_OF) == name
+        ]
         return all(
             clique.status.ready_replicas >= clique.spec.replicas
             and clique.status.updated_replicas >= clique.spec.replicas

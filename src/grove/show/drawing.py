@@ -116,11 +116,11 @@ def _style(root: Domain, colours: Mapping[str, str]) -> _Style:
     page = max(PAGE, round(75 * math.sqrt(root.nodes)))  # about as wide as high, however large the cluster is
     widths, columns, below = list[int](), list[int](), 0
     for level in reversed(levels):
-        most = max(len(one.domains) for one in level)
+        most = max(len(domain.domains) for domain in level)
         side_by_side = max(1, min(most, (page + PAD) // (below + PAD))) if most else 0
         content = side_by_side * (below + PAD) - PAD
-        nodes = min(PER_ROW, max(len(one.spots) for one in level)) * (CELL + GAP) - GAP
-        below = max(content, nodes, *(6 * len(_caption(one)) for one in level)) + 2 * PAD
+        nodes = min(PER_ROW, max(len(domain.spots) for domain in level)) * (CELL + GAP) - GAP
+        below = max(content, nodes, *(6 * len(_caption(domain)) for domain in level)) + 2 * PAD
         widths.append(below)
         columns.append(side_by_side)
     return _Style(widths[::-1], columns[::-1], colours)

@@ -23,12 +23,12 @@ def explanation(
     """`head` is the set as a whole, where that was asked about or matters most; `headroom` has a line for a gang."""
     parts: list[RenderableType] = []
     troubles = [one for one in _together(verdicts) if one[0].state != RUNNING]
-    alone = head is not None and not head.unattended and [one[0].state for one in troubles] == [head.state]
+    alone = head is not None and not head.unattended and [trouble[0].state for trouble in troubles] == [head.state]
     if alone:
         head = None  # its one trouble says it all
     if head is not None:
         parts.append(headline(head))
-        if head.unattended or all(one.state == RUNNING for one in verdicts):
+        if head.unattended or all(verdict.state == RUNNING for verdict in verdicts):
             parts += [line for one in head.evidence for line in indented(one, width, style="dim")]
             if head.next:
                 parts += [*indented(f"next: {head.next}", width), *_pasted(head.command, 6)]
@@ -43,13 +43,18 @@ def explanation(
 def _together(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
     """Gangs with the same trouble together, and of those that run the ones that say the same."""
     return alike(
-        verdicts, lambda one: (one.state, one.level, one.reason if one.state == RUNNING else unnumbered(one.reason))
+        verdicts,
+        lambda verdict: (
+            verdict.state,
+            verdict.level,
+            verdict.reason if verdict.state == RUNNING else unnumbered(verdict.reason),
+        ),
     )
 
 
-def headline(one: Judgement) -> Text:
+def headline(judgement: Judgement) -> Text:
     """A set in one line."""
-    return headline_of(one.name, one.state, one.level, one.reason)
+    return headline_of(judgement.name, judgement.state, judgement.level, judgement.reason)
 
 
 def headline_of(name: str, state: str, level: str, reason: str) -> Text:
@@ -61,18 +66,18 @@ def headline_of(name: str, state: str, level: str, reason: str) -> Text:
 
 
 def _cause_lines(together: Sequence[Verdict], width: int) -> list[RenderableType]:
-    one = together[0]
+    verdict = together[0]
     names = listed([each.gang for each in together], MOST_NAMED)
-    parts: list[RenderableType] = [headline_of(names, one.state, one.level, one.reason)]
-    for line in one.evidence:
-        if line != one.reason:
+    parts: list[RenderableType] = [headline_of(names, verdict.state, verdict.level, verdict.reason)]
+    for line in verdict.evidence:
+        if line != verdict.reason:
             parts += indented(line, width, style="dim")
-    if one.fate:
-        parts += indented(f"operator: {one.fate}", width, style="dim")
-    if one.next:
-        parts += indented(f"next: {one.next}", width)
-    rest = [each for each in one.advice if each.sentence != one.next]
-    parts += _how(one.advice[0], 6) if len(rest) < len(one.advice) else _pasted(one.command, 6)
+    if verdict.fate:
+        parts += indented(f"operator: {verdict.fate}", width, style="dim")
+    if verdict.next:
+        parts += indented(f"next: {verdict.next}", width)
+    rest = [each for each in verdict.advice if each.sentence != verdict.next]
+    parts += _how(verdict.advice[0], 6) if len(rest) < len(verdict.advice) else _pasted(verdict.command, 6)
     if rest:
         parts += indented("or, each tried out on a copy of the cluster:", width)
     for each in rest:

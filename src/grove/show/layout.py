@@ -227,20 +227,22 @@ def at_depth(root: Domain, depth: int) -> Iterable[Domain]:
 def _level(root: Domain, depth: int, name: str, key: str, size: GangSize | None) -> Level:
     every = list(at_depth(root, depth))
     real = [domain for domain in every if domain.name != NO_DOMAIN]
-    best = max(real, key=lambda one: (one.free, one.whole), default=None)
+    best = max(real, key=lambda domain: (domain.free, domain.whole), default=None)
     outside = sum(domain.free for domain in every if domain.name == NO_DOMAIN)
     lost = sum(domain.nodes for domain in every if domain.name == NO_DOMAIN)
     share = unusable_share(([spot.free for spot in spots_of(domain)] for domain in real), size, outside)
     movable = share > 0 and len(real) > 1
     nearest = min(
-        (one for one in real if one.used and one.free), key=lambda one: (one.used, -one.free, one.name), default=None
+        (domain for domain in real if domain.used and domain.free),
+        key=lambda domain: (domain.used, -domain.free, domain.name),
+        default=None,
     )
     return Level(
         name,
         key,
         len(real),
         best.free if best else 0,
-        max((one.whole for one in real), default=0),
+        max((domain.whole for domain in real), default=0),
         best.name if best else "",
         share,
         lost,
@@ -251,11 +253,11 @@ def _level(root: Domain, depth: int, name: str, key: str, size: GangSize | None)
 
 def _owners(domain: Domain) -> tuple[tuple[str, int], ...]:
     """Who uses a domain, with how much each, the most first."""
-    found: Counter[str] = Counter()
+    counter: Counter[str] = Counter()
     for spot in spots_of(domain):
         for owner, amount_ in spot.taken:
-            found[owner] += amount_
-    return _most_first(found)
+            counter[owner] += amount_
+    return _most_first(counter)
 
 
 def spots_of(domain: Domain) -> Iterator[Spot]:

@@ -57,21 +57,21 @@ def rows_of(sets: Sequence[Judgement], seen: Seen, order: str = "state", resourc
     resource = resource or accelerator(seen.nodes)
     by_key = {pcs.metadata.key: pcs for pcs in seen.sets}
     found = []
-    for one in sets:
-        pcs = by_key[Key(one.namespace, one.name)]
-        assert one.tree is not None
+    for judgement in sets:
+        pcs = by_key[Key(judgement.namespace, judgement.name)]
+        assert judgement.tree is not None
         asked, held, scheduled, restarts = _amounts(seen, pcs, resource)
         found.append(
             Row(
-                one.namespace,
-                one.name,
-                one.state,
-                one.brief,
+                judgement.namespace,
+                judgement.name,
+                judgement.state,
+                judgement.brief,
                 pcs.spec.replicas,
                 pcs.status.available_replicas,
                 pcs.status.updated_replicas,
-                one.tree.count.wanted,
-                one.tree.count.ready,
+                judgement.tree.count.wanted,
+                judgement.tree.count.ready,
                 asked,
                 held,
                 restarts,
@@ -80,7 +80,7 @@ def rows_of(sets: Sequence[Judgement], seen: Seen, order: str = "state", resourc
                 pcs.metadata.creation_timestamp,
                 resource,
                 scheduled,
-                one.cause,
+                judgement.cause,
             )
         )
     return sorted(found, key=SORTS[order or "state"])  # type: ignore[arg-type]
@@ -108,8 +108,10 @@ def _request(pod_spec: bytes, resource: str) -> int:
 def _autoscaled(seen: Seen, pcs: PodCliqueSet) -> list[str]:
     """What an autoscaler moves, with its bounds, as `prefill 1-8`."""
     template = pcs.spec.template
-    bounds = [(one.name, one.scale_config, one.replicas) for one in template.pod_clique_scaling_groups]
-    bounds += [(one.name, one.spec.auto_scaling_config, one.spec.replicas) for one in template.standalone_cliques]
+    bounds = [(group.name, group.scale_config, group.replicas) for group in template.pod_clique_scaling_groups]
+    bounds += [
+        (clique.name, clique.spec.auto_scaling_config, clique.spec.replicas) for clique in template.standalone_cliques
+    ]
     return [
         f"{name} {config.min_replicas if config.min_replicas is not None else least}-{config.max_replicas}"
         for name, config, least in bounds
@@ -131,7 +133,11 @@ def overview(
     rows: Sequence[Row], processes: Processes, width: int, now: datetime, *, everywhere: bool, wide: bool = False
 ) -> RenderableType:
     """The table; the line that the operator or the scheduler does not run stands above it, once."""
-    first = [Text(one.sentence, style="bold red") for one in (processes.operator, processes.scheduler) if one.is_down]
+    first = [
+        Text(process.sentence, style="bold red")
+        for process in (processes.operator, processes.scheduler)
+        if process.is_down
+    ]
     if not rows:
         return Group(*first, Text("no PodCliqueSets"))
     titles = ["NAMESPACE", "NAME", "STATE", "AVAILABLE", "PODS", _short(rows[0].resource), "AGE"]

@@ -41,7 +41,7 @@ def tree_table(tree: TreeEntry, width: int, *, pods: bool = True) -> Group:
             "gated": not tree.count.gated,
             "updated": tree.count.updated >= tree.count.wanted,
         }
-        counts = [one for one in counts if not idle[one[1]]]
+        counts = [count for count in counts if not idle[count[1]]]
     titles = ["NAME", "READY", *(title for title, _ in counts), "GANG", "WHERE", "WHY"]
     rows: list[list[Text | str]] = []
     told: set[str] = set()

@@ -121,13 +121,13 @@ def query_of(figure: Figure, key: str) -> str:
 
 def points_of(series: Sequence[Series], step: float) -> list[Point]:
     """The points of the first series; where samples are missing, the figure is not known."""
-    found: list[Point] = []
+    points: list[Point] = []
     last_at = math.inf
     for at, text in series[0].values if series else ():
         value = float(text)
         if at - last_at > 1.5 * step:
-            found.append((last_at + step, None))
+            points.append((last_at + step, None))
         last_at = at
-        if math.isfinite(value) and (not found or found[-1][1] != value):
-            found.append((float(at), value))
-    return found
+        if math.isfinite(value) and (not points or points[-1][1] != value):
+            points.append((float(at), value))
+    return points

@@ -39,15 +39,15 @@ class Line:
     why: Reason | None = None
 
 
-def line_of(one: InLine, verdict: Verdict) -> Line:
+def line_of(in_line: InLine, verdict: Verdict) -> Line:
     return Line(
-        one.namespace,
-        one.name,
+        in_line.namespace,
+        in_line.name,
         verdict.state,
-        one.priority,
-        one.pods,
-        one.created,
-        one.can_start,
+        in_line.priority,
+        in_line.pods,
+        in_line.created,
+        in_line.can_start,
         verdict.brief,
         verdict.why,
     )
@@ -59,15 +59,15 @@ def queue_table(lines: Sequence[Line], width: int, now: datetime, *, everywhere:
     rows = [
         (
             str(number),
-            one.namespace,
-            one.name,
-            Text(one.state, style=STYLES[one.state]),
-            str(one.priority),
-            str(one.pods),
-            age(one.created, now),
-            one.waits_for,
+            line.namespace,
+            line.name,
+            Text(line.state, style=STYLES[line.state]),
+            str(line.priority),
+            str(line.pods),
+            age(line.created, now),
+            line.waits_for,
         )
-        for number, one in enumerate(lines, 1)
+        for number, line in enumerate(lines, 1)
     ]
     titles = ("#", "NAMESPACE", "GANG", "STATE", "PRIORITY", "PODS", "AGE", "WAITS FOR")
     may_go = ("PRIORITY", "AGE", "STATE") if everywhere else ("NAMESPACE", "PRIORITY", "AGE", "STATE")
@@ -76,7 +76,7 @@ def queue_table(lines: Sequence[Line], width: int, now: datetime, *, everywhere:
 
 def not_waiting(sets: Sequence[Judgement], width: int) -> list[Text]:
     """Sets that do not run, though none of their gangs waits for a place: a line each."""
-    lines = [f"{one.name} is {one.state}: {one.brief}" for one in sets[:MOST_NAMED]]
+    lines = [f"{pcs.name} is {pcs.state}: {pcs.brief}" for pcs in sets[:MOST_NAMED]]
     if len(sets) > MOST_NAMED:
         lines.append(
             f"{many(len(sets) - MOST_NAMED, 'more set does', 'more sets do')} not run; kubectl grove status has them"

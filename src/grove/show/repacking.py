@@ -78,17 +78,27 @@ class FleetShown:
     why: str = ""
 
 
-def fleet_shown(found: FleetRepack, measure: Measure, level: str, levels: Iterable[LevelShown]) -> FleetShown:
-    steps = tuple(FleetStepShown(tuple(map(_move, one.moves)), one.restarts, one.after) for one in found.steps)
-    why = sentence(found.why) if found.why is not None else ""
-    if found.why is not None and found.why.kind == NOT_ENOUGH_FREE:
+def fleet_shown(fleet_repack: FleetRepack, measure: Measure, level: str, levels: Iterable[LevelShown]) -> FleetShown:
+    steps = tuple(
+        FleetStepShown(tuple(map(_move, step.moves)), step.restarts, step.after) for step in fleet_repack.steps
+    )
+    why = sentence(fleet_repack.why) if fleet_repack.why is not None else ""
+    if fleet_repack.why is not None and fleet_repack.why.kind == NOT_ENOUGH_FREE:
         # The sentence has the amounts of a copy that is filled with further gangs.
-        why = "what these gangs cannot use is less than one more of them needs" if found.after else ""
-    if not found.before:
+        why = "what these gangs cannot use is less than one more of them needs" if fleet_repack.after else ""
+    if not fleet_repack.before:
         why = "gangs of this size can use everything that is free"
-    restarts = sum(one.restarts for one in steps)
+    restarts = sum(step.restarts for step in steps)
     return FleetShown(
-        measure.resource, measure.size, level, found.before, found.after, restarts, steps, tuple(levels), why
+        measure.resource,
+        measure.size,
+        level,
+        fleet_repack.before,
+        fleet_repack.after,
+        restarts,
+        steps,
+        tuple(levels),
+        why,
     )
 
 
@@ -129,7 +139,8 @@ def repack_table(plan: RepackShown, width: int) -> RenderableType:
     if plan.why:
         return Group(*indented(f"{plan.gang}: {plan.why}", width, 0, "yellow"))
     rows = [
-        (str(i), one.gang, str(one.pods), _nodes(one.source), _target(one)) for i, one in enumerate(plan.moves, start=1)
+        (str(i), move.gang, str(move.pods), _nodes(move.source), _target(move))
+        for i, move in enumerate(plan.moves, start=1)
     ]
     fits = plan.domain or _nodes(node for nodes in (plan.target or {}).values() for node in nodes)
     return Group(
@@ -141,7 +152,7 @@ def repack_table(plan: RepackShown, width: int) -> RenderableType:
 def fleet_table(plan: FleetShown, width: int) -> RenderableType:
     if plan.size is None or not plan.level:
         return Group(*indented(plan.why, width, 0))
-    levels = [(one.name, f"{one.before:.0%}", f"{one.after:.0%}") for one in plan.levels]
+    levels = [(level.name, f"{level.before:.0%}", f"{level.after:.0%}") for level in plan.levels]
     parts: list[RenderableType] = [table(("LEVEL", "NOW", "AFTER"), levels, width, right=("NOW", "AFTER"))]
     unit = plan.resource.rpartition("/")[2]
     meaning = f"share of the free {unit} that gangs of {plan.size.words} in one domain cannot use"

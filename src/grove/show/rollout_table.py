@@ -11,15 +11,15 @@ from grove.diagnosis.states import CODES, STYLES
 from grove.show.columns import table
 
 
-def painted(name: str, one: Rollout, operator: Process, width: int) -> RenderableType:
+def painted(name: str, rollout: Rollout, operator: Process, width: int) -> RenderableType:
     """The sentence, what is down, the parts of the update, then each role with its images and hashes, old and new.
 
     If the operator is down, that comes first.
     """
-    style = {DONE: "green", PAUSED: "cyan", UPDATING: "cyan"}[one.state]
-    head = Text().append(f"{name}: ", style="bold").append(one.sentence, style=style)
+    style = {DONE: "green", PAUSED: "cyan", UPDATING: "cyan"}[rollout.state]
+    head = Text().append(f"{name}: ", style="bold").append(rollout.sentence, style=style)
     rows: list[tuple[str, ...]] = []
-    for role in one.roles:
+    for role in rollout.roles:
         old = ", ".join(role.old_images) if role.old_images != (role.image,) else "the same"
         before = f"{old} ({', '.join(role.old_hashes)})" if role.old_hashes else ""
         rows.append((role.clique, f"{role.updated}/{role.pods}", f"{role.image} ({role.hash})", before))
@@ -28,10 +28,10 @@ def painted(name: str, one: Rollout, operator: Process, width: int) -> Renderabl
         titles, rows = titles[:3], [row[:3] for row in rows]
     lines = [
         Text(f"{down.name} is down, waits for {down.waits_for or 'its pods'}", style="yellow")
-        for down in one.down[IN_SENTENCE:]
+        for down in rollout.down[IN_SENTENCE:]
     ]
     first = [Text(operator.sentence, style="bold red")] if operator.is_down else []
-    if one.set_state not in ("", PAUSED, UPDATING) and CODES[one.set_state] and not operator.is_down:
-        first.append(Text(f"{name} is {one.set_state}: {one.set_reason}", style=STYLES[one.set_state]))
-    more = [Text(line, style="dim") for line in one.lines]
+    if rollout.set_state not in ("", PAUSED, UPDATING) and CODES[rollout.set_state] and not operator.is_down:
+        first.append(Text(f"{name} is {rollout.set_state}: {rollout.set_reason}", style=STYLES[rollout.set_state]))
+    more = [Text(line, style="dim") for line in rollout.lines]
     return Group(*first, head, *lines, *more, table(titles, rows, width))

@@ -17,26 +17,34 @@ MOST_NAMED = 6
 
 def scores_tables(gangs: Sequence[ScoredGang], width: int) -> RenderableType:
     parts: list[RenderableType] = []
-    for one in gangs:
-        parts += _gang_lines(one, width)
+    for gang in gangs:
+        parts += _gang_lines(gang, width)
     return Group(*parts) if parts else Text("no gangs of this scheduler")
 
 
-def _gang_lines(one: ScoredGang, width: int) -> list[RenderableType]:
-    head = Text().append(f"{one.gang}: ", style="bold")
-    if one.chosen is None:
+def _gang_lines(scored_gang: ScoredGang, width: int) -> list[RenderableType]:
+    head = Text().append(f"{scored_gang.gang}: ", style="bold")
+    if scored_gang.chosen is None:
         return [head.append("there is no place for it; explain without --scores says why", style="yellow")]
-    parts: list[RenderableType] = [head.append("is on " if one.runs else "would go to ").append(_where(one.chosen))]
-    other = one.next_best
+    parts: list[RenderableType] = [
+        head.append("is on " if scored_gang.runs else "would go to ").append(_where(scored_gang.chosen))
+    ]
+    other = scored_gang.next_best
     parts += indented(f"next best: {_where(other)}" if other else "there is no other place for it", width)
-    named = [name for name in one.weights if any(name in place.columns for place in (one.chosen, other) if place)]
-    rows = [(name, str(one.weights[name]), _value(one.chosen, name), _value(other, name)) for name in named]
+    named = [
+        name
+        for name in scored_gang.weights
+        if any(name in place.columns for place in (scored_gang.chosen, other) if place)
+    ]
+    rows = [
+        (name, str(scored_gang.weights[name]), _value(scored_gang.chosen, name), _value(other, name)) for name in named
+    ]
     if not rows:
         return [*parts, *indented("all scores of these places are equal: the tightest is taken", width, style="dim")]
-    rows.append(("together", "", str(one.chosen.total), str(other.total) if other else "–"))
+    rows.append(("together", "", str(scored_gang.chosen.total), str(other.total) if other else "–"))
     parts.append(table(TITLES, rows, width, right=TITLES[1:]))
-    if other is not None and other.total > one.chosen.total:
-        parts += indented(why_not_the_higher(one.runs, one.chosen, other), width, style="dim")
+    if other is not None and other.total > scored_gang.chosen.total:
+        parts += indented(why_not_the_higher(scored_gang.runs, scored_gang.chosen, other), width, style="dim")
     return [*parts, Text("")]
 
 

@@ -101,7 +101,7 @@ def own_words(kind: str, one: Object) -> Iterator[Moment]:
 
 def exits_of(pod: Pod) -> Iterator[Moment]:
     """The ends of a pod's containers that the kubelet still reports, the last two of each, with their causes."""
-    init = {one.name for one in pod.spec.init_containers}
+    init = {container.name for container in pod.spec.init_containers}
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         for ended in (status.last_state.terminated, status.state.terminated):
             if ended is None or ended.finished_at is None or (status.name in init and not ended.exit_code):
@@ -118,12 +118,12 @@ def exits_of(pod: Pod) -> Iterator[Moment]:
 def updates_of(kept: Sequence[ControllerRevision], name: str) -> Iterator[Moment]:
     """The templates of a set that are kept, oldest first: when each came, and which images it changed."""
     before: dict[str, str] = {}
-    for one in kept:
-        images = images_of(one)
+    for revision in kept:
+        images = images_of(revision)
         changes = [f"{part}: {before[part]} → {new}" for part, new in images.items() if before.get(part, new) != new]
-        at = one.metadata.creation_timestamp
+        at = revision.metadata.creation_timestamp
         if at is not None:
-            what = f"revision {one.revision}" + (f": {', '.join(changes)}" if changes else "")
+            what = f"revision {revision.revision}" + (f": {', '.join(changes)}" if changes else "")
             yield Moment(at, "PodCliqueSet", name, REVISION, what, "revision")
         before = images
 
@@ -134,24 +134,24 @@ def decided_moments(decisions: Iterable[Decided], spoken: Mapping[str, str]) -> 
     `spoken` has the words of the topology by their label keys.
     """
     last: dict[str, Reason | None] = {}
-    for one in decisions:
-        name = one.gang.rpartition("/")[2]
-        if one.evicted:
-            message = f"evicts {listed([each.rpartition('/')[2] for each in one.evicted], MOST_LISTED)}"
-            yield Moment(one.at, "PodGang", name, EVICTS, message, JOURNAL)
-        elif one.nodes:
-            message = f"{many(one.pods, 'pod')} on {listed(one.nodes, MOST_LISTED)}"
-            yield Moment(one.at, "PodGang", name, DECIDED, message, JOURNAL)
-        elif name not in last or last[name] != one.why:
-            message = sentence(named(one.why, spoken)) if one.why else ""
-            yield Moment(one.at, "PodGang", name, REFUSED, message, JOURNAL)
-        last[name] = one.why
+    for decision in decisions:
+        name = decision.gang.rpartition("/")[2]
+        if decision.evicted:
+            message = f"evicts {listed([each.rpartition('/')[2] for each in decision.evicted], MOST_LISTED)}"
+            yield Moment(decision.at, "PodGang", name, EVICTS, message, JOURNAL)
+        elif decision.nodes:
+            message = f"{many(decision.pods, 'pod')} on {listed(decision.nodes, MOST_LISTED)}"
+            yield Moment(decision.at, "PodGang", name, DECIDED, message, JOURNAL)
+        elif name not in last or last[name] != decision.why:
+            message = sentence(named(decision.why, spoken)) if decision.why else ""
+            yield Moment(decision.at, "PodGang", name, REFUSED, message, JOURNAL)
+        last[name] = decision.why
 
 
-def images_of(one: ControllerRevision) -> dict[str, str]:
+def images_of(revision: ControllerRevision) -> dict[str, str]:
     """The images of a kept template: by clique, and by container where a clique has several."""
     found: dict[str, str] = {}
-    for clique in one.kept.get("cliques") or ():
+    for clique in revision.kept.get("cliques") or ():
         containers = (clique.get("podSpec") or {}).get("containers") or ()
         for container in containers:
             part = clique["name"] if len(containers) == 1 else f"{clique['name']}/{container.get('name', '')}"
@@ -164,29 +164,36 @@ def folded(moments: Iterable[Moment]) -> list[Moment]:
     ordered = sorted(moments, key=_order)
     same: dict[tuple[str, str, str, str], int] = {}
     found: list[Moment] = []
-    for one in ordered:
-        key = (one.kind, one.name, one.reason, one.message)
-        if key in same and one.source not in ("object", "condition"):
+    for moment in ordered:
+        key = (moment.kind, moment.name, moment.reason, moment.message)
+        if key in same and moment.source not in ("object", "condition"):
             first = found[same[key]]
-            found[same[key]] = replace(first, count=first.count + one.count, until=one.at)
+            found[same[key]] = replace(first, count=first.count + moment.count, until=moment.at)
             continue
         same[key] = len(found)
-        found.append(one)
+        found.append(moment)
     together: list[Moment] = []
-    for one in found:
+    for moment in found:
         last = together[-1] if together else None
-        if last is not None and _alike(last, one):
+        if last is not None and _alike(last, moment):
             together[-1] = replace(last, others=last.others + 1)
         else:
-            together.append(one)
+            together.append(moment)
     return together
 
 
-def _order(one: Moment) -> tuple[datetime, int, int, str, str, str]:
+def _order(moment: Moment) -> tuple[datetime, int, int, str, str, str]:
     """By the second, outside in, and then what is alike side by side."""
-    rank = OUTSIDE_IN.index(one.kind) if one.kind in OUTSIDE_IN else len(OUTSIDE_IN)
-    life = LIFE.index(one.reason) if one.reason in LIFE else len(LIFE) - 1
-    return one.at.replace(microsecond=0), rank, life, one.reason, one.message.replace(one.name, ""), one.name
+    rank = OUTSIDE_IN.index(moment.kind) if moment.kind in OUTSIDE_IN else len(OUTSIDE_IN)
+    life = LIFE.index(moment.reason) if moment.reason in LIFE else len(LIFE) - 1
+    return (
+        moment.at.replace(microsecond=0),
+        rank,
+        life,
+        moment.reason,
+        moment.message.replace(moment.name, ""),
+        moment.name,
+    )
 
 
 def _alike(a: Moment, b: Moment) -> bool:
@@ -216,43 +223,43 @@ def painted(moments: Sequence[Moment], width: int, only: Container[Moment] | Non
         return Group(*(line for when, whom, what, one in shown for line in _narrow(when, whom, what, one, width)))
     head = "".join(title.ljust(size + GAP) for title, size in zip(titles, wide, strict=False)) + titles[3]
     lines = [Text(head, style="bold", no_wrap=True, overflow="ellipsis")] if only is None else []
-    for when, whom, what, one in shown:
+    for when, whom, what, moment in shown:
         line = Text(no_wrap=True, overflow="ignore")
         line.append(when.ljust(wide[0] + GAP), style="dim")
         line.append(whom.ljust(wide[1] + GAP))
-        line.append(what.ljust(wide[2] + GAP) if one.message else what, style=_style(one))
-        message = textwrap.wrap(one.message, width - lead)
-        line.append(message[0] if message else "", style="red" if one.warning else "")
+        line.append(what.ljust(wide[2] + GAP) if moment.message else what, style=_style(moment))
+        message = textwrap.wrap(moment.message, width - lead)
+        line.append(message[0] if message else "", style="red" if moment.warning else "")
         lines.append(line)
         rest = message[1:]
-        lines += [Text(" " * lead + part, style="red" if one.warning else "", overflow="ignore") for part in rest]
+        lines += [Text(" " * lead + part, style="red" if moment.warning else "", overflow="ignore") for part in rest]
     return Group(*lines)
 
 
-def _narrow(when: str, whom: str, what: str, one: Moment, width: int) -> Iterator[Text]:
+def _narrow(when: str, whom: str, what: str, moment: Moment, width: int) -> Iterator[Text]:
     """For narrow terminals without columns: time and event, and below it the object and the full message."""
     first = Text(f"{when}{' ' * GAP}", style="dim", overflow="fold")
-    yield first.append(what, style=_style(one) or "default")
-    told = f"{whom}: {one.message}" if one.message else whom
-    style = "red" if one.warning else ""
+    yield first.append(what, style=_style(moment) or "default")
+    told = f"{whom}: {moment.message}" if moment.message else whom
+    style = "red" if moment.warning else ""
     yield from (Text(f"    {part}", style=style, overflow="fold") for part in textwrap.wrap(told, max(width - 4, 16)))
 
 
-def _style(one: Moment) -> str:
-    return "bold red" if one.warning else "dim" if one.source in ("object", "condition") else ""
+def _style(moment: Moment) -> str:
+    return "bold red" if moment.warning else "dim" if moment.source in ("object", "condition") else ""
 
 
-def _when(one: Moment) -> str:
-    return one.at.strftime("%H:%M:%S")
+def _when(moment: Moment) -> str:
+    return moment.at.strftime("%H:%M:%S")
 
 
-def _whom(one: Moment) -> str:
-    more = f" +{one.others}" if one.others else ""
-    return f"{one.kind}/{one.name}{more}"
+def _whom(moment: Moment) -> str:
+    more = f" +{moment.others}" if moment.others else ""
+    return f"{moment.kind}/{moment.name}{more}"
 
 
-def _what(one: Moment) -> str:
-    if one.count == 1:
-        return one.reason
-    until = f" until {one.until:%H:%M:%S}" if one.until else ""
-    return f"{one.reason} ×{one.count}{until}"
+def _what(moment: Moment) -> str:
+    if moment.count == 1:
+        return moment.reason
+    until = f" until {moment.until:%H:%M:%S}" if moment.until else ""
+    return f"{moment.reason} ×{moment.count}{until}"

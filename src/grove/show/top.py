@@ -165,7 +165,7 @@ def _names(screen: Screen, model: Model) -> list[tuple[str, str]]:
     if screen.tab == GANGS:
         return [(gang.namespace, gang.verdict.gang) for gang in _gangs(screen, model)]
     if screen.tab == TRENDS:
-        return [(one.namespace, one.name) for one in _trends(screen, model)]
+        return [(trend.namespace, trend.name) for trend in _trends(screen, model)]
     return []
 
 
@@ -176,13 +176,15 @@ def _sets(screen: Screen, model: Model) -> list[Row]:
 
 def _gangs(screen: Screen, model: Model) -> list[Gang]:
     word = screen.search.lower()
-    found = [one for one in model.gangs if word in f"{one.namespace}/{one.verdict.gang} {one.verdict.reason}".lower()]
-    return sorted(found, key=lambda one: WORST_FIRST.index(one.verdict.state))
+    gangs = [
+        gang for gang in model.gangs if word in f"{gang.namespace}/{gang.verdict.gang} {gang.verdict.reason}".lower()
+    ]
+    return sorted(gangs, key=lambda gang: WORST_FIRST.index(gang.verdict.state))
 
 
 def _trends(screen: Screen, model: Model) -> list[Trend]:
     word = screen.search.lower()
-    return [one for one in model.trends if word in f"{one.namespace}/{one.name} {one.figure.title}".lower()]
+    return [trend for trend in model.trends if word in f"{trend.namespace}/{trend.name} {trend.figure.title}".lower()]
 
 
 def draw(screen: Screen, model: Model, width: int, height: int) -> list[Text]:
@@ -208,7 +210,9 @@ def draw(screen: Screen, model: Model, width: int, height: int) -> list[Text]:
 
 
 def _alarm(model: Model) -> str:
-    return "; ".join(one.sentence for one in (model.processes.operator, model.processes.scheduler) if one.is_down)
+    return "; ".join(
+        process.sentence for process in (model.processes.operator, model.processes.scheduler) if process.is_down
+    )
 
 
 def _tabs(screen: Screen, model: Model) -> Text:
@@ -258,14 +262,14 @@ def _body(screen: Screen, model: Model, width: int, room: int) -> list[Text]:
         titles = ("GANG", "STATE", "PODS", "SCORE", "PLACE", "WHY")
         rows = [
             (
-                f"{one.namespace}/{one.verdict.gang}",
-                one.verdict.state,
-                str(one.pods),
-                "" if one.score is None else f"{one.score:.2f}",
-                one.place,
-                one.verdict.brief,
+                f"{gang.namespace}/{gang.verdict.gang}",
+                gang.verdict.state,
+                str(gang.pods),
+                "" if gang.score is None else f"{gang.score:.2f}",
+                gang.place,
+                gang.verdict.brief,
             )
-            for one in _gangs(screen, model)
+            for gang in _gangs(screen, model)
         ]
     return _table(titles, rows, min(screen.at, max(0, len(rows) - 1)), room)
 
@@ -295,12 +299,12 @@ def _over_time(screen: Screen, model: Model, width: int, room: int) -> list[Text
     taken = max(map(len, names)) + max(len(one.figure.title) for one in trends) + 2 * 8 + 8
     cells = max(10, min(60, width - taken))
     rows = []
-    for name, one in zip(names, trends, strict=True):
-        found = bucketed(one.points, until - LAST_S, until, cells, counts=one.figure.counts)
+    for name, trend in zip(names, trends, strict=True):
+        found = bucketed(trend.points, until - LAST_S, until, cells, counts=trend.figure.counts)
         known = [cell for cell in found if cell is not None]
-        now = sum(known) if one.figure.counts else one.points[-1][1] if one.points else None
+        now = sum(known) if trend.figure.counts else trend.points[-1][1] if trend.points else None
         rows.append(
-            (name, one.figure.title, shown_value(now, one.figure.unit), _highest(known, one.figure), spark(found))
+            (name, trend.figure.title, shown_value(now, trend.figure.unit), _highest(known, trend.figure), spark(found))
         )
     titles = ("OF", "FIGURE", "NOW", "HIGHEST", "THE LAST HOUR")
     return _table(titles, rows, min(screen.at, max(0, len(rows) - 1)), room)

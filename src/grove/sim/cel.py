@@ -86,11 +86,11 @@ class _Parser:
         self._tokens: list[tuple[str, str]] = []
         at = 0
         while text[at:].strip():
-            found = _TOKEN.match(text, at)
-            if not found or found.lastgroup is None:
+            match = _TOKEN.match(text, at)
+            if not match or match.lastgroup is None:
                 raise UnknownRule(f"cannot read {text[at:]!r} in {text!r}")
-            self._tokens.append((found.lastgroup, found[found.lastgroup]))
-            at = found.end()
+            self._tokens.append((match.lastgroup, match[match.lastgroup]))
+            at = match.end()
 
     def _peek(self) -> str:
         return self._tokens[self._at][1] if self._at < len(self._tokens) else ""
@@ -194,12 +194,12 @@ class _Parser:
         return lambda s: method(target(s), *(a(s) for a in arguments))
 
     def _arguments(self) -> list[Expr]:
-        found: list[Expr] = []
+        elements: list[Expr] = []
         while not self._accept(")"):
-            found.append(self.ternary())
+            elements.append(self.ternary())
             if self._peek() != ")":
                 self._expect(",")
-        return found
+        return elements
 
     def _primary(self) -> Expr:
         kind, text = self._next()

@@ -101,8 +101,8 @@ class SimCluster:
     def json(self, kind: type, name: str, namespace: str = "") -> Json | None:
         """The stored JSON of an object, for assertions; not to be changed."""
         resource = kind.RESOURCE  # type: ignore[attr-defined]
-        found = self.server.store.collection(resource).objects.get(Key(namespace, name))
-        return found.json if found else None
+        version = self.server.store.collection(resource).objects.get(Key(namespace, name))
+        return version.json if version else None
 
 
 @cache

@@ -105,8 +105,8 @@ class GarbageCollector:
         if kind is None:
             return None
         namespace = node.key.namespace if kind.resource.namespaced else ""
-        found = self._server.store.collection(kind.resource).objects.get(Key(namespace, ref["name"]))
-        return found if found is not None and found.uid == ref["uid"] else None
+        version = self._server.store.collection(kind.resource).objects.get(Key(namespace, ref["name"]))
+        return version if version is not None and version.uid == ref["uid"] else None
 
     def _is_waiting(self, ref: Json) -> bool:
         owner = self._nodes.get(ref["uid"])

@@ -94,7 +94,7 @@ def awaits_report(pod: RunPod) -> bool:
 
 def parents(pod: RunPod) -> dict[Waited, int]:
     """How many pods of which cliques the pod's startup gate waits for, and what they must be."""
-    args = [arg for one in pod.spec.init_containers if one.name == STARTUP_GATE for arg in one.args]
+    args = [arg for container in pod.spec.init_containers if container.name == STARTUP_GATE for arg in container.args]
     conditions = [arg.removeprefix(CONDITION_ARGUMENT) for arg in args if arg.startswith(CONDITION_ARGUMENT)]
     condition = conditions[-1] if conditions else READY
     wanted: dict[Waited, int] = {}
@@ -131,25 +131,25 @@ def running(pod: RunPod, now: datetime, *, ready: bool = True, restarts: int | N
 
 def has_other_images(pod: RunPod) -> bool:
     """Whether the image of a container was changed since it was started."""
-    images = {one.name: one.image for one in pod.spec.containers}
+    images = {container.name: container.image for container in pod.spec.containers}
     return pod.status.phase == "Running" and any(
-        one.image and one.image != images.get(one.name) for one in pod.status.container_statuses
+        status.image and status.image != images.get(status.name) for status in pod.status.container_statuses
     )
 
 
 def replacing(pod: RunPod, now: datetime) -> Json:
     """The containers with another image are stopped, and started again with it, whatever the restart policy."""
     stamp = rfc3339(now)
-    known = {one.name: one for one in pod.status.container_statuses}
+    known = {status.name: status for status in pod.status.container_statuses}
     ended = {"terminated": {"exitCode": 137, "reason": "Error", "finishedAt": stamp}}
     statuses: list[Json] = []
-    for one in pod.spec.containers:
-        before = known[one.name]
-        if before.image == one.image:
+    for container in pod.spec.containers:
+        before = known[container.name]
+        if before.image == container.image:
             statuses.append(to_json(before))
             continue
         waiting = _container(
-            one, {"waiting": {"reason": "ContainerCreating"}}, ready=False, restarts=before.restart_count + 1
+            container, {"waiting": {"reason": "ContainerCreating"}}, ready=False, restarts=before.restart_count + 1
         )
         statuses.append({**waiting, "containerID": "", "lastState": ended})
     conditions = _conditions(pod, stamp, initialized=True, ready=False)

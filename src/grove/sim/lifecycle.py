@@ -77,21 +77,21 @@ class NodeLifecycle:
         self._later(delay_s, self._evict, meta["namespace"], meta["name"], meta["uid"], taint)
 
     def _evict(self, namespace: str, name: str, uid: str, taint: str) -> None:
-        found = self._server.store.collection(POD).objects.get(Key(namespace, name))
-        if found is None or found.uid != uid:
+        version = self._server.store.collection(POD).objects.get(Key(namespace, name))
+        if version is None or version.uid != uid:
             return
-        node = self._server.find(NODE, found.json["spec"]["nodeName"])
+        node = self._server.find(NODE, version.json["spec"]["nodeName"])
         taints = ((node or {}).get("spec") or {}).get("taints") or ()
         if any(t["key"] == taint and t["effect"] == "NoExecute" for t in taints):
-            self._server.start_deletion(POD, found, "Background")
+            self._server.start_deletion(POD, version, "Background")
 
     def _remove_orphans(self, node: str) -> None:
         if self._server.find(NODE, node) is not None:
             return
         for pod in self._pods_on(node):
             key = Key(pod["metadata"]["namespace"], pod["metadata"]["name"])
-            found = self._server.store.collection(POD).objects[key]
-            self._server.start_deletion(POD, found, "Background", 0)
+            version = self._server.store.collection(POD).objects[key]
+            self._server.start_deletion(POD, version, "Background", 0)
 
 
 def _health(node: Json) -> str:

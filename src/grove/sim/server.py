@@ -73,14 +73,14 @@ class SimServer:
 
     def get(self, resource: Resource, key: Key) -> Version:
         self.kind_of(resource)
-        found = self.store.collection(resource).objects.get(key)
-        if found is None:
+        version = self.store.collection(resource).objects.get(key)
+        if version is None:
             raise refusals.not_found(resource, key.name)
-        return found
+        return version
 
     def find(self, resource: Resource, name: str, namespace: str = "") -> Json | None:
-        found = self.store.collection(resource).objects.get(Key(namespace, name))
-        return found.json if found else None
+        version = self.store.collection(resource).objects.get(Key(namespace, name))
+        return version.json if version else None
 
     def all(self, resource: Resource, namespace: str = "") -> list[Json]:
         objects = self.store.collection(resource).objects
@@ -112,11 +112,11 @@ class SimServer:
         match = both(label_match(labels), field_match(fields, kind.fields))
         collection = self.store.collection(resource)
         if at is None:
-            found = collection.select(namespace, match, exact_labels(labels))
-            return self._page(Listing(found, self.store.revision), limit)
+            versions = collection.select(namespace, match, exact_labels(labels))
+            return self._page(Listing(versions, self.store.revision), limit)
         then = sorted(collection.at(at).items(), key=lambda item: item[0])
-        found = [v for k, v in then if (not namespace or k.namespace == namespace) and (not match or match(v.json))]
-        return self._page(Listing(found, at), limit)
+        versions = [v for k, v in then if (not namespace or k.namespace == namespace) and (not match or match(v.json))]
+        return self._page(Listing(versions, at), limit)
 
     def _page(self, listing: Listing, limit: int) -> Listing:
         if not limit or len(listing.versions) <= limit:

@@ -88,7 +88,9 @@ class Watcher:
     def begin(self, versions: Iterable[Version]) -> None:
         """Queues what is there already, as additions."""
         match = self._match
-        self._pending.extend(Change("ADDED", one, None) for one in versions if match is None or match(one.json))
+        self._pending.extend(
+            Change("ADDED", version, None) for version in versions if match is None or match(version.json)
+        )
         self._wake()
 
     def bookmark(self, change: Change) -> None:

@@ -99,7 +99,7 @@ def _gone_at(pod: Mapping[str, Any]) -> float:
     """When a pod that is being deleted must be gone; 0 for one that stays, or has nothing that runs."""
     deleted = (pod.get("metadata") or {}).get("deletionTimestamp")
     containers = (pod.get("status") or {}).get("containerStatuses") or ()
-    if not deleted or not any("running" in (one.get("state") or {}) for one in containers):
+    if not deleted or not any("running" in (container.get("state") or {}) for container in containers):
         return 0.0
     return datetime.fromisoformat(deleted).timestamp()
 
@@ -114,5 +114,5 @@ def counts(pod: Mapping[str, Any], condition: str) -> bool:
         return is_ready
     if condition == STARTED:
         containers = status.get("containerStatuses") or ()
-        return bool(containers) and all("running" in (one.get("state") or {}) for one in containers)
+        return bool(containers) and all("running" in (container.get("state") or {}) for container in containers)
     return bool((pod.get("spec") or {}).get("nodeName"))

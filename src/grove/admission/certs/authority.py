@@ -247,7 +247,7 @@ def _certificates(pem: bytes) -> list[x509.Certificate]:
 
 
 def _pem(*certificates: x509.Certificate) -> bytes:
-    return b"".join(one.public_bytes(serialization.Encoding.PEM) for one in certificates)
+    return b"".join(certificate.public_bytes(serialization.Encoding.PEM) for certificate in certificates)
 
 
 def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

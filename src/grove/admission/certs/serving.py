@@ -129,7 +129,7 @@ class CertificateFiles:
 
     def _stamp(self) -> tuple[int, ...]:
         stats = [os.stat(self._directory / name) for name in ("tls.crt", "tls.key")]
-        return tuple(number for one in stats for number in (one.st_mtime_ns, one.st_ino, one.st_size))
+        return tuple(number for stat in stats for number in (stat.st_mtime_ns, stat.st_ino, stat.st_size))
 
     def _read(self, name: str) -> bytes:
         return (self._directory / name).read_bytes()

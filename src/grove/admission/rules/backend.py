@@ -85,12 +85,12 @@ def _headroom_refusals(backend: Backend, pcs: PodCliqueSet) -> Iterator[Refusal]
 
 
 def _spread_refusals(backend: Backend, pcs: PodCliqueSet) -> Iterator[Refusal]:
-    for one in spreads_of(pcs):
-        if one.owner not in backend.spreads and backend.spreads:
-            what = {"set": "replicas of a set", "group": "replicas of a scaling group", "clique": "pods"}[one.owner]
-            yield Refusal(one.path, f"{backend.name} spreads pods and cannot spread {what}; {GROVE_SCHEDULER} can")
-        elif one.owner not in backend.spreads:
-            yield Refusal(one.path, f"{backend.name} takes no spread constraint; {GROVE_SCHEDULER} does")
+    for spread in spreads_of(pcs):
+        if spread.owner not in backend.spreads and backend.spreads:
+            what = {"set": "replicas of a set", "group": "replicas of a scaling group", "clique": "pods"}[spread.owner]
+            yield Refusal(spread.path, f"{backend.name} spreads pods and cannot spread {what}; {GROVE_SCHEDULER} can")
+        elif spread.owner not in backend.spreads:
+            yield Refusal(spread.path, f"{backend.name} takes no spread constraint; {GROVE_SCHEDULER} does")
 
 
 def _decoded(view: SetView | None) -> PodCliqueSet | None:
@@ -111,11 +111,11 @@ def _new_queue_faults(
     backend: Backend, new: SetView, old: SetView | None, backends: Backends, lookups: Known
 ) -> list[Fault]:
     """Without what the stored set has too: it may run on another scheduler, which was the default when it was made."""
-    found = list(_queue_faults(backend, new, old, lookups))
-    if not found or old is None or schedulers_of(old, backends) != {backend.name}:
-        return found
+    faults = list(_queue_faults(backend, new, old, lookups))
+    if not faults or old is None or schedulers_of(old, backends) != {backend.name}:
+        return faults
     before = list(_queue_faults(backend, old, old, lookups))
-    return [fault for fault in found if fault not in before]
+    return [fault for fault in faults if fault not in before]
 
 
 def _queue_faults(backend: Backend, new: SetView, old: SetView | None, lookups: Known) -> Iterator[Fault]:

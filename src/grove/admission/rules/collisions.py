@@ -46,7 +46,7 @@ def _faults(new: SetView) -> Iterator[Fault]:
     if any(_MAY_MEET.search(clique.name) for clique in new.cliques):
         for one, other in _meeting([family for family, _ in _cliques(new)]):
             yield duplicate(one.path, one.value, f"the pods of {other.who} get the same name: rename one")
-    owners = (new.template, *(one.raw for one in new.cliques), *(one.raw for one in new.groups))
+    owners = (new.template, *(one.raw for one in new.cliques), *(group.raw for group in new.groups))
     if any("resourceSharing" in owner for owner in owners):
         for one, other in _meeting(list(_claims(new))):
             yield duplicate(one.path, one.value, f"the ResourceClaims of {other.who} get the same name: rename one")
@@ -75,7 +75,10 @@ def _cliques(new: SetView) -> Iterator[tuple[_Family, Json]]:
 def _claims(new: SetView) -> Iterator[_Family]:
     """The names of shared ResourceClaims, less that of the set."""
     paths = {clique.name: clique.path for clique in new.cliques}
-    groups = (((_INDEX, *one.name.split("-")), f'scaling group "{one.name}"', one.path, one.raw) for one in new.groups)
+    groups = (
+        ((_INDEX, *group.name.split("-")), f'scaling group "{group.name}"', group.path, group.raw)
+        for group in new.groups
+    )
     owners: Iterable[tuple[tuple[str, ...], str, str, Json]] = chain(
         [((), "the set", TEMPLATE, new.template)],
         ((family.parts, family.who, paths[family.value], raw) for family, raw in _cliques(new)),

@@ -56,8 +56,8 @@ def with_additions(obj: Json, additions: Sequence[Addition]) -> Json:
 def json_patch(additions: Sequence[Addition]) -> list[Json]:
     """The same as JSON patch operations; `add` also replaces a null."""
     return [
-        {"op": "add", "path": "".join(f"/{_pointer(segment)}" for segment in one.path), "value": one.value}
-        for one in additions
+        {"op": "add", "path": "".join(f"/{_pointer(segment)}" for segment in addition.path), "value": addition.value}
+        for addition in additions
     ]
 
 

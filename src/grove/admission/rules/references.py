@@ -76,7 +76,7 @@ def _priority_classes(new: SetView, scheduler: str) -> dict[str, str]:
 
 
 def _priority_warnings(new: SetView, scheduler: str, classes: list[Json]) -> Iterator[str]:
-    known = {text((one.get("metadata") or {}).get("name")) for one in classes}
+    known = {text((class_.get("metadata") or {}).get("name")) for class_ in classes}
     for path, name in _priority_classes(new, scheduler).items():
         if name not in known:
             yield f"{path}: there is no PriorityClass {name}; the API server refuses pods until there is one"
@@ -90,7 +90,7 @@ def _named(new: SetView, key: str) -> dict[str, str]:
 
 
 def _quota_warnings(new: SetView, scheduler: str, quotas: list[Json] | None) -> Iterator[str]:
-    known = {text((one.get("metadata") or {}).get("name")) for one in quotas or ()}
+    known = {text((quota.get("metadata") or {}).get("name")) for quota in quotas or ()}
     falls = (
         "koord-scheduler counts its pods against the default quota"
         if scheduler == KOORDINATOR_SCHEDULER
@@ -104,7 +104,7 @@ def _quota_warnings(new: SetView, scheduler: str, quotas: list[Json] | None) -> 
 
 
 def _queue_warnings(new: SetView, queues: list[Json] | None) -> Iterator[str]:
-    known = {text((one.get("metadata") or {}).get("name")) for one in queues or ()}
+    known = {text((queue.get("metadata") or {}).get("name")) for queue in queues or ()}
     for path, name in _named(new, KAI_QUEUE).items():
         if queues is None:
             yield f"{path}: this cluster has no Queue ({kai.Queue.RESOURCE.group}), so {name} limits nothing"
@@ -127,8 +127,8 @@ def _reservation_warnings(new: SetView, found: list[Json] | None) -> Iterator[st
         return
     pods = [_first_pod(new, clique) for clique in new.cliques]
     for clique, pod in zip(new.cliques, pods, strict=True):
-        if not any(_may_own(owner, pod) for one in meant for owner in one.spec.owners):
-            names = ", ".join(sorted(one.metadata.name for one in meant)[:3])
+        if not any(_may_own(owner, pod) for reservation in meant for owner in reservation.spec.owners):
+            names = ", ".join(sorted(reservation.metadata.name for reservation in meant)[:3])
             yield f"{path}: the owners of {names} match no pod of clique {clique.name}: they cannot use it"
 
 
@@ -149,7 +149,7 @@ def _may_own(owner: ReservationOwner, pod: Pod) -> bool:
     selector = owner.label_selector
     if selector is not None:
         fixed = {k: v for k, v in selector.match_labels.items() if not _counts(k)}
-        expressions = tuple(one for one in selector.match_expressions if not _counts(one.key))
+        expressions = tuple(expression for expression in selector.match_expressions if not _counts(expression.key))
         selector = msgspec.structs.replace(selector, match_labels=fixed, match_expressions=expressions)
     return msgspec.structs.replace(owner, object=ref, controller=control, label_selector=selector).matches(pod)
 

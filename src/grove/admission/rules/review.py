@@ -92,7 +92,9 @@ class Admission:
         return self._set_needs(request.set, request) if judged else Needs()
 
     def _set_needs(self, new: SetView, request: Request) -> Needs:
-        names = {one.topology_name for one in new.constraints} | {one.topology_name for one in new.spreads}
+        names = {constraint.topology_name for constraint in new.constraints} | {
+            spread.topology_name for spread in new.spreads
+        }
         chosen = schedulers_of(new, self.backends)
         queues = volcano_queues(new) if chosen == {VOLCANO_SCHEDULER} else set()
         lists = set().union(*(listed_kinds(new, name) for name in chosen))

@@ -19,7 +19,7 @@ SCOPES = ("AllReplicas", "PerReplica")
 def sharing_faults(new: SetView) -> Iterator[Fault]:
     templates = [mapping(one) for one in sequence(new.template.get("resourceClaimTemplates"))]
     yield from _template_faults(templates)
-    internal = {text(one.get("name")) for one in templates}
+    internal = {text(template.get("name")) for template in templates}
     children = {
         "childCliqueNames": {clique.name for clique in new.cliques},
         "childScalingGroupNames": {group.name for group in new.groups},
@@ -50,8 +50,8 @@ def foreign_templates(new: SetView, namespace: str) -> dict[str, Key]:
     Of names that cannot be names, and of the set's own templates, other rules speak.
     """
     internal = {text(mapping(one).get("name")) for one in sequence(new.template.get("resourceClaimTemplates"))}
-    owners = [(TEMPLATE, new.template), *((one.path, one.raw) for one in new.cliques)]
-    owners += ((one.path, one.raw) for one in new.groups)
+    owners = [(TEMPLATE, new.template), *((clique.path, clique.raw) for clique in new.cliques)]
+    owners += ((group.path, group.raw) for group in new.groups)
     entries = (entry for path, owner in owners for entry in sharing_entries(path, owner))
     found = ((path, Key(text(entry.get("namespace")), text(entry.get("name")))) for path, entry in entries)
     return {

@@ -18,7 +18,7 @@ def spread_faults(new: SetView, *, enabled: bool, lookups: Known) -> list[Fault]
     spreads = new.spreads
     if not enabled:
         detail = "not allowed while topology-aware scheduling is disabled (topologyAwareScheduling.enabled)"
-        return [invalid(one.path, one.domain, detail) for one in spreads]
+        return [invalid(spread.path, spread.domain, detail) for spread in spreads]
     name = spread_topology(new)
     if faults := list(_name_faults(spreads, name)):
         return faults
@@ -30,8 +30,8 @@ def spread_faults(new: SetView, *, enabled: bool, lookups: Known) -> list[Fault]
     try:
         binding = lookups.find_topology(name)
     except LookupFailed as error:
-        found = internal(path, f'ClusterTopologyBinding "{name}" could not be read: {error}')
-        return [] if is_reported else [found]
+        fault = internal(path, f'ClusterTopologyBinding "{name}" could not be read: {error}')
+        return [] if is_reported else [fault]
     if binding is None:
         return [] if is_reported else [invalid(path, name, "no such ClusterTopologyBinding")]
     levels = levels_of(binding)
@@ -40,23 +40,23 @@ def spread_faults(new: SetView, *, enabled: bool, lookups: Known) -> list[Fault]
 
 def spread_topology(new: SetView) -> str:
     """The topology that spread constraints use: that of the pack constraints, else the first that one of them names."""
-    return resolve(new).name or next((one.topology_name for one in new.spreads if one.topology_name), "")
+    return resolve(new).name or next((spread.topology_name for spread in new.spreads if spread.topology_name), "")
 
 
 def _name_faults(spreads: list[Spread], name: str) -> Iterator[Fault]:
-    for one in spreads:
+    for spread in spreads:
         if not name:
             detail = "no constraint names a topology: name a ClusterTopologyBinding"
-            yield required(f"{one.path}.topologyName", detail)
-        elif one.topology_name and one.topology_name != name:
-            yield invalid(f"{one.path}.topologyName", one.topology_name, f'differs from "{name}": {ONE_TOPOLOGY}')
+            yield required(f"{spread.path}.topologyName", detail)
+        elif spread.topology_name and spread.topology_name != name:
+            yield invalid(f"{spread.path}.topologyName", spread.topology_name, f'differs from "{name}": {ONE_TOPOLOGY}')
 
 
 def _level_faults(spreads: list[Spread], levels: Mapping[str, int]) -> Iterator[Fault]:
-    for one in spreads:
-        if one.domain not in levels:
+    for spread in spreads:
+        if spread.domain not in levels:
             detail = f"not a level of the topology, which has: {', '.join(levels)}"
-            yield invalid(f"{one.path}.domain", one.domain, detail)
+            yield invalid(f"{spread.path}.domain", spread.domain, detail)
 
 
 def _pack_faults(new: SetView, levels: Mapping[str, int]) -> Iterator[Fault]:

@@ -112,7 +112,7 @@ def _containers(clique: CliqueView) -> Iterator[Mapping[str, object]]:
 
 
 def _has_readiness_probe(clique: CliqueView) -> bool:
-    return any(mapping(one.get("readinessProbe")) for one in _containers(clique))
+    return any(mapping(container.get("readinessProbe")) for container in _containers(clique))
 
 
 def _needs(clique: CliqueView, others: Sequence[str]) -> str:

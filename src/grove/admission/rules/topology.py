@@ -36,32 +36,32 @@ class Resolution:
 
 def new_pack_domain_faults(new: SetView) -> Iterator[Fault]:
     """A set that is being created may not use the deprecated field."""
-    for one in new.constraints:
-        if one.pack_domain:
-            yield forbidden(f"{one.path}.packDomain", NEW_PACK_DOMAIN)
+    for constraint in new.constraints:
+        if constraint.pack_domain:
+            yield forbidden(f"{constraint.path}.packDomain", NEW_PACK_DOMAIN)
 
 
 def shape_faults(new: SetView) -> Iterator[Fault]:
     """What a constraint must look like on its own; the CRD's own rules say the same on an API server."""
-    for one in new.constraints:
-        if not one.has_pack and not one.pack_domain:
-            yield required(f"{one.path}.pack", NO_PACK)
-        elif one.has_pack and not (one.required or one.preferred):
-            yield required(f"{one.path}.pack", EMPTY_PACK)
+    for constraint in new.constraints:
+        if not constraint.has_pack and not constraint.pack_domain:
+            yield required(f"{constraint.path}.pack", NO_PACK)
+        elif constraint.has_pack and not (constraint.required or constraint.preferred):
+            yield required(f"{constraint.path}.pack", EMPTY_PACK)
     yield from both_spellings_faults(new)
 
 
 def both_spellings_faults(new: SetView) -> Iterator[Fault]:
-    for one in new.constraints:
-        if one.pack_domain and one.required:
-            yield invalid(f"{one.path}.pack.required", one.required, BOTH_SPELLINGS)
+    for constraint in new.constraints:
+        if constraint.pack_domain and constraint.required:
+            yield invalid(f"{constraint.path}.pack.required", constraint.required, BOTH_SPELLINGS)
 
 
 def topology_faults(new: SetView, *, enabled: bool, lookups: Known) -> list[Fault]:
     constraints = new.constraints
     if not enabled:
         detail = "not allowed while topology-aware scheduling is disabled (topologyAwareScheduling.enabled)"
-        return [invalid(one.path, _as_value(one), detail) for one in constraints]
+        return [invalid(constraint.path, _as_value(constraint), detail) for constraint in constraints]
     if not constraints:
         return []
     resolution = resolve(new)
@@ -96,23 +96,23 @@ def resolve(new: SetView) -> Resolution:
     top = new.constraint
     names: set[str] = set()
 
-    def settle(one: Constraint | None, parent: Constraint | None, inherited: str) -> str:
+    def settle(constraint: Constraint | None, parent: Constraint | None, inherited: str) -> str:
         """The name a constraint resolves to, with a fault for every reason it has none."""
-        if one is None:
+        if constraint is None:
             return inherited
-        if one.topology_name:
-            own.append(one)
-            if inherited and one.topology_name != inherited:
+        if constraint.topology_name:
+            own.append(constraint)
+            if inherited and constraint.topology_name != inherited:
                 detail = (
                     f'differs from "{inherited}", inherited from {parent.path if parent else TEMPLATE}: {ONE_TOPOLOGY}'
                 )
-                faults.append(invalid(f"{one.path}.topologyName", one.topology_name, detail))
+                faults.append(invalid(f"{constraint.path}.topologyName", constraint.topology_name, detail))
             else:
-                names.add(one.topology_name)
-            return one.topology_name
+                names.add(constraint.topology_name)
+            return constraint.topology_name
         if not inherited:
             faults.append(
-                required(f"{one.path}.topologyName", "no parent names a topology: name a ClusterTopologyBinding")
+                required(f"{constraint.path}.topologyName", "no parent names a topology: name a ClusterTopologyBinding")
             )
         return inherited
 
@@ -127,21 +127,22 @@ def resolve(new: SetView) -> Resolution:
     if not faults and len(names) > 1:
         listed = ", ".join(sorted(names))
         faults = [
-            invalid(f"{one.path}.topologyName", one.topology_name, f"{ONE_TOPOLOGY}, found: {listed}") for one in own
+            invalid(f"{constraint.path}.topologyName", constraint.topology_name, f"{ONE_TOPOLOGY}, found: {listed}")
+            for constraint in own
         ]
     return Resolution(next(iter(names), "") if len(names) == 1 else "", tuple(faults))
 
 
 def _level_faults(constraints: list[Constraint], levels: dict[str, int]) -> Iterator[Fault]:
     listed = ", ".join(levels)
-    for one in constraints:
+    for constraint in constraints:
         for field, domain in (
-            ("packDomain", one.pack_domain),
-            ("pack.required", one.required),
-            ("pack.preferred", one.preferred),
+            ("packDomain", constraint.pack_domain),
+            ("pack.required", constraint.required),
+            ("pack.preferred", constraint.preferred),
         ):
             if domain and domain not in levels:
-                yield invalid(f"{one.path}.{field}", domain, f"not a level of the topology, which has: {listed}")
+                yield invalid(f"{constraint.path}.{field}", domain, f"not a level of the topology, which has: {listed}")
 
 
 def _hierarchy_faults(new: SetView, levels: dict[str, int]) -> Iterator[Fault]:
@@ -166,20 +167,26 @@ def _narrower(parent: Constraint | None, child: Constraint | None, who: str, lev
 
 def topology_warnings(new: SetView, levels: dict[str, int]) -> Iterator[str]:
     """A preference broader than the requirement is met by it already."""
-    for one in new.constraints:
-        if one.hard in levels and one.preferred in levels and levels[one.preferred] < levels[one.hard]:
-            where = f"{one.path}.pack.preferred"
-            yield f'{where}: "{one.preferred}" is broader than the required "{one.hard}" and has no effect'
+    for constraint in new.constraints:
+        if (
+            constraint.hard in levels
+            and constraint.preferred in levels
+            and levels[constraint.preferred] < levels[constraint.hard]
+        ):
+            where = f"{constraint.path}.pack.preferred"
+            yield (
+                f'{where}: "{constraint.preferred}" is broader than the required "{constraint.hard}" and has no effect'
+            )
 
 
 def deprecation_warnings(new: SetView) -> Iterator[str]:
-    for one in new.constraints:
-        if one.pack_domain:
-            yield f'{one.path}.packDomain is deprecated: move "{one.pack_domain}" to pack.required'
+    for constraint in new.constraints:
+        if constraint.pack_domain:
+            yield f'{constraint.path}.packDomain is deprecated: move "{constraint.pack_domain}" to pack.required'
 
 
-def _as_value(one: Constraint) -> dict[str, str]:
-    fields = {"topologyName": one.topology_name, "required": one.hard, "preferred": one.preferred}
+def _as_value(constraint: Constraint) -> dict[str, str]:
+    fields = {"topologyName": constraint.topology_name, "required": constraint.hard, "preferred": constraint.preferred}
     return {key: value for key, value in fields.items() if value}
 
 
@@ -198,7 +205,10 @@ def binding_faults(binding: Json, backends: Backends) -> Iterator[Fault]:
             seen.setdefault(value, index)
 
     # Upstream blames `schedulerTopologyReferences`, the field's former name, which a user cannot find.
-    enabled, aware = [one.name for one in backends.all], [one.name for one in backends.topology_aware]
+    enabled, aware = (
+        [backend.name for backend in backends.all],
+        [topology_backend.name for topology_backend in backends.topology_aware],
+    )
     schedulers: set[str] = set()
     for index, reference in enumerate(sequence(spec.get("schedulerTopologyBindings"))):
         path = f"spec.schedulerTopologyBindings[{index}].schedulerName"

@@ -83,7 +83,7 @@ def _group_faults(new: SetView, old: SetView) -> Iterator[Fault]:
 
 
 def _constraint_faults(new: SetView, old: SetView, *, topology_enabled: bool, lookups: Known) -> Iterator[Fault]:
-    legacy = any(one.pack_domain and not one.topology_name for one in old.constraints)
+    legacy = any(constraint.pack_domain and not constraint.topology_name for constraint in old.constraints)
     before = resolve(old) if legacy else Resolution("")
     repairing = legacy and bool(before.faults)
     if any(fault.type is not FaultType.REQUIRED for fault in before.faults):
@@ -98,7 +98,7 @@ def _constraint_faults(new: SetView, old: SetView, *, topology_enabled: bool, lo
 def _pair_faults(new: SetView, old: SetView, *, repairing: bool) -> Iterator[Fault]:
     path = f"{TEMPLATE}.topologyConstraint"
     if not _is_allowed(old.constraint, new.constraint, repairing=repairing):
-        was, now = (one.topology_name if one else "" for one in (old.constraint, new.constraint))
+        was, now = (constraint.topology_name if constraint else "" for constraint in (old.constraint, new.constraint))
         if was != now:
             yield forbidden(
                 f"{path}.topologyName", f'the topology of an existing workload cannot change ("{was}" to "{now}")'
@@ -145,11 +145,11 @@ def _what_changed(old: Constraint | None, new: Constraint | None) -> str:
 def _paired(new: Sequence[Named], old: Sequence[Named]) -> Iterator[tuple[Named, Named]]:
     """Parts with the same name; where a name is (wrongly) repeated, the first with the first and so on."""
     stored: dict[str, list[Named]] = {}
-    for one in reversed(old):
-        stored.setdefault(one.name, []).append(one)
-    for one in new:
-        if stored.get(one.name):
-            yield one, stored[one.name].pop()
+    for clique in reversed(old):
+        stored.setdefault(clique.name, []).append(clique)
+    for clique in new:
+        if stored.get(clique.name):
+            yield clique, stored[clique.name].pop()
 
 
 def _composition(what: str, were: int, are: int) -> str:

@@ -140,13 +140,13 @@ class SetView:
     def constraints(self) -> list[Constraint]:
         """Every topology constraint of the set, broadest owner first."""
         owners = [self.constraint, *(g.constraint for g in self.groups), *(c.constraint for c in self.cliques)]
-        return [one for one in owners if one is not None]
+        return [owner for owner in owners if owner is not None]
 
     @property
     def spreads(self) -> list[Spread]:
         """Every spread constraint of the set, broadest owner first."""
         owners = [self.spread, *(g.spread for g in self.groups), *(c.spread for c in self.cliques)]
-        return [one for one in owners if one is not None]
+        return [owner for owner in owners if owner is not None]
 
     def group_of(self, clique: str) -> GroupView | None:
         """The scaling group of a member clique; the first one if it is (wrongly) in several."""

@@ -34,7 +34,7 @@ class NodeWatch:
     def build(self) -> None:
         """Builds the summary now, from what the cache holds."""
         self._due = None
-        keys = {level.key for one in self._cache.list(ClusterTopologyBinding) for level in one.spec.levels}
+        keys = {level.key for binding in self._cache.list(ClusterTopologyBinding) for level in binding.spec.levels}
         nodes = (
             NodeFacts(node.metadata.labels, parsed_amounts(node.status.allocatable)) for node in self._cache.list(Node)
         )

@@ -139,19 +139,23 @@ def configurations(
     sets = [_rule(PodCliqueSet.RESOURCE, _CREATED_OR_CHANGED)]
     bindings = [_rule(ClusterTopologyBinding.RESOURCE, _CREATED_OR_CHANGED)]
     mutating, validating = MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
-    found = [
+    configurations_wanted = [
         wanted(mutating, "podcliqueset-defaulting-webhook", "pcs-defaulting-webhook", DEFAULT_SET, sets, {}),
         wanted(validating, "podcliqueset-validating-webhook", "pcs-validating-webhook", VALIDATE_SET, sets, {}),
         wanted(validating, BINDING_CONFIGURATION, BINDING_CONFIGURATION, VALIDATE_BINDING, bindings, {}),
     ]
     if dialects:
         spoken = [_rule(resource, _CREATED_OR_CHANGED) for resource in DIALECTS]
-        found.append(wanted(validating, DIALECTS_CONFIGURATION, DIALECTS_CONFIGURATION, VALIDATE_DIALECT, spoken, {}))
+        configurations_wanted.append(
+            wanted(validating, DIALECTS_CONFIGURATION, DIALECTS_CONFIGURATION, VALIDATE_DIALECT, spoken, {})
+        )
     if authorizer:
         guarded = [_rule(resource, operations) for resource, operations in GUARDED]
         selector = {"matchLabels": {MANAGED_BY: OPERATOR}}
-        found.append(wanted(validating, AUTHORIZER_CONFIGURATION, "authorizer-webhook", AUTHORIZE, guarded, selector))
-    return found
+        configurations_wanted.append(
+            wanted(validating, AUTHORIZER_CONFIGURATION, "authorizer-webhook", AUTHORIZE, guarded, selector)
+        )
+    return configurations_wanted
 
 
 BINDING_CONFIGURATION = "clustertopology-validating-webhook"
@@ -252,23 +256,23 @@ class Registration:
     async def withdraw(self) -> None:
         """Removes the configurations for good, when an operator is taken away: writes must not wait for it."""
         self._withdrawn = True
-        for one in configurations(self.address, authorizer=True, dialects=True, ca_bundle=None):
+        for configuration in configurations(self.address, authorizer=True, dialects=True, ca_bundle=None):
             with suppress(NotFound):
-                await self.client.delete(one.resource, one.name)
+                await self.client.delete(configuration.resource, configuration.name)
 
-    async def _ensure_one(self, one: Wanted) -> None:
+    async def _ensure_one(self, wanted: Wanted) -> None:
         while True:
             try:
-                stored = await self.client.get(one.resource, one.name)
-                patch = healing_patch(one.obj, stored, self.is_good_bundle)
+                stored = await self.client.get(wanted.resource, wanted.name)
+                patch = healing_patch(wanted.obj, stored, self.is_good_bundle)
                 if patch is not None:
-                    await self.client.patch(one.resource, one.name, patch)
-                    log.info("webhook configuration healed", name=one.name)
+                    await self.client.patch(wanted.resource, wanted.name, patch)
+                    log.info("webhook configuration healed", name=wanted.name)
                 return
             except NotFound:
                 try:
-                    await self.client.create(one.resource, one.obj)
-                    log.info("webhook configuration created", name=one.name)
+                    await self.client.create(wanted.resource, wanted.obj)
+                    log.info("webhook configuration created", name=wanted.name)
                     return
                 except AlreadyExists:
                     continue  # a chart, or a former leader's last word: look at what it wrote
@@ -277,7 +281,10 @@ class Registration:
 
     async def keep(self) -> None:
         """Registers, and heals for as long as it runs: every change of one of our configurations is looked at."""
-        names = {one.name for one in configurations(self.address, authorizer=True, dialects=True, ca_bundle=None)}
+        names = {
+            configuration.name
+            for configuration in configurations(self.address, authorizer=True, dialects=True, ca_bundle=None)
+        }
         self._changed.set()
         kinds = (MutatingWebhookConfiguration, ValidatingWebhookConfiguration)
         await heal(self.client, kinds, names, self._changed, self.ensure)

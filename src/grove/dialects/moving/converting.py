@@ -42,12 +42,12 @@ def converted(documents: Sequence[Json]) -> list[Document]:
 
 def spoken_in_grove_io(objects: Sequence[Json]) -> list[Json]:
     """The same objects, those of the dialects as PodCliqueSets; ValueError with every fault of one that cannot be."""
-    found = [one for one in objects if not _is_spoken(one)]
-    for document in converted([one for one in objects if _is_spoken(one)]):
+    objs = [obj for obj in objects if not _is_spoken(obj)]
+    for document in converted([obj for obj in objects if _is_spoken(obj)]):
         if document.faults:
             raise ValueError(f"{document.source}: " + "; ".join(map(str, document.faults)))
-        found.append(document.obj)
-    return found
+        objs.append(document.obj)
+    return objs
 
 
 def _is_spoken(one: object) -> bool:
@@ -64,28 +64,28 @@ def _converted(documents: Sequence[Json]) -> Iterator[Document]:
     )
     gangs = podgroups.gangs_in(documents)
     taken = [one for gang in gangs for one in (*gang.workloads, gang.pod_group)]
-    for one in documents:
-        gang = next((gang for gang in gangs if gang.workloads[0] is one), None)
+    for document in documents:
+        gang = next((gang for gang in gangs if gang.workloads[0] is document), None)
         if gang is not None:
             yield _moved(f"PodGroup {gang.name}", podgroups.to_set(gang))
-        elif any(one is other for other in taken):
+        elif any(document is other for other in taken):
             continue
-        elif _is(one, leaderworkerset.GROUP, leaderworkerset.KIND):
-            yield _moved(source_of(one), leaderworkerset.to_set(one))
-        elif _is(one, volcanojob.GROUP, volcanojob.KIND):
-            yield _moved(source_of(one), volcanojob.to_set(one))
-        elif _is(one, dynamo_api.GROUP, PodGangSet.RESOURCE.kind):
-            yield _gang_set(one, rules, levels)
-        elif _is(one, koordset.GROUP, "PodCliqueSet"):
-            yield _translated(one, koord.to_set(one))
-        elif not any(one is rule for rule in rules):
-            yield Document(source_of(one), one, known=False)
+        elif _is(document, leaderworkerset.GROUP, leaderworkerset.KIND):
+            yield _moved(source_of(document), leaderworkerset.to_set(document))
+        elif _is(document, volcanojob.GROUP, volcanojob.KIND):
+            yield _moved(source_of(document), volcanojob.to_set(document))
+        elif _is(document, dynamo_api.GROUP, PodGangSet.RESOURCE.kind):
+            yield _gang_set(document, rules, levels)
+        elif _is(document, koordset.GROUP, "PodCliqueSet"):
+            yield _translated(document, koord.to_set(document))
+        elif not any(document is rule for rule in rules):
+            yield Document(source_of(document), document, known=False)
 
 
 def _gang_set(obj: Json, rules: Sequence[Json], levels: Levels) -> Document:
     labels = dynamo.template_labels(obj)
     namespace = text(mapping(obj.get("metadata")).get("namespace"))
-    near = [one for one in rules if text(mapping(one.get("metadata")).get("namespace")) == namespace]
+    near = [rule for rule in rules if text(mapping(rule.get("metadata")).get("namespace")) == namespace]
     placement = placed(near, labels, namespace, {}, pack=False)
     found = _translated(obj, dynamo.to_set(obj, placement, levels))
     remarks = tuple(f"PodClique {name} became pod affinity of this set" for name in placement.effects)

@@ -44,7 +44,7 @@ def gang_name(obj: Json) -> str:
 
 
 def to_set(gang: Gang) -> Moved:
-    cliques = [_clique(one, gang) for one in gang.workloads]
+    cliques = [_clique(workload, gang) for workload in gang.workloads]
     timeout = _timeout(gang)
     annotations = {GANG_TIMEOUT: timeout} if timeout else {}
     first = gang.workloads[0]
@@ -71,8 +71,8 @@ def _clique(obj: Json, gang: Gang) -> Json:
 
 def _annotations(gang: Gang) -> Json:
     found: Json = {}
-    for one in gang.workloads:
-        metadata = mapping(mapping(mapping(one.get("spec")).get("template")).get("metadata"))
+    for workload in gang.workloads:
+        metadata = mapping(mapping(mapping(workload.get("spec")).get("template")).get("metadata"))
         found |= mapping(metadata.get("annotations"))
     return found
 
@@ -96,20 +96,23 @@ def _chosen(gang: Gang) -> Iterator[str]:
         yield f"its minimum of {least} of {total} pods is of no one clique, so all pods of every clique are needed"
     if least is None:
         yield "its minimum is not in this file, so all pods are needed"
-    for one in gang.workloads:
-        scheduler = text(mapping(mapping(mapping(one.get("spec")).get("template")).get("spec")).get("schedulerName"))
+    for workload in gang.workloads:
+        scheduler = text(
+            mapping(mapping(mapping(workload.get("spec")).get("template")).get("spec")).get("schedulerName")
+        )
         if scheduler == KOORDINATOR_SCHEDULER:
-            yield f"{_title(one)}: Koordinator goes on placing the pods, as schedulerName says"
+            yield f"{_title(workload)}: Koordinator goes on placing the pods, as schedulerName says"
         elif scheduler:
-            yield f"{_title(one)}: schedulerName {scheduler} is left out: the operator's default places the gang"
+            yield f"{_title(workload)}: schedulerName {scheduler} is left out: the operator's default places the gang"
     yield "labels of the pods stay, so Services find them; delete the old workloads when the set is available"
 
 
 def _lost(gang: Gang) -> Iterator[str]:
     known = ("replicas", "selector", "template")
-    for one in gang.workloads:
+    for workload in gang.workloads:
         yield from (
-            f"{_title(one)} {problem}" for problem in has_no_counterpart(mapping(one.get("spec")), "spec", known, _WHY)
+            f"{_title(workload)} {problem}"
+            for problem in has_no_counterpart(mapping(workload.get("spec")), "spec", known, _WHY)
         )
     spec = mapping((gang.pod_group or {}).get("spec"))
     yield from has_no_counterpart(spec, f"PodGroup {gang.name} spec", ("minMember", "scheduleTimeoutSeconds"), {})
@@ -124,9 +127,9 @@ def _title(obj: Json) -> str:
 def gangs_in(documents: Sequence[Json]) -> list[Gang]:
     """The PodGroups that workloads of a file name, in the order of the file."""
     named: dict[tuple[str, str], list[Json]] = {}
-    for one in documents:
-        if text(one.get("kind")) in WORKLOADS and (name := gang_name(one)):
-            named.setdefault((_namespace(one), name), []).append(one)
+    for document in documents:
+        if text(document.get("kind")) in WORKLOADS and (name := gang_name(document)):
+            named.setdefault((_namespace(document), name), []).append(document)
     groups = {(_namespace(one), _name(one)): one for one in documents if is_pod_group(one)}
     return [Gang(key[1], tuple(workloads), groups.get(key)) for key, workloads in named.items()]
 

@@ -68,11 +68,11 @@ def _clique(task: Json, name: str, spec: Json, scheduler: str) -> Json:
 
 def _chosen(spec: Json, tasks: Sequence[Json]) -> Iterator[str]:
     whole, total = integer(spec.get("minAvailable")), sum(map(_replicas, tasks))
-    if len(tasks) > 1 and whole is not None and whole != total and not any("minAvailable" in one for one in tasks):
+    if len(tasks) > 1 and whole is not None and whole != total and not any("minAvailable" in task for task in tasks):
         yield f"minAvailable {whole} of {total} pods is not said of any task, so all pods of every task are needed"
     if text(spec.get("schedulerName")) == VOLCANO_SCHEDULER:
         yield "Volcano goes on placing the pods; without schedulerName the operator's default scheduler does"
-    if any(mapping(one.get("dependsOn")) for one in tasks):
+    if any(mapping(task.get("dependsOn")) for task in tasks):
         yield "dependsOn: all pods are placed together, but containers wait until all pods before them are ready"
     for name in mapping(spec.get("plugins")):
         if name in _PLUGINS:

@@ -38,13 +38,15 @@ def up(directory: Path, count: int, version: str, images: Sequence[Path], say: S
             return state
 
         try:
-            found = start(directory, count, version=version, images=images, detached=True, say=say, began=remember)
+            real_cluster = start(
+                directory, count, version=version, images=images, detached=True, say=say, began=remember
+            )
         except BaseException:
             State.forget(directory)
             raise
-        state = remember(found, ready=True)
+        state = remember(real_cluster, ready=True)
         say(f"up: Kubernetes {state.version} at {state.server}, kubeconfig {state.kubeconfig}")
-        return found
+        return real_cluster
 
 
 def attach(directory: Path, state: State) -> RealCluster | None:

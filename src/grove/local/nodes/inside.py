@@ -130,8 +130,8 @@ class Nodes:
         """Pods first, so that their volumes and addresses are given back; then kubelets, then containerd."""
         client = self._plane.blueprint.apiserver_client()
         with contextlib.suppress(RequestFailed):
-            for one in _pods(client):
-                meta = one["metadata"]
+            for pod in _pods(client):
+                meta = pod["metadata"]
                 path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}?gracePeriodSeconds=1"
                 client.call("DELETE", path)
             end = time.monotonic() + PODS_GONE_S
@@ -223,7 +223,7 @@ def _is_ready(client: Loopback, name: str) -> bool:
     except RequestFailed:
         return False
     conditions = found.get("status", {}).get("conditions", ())
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def _answers(place: Place) -> bool:

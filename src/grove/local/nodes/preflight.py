@@ -90,7 +90,7 @@ def _missing() -> list[str]:
 def _space(directory: Path) -> list[str]:
     reasons = []
     for folder, needed in ((directory, DISK_GB), (cache_root(), DISK_GB)):
-        there = next(one for one in (folder, *folder.parents) if one.exists())
+        there = next(path for path in (folder, *folder.parents) if path.exists())
         free = shutil.disk_usage(there).free / 1e9
         if free < needed:
             reasons.append(f"the disk of {folder} has {free:.1f} GB free, {needed} GB are needed")

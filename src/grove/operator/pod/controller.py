@@ -71,10 +71,10 @@ class StartupBlockedController:
         if not changes:
             self._batches.done((PARENT, key))
             return DONE
-        urgent = any(one.turned for one in changes)
+        urgent = any(change.turned for change in changes)
         if wait_s := self._batches.wait_s((PARENT, key), GRACE_S if urgent else REPHRASE_S):
             return Result(after_s=wait_s)
-        acts = {one.pod.metadata.name: partial(self._tell, one) for one in changes}
+        acts = {change.pod.metadata.name: partial(self._tell, change) for change in changes}
         errors = await self._refusals.in_parallel(str(key), "tell", acts)
         self._batches.done((PARENT, key))
         if errors:
@@ -98,7 +98,7 @@ class StartupBlockedController:
     def _children_of(self, old: Pod | None, new: Pod | None) -> list[Key]:
         """Cliques that start after the clique of a pod."""
         owners = owner_keys(PodClique)(old, new)
-        return [one.key for owner in owners for one in self._cache.by_index(PodClique, PARENT, owner)]
+        return [clique.key for owner in owners for clique in self._cache.by_index(PodClique, PARENT, owner)]
 
     def _cliques_wanted_again(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> list[Key]:
         """Cliques of the replicas that a set did not have a moment ago: their pods were not kept up to date."""
@@ -106,7 +106,9 @@ class StartupBlockedController:
             return []
         cliques = self._cache.by_index(PodClique, SET, new.key)
         return [
-            one.key for one in cliques if one.spec.starts_after and (replica_of(one.metadata) or 0) >= old.spec.replicas
+            clique.key
+            for clique in cliques
+            if clique.spec.starts_after and (replica_of(clique.metadata) or 0) >= old.spec.replicas
         ]
 
 

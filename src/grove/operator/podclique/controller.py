@@ -199,13 +199,13 @@ class PodCliqueController:
         ]
 
     def _core_nodes(self, gang: PodGang) -> list[Mapping[str, str]]:
-        found: list[Mapping[str, str]] = []
+        mappings: list[Mapping[str, str]] = []
         for group in gang.spec.podgroups:
             for pod in self._sets.pods_of(gang.metadata.namespace, group.name):
                 if pod.is_bound and pod.is_active and (pod_index(pod) or 0) < group.min_replicas:
                     node_labels = self._sets.node_labels(pod.spec.node_name)
-                    found += [node_labels] if node_labels is not None else []
-        return found
+                    mappings += [node_labels] if node_labels is not None else []
+        return mappings
 
     def _is_base_scheduled(self, namespace: str, unit: Unit) -> bool:
         """Reckoned only while a pod waits for it: every pod of the base gang is looked at."""
@@ -339,7 +339,7 @@ class PodCliqueController:
     def _cliques_of_gang(self, gang: PodGang) -> list[Key]:
         """Cliques of a gang, and cliques whose gangs wait for it."""
         own = [Key(gang.metadata.namespace, group.name) for group in gang.spec.podgroups]
-        return own + [one.key for one in self._cache.by_index(PodClique, BASE_GANG, gang.key)]
+        return own + [clique.key for clique in self._cache.by_index(PodClique, BASE_GANG, gang.key)]
 
     def _opens_gates(self, old: PodGang | None, new: PodGang | None) -> bool:
         """Whether a gang became whole, or lists other pods: its gated pods may go then."""
@@ -356,7 +356,7 @@ class PodCliqueController:
     def _of_base_gang(self, pod: Pod) -> list[Key]:
         """Cliques of the gangs that wait for the base gang of a pod."""
         base = Key(pod.metadata.namespace, pod.metadata.labels.get(labels.POD_GANG, ""))
-        return [one.key for one in self._cache.by_index(PodClique, BASE_GANG, base)]
+        return [clique.key for clique in self._cache.by_index(PodClique, BASE_GANG, base)]
 
     def _in_kueue_group(self, clique: PodClique) -> list[Key]:
         """Cliques of one pod group of Kueue: while it is not admitted, its size follows them."""
@@ -367,7 +367,7 @@ class PodCliqueController:
         return [one.key for one in every if one.metadata.labels.get(labels.POD_GANG) == gang]
 
     def _members(self, group: PodCliqueScalingGroup) -> list[Key]:
-        return [one.key for one in self._cache.owned(PodClique, by=group.metadata.uid)]
+        return [clique.key for clique in self._cache.owned(PodClique, by=group.metadata.uid)]
 
     def _concerned(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> Iterator[tuple[Key, bool]]:
         """Cliques of which the set asks something else now, each with whether its own turn has come.

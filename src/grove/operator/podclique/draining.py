@@ -131,8 +131,8 @@ class Drains:
         """The removals that are due now, and those of pods that drain."""
         now: list[Removal] = []
         later: list[Removal] = []
-        for one in removals:
-            (later if self.holds(one.pod, one.reason) else now).append(one)
+        for removal in removals:
+            (later if self.holds(removal.pod, removal.reason) else now).append(removal)
         return now, later
 
     def steps(self, staying: Iterable[Pod], chosen: Collection[str]) -> list[tuple[Pod, DrainStep]]:

@@ -83,7 +83,9 @@ def record_of(pod: Pod) -> InPlaceRecord | None:
 def can_be_patched(pod: Pod, wanted: Json) -> bool:
     """Whether a patch makes the pod what it would be if it were made now."""
     there, now = record_of(pod), _record_in(wanted)
-    is_whole = {one.name for one in pod.spec.containers} >= {one["name"] for one in wanted["spec"]["containers"]}
+    is_whole = {container.name for container in pod.spec.containers} >= {
+        one["name"] for one in wanted["spec"]["containers"]
+    }
     return there is not None and now is not None and there.base == now.base and has_readiness_gate(pod) and is_whole
 
 
@@ -101,7 +103,7 @@ def step_of_staying(pod: Pod, now: datetime) -> InPlaceStep:
     if not has_readiness_gate(pod) or not pod.status.conditions or gate_of(pod) == TRUE:
         return InPlaceStep()
     record = record_of(pod) or InPlaceRecord()
-    running = {one.name: one.container_id for one in pod.status.container_statuses}
+    running = {status.name: status.container_id for status in pod.status.container_statuses}
     if not any(running.get(name) == old for name, old in record.stopping.items()):
         return InPlaceStep(gate=TRUE)
     left_s = PATIENCE_S - (now - record.since).total_seconds() if record.since is not None else 0.0
@@ -119,8 +121,8 @@ def gate_words(status: str, *, drains: bool = False) -> tuple[str, str]:
 
 def gate_of(pod: Pod) -> str:
     """What the readiness gate of a pod says; empty while it has no condition."""
-    found = find_condition(pod.status.conditions, IN_PLACE)
-    return found.status if found is not None else ""
+    condition = find_condition(pod.status.conditions, IN_PLACE)
+    return condition.status if condition is not None else ""
 
 
 def _record_in(wanted: Json) -> InPlaceRecord | None:
@@ -130,10 +132,10 @@ def _record_in(wanted: Json) -> InPlaceRecord | None:
 
 def _patch(pod: Pod, wanted: Json, now: datetime) -> Iterable[Json]:
     there, made = record_of(pod) or InPlaceRecord(), _record_in(wanted) or InPlaceRecord()
-    at = {one.name: index for index, one in enumerate(pod.spec.containers)}
-    before = {one.name: one.image for one in pod.spec.containers}
+    at = {container.name: index for index, container in enumerate(pod.spec.containers)}
+    before = {container.name: container.image for container in pod.spec.containers}
     changed = {one["name"]: one["image"] for one in wanted["spec"]["containers"] if before[one["name"]] != one["image"]}
-    ids = {one.name: one.container_id for one in pod.status.container_statuses}
+    ids = {status.name: status.container_id for status in pod.status.container_statuses}
     stopping = {name: ids[name] for name in sorted(changed) if ids.get(name)}
     record = msgspec.structs.replace(made, stopping=stopping, since=now)
     own = {**wanted["metadata"]["annotations"], labels.IN_PLACE: msgspec.json.encode(record).decode()}

@@ -69,7 +69,9 @@ class CliquePlan:
         if patched:
             message = f"updated {many(len(patched), 'pod')} in place: {', '.join(sorted(patched)[:5])}"
             said.append(Notice(clique, EventReason.POD_UPDATED_IN_PLACE, message))
-        marked = {pod.metadata.name: one.until for pod, one in self.pods.drain if one.until is not None}
+        marked = {
+            pod.metadata.name: drain_step.until for pod, drain_step in self.pods.drain if drain_step.until is not None
+        }
         if marked:
             until = rfc3339(max(marked.values()))
             message = f"draining {many(len(marked), 'pod')} until {until}: {', '.join(sorted(marked)[:5])}"

@@ -122,7 +122,7 @@ class PodLoads:
         except (KubeError, TimeoutError):
             return {}
         loads: dict[str, float] = {}
-        for one in (one for items in lists for one in items):
+        for one in (item for items in lists for item in items):
             try:
                 pod, value = str(one["describedObject"]["name"]), float(quantity.exact(one["value"]))
             except (KeyError, TypeError, quantity.InvalidQuantity):

@@ -57,8 +57,12 @@ class PodWriter:
         if plan.is_settled and not plan.delete:
             self._refusals.forget(uid)
             return []
-        kept = await do("delete", {one.pod.metadata.name: partial(self._delete, one) for one in plan.delete})
-        held_places = {one.pod.spec.hostname for one in plan.delete if one.is_alive and self._stays(one.pod)}
+        kept = await do(
+            "delete", {removal.pod.metadata.name: partial(self._delete, removal) for removal in plan.delete}
+        )
+        held_places = {
+            removal.pod.spec.hostname for removal in plan.delete if removal.is_alive and self._stays(removal.pod)
+        }
         create = [one for one in plan.create if one["spec"]["hostname"] not in held_places]
         # Lower indexes first, also after a refusal: with some schedulers they alone make the gang whole.
         refused = await do(
@@ -67,15 +71,15 @@ class PodWriter:
         if create and not refused:
             self._next_round(uid)
         held = await do(
-            "ungate", {one.metadata.name: partial(self._ungate, one, plan.node_labels) for one in plan.ungate}
+            "ungate", {pod.metadata.name: partial(self._ungate, pod, plan.node_labels) for pod in plan.ungate}
         )
         lost = await do(
-            "relabel", {one.metadata.name: partial(self._relabel, one, changes) for one, changes in plan.relabel}
+            "relabel", {pod.metadata.name: partial(self._relabel, pod, changes) for pod, changes in plan.relabel}
         )
         patched = await do(
-            "in place", {one.metadata.name: partial(self._in_place, one, step) for one, step in plan.in_place}
+            "in place", {pod.metadata.name: partial(self._in_place, pod, step) for pod, step in plan.in_place}
         )
-        drained = await do("drain", {one.metadata.name: partial(self._drain, one, step) for one, step in plan.drain})
+        drained = await do("drain", {pod.metadata.name: partial(self._drain, pod, step) for pod, step in plan.drain})
         by_code = (
             (ErrorCode.CREATE_POD, refused),
             (ErrorCode.DELETE_POD, kept),
@@ -84,7 +88,7 @@ class PodWriter:
             (ErrorCode.BUILD_POD, patched),
             (ErrorCode.DELETE_POD, drained),
         )
-        return [(code, error) for code, found in by_code for error in found]
+        return [(code, error) for code, errors in by_code for error in errors]
 
     def forget(self, uid: str) -> None:
         self._rounds.pop(uid, None)

@@ -77,7 +77,7 @@ class PodPlan:
         """Whether nothing is to come of it. A pod that is being deleted already may have a finalizer and stay."""
         if self.create or self.ungate or self.relabel or self.in_place or self.drain:
             return False
-        return all(one.pod.metadata.is_deleting for one in self.delete) if self.delete else True
+        return all(removal.pod.metadata.is_deleting for removal in self.delete) if self.delete else True
 
 
 def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now: datetime, rng: Random) -> PodPlan:
@@ -120,10 +120,10 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
         staying = [pod for pod in staying if pod.metadata.uid not in gone]
 
     removals, held_back = drains.split(removals) if drains is not None else (removals, [])
-    there = [*staying, *(one.pod for one in held_back)]
+    there = [*staying, *(removal.pod for removal in held_back)]
     used = {index for pod in there if (index := pod_index(pod)) is not None}
     # A change that the set has not recorded is about to reach this clique, or not: until then no pod is made.
-    replaced = [one.pod for one in held_back if one.reason not in (SURPLUS, SURGE_OVER)]
+    replaced = [removal.pod for removal in held_back if removal.reason not in (SURPLUS, SURGE_OVER)]
     kept = [*staying, *replaced]
     missing = max(0, wanted - (sum(pod_index(pod) not in surge for pod in kept) if surge else len(kept)))
     back = [index for index in _replaced_indexes(removals, step) if index not in used and index not in surge][:missing]
@@ -226,12 +226,12 @@ def _replaced_indexes(removals: Iterable[Removal], step: CliqueStep) -> list[int
     Scaling in may leave lower indexes free. An update recognises a replacement by its index.
     """
     now = (
-        pod_index(one.pod)
-        for one in removals
-        if one.reason not in (SURPLUS, DUPLICATE, SURGE_OVER) and not one.pod.metadata.is_deleting
+        pod_index(removal.pod)
+        for removal in removals
+        if removal.reason not in (SURPLUS, DUPLICATE, SURGE_OVER) and not removal.pod.metadata.is_deleting
     )
-    found = {index for index in now if index is not None}
-    return sorted(found.union(selected_indexes(step.progress)))
+    indexes = {index for index in now if index is not None}
+    return sorted(indexes.union(selected_indexes(step.progress)))
 
 
 def free_indexes(used: Collection[int], count: int) -> list[int]:

@@ -159,7 +159,7 @@ def may_be_ungated(pods: Iterable[Pod], clique_fqn: str, gang: PodGang | None, *
     """
     if gang is None or not base_scheduled or not is_true(gang.status.conditions, conditions.INITIALIZED):
         return []
-    group = next((one for one in gang.spec.podgroups if one.name == clique_fqn), None)
+    group = next((podgroup for podgroup in gang.spec.podgroups if podgroup.name == clique_fqn), None)
     listed = {ref.name for ref in group.pod_references} if group is not None else set()
     return [
         pod
@@ -202,7 +202,7 @@ def _bound_to(pod: Pod, node_labels: Mapping[str, str]) -> list[Json]:
     found: list[Json] = []
     for at, term in enumerate(terms):
         path = f"/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/{at}"
-        said = [msgspec.to_builtins(one) for one in term.match_expressions]
+        said = [msgspec.to_builtins(expression) for expression in term.match_expressions]
         found.append({"op": "add", "path": f"{path}/matchExpressions", "value": [*said, *asked]})
     return found
 

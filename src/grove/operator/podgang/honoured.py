@@ -36,32 +36,32 @@ def broken_requirements(
 
     Surplus pods count like core pods. A pod on a node that is gone is about to be replaced and does not count.
     """
-    found: list[Spread] = []
-    for one in gang_constraints(gang):
-        if not one.required:
+    spreads: list[Spread] = []
+    for constraint in gang_constraints(gang):
+        if not constraint.required:
             continue
-        levels = _levels_down_to(one.required, binding)
+        levels = _levels_down_to(constraint.required, binding)
         places: dict[tuple[str, ...], list[str]] = {}
-        for name in one.members:
+        for name in constraint.members:
             for pod in pods_in_gang(pods_of(name), gang.metadata.name):
                 labels = labels_of(pod.spec.node_name) if pod.is_bound else None
                 if labels is not None:
                     place = _place(pod.spec.node_name, labels, levels)
                     places.setdefault(place, []).append(pod.metadata.name)
         if len(places) > 1:
-            found.append(Spread(one.name, one.required, _by_domain(places)))
-    return found
+            spreads.append(Spread(constraint.name, constraint.required, _by_domain(places)))
+    return spreads
 
 
-def spread_message(found: Iterable[Spread]) -> str:
-    return "; ".join(_sentence(one) for one in found)
+def spread_message(spreads: Iterable[Spread]) -> str:
+    return "; ".join(_sentence(one) for one in spreads)
 
 
-def _sentence(one: Spread) -> str:
-    shown = [f"{domain} ({_listed(pods)})" for domain, pods in list(one.domains.items())[:DOMAINS_NAMED]]
-    more = f" and {len(one.domains) - DOMAINS_NAMED} more domains" if len(one.domains) > DOMAINS_NAMED else ""
-    counted = f"its pods stand in {len(one.domains)} domains"
-    return f"{one.key} is required of {one.owner}, and {counted}: {', '.join(shown)}{more}"
+def _sentence(spread: Spread) -> str:
+    shown = [f"{domain} ({_listed(pods)})" for domain, pods in list(spread.domains.items())[:DOMAINS_NAMED]]
+    more = f" and {len(spread.domains) - DOMAINS_NAMED} more domains" if len(spread.domains) > DOMAINS_NAMED else ""
+    counted = f"its pods stand in {len(spread.domains)} domains"
+    return f"{spread.key} is required of {spread.owner}, and {counted}: {', '.join(shown)}{more}"
 
 
 def _listed(pods: Sequence[str]) -> str:

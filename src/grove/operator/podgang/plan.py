@@ -113,12 +113,12 @@ class GangPlan:
 
         `gang` is as it was before `after` was written.
         """
-        found: list[Condition] = []
+        conditions: list[Condition] = []
         for type_ in (SCHEDULER_OBJECTS_READY, TOPOLOGY_NOT_HONOURED):
             old, new = (find_condition(one.conditions, type_) for one in (gang.status, after))
             if new is not None and is_trouble(new) and (old is None or old.reason != new.reason):
-                found.append(new)
-        return found
+                conditions.append(new)
+        return conditions
 
     def notice(self, gang: PodGang, trouble: Condition, backend: Backend) -> Notice:
         reason = backend.event_reasons.get(trouble.reason, trouble.reason)
@@ -147,7 +147,7 @@ def _wait_s(observed: ObservedGang, wanted: WantedGang) -> float:
 
     Not long where a clique met trouble: people look at the gang then, and its last pod may never come.
     """
-    if observed.gang is not None or any(one.status.last_errors for one in observed.cliques.values()):
+    if observed.gang is not None or any(clique.status.last_errors for clique in observed.cliques.values()):
         return PROGRESS_S
     has_pods = any(group["podReferences"] for group in wanted.object["spec"]["podgroups"])
     return ALL_PODS_S if has_pods else FIRST_PODS_S

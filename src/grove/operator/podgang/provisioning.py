@@ -37,7 +37,7 @@ class NodesAsked(NamedTuple):
 
     def is_met_by(self, request: ProvisioningRequest) -> bool:
         """Whether a request of this class asks for at least these pods."""
-        there = Counter({one.template: one.count for one in request.spec.pod_sets})
+        there = Counter({pcs.template: pcs.count for pcs in request.spec.pod_sets})
         return request.spec.provisioning_class_name == self.class_name and all(
             len(pods) <= there[name] for name, pods in self.pods.items()
         )
@@ -98,7 +98,11 @@ def _own_labels(gang: PodGang) -> dict[str, str]:
 
 def wait_before_next_s(request: ProvisioningRequest, now: datetime) -> float | None:
     """Seconds until a request that is over is made again; None while the cluster autoscaler works on it."""
-    ended = [one.last_transition_time for one in request.status.conditions if one.type in OVER and one.status == TRUE]
+    ended = [
+        condition.last_transition_time
+        for condition in request.status.conditions
+        if condition.type in OVER and condition.status == TRUE
+    ]
     if not ended:
         return None
     since = [(now - at).total_seconds() for at in ended if at is not None]
@@ -106,10 +110,12 @@ def wait_before_next_s(request: ProvisioningRequest, now: datetime) -> float | N
 
 
 def provisioning_state(request: ProvisioningRequest) -> ProvisioningState:
-    said = request.status.conditions
-    over = next((type_ for type_ in OVER if is_true(said, type_)), "")
-    is_there = is_true(said, PROVISIONED) and not over
-    reason = over or (PROVISIONED if is_there else said[-1].type if said else REQUESTED)
-    parts = [f"{one.type}={one.status} ({one.reason}): {one.message}" for one in said]
+    conditions = request.status.conditions
+    over = next((type_ for type_ in OVER if is_true(conditions, type_)), "")
+    is_there = is_true(conditions, PROVISIONED) and not over
+    reason = over or (PROVISIONED if is_there else conditions[-1].type if conditions else REQUESTED)
+    parts = [
+        f"{condition.type}={condition.status} ({condition.reason}): {condition.message}" for condition in conditions
+    ]
     message = f"ProvisioningRequest {request.metadata.name}: {'; '.join(parts) or 'no answer yet'}"
     return ProvisioningState(TRUE if is_there else FALSE, reason, message)

@@ -155,7 +155,7 @@ class SchedulerObjects:
 
     async def _prune(self, gang: PodGang, backend: Backend, objects: Sequence[Json]) -> None:
         """Removes what a gang had and needs no more, such as the group of a clique that was scaled to zero."""
-        wanted = {(one["kind"], one["metadata"]["name"]) for one in objects}
+        wanted = {(obj["kind"], obj["metadata"]["name"]) for obj in objects}
         for resource in backend.gang_resources:
             for one in self._cache.owned(view_of(resource), by=gang.metadata.uid):
                 if (resource.kind, one.metadata.name) not in wanted and not one.metadata.is_deleting:

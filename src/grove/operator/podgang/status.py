@@ -166,9 +166,9 @@ def with_gang_conditions(
     """The set's conditions with what its gangs say of their scheduler: the worst, and how many gangs have the same."""
     troubles: dict[str, list[tuple[bool, str, Condition]]] = {SCHEDULER_OBJECTS_READY: [], TOPOLOGY_NOT_HONOURED: []}
     for gang in gangs:
-        for one in gang.status.conditions:
-            if one.type in troubles and is_trouble(one) and not gang.metadata.is_deleting:
-                troubles[one.type].append((one.status != FALSE, gang.metadata.name, one))
+        for condition in gang.status.conditions:
+            if condition.type in troubles and is_trouble(condition) and not gang.metadata.is_deleting:
+                troubles[condition.type].append((condition.status != FALSE, gang.metadata.name, condition))
     for type_, found in troubles.items():
         if not found:
             conditions = without_condition(conditions, type_)

@@ -140,11 +140,11 @@ class ScalingGroupController:
         if group is None or not is_open(group.status.update_progress):
             return False
         index, members = group_replica_of(new.metadata), self._cache.owned(PodClique, by=group.metadata.uid)
-        return all(is_available(one) for one in members if group_replica_of(one.metadata) == index)
+        return all(is_available(clique) for clique in members if group_replica_of(clique.metadata) == index)
 
     def _groups_of(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> list[Key]:
         shown = new or old
-        return [one.key for one in self._cache.by_index(PodCliqueScalingGroup, SET, shown.key)] if shown else []
+        return [group.key for group in self._cache.by_index(PodCliqueScalingGroup, SET, shown.key)] if shown else []
 
     def _chosen_groups(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> list[Key]:
         """Groups of the replicas of which the set asks something else now."""
@@ -152,7 +152,7 @@ class ScalingGroupController:
         if new is None or not concerned:
             return []
         groups = self._cache.by_index(PodCliqueScalingGroup, SET, new.key)
-        return [one.key for one in groups if replica_of(one.metadata) in concerned]
+        return [group.key for group in groups if replica_of(group.metadata) in concerned]
 
 
 def _concerns_all(old: PodCliqueSet, new: PodCliqueSet) -> bool:

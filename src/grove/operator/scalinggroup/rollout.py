@@ -124,7 +124,7 @@ def next_rollout_step(observed: GroupUpdateFacts, now: datetime) -> GroupStep:
     if step.is_over and all(replica.new or replica.index in held for replica in regular):
         return GroupStep(_ended(progress, now, observed.partition if held else None))
     if observed.counted:
-        left = step.outdated - len({*step.broken, *step.taken}.intersection(one.index for one in regular))
+        left = step.outdated - len({*step.broken, *step.taken}.intersection(state.index for state in regular))
         progress = msgspec.structs.replace(
             progress, outdated_replicas_count=left, in_flight_replicas_count=len(step.in_flight)
         )
@@ -146,7 +146,7 @@ def group_update_facts(observed: ObservedGroup) -> GroupUpdateFacts:
         target=target,
         realised=group.status.current_pod_clique_set_generation_hash,
         progress=group.status.update_progress,
-        replicas=[_state(observed, one, target) for one in group_replicas(observed)],
+        replicas=[_state(observed, replica, target) for replica in group_replicas(observed)],
         chosen=is_chosen(pcs, observed.replica),
         rolling=is_rolling(pcs),
         budget=budget,

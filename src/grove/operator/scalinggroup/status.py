@@ -79,7 +79,7 @@ class ObservedGroup:
     @property
     def is_short(self) -> bool:
         """Whether a member is missing. Surge replicas do not count: they are always new."""
-        there, indexes = {one.metadata.name for one in self.members}, self.group.indexes
+        there, indexes = {clique.metadata.name for clique in self.members}, self.group.indexes
         units = (member_units(self.pcs, self.replica, self.config, index) for index in indexes)
         return any(unit.fqn not in there for replica in units for unit in replica)
 
@@ -112,7 +112,7 @@ def group_replicas(observed: ObservedGroup) -> list[GroupReplica]:
         units = list(member_units(pcs, observed.replica, observed.config, index))
         found = [(live[unit.fqn], observed.hashes[unit.template.name]) for unit in units if unit.fqn in live]
         incarnation = group_replica_incarnation(pcs, observed.replica, group, index)
-        is_settled = len(found) == len(units) and all(one.status.incarnation >= incarnation for one, _ in found)
+        is_settled = len(found) == len(units) and all(clique.status.incarnation >= incarnation for clique, _ in found)
         replicas.append(GroupReplica(index, found, is_settled))
     return replicas
 
@@ -122,12 +122,16 @@ def group_status(observed: ObservedGroup, now: datetime) -> PodCliqueScalingGrou
     pcs, group, before = observed.pcs, observed.group, observed.group.status
     generation = pcs.status.current_generation_hash
     every = group_replicas(observed)
-    replicas = [one for one in every if one.is_settled]
+    replicas = [group_replica for group_replica in every if group_replica.is_settled]
     indexes = group.indexes
-    asked = [one for one in replicas if one.index in indexes]
-    scheduled = [one for one in replicas if one.is_scheduled]
-    available = [one for one in scheduled if one.is_available]
-    updated = [one for one in available if all(is_updated(*pair, generation) for pair in one.cliques)]
+    asked = [replica for replica in replicas if replica.index in indexes]
+    scheduled = [replica for replica in replicas if replica.is_scheduled]
+    available = [group_replica for group_replica in scheduled if group_replica.is_available]
+    updated = [
+        group_replica
+        for group_replica in available
+        if all(is_updated(*pair, generation) for pair in group_replica.cliques)
+    ]
     after = msgspec.structs.replace(
         before,
         replicas=len(every),
@@ -140,11 +144,11 @@ def group_status(observed: ObservedGroup, now: datetime) -> PodCliqueScalingGrou
         update_progress=_with_counts(observed, asked),
     )
     converged = len(asked) == group.spec.replicas and all(
-        has_hashes(*pair, generation) for one in asked for pair in one.cliques
+        has_hashes(*pair, generation) for group_replica in asked for pair in group_replica.cliques
     )
     if converged and not is_open(after.update_progress):
         return msgspec.structs.replace(after, current_pod_clique_set_generation_hash=generation)
-    if any(is_outdated(observed, *pair) for one in every for pair in one.cliques):
+    if any(is_outdated(observed, *pair) for group_replica in every for pair in group_replica.cliques):
         # Nor is it fully what it was: a change may be taken back and leave behind what was made from it.
         return msgspec.structs.replace(after, current_pod_clique_set_generation_hash="")
     return after
@@ -189,7 +193,7 @@ def is_outdated(observed: ObservedGroup, clique: PodClique, template_hash: str) 
 def _conditions(observed: ObservedGroup, replicas: Sequence[GroupReplica], now: datetime) -> Conditions:
     group, config = observed.group, observed.config
     need = group_floor(group.spec.replicas, config.min_available)
-    healthy = sum(not any(_is_breached(clique) for clique, _ in one.cliques) for one in replicas)
+    healthy = sum(not any(_is_breached(clique) for clique, _ in replica.cliques) for replica in replicas)
     if is_open(group.status.update_progress):
         status, reason, message = UNKNOWN, UPDATE_IN_PROGRESS, "not judged while an update is under way"
     elif healthy < need:
@@ -206,8 +210,8 @@ def _conditions(observed: ObservedGroup, replicas: Sequence[GroupReplica], now: 
 
 def _is_breached(clique: PodClique) -> bool:
     """A clique that has not said anything yet is not healthy either: its pods are not there."""
-    found = find_condition(clique.status.conditions, MIN_AVAILABLE_BREACHED)
-    return found is None or found.status == TRUE
+    condition = find_condition(clique.status.conditions, MIN_AVAILABLE_BREACHED)
+    return condition is None or condition.status == TRUE
 
 
 def _with_counts(
@@ -216,6 +220,6 @@ def _with_counts(
     progress, generation = observed.group.status.update_progress, observed.pcs.status.current_generation_hash
     if progress is None:
         return None
-    done = sum(is_updated(*pair, generation) for one in replicas for pair in one.cliques)
+    done = sum(is_updated(*pair, generation) for replica in replicas for pair in replica.cliques)
     total = observed.group.spec.replicas * len(observed.config.clique_names)
     return msgspec.structs.replace(progress, updated_pod_cliques_count=done, total_pod_cliques_count=total)

@@ -56,15 +56,15 @@ class OwnedClaims:
 
     def wanted(self, find_template: FindTemplate) -> WantedClaims:
         wanted, fqn, namespace = WantedClaims(), self.owner.metadata.name, self.pcs.metadata.namespace
-        for one in self.sharing:
-            spec = _template_spec(self.pcs, one, find_template)
+        for resource_sharing in self.sharing:
+            spec = _template_spec(self.pcs, resource_sharing, find_template)
             if spec is None:
-                wanted.missing_templates.append(f"{one.namespace or namespace}/{one.name}")
+                wanted.missing_templates.append(f"{resource_sharing.namespace or namespace}/{resource_sharing.name}")
                 continue
             places: list[tuple[str, int | None]] = (
-                [(names.shared_claim(fqn, one.name), None)]
-                if one.scope == ALL_REPLICAS
-                else [(names.replica_claim(fqn, index, one.name), index) for index in sorted(self.indexes)]
+                [(names.shared_claim(fqn, resource_sharing.name), None)]
+                if resource_sharing.scope == ALL_REPLICAS
+                else [(names.replica_claim(fqn, index, resource_sharing.name), index) for index in sorted(self.indexes)]
             )
             for name, index in places:
                 metadata = child_metadata(self.owner, name, self.labels(index))
@@ -94,8 +94,8 @@ def clique_claims(pcs: PodCliqueSet, clique: PodClique, unit: Unit, pod_indexes:
 def all_sharing(pcs: PodCliqueSet) -> list[ResourceSharing]:
     """Everything a set shares, at any level."""
     template = pcs.spec.template
-    of_groups = (one for group in template.pod_clique_scaling_groups for one in group.resource_sharing)
-    of_cliques = (one for clique in template.cliques for one in clique.resource_sharing)
+    of_groups = (sharing for group in template.pod_clique_scaling_groups for sharing in group.resource_sharing)
+    of_cliques = (resource_sharing for clique in template.cliques for resource_sharing in clique.resource_sharing)
     return [*template.resource_sharing, *of_groups, *of_cliques]
 
 
@@ -104,18 +104,18 @@ def claims_of_pod(pcs: PodCliqueSet, unit: Unit, pod_index: int) -> tuple[str, .
     template = pcs.spec.template
     group = unit.group
     of_set = [
-        one
-        for one in template.resource_sharing
-        if one.filter is None
-        or unit.template.name in one.filter.child_clique_names
-        or (group is not None and group.config.name in one.filter.child_scaling_group_names)
+        sharing
+        for sharing in template.resource_sharing
+        if sharing.filter is None
+        or unit.template.name in sharing.filter.child_clique_names
+        or (group is not None and group.config.name in sharing.filter.child_scaling_group_names)
     ]
     found = [*_named(of_set, pcs.metadata.name, unit.replica)]
     if group is not None:
         of_group = [
-            one
-            for one in group.config.resource_sharing
-            if one.filter is None or unit.template.name in one.filter.child_clique_names
+            sharing
+            for sharing in group.config.resource_sharing
+            if sharing.filter is None or unit.template.name in sharing.filter.child_clique_names
         ]
         found += _named(of_group, group.fqn, group.replica)
     return (*found, *_named(unit.template.resource_sharing, unit.fqn, pod_index))
@@ -147,8 +147,16 @@ def _with_claims(pod_spec: Json, claims: Sequence[Json], uses_them: Callable[[Js
 
 
 def _named(sharing: Sequence[ResourceSharing], owner: str, index: int) -> Iterator[str]:
-    yield from (names.shared_claim(owner, one.name) for one in sharing if one.scope == ALL_REPLICAS)
-    yield from (names.replica_claim(owner, index, one.name) for one in sharing if one.scope == PER_REPLICA)
+    yield from (
+        names.shared_claim(owner, resource_sharing.name)
+        for resource_sharing in sharing
+        if resource_sharing.scope == ALL_REPLICAS
+    )
+    yield from (
+        names.replica_claim(owner, index, resource_sharing.name)
+        for resource_sharing in sharing
+        if resource_sharing.scope == PER_REPLICA
+    )
 
 
 def _template_spec(pcs: PodCliqueSet, sharing: ResourceSharing, find_template: FindTemplate) -> Json | None:

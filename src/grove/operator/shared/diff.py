@@ -185,7 +185,7 @@ def finalizer_patch(finalizers: Sequence[str], resource_version: str, name: str,
     """
     if (name in finalizers) == present:
         return None
-    kept = [*finalizers, name] if present else [one for one in finalizers if one != name]
+    kept = [*finalizers, name] if present else [finalizer for finalizer in finalizers if finalizer != name]
     return {"metadata": {"resourceVersion": resource_version, "finalizers": kept}}
 
 
@@ -301,7 +301,7 @@ _PLAIN = frozenset({str, int, bool, float, dict})
 
 @cache
 def _fields(kind: type[Struct]) -> tuple[tuple[str, str], ...]:
-    return tuple((one.encode_name, one.name) for one in msgspec.structs.fields(kind))
+    return tuple((field_info.encode_name, field_info.name) for field_info in msgspec.structs.fields(kind))
 
 
 def owned_by(owner: Object) -> list[Json]:

@@ -22,12 +22,20 @@ def next_draining(recorded: Draining, leaving: Mapping[int, Iterable[Pod]], seco
     """The replicas that drain now. `leaving` are the pods of existing replicas that the owner no longer has."""
     if not seconds:
         return ()
-    known = {one.replica_index: one for one in recorded}
+    known = {draining_replica.replica_index: draining_replica for draining_replica in recorded}
     # Whole seconds, as the API server stores them: a status that is read back compares as equal.
     end = (now + timedelta(seconds=seconds)).replace(microsecond=0)
     wanted = (known.get(index) or DrainingReplica(replica_index=index, until=end) for index in sorted(leaving))
-    open_ = (one for one in wanted if one.until is not None and one.until > now)
-    return tuple(one for one in open_ if any(_has_time_left(pod, now) for pod in leaving[one.replica_index]))
+    open_ = (
+        draining_replica
+        for draining_replica in wanted
+        if draining_replica.until is not None and draining_replica.until > now
+    )
+    return tuple(
+        draining_replica
+        for draining_replica in open_
+        if any(_has_time_left(pod, now) for pod in leaving[draining_replica.replica_index])
+    )
 
 
 def _has_time_left(pod: Pod, now: datetime) -> bool:
@@ -37,4 +45,11 @@ def _has_time_left(pod: Pod, now: datetime) -> bool:
 
 def next_end_s(draining: Draining, now: datetime) -> float | None:
     """Seconds until the first of these replicas has drained."""
-    return min(((one.until - now).total_seconds() for one in draining if one.until is not None), default=None)
+    return min(
+        (
+            (draining_replica.until - now).total_seconds()
+            for draining_replica in draining
+            if draining_replica.until is not None
+        ),
+        default=None,
+    )

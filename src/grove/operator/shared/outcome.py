@@ -68,7 +68,9 @@ class Notice(NamedTuple):
 def appeared(about: Object, before: Conditions, after: Conditions, types: Iterable[str]) -> list[Notice]:
     """A warning for each of these conditions that is there now and was not before."""
     found = (find_condition(after, type_) for type_ in types if find_condition(before, type_) is None)
-    return [Notice(about, one.reason, one.message, warning=True) for one in found if one is not None]
+    return [
+        Notice(about, condition.reason, condition.message, warning=True) for condition in found if condition is not None
+    ]
 
 
 MOST_ERRORS = 5
@@ -96,7 +98,7 @@ def _with_children(outcome: Outcome, children: Iterable[PodClique | PodCliqueSca
 
 def _last_errors(before: tuple[LastError, ...], outcome: Outcome, now: datetime) -> tuple[LastError, ...]:
     """The errors of this pass and no older ones; one that was there already keeps its time."""
-    since = {(one.code, one.description): one.observed_at for one in before}
+    since = {(error.code, error.description): error.observed_at for error in before}
     return tuple(
         LastError(code=code, description=text, observed_at=since.get((code, text)) or now)
         for code, text in dict.fromkeys(outcome.errors)

@@ -113,7 +113,7 @@ def set_standing(
     groups: Sequence[PodCliqueScalingGroup],
     outcome: Outcome,
 ) -> Standing:
-    conditions = (status.conditions, *(one.status.conditions for one in groups if not one.metadata.is_deleting))
+    conditions = (status.conditions, *(group.status.conditions for group in groups if not group.metadata.is_deleting))
     for found in (_trouble(status.last_errors, *conditions), _waits(outcome)):
         if found is not None:
             return found
@@ -125,9 +125,9 @@ def set_standing(
     if status.available_replicas < wanted:
         message = f"fewer than {many(wanted, 'replica is', 'replicas are')} available"
         return Standing("Reconciling", REPLICAS_NOT_AVAILABLE, message)
-    parts = [one.status.conditions for one in cliques if not one.metadata.is_deleting]
-    parts += [one.status.conditions for one in groups if not one.metadata.is_deleting]
-    if not all(is_true(one, READY) for one in parts):
+    parts = [clique.status.conditions for clique in cliques if not clique.metadata.is_deleting]
+    parts += [group.status.conditions for group in groups if not group.metadata.is_deleting]
+    if not all(is_true(part, READY) for part in parts):
         return Standing("Reconciling", PARTS_NOT_READY, "a clique or a scaling group is not ready")
     return Standing("Ready", ALL_REPLICAS_AVAILABLE, f"{many(wanted, 'replica is', 'replicas are')} available")
 
@@ -138,20 +138,20 @@ def _waits(outcome: Outcome) -> Standing | None:
 
 def _trouble(errors: Sequence[LastError], *conditions: Conditions) -> Standing | None:
     """Why an object stalls, or which error is tried again; None if neither."""
-    refused = next((one for one in errors if _is_refusal(one)), None)
+    refused = next((error for error in errors if _is_refusal(error)), None)
     if refused is not None:
         failure = find_condition(conditions[0], REPLICA_FAILURE)
         return Standing("Stalled", failure.reason if failure is not None else REPLICA_FAILURE, refused.description)
     for type_ in (GANG_RESTARTS_EXHAUSTED, UPDATE_STALLED):
-        for found in conditions:
-            if (said := find_condition(found, type_)) is not None:
+        for condition in conditions:
+            if (said := find_condition(condition, type_)) is not None:
                 return Standing("Stalled", said.reason, said.message)
     return Standing("Reconciling", REPLICA_FAILURE, errors[0].description) if errors else None
 
 
 def _is_refusal(error: LastError) -> bool:
-    said = error.description
-    return error.code in _OUR_REFUSALS or (any(word in said for word in _REFUSALS) and _QUOTA not in said)
+    description = error.description
+    return error.code in _OUR_REFUSALS or (any(word in description for word in _REFUSALS) and _QUOTA not in description)
 
 
 S = TypeVar("S", PodCliqueStatus, PodCliqueScalingGroupStatus, PodCliqueSetStatus)

@@ -68,7 +68,7 @@ def asked_replacement(
         )
         for unit, pods in leaving
     )
-    return Replacement(id=short_hash([to_json(one) for one in groups]), pod_groups=groups)
+    return Replacement(id=short_hash([to_json(group) for group in groups]), pod_groups=groups)
 
 
 def _leaving(
@@ -115,7 +115,9 @@ def asked_of_nodes(pod_spec: Json) -> Json:
     found: Json = {name: pod_spec[name] for name in ASKED_OF_NODES if pod_spec.get(name)}
     for name in ("containers", "initContainers"):
         if containers := pod_spec.get(name):
-            found[name] = [{key: one[key] for key in OF_CONTAINERS if one.get(key)} for one in containers]
+            found[name] = [
+                {key: container[key] for key in OF_CONTAINERS if container.get(key)} for container in containers
+            ]
     return found
 
 
@@ -129,10 +131,12 @@ def asks_more(new: Json, old: Pod) -> bool:
     if any(amount > before.get(name, 0) for name, amount in pod_request(new).items()):
         return True
     wanted = msgspec.convert(asked_of_nodes(new), PodSpec, strict=False)
-    tolerated = [one for one in old.spec.tolerations if one.key not in DEFAULT_TOLERATIONS]
+    tolerated = [toleration for toleration in old.spec.tolerations if toleration.key not in DEFAULT_TOLERATIONS]
     return (
         not wanted.node_selector.items() <= old.spec.node_selector.items()
         or (wanted.affinity is not None and wanted.affinity != old.spec.affinity)
-        or any(one not in wanted.tolerations for one in tolerated)
-        or any(one not in old.spec.topology_spread_constraints for one in wanted.topology_spread_constraints)
+        or any(toleration not in wanted.tolerations for toleration in tolerated)
+        or any(
+            constraint not in old.spec.topology_spread_constraints for constraint in wanted.topology_spread_constraints
+        )
     )

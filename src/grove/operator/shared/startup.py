@@ -30,7 +30,7 @@ def has_start_order(pcs: PodCliqueSet) -> bool:
     template = pcs.spec.template
     if template.clique_startup_type == IN_ORDER:
         return len(template.cliques) > 1
-    return template.clique_startup_type == EXPLICIT and any(one.spec.starts_after for one in template.cliques)
+    return template.clique_startup_type == EXPLICIT and any(clique.spec.starts_after for clique in template.cliques)
 
 
 def mounts_token(pod: Pod, pcs_name: str) -> bool:
@@ -127,7 +127,7 @@ def _startup_resources(pod_spec: Json) -> Json:
     if _counted(pod_spec, "limits") or _counted(pod_spec, "requests"):
         return {}
     containers = [*(pod_spec.get("initContainers") or ()), *(pod_spec.get("containers") or ())]
-    limits = [_counted(one, "limits") for one in containers]
+    limits = [_counted(container, "limits") for container in containers]
     # The API server fills in requests that are left out from the limits.
     requests = [{**limit, **_counted(one, "requests")} for limit, one in zip(limits, containers, strict=True)]
     if not any(requests):
@@ -185,7 +185,7 @@ def waits_for_another_condition(pod: Pod, condition: str) -> bool:
 def has_start_order_container(pod: Pod) -> bool:
     """Whether a pod waits for others in its start-order container before it starts."""
     containers = pod.spec.init_containers
-    return bool(containers) and any(one.name == labels.STARTUP_CONTAINER for one in containers)
+    return bool(containers) and any(container.name == labels.STARTUP_CONTAINER for container in containers)
 
 
 def has_started(pod: Pod) -> bool:
@@ -196,7 +196,7 @@ def has_started(pod: Pod) -> bool:
 def _parent_templates(pcs: PodCliqueSet, unit: Unit) -> Iterator[CliqueTemplate]:
     template = pcs.spec.template
     if template.clique_startup_type == IN_ORDER:
-        position = next(index for index, one in enumerate(template.cliques) if one.name == unit.template.name)
+        position = next(index for index, clique in enumerate(template.cliques) if clique.name == unit.template.name)
         if position > 0:
             yield template.cliques[position - 1]
     elif template.clique_startup_type == EXPLICIT:

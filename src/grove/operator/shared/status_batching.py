@@ -79,9 +79,9 @@ class StatusBatches:
 
     def flap_wait_s(self, key: Hashable) -> float:
         """Seconds for which `key` may not report its availability again; 0.0 unless it did so often of late."""
-        found = [at for at in self._flaps.get(key, ()) if self._now() - at < FLAP_WINDOW_S]
-        self._flaps[key] = found
-        return max(0.0, found[-1] + FLAP_S - self._now()) if len(found) >= FLAPS else 0.0
+        flaps = [at for at in self._flaps.get(key, ()) if self._now() - at < FLAP_WINDOW_S]
+        self._flaps[key] = flaps
+        return max(0.0, flaps[-1] + FLAP_S - self._now()) if len(flaps) >= FLAPS else 0.0
 
     def flapped(self, key: Hashable) -> None:
         """`key` reports its availability now."""
@@ -116,7 +116,7 @@ _FOLLOW = frozenset({conditions.READY, conditions.RECONCILING, conditions.STALLE
 def clique_news(spec: PodCliqueSpec, before: PodCliqueStatus, after: PodCliqueStatus) -> bool:
     need, wanted = floor(spec), spec.replicas
     was_enough, is_enough = before.ready_replicas >= need, after.ready_replicas >= need
-    was_whole, is_whole = (one.ready_replicas == one.replicas == wanted for one in (before, after))
+    was_whole, is_whole = (status.ready_replicas == status.replicas == wanted for status in (before, after))
     return (
         before.last_errors != after.last_errors
         or before.update_progress != after.update_progress
@@ -181,20 +181,29 @@ def _whole_of(status: PodCliqueSetStatus | PodCliqueScalingGroupStatus) -> tuple
 
 def _set_step(status: PodCliqueSetStatus) -> tuple[object, ...]:
     """The urgent part of an update's status: begin, end, the unit being updated, its last progress; not its counts."""
-    found = status.update_progress
-    if found is None:
+    update_progress = status.update_progress
+    if update_progress is None:
         return ()
-    return found.update_started_at, found.update_ended_at, found.currently_updating, found.last_progress_time
+    return (
+        update_progress.update_started_at,
+        update_progress.update_ended_at,
+        update_progress.currently_updating,
+        update_progress.last_progress_time,
+    )
 
 
 def _group_step(status: PodCliqueScalingGroupStatus) -> tuple[object, ...]:
-    found = status.update_progress
-    if found is None:
+    update_progress = status.update_progress
+    if update_progress is None:
         return ()
-    selected = found.ready_replica_indices_selected_to_update
-    counts = found.outdated_replicas_count, found.in_flight_replicas_count
-    begun = found.update_started_at, found.update_ended_at, found.pod_clique_set_generation_hash
-    return *begun, selected, counts, found.surge
+    selected = update_progress.ready_replica_indices_selected_to_update
+    counts = update_progress.outdated_replicas_count, update_progress.in_flight_replicas_count
+    begun = (
+        update_progress.update_started_at,
+        update_progress.update_ended_at,
+        update_progress.pod_clique_set_generation_hash,
+    )
+    return *begun, selected, counts, update_progress.surge
 
 
 def gang_news(before: PodGangStatus, after: PodGangStatus, *, scheduler_reports: bool = False) -> bool:
@@ -204,8 +213,8 @@ def gang_news(before: PodGangStatus, after: PodGangStatus, *, scheduler_reports:
     """
 
     def said(status: PodGangStatus, type_: str) -> str:
-        found = find_condition(status.conditions, type_)
-        return f"{found.status} {found.reason}" if found is not None else ""
+        condition = find_condition(status.conditions, type_)
+        return f"{condition.status} {condition.reason}" if condition is not None else ""
 
     if scheduler_reports and not said(before, conditions.INITIALIZED):
         return not is_true(after.conditions, conditions.INITIALIZED)

@@ -134,7 +134,7 @@ def next_step(
     recorded = surge if surge != NONE else None
     if any(one in known for one in extra if one not in surge.indexes):
         return replace(nothing, surge=recorded)  # surge units are removed before anything else is taken
-    added = [known[one] for one in surge.indexes if one in known]
+    added = [known[index] for index in surge.indexes if index in known]
     up = sum(unit.up for unit in (*units, *added))
     count = min(budget.max_unavailable - len(flying), up - budget.min_available + 1)
     if surge.indexes:

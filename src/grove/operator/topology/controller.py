@@ -104,7 +104,7 @@ class TopologyController:
 
     def _bindings_of(self, scheduler: str, topology: Object) -> list[Key]:
         """The binding that a scheduler's topology object was made for, or the bindings that name it."""
-        owners = {one.uid for one in topology.metadata.owner_references}
+        owners = {reference.uid for reference in topology.metadata.owner_references}
         named = (scheduler, topology.metadata.name)
         return [
             binding.key

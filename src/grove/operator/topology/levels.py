@@ -42,8 +42,10 @@ from grove.operator.shared.layout import Part, constraints_of, spreads_of, topol
 
 
 def referenced_domains(pcs: PodCliqueSet) -> tuple[str, ...]:
-    packed = [domain for one in constraints_of(pcs) for domain in (one.required, one.preferred) if domain]
-    return tuple(dict.fromkeys((*packed, *(one.domain for one in spreads_of(pcs)))))
+    packed = [
+        domain for constraint in constraints_of(pcs) for domain in (constraint.required, constraint.preferred) if domain
+    ]
+    return tuple(dict.fromkeys((*packed, *(spread.domain for spread in spreads_of(pcs)))))
 
 
 def translated(constraint: TopologyConstraint | None, binding: ClusterTopologyBinding | None) -> Json | None:

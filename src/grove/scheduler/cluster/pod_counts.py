@@ -90,14 +90,14 @@ class PodCounts:
         self, scope: PodScope, label: str, everyone: Iterable[tuple[PodFacts, int]], rows: int
     ) -> Mapping[tuple[str, int], int]:
         """Pods in scope by their value of a label and by row."""
-        found = self._units.get((scope, label))
-        if found is None:
+        counter = self._units.get((scope, label))
+        if counter is None:
             pods = list(everyone)
             self.in_scope(scope, pods, rows)  # events reach scopes that are counted
             matched = ((pod.labels.get(label, ""), row) for pod, row in pods if self.matches(scope, pod))
-            found = self._units[scope, label] = Counter(matched)
+            counter = self._units[scope, label] = Counter(matched)
             self._owned.add((scope, label))
-        return found
+        return counter
 
     def standing_terms(self) -> Iterable[PodTerm]:
         """Anti-affinity terms of counted pods."""
@@ -191,7 +191,7 @@ NONE: Mapping[str, int] = {}
 class Usage:
     def __init__(self, policies: Iterable[Policy] = ()) -> None:
         # Most policies charge no queue, and thousands of pods come and go.
-        self._accounts = [one.account for one in policies if type(one).account is not Policy.account]
+        self._accounts = [policy.account for policy in policies if type(policy).account is not Policy.account]
         self.charges = bool(self._accounts)
         """Whether any pod is charged at all; if not, there is nothing to add."""
         self._sums: dict[str, Mapping[str, int]] = {}

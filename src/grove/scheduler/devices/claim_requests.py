@@ -41,7 +41,7 @@ class ClaimRequests:
         return not self.same and all(len(either) == 1 and either[0].count for either in self.requests)
 
     def asked(self) -> list[DeviceRequest]:
-        return [one for either in self.requests for one in either]
+        return [device_request for either in self.requests for device_request in either]
 
     def only(self, kept: Iterable[tuple[DeviceRequest, ...]]) -> ClaimRequests:
         return replace(self, requests=tuple(kept))
@@ -50,8 +50,8 @@ class ClaimRequests:
 def counted(wants: Iterable[ClaimRequests]) -> Counter[str]:
     """Devices that must be free on a node whatever else is true, by what is asked of them."""
     count: Counter[str] = Counter()
-    for one in wants:
-        for either in one.requests:
+    for claim_requests in wants:
+        for either in claim_requests.requests:
             if len(either) == 1 and either[0].count:
                 count[either[0].resource] += either[0].count
             count[ANY] += min(max(1, asked.count) for asked in either)
@@ -60,9 +60,9 @@ def counted(wants: Iterable[ClaimRequests]) -> Counter[str]:
 
 def set_name(wants: Sequence[ClaimRequests]) -> str:
     """The resource that stands for one whole set of what these claims ask for; empty where counting is exact."""
-    if all(one.is_plain for one in wants) and len(counted(wants).keys() - {ANY}) <= 1:
+    if all(claim_requests.is_plain for claim_requests in wants) and len(counted(wants).keys() - {ANY}) <= 1:
         return ""
-    kinds = sorted({asked.kind for one in wants for asked in one.asked()})
+    kinds = sorted({asked.kind for claim_requests in wants for asked in claim_requests.asked()})
     mark = sha256(repr(sorted(map(repr, wants))).encode()).hexdigest()[:8]
     return f"{DEVICES}{'+'.join(kinds)}{SET}{mark}"
 

@@ -54,7 +54,7 @@ def copies(wants: Sequence[ClaimRequests], devices: Sequence[Device], taken: Col
     """How many times over these claims could be met at once; at least that, where there are too many ways to try."""
     free = [device for device in devices if device.id not in taken]
     needed = counted(wants)
-    asked = {one.resource: one for claim in wants for one in claim.asked()}
+    asked = {device_request.resource: device_request for claim in wants for device_request in claim.asked()}
     have = {name: sum(map(asked[name].matches, free)) for name in needed if name != ANY} | {ANY: len(free)}
     bounds = [have[name] // amount for name, amount in needed.items()]
     bounds += [_most_alike(claim, same, free) for claim in wants for same in claim.same]
@@ -72,22 +72,26 @@ def copies(wants: Sequence[ClaimRequests], devices: Sequence[Device], taken: Col
 def _most_alike(claim: ClaimRequests, same: MatchAttribute, free: Sequence[Device]) -> int:
     """A bound by one constraint: every copy takes all devices that it covers from those of one value."""
     covered = [either for either in claim.requests if all(map(same.covers, either))]
-    least = sum(min(max(1, one.count) for one in either) for either in covered)
-    asked = [one for either in covered for one in either]
-    values = Counter(_value(device, same.attribute) for device in free if any(one.matches(device) for one in asked))
+    least = sum(min(max(1, device_request.count) for device_request in either) for either in covered)
+    asked = [device_request for either in covered for device_request in either]
+    values = Counter(
+        _value(device, same.attribute)
+        for device in free
+        if any(device_request.matches(device) for device_request in asked)
+    )
     return sum(count // least for value, count in values.items() if value is not None) if least else len(free)
 
 
 def device_signature(wants: Sequence[ClaimRequests], devices: Sequence[Device]) -> tuple[object, ...]:
     """Equal for nodes of which `copies` says the same where the same devices are taken: what each device is good for,
     and which of them are alike."""
-    keys = sorted({same.attribute for one in wants for same in one.same})
+    keys = sorted({same.attribute for claim_requests in wants for same in claim_requests.same})
     seen: list[dict[object, int]] = [{} for _ in keys]
     found = []
     for device in devices:
         values = (_value(device, key) for key in keys)
         alike = tuple(-1 if v is None else seen[k].setdefault(v, len(seen[k])) for k, v in enumerate(values))
-        good_for = tuple(asked.matches(device) for one in wants for asked in one.asked())
+        good_for = tuple(asked.matches(device) for claim_requests in wants for asked in claim_requests.asked())
         found.append((good_for, alike))
     return tuple(found)
 
@@ -128,9 +132,9 @@ class _Search:
         self._units: list[list[int]] = []
         self._twin: list[int] = []
         last: dict[ClaimRequests, int] = {}
-        for claim, one in enumerate(wants):
-            self._twin.append(last.get(one, -1))
-            last[one] = claim
+        for claim, claim_requests in enumerate(wants):
+            self._twin.append(last.get(claim_requests, -1))
+            last[claim_requests] = claim
         self._matching = {
             asked: [d for d, device in enumerate(devices) if asked.matches(device)]
             for one in last
@@ -174,9 +178,13 @@ class _Search:
 
     def _with_values(self, picked: Sequence[int]) -> list[Chosen] | None:
         claims = []
-        for claim, one in enumerate(self._wants):
+        for claim, claim_requests in enumerate(self._wants):
             numbers = picked[self._first[claim] : self._first[claim + 1]]
-            claims.append(_Claim(one, tuple(either[n] for either, n in zip(one.requests, numbers, strict=True))))
+            claims.append(
+                _Claim(
+                    claim_requests, tuple(either[n] for either, n in zip(claim_requests.requests, numbers, strict=True))
+                )
+            )
         count = Counter(claims)
         ways = {one: self._values_of(one, number) for one, number in count.items()}
         if not all(ways.values()):
@@ -233,7 +241,11 @@ class _Search:
         the constraint covers finds devices of such a value."""
         have = Counter(value for value in self._values[same.attribute] if value is not None)
         covered = [asked for asked in picked if same.covers(asked)]
-        found = (value for value in have if all(self._units_of(one, ((same, value),)) for one in covered))
+        found = (
+            value
+            for value in have
+            if all(self._units_of(device_request, ((same, value),)) for device_request in covered)
+        )
         return sorted(found, key=lambda value: (have[value], repr(value)))
 
     def _units_of(
@@ -274,19 +286,19 @@ class _Search:
     def _handed_out(self, ways: Sequence[tuple[_Claim, _Values]]) -> list[Chosen]:
         """Devices by claim. Requests for all devices of a node come first, then the others in order."""
         asked = [
-            (claim, one, unit)
+            (claim, device_request, unit)
             for claim, (own, way) in enumerate(ways)
-            for one in own.picked
-            for unit in self._units_of(one, way.values) or ()
+            for device_request in own.picked
+            for unit in self._units_of(device_request, way.values) or ()
         ]
         asked.sort(key=lambda one: one[1].count > 0)
         owner = self._settled([unit for _, _, unit in asked], self._none)
         assert owner is not None
-        found: list[Chosen] = [[] for _ in ways]
+        by_claim: list[Chosen] = [[] for _ in ways]
         for d, unit in enumerate(owner):
             if unit >= 0:
-                found[asked[unit][0]].append((asked[unit][1], self._devices[d]))
-        return [sorted(chosen, key=lambda pair: (pair[0].name, pair[1].id)) for chosen in found]
+                by_claim[asked[unit][0]].append((asked[unit][1], self._devices[d]))
+        return [sorted(chosen, key=lambda pair: (pair[0].name, pair[1].id)) for chosen in by_claim]
 
     def _failed(self, length: int) -> None:
         """Drops the units after the first `length` and counts a failure; raises if there were too many."""

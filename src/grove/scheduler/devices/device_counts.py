@@ -87,8 +87,10 @@ class DeviceCounts:
 
     def _matching(self, layout: _Layout, name: str) -> int:
         if name not in layout.matching:
-            one = self.asked[name]
-            layout.matching[name] = sum(1 << d for d, device in enumerate(layout.devices) if one.matches(device))
+            device_request = self.asked[name]
+            layout.matching[name] = sum(
+                1 << d for d, device in enumerate(layout.devices) if device_request.matches(device)
+            )
         return layout.matching[name]
 
     def _pattern(self, layout: _Layout, name: str) -> int:

@@ -85,7 +85,7 @@ def is_shorthand(resource: str) -> bool:
 def read_devices(slices: Iterable[ResourceSlice]) -> list[Device]:
     """Devices of the newest generation of each pool, sorted."""
     newest: dict[tuple[str, str], int] = {}
-    known = [one.spec for one in slices]
+    known = [slice_.spec for slice_ in slices]
     for spec in known:
         key = (spec.get("driver", ""), spec["pool"]["name"])
         newest[key] = max(newest.get(key, 0), spec["pool"].get("generation", 0))
@@ -121,14 +121,14 @@ def _qualified(driver: str, name: str) -> str:
 def allocation(chosen: Sequence[tuple[DeviceRequest, Device]], spec: Json, classes: Mapping[str, DeviceClass]) -> Json:
     """The `status.allocation` that says so, with the configuration that goes with it."""
     results = [
-        {"request": one.name, "driver": device.id[0], "pool": device.id[1], "device": device.id[2]}
-        for one, device in chosen
+        {"request": device_request.name, "driver": device.id[0], "pool": device.id[1], "device": device.id[2]}
+        for device_request, device in chosen
     ]
     config: list[Json] = []
-    for one in dict.fromkeys(one for one, _ in chosen):
-        kind = classes.get(one.kind)
+    for device_request in dict.fromkeys(device_request for device_request, _ in chosen):
+        kind = classes.get(device_request.kind)
         entries = (kind.spec.get("config") or ()) if kind is not None else ()
-        config += [{"source": "FromClass", "requests": [one.name], **entry} for entry in entries]
+        config += [{"source": "FromClass", "requests": [device_request.name], **entry} for entry in entries]
     config += [{"source": "FromClaim", **entry} for entry in (spec.get("devices") or {}).get("config") or ()]
     devices: Json = {"results": results, **({"config": config} if config else {})}
     found: Json = {"devices": devices}
@@ -144,7 +144,7 @@ def allocation(chosen: Sequence[tuple[DeviceRequest, Device]], spec: Json, class
 def allocated(status: Json | None) -> set[DeviceId]:
     """The devices an allocation gives away."""
     results = ((status or {}).get("devices") or {}).get("results") or ()
-    return {(one["driver"], one["pool"], one["device"]) for one in results if not one.get("adminAccess")}
+    return {(result["driver"], result["pool"], result["device"]) for result in results if not result.get("adminAccess")}
 
 
 Pool = tuple[str, str]
@@ -170,7 +170,9 @@ class DeviceInventory:
             self._slices.get(_pool_of(old), {}).pop(old.metadata.name, None)
         if new is not None:
             self._slices.setdefault(_pool_of(new), {})[new.metadata.name] = new
-        for pool in dict.fromkeys(_pool_of(one) for one in (old, new) if one is not None):
+        for pool in dict.fromkeys(
+            _pool_of(resource_slice) for resource_slice in (old, new) if resource_slice is not None
+        ):
             touched |= self._read_again(pool)
         return touched
 

@@ -109,31 +109,31 @@ class NodeDevices:
     def kind(self) -> object:
         """Equal for nodes whose devices are alike, all of them free."""
         parts = (
-            (minor, one.pcie, one.numa, one.size) for part in (self.cards, self.rdma) for minor, one in part.items()
+            (minor, card.pcie, card.numa, card.size) for part in (self.cards, self.rdma) for minor, card in part.items()
         )
         return (*parts, len(self.cards), tuple(self.partitions.items()), self.fault)
 
     @property
     def pattern(self) -> object:
         """What is free of each device."""
-        return tuple((one.core, one.memory) for part in (self.cards, self.rdma) for one in part.values())
+        return tuple((card.core, card.memory) for part in (self.cards, self.rdma) for card in part.values())
 
     def copy(self) -> NodeDevices:
         """All of it as it is now, to be taken from."""
-        cards, rdma = ({minor: replace(one) for minor, one in part.items()} for part in (self.cards, self.rdma))
+        cards, rdma = ({minor: replace(card) for minor, card in part.items()} for part in (self.cards, self.rdma))
         return NodeDevices(cards, rdma, self.partitions, self.fault)
 
     def without(self, taken: Iterable[Allotment], unknown: int = 0) -> NodeDevices:
         """What is left beside these, and beside this number of cards of pods that do not say which they have."""
-        found = self.copy()
-        for one in taken:
-            found.take(one)
+        devices = self.copy()
+        for allotment in taken:
+            devices.take(allotment)
         # Another scheduler bound them and did not say which cards they have: the last ones are assumed.
-        for card in sorted(found.cards.values(), key=lambda card: -card.minor):
+        for card in sorted(devices.cards.values(), key=lambda card: -card.minor):
             if unknown and card.is_free:
-                found.take(Allotment(((card.minor, FULL, card.size),)))
+                devices.take(Allotment(((card.minor, FULL, card.size),)))
                 unknown -= 1
-        return found
+        return devices
 
     @property
     def core(self) -> int:
@@ -154,15 +154,15 @@ class NodeDevices:
             state = (number, self.pattern)
             if state in failed:
                 return None
-            for one in self._allotments(wants[number]):
+            for allotment in self._allotments(wants[number]):
                 left[0] -= 1
                 if left[0] < 0:
                     break
-                self.take(one)
-                found = rest(number + 1)
-                self.take(one, -1)
-                if found is not None:
-                    return [one, *found]
+                self.take(allotment)
+                allotments = rest(number + 1)
+                self.take(allotment, -1)
+                if allotments is not None:
+                    return [allotment, *allotments]
             failed.add(state)
             return None
 
@@ -178,23 +178,23 @@ class NodeDevices:
             if nics is not None:
                 yield Allotment(tuple((c.minor, want.core, self._memory(want, c)) for c in chosen), nics)
 
-    def take(self, one: Allotment, sign: int = 1) -> None:
-        for minor, core, memory in one.cards:
+    def take(self, allotment: Allotment, sign: int = 1) -> None:
+        for minor, core, memory in allotment.cards:
             if minor in self.cards:
                 self.cards[minor].core -= sign * core
                 self.cards[minor].memory -= sign * memory
-        for minor, parts in one.rdma:
+        for minor, parts in allotment.rdma:
             if minor in self.rdma:
                 self.rdma[minor].core -= sign * parts
 
     def room(self, want: CardRequest, most: int = 64) -> int:
         """How many such pods fit one after the other."""
         taken: list[Allotment] = []
-        while len(taken) < most and (one := self.allot(want)) is not None:
-            self.take(one)
-            taken.append(one)
-        for one in taken:
-            self.take(one, -1)
+        while len(taken) < most and (allotment := self.allot(want)) is not None:
+            self.take(allotment)
+            taken.append(allotment)
+        for allotment in taken:
+            self.take(allotment, -1)
         return len(taken)
 
     def _memory(self, want: CardRequest, card: Card) -> int:

@@ -43,7 +43,7 @@ def want_of(requests: Requests, annotations: Mapping[str, str]) -> CardRequest |
     rdma = asked.pop(RDMA, 0)
     if rdma > FULL and rdma % FULL:
         raise InvalidCardRequest(f"{RDMA} above {FULL} must be a multiple of it, not {rdma}")
-    found = _cards(asked)
+    card_request = _cards(asked)
     hint = _annotation(annotations, HINT).get("gpu")
     scope = str((hint or {}).get("requiredTopologyScope") or "") if isinstance(hint, dict) or hint is None else ""
     if scope not in ("", "Device", "PCIe", "NUMANode", "Node"):
@@ -52,11 +52,11 @@ def want_of(requests: Requests, annotations: Mapping[str, str]) -> CardRequest |
     same = joint.get("requiredScope") == "SamePCIe" and "rdma" in _texts(joint.get("deviceTypes"))
     partition = _annotation(annotations, PARTITION_SPEC).get("allocatePolicy") or ""
     return CardRequest(
-        found.cards,
-        found.core,
-        found.memory,
-        found.ratio,
-        rdma or (FULL if same and found.cards else 0),
+        card_request.cards,
+        card_request.core,
+        card_request.memory,
+        card_request.ratio,
+        rdma or (FULL if same and card_request.cards else 0),
         scope if scope in ("PCIe", "NUMANode") else "",
         same,
         str(partition),
@@ -113,32 +113,32 @@ def _texts(value: object) -> list[str]:
 
 def read_devices(device: Device) -> NodeDevices:
     """The devices of a node, all free; one that lists a minor twice, or an amount that is none, has a fault."""
-    found = NodeDevices()
+    devices = NodeDevices()
     for one in device.spec.devices:
-        cards = found.cards if one.type == "gpu" else found.rdma if one.type == "rdma" else None
+        cards = devices.cards if one.type == "gpu" else devices.rdma if one.type == "rdma" else None
         if cards is None:
             continue
         minor = one.minor if one.minor is not None else -1
         if minor in cards:
-            found.fault = f"it lists {one.type} minor {minor} twice"
-            return found
+            devices.fault = f"it lists {one.type} minor {minor} twice"
+            return devices
         try:
             size = max(0, whole(one.resources.get(MEMORY, 0)))
             if any(whole(amount) < 0 for amount in one.resources.values()):
                 raise InvalidQuantity(f"{one.type} minor {minor} has a negative amount")
         except InvalidQuantity as error:
-            found.fault = str(error)
-            return found
+            devices.fault = str(error)
+            return devices
         if one.health:
             cards[minor] = _card(one, minor, size)
-    found.partitions = _partitions(device)
-    return found
+    devices.partitions = _partitions(device)
+    return devices
 
 
-def _card(one: DeviceInfo, minor: int, size: int) -> Card:
-    place = one.topology
+def _card(device: DeviceInfo, minor: int, size: int) -> Card:
+    place = device.topology
     numa = place.node_id if place is not None else -1
-    return Card(minor, one.id, place.pcie_id if place is not None else "", numa, size, FULL, size)
+    return Card(minor, device.id, place.pcie_id if place is not None else "", numa, size, FULL, size)
 
 
 def _partitions(device: Device) -> dict[int, tuple[frozenset[int], ...]]:
@@ -147,8 +147,8 @@ def _partitions(device: Device) -> dict[int, tuple[frozenset[int], ...]]:
         table = parsed(device.metadata.annotations.get(PARTITIONS, "") or "{}")
         return {
             int(size): tuple(
-                frozenset(one["minors"])
-                for one in sorted(rows, key=lambda one: (-float(one.get("allocationScore") or 0), one["minors"]))
+                frozenset(row["minors"])
+                for row in sorted(rows, key=lambda row: (-float(row.get("allocationScore") or 0), row["minors"]))
             )
             for size, rows in table.items()
         }
@@ -156,17 +156,17 @@ def _partitions(device: Device) -> dict[int, tuple[frozenset[int], ...]]:
         return {}
 
 
-def written(devices: NodeDevices, one: Allotment) -> str:
+def written(devices: NodeDevices, allotment: Allotment) -> str:
     """An allotment as Koordinator writes it on a pod."""
     body: dict[str, list[dict[str, object]]] = {}
-    for minor, core, memory in one.cards:
+    for minor, core, memory in allotment.cards:
         card = devices.cards.get(minor)
         ratio = memory * FULL // card.size if card is not None and card.size else core
         resources = {CORE: str(core), RATIO: str(ratio)} | ({MEMORY: format_bytes(memory)} if memory else {})
         body.setdefault("gpu", []).append(
             {"minor": minor, "resources": resources} | ({"id": card.id} if card is not None and card.id else {})
         )
-    for minor, parts in one.rdma:
+    for minor, parts in allotment.rdma:
         body.setdefault("rdma", []).append({"minor": minor, "resources": {RDMA: str(parts)}})
     return json.dumps(body)
 

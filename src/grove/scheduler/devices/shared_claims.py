@@ -69,7 +69,7 @@ class DeviceNodes:
         self._rows: Ints = np.array([snapshot.nodes.row_of[name] for name in self._names], dtype=np.int64)
         self._near = near[self._rows]
         self._taken = set(taken)
-        counts = [sum(one.id not in self._taken for one in devices[name]) for name in self._names]
+        counts = [sum(device.id not in self._taken for device in devices[name]) for name in self._names]
         self._spare = np.array(counts, dtype=np.int64)
 
     def choices(self, shared: Sequence[SharedClaims]) -> Iterator[tuple[str, ...]]:
@@ -86,7 +86,7 @@ class DeviceNodes:
 
     def lacking(self, shared: Sequence[SharedClaims]) -> SharedClaims | None:
         """The first of them that has no node even by itself."""
-        return next((one for one in shared if self._chosen([one], (0,)) is None), None)
+        return next((claims for claims in shared if self._chosen([claims], (0,)) is None), None)
 
     def _chosen(self, shared: Sequence[SharedClaims], skips: Sequence[int]) -> tuple[str, ...] | None:
         asked = [_together(one) for one in shared]
@@ -94,9 +94,9 @@ class DeviceNodes:
             self._snapshot.amounts(requests)  # what was never asked for before gets a row, before rows are copied
         free, spare, taken = self._snapshot.free[:, self._rows].copy(), self._spare.copy(), set(self._taken)
         found = []
-        for one, requests, skip in zip(shared, asked, skips, strict=True):
+        for claims, requests, skip in zip(shared, asked, skips, strict=True):
             need = self._snapshot.column_of(requests)
-            at = self._best(one, need, free, spare, taken, skip)
+            at = self._best(claims, need, free, spare, taken, skip)
             if at is None:
                 return None
             site, devices = at
@@ -107,11 +107,11 @@ class DeviceNodes:
         return tuple(found)
 
     def _best(
-        self, one: SharedClaims, need: Ints, free: Ints, spare: Ints, taken: set[DeviceId], skip: int
+        self, claims: SharedClaims, need: Ints, free: Ints, spare: Ints, taken: set[DeviceId], skip: int
     ) -> tuple[int, set[DeviceId]] | None:
         whole = np.ones(len(self._names), dtype=np.bool_)
         some = np.zeros(len(self._names), dtype=np.bool_)
-        for shape in {pod.shape for pod in one.users}:
+        for shape in {pod.shape for pod in claims.users}:
             allowed = allowed_mask(self._snapshot, shape)[self._rows]
             whole &= allowed
             some |= allowed & _fits(free, self._snapshot.column_of(shape.requests))
@@ -121,7 +121,7 @@ class DeviceNodes:
             key=lambda site: (not whole[site], not self._near[site], -spare[site], self._names[site]),
         )
         for site in order:
-            got = allot(list(one.claims.values()), self._devices[self._names[site]], taken)
+            got = allot(list(claims.claims.values()), self._devices[self._names[site]], taken)
             if got is None:
                 continue
             if skip == 0:
@@ -140,10 +140,10 @@ def _sums(total: int, parts: int) -> Iterator[tuple[int, ...]]:
             yield (first, *rest)
 
 
-def _together(one: SharedClaims) -> Requests:
+def _together(claims: SharedClaims) -> Requests:
     """What all users ask for, the shared devices once."""
-    total = counted(one.claims.values())
-    for pod in one.users:
+    total = counted(claims.claims.values())
+    for pod in claims.users:
         total.update(dict(pod.shape.requests))
     return tuple(sorted(total.items()))
 
@@ -164,11 +164,11 @@ def confined_to(pod: PodFacts, nodes: Iterable[str]) -> PodFacts:
 def on_nodes(gang: Gang, shared: Sequence[SharedClaims], nodes: Sequence[str]) -> Gang:
     """The gang with its sharing pods confined to these nodes; the first user asks for the shared devices."""
     changed: dict[str, PodFacts | None] = {}
-    for one, node in zip(shared, nodes, strict=True):
-        for number, pod in enumerate(one.users):
+    for claims, node in zip(shared, nodes, strict=True):
+        for number, pod in enumerate(claims.users):
             moved = confined_to(pod, (node,))
             if number == 0:
-                asked = counted(one.claims.values())
+                asked = counted(claims.claims.values())
                 asked.update(dict(moved.shape.requests))
                 moved = moved.asking(requests=tuple(sorted(asked.items())))
             changed[pod.uid] = moved

@@ -158,17 +158,17 @@ def _evictable(units: Iterable[Running], gang: Gang, gone: set[str]) -> list[Run
     return sorted([unit for unit in others if unit.pods], key=lambda unit: (unit.priority, unit.name))
 
 
-def _with_scaled(found: Victims, units: Sequence[Running], budgets: Sequence[DisruptionBudget]) -> Victims:
+def _with_scaled(victims: Victims, units: Sequence[Running], budgets: Sequence[DisruptionBudget]) -> Victims:
     """The same victims, and the scaled gangs of every base gang among them: without their base they are of no use."""
-    bases, gone = set(found.gangs), {pod.uid for pod in found.pods}
+    bases, gone = set(victims.gangs), {pod.uid for pod in victims.pods}
     if bases.isdisjoint(bases_of(units)):
-        return found
+        return victims
     scaled = [unit for unit in units if base_of(unit) in bases and not gone.issuperset(pod.uid for pod in unit.pods)]
     if not scaled:
-        return found
-    pods = (*found.pods, *(pod for unit in scaled for pod in unit.pods if pod.uid not in gone))
+        return victims
+    pods = (*victims.pods, *(pod for unit in scaled for pod in unit.pods if pod.uid not in gone))
     gangs = tuple(sorted(bases | {unit.name for unit in scaled}))
-    return replace(found, pods=pods, gangs=gangs, budgets_broken=broken_budgets(pods, budgets))
+    return replace(victims, pods=pods, gangs=gangs, budgets_broken=broken_budgets(pods, budgets))
 
 
 class PreemptionTrial:
@@ -414,7 +414,7 @@ def _only_amounts_matter(snapshot: Snapshot, gang: Gang) -> bool:
         and not any(
             shape.sees_pods
             or shape.preferred_pods
-            or any(not one.lasts and one.looks_at(shape) is not None for one in snapshot.seams.filters)
+            or any(not filter_.lasts and filter_.looks_at(shape) is not None for filter_ in snapshot.seams.filters)
             for shape in firsts
         )
         and not any(snapshot.counts.terms_against(pod) for group in gang.groups() for pod in group.pods)

@@ -121,32 +121,32 @@ class RunningIndex:
 
         `terms` are a gang's; None for one that does not exist, whose pods then stand for themselves.
         """
-        found: list[Running] = []
+        units: list[Running] = []
         for priority, alone in self._alone.items():
             if below is None or priority < below:
-                found += alone.values()
+                units += alone.values()
         if without:
-            found = [unit for unit in found if unit.pods[0].uid not in without]
+            units = [unit for unit in units if unit.pods[0].uid not in without]
         for name, pods in self._gangs.items():
             if below is not None and max(self._ranks[name]) >= below:
                 continue
             members = [pod for uid, pod in pods.items() if uid not in without]
             known = terms(name)
             if known is None:
-                found += map(_alone, members)
+                units += map(_alone, members)
             elif members:
                 members.sort(key=lambda pod: (pod.name, pod.uid))
-                found.append(
+                units.append(
                     Running(name, max(pod.priority for pod in members), tuple(members), known[0], preemptible=known[1])
                 )
-        found.sort(key=attrgetter("name"))
-        return found
+        units.sort(key=attrgetter("name"))
+        return units
 
     def budgets(self, budgets: Iterable[tuple[str, str, Selector, int]]) -> list[DisruptionBudget]:
         """Budgets, given as (namespace, name, selector, pods that may go now), with the pods they cover."""
         return [
             DisruptionBudget(f"{namespace}/{name}", allowed, self._uids_of(namespace, selector))
-            for namespace, name, selector, allowed in sorted(budgets, key=lambda one: one[:2])
+            for namespace, name, selector, allowed in sorted(budgets, key=lambda budget: budget[:2])
         ]
 
     def _uids_of(self, namespace: str, selector: Selector) -> frozenset[str]:

@@ -75,19 +75,19 @@ class Vacancies:
 
     def freed(self, node: str, uids: Collection[str]) -> Mapping[str, int]:
         """How much more a node would have if these pods left it besides, by resource; less, where it is negative."""
-        found = self._freed(node, self._gone.union(uids))
+        counter = self._freed(node, self._gone.union(uids))
         if self._gone:
-            found = Counter(found)
-            found.subtract(self._freed(node, self._gone))
-        return found
+            counter = Counter(counter)
+            counter.subtract(self._freed(node, self._gone))
+        return counter
 
     def _freed(self, node: str, uids: frozenset[str]) -> Counter[str]:
-        found: Counter[str] = Counter()
+        counter: Counter[str] = Counter()
         for part in self._parts:
-            found.update(part.freed(node, uids))
+            counter.update(part.freed(node, uids))
         if self._recorded is not None:
-            self._recorded[node, uids] = found
-        return found
+            self._recorded[node, uids] = counter
+        return counter
 
     def clear(self, snapshot: Snapshot, pods: Iterable[PodFacts]) -> None:
         """Counts on a copy what becomes free beside the pods' own requests."""
@@ -134,10 +134,10 @@ class ChosenVictims:
 
     def _left(self, unit: Running) -> dict[str, int]:
         """How many pods of each group may still go alone; most units are never asked."""
-        found = self._allowance.get(unit.name)
-        if found is None:
-            found = self._allowance[unit.name] = surplus_of(unit)
-        return found
+        surplus = self._allowance.get(unit.name)
+        if surplus is None:
+            surplus = self._allowance[unit.name] = surplus_of(unit)
+        return surplus
 
     def spare(self, name: str) -> None:
         """Takes a choice back: a whole gang by its name or a single pod by its uid."""

@@ -114,8 +114,8 @@ def _closest(problem: Problem, part: Part, name: str, held: Ints, need: Ints) ->
 def _outermost(part: Part) -> Part | None:
     if part.required_level >= 0:
         return part
-    found = [inner for child in part.children if child.need and (inner := _outermost(child))]
-    return max(found, key=lambda p: p.need) if found else None
+    inner_parts = [inner for child in part.children if child.need and (inner := _outermost(child))]
+    return max(inner_parts, key=lambda p: p.need) if inner_parts else None
 
 
 def scores_of(snapshot: Snapshot, placement: Placement) -> Iterator[Reason]:
@@ -194,7 +194,7 @@ class ScoredGang:
 
 def scored(snapshot: Snapshot, gang: Gang, stands: Mapping[str, str]) -> ScoredGang:
     """The gang with all its pods waiting, on a snapshot without them; `stands` is where those that run do, by uid."""
-    weights = {one.name: snapshot.seams.weights.get(one.name, 1) for one in snapshot.seams.scores}
+    weights = {score.name: snapshot.seams.weights.get(score.name, 1) for score in snapshot.seams.scores}
     pods = [pod.on(stands[pod.uid]) for group in gang.groups() for pod in group.pods if pod.uid in stands]
     chosen: ScoredPlace | None = None
     if pods:
@@ -202,7 +202,7 @@ def scored(snapshot: Snapshot, gang: Gang, stands: Mapping[str, str]) -> ScoredG
     elif isinstance(answer := place(snapshot, gang), Placement):
         chosen = _scored(snapshot, answer.pods, answer.domain, answer.score)
     others = list(_others(snapshot, gang, chosen)) if chosen is not None else []
-    best = max(others, key=lambda one: (one.closeness or 0.0, one.total), default=None)
+    best = max(others, key=lambda scored_place: (scored_place.closeness or 0.0, scored_place.total), default=None)
     return ScoredGang(gang.name, bool(pods), chosen, best, weights)
 
 

@@ -95,10 +95,10 @@ class _ChangeTrial:
         for shape in self._shapes:
             others = allowed_mask(self._snapshot, shape, but=Taints.name)
             closed |= others & ~allowed_mask(self._snapshot, shape) & self._roomy(shape)
-        found = [node for row in np.flatnonzero(closed) if (node := table.facts[row]) is not None]
-        free = self._snapshot.free[:, [table.row_of[node.name] for node in found]]
+        nodes = [node for row in np.flatnonzero(closed) if (node := table.facts[row]) is not None]
+        free = self._snapshot.free[:, [table.row_of[node.name] for node in nodes]]
         scarce = free[3:].sum(axis=0) if free.shape[0] > 3 else free.sum(axis=0)
-        return [found[i] for i in sorted(range(len(found)), key=lambda i: (-int(scarce[i]), found[i].name))]
+        return [nodes[i] for i in sorted(range(len(nodes)), key=lambda i: (-int(scarce[i]), nodes[i].name))]
 
     def _opened(self, nodes: Sequence[NodeFacts]) -> Snapshot:
         twin = self._snapshot.copy()

@@ -35,9 +35,9 @@ def feasible_nodes(snapshot: Snapshot, pod: PodFacts) -> list[str]:
 def filters(snapshot: Snapshot, pod: PodFacts) -> Iterator[tuple[str, Mask]]:
     """Each filter under the name of its failure, with the rows that pass it; then capacity, then neighbours."""
     shape, rows = pod.shape, snapshot.nodes.rows
-    for one in snapshot.seams.filters:
-        if one.looks_at(shape) is not None:
-            yield from one.rows_by_word(snapshot, shape)
+    for filter_ in snapshot.seams.filters:
+        if filter_.looks_at(shape) is not None:
+            yield from filter_.rows_by_word(snapshot, shape)
     for r, amount in snapshot.amounts(shape.requests):
         if amount > 0:
             passed = snapshot.free[r, :rows] >= amount
@@ -59,16 +59,16 @@ def allowed_mask(snapshot: Snapshot, shape: Shape, *, but: str = "") -> Mask:
 
     def passing() -> Mask:
         mask = snapshot.nodes.alive[: snapshot.nodes.rows].copy()
-        for one in snapshot.seams.filters:
-            if one.lasts and one.name != but and one.looks_at(shape) is not None:
-                mask &= one.rows(snapshot, shape)
+        for filter_ in snapshot.seams.filters:
+            if filter_.lasts and filter_.name != but and filter_.looks_at(shape) is not None:
+                mask &= filter_.rows(snapshot, shape)
         return mask
 
     derived = snapshot.nodes.derived
 
     # Shapes keep their hash, so a second question about one is a look-up. Shapes alike to the filters share a mask.
     def shared() -> Mask:
-        looked_at = [one.looks_at(shape) for one in snapshot.seams.filters if one.lasts]
+        looked_at = [filter_.looks_at(shape) for filter_ in snapshot.seams.filters if filter_.lasts]
         return derived(("allowed", but, *looked_at), passing)
 
     return derived((shape, but), shared)
@@ -77,9 +77,9 @@ def allowed_mask(snapshot: Snapshot, shape: Shape, *, but: str = "") -> Mask:
 def open_mask(snapshot: Snapshot, shape: Shape) -> Mask:
     """Rows that pass every filter now, those that look at running pods included. Not to be written to."""
     mask = allowed_mask(snapshot, shape)
-    for one in snapshot.seams.filters:
-        if not one.lasts and one.looks_at(shape) is not None:
-            mask = mask & one.rows(snapshot, shape)
+    for filter_ in snapshot.seams.filters:
+        if not filter_.lasts and filter_.looks_at(shape) is not None:
+            mask = mask & filter_.rows(snapshot, shape)
     return mask
 
 
@@ -188,24 +188,24 @@ def node_counts(
     """
     table = snapshot.nodes
     standing = table.alive[: table.rows].copy()
-    found: list[Reason] = []
+    reasons: list[Reason] = []
     pinned = pinned_rows(snapshot, gang)
     if pinned is not None:
         inside, where = pinned
-        _count(found, OUTSIDE_BASE, where, int((standing & ~inside).sum()))
+        _count(reasons, OUTSIDE_BASE, where, int((standing & ~inside).sum()))
         standing &= inside
     for word, passed in filters(snapshot, pod):
-        _count(found, INSUFFICIENT if word in snapshot.resources else FILTERED, word, int((standing & ~passed).sum()))
+        _count(reasons, INSUFFICIENT if word in snapshot.resources else FILTERED, word, int((standing & ~passed).sum()))
         standing &= passed
     held = [table.row_of[name] for name in closed if name in table.row_of and standing[table.row_of[name]]]
-    _count(found, HELD, "", len(held))
-    found.sort(key=lambda one: (-one.number("nodes"), one.kind, one.subject))
-    return int(standing.sum()) - len(held), tuple(found)
+    _count(reasons, HELD, "", len(held))
+    reasons.sort(key=lambda reason: (-reason.number("nodes"), reason.kind, reason.subject))
+    return int(standing.sum()) - len(held), tuple(reasons)
 
 
-def _count(found: list[Reason], kind: str, subject: str, nodes: int) -> None:
+def _count(reasons: list[Reason], kind: str, subject: str, nodes: int) -> None:
     if nodes:
-        found.append(Reason(kind, subject, {"nodes": nodes}))
+        reasons.append(Reason(kind, subject, {"nodes": nodes}))
 
 
 def nodes_for_groups(snapshot: Snapshot, gang: Gang, closed: Iterable[str] = ()) -> list[Reason]:
@@ -222,7 +222,7 @@ def nodes_for_groups(snapshot: Snapshot, gang: Gang, closed: Iterable[str] = ())
 
 def room_reason(kind: str, snapshot: Snapshot, gang: Gang, closed: Iterable[str] = ()) -> Reason:
     """What the gang asks in total and what the nodes have, and why nodes fall out, for its hardest group."""
-    groups = sorted(nodes_for_groups(snapshot, gang, closed), key=lambda one: one.number("fit"))
+    groups = sorted(nodes_for_groups(snapshot, gang, closed), key=lambda node: node.number("fit"))
     scarce = scarcest(snapshot, gang)
     return Reason(kind, parts=(*([scarce] if scarce else ()), *groups[:1]))
 

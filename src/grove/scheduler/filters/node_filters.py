@@ -62,8 +62,8 @@ def meets(node: NodeFacts, terms: NodeTerms) -> bool:
     """Whether one node matches at least one term."""
     return any(
         (term.labels or term.names)
-        and all(one.matches(node.labels) for one in term.labels)
-        and all(_is_named(node.name, one) for one in term.names)
+        and all(label.matches(node.labels) for label in term.labels)
+        and all(_is_named(node.name, name) for name in term.names)
         for term in terms
     )
 
@@ -183,7 +183,7 @@ def hard_taints_tolerated(taints: Sequence[Taint], tolerations: Sequence[Tolerat
 
 def closed_by(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> str:
     """What keeps a pod from a node with these taints, in words for people; empty if it may go there."""
-    hard = (one for one in taints if one.effect in HARD_EFFECTS and not is_tolerated(one, tolerations))
+    hard = (taint for taint in taints if taint.effect in HARD_EFFECTS and not is_tolerated(taint, tolerations))
     first = next(hard, None)
     return "" if first is None else CLOSED.get(first.key, f"with taint {first.key}")
 

@@ -147,8 +147,8 @@ def _ids(snapshot: Snapshot, key: str) -> Ids:
 def roomy(ids: Ids | Ints, slots: Ints, need: int) -> Mask:
     """Rows in domains with capacity for as many as needed. Where they may go now does not matter: it may change."""
     sums = sums_by_domain(ids, np.minimum(slots, need), int(ids.max(initial=0)) + 1)
-    found: Mask = (ids >= 0) & (sums[ids] >= need)
-    return found
+    mask: Mask = (ids >= 0) & (sums[ids] >= need)
+    return mask
 
 
 def sums_by_domain(ids: Ids | Ints, values: Ints, size: int) -> Ints:

@@ -237,7 +237,9 @@ def build_gang(
         members_of = tuple(groups[name] for name in dict.fromkeys(config.pod_group_names))
         children.append(Branch(config.name, members_of, *_levels(config.topology_constraint)))
     children += [group for name, group in groups.items() if name not in branched]
-    spreads = tuple(_spread(one, podgang.metadata.namespace, members_of_group) for one in spec.spread_constraints)
+    spreads = tuple(
+        _spread(constraint, podgang.metadata.namespace, members_of_group) for constraint in spec.spread_constraints
+    )
     alone = Counter(name for spread in spreads if not spread.unit_label for _, names in spread.units for name in names)
     if twice := [name for name, number in alone.items() if number > 1]:
         raise BadGang(f"two spread constraints distribute the pods of group {twice[0]!r}")

@@ -63,10 +63,10 @@ class Neighbourhood:
     def of(self, own: Mapping[str, str]) -> Network:
         """For a pod with these labels."""
         key = (own.get(labels.CLIQUE_NAME, ""), own.get(labels.POD_CLIQUE, ""), own.get(_GROUP_REPLICA, ""))
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._found(own, *key)
-        return found
+        network = self._known.get(key)
+        if network is None:
+            network = self._known[key] = self._found(own, *key)
+        return network
 
     def _found(self, own: Mapping[str, str], name: str, fqn: str, replica: str) -> Network:
         weights: Counter[str] = Counter()

@@ -100,10 +100,10 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def part(self, *kinds: str) -> Reason | None:
         """The first part of one of these kinds."""
-        return next((one for one in self.parts if one.kind in kinds), None)
+        return next((reason for reason in self.parts if reason.kind in kinds), None)
 
     def parts_of(self, kind: str) -> list[Reason]:
-        return [one for one in self.parts if one.kind == kind]
+        return [reason for reason in self.parts if reason.kind == kind]
 
     def with_parts(self, *more: Reason) -> Reason:
         return msgspec.structs.replace(self, parts=(*self.parts, *more)) if more else self
@@ -114,5 +114,5 @@ def named(reason: Reason, levels: Mapping[str, str]) -> Reason:
     names = reason.names
     if (level := names.get("level", "")) in levels:
         names = {**names, "level": levels[level]}
-    parts = tuple(named(one, levels) for one in reason.parts)
+    parts = tuple(named(part, levels) for part in reason.parts)
     return msgspec.structs.replace(reason, names=names, parts=parts)

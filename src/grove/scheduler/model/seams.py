@@ -377,7 +377,7 @@ class Seams:
         """What policies say about a gang that does not fit."""
         pods = [pod for group in gang.groups() for pod in group.pods[: group.need]]
         found = (policy.outlook(snapshot, gang, pods) for policy in self.policies if pods)
-        return [one for one in found if one is not None]
+        return [reason for reason in found if reason is not None]
 
     def counting_demand(self) -> list[Policy]:
         """Policies that go by what waits."""

@@ -99,7 +99,7 @@ def part_names(gang: Gang) -> list[str]:
 
 def renamed(why: Reason, names: Mapping[str, str]) -> Reason:
     """A reason of one gang as it reads for another; `names` gives the other's parts by the one's."""
-    parts = tuple(renamed(one, names) for one in why.parts)
+    parts = tuple(renamed(part, names) for part in why.parts)
     return msgspec.structs.replace(why, subject=names.get(why.subject, why.subject), parts=parts)
 
 

@@ -78,8 +78,8 @@ class Changes:
         self.dirty = {unit: fresh for unit, fresh in self.dirty.items() if is_there(unit)}
 
     def take_gone(self) -> list[GangState]:
-        found, self.gone = self.gone, []
-        return found
+        gang_states, self.gone = self.gone, []
+        return gang_states
 
     def take_relief(self) -> TakenRelief:
         """What came that may help units that wait."""
@@ -172,11 +172,12 @@ def is_other_load(old: Pod, new: Pod) -> bool:
 def _granted(pod: Pod) -> list[object]:
     """What a node gave containers of a pod that is not what they ask for, and what it says of giving them that."""
     status, spec = pod.status, pod.spec
-    asked = {one.name: one.resources.requests for one in (*spec.containers, *spec.init_containers)}
+    asked = {container.name: container.resources.requests for container in (*spec.containers, *spec.init_containers)}
     given: list[object] = [
-        (one.name, one.resources, one.allocated_resources)
-        for one in (*status.container_statuses, *status.init_container_statuses)
-        if one.resources is not None and one.resources.requests != asked.get(one.name)
+        (container_status.name, container_status.resources, container_status.allocated_resources)
+        for container_status in (*status.container_statuses, *status.init_container_statuses)
+        if container_status.resources is not None
+        and container_status.resources.requests != asked.get(container_status.name)
     ]
     if given and (pending := find_condition(status.conditions, "PodResizePending")) is not None:
         given.append(pending.reason)

@@ -179,27 +179,30 @@ class GangState(msgspec.Struct):
         """A pod is about to leave, or has left: its node is for the one that replaces it."""
         left = self.replaced.setdefault(group, [])
         self.returns = self.returns or self.stood or was_placed(self.podgang)
-        if all(one.uid != pod.uid for one in left):
+        if all(replaced_pod.uid != pod.uid for replaced_pod in left):
             left.append(pod)
             del left[:-MOST_REPLACED]
 
     def find_replaced(self, uid: str) -> tuple[str, ReplacedPod | None]:
         """A replaced pod by its uid, with its group."""
-        found = ((group, one) for group, left in self.replaced.items() for one in left if one.uid == uid)
+        found = ((group, pod) for group, left in self.replaced.items() for pod in left if pod.uid == uid)
         return next(found, ("", None))
 
     def renew_replaced(self, group: str, uid: str, until_s: float) -> None:
         """The pod is gone now: from here on its replacement is waited for."""
         left = self.replaced.get(group, [])
-        left[:] = [msgspec.structs.replace(one, until_s=until_s) if one.uid == uid else one for one in left]
+        left[:] = [
+            msgspec.structs.replace(replaced_pod, until_s=until_s) if replaced_pod.uid == uid else replaced_pod
+            for replaced_pod in left
+        ]
 
     def take_replaced(self, group: str, node: str) -> ReplacedPod | None:
         """A pod of the group gets a place on the node: the replaced pod whose place it is, if there is one."""
         left = self.replaced.get(group, [])
-        found = next((one for one in left if one.node == node), None)
-        if found is not None:
-            left.remove(found)
-        return found
+        replaced_pod = next((one for one in left if one.node == node), None)
+        if replaced_pod is not None:
+            left.remove(replaced_pod)
+        return replaced_pod
 
     def begin_move(self, uids: frozenset[str], places: Iterable[tuple[str, ReplacedPod]]) -> None:
         """Its pods leave for these places, whatever it was to return to before."""

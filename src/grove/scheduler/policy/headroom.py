@@ -40,7 +40,7 @@ class HeadroomState(msgspec.Struct, frozen=True):
 
 def whole_replica(base: Gang, scaled: Sequence[Gang]) -> Gang:
     """A replica of a set as one gang: what the replica requires holds for its scaled gangs, so they are below it."""
-    root = replace(base.root, children=(*base.root.children, *(one.root for one in scaled)))
+    root = replace(base.root, children=(*base.root.children, *(gang.root for gang in scaled)))
     return replace(base, root=root, pinned_domain=None, spreads=_of_replicas((base, *scaled), labels.REPLICA_INDEX))
 
 
@@ -49,7 +49,7 @@ def group_replica(base: Gang, names: Collection[str], pin: Pin | None) -> Gang:
     wanted = frozenset(names)
     children = tuple(child for child in base.root.children if _names_in(child) <= wanted)
     spreads = _of_replicas((base,), labels.SCALING_GROUP_REPLICA_INDEX)
-    kept = tuple(replace(one, units=_only(one, wanted)) for one in spreads if _only(one, wanted))
+    kept = tuple(replace(spread, units=_only(spread, wanted)) for spread in spreads if _only(spread, wanted))
     return replace(base, root=Branch(base.name, children), pinned_domain=pin, spreads=kept)
 
 
@@ -90,8 +90,8 @@ def copy_of(replica: Gang, uid: Callable[[PodFacts], str], number: int, priority
     root = anew(replica.root)
     assert isinstance(root, Branch)
     spreads = tuple(
-        replace(one, units=((name, tuple(group for _, groups in one.units for group in groups)),))
-        for one in replica.spreads
+        replace(spread, units=((name, tuple(group for _, groups in spread.units for group in groups)),))
+        for spread in replica.spreads
     )
     return replace(
         replica,

@@ -149,7 +149,7 @@ def _with_plans(
     say: Callable[[Reason], str],
 ) -> tuple[Condition, ...]:
     """With what the scheduler holds for the gang: whole nodes, or a placement that other pods have to leave first."""
-    held = next((one for one in holds if one.reason in LONG_WAIT), None)
+    held = next((held_capacity for held_capacity in holds if held_capacity.reason in LONG_WAIT), None)
     if held is not None:
         some = " ".join(held.nodes[:MOST_HELD_NAMED])
         why = Reason(kinds.NODES_HELD, some, {"nodes": len(held.nodes)}, {"because": held.reason})
@@ -193,7 +193,7 @@ def dated_after(status: PodGangStatus, bound: Mapping[str, Sequence[datetime]], 
         return status
     dated = msgspec.structs.replace(scheduled, last_transition_time=stood)
     return msgspec.structs.replace(
-        status, conditions=tuple(dated if one is scheduled else one for one in status.conditions)
+        status, conditions=tuple(dated if condition is scheduled else condition for condition in status.conditions)
     )
 
 
@@ -208,7 +208,7 @@ def only_rewords(before: PodGangStatus, after: PodGangStatus) -> bool:
     if old is None or new is None or new.status != words.FALSE:
         return False
     kept = msgspec.structs.replace(new, message=old.message)
-    conditions = tuple(kept if one is new else one for one in after.conditions)
+    conditions = tuple(kept if condition is new else condition for condition in after.conditions)
     return before == msgspec.structs.replace(after, conditions=conditions)
 
 

@@ -77,7 +77,9 @@ class QueueTree:
         faults: Mapping[str, str] | None = None,
         totals: Mapping[str, Amounts] = {},
     ) -> None:
-        self.queues = {one.name: one for one in sorted(queues, key=lambda one: one.name)}
+        self.queues = {
+            quota_queue.name: quota_queue for quota_queue in sorted(queues, key=lambda quota_queue: quota_queue.name)
+        }
         self.totals = totals
         """The total of a tree, by its name, where the cluster states it."""
         self.faults = dict(faults or {})
@@ -259,10 +261,10 @@ class QueueUsage:
         self._fullness: dict[str, int] = {}
 
     def get(self, leaf: str) -> Amounts:
-        found = self._leaves.get(leaf)
-        if found is None:
-            found = self._leaves[leaf] = counted(self._of(leaf).items(), self.card_memory)
-        return found
+        mapping = self._leaves.get(leaf)
+        if mapping is None:
+            mapping = self._leaves[leaf] = counted(self._of(leaf).items(), self.card_memory)
+        return mapping
 
     def counted(self, pods: Iterable[PodFacts]) -> dict[str, int]:
         """What pods ask for, as queues count it."""

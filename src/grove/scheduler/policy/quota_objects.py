@@ -55,7 +55,7 @@ class QueueObjects(msgspec.Struct):
 
 def read_queues(quotas: Iterable[ElasticQuota], queues: Iterable[kai.Queue]) -> QueueObjects:
     """Both dialects together; the elder of two quotas of one name is taken, as there is no telling which is meant."""
-    found: list[QuotaQueue] = []
+    quota_queues: list[QuotaQueue] = []
     faults: dict[str, str] = {}
     totals: dict[str, Amounts] = {}
     of_namespace: dict[str, str] = {}
@@ -79,19 +79,21 @@ def read_queues(quotas: Iterable[ElasticQuota], queues: Iterable[kai.Queue]) -> 
             of_namespace.setdefault(namespace, name)
         if read.fault:
             faults[name] = read.fault
-        found.append(queue)
+        quota_queues.append(queue)
     for one in sorted(queues, key=_age):
         kinds.add(KAI)
         read = _Reading(f"{KAI}/{one.metadata.name}")
-        found.append(_kai(one, read))
+        quota_queues.append(_kai(one, read))
         if read.fault:
             faults[read.name] = read.fault
-    own = {one.short: one.name for one in found if one.kind == ELASTIC}
+    own = {quota_queue.short: quota_queue.name for quota_queue in quota_queues if quota_queue.kind == ELASTIC}
     # A quota of a namespace's own name wins over one that lists it.
     for quota in quotas:
         if quota.metadata.name == quota.metadata.namespace and quota.metadata.name in own:
             of_namespace[quota.metadata.namespace] = own[quota.metadata.name]
-    return QueueObjects(QueueTree(found, faults, totals), of_namespace, own.get(DEFAULT_QUOTA, ""), frozenset(kinds))
+    return QueueObjects(
+        QueueTree(quota_queues, faults, totals), of_namespace, own.get(DEFAULT_QUOTA, ""), frozenset(kinds)
+    )
 
 
 class _Reading:
@@ -146,16 +148,20 @@ def _kai(queue: kai.Queue, read: _Reading) -> QuotaQueue:
         (CPU, given.cpu, lambda number: int(number)),
         ("memory", given.memory, lambda number: int(number * MEGABYTE)),
     )
-    for name, one, unit in units:
-        if one is None:
+    for name, queue_resource, unit in units:
+        if queue_resource is None:
             continue
-        for where, value in (("quota", one.quota), ("limit", one.limit), ("overQuotaWeight", one.over_quota_weight)):
+        for where, value in (
+            ("quota", queue_resource.quota),
+            ("limit", queue_resource.limit),
+            ("overQuotaWeight", queue_resource.over_quota_weight),
+        ):
             if value < 0 and (value != kai.UNLIMITED or where == "overQuotaWeight"):
                 read.wrong(f"resources.{name}.{where}: {value:g} is negative")
-        guaranteed[name] = NO_LIMIT if one.quota == kai.UNLIMITED else max(0, unit(one.quota))
-        if one.limit != kai.UNLIMITED:
-            limit[name] = max(0, unit(one.limit))
-        weight[name] = max(0, int(one.over_quota_weight * 1000))
+        guaranteed[name] = NO_LIMIT if queue_resource.quota == kai.UNLIMITED else max(0, unit(queue_resource.quota))
+        if queue_resource.limit != kai.UNLIMITED:
+            limit[name] = max(0, unit(queue_resource.limit))
+        weight[name] = max(0, int(queue_resource.over_quota_weight * 1000))
     runtime_s = 0.0
     if spec.preempt_min_runtime:
         try:

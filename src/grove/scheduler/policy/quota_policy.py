@@ -252,7 +252,7 @@ class Quota(Policy):
         reclaim = self._reclaim(snapshot, pods)
         if reclaim is None:
             return None
-        lenders = ", ".join(sorted(self.tree.queues[one].short for one in reclaim.lenders)[:MOST_HOLDERS])
+        lenders = ", ".join(sorted(self.tree.queues[lender].short for lender in reclaim.lenders)[:MOST_HOLDERS])
         found: list[tuple[bool, Reason]] = []
         for name, own in self._by_queue(pods).items():
             queue, share, used = self.tree.queues[name], self.shares(snapshot)[name], reclaim.usage.below(name)
@@ -293,7 +293,10 @@ class Quota(Policy):
 
     def changes_in_s(self, snapshot: Snapshot) -> float | None:
         """Until the next pod is old enough to be called back, of queues that leave what is young alone."""
-        least_of = {leaf: max(one.min_runtime_s for one in self.tree.path(leaf)) for leaf in self.tree.all_leaves()}
+        least_of = {
+            leaf: max(quota_queue.min_runtime_s for quota_queue in self.tree.path(leaf))
+            for leaf in self.tree.all_leaves()
+        }
         longest = max(least_of.values(), default=0)
         if not longest:
             return None
@@ -334,9 +337,9 @@ class Quota(Policy):
             (msgspec.convert(queue, QuotaQueue) for queue in record["queues"]), record["faults"], record["totals"]
         )
         objects = QueueObjects(tree, record["ofNamespace"], record["default"], frozenset(record["kinds"]))
-        found = cls(objects, lambda: float(record["now"]))
-        found.waiting, found._shares = record["waiting"], record["shares"]
-        return found
+        quota = cls(objects, lambda: float(record["now"]))
+        quota.waiting, quota._shares = record["waiting"], record["shares"]
+        return quota
 
     # Parts of it
 
@@ -367,9 +370,9 @@ class Quota(Policy):
                 if used.get(resource, 0) + wanted <= queue.guaranteed.get(resource, 0):
                     continue
                 kept = {
-                    one.short: left
-                    for one in keepers
-                    if (left := one.guaranteed.get(resource, 0) - usage.below(one.name).get(resource, 0)) > 0
+                    keeper.short: left
+                    for keeper in keepers
+                    if (left := keeper.guaranteed.get(resource, 0) - usage.below(keeper.name).get(resource, 0)) > 0
                 }
                 if not kept:
                     continue
@@ -398,16 +401,18 @@ class Quota(Policy):
         """Who below the full queue holds more than is guaranteed to it, the most first."""
         found = []
         for leaf in self.tree.leaves.get(queue.name, ()):
-            one = self.tree.queues[leaf]
-            used, own = usage.get(leaf).get(resource, 0), one.guaranteed.get(resource, 0)
+            quota_queue = self.tree.queues[leaf]
+            used, own = usage.get(leaf).get(resource, 0), quota_queue.guaranteed.get(resource, 0)
             if used > own:
-                found.append(Reason(HOLDS_MORE, one.short, {"used": used, "guaranteed": own}, {"resource": resource}))
-        found.sort(key=lambda one: (one.numbers["guaranteed"] - one.numbers["used"], one.subject))
+                found.append(
+                    Reason(HOLDS_MORE, quota_queue.short, {"used": used, "guaranteed": own}, {"resource": resource})
+                )
+        found.sort(key=lambda reason: (reason.numbers["guaranteed"] - reason.numbers["used"], reason.subject))
         return tuple(found[:MOST_HOLDERS])
 
 
-def _sum(one: Amounts, other: Amounts) -> dict[str, int]:
-    found = dict(one)
+def _sum(amounts: Amounts, other: Amounts) -> dict[str, int]:
+    found = dict(amounts)
     for name, amount in other.items():
         found[name] = found.get(name, 0) + amount
     return found

@@ -133,7 +133,9 @@ class Reclaim:
         found: list[list[Running]] = []
         for rank in range(3):
             ledger = _ReclaimedAmounts(self, account)
-            single = [(unit, pod) for order, unit, pod in sorted(surplus, key=lambda one: one[0]) if ledger.take([pod])]
+            single = [
+                (unit, pod) for order, unit, pod in sorted(surplus, key=lambda entry: entry[0]) if ledger.take([pod])
+            ]
             taken: list[Running] = []
             for stage in (True, False)[:rank]:
                 for _, unit in sorted(whole[stage], key=lambda one: one[0]):
@@ -152,7 +154,7 @@ class Reclaim:
         return found
 
     def _is_young(self, queue: str, pods: Iterable[PodFacts], now_s: float) -> bool:
-        least = max(one.min_runtime_s for one in self.tree.path(queue))
+        least = max(quota_queue.min_runtime_s for quota_queue in self.tree.path(queue))
         return least > 0 and now_s - min(pod.created_s for pod in pods) < least
 
 

@@ -91,7 +91,7 @@ class Relief:
         is_time = self._matures_s is not None and self._matures_s <= now_s
         if not seams.reclaims or (state == self._looked_at and not is_time):
             return
-        if all(one.needed is None for one in self._queue.heads(1)):
+        if all(head.needed is None for head in self._queue.heads(1)):
             return
         self._looked_at, self._matures_s = state, None
         self._queue.wake(

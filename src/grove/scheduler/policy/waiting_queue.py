@@ -170,9 +170,9 @@ class WaitingQueue:
 
     def _known(self, name: str) -> Waiting:
         """A unit that waits."""
-        found = self.get(name)
-        assert found is not None, f"{name} does not wait"
-        return found
+        waiting = self.get(name)
+        assert waiting is not None, f"{name} does not wait"
+        return waiting
 
     def reorder(self, rank_of: Callable[[str], tuple[int, ...]]) -> None:
         """Ranks have changed since units were offered; those that are parked get theirs when they are woken."""
@@ -252,8 +252,8 @@ class WaitingQueue:
         """Units that wait and were refused for the first time since they came, changed or moved, and since the last
         call.
         """
-        found, self._newly_refused = self._newly_refused, []
-        return [one for one in found if self.get(one.order.name) is one]
+        refused, self._newly_refused = self._newly_refused, []
+        return [waiting for waiting in refused if self.get(waiting.order.name) is waiting]
 
     def retry(self, name: str, now_s: float) -> None:
         """It had a place and something went wrong on the way: again after the back-off, whatever happens."""

@@ -147,7 +147,9 @@ class Journal:
         if self.snapshot is None:
             return
         seams = self.snapshot.seams
-        told = {one.name: told for one in seams.policies if (told := one.remembered(self.snapshot)) is not None}
+        told = {
+            policy.name: told for policy in seams.policies if (told := policy.remembered(self.snapshot)) is not None
+        }
         line = {"op": "seams", "weights": dict(seams.weights), "policies": told}
         if (written := encode(line)) != self._seams:
             self._seams = written

@@ -81,7 +81,7 @@ def _apply(line: Json, snapshot: Snapshot, shapes: list[Shape]) -> Iterator[Repl
         case "namespace":
             snapshot.set_namespace(line["name"], line["labels"])
         case "seams":
-            policies = [one for name, told in line["policies"].items() for one in RECALLED[name](told)]
+            policies = [policy for name, told in line["policies"].items() for policy in RECALLED[name](told)]
             seams = STANDARD.joined(policies=policies, weights=line["weights"])
             snapshot.use(replace(snapshot.seams, policies=seams.policies, weights=seams.weights))
         case "place":

@@ -116,7 +116,9 @@ def may_use(
         return False
     borne = (*bears, *(tolerations(affinity) if affinity is not None else ()))
     return all(
-        any(tolerates(one, taint) for one in borne) for taint in spec.taints if taint.effect != "PreferNoSchedule"
+        any(tolerates(toleration, taint) for toleration in borne)
+        for taint in spec.taints
+        if taint.effect != "PreferNoSchedule"
     )
 
 
@@ -135,20 +137,25 @@ class Slots:
 
     def on(self, held: Iterable[PlacedReservation]) -> int:
         """How many such pods the reservations of one node can take."""
-        mine = (one for one in held if one.name in self.reservations)
-        return sum(count for one in mine for rest, count in one.uses(self.requests) if rest == self.rest)
+        mine = (placed_reservation for placed_reservation in held if placed_reservation.name in self.reservations)
+        return sum(
+            count
+            for placed_reservation in mine
+            for rest, count in placed_reservation.uses(self.requests)
+            if rest == self.rest
+        )
 
     def pick(self, held: Iterable[PlacedReservation]) -> PlacedReservation | None:
         """The reservation of a node to use next: one that leaves a pod no more to be had from the node than counted."""
         counted = dict(self.rest)
         fits = (
-            one
-            for one in held
-            if one.name in self.reservations
-            and (rest := one.rest_for(self.requests)) is not None
+            placed_reservation
+            for placed_reservation in held
+            if placed_reservation.name in self.reservations
+            and (rest := placed_reservation.rest_for(self.requests)) is not None
             and all(amount <= counted.get(name, 0) for name, amount in rest)
         )
-        return min(fits, key=lambda one: one.order, default=None)
+        return min(fits, key=lambda placed_reservation: placed_reservation.order, default=None)
 
 
 class ReservationsVacancy:
@@ -160,10 +167,10 @@ class ReservationsVacancy:
 
     def freed(self, node: str, uids: Collection[str]) -> Mapping[str, int]:
         found: dict[str, int] = {}
-        for one in self._held.get(node, ()):
-            rest = {user: used for user, used in one.users.items() if user not in uids}
-            if len(rest) < len(one.users):
-                now, then = one.left(), replace(one, users=rest).left()
+        for placed_reservation in self._held.get(node, ()):
+            rest = {user: used for user, used in placed_reservation.users.items() if user not in uids}
+            if len(rest) < len(placed_reservation.users):
+                now, then = placed_reservation.left(), replace(placed_reservation, users=rest).left()
                 for resource, left in then.items():
                     found[resource] = found.get(resource, 0) + now[resource] - left
         return found
@@ -183,9 +190,9 @@ def without_reservations(gang: Gang) -> Gang:
 def slots_for(requests: Requests, usable: Iterable[PlacedReservation]) -> list[Slots]:
     """The ways such a pod can use these reservations, those that ask least of the node first."""
     by_rest: dict[Requests, set[str]] = {}
-    for one in usable:
-        for rest, _ in one.uses(requests):
-            by_rest.setdefault(rest, set()).add(one.name)
+    for placed_reservation in usable:
+        for rest, _ in placed_reservation.uses(requests):
+            by_rest.setdefault(rest, set()).add(placed_reservation.name)
     ordered = sorted(by_rest.items(), key=lambda item: (sum(a for r, a in item[0] if r != PODS), item[0]))
     return [Slots(requests, rest, frozenset(names)) for rest, names in ordered]
 
@@ -223,20 +230,26 @@ def reservations_for(
     what led to the same amounts before. Raises Undecided after MOST_STEPS steps.
     """
     left = [MOST_STEPS]
-    here = {one.name: replace(one, users=dict(one.users)) for one in held}
+    here = {
+        placed_reservation.name: replace(placed_reservation, users=dict(placed_reservation.users))
+        for placed_reservation in held
+    }
     found: dict[str, ReservationUse] = {}
     failed: set[object] = set()
 
     def settle(waiting: tuple[PodOnNode, ...], free: Mapping[str, int]) -> bool:
         if not waiting:
             return True
-        amounts = tuple(tuple(one.left().values()) for one in here.values())
+        amounts = tuple(tuple(placed_reservation.left().values()) for placed_reservation in here.values())
         state = (tuple(one.uid for one in waiting), amounts, tuple(sorted(free.items())))
         if state in failed:
             return False
         for pod in {one[1:]: one for one in reversed(waiting)}.values():
             others = tuple(one for one in waiting if one is not pod)
-            for one in (*(one for name, one in here.items() if name in pod.usable), *(() if pod.must else (None,))):
+            for one in (
+                *(placed_reservation for name, placed_reservation in here.items() if name in pod.usable),
+                *(() if pod.must else (None,)),
+            ):
                 left[0] -= 1
                 if left[0] < 0:
                     raise Undecided
@@ -278,11 +291,11 @@ def as_counted(
     found: dict[str, ReservationUse] = {}
     for pod in sorted((pod for pod in pods if slot_of(pod.shape.requests)), key=_rest_size):
         counted = slots.get(slot_of(pod.shape.requests))
-        one = counted.pick(here) if counted is not None else None
-        if one is None:
+        placed_reservation = counted.pick(here) if counted is not None else None
+        if placed_reservation is None:
             return None
-        found[pod.uid] = ReservationUse(one, one.rest_for(pod.shape.used) or ())
-        one.users[pod.uid] = dict(pod.shape.used)
+        found[pod.uid] = ReservationUse(placed_reservation, placed_reservation.rest_for(pod.shape.used) or ())
+        placed_reservation.users[pod.uid] = dict(pod.shape.used)
     return found
 
 

@@ -20,56 +20,58 @@ HOLD = "reservation:"
 PENDING, AVAILABLE, SUCCEEDED, FAILED = "Pending", "Available", "Succeeded", "Failed"
 
 
-def owners_status(one: Reservation, users: Sequence[Pod], now: datetime) -> Json | None:
+def owners_status(reservation: Reservation, users: Sequence[Pod], now: datetime) -> Json | None:
     """The status that is true now, as far as it is ours to say; None if that is what it says already."""
-    if one.status.phase != AVAILABLE:
+    if reservation.status.phase != AVAILABLE:
         return None
-    expires = expiry_of(one)
+    expires = expiry_of(reservation)
     if expires is not None and expires <= now and not users:
-        return ended(one, FAILED, "Expired", "its time is over", now)
+        return ended(reservation, FAILED, "Expired", "its time is over", now)
     owners = sorted(
         ({"namespace": pod.metadata.namespace, "name": pod.metadata.name, "uid": pod.metadata.uid} for pod in users),
         key=lambda owner: (owner["namespace"], owner["name"]),
     )
-    held = one.status.allocatable
+    held = reservation.status.allocatable
     allocated: dict[str, int] = {}
     for pod in users:
         for resource, used in pod_requests(pod):
             if resource in held:
                 allocated[resource] = allocated.get(resource, 0) + used
     shown = {resource: format_amount(resource, used) for resource, used in sorted(allocated.items())}
-    said = [{key: owner.get(key) for key in ("namespace", "name", "uid")} for owner in one.status.current_owners]
-    same = said == owners and {k: str(v) for k, v in one.status.allocated.items()} == shown
+    said = [
+        {key: owner.get(key) for key in ("namespace", "name", "uid")} for owner in reservation.status.current_owners
+    ]
+    same = said == owners and {k: str(v) for k, v in reservation.status.allocated.items()} == shown
     if same:
         return None
     status: Json = {"currentOwners": owners, "allocated": shown or None}
-    if users and one.spec.allocate_once is not False:
-        return {**status, **ended(one, SUCCEEDED, "Succeeded", f"used by {owners[0]['name']}", now)}
+    if users and reservation.spec.allocate_once is not False:
+        return {**status, **ended(reservation, SUCCEEDED, "Succeeded", f"used by {owners[0]['name']}", now)}
     return status
 
 
-def placed_status(one: Reservation, node: str, amounts: Mapping[str, int], now: datetime) -> Json:
+def placed_status(reservation: Reservation, node: str, amounts: Mapping[str, int], now: datetime) -> Json:
     """It stands on a node and holds this."""
     return {
         "phase": AVAILABLE,
         "nodeName": node,
         "allocatable": {resource: format_amount(resource, held) for resource, held in sorted(amounts.items())},
         "conditions": [
-            _condition(one, "Scheduled", "True", "Scheduled", f"placed on {node}", now),
-            _condition(one, "Ready", "True", "Available", "its owners may use it", now),
+            _condition(reservation, "Scheduled", "True", "Scheduled", f"placed on {node}", now),
+            _condition(reservation, "Ready", "True", "Available", "its owners may use it", now),
         ],
     }
 
 
-def unplaced_status(one: Reservation, why: str, now: datetime) -> Json | None:
+def unplaced_status(reservation: Reservation, why: str, now: datetime) -> Json | None:
     """It found no place; None if it says so already."""
-    before = find_condition(one.status.conditions, "Scheduled")
+    before = find_condition(reservation.status.conditions, "Scheduled")
     if before is not None and (before.status, before.message) == ("False", why):
         return None
-    return {"phase": PENDING, "conditions": [_condition(one, "Scheduled", "False", "Unschedulable", why, now)]}
+    return {"phase": PENDING, "conditions": [_condition(reservation, "Scheduled", "False", "Unschedulable", why, now)]}
 
 
-def ended(one: Reservation, phase: str, reason: str, message: str, now: datetime) -> Json:
+def ended(reservation: Reservation, phase: str, reason: str, message: str, now: datetime) -> Json:
     others = [
         {
             "type": c.type,
@@ -79,14 +81,14 @@ def ended(one: Reservation, phase: str, reason: str, message: str, now: datetime
             "lastTransitionTime": rfc3339(c.last_transition_time or now),
             "lastProbeTime": rfc3339(now),
         }
-        for c in one.status.conditions
+        for c in reservation.status.conditions
         if c.type != "Ready"
     ]
-    return {"phase": phase, "conditions": [*others, _condition(one, "Ready", "False", reason, message, now)]}
+    return {"phase": phase, "conditions": [*others, _condition(reservation, "Ready", "False", reason, message, now)]}
 
 
-def _condition(one: Reservation, type_: str, status: str, reason: str, message: str, now: datetime) -> Json:
-    before = find_condition(one.status.conditions, type_)
+def _condition(reservation: Reservation, type_: str, status: str, reason: str, message: str, now: datetime) -> Json:
+    before = find_condition(reservation.status.conditions, type_)
     same = before is not None and before.status == status and before.last_transition_time is not None
     since = before.last_transition_time if same and before is not None else now
     return {
@@ -102,30 +104,30 @@ def _condition(one: Reservation, type_: str, status: str, reason: str, message: 
 DEFAULT_TTL = timedelta(hours=24)
 
 
-def expiry_of(one: Reservation) -> datetime | None:
+def expiry_of(reservation: Reservation) -> datetime | None:
     """When it is over by its own word; None if never. `expires` excludes `ttl`, which counts from its creation."""
-    if one.spec.expires is not None:
-        return one.spec.expires
-    created = one.metadata.creation_timestamp
+    if reservation.spec.expires is not None:
+        return reservation.spec.expires
+    created = reservation.metadata.creation_timestamp
     try:
-        ttl = duration.parse(one.spec.ttl) if one.spec.ttl else DEFAULT_TTL
+        ttl = duration.parse(reservation.spec.ttl) if reservation.spec.ttl else DEFAULT_TTL
     except duration.InvalidDuration:
         ttl = DEFAULT_TTL
     return created + ttl if created is not None and ttl > timedelta() else None
 
 
-def node_of(one: Reservation, now: datetime) -> str:
+def node_of(reservation: Reservation, now: datetime) -> str:
     """Where it stands; empty while it waits, when it is over, and after its time."""
-    expires = expiry_of(one)
-    is_over = one.metadata.is_deleting or (expires is not None and expires <= now)
-    return one.status.node_name if one.status.phase == AVAILABLE and not is_over else ""
+    expires = expiry_of(reservation)
+    is_over = reservation.metadata.is_deleting or (expires is not None and expires <= now)
+    return reservation.status.node_name if reservation.status.phase == AVAILABLE and not is_over else ""
 
 
-def amounts_of(one: Reservation) -> tuple[dict[str, int], list[str]]:
+def amounts_of(reservation: Reservation) -> tuple[dict[str, int], list[str]]:
     """What it holds, and what of that cannot be read."""
     found: dict[str, int] = {}
     faults = []
-    for resource, value in one.status.allocatable.items():
+    for resource, value in reservation.status.allocatable.items():
         try:
             found[resource] = max(0, amount(resource, value))
         except InvalidQuantity:
@@ -144,8 +146,8 @@ class ReservationRef(NamedTuple):
     name: str = ""
     uid: str = ""
 
-    def is_of(self, one: Reservation) -> bool:
-        return self.name == one.metadata.name and self.uid in ("", one.metadata.uid)
+    def is_of(self, reservation: Reservation) -> bool:
+        return self.name == reservation.metadata.name and self.uid in ("", reservation.metadata.uid)
 
 
 def reservation_of(pod: Pod) -> ReservationRef:
@@ -164,6 +166,8 @@ def reservation_of(pod: Pod) -> ReservationRef:
     )
 
 
-def is_used_by(one: Reservation, pod: Pod) -> bool:
+def is_used_by(reservation: Reservation, pod: Pod) -> bool:
     """Whether a pod is there, where the reservation stands, and says that it uses this very one."""
-    return is_there(pod) and pod.spec.node_name == one.status.node_name and reservation_of(pod).is_of(one)
+    return (
+        is_there(pod) and pod.spec.node_name == reservation.status.node_name and reservation_of(pod).is_of(reservation)
+    )

@@ -67,8 +67,8 @@ class BoundsOf(dict[tuple[int, ...], list[Bound]]):
         self._problem = problem
 
     def __missing__(self, groups: tuple[int, ...]) -> list[Bound]:
-        found = self[groups] = bounds_for(self._problem, groups)
-        return found
+        bounds = self[groups] = bounds_for(self._problem, groups)
+        return bounds
 
 
 def _own_bound(problem: Problem, g: int) -> Bound:
@@ -150,8 +150,8 @@ class PartCapacity:
 
     def held(self, domains: Segments) -> Ints:
         """What each of these domains holds, by each bound."""
-        found: Ints = self._running[:, domains.ends - self._low] - self._running[:, domains.starts - self._low]
-        return found
+        counts: Ints = self._running[:, domains.ends - self._low] - self._running[:, domains.starts - self._low]
+        return counts
 
     def fitting(self, held: Ints) -> Ints:
         """Indices of the domains that pass every bound."""

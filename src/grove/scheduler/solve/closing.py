@@ -127,7 +127,7 @@ class _Round:
             low = self._lowest(even, held[even.matched])
             if even.is_bound and even.counted.any():
                 everyone = sum(
-                    need for need, options in rules.groups if any(one in even.matched for one in options)
+                    need for need, options in rules.groups if any(option in even.matched for option in options)
                 ) + int(even.numbers[even.counted].sum())
                 low = min(low, everyone // int(even.counted.sum()))
             top = low + even.skew - even.numbers

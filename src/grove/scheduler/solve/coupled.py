@@ -285,15 +285,15 @@ def placed_in_some_order(state: SearchState) -> Coupled | None:
     return None
 
 
-def closer(found: Coupled, steps: int) -> Coupled:
+def closer(coupled: Coupled, steps: int) -> Coupled:
     """The placement, or one that uses fewer of the domains that its parts prefer to be few, as far as steps go."""
     most: dict[int, int] = {}
-    for i, preference in enumerate(found.preferences):
-        while found.crossed(i) > preference.fewest and steps > 0:
+    for i, preference in enumerate(coupled.preferences):
+        while coupled.crossed(i) > preference.fewest and steps > 0:
             state = SearchState(
-                found.state.problem, min(steps, CLOSER_STEPS + CLOSER_STEPS_A_POD * len(found.state.placed))
+                coupled.state.problem, min(steps, CLOSER_STEPS + CLOSER_STEPS_A_POD * len(coupled.state.placed))
             )
-            fewer = Coupled(state, {**most, i: found.crossed(i) - 1})
+            fewer = Coupled(state, {**most, i: coupled.crossed(i) - 1})
             try:
                 is_solved = fewer.solve()
             except OutOfSteps:
@@ -301,9 +301,9 @@ def closer(found: Coupled, steps: int) -> Coupled:
             steps -= state.steps_used
             if not is_solved:
                 break
-            found = fewer
-        most[i] = max(found.crossed(i), 1)
-    return found
+            coupled = fewer
+        most[i] = max(coupled.crossed(i), 1)
+    return coupled
 
 
 _END = object()

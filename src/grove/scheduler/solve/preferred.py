@@ -31,8 +31,8 @@ class PreferredLevel:
 
     def is_used(self, used: Ints) -> Mask:
         """Candidate rows in the domains of these positions."""
-        found: Mask = (self._row_domains >= 0) & np.isin(self._row_domains, self._domains[used])
-        return found
+        mask: Mask = (self._row_domains >= 0) & np.isin(self._row_domains, self._domains[used])
+        return mask
 
     def keys(self, rows: Ints, slots: Ints, left: int, used: Ints) -> list[Ints]:
         """Rows of domains in use come first, then of the tightest that holds all that is left, then of the roomiest."""

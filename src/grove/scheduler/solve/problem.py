@@ -213,8 +213,8 @@ class Problem:
 
         key = ("idle", tree.keys, shape, limit, asked)
         running = snapshot.nodes.derived(key, sums, by_amounts=True)
-        found: Ints = running[ends] - running[starts]
-        return found
+        counts: Ints = running[ends] - running[starts]
+        return counts
 
 
 def state_problem(

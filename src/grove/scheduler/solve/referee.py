@@ -84,7 +84,9 @@ class Referee:
         domain is left undecided.
         """
         gang = problem.gang
-        if any(one.is_required and container_of(gang.root, one, problem.tree) is not None for one in gang.spreads):
+        if any(
+            spread.is_required and container_of(gang.root, spread, problem.tree) is not None for spread in gang.spreads
+        ):
             return Opinion()
         if self._pool is None:
             self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
@@ -126,7 +128,7 @@ def question_of(problem: Problem) -> Question:
         [[len(pods) for pods in group.classes] for group in problem.groups],
         problem.conflicts,
         parts,
-        [_spread_question(problem, one) for one in problem.gang.spreads if one.is_required],
+        [_spread_question(problem, spread) for spread in problem.gang.spreads if spread.is_required],
     )
 
 

@@ -40,13 +40,13 @@ class Label:
 
     def sums(self, by_row: Ints) -> Ints:
         """Sums by domain of amounts by row, along the last axis."""
-        found: Ints = np.add.reduceat(by_row[..., self.sorting], self.starts, axis=-1)
-        return found
+        sums: Ints = np.add.reduceat(by_row[..., self.sorting], self.starts, axis=-1)
+        return sums
 
     def at(self, by_value: NDArray[T]) -> NDArray[T]:
         """By domain, what a table by coded value says; nothing where the label is missing."""
-        found: NDArray[T] = by_value[np.where(self.labelled, self.values, 0)] * self.labelled
-        return found
+        by_node: NDArray[T] = by_value[np.where(self.labelled, self.values, 0)] * self.labelled
+        return by_node
 
 
 @dataclass(slots=True)

@@ -146,8 +146,8 @@ class SearchState:
     def positions_of(self, groups: Collection[int]) -> Ints:
         """Positions, in the tree's order, of the rows where pods of these groups were put."""
         problem = self.problem
-        found = [at for option, at, _ in self.placed if problem.options[option].group in groups]
-        return problem.positions[np.concatenate(found)] if found else problem.positions[:0]
+        positions = [at for option, at, _ in self.placed if problem.options[option].group in groups]
+        return problem.positions[np.concatenate(positions)] if positions else problem.positions[:0]
 
     def pods_at(self, groups: Collection[int]) -> Ints:
         """The same for all pods of these groups: those that run already, and those that were put."""

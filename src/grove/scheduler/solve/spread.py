@@ -65,11 +65,11 @@ def _as_asked(gang: Gang, answer: Placement) -> Placement:
 
 def _spread_reason(snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> Reason:
     """Which spread keeps a gang out that has a place without it: `pods` are in that place."""
-    for one in broken_spreads(snapshot, gang, pods):
-        names = {"level": one.spread.key, "full": one.emptiest, "domain": one.domain}
-        numbers = {"skew": one.skew, "most": one.spread.max_skew}
-        counts = tuple(Reason(UNITS_IN, domain, {"units": units}) for domain, units in one.counts.items())
-        return Reason(SPREAD_SKEW, one.unit, numbers, names, counts)
-    if hard := [one for one in gang.spreads if one.is_required]:
+    for spread in broken_spreads(snapshot, gang, pods):
+        names = {"level": spread.spread.key, "full": spread.emptiest, "domain": spread.domain}
+        numbers = {"skew": spread.skew, "most": spread.spread.max_skew}
+        counts = tuple(Reason(UNITS_IN, domain, {"units": units}) for domain, units in spread.counts.items())
+        return Reason(SPREAD_SKEW, spread.unit, numbers, names, counts)
+    if hard := [unit_spread for unit_spread in gang.spreads if unit_spread.is_required]:
         return Reason(SPREAD_HOME, gang.name, names={"level": hard[0].key})
     return Reason(NO_PACKING)

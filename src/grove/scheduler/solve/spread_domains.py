@@ -96,7 +96,7 @@ def broken_spreads(snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> 
     if not gang.spreads:
         return
     tree = snapshot.tree(gang.keys(), gang.topology)
-    for spread in (one for one in gang.spreads if one.is_required):
+    for spread in (unit_spread for unit_spread in gang.spreads if unit_spread.is_required):
         where = spread_domains(snapshot, gang, spread, tree, _inside_container(snapshot, gang, spread, tree, pods))
         added = [0] * len(where.ids)
         at = {domain: i for i, domain in enumerate(where.ids)}

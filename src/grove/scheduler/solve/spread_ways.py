@@ -40,7 +40,9 @@ class SpreadWays:
     def all(self) -> Iterator[Gang]:
         """Gangs without a spread, each with its units distributed in another way; the best first."""
         gang = self._problem.gang
-        outer_first = sorted(gang.spreads, key=lambda one: (not one.unit_label, -max(map(_size, one.units), default=0)))
+        outer_first = sorted(
+            gang.spreads, key=lambda spread: (not spread.unit_label, -max(map(_size, spread.units), default=0))
+        )
         return self._from(replace(gang, spreads=()), outer_first)
 
     def _from(self, gang: Gang, spreads: Sequence[UnitSpread]) -> Iterator[Gang]:
@@ -182,7 +184,7 @@ class SpreadWays:
 
     def _pods(self, gang: Gang, spread: UnitSpread, where: SpreadDomains, names: Sequence[str]) -> Iterator[Gang]:
         """Groups one after the other; each adds to the counts that the next one sees."""
-        group = next((one for one in gang.groups() if names and one.name == names[0]), None)
+        group = next((pod_group for pod_group in gang.groups() if names and pod_group.name == names[0]), None)
         if group is None:
             yield gang
             return
@@ -240,7 +242,9 @@ class SpreadWays:
         found: list[int] = np.minimum(sums, len(group.pods))[list(where.ids)].tolist()
         return found
 
-    def _split(self, group: PodGroup, where: SpreadDomains, found: Distribution) -> tuple[Branch, tuple[int, ...]]:
+    def _split(
+        self, group: PodGroup, where: SpreadDomains, distribution: Distribution
+    ) -> tuple[Branch, tuple[int, ...]]:
         key = self._tree.keys[where.level]
         row_of = self._snapshot.nodes.row_of
 
@@ -250,7 +254,7 @@ class SpreadWays:
         stated = self._tree.find_level(group.preferred) if group.preferred else None
         narrow = group.preferred if stated is not None and stated > where.level else ""
         left, parts, used = list(group.bound), [], 0
-        for domain, pods in zip(where.ids, found, strict=True):
+        for domain, pods in zip(where.ids, distribution, strict=True):
             if pods:
                 bound = inside(group.bound, domain)
                 left = [node for node in left if node not in bound]
@@ -262,7 +266,7 @@ class SpreadWays:
                 used += pods
         if left:
             parts.append(PodGroup(group.name, len(left), (), tuple(left)))
-        counts = tuple(count + more for count, more in zip(where.counts, found, strict=True))
+        counts = tuple(count + more for count, more in zip(where.counts, distribution, strict=True))
         broad = "" if narrow else group.preferred
         return Branch(group.name, tuple(parts), group.required, broad, group.within), counts
 
@@ -301,7 +305,7 @@ def _within(part: Branch | PodGroup, pins: tuple[Pin, ...], tree: Tree) -> Branc
     return replace(part, within=pins, required=pins[0].key if stated is None or stated < level else part.required)
 
 
-def _assignments(kinds: Sequence[object], ids: Sequence[int], found: Distribution) -> Iterator[tuple[int, ...]]:
+def _assignments(kinds: Sequence[object], ids: Sequence[int], distribution: Distribution) -> Iterator[tuple[int, ...]]:
     """Domains for the units, as many in each as the distribution says; units of one kind are interchangeable."""
 
     def from_unit(u: int, left: list[int], chosen: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -315,4 +319,4 @@ def _assignments(kinds: Sequence[object], ids: Sequence[int], found: Distributio
                 yield from from_unit(u + 1, left, (*chosen, i))
                 left[i] += 1
 
-    return from_unit(0, list(found), ())
+    return from_unit(0, list(distribution), ())

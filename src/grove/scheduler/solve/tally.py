@@ -103,7 +103,7 @@ class Counter:
             if lacks
         ]
         options = self.rules.groups[min(spare)[2]][1]
-        o = max(options, key=lambda one: (int((tally.most[one] - tally.put[one]).sum()), -one))
+        o = max(options, key=lambda option: (int((tally.most[option] - tally.put[option]).sum()), -option))
         row = self._best_row(tally, o)
         with_it, without = tally.copy(), tally
         with_it.put[o, row] += 1

@@ -120,5 +120,5 @@ class _Preference:
         return (segments.ids[chosen] for chosen in islice(fewer, MOST_SETS))
 
     def rows_in(self, ids: Ints) -> Mask:
-        found: Mask = np.isin(self._ids, ids)
-        return found
+        mask: Mask = np.isin(self._ids, ids)
+        return mask

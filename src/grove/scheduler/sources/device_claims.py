@@ -119,7 +119,7 @@ class DeviceClaims(FollowedSource):
         whole = set_name(own)
         asked = {**marks, **_asked(own)}
         kinds: dict[str, DeviceRequest | tuple[ClaimRequests, ...]] = {
-            one.resource: one for wants in (*own, *shared) for one in wants.asked()
+            device_request.resource: device_request for wants in (*own, *shared) for device_request in wants.asked()
         }
         if whole:
             kinds[whole] = tuple(own)
@@ -137,7 +137,9 @@ class DeviceClaims(FollowedSource):
     def _read(self, claim: ResourceClaim) -> tuple[ClaimRequests, list[DeviceRequest]]:
         """What a claim asks of its node, and what of devices that several nodes reach. Raises NotUnderstood."""
         wants = read_wants(claim.spec, self.classes)
-        wide = [one for one in wants.asked() if any(map(one.matches, self._devices.wide))]
+        wide = [
+            device_request for device_request in wants.asked() if any(map(device_request.matches, self._devices.wide))
+        ]
         if wide and not wants.is_plain:
             raise NotUnderstood("alternatives, constraints and `All` are not understood for devices of several nodes")
         return wants.only(either for either in wants.requests if either[0] not in wide), wide
@@ -153,11 +155,11 @@ class DeviceClaims(FollowedSource):
             self._stale.update(self._devices.local)
         return gone
 
-    def _reach_of(self, one: DeviceRequest) -> NodeTerms:
+    def _reach_of(self, device_request: DeviceRequest) -> NodeTerms:
         """Where a device of those that several nodes reach can be had."""
         found: list[NodeTerm] = []
         for device in self._devices.wide:
-            if one.matches(device) and device.id not in self._taken():
+            if device_request.matches(device) and device.id not in self._taken():
                 reach = device.reach
                 if reach is None:
                     return ANYWHERE
@@ -331,7 +333,7 @@ def _asked(wants: Sequence[ClaimRequests]) -> dict[str, int]:
 
 def claim_names(pod: Pod) -> Iterator[tuple[str, bool]]:
     """Names of a pod's claims, empty while one is still to be made, and whether it was made for this pod alone."""
-    made = {one.get("name"): one.get("resourceClaimName") for one in pod.status.resource_claim_statuses}
+    made = {status.get("name"): status.get("resourceClaimName") for status in pod.status.resource_claim_statuses}
     for entry in pod.spec.resource_claims:
         if named := entry.get("resourceClaimName"):
             yield str(named), False

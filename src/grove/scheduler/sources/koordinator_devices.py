@@ -160,10 +160,10 @@ class KoordinatorDevices(FollowedSource):
         if not wants:
             return None
         free = self._free(node)
-        found = free.allot_all(list(wants.values()))
-        if found is None:
+        allotments = free.allot_all(list(wants.values()))
+        if allotments is None:
             return Refusal(node, free.fault or "its free devices are not those that are asked for", tuple(wants))
-        self._promised.update((uid, (node, one)) for uid, one in zip(wants, found, strict=True))
+        self._promised.update((uid, (node, allotment)) for uid, allotment in zip(wants, allotments, strict=True))
         self._stale.add(node)
         return None
 
@@ -192,9 +192,9 @@ class KoordinatorDevices(FollowedSource):
         for pod in self._cache.by_index(Pod, AT, node):
             if pod.is_finished:
                 continue
-            said = allotted(pod)
-            want = _want(pod) if said is None else None
-            by_pod[pod.metadata.uid] = said if said is not None else want.cards if want is not None else 0
+            allotment = allotted(pod)
+            want = _want(pod) if allotment is None else None
+            by_pod[pod.metadata.uid] = allotment if allotment is not None else want.cards if want is not None else 0
         promised = [one for uid, (where, one) in self._promised.items() if where == node and uid not in by_pod]
         return UsedCards(devices, self._kinds.get(node), by_pod, tuple(promised))
 
@@ -221,7 +221,9 @@ class KoordinatorDevices(FollowedSource):
                 if (want := _want(pod)) is not None:
                     self._mix(want)
         self._stale.add(name)
-        faulty = any(one.fault for one in self._nodes.values()) if fault or (before and before.fault) else self._faulty
+        faulty = (
+            any(node.fault for node in self._nodes.values()) if fault or (before and before.fault) else self._faulty
+        )
         if before is None or new is None or faulty != self._faulty:
             self._faulty = faulty
             self._stale.update(self._nodes)

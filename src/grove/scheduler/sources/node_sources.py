@@ -236,7 +236,7 @@ class NodeSources:
         """Has more things counted on nodes."""
         self._snapshot.use(self._snapshot.seams.joined(sources=sources))
         self.all = self._snapshot.seams.sources
-        self._counted = tuple(one.counts for one in self.all if one.counts)
+        self._counted = tuple(node_source.counts for node_source in self.all if node_source.counts)
         self._needed, self._reserving, self._releasing, self._preparing, self._refreshed, self._sharing = map(
             self._that_say, ("needs", "reserve", "release", "prepare", "refresh", "shared")
         )
@@ -244,7 +244,11 @@ class NodeSources:
 
     def _that_say(self, method: str) -> tuple[NodeSource, ...]:
         """The sources that override a method. Others are not called, since the call is made for every pod."""
-        return tuple(one for one in self.all if getattr(type(one), method) is not getattr(NodeSource, method))
+        return tuple(
+            node_source
+            for node_source in self.all
+            if getattr(type(node_source), method) is not getattr(NodeSource, method)
+        )
 
     def read(self, pod: Pod) -> PodFacts:
         """The facts of a pod, with what it needs of the sources; they count nodes by that from now on."""
@@ -331,9 +335,9 @@ class NodeSources:
 
     def sites(self, snapshot: Snapshot, near: Mask, leaving: Collection[str] = ()) -> DeviceNodes:
         """Nodes to choose from for what pods share; asked only if pods do."""
-        found = self._sharing[0].sites(snapshot, near, leaving)
-        assert found is not None
-        return found
+        device_nodes = self._sharing[0].sites(snapshot, near, leaving)
+        assert device_nodes is not None
+        return device_nodes
 
     def give_back(self, uid: str) -> None:
         """Forgets what was set aside for a pod."""
@@ -363,7 +367,7 @@ class NodeSources:
             return {pod.node for pods in (leaving, *(unit.pods for unit in running)) for pod in pods}
 
         found = (source.vacancy(asked, nodes) for source in self.all)
-        return Vacancies([one for one in found if one is not None])
+        return Vacancies([vacancy for vacancy in found if vacancy is not None])
 
     def without_counted(self, pod: PodFacts) -> PodFacts:
         """The pod without what sources count."""

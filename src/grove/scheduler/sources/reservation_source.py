@@ -95,7 +95,7 @@ class ReservationSource(FollowedSource):
 
     def amounts(self, node: str) -> dict[str, int]:
         here = self._on.get(node)
-        return {name: one.on(here.values()) for name, one in self._slots.items()} if here else {}
+        return {name: slots.on(here.values()) for name, slots in self._slots.items()} if here else {}
 
     def needs(self, pod: Pod) -> Needs:
         if pod.spec.node_name or pod.metadata.labels.get(RESERVATION_IGNORED) == "true":
@@ -107,26 +107,30 @@ class ReservationSource(FollowedSource):
             affinity = parsed(asked) if asked else None
         except ValueError:
             return Needs(blocked=f"{RESERVATION_AFFINITY} is not JSON")
-        usable = [one for one in self._held.values() if may_use(one, pod, affinity, pod.spec.tolerations)]
+        usable = [
+            placed_reservation
+            for placed_reservation in self._held.values()
+            if may_use(placed_reservation, pod, affinity, pod.spec.tolerations)
+        ]
         ways = slots_for(pod_requests(pod), usable)
         if not ways:
             if affinity is None:
                 return NO_NEEDS
             return Needs(blocked="no reservation that it asks for is free and for it")
-        kinds = {one.name: one for one in ways}
-        instead = tuple(tuple(sorted((*one.rest, (name, 1)))) for name, one in kinds.items())
+        kinds = {way.name: way for way in ways}
+        instead = tuple(tuple(sorted((*slots.rest, (name, 1)))) for name, slots in kinds.items())
         return Needs(instead=instead, only=affinity is not None, kinds=kinds)
 
     def learn(self, kinds: Mapping[str, Slots]) -> None:
-        for name, one in kinds.items():
+        for name, slots in kinds.items():
             if name not in self._slots:
-                self._slots[name] = one
-                self._stale.update(self._held[held].node for held in one.reservations)
+                self._slots[name] = slots
+                self._stale.update(self._held[held].node for held in slots.reservations)
 
     def keep(self, kinds: Collection[str]) -> Collection[str]:
         gone = self._slots.keys() - set(kinds)
         if gone:
-            self._slots = {name: one for name, one in self._slots.items() if name not in gone}
+            self._slots = {name: slots for name, slots in self._slots.items() if name not in gone}
             self._stale.update(self._on)
         return gone
 
@@ -152,14 +156,14 @@ class ReservationSource(FollowedSource):
             pods_here.append(PodOnNode(pod.uid, pod.shape.used, usable, needs.only))
         here, free = self._without_leavers(node), self._free(node)
         try:
-            found = reservations_for(pods_here, here, free)
+            reservations = reservations_for(pods_here, here, free)
         except Undecided:
             return Refusal(node, "its reservations may be used up", tuple(one.uid for one in pods_here))
-        if found is None:
+        if reservations is None:
             together = tuple(one.uid for one in cannot_share(pods_here, here, free))
             return Refusal(node, "its reservations are used up", together)
         counted_on = {pod.uid for pod in pods if self._is_asked(pod)}
-        return {uid: use for uid, use in found.items() if use.held is not None or uid in counted_on}
+        return {uid: use for uid, use in reservations.items() if use.held is not None or uid in counted_on}
 
     def _free(self, node: str) -> dict[str, int]:
         """What pods on their way can have of a node beside its reservations, when those that make way are gone."""
@@ -177,7 +181,10 @@ class ReservationSource(FollowedSource):
         """Reservations of a node without the pods that make way; a reservation for one use ends with its pod."""
         leavers = self._cluster.sources.making_way
         return [
-            one if one.once else one.used_by(lambda uid: uid not in leavers) for one in self._on.get(node, {}).values()
+            placed_reservation
+            if placed_reservation.once
+            else placed_reservation.used_by(lambda uid: uid not in leavers)
+            for placed_reservation in self._on.get(node, {}).values()
         ]
 
     def _keep(self, node: str, pods: Sequence[PodFacts], chosen: Mapping[str, ReservationUse]) -> None:
@@ -230,15 +237,19 @@ class ReservationSource(FollowedSource):
         return trouble
 
     def vacancy(self, asked: Collection[str], nodes: Callable[[], Collection[str]]) -> Vacancy | None:
-        if all(one.once or not one.users for one in self._held.values()):
+        if all(placed_reservation.once or not placed_reservation.users for placed_reservation in self._held.values()):
             return None
         found = {node: held for node in nodes() if (held := self._with_bound(node))}
         return ReservationsVacancy(found) if found else None
 
     def _with_bound(self, node: str) -> list[PlacedReservation]:
         """Reservations for many on a node, with the pods there that use them."""
-        shared = (one.used_by(self._bound.__contains__) for one in self._on.get(node, {}).values() if not one.once)
-        return [one for one in shared if one.users]
+        shared = (
+            placed_reservation.used_by(self._bound.__contains__)
+            for placed_reservation in self._on.get(node, {}).values()
+            if not placed_reservation.once
+        )
+        return [placed_reservation for placed_reservation in shared if placed_reservation.users]
 
     # Following
 
@@ -278,7 +289,7 @@ class ReservationSource(FollowedSource):
         is_over = before is not None and name not in self._held
         if is_over or before is None or new is None or _said(before.reservation) != _said(new):
             self._forget_slots()
-            self._stale.update(one.node for one in self._held.values())
+            self._stale.update(placed_reservation.node for placed_reservation in self._held.values())
             self._cluster.reader.read_anew()
         self._set_timer()
 
@@ -350,7 +361,11 @@ class ReservationSource(FollowedSource):
 
     def _set_timer(self) -> None:
         """Wakes when the next reservation is over by its time."""
-        due = [at for one in self._held.values() if (at := expiry_of(one.reservation)) is not None]
+        due = [
+            at
+            for placed_reservation in self._held.values()
+            if (at := expiry_of(placed_reservation.reservation)) is not None
+        ]
         if self._timer is not None:
             self._timer.cancel()
         if due:
@@ -365,10 +380,16 @@ class ReservationSource(FollowedSource):
         self._set_timer()  # the clock may have been set back since: then nothing is over yet
 
 
-def _said(one: Reservation) -> tuple[object, ...]:
+def _said(reservation: Reservation) -> tuple[object, ...]:
     """What of a reservation decides who may use it and what it has."""
-    return one.spec, one.metadata.labels, one.status.phase, one.status.node_name, one.status.allocatable
+    return (
+        reservation.spec,
+        reservation.metadata.labels,
+        reservation.status.phase,
+        reservation.status.node_name,
+        reservation.status.allocatable,
+    )
 
 
-def _hold_uid(one: Reservation) -> str:
-    return f"{HOLD}{one.metadata.uid}"
+def _hold_uid(reservation: Reservation) -> str:
+    return f"{HOLD}{reservation.metadata.uid}"

@@ -38,9 +38,11 @@ class ReservationWriter:
         """Keeps the status of reservations true; until cancelled."""
         await self._writes.run()
 
-    def users(self, one: Reservation) -> list[Pod]:
+    def users(self, reservation: Reservation) -> list[Pod]:
         """Pods on nodes that use a reservation."""
-        return [pod for pod in self._cache.by_index(Pod, USED, one.metadata.name) if is_used_by(one, pod)]
+        return [
+            pod for pod in self._cache.by_index(Pod, USED, reservation.metadata.name) if is_used_by(reservation, pod)
+        ]
 
     def touch(self, name: str) -> None:
         """Has the status of a reservation looked at."""
@@ -61,26 +63,26 @@ class ReservationWriter:
             self._reported[about.metadata.uid] = message
             self._events.warn(about, reason, message)
 
-    def forget(self, one: Reservation) -> None:
-        self._reported.pop(one.metadata.uid, None)
-        self._said.pop(one.metadata.uid, None)
+    def forget(self, reservation: Reservation) -> None:
+        self._reported.pop(reservation.metadata.uid, None)
+        self._said.pop(reservation.metadata.uid, None)
 
     async def _write(self, name: str) -> Result:
-        one = self._cache.get(Reservation, Key("", name))
-        if one is None:
+        reservation = self._cache.get(Reservation, Key("", name))
+        if reservation is None:
             return DONE
-        said = self._said.get(one.metadata.uid)
-        status = owners_status(one, self.users(one), self._clock.now()) if said is None else said
+        said = self._said.get(reservation.metadata.uid)
+        status = owners_status(reservation, self.users(reservation), self._clock.now()) if said is None else said
         if status is None:
             return DONE
         # By its version: the place of one that is gone must not be written to another of its name.
-        patch = {"metadata": {"resourceVersion": one.metadata.resource_version}, "status": status}
+        patch = {"metadata": {"resourceVersion": reservation.metadata.resource_version}, "status": status}
         try:
             answer = await self._client.patch(Reservation, name, patch, subresource="status")
         except NotFound:
             return DONE
         self._cache.wrote(answer)  # else one that got its place would be seen to wait, and be placed again
-        if self._said.get(one.metadata.uid) is said:
-            self._said.pop(one.metadata.uid, None)
+        if self._said.get(reservation.metadata.uid) is said:
+            self._said.pop(reservation.metadata.uid, None)
             return DONE
         return Result(after_s=0)

@@ -61,7 +61,14 @@ class VolumePromises:
     async def tell(self, claim: PersistentVolumeClaim, node: str) -> str:
         """Gives a claim the volume that it was promised, or has one made on the node; the trouble there was, if any."""
         meta, name = claim.metadata, self._promised().get(claim.metadata.key)
-        volume = next((one for one in self._choice(claim, node) if one.metadata.name == name), None)
+        volume = next(
+            (
+                persistent_volume
+                for persistent_volume in self._choice(claim, node)
+                if persistent_volume.metadata.name == name
+            ),
+            None,
+        )
         if volume is not None:
             await self._give(volume, claim)
         elif name is None and self._is_made_at(claim, node):
@@ -97,10 +104,10 @@ class VolumePromises:
         """Volumes that suit a claim and can be reached from a node, the smallest first; if one names it, that alone."""
         if self._read is None:
             self._read = {}
-            for one in self._volumes.list():
-                ref = one.spec.claim_ref
+            for persistent_volume in self._volumes.list():
+                ref = persistent_volume.spec.claim_ref
                 key = Key(str(ref.get("namespace", "")), str(ref.get("name", ""))) if ref is not None else None
-                self._read.setdefault(key, []).append((one, reach(one)))
+                self._read.setdefault(key, []).append((persistent_volume, reach(persistent_volume)))
         named = [one for one in self._read.get(claim.metadata.key, []) if matching_volumes(claim, one[:1])]
         known = named or self._read.get(None, [])
         here = (one for one, asked in known if all(self._meets(terms, node) for terms in asked))

@@ -94,7 +94,7 @@ class VolumeSource(FollowedSource):
         there = {volume for pod in pods for volume in self._volumes_of(pod)}
         used = Counter(driver for driver, _ in there)
         limits = self._limits.get(node, {})
-        return {f"{ATTACHED}{one}": limits.get(one, UNLIMITED) - used[one] for one in self._drivers}
+        return {f"{ATTACHED}{driver}": limits.get(driver, UNLIMITED) - used[driver] for driver in self._drivers}
 
     def needs(self, pod: Pod) -> Needs:
         """Where the pod's volumes can be reached, what they count there, and why it cannot be placed at all, if so."""
@@ -112,8 +112,8 @@ class VolumeSource(FollowedSource):
     def _used_by_another(self, pod: Pod) -> str:
         """Says so if a claim that only one pod may use is used by one that runs, or has its place."""
         for claim in filter(is_for_one_pod, self._claims_of(pod)):
-            users = (one for one in self._users(claim.metadata.key) if one.metadata.uid != pod.metadata.uid)
-            if any(self._cluster.counted.node_of(one) or one.metadata.uid in self._alone for one in users):
+            users = (user for user in self._users(claim.metadata.key) if user.metadata.uid != pod.metadata.uid)
+            if any(self._cluster.counted.node_of(user) or user.metadata.uid in self._alone for user in users):
                 return f'persistentvolumeclaim "{claim.metadata.name}" is for one pod only, and another one uses it'
         return ""
 
@@ -159,7 +159,7 @@ class VolumeSource(FollowedSource):
         alone = [claim.metadata.key for claim in self._claims_of(pod) if is_for_one_pod(claim)]
         if alone and not (used := self._used_by_another(pod)):
             self._alone.add(pod.metadata.uid)
-            for other in (one for key in alone for one in self._users(key)):
+            for other in (user for key in alone for user in self._users(key)):
                 self._cluster.reader.read_again(other.metadata.key)
         return used if alone else ""
 
@@ -283,7 +283,11 @@ def _claim_keys(pod: Pod) -> list[Key]:
 def _limits(node: CSINode | None) -> dict[str, int]:
     """Volumes by driver, for drivers that say so."""
     drivers = node.spec.drivers if node is not None else ()
-    return {one.name: one.allocatable.count for one in drivers if one.allocatable and one.allocatable.count is not None}
+    return {
+        driver.name: driver.allocatable.count
+        for driver in drivers
+        if driver.allocatable and driver.allocatable.count is not None
+    }
 
 
 def _node_of(pod: Pod | None) -> list[str]:

@@ -115,8 +115,8 @@ def makes_at(kind: StorageClass) -> NodeTerms | None:
 
 def matching_volumes(claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> list[PersistentVolume]:
     """Volumes a claim could have, smallest first, so that a small claim does not take a large disk."""
-    found = [volume for volume in volumes if _matches(volume, claim)]
-    return sorted(found, key=lambda v: (exact(v.spec.capacity.get("storage", "0")), v.metadata.name))
+    persistent_volumes = [volume for volume in volumes if _matches(volume, claim)]
+    return sorted(persistent_volumes, key=lambda v: (exact(v.spec.capacity.get("storage", "0")), v.metadata.name))
 
 
 def reach(volume: PersistentVolume) -> tuple[NodeTerms, ...]:

@@ -53,7 +53,7 @@ class BackendDiscovery:
         known_answers: SchedulerAnswers | None = None,
     ) -> None:
         self._client, self._changed = client, changed
-        self._backends = [one for one in backends.all if one.questions]
+        self._backends = [backend for backend in backends.all if backend.questions]
         self._known_answers = known_answers if known_answers is not None else {}
         self._looked: set[str] = set()
         self._wanted = asyncio.Event()
@@ -120,7 +120,7 @@ class BackendDiscovery:
             try:
                 page = await self._client.list(resource, namespace, fields=fields)
                 self.again()  # it may have changed before the watch begins
-                known = {one["metadata"]["name"]: _lasting(one) for one in page.items}
+                known = {item["metadata"]["name"]: _lasting(item) for item in page.items}
                 version = page.resource_version
                 async for event in self._client.watch(resource, namespace, fields=fields, resource_version=version):
                     if event.object is None:
@@ -179,7 +179,7 @@ class BackendDiscovery:
                     return None
             case "list":
                 page = await self._client.list(question.resource)
-                return [_lasting(one) for one in page.items]
+                return [_lasting(item) for item in page.items]
             case "dry_run":
                 return await self._tried(question.resource, question.body or {})
 

@@ -47,18 +47,18 @@ class ClaimWriter:
             if not await self._optional.follow(ResourceClaim):
                 return Changes.without(code, ResourceClaim.RESOURCE)
             # A claim has its spec from its template when it is made; those that are there stay, whatever became of it.
-            found = claims.wanted(lambda namespace, name: {})
-            names = {claim["metadata"]["name"] for claim in found.objects}
+            wanted_claims = claims.wanted(lambda namespace, name: {})
+            names = {claim["metadata"]["name"] for claim in wanted_claims.objects}
             if not names <= living(self._cache.owned(ResourceClaim, by=uid)).keys():
                 templates = await self._templates(claims.pcs, claims.sharing)
-                found = claims.wanted(lambda namespace, name: templates.get((namespace, name)))
+                wanted_claims = claims.wanted(lambda namespace, name: templates.get((namespace, name)))
         except KubeError as error:
             return Changes.after(code, "read ResourceClaimTemplates", error)
-        made = {claim["metadata"]["name"] for claim in found.objects}
+        made = {claim["metadata"]["name"] for claim in wanted_claims.objects}
         changes = await self._children.sync(
-            ResourceClaim, owner, lambda: found.objects, version=made, code=code, without=names - made
+            ResourceClaim, owner, lambda: wanted_claims.objects, version=made, code=code, without=names - made
         )
-        for template in found.missing_templates:
+        for template in wanted_claims.missing_templates:
             changes.failed(
                 code, "create ResourceClaim", MissingTemplate(f"there is no ResourceClaimTemplate {template}")
             )
@@ -66,11 +66,11 @@ class ClaimWriter:
 
     async def _templates(self, pcs: PodCliqueSet, sharing: Iterable[ResourceSharing]) -> dict[tuple[str, str], Json]:
         """The inner specs of the templates that live outside the set, by namespace and name."""
-        internal = {one.name for one in pcs.spec.template.resource_claim_templates}
+        internal = {config.name for config in pcs.spec.template.resource_claim_templates}
         named = {
-            (one.namespace or pcs.metadata.namespace, one.name)
-            for one in sharing
-            if one.namespace or one.name not in internal
+            (resource_sharing.namespace or pcs.metadata.namespace, resource_sharing.name)
+            for resource_sharing in sharing
+            if resource_sharing.namespace or resource_sharing.name not in internal
         }
         found: dict[tuple[str, str], Json] = {}
         for namespace, name in sorted(named):

@@ -101,11 +101,11 @@ class Deps:
 
     def follow(self, wakes: Iterable[Wake[Any, Any]]) -> None:
         """Connects the rows of a controller's table to their sources."""
-        for one in wakes:
-            (self.cache if one.source in self.cache else self.optional).on_event(one.source, one)
+        for wake in wakes:
+            (self.cache if wake.source in self.cache else self.optional).on_event(wake.source, wake)
 
     def tell(self, notices: Iterable[Notice]) -> None:
         """Records what was decided to be said as Events."""
-        for one in notices:
-            say = self.events.warn if one.warning else self.events.normal
-            say(one.about, one.reason, one.message)
+        for notice in notices:
+            say = self.events.warn if notice.warning else self.events.normal
+            say(notice.about, notice.reason, notice.message)

@@ -38,8 +38,8 @@ class FormerTemplates:
             page = await self._client.list(ControllerRevision, pcs.metadata.namespace, labels=own)
         except (Forbidden, NotFound):
             return None
-        found = (one for one in page.items if is_origin(pcs, one) and is_controlled_by(one, pcs))
-        return next((one.kept for one in found), None)
+        found = (item for item in page.items if is_origin(pcs, item) and is_controlled_by(item, pcs))
+        return next((revision.kept for revision in found), None)
 
     def forget(self, uid: str) -> None:
         self._kept.pop(uid, None)

@@ -68,8 +68,14 @@ class SetTraces:
             self._traces.record(uid, "ready", since or created, attributes=attributes)
         elif isinstance(before, PodClique):
             pods = self._cache.owned(Pod, by=meta.uid)
-            placed = [one for pod in pods if (one := find_condition(pod.status.conditions, POD_SCHEDULED)) is not None]
-            bound = [one.last_transition_time for one in placed if one.last_transition_time is not None]
+            placed = [
+                condition
+                for pod in pods
+                if (condition := find_condition(pod.status.conditions, POD_SCHEDULED)) is not None
+            ]
+            bound = [
+                condition.last_transition_time for condition in placed if condition.last_transition_time is not None
+            ]
             self._traces.record(uid, "start", min(bound, default=created), attributes=attributes)
         elif isinstance(before, PodGang):
             self._traces.record(uid, "gang", created, attributes=attributes)
@@ -97,5 +103,5 @@ class SetTraces:
 
 
 def _conditions(status: Any) -> Conditions:
-    found: Conditions = getattr(status, "conditions", ())
-    return found
+    conditions: Conditions = getattr(status, "conditions", ())
+    return conditions

@@ -136,10 +136,10 @@ class Sets:
             self._backends.for_set(pcs) is not chosen
             and not any(self._cache.by_index(kind, SET, pcs.key) for kind in (PodGang, Pod))
         ):
-            found = self._backends.for_set(pcs, self._cache.by_index(PodGang, SET, pcs.key))
-            if found is None:
+            backend = self._backends.for_set(pcs, self._cache.by_index(PodGang, SET, pcs.key))
+            if backend is None:
                 return None
-            chosen = self._chosen[pcs.metadata.uid] = found
+            chosen = self._chosen[pcs.metadata.uid] = backend
         return chosen
 
     def hashes_of(self, pcs: PodCliqueSet) -> dict[str, str]:
