@@ -70,24 +70,26 @@ def _flags(*, everywhere: bool, formats: Sequence[str]) -> list[Callable[[F], F]
         click.option(
             "--kubeconfig",
             type=click.Path(dir_okay=False, path_type=Path),
-            help="The kubeconfig file; $KUBECONFIG or ~/.kube/config if absent.",
+            help="The kubeconfig file. Default: $KUBECONFIG or ~/.kube/config.",
         ),
         click.option("--context", default="", help="The kubeconfig context to use."),
-        click.option("-n", "--namespace", default="", help="The namespace; the context's own if absent."),
+        click.option("-n", "--namespace", default="", help="The namespace. Default: the namespace of the context."),
         click.option("--as", "impersonate", default="", help="The user to act as."),
         click.option(
             "--request-timeout",
             "timeout_s",
             type=Timeout(),
             default="30s",
-            help="How long to wait for an answer, such as 10s or 2m; 0 for as long as it takes.",
+            help="How long to wait for the API server, such as 10s or 2m. 0 is no limit.",
         ),
     ]
     if everywhere:
-        flags.append(click.option("-A", "--all-namespaces", is_flag=True, help="In every namespace."))
+        flags.append(click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces."))
     if formats:
         choice = click.Choice(list(formats))
-        help_text = "For programs, or more columns." if "wide" in formats else "For programs."
+        help_text = (
+            "json and yaml are for programs; wide shows more columns." if "wide" in formats else "Output for programs."
+        )
         flags.append(click.option("-o", "--output", type=choice, default=None, help=help_text))
     return flags
 

@@ -14,7 +14,7 @@ echo :4
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish", "kubectl"]))
 def completion(shell: str) -> None:
-    """Print the completion script of a shell, or the one kubectl asks.
+    """Print the completion script of a shell, or the script that kubectl calls.
 
     For bash: grove completion bash > /etc/bash_completion.d/grove
     """

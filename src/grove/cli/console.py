@@ -13,15 +13,29 @@ PORT = 8321
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port; a free one if absent.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port. Default: a free port.")
 @click.option("--open/--no-open", "opens", default=True, help="Open the page in a browser.")
-@click.option("--in-cluster", is_flag=True, help="Serve everyone who brings a token of their own, on all addresses.")
-@click.option("--host", "hosts", multiple=True, help="A name that the console is called by, such as console.example.")
-@click.option("--token-header", default="", help="Where an authenticating proxy in front puts the viewer's token.")
-@click.option("--prometheus", default="", callback=address, help="A Prometheus, for figures from before the page.")
-@click.option("--grafana", default="", callback=address, help="A Grafana with Grove's dashboard, for links to it.")
+@click.option("--in-cluster", is_flag=True, help="Serve on all addresses. Each viewer signs in with a token.")
+@click.option("--host", "hosts", multiple=True, help="A host name of the console, such as console.example.")
+@click.option(
+    "--token-header", default="", help="The header in which an authenticating proxy sends the viewer's token."
+)
+@click.option(
+    "--prometheus",
+    default="",
+    callback=address,
+    help="The address of a Prometheus, for figures from before the page was opened.",
+)
+@click.option(
+    "--grafana", default="", callback=address, help="The address of a Grafana with Grove's dashboard, for links."
+)
 @journal_option
-@click.option("--logs-link", default="", callback=address, help="A page of logs: {namespace}, {name}, {pod} in it.")
+@click.option(
+    "--logs-link",
+    default="",
+    callback=address,
+    help="The address of a page of logs, with {namespace}, {name} and {pod}.",
+)
 @cluster_command(formats=())
 def console(
     options: Options,
@@ -35,7 +49,7 @@ def console(
     logs_link: str,
     journal: Path | None,
 ) -> int:
-    """A page with the fleet, the sets, why gangs wait, the queue and plans. It has your rights, and changes nothing."""
+    """Serve a page with the fleet, the sets, the queue and plans. It uses your rights and changes nothing."""
     import asyncio
     import gc
 

@@ -33,7 +33,7 @@ GANG_GROUP_FIELDS = {"MinReplicas": "minReplicas", "PodReferences": "podReferenc
     "--to",
     "group",
     type=click.Choice(["grove.dynamo.ai", "grove.ai"]),
-    help="The other way: PodCliqueSets as objects of this API group, where nothing is lost.",
+    help="Convert PodCliqueSets to this API group instead, if no field is lost.",
 )
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", help="Format of the result.")
 def convert(file: Any, group: str | None, output: str) -> int:

@@ -12,19 +12,23 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--nodes", type=click.IntRange(1, 2000), help="How many nodes; 64 unless the scenario says otherwise.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Another seed, another story; the same, the same.")
+@click.option("--nodes", type=click.IntRange(1, 2000), help="How many nodes. Default: 64, or as the scenario says.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same run.")
 @click.option(
     "--speed",
     type=click.FloatRange(0),
     default=None,
-    help="Faster (2) or slower (0.5); 0 does not wait at all, as when the output is no terminal.",
+    help="Faster (2) or slower (0.5). 0 does not wait; it is the default if the output is no terminal.",
 )
-@click.option("--scenario", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Your own story.")
-@click.option("--keep", is_flag=True, help="Stay up at the end, until Ctrl-C.")
-@click.option("--plain", is_flag=True, help="Plain lines, as when the output is no terminal.")
-@click.option("--web", is_flag=True, help="In a browser, with buttons to break things yourself; prints a link.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --web: the port; a free one if absent.")
+@click.option(
+    "--scenario", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A scenario file of your own."
+)
+@click.option("--keep", is_flag=True, help="Keep the cluster after the end, until Ctrl-C.")
+@click.option("--plain", is_flag=True, help="Print plain lines. Default if the output is no terminal.")
+@click.option(
+    "--web", is_flag=True, help="Show it in a browser, with buttons that stop nodes and delete pods. Prints a link."
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --web: the port. Default: a free port.")
 @click.option("--open/--no-open", "opens", default=True, help="With --web: open the page.")
 def demo(
     nodes: int | None,
@@ -37,7 +41,7 @@ def demo(
     port: int,
     opens: bool,
 ) -> None:
-    """Watch a whole inference system come up, grow, wait, heal and update, on a cluster inside this process."""
+    """Show how an inference system starts, scales, waits, recovers and is updated, on a cluster inside this process."""
     from grove.answers.answer import Unanswered
     from grove.cli.terminal import terminal
     from grove.demo.pace import run_paced

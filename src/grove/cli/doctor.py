@@ -15,14 +15,14 @@ from grove.cli.access import Options, answer, cluster_command
 
 @click.command()
 @click.option(
-    "--takeover", is_flag=True, help="Only say what will happen to sets that the Go operator made, in all namespaces."
+    "--takeover", is_flag=True, help="Only say what happens to sets that the Go operator made, in all namespaces."
 )
 @cluster_command()
 def doctor(options: Options, takeover: bool) -> int:
     """Check the server, CRDs, admission, operator, schedulers, node labels and your rights; say how to correct faults.
 
-    Nothing is written: whether admission answers is asked by a dry run. Exit codes: 0 no fault, 1 something failed or
-    you may look at nothing.
+    Writes nothing: a dry run asks whether admission answers. Exit codes: 0 no fault, 1 something failed or
+    you have no right to read.
     """
     from grove.answers.doctor import doctor_answer, takeover_answer
 

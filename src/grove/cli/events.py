@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 journal_option = click.option(
     "--journal",
     type=click.Path(exists=True, path_type=Path),
-    help="A folder that `grove scheduler --record` writes, for what it decided.",
+    help="The folder that `grove scheduler --record` writes, for past decisions.",
 )
 
 
 @click.command()
 @click.argument("name", metavar="NAME", shell_complete=complete_sets)
-@click.option("-w", "--watch", is_flag=True, help="Go on with what happens next, line by line.")
+@click.option("-w", "--watch", is_flag=True, help="Also print what happens from now on.")
 @journal_option
 @cluster_command()
 def events(options: Options, name: str, watch: bool, journal: Path | None) -> int:
-    """Everything that happened to a set, a gang, a group, a clique or a pod, and to its parts, in order of time.
+    """Show what happened to a set, a gang, a group, a clique or a pod, and to its parts, in order of time.
 
-    What repeats is one line with a count; warnings are red. With --journal, also what the scheduler decided about each
-    gang: its nodes, or why it got no place.
+    An event that repeats is one line with a count. Warnings are red. With --journal, also what the scheduler decided
+    about each gang: its nodes, or why it got no place.
     """
     from grove.answers.events import events_answer
 

@@ -13,16 +13,16 @@ from grove.cli.settings import settings_option
 
 @click.command()
 @click.argument("name", metavar="NAME", shell_complete=complete_sets)
-@click.option("-w", "--watch", is_flag=True, help="Print it again whenever something changes.")
-@click.option("--scores", is_flag=True, help="Why there: the scores of each gang's place and of the next best one.")
+@click.option("-w", "--watch", is_flag=True, help="Print the answer again after each change.")
+@click.option("--scores", is_flag=True, help="Show the score of each gang's nodes and of the next best nodes.")
 @settings_option
 @cluster_command()
 def explain(options: Options, name: str, watch: bool, scores: bool, settings: Path | None) -> int:
-    """Why a set or a gang is not running: the dominant reason, its evidence, the next step, and what would help.
+    """Say why a set or a gang does not run: the main reason, its evidence, the next step, and what would help.
 
-    NAME is that of a PodCliqueSet, a PodGang, a PodCliqueScalingGroup, a PodClique or a Pod. Changes that are named
-    were tried out on a copy of the cluster. Exit codes: 0 running or stopped, 3 starting, updating, paused or being
-    deleted, 4 waiting or broken, 5 degraded.
+    NAME is that of a PodCliqueSet, a PodGang, a PodCliqueScalingGroup, a PodClique or a Pod. Grove tries each
+    proposed change on a copy of the cluster first. Exit codes: 0 running or stopped, 3 starting, updating, paused or
+    being deleted, 4 waiting or broken, 5 degraded.
     """
     from grove.answers.explain import explain_answer, scores_answer
     from grove.answers.settings import settings_in
@@ -45,13 +45,13 @@ def _watch(options: Options, name: str) -> int:
 
 
 @click.command()
-@click.option("-w", "--watch", is_flag=True, help="Draw it again whenever something changes.")
+@click.option("-w", "--watch", is_flag=True, help="Draw it again after each change.")
 @click.option("--tree", is_flag=True, help="Only the queues and quotas, with guaranteed, used, fair share and limit.")
 @cluster_command(everywhere=True)
 def queue(options: Options, watch: bool, tree: bool) -> int:
-    """Gangs that wait for a place, in the order the scheduler takes them, and what each waits for.
+    """List waiting gangs in the order of the scheduler, and what each waits for.
 
-    Where the cluster has queues (ElasticQuota, or Queue of KAI), their tree comes first. Exit codes: those of `status`.
+    If the cluster has queues (ElasticQuota, or Queue of KAI), their tree comes first. Exit codes: those of `status`.
     """
     from grove.answers.explain import queue_answer, queue_picture, queues_answer
 

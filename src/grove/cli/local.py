@@ -24,7 +24,7 @@ directory_option = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     default=DEFAULT_DIR,
     show_default=True,
-    help="Where its state, certificates and logs live.",
+    help="The folder with its state, certificates and logs.",
 )
 
 
@@ -65,8 +65,8 @@ def _say(line: str) -> None:
     metavar="NAME",
     help="Also give each fake node eight devices of this class; may be given several times.",
 )
-@click.option("--dialects", is_flag=True, help="Also take manifests of grove.dynamo.ai/v1 and grove.ai/v1alpha1.")
-@click.option("--foreground", is_flag=True, help="Stay, start again what ends of it, and take it all down on Ctrl-C.")
+@click.option("--dialects", is_flag=True, help="Also accept manifests of grove.dynamo.ai/v1 and grove.ai/v1alpha1.")
+@click.option("--foreground", is_flag=True, help="Stay, restart processes that end, and stop the cluster on Ctrl-C.")
 @directory_option
 def up(
     action: str | None,
@@ -82,10 +82,11 @@ def up(
     foreground: bool,
     directory: Path,
 ) -> None:
-    """Start a real control plane with fake GPU nodes, or with real nodes; prints the path of its kubeconfig.
+    """Start a real control plane with fake or real nodes. Prints the path of its kubeconfig.
 
-    It returns when the operator and the scheduler lead and the nodes are there. Where it runs already, what has died
-    of it is started again. `grove up status` says what runs; `grove up --foreground` stays and looks after it.
+    It returns when the operator and the scheduler lead and the nodes exist. If the cluster exists, it starts
+    processes that ended. `grove up status` says what runs; `grove up --foreground` stays and restarts processes that
+    end.
     """
     from grove.local.supervise import supervise
 
@@ -249,7 +250,7 @@ def _until_told(directory: Path) -> Iterator[None]:
 @click.command()
 @directory_option
 def down(directory: Path) -> None:
-    """Stop the local cluster that `grove up` started; its data goes, its logs stay."""
+    """Stop the local cluster that `grove up` started. Deletes its data and keeps its logs."""
     from grove.local.nodes.detached import down as end
 
     if not end(directory.expanduser(), _say):

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 COMMAND = "grove.exec.command"
 MOST_AT_ONCE = 32
-_WHICH = click.option("--replica", type=click.IntRange(0), help="Of this replica of the set only.")
-_CONTAINER = click.option("-c", "--container", default="", help="The container; the first of the pod if absent.")
+_WHICH = click.option("--replica", type=click.IntRange(0), help="Only this replica of the set.")
+_CONTAINER = click.option("-c", "--container", default="", help="The container. Default: the first of the pod.")
 
 
 @click.command()
 @click.argument("target", metavar="PCS[/GROUP|/CLIQUE[/REPLICA]]", shell_complete=complete_sets)
 @click.argument("clique", required=False, default="")
-@click.option("-f", "--follow", is_flag=True, help="Go on as more is written.")
+@click.option("-f", "--follow", is_flag=True, help="Also print new lines.")
 @click.option("--tail", type=click.IntRange(0), help="Only the last N lines of each pod.")
-@click.option("--since", default="", help="Only what is newer than this, such as 10m.")
-@click.option("--previous", is_flag=True, help="Of the container before its last restart.")
-@click.option("--timestamps", is_flag=True, help="With the time of each line.")
+@click.option("--since", default="", help="Only lines that are newer than this, such as 10m.")
+@click.option("--previous", is_flag=True, help="Logs from before the last restart of the container.")
+@click.option("--timestamps", is_flag=True, help="Print the time of each line.")
 @_CONTAINER
 @_WHICH
 @cluster_command(formats=())
@@ -44,7 +44,7 @@ def logs(
     container: str,
     replica: int | None,
 ) -> int:
-    """Logs of pods by the part they play; several pods are interleaved, each line with whose it is.
+    """Print logs of pods by role. With several pods, each line starts with the name of its pod.
 
     chat is every pod, chat/decode those of a scaling group or clique, chat/decode/0 one replica of the group. pg/NAME,
     pclq/NAME, pcsg/NAME and pod/NAME are those of an object.
@@ -94,7 +94,7 @@ class Exec(click.Command):
 @click.command(name="exec", cls=Exec)
 @click.argument("target", metavar="PCS[/GROUP|/CLIQUE[/REPLICA]]", shell_complete=complete_sets)
 @click.argument("clique", required=False, default="")
-@click.option("-i", "--stdin", "with_stdin", is_flag=True, help="Pass standard input on.")
+@click.option("-i", "--stdin", "with_stdin", is_flag=True, help="Pass standard input to the command.")
 @click.option("-t", "--tty", is_flag=True, help="Standard input is a terminal.")
 @_CONTAINER
 @_WHICH
@@ -102,7 +102,7 @@ class Exec(click.Command):
 def exec_(
     options: Options, target: str, clique: str, with_stdin: bool, tty: bool, container: str, replica: int | None
 ) -> int:
-    """Run a command in the first pod that plays a part, by `kubectl exec`: chat/decode/0 leader -- nvidia-smi."""
+    """Run a command in the first pod of a role, with `kubectl exec`: chat/decode/0 leader -- nvidia-smi."""
     import shutil
 
     from grove.answers.logs import chosen

@@ -19,47 +19,56 @@ from grove.cli.examples import epilog
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "crds": ("grove.cli.crds:crds", "Print the CRDs, or install and upgrade them."),
-    "demo": ("grove.cli.demo:demo", "Watch an inference system live on a cluster inside the process."),
+    "demo": ("grove.cli.demo:demo", "Show an inference system on a cluster inside this process."),
     "down": ("grove.cli.local:down", "Stop the local cluster that `grove up` started."),
     "fleet": ("grove.cli.fleet:fleet", "Run a whole fleet for weeks of simulated time, and report on it."),
-    "metrics": ("grove.cli.metrics:metrics", "Serve engines' own numbers to autoscalers."),
-    "nodes": ("grove.cli.nodes:nodes", "Play fake GPU nodes on a real API server."),
+    "metrics": ("grove.cli.metrics:metrics", "Serve the metrics of engines to autoscalers."),
+    "nodes": ("grove.cli.nodes:nodes", "Run fake GPU nodes on a real API server."),
     "operator": ("grove.cli.operator:operator", "Run the operator on a cluster."),
     "record": ("grove.cli.fleet:record", "Write a fleet file from what happens on a live cluster."),
-    "replay": ("grove.cli.scheduler:replay", "Make a recorded scheduler's decisions again and compare."),
+    "replay": ("grove.cli.scheduler:replay", "Repeat the recorded decisions of a scheduler and compare."),
     "scheduler": ("grove.cli.scheduler:scheduler", "Run the gang scheduler on a cluster."),
-    "simulate": ("grove.cli.simulate:simulate", "Play your manifests on a simulated cluster: what becomes of them."),
-    "startup": ("grove.cli.startup:startup", "Wait for the cliques a pod starts after (runs in grove-initc)."),
+    "simulate": ("grove.cli.simulate:simulate", "Run your manifests on a simulated cluster and show the result."),
+    "startup": ("grove.cli.startup:startup", "Wait for the cliques that a pod starts after (runs in grove-initc)."),
     "up": ("grove.cli.local:up", "Start a real control plane with fake GPU nodes on this machine."),
     "version": ("grove.cli.version:version", "Print Grove's version."),
     "webhooks": ("grove.cli.webhooks:webhooks", "Show or remove the webhook configurations of admission."),
 }
 ASKING: dict[str, tuple[str, str]] = {
-    "console": ("grove.cli.console:console", "A page to look at: the fleet, the sets, and why gangs wait."),
-    "completion": ("grove.cli.completion:completion", "Print what a shell needs to complete commands and names."),
-    "convert": ("grove.cli.convert:convert", "Rewrite manifests with older spellings to today's."),
-    "doctor": ("grove.cli.doctor:doctor", "Check the installation, and say how to repair what is wrong."),
-    "events": ("grove.cli.events:events", "What happened to a gang or set, as one timeline."),
-    "exec": ("grove.cli.logs:exec_", "Run a command in a pod, by role (kubectl exec)."),
-    "explain": ("grove.cli.explain:explain", "Why a set or gang is not running, and what would help."),
-    "logs": ("grove.cli.logs:logs", "Logs by role, of several pods at once."),
-    "plan": ("grove.cli.plan:plan", "Would it fit now, where, and at whose expense? Nothing is written."),
-    "queue": ("grove.cli.explain:queue", "Waiting gangs in order, and what each waits for."),
+    "console": ("grove.cli.console:console", "Show the fleet, the sets, and why gangs wait, in a browser."),
+    "completion": (
+        "grove.cli.completion:completion",
+        "Print the script with which a shell completes commands and names.",
+    ),
+    "convert": ("grove.cli.convert:convert", "Convert manifests of older and other APIs to PodCliqueSets."),
+    "doctor": ("grove.cli.doctor:doctor", "Check the installation, and say how to repair each fault."),
+    "events": ("grove.cli.events:events", "Show what happened to a set or a gang, in order of time."),
+    "exec": ("grove.cli.logs:exec_", "Run a command in a pod that you name by its role (kubectl exec)."),
+    "explain": ("grove.cli.explain:explain", "Say why a set or a gang does not run, and what would help."),
+    "logs": ("grove.cli.logs:logs", "Print logs of one or several pods that you name by their role."),
+    "plan": ("grove.cli.plan:plan", "Say whether a change fits now, where, and what it evicts. Writes nothing."),
+    "queue": ("grove.cli.explain:queue", "List waiting gangs in order, and what each waits for."),
     "rollout": (
         "grove.cli.rollout:rollout",
-        "How an update goes; history, pause, resume, undo, restart.",
+        "Show, pause, resume or undo an update; list earlier templates; restart.",
     ),
-    "restart": ("grove.cli.restart:restart", "Restart a set, a gang, a group's instance or a pod whole (writes)."),
+    "restart": ("grove.cli.restart:restart", "Restart a set, a gang, an instance of a group, or a pod (writes)."),
     "reserve": ("grove.cli.reserve:reserve", "Hold capacity for a set before it exists (writes)."),
-    "repack": ("grove.cli.repack:repack", "Which gangs to move so that a waiting one fits (--apply writes)."),
-    "scale": ("grove.cli.scale:scale", "Scale a set, a group or a clique by the names people know (writes)."),
-    "scaleref": ("grove.cli.scale:scaleref", "The scaleTargetRef for an HPA or a KEDA ScaledObject."),
-    "status": ("grove.cli.tree:status", "One line a set, worst first."),
-    "takeover": ("grove.cli.takeover:takeover", "Sets of the Go operator, and the way back to it."),
-    "top": ("grove.cli.top:top", "A live screen of sets, gangs and the fleet."),
-    "topology": ("grove.cli.topology:topology", "Zones, blocks, racks and nodes: how full, and which gangs run there."),
-    "tree": ("grove.cli.tree:tree", "A set as a tree, with what is wrong and where."),
-    "usage": ("grove.cli.usage:usage", "GPU-hours by set and team, what they were used for, and what they cost."),
+    "repack": ("grove.cli.repack:repack", "Say which gangs to move so that a waiting gang fits (--apply writes)."),
+    "scale": (
+        "grove.cli.scale:scale",
+        "Scale a set, a scaling group or a clique by its name in the manifest (writes).",
+    ),
+    "scaleref": ("grove.cli.scale:scaleref", "Print the scaleTargetRef for an HPA or a KEDA ScaledObject."),
+    "status": ("grove.cli.tree:status", "List the sets, one line for each, the worst state first."),
+    "takeover": ("grove.cli.takeover:takeover", "Show sets that the Go operator made; --back returns sets to it."),
+    "top": ("grove.cli.top:top", "Show a live screen of sets, gangs and the fleet."),
+    "topology": (
+        "grove.cli.topology:topology",
+        "Show zones, blocks, racks and nodes: how full they are, and their gangs.",
+    ),
+    "tree": ("grove.cli.tree:tree", "Show a set as a tree of its parts, with faults and nodes."),
+    "usage": ("grove.cli.usage:usage", "Show GPU-hours by set and team, their use and their cost."),
 }
 """What people ask of a cluster: also what `kubectl grove` offers."""
 
@@ -81,7 +90,7 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, part in (("Asking a cluster", ASKING), ("Running Grove", COMMANDS)):
+        for title, part in (("Ask a cluster", ASKING), ("Run Grove", COMMANDS)):
             names = sorted(part.keys() & self.table.keys())
             if names:
                 with formatter.section(title):
@@ -95,7 +104,7 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="grove")
-@click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error; may stand anywhere.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error. You can put it anywhere.")
 @click.pass_context
 def grove(ctx: click.Context, verbose: bool) -> None:
     """Grove: whole inference systems on Kubernetes, placed as one gang."""

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Which cluster; default as kubectl."
 )
 @click.option("--context", default="", help="The kubeconfig context to use.")
-@click.option("--namespace", default="", help="Where this process runs: of its Service and its certificate's Secret.")
-@click.option("--bind-address", default="", help="Address to listen on; all by default.")
+@click.option(
+    "--namespace", default="", help="The namespace of this process, its Service and the Secret with its certificate."
+)
+@click.option("--bind-address", default="", help="The address to listen on. Default: all.")
 @click.option("--port", default=6443, show_default=True, help="Port of the metrics APIs (HTTPS).")
 @click.option("--probe-port", default=9447, show_default=True, help="Port of /metrics, /healthz and /readyz.")
 @click.option("--service", default="grove-metrics", show_default=True, help="The Service that leads to this process.")
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--register/--no-register",
     default=True,
-    help="Create the APIServices that no other program serves. Without them only the page at the probe port is of use.",
+    help="Create the APIServices that no other program serves. Without them only the page at the probe port works.",
 )
 @click.option(
     "--interval",
@@ -68,7 +70,7 @@ if TYPE_CHECKING:
     "--dcgm-namespace",
     default="gpu-operator",
     show_default=True,
-    help="Where DCGM exporters run; empty: GPU use is not read.",
+    help="The namespace of the DCGM exporters. If empty, GPU use is not read.",
 )
 @click.option(
     "--dcgm-selector", default="app=nvidia-dcgm-exporter", show_default=True, help="Labels of the DCGM exporters' pods."
@@ -107,7 +109,7 @@ def metrics(
     log_level: str,
     log_format: Literal["json", "text"],
 ) -> None:
-    """Read engines' own /metrics pages and serve them to autoscalers as custom and external metrics."""
+    """Read the /metrics pages of engines and serve them to autoscalers as custom and external metrics."""
     from grove.kube.config import load_config
     from grove.kube.logs import configure_logs
     from grove.kube.run import run_process

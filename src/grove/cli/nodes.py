@@ -27,7 +27,7 @@ import click
     "--pages-port",
     default=0,
     type=click.IntRange(0, 65535),
-    help="Also answer for the pods' pages of metrics at this port, as /NAMESPACE/POD.",
+    help="Also serve the metrics pages of the pods at this port, as /NAMESPACE/POD.",
 )
 def nodes(
     kubeconfig: Path | None,
@@ -38,7 +38,7 @@ def nodes(
     classes: tuple[str, ...],
     pages_port: int,
 ) -> None:
-    """Create fake nodes in zones, blocks and racks, bind a topology to them, and run what is placed on them."""
+    """Create fake nodes in zones, blocks and racks with a topology binding, and run the pods on them."""
     from grove.kube.run import run_process
     from grove.processes.nodes import _run
 

@@ -24,7 +24,7 @@ import click
     "--webhook-url",
     default="",
     metavar="https://HOST:PORT",
-    help="Where the API server reaches this process, when it runs outside the cluster.",
+    help="The address at which the API server reaches this process outside the cluster.",
 )
 @click.option(
     "--webhooks/--no-webhooks",
@@ -34,7 +34,7 @@ import click
 def operator(
     kubeconfig: Path | None, context: str, config_file: Path | None, webhook_url: str, webhooks: bool | None
 ) -> None:
-    """Run the operator: make every PodCliqueSet of the cluster a running inference system."""
+    """Run the operator, which creates the pods and other objects of every PodCliqueSet."""
     from grove.backends import KNOWN
     from grove.config import ConfigError, load_configuration
     from grove.kube.config import load_config

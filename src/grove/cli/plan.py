@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
     help="Manifests: PodCliqueSets and what they need; - is stdin. May be given several times.",
 )
-@click.option("--scale", "scales", multiple=True, metavar="PCS[/PART]=N", help="What if this were scaled?")
-@click.option("--drain", "drains", multiple=True, metavar="NODE", help="What if this node were drained?")
-@click.option("--show-pods", is_flag=True, help="One line a pod.")
+@click.option("--scale", "scales", multiple=True, metavar="PCS[/PART]=N", help="Plan this change of replicas.")
+@click.option("--drain", "drains", multiple=True, metavar="NODE", help="Plan without this node.")
+@click.option("--show-pods", is_flag=True, help="Show one line for each pod.")
 @settings_option
 @cluster_command()
 def plan(
@@ -39,9 +39,9 @@ def plan(
     show_pods: bool,
     settings: Path | None,
 ) -> int:
-    """Would it fit now, where, how well, at whose expense, and how many more? Nothing is written to the cluster.
+    """Say whether a change fits now, where, what it evicts, and how many more fit. Writes nothing to the cluster.
 
-    A drained node's other pods, which are not Grove's, get the capacity that the gangs leave.
+    Other pods of a drained node, which are not Grove's, get the capacity that the gangs leave.
     Exit codes: 0 everything fits, 3 something waits for something else, 4 something cannot be placed.
     """
     import asyncio

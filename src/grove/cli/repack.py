@@ -20,7 +20,7 @@ from grove.cli.settings import settings_option
 @click.option("--level", default="", metavar="NAME", help="With --fleet: the level of the topology, such as rack.")
 @click.option("--resource", default="", help="With --fleet: the resource; the accelerator the cluster has most of.")
 @click.option("--apply", "apply_it", is_flag=True, help="Move the gangs, one after the other.")
-@click.option("-y", "--yes", is_flag=True, help="With --apply: do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="With --apply: do not ask for confirmation.")
 @click.option("--dry-run", is_flag=True, help="With --apply: print the plan; change nothing.")
 @settings_option
 @cluster_command()
@@ -35,12 +35,12 @@ def repack(
     dry_run: bool,
     settings: Path | None,
 ) -> int:
-    """Which gangs to move so that a waiting one fits: the fewest pods that restart, each gang with a new place.
+    """Say which gangs to move so that a waiting gang fits. The plan restarts as few pods as possible.
 
-    Only gangs of sets that allow it are moved (annotation grove.io/disruption). The plan was played on a copy of the
-    cluster. --apply makes a new plan before each move, and stops if the cluster changed. --fleet shows how fragmented
-    the cluster is now, and the moves after which more gangs fit. Exit codes: 0 there is a plan, or no move is needed;
-    4 there is none, or it was not carried out.
+    It moves only gangs of sets that allow it (annotation grove.io/disruption). Grove tries the plan on a copy of the
+    cluster first. --apply makes a new plan before each move, and stops if the cluster changed. --fleet shows how
+    fragmented the cluster is now, and the moves after which more gangs fit. Exit codes: 0 there is a plan, or no move
+    is needed; 4 there is none, or it was not carried out.
     """
     from grove.answers.repack import fleet_answer, repack_answer
     from grove.answers.settings import settings_in

@@ -29,9 +29,7 @@ from grove.cli.access import Options, answer, cluster_command, complete_sets
     type=click.Path(path_type=Path),
     help="Manifests with the sets to reserve for; - reads from standard input.",
 )
-@click.option(
-    "--for", "ttl", default="1h", show_default=True, help="How long: 90s, 30m, 2h, or 0 for as long as it takes."
-)
+@click.option("--for", "ttl", default="1h", show_default=True, help="How long, such as 90s, 30m or 2h. 0 is no limit.")
 @click.option("--release", is_flag=True, help="End the reservations of these sets instead.")
 @click.option(
     "--standing",
@@ -42,7 +40,7 @@ from grove.cli.access import Options, answer, cluster_command, complete_sets
 def reserve(
     options: Options, pcs: str | None, files: tuple[Path, ...], ttl: str, release: bool, standing: int | None
 ) -> int:
-    """Keep capacity for whole sets: gang by gang, all of it or none. Their pods use it when they come. Writes.
+    """Hold capacity for whole sets, gang by gang: all of a gang or nothing. Pods of the sets use it later. Writes.
 
     With --standing, PCS is a set that exists, or SET/GROUP: capacity for further replicas of it is held free.
     """

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("target", metavar="SET[/GROUP|/CLIQUE[/N]]", shell_complete=complete_sets)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Say what would be deleted; change nothing.")
-@click.option("--follow/--no-follow", default=True, help="Wait until the new pods are ready, and show how they are.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Print what the command would delete, and change nothing.")
+@click.option("--follow/--no-follow", default=True, help="Wait until the new pods are ready, and show their state.")
 @cluster_command()
 def restart(options: Options, target: str, yes: bool, dry_run: bool, follow: bool) -> int:
-    """Restart a set or a part of it whole: its pods are deleted together, and the operator creates them again.
+    """Delete all pods of a set or of a part of it together. The operator creates them again.
 
     SET/GROUP/N is one instance of a scaling group, SET/CLIQUE/N one pod. pg/NAME is one gang, pod/NAME one pod.
     """

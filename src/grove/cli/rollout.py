@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 @click.group(epilog=epilog("rollout"), invoke_without_command=True)
 @click.pass_context
 def rollout(ctx: click.Context) -> None:
-    """How an update of a PodCliqueSet goes, what its earlier templates were, and going back to one.
+    """Show an update of a PodCliqueSet, pause or resume it, list earlier templates, and return to one of them.
 
-    Templates are kept as ControllerRevisions, the last five of a set; the annotation grove.io/revision-history-limit
-    on the set asks for another number.
+    The operator keeps the last five templates of a set as ControllerRevisions. The annotation
+    grove.io/revision-history-limit on the set changes this number.
     """
     help_alone(ctx)
 
 
 SHORT = {
-    "status": "What is old and new, which replica is down, and why.",
-    "history": "The templates that are kept, newest last.",
-    "undo": "Go back to an earlier template (writes).",
+    "status": "Show which pods are old and new, and which replica is down.",
+    "history": "List the templates that the operator keeps.",
+    "undo": "Return to an earlier template (writes).",
     "promote": "Lower a partition: held units get the new template (writes).",
-    "pause": "Let an update take nothing further down (writes).",
-    "resume": "Let a paused update go on (writes).",
-    "restart": "Replace every pod as an update would (writes).",
+    "pause": "Pause an update: it takes no further unit down (writes).",
+    "resume": "Resume a paused update (writes).",
+    "restart": "Replace every pod like an update (writes).",
 }
 """One line each in the list of commands, where longer ones would be cut."""
 
@@ -44,17 +44,17 @@ def _command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
 
 
 _SET = click.argument("pcs", metavar="PCS", shell_complete=complete_sets)
-_DRY = click.option("--dry-run", is_flag=True, help="Ask the API server whether it would; change nothing.")
+_DRY = click.option("--dry-run", is_flag=True, help="Send a dry run to the API server and change nothing.")
 
 
 @_command("status")
 @_SET
-@click.option("-w", "--watch", is_flag=True, help="Until the update is over.")
+@click.option("-w", "--watch", is_flag=True, help="Watch until the update is complete.")
 @cluster_command()
 def status(options: Options, pcs: str, watch: bool) -> int:
-    """What is old and new, which replica is down, since when, and what it waits for.
+    """Show which pods are old and new, which replica is down, since when, and what it waits for.
 
-    Also the share of each revision, partitions, budgets, the slices of a coherent update, and surge units.
+    Also shows the share of each revision, partitions, budgets, the slices of a coherent update, and surge units.
 
     Exit codes: 0 every pod is up to date, 3 the update goes on or is paused.
     """
@@ -81,10 +81,10 @@ def _watch(options: Options, name: str) -> int:
 
 @_command("history")
 @_SET
-@click.option("--revision", type=click.IntRange(1), help="The whole template of this one, as YAML.")
+@click.option("--revision", type=click.IntRange(1), help="Print the whole template of this revision as YAML.")
 @cluster_command()
 def history(options: Options, pcs: str, revision: int | None) -> int:
-    """The templates that are kept, newest last, and which of them is in effect."""
+    """List the templates that the operator keeps, the newest last, and which of them is in effect."""
     from grove.answers.rollout import history_answer
 
     name = object_name(pcs)
@@ -95,11 +95,13 @@ def history(options: Options, pcs: str, revision: int | None) -> int:
 
 @_command("undo")
 @_SET
-@click.option("--to-revision", type=click.IntRange(1), help="Which one; the one before the present if absent.")
+@click.option(
+    "--to-revision", type=click.IntRange(1), help="The revision. Default: the revision before the present one."
+)
 @_DRY
 @cluster_command()
 def undo(options: Options, pcs: str, to_revision: int | None, dry_run: bool) -> int:
-    """Go back to an earlier template: pods are updated to it one unit after the other. Scale stays as it is. Writes."""
+    """Return to an earlier template. The operator updates one unit after another. Replica counts stay. Writes."""
     from grove.answers.rollout import undo_answer
 
     name = object_name(pcs)
@@ -110,7 +112,7 @@ def undo(options: Options, pcs: str, to_revision: int | None, dry_run: bool) -> 
 @click.argument("target", metavar="PCS[/GROUP]", shell_complete=complete_sets)
 @click.option("--to", type=click.IntRange(0), default=0, show_default=True, help="The new partition.")
 @_DRY
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @cluster_command()
 def promote(options: Options, target: str, to: int, dry_run: bool, yes: bool) -> int:
     """Lower the partition of a set or of a scaling group: the units that it held back get the new template. Writes."""
@@ -128,7 +130,10 @@ def promote(options: Options, target: str, to: int, dry_run: bool, yes: bool) ->
 @_DRY
 @cluster_command()
 def pause(options: Options, pcs: str, dry_run: bool) -> int:
-    """Let an update take nothing further down; what is down already comes back new. Writes an annotation."""
+    """Pause an update: it takes no further unit down. Writes an annotation.
+
+    A unit that is down already comes back with the new template.
+    """
     from grove.answers.rollout import pause_answer
 
     name = object_name(pcs)
@@ -142,7 +147,7 @@ def pause(options: Options, pcs: str, dry_run: bool) -> int:
 @_DRY
 @cluster_command()
 def resume(options: Options, pcs: str, dry_run: bool) -> int:
-    """Let a paused update go on. Writes an annotation."""
+    """Resume a paused update. Writes an annotation."""
     from grove.answers.rollout import pause_answer
 
     name = object_name(pcs)
@@ -156,7 +161,7 @@ def resume(options: Options, pcs: str, dry_run: bool) -> int:
 @_DRY
 @cluster_command()
 def restart(options: Options, pcs: str, dry_run: bool) -> int:
-    """Replace every pod of a set as an update would, one unit after the other. Writes an annotation of its cliques."""
+    """Replace every pod of a set like an update, one unit after another. Writes an annotation on its cliques."""
     from grove.answers.rollout import restart_answer
 
     name = object_name(pcs)

@@ -13,14 +13,14 @@ from grove.cli.access import Options, answer, cluster_command, complete_sets
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("target", metavar="PCS[/GROUP|/CLIQUE]", shell_complete=complete_sets)
 @click.argument("replicas", metavar="REPLICAS")
-@click.option("--replica", type=click.IntRange(0), help="In this replica of the set only; otherwise in all of them.")
-@click.option("--dry-run", is_flag=True, help="Say what would happen and ask the API server; change nothing.")
-@click.option("--check/--no-check", default=True, help="Say whether what comes would fit now; takes a second or two.")
+@click.option("--replica", type=click.IntRange(0), help="Only in this replica of the set. Default: in all replicas.")
+@click.option("--dry-run", is_flag=True, help="Send a dry run to the API server, print the effect, and change nothing.")
+@click.option("--check/--no-check", default=True, help="Say whether new gangs fit now. Takes a second or two.")
 @cluster_command()
 def scale(options: Options, target: str, replicas: str, replica: int | None, dry_run: bool, check: bool) -> int:
     """Scale a PodCliqueSet, one of its scaling groups, or a clique outside every group. Writes the scale subresource.
 
-    Says which gangs come and go, what falls below its minimum, and whether what comes would fit now.
+    Says which gangs are created and deleted, which part falls below its minimum, and whether new gangs fit now.
     """
     from grove.answers.scale import scale_answer
 
@@ -84,10 +84,10 @@ def _would_fit(options: Options, target: str, replicas: int, replica: int | None
 
 @click.command()
 @click.argument("target", metavar="PCS[/GROUP|/CLIQUE]", shell_complete=complete_sets)
-@click.option("--replica", type=click.IntRange(0), help="Of this replica of the set only; otherwise of all of them.")
+@click.option("--replica", type=click.IntRange(0), help="Only of this replica of the set. Default: of all replicas.")
 @cluster_command()
 def scaleref(options: Options, target: str, replica: int | None) -> int:
-    """The scaleTargetRef that makes an HPA or a KEDA ScaledObject scale a set, a group or a clique."""
+    """Print the scaleTargetRef with which an HPA or a KEDA ScaledObject scales a set, a group or a clique."""
     from grove.answers.scale import scaleref_answer
 
     return answer(options, lambda client, namespace: scaleref_answer(client, namespace, target, replica))

@@ -22,8 +22,8 @@ import msgspec
     help="A SchedulerConfiguration file.",
 )
 @click.option("--feature-gates", "gates", default="", help="For example GroveIntegration=false.")
-@click.option("--leader-elect/--no-leader-elect", default=None, help="Take part in an election; overrides the file.")
-@click.option("--port", type=int, help="Port of /metrics, /healthz and /readyz; overrides the file (8080).")
+@click.option("--leader-elect/--no-leader-elect", default=None, help="Use leader election. Overrides the file.")
+@click.option("--port", type=int, help="Port of /metrics, /healthz and /readyz; overrides the file. Default: 8080.")
 @click.option(
     "--record", type=click.Path(file_okay=False, path_type=Path), help="Write every decision into this folder."
 )
@@ -38,7 +38,7 @@ def scheduler(
     port: int | None,
     record: Path | None,
 ) -> None:
-    """Run grove-scheduler: places PodGangs whole, and single pods that name it."""
+    """Run grove-scheduler, which places whole PodGangs, and single pods that name it."""
     from grove.kube.logs import configure_logs
     from grove.kube.run import run_process
     from grove.processes.scheduler import _serve
@@ -65,9 +65,9 @@ def scheduler(
 
 @click.command()
 @click.argument("directory", type=click.Path(exists=True, path_type=Path))
-@click.option("-q", "--quiet", is_flag=True, help="Print the sum only.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the totals.")
 def replay(directory: Path, quiet: bool) -> None:
-    """Make the decisions again that `grove scheduler --record` wrote down, and compare."""
+    """Repeat the decisions that `grove scheduler --record` wrote, and compare them."""
     from grove.scheduler.replay.replay import BadJournal
     from grove.scheduler.replay.replay import replay as decisions
 

@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 @click.option(
     "--cluster",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A shape (zones, racks, gpus …) or Node objects; 64 nodes of 8 GPUs if absent.",
+    help="A shape (zones, racks, gpus …) or Node objects. Default: 64 nodes with 8 GPUs.",
 )
-@click.option("--from-kubeconfig", is_flag=True, help="Play on a copy of the cluster your kubeconfig names.")
+@click.option("--from-kubeconfig", is_flag=True, help="Use a copy of the cluster of your kubeconfig.")
 @click.option(
     "--events",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A scenario: what happens after the manifests are applied.",
+    help="A scenario that runs after the manifests are applied.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="The same seed, the same run.")
-@click.option("--for", "patience", default="1h", show_default=True, help="Virtual time to wait for them to come up.")
-@click.option("--timeline/--no-timeline", default=True, help="What happened, in order.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same run.")
+@click.option("--for", "patience", default="1h", show_default=True, help="Simulated time to wait until all gangs run.")
+@click.option("--timeline/--no-timeline", default=True, help="Show what happened, in order.")
 @cluster_command()
 def simulate(
     options: Options,
@@ -49,9 +49,9 @@ def simulate(
     patience: str,
     timeline: bool,
 ) -> int:
-    """Play your manifests on a simulated cluster: the end state, the timeline and the placement.
+    """Run your manifests on a simulated cluster, and show the end state, the timeline and the placement.
 
-    Exit codes: 0 everything came up, 3 something waits, 4 something cannot be placed.
+    Exit codes: 0 all gangs run, 3 a gang waits, 4 a gang cannot be placed.
     """
     from grove.answers.plan import check_fields
     from grove.answers.simulate import _usual, outcome_answer

@@ -17,11 +17,11 @@ from grove.cli.examples import epilog
 @click.option("--dry-run", is_flag=True, help="With --back: say what would be done; change nothing.")
 @cluster_command()
 def takeover(options: Options, back: bool, dry_run: bool) -> int:
-    """What happens to sets that the Go operator made; with --back, the way back to that operator without restarts.
+    """Say what happens to sets that the Go operator made. With --back, return sets to that operator without restarts.
 
     The way back has two steps, and this command does the one that is next for each set. Run it before this operator is
-    removed, and again after the Go operator has started. Without -n it is about the sets of all namespaces.
-    Exit codes: 0 nothing is left to do, 3 something is.
+    removed, and again after the Go operator has started. Without -n it reads the sets of all namespaces.
+    Exit codes: 0 nothing is left to do, 3 a step is left.
     """
     from grove.answers.doctor import takeover_answer
     from grove.answers.takeover import back_answer

@@ -11,10 +11,12 @@ from grove.cli.access import Options, address, cluster_command
 
 
 @click.command()
-@click.option("--prometheus", default="", callback=address, help="A Prometheus, for figures from before the start.")
+@click.option(
+    "--prometheus", default="", callback=address, help="The address of a Prometheus, for figures from before the start."
+)
 @cluster_command(everywhere=True, formats=())
 def top(options: Options, prometheus: str) -> int:
-    """A live screen of sets, gangs, the fleet and figures over time: search, explain, logs, YAML; ? shows the keys."""
+    """Show a live screen of sets, gangs, the fleet and figures over time. The key ? lists the keys."""
     from grove.cli.following import follow
     from grove.cli.top_screen import Top
 

@@ -15,13 +15,19 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--topology-name", default="", help="Which ClusterTopologyBinding; the first by name if absent.")
-@click.option("--resource", default="", help="Which resource to count; the accelerator the cluster has most of.")
-@click.option("--nodes/--no-nodes", default=None, help="One line a node; by default up to 128 of them.")
-@click.option("--svg", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Draw it into a file.")
+@click.option("--topology-name", default="", help="The ClusterTopologyBinding. Default: the first by name.")
+@click.option(
+    "--resource", default="", help="The resource to count. Default: the accelerator that the cluster has most of."
+)
+@click.option(
+    "--nodes/--no-nodes", default=None, help="Show one line for each node. Default: if there are at most 128 nodes."
+)
+@click.option(
+    "--svg", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Write a drawing to this file."
+)
 @cluster_command()
 def topology(options: Options, topology_name: str, resource: str, nodes: bool | None, svg: Path | None) -> int:
-    """Zones, blocks, racks and nodes with their GPUs, which gang sits where, and the largest gang that still fits."""
+    """Show zones, blocks, racks and nodes with their GPUs and gangs, and the largest gang that still fits."""
 
     from grove.answers.topology import topology_answer
 

@@ -13,11 +13,11 @@ from grove.cli.access import Options, answer, cluster_command, complete_sets
 
 @click.command()
 @click.argument("pcs", shell_complete=complete_sets)
-@click.option("-w", "--watch", is_flag=True, help="Draw it again whenever something changes.")
-@click.option("--no-pods", is_flag=True, help="One line a clique.")
+@click.option("-w", "--watch", is_flag=True, help="Draw it again after each change.")
+@click.option("--no-pods", is_flag=True, help="Show one line for each clique, without its pods.")
 @cluster_command()
 def tree(options: Options, pcs: str, watch: bool, no_pods: bool) -> int:
-    """A set as a tree: groups, cliques and pods with their counts, gangs, places and what is wrong.
+    """Show a set as a tree: groups, cliques and pods with their counts, gangs, nodes and faults.
 
     PCS is a set, or a part of one: SET/GROUP, SET/GROUP/N, SET/CLIQUE, pg/NAME, pclq/NAME, pod/NAME.
     """
@@ -38,13 +38,13 @@ def tree(options: Options, pcs: str, watch: bool, no_pods: bool) -> int:
     "order",
     type=click.Choice(["state", "name", "age", "gpus", "pods", "restarts"]),
     default="state",
-    help="What to sort by. Default: the worst state first.",
+    help="The column to sort by. Default: the worst state first.",
 )
-@click.option("-l", "--selector", default="", help="Only sets with these labels, as kubectl has it.")
-@click.option("-w", "--watch", is_flag=True, help="Draw it again whenever something changes.")
+@click.option("-l", "--selector", default="", help="Only sets with these labels, as in kubectl.")
+@click.option("-w", "--watch", is_flag=True, help="Draw it again after each change.")
 @cluster_command(everywhere=True, formats=("wide", "json", "yaml"))
 def status(options: Options, pcs: str | None, order: str, selector: str, watch: bool) -> int:
-    """One line a set, worst first: replicas, pods, GPUs held and asked for, and the reason of what is wrong."""
+    """List the sets, the worst state first: replicas, pods, GPUs held and requested, and the reason."""
     from grove.answers.tree import status_answer, status_picture
 
     name, wide = object_name(pcs) if pcs else "", options.output == "wide"

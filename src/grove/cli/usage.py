@@ -15,22 +15,27 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--since", default="24h", show_default=True, help="For which time; with --prometheus.")
-@click.option("--prometheus", metavar="URL", default="", help="Ask this Prometheus, not the scheduler itself.")
-@click.option("--scheduler", metavar="URL", default="", help="Read the scheduler's page here, not through the cluster.")
+@click.option("--since", default="24h", show_default=True, help="The time to report on, with --prometheus.")
+@click.option("--prometheus", metavar="URL", default="", help="Read from this Prometheus, not from the scheduler.")
+@click.option(
+    "--scheduler",
+    metavar="URL",
+    default="",
+    help="Read the scheduler's metrics at this address, not through the API server.",
+)
 @click.option(
     "--prices",
     "price_file",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A YAML file with gpuHour, and if you like currency and queues.",
+    help="A YAML file with gpuHour, and optionally currency and queues.",
 )
 @cluster_command(everywhere=True)
 @click.pass_context
 def usage(
     ctx: click.Context, options: Options, since: str, prometheus: str, scheduler: str, price_file: Path | None
 ) -> int:
-    """GPU-hours by set and team: serving, starting, held, broken, waiting; and the share of GPUs that is idle."""
+    """Show GPU-hours by set and team (serving, starting, held, broken, waiting) and the share of idle GPUs."""
     from grove.answers.usage import PAGE_S, _asked, _counted, read_prices
     from grove.api import duration
     from grove.show.prometheus import Prometheus

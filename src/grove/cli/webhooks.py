@@ -11,21 +11,21 @@ import click
 
 
 @click.command()
-@click.option("--remove", is_flag=True, help="Remove the configurations; a running operator would put them back.")
+@click.option("--remove", is_flag=True, help="Remove the configurations. A running operator creates them again.")
 @click.option(
     "--also",
     multiple=True,
     metavar="lease/NAME|secret/NAME",
-    help="With --remove: what else the processes made for themselves, in the namespace of the cluster's access.",
+    help="With --remove: also remove this Lease or Secret of Grove's processes.",
 )
 @click.option(
     "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Which cluster; default as kubectl."
 )
 @click.option("--context", default="", help="The kubeconfig context to use.")
 def webhooks(remove: bool, also: tuple[str, ...], kubeconfig: Path | None, context: str) -> None:
-    """Show where the API server sends PodCliqueSets to be checked, or take that away.
+    """Show the webhook configurations that check PodCliqueSets, or remove them.
 
-    Without an operator behind them the configurations refuse every PodCliqueSet.
+    If no operator runs, these configurations make the API server refuse every PodCliqueSet.
     """
     for named in also:
         kind, _, name = named.partition("/")

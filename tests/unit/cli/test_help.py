@@ -21,7 +21,7 @@ def test_alone_it_is_help(command: click.Command, capsys: pytest.CaptureFixture[
     said = capsys.readouterr()
     assert (end.value.code, said.err) == (0, "")
     assert said.out.startswith("Usage: ")
-    assert "Asking a cluster" in said.out
+    assert "Ask a cluster" in said.out
 
 
 def test_a_group_alone_is_its_help(capsys: pytest.CaptureFixture[str]) -> None:
