@@ -471,7 +471,10 @@ async def test_a_tree_shows_a_reason_where_it_begins(opened: Opened) -> None:
     clique = {"kind": "PodClique", "name": "chat-0-w", "state": "pending", "why": why, "children": pods}
     crash = {"kind": "PodClique", "name": "chat-0-x", "state": "failed", "why": "it crashes"}
     viewer.answers = {
-        "kind": "PodCliqueSet", "name": "chat", "state": "pending", "why": why,
+        "kind": "PodCliqueSet",
+        "name": "chat",
+        "state": "pending",
+        "why": why,
         "children": [clique, crash],
     }
     async with serving(viewer, "local") as (url, owner):

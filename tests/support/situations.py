@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grove.answers.explain import explain_answer, queue_answer
+from grove.answers.following import following
 from grove.answers.rollout import pause_answer
 from grove.answers.rollout import status_answer as rollout_answer
 from grove.answers.tree import status_answer, tree_answer
@@ -258,6 +259,8 @@ async def compared(world: World, situation: Situation) -> None:
     rollout = await rollout_answer(client, namespace, "chat", world.now)
     assert rollout.code == situation.rollout_code
     page = await shown_in_the_console(world)
+    async with following(client, namespace) as source:
+        [top] = [one for one in (await source.judged(source.seen())).sets if one.name == "chat"]
     listed = (await status_answer(client, namespace, "", world.now)).data
     assert sorted(one.name for one in listed) == ["chat", "idle"]
     [row] = status.data
@@ -267,6 +270,7 @@ async def compared(world: World, situation: Situation) -> None:
         "explain": explain.data["state"],
         "rollout": rollout.data.set_state,
         "console": page["state"],
+        "top": top.state,
     }
     assert words == dict.fromkeys(words, situation.state), row.why
     assert (status.code, tree.code, explain.code, queue.code) == (situation.code,) * 4
@@ -277,6 +281,7 @@ async def compared(world: World, situation: Situation) -> None:
     assert row.why == tree.data["reason"] == rollout.data.set_reason
     assert [row.why] == [one.why for one in listed if one.name == "chat"], "in a list of sets"
     assert row.why == page["why"], "in the console"
+    assert row.why[:20] == top.reason[:20], "in top"
     assert page["gangs"] == {one.gang: one.state for one in explain.data["gangs"]}
     assert 0 < len(row.why) <= 80
     assert row.why[:20] == explain.data["reason"][:20]

@@ -95,7 +95,9 @@ async def _scheduler_pages(client: Client) -> list[str]:
         raise Unanswered("this cluster is simulated: its scheduler has no page to read")
     pods = [pod for pod in (await client.list(Pod, labels=f"{NAME}={SCHEDULER}")).items if pod.is_ready]
     if not pods:
-        raise Unanswered("no pod of grove-scheduler is ready; --scheduler URL reads a scheduler that runs elsewhere")
+        raise Unanswered(
+            "no pod of grove-scheduler is ready; kubectl grove usage --scheduler URL reads one that runs elsewhere"
+        )
     pages: list[str] = []
     for pod in pods:
         ports = [port.container_port for one in pod.spec.containers for port in one.ports if port.name == "metrics"]
@@ -103,7 +105,7 @@ async def _scheduler_pages(client: Client) -> list[str]:
             port = ports[0] if ports else 8080
             pages.append(await read(pod.metadata.namespace, pod.metadata.name, port, "metrics"))
         except Forbidden as error:
-            hint = "--scheduler URL reads the page at an address, for example that of a kubectl port-forward"
+            hint = "kubectl grove usage --scheduler URL reads the page at an address, such as that of a port-forward"
             raise Unanswered(f"{error}; {hint}") from error
         except KubeError:
             continue  # one that just ended; the others are asked

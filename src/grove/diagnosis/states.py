@@ -103,8 +103,10 @@ def code_of(states: Iterable[str]) -> int:
 def brief(text: str, lead: str = "", fate: str = "") -> str:
     """A reason for a list: as many of its clauses as there is space for, or whole words of the first one.
 
-    `lead` always stands before it, `fate` behind it only if there is space.
+    `lead` always stands before it. `fate` stands behind it if there is space, at most for one detail (", 2 restarts")
+    of the first clause. Times in a list are UTC without saying so.
     """
+    fate = fate.removesuffix(" UTC")
     first, *rest = text.split("\n")[0].split("; ")
     most = SHORT - len(lead)
     if len(first) > most:
@@ -112,6 +114,9 @@ def brief(text: str, lead: str = "", fate: str = "") -> str:
     if len(first) > most:
         first, rest = first[: most - 1].rpartition(" ")[0].rstrip(" ,:(") + "…", []
     whole = f"{lead}{first}"
+    shorter = f"{lead}{first.rpartition(', ')[0] or first}"
+    if fate and len(whole) + len(fate) + 2 > SHORT >= len(shorter) + len(fate) + 2:
+        whole = shorter
     for clause in (*((fate,) if fate else ()), *rest):
         if len(whole) + len(clause) + 2 > SHORT:
             break

@@ -71,6 +71,20 @@ def test_the_worst_state_decides_the_exit_code(states: list[str], want: int) -> 
         pytest.param("no room", "", "", "no room", id="short already"),
         pytest.param(f"no room; {'x' * 80}", "", "", "no room", id="only the clauses that fit"),
         pytest.param("c: crashed", "x-1: ", "left as it is", "x-1: c: crashed; left as it is", id="with its fate"),
+        pytest.param(
+            "c: CrashLoopBackOff, ended with exit code 1, 1 restart",
+            "",
+            "will be restarted whole at 15:57 UTC",
+            "c: CrashLoopBackOff, ended with exit code 1; will be restarted whole at 15:57",
+            id="its fate instead of its last detail",
+        ),
+        pytest.param(
+            f"{'x' * 60}, 1 restart",
+            "",
+            "will be restarted whole at 15:57 UTC",
+            f"{'x' * 60}, 1 restart",
+            id="no space for its fate",
+        ),
         pytest.param("word " * 30, "", "", f"{('word ' * 15).strip()}…", id="whole words of a long clause"),
         pytest.param("a\nb", "", "", "a", id="the first line"),
         pytest.param(
