@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
+from random import Random
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from tests.support.manifests import gpu_clique
 from tests.support.operating import World as RealWorld
 from tests.support.operating import operating
@@ -82,7 +85,10 @@ def stands(here: World, count: int) -> bool:
 
 async def lose(here: World, zone: str) -> list[Node]:
     """Takes the nodes of a zone away, with their pods."""
-    nodes = [node for node in here.all(Node) if node.metadata.labels[ZONE] == zone]
+    return await lose_nodes(here, [node for node in here.all(Node) if node.metadata.labels[ZONE] == zone])
+
+
+async def lose_nodes(here: World, nodes: list[Node]) -> list[Node]:
     names = {node.metadata.name for node in nodes}
     for node in nodes:
         await here.client.delete(Node, node.metadata.name)
@@ -264,6 +270,81 @@ def test_a_preferred_spread_is_given_up_where_there_is_no_room() -> None:
             assert by_zone(here) == [2, 2]
 
     run(story())
+
+
+WORLDS = settings(max_examples=12, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+STEPS = st.lists(st.sampled_from(["out", "out", "in", "full", "node", "zone", "back"]), min_size=3, max_size=7)
+
+
+@WORLDS
+@given(steps=STEPS, seed=st.integers(0, 99), skew=st.integers(1, 2))
+@example(steps=["full", "out", "out", "zone", "back"], seed=1, skew=1)
+def test_no_replica_is_placed_beyond_the_skew_whatever_happens(steps: list[str], seed: int, skew: int) -> None:
+    """Replicas come and go, the zone with the fewest is filled by others, nodes and zones are lost and come back.
+
+    A replica that was placed in a step is in a zone that has at most `maxSkew` replicas more than any other zone with
+    nodes. What a step takes away may leave a larger skew: what runs is not moved.
+    """
+    spread = {"topologyName": TOPOLOGY, "domain": "zone", "maxSkew": skew}
+    rng = Random(seed)
+
+    async def story() -> None:
+        async with world(seed) as here:
+            replicas, gone = 2, list[Node]()
+            await here.apply(serving(replicas, spreadConstraint=spread))
+            before = await settled(here)
+            check_placed(here, {}, before, skew)
+            for step in steps:
+                if step == "out":
+                    replicas += rng.randint(1, 2)
+                elif step == "in":
+                    replicas = max(1, replicas - 1)
+                elif step == "full":
+                    taken = Counter(zone for zone, _ in before.values())
+                    zone = min((node.metadata.labels[ZONE] for node in here.all(Node)), key=lambda one: taken[one])
+                    used = {pod.spec.node_name for pod in here.all(Pod)}
+                    for node in here.all(Node):
+                        if node.metadata.labels[ZONE] == zone and node.metadata.name not in used:
+                            await _fill(here, node.metadata.name)
+                elif step == "back":
+                    names, gone = {node.metadata.name for node in gone}, []
+                    await here.cluster.nodes.add([one for one in SHAPE.objects() if one["metadata"]["name"] in names])
+                else:
+                    zone = rng.choice(sorted({node.metadata.labels[ZONE] for node in here.all(Node)}))
+                    chosen = [node for node in here.all(Node) if node.metadata.labels[ZONE] == zone]
+                    if len(here.all(Node)) - len(chosen) >= 4:
+                        gone += await lose_nodes(here, chosen if step == "zone" else [rng.choice(chosen)])
+                await scale(here, replicas)
+                now = await settled(here)
+                check_placed(here, before, now, skew)
+                before = now
+
+    run(story(), seed=seed)
+
+
+async def settled(here: World) -> dict[str, tuple[str, frozenset[str]]]:
+    """After an hour: the zone and the pods of each replica that is placed."""
+    await here.until(lambda: False, 3600.0)
+    zones, pods_of = units(here), dict[str, set[str]]()
+    for pod in pods(here):
+        if pod.spec.node_name:
+            pods_of.setdefault(pod.metadata.labels[labels.REPLICA_INDEX], set()).add(pod.metadata.uid)
+    assert all(len(found) == 1 for found in zones.values()), zones
+    return {replica: (next(iter(zones[replica])), frozenset(pods_of[replica])) for replica in zones}
+
+
+def check_placed(
+    here: World,
+    before: dict[str, tuple[str, frozenset[str]]],
+    now: dict[str, tuple[str, frozenset[str]]],
+    skew: int,
+) -> None:
+    counts = Counter({node.metadata.labels[ZONE]: 0 for node in here.all(Node)})
+    counts.update(zone for zone, _ in now.values())
+    for replica, (zone, found) in now.items():
+        is_new = replica not in before or found.isdisjoint(before[replica][1])
+        if is_new:
+            assert counts[zone] - min(counts.values()) <= skew, (replica, counts)
 
 
 @pytest.fixture
