@@ -8,7 +8,9 @@ from tests.support.operating import World
 from tests.support.workloads import change, uids, updated
 
 from grove.api import labels as key
-from grove.api.core import Pod
+from grove.api.core import Pod, Service
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 
@@ -152,3 +154,121 @@ async def test_an_update_makes_a_further_instance_beside_a_gap(world: World) -> 
     await change(world, "wl", "lead", "work")
     await updated(world, "wl")
     await left(world, 0, 2)
+
+
+async def replicas(world: World, count: int = 4, seconds: int = 0) -> None:
+    """A set whose replicas have two pods each: a router, and one engine in a scaling group."""
+    manifest = pcs("wl", clique("router"), clique("work"), groups=[group("g", "work", replicas=1)])
+    manifest["spec"]["replicas"] = count
+    if seconds:
+        manifest["metadata"]["annotations"] = {key.DRAIN_SECONDS: str(seconds)}
+    await world.apply(manifest)
+    await world.available("wl")
+    await world.ready(2 * count)
+    await world.quiet()
+
+
+async def replicas_left(world: World, *indexes: int) -> None:
+    """Waits until exactly these replicas of the set are there, ready, each with its gang and its Service."""
+    hosts = {f"wl-{index}-{host}" for index in indexes for host in ("router-0", "g-0-work-0")}
+
+    async def there() -> bool:
+        pods = await world.pods()
+        return {pod.spec.hostname for pod in pods} == hosts and all(pod.is_ready for pod in pods)
+
+    await world.eventually(there, 120)
+    await world.quiet()
+    assert sorted(await world.names(PodGang)) == [f"wl-{index}" for index in indexes]
+    assert sorted(await world.names(PodCliqueScalingGroup)) == [f"wl-{index}-g" for index in indexes]
+    assert sorted(await world.names(PodClique)) == sorted(
+        f"wl-{index}-{part}" for index in indexes for part in ("router", "g-0-work")
+    )
+    found = await world.get(PodCliqueSet, "wl")
+    assert (found.status.replicas, found.status.available_replicas) == (len(indexes), len(indexes))
+    assert tuple(found.indexes) == indexes
+    assert len([one for one in await world.names(Service) if one.startswith("wl")]) == len(indexes)
+
+
+async def test_a_pod_of_a_replica_of_a_set_names_it(world: World) -> None:
+    await replicas(world)
+    before = await uids(world)
+    await cost(world, "wl-1-router-0", "-10")
+    await world.scale(PodCliqueSet, "wl", 3)
+    await replicas_left(world, 0, 2, 3)
+    assert (await uids(world)).items() <= before.items(), "no other replica was touched"
+
+
+@simulated
+async def test_a_set_fills_its_gaps_and_has_none_without_costs(world: World) -> None:
+    await replicas(world, 5)
+    await cost(world, "wl-0-router-0", "-2")
+    await cost(world, "wl-3-g-0-work-0", "-1")
+    await world.scale(PodCliqueSet, "wl", 3)
+    await replicas_left(world, 1, 2, 4)
+    await world.scale(PodCliqueSet, "wl", 2)
+    await replicas_left(world, 1, 2)
+    before = await uids(world)
+    await world.scale(PodCliqueSet, "wl", 4)
+    await replicas_left(world, 0, 1, 2, 3)
+    assert before.items() <= (await uids(world)).items()
+    assert (await world.get(PodCliqueSet, "wl")).status.replica_indexes == ()
+    await world.scale(PodCliqueSet, "wl", 1)
+    await replicas_left(world, 0)
+
+
+@simulated
+async def test_a_replica_of_a_set_drains_and_may_come_back(world: World) -> None:
+    await replicas(world, 3, seconds=30)
+    before = await uids(world)
+    await cost(world, "wl-0-router-0", "-1")
+    await world.scale(PodCliqueSet, "wl", 2)
+
+    async def marked() -> bool:
+        pods = await world.pods()
+        return {pod.spec.hostname for pod in pods if key.DRAINING in pod.metadata.annotations} == {
+            "wl-0-router-0",
+            "wl-0-g-0-work-0",
+        }
+
+    await world.eventually(marked)
+    await world.scale(PodCliqueSet, "wl", 3)
+    await replicas_left(world, 0, 1, 2)
+    assert await uids(world) == before
+    await world.scale(PodCliqueSet, "wl", 2)
+    await replicas_left(world, 1, 2)
+    assert (await uids(world)).items() <= before.items()
+
+
+@simulated
+async def test_a_gap_of_a_set_outlives_the_operator_an_update_and_a_restart_of_a_gang(world: World) -> None:
+    await replicas(world, 3)
+    await cost(world, "wl-1-router-0", "-1")
+    await world.scale(PodCliqueSet, "wl", 2)
+    await replicas_left(world, 0, 2)
+    before = await uids(world)
+    await world.restart()
+    await world.cluster.settle(30)
+    assert await uids(world) == before
+    await change(world, "wl", "router", "work")
+    await updated(world, "wl")
+    await replicas_left(world, 0, 2)
+    assert not before.items() & (await uids(world)).items()
+    await world.delete(PodCliqueSet, "wl")
+
+    async def gone() -> bool:
+        return not await world.list(Pod) and not await world.list(PodGang)
+
+    await world.eventually(gone, 120)
+
+
+@simulated
+async def test_an_operator_that_stops_before_the_choice_is_recorded_touches_nothing(world: World) -> None:
+    """The choice is in the status before the first deletion, so a new operator goes on with the same replica."""
+    await replicas(world, 3)
+    await cost(world, "wl-1-router-0", "-1")
+    await world.stop()
+    await world.scale(PodCliqueSet, "wl", 2)
+    await world.cluster.settle(30)
+    assert len(await world.pods()) == 6
+    await world.start()
+    await replicas_left(world, 0, 2)

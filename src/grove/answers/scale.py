@@ -115,21 +115,24 @@ async def _existing(client: Client, pcs: PodCliqueSet, found: Sequence[Object], 
         index = one.metadata.labels.get(labels.REPLICA_INDEX, "")
         if index.isdecimal():
             pods[int(index)] = pods.get(int(index), 0) + one.spec.replicas
-    shrunk = [one for one in found if isinstance(one, PodCliqueScalingGroup) and one.spec.replicas > replicas]
+    kinds = PodCliqueSet, PodCliqueScalingGroup
+    shrunk = [one for one in found if isinstance(one, kinds) and one.spec.replicas > replicas]
     costs = {one.metadata.name: await _costs(client, one) for one in shrunk}
     return Existing(tuple(sorted((gang.metadata.name for gang in gangs), key=counted)), pods, costs)
 
 
-async def _costs(client: Client, group: PodCliqueScalingGroup) -> dict[int, int]:
-    """By which a scale-in of the group chooses its replicas; none if the pods may not be read."""
-    mine = f"{labels.SCALING_GROUP}={group.metadata.name}"
+async def _costs(client: Client, scaled: PodCliqueSet | PodCliqueScalingGroup) -> dict[int, int]:
+    """By which a scale-in chooses replicas of the set or the group; none if the pods may not be read."""
+    of, index_of = labels.SCALING_GROUP, labels.SCALING_GROUP_REPLICA_INDEX
+    if isinstance(scaled, PodCliqueSet):
+        of, index_of = labels.PART_OF, labels.REPLICA_INDEX
     try:
-        pods = await every(client, Pod, group.metadata.namespace, labels=mine)
+        pods = await every(client, Pod, scaled.metadata.namespace, labels=f"{of}={scaled.metadata.name}")
     except Forbidden:
         return {}
     units: dict[int, list[Pod]] = {}
     for pod in pods:
-        index = pod.metadata.labels.get(labels.SCALING_GROUP_REPLICA_INDEX, "")
+        index = pod.metadata.labels.get(index_of, "")
         if index.isdecimal() and not pod.metadata.is_deleting:
             units.setdefault(int(index), []).append(pod)
     return unit_costs(units)
@@ -172,8 +175,8 @@ async def targets(
         raise Unanswered(
             f"clique {part} belongs to scaling group {group.name} and is scaled with it: scale {set_name}/{group.name}"
         )
-    indices = range(pcs.spec.replicas) if replica is None else [replica]
-    if replica is not None and replica >= pcs.spec.replicas:
+    indices = pcs.indexes if replica is None else [replica]
+    if replica is not None and replica not in pcs.indexes:
         raise Unanswered(f"{set_name} has {many(pcs.spec.replicas, 'replica')}, there is no replica {replica}")
     if template.find_group(part) is not None:
         return pcs, [

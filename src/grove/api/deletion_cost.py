@@ -34,6 +34,18 @@ def staying(indexes: Sequence[int], count: int, costs: Mapping[int, int], first:
     return tuple(sorted(order[max(0, len(order) - count) :]))
 
 
+def next_indexes(
+    recorded: Sequence[int], asked: Sequence[int], costs: Mapping[int, int], first: int = 0
+) -> tuple[int, ...]:
+    """`status.replicaIndexes` after a change of `replicas`; empty without gaps.
+
+    `recorded` are the units of before. `asked` are those that stay or come if no unit has a cost.
+    """
+    count = len(asked)
+    indexes = staying(recorded, count, costs, first) if costs else asked
+    return () if isinstance(indexes, range) or indexes == (*range(count),) else tuple(indexes)
+
+
 def filled(kept: Sequence[int], count: int) -> Sequence[int]:
     """The indexes of `count` units if `kept` are there already: the last ones go, and gaps are filled first."""
     if not kept:

@@ -6,10 +6,11 @@ in what order they start.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, ClassVar
 
+from grove.api.deletion_cost import filled
 from grove.api.labels import METRICS_CLIQUE
 from grove.api.meta import Condition, Int64, Json, Object, Resource, Struct, doc
 from grove.api.podclique import AutoScalingConfig, PodCliqueSpec
@@ -308,6 +309,9 @@ class PodCliqueSetStatus(Struct):
     gang_restarts: Annotated[int, doc("Times a replica of the set was terminated as a gang.")] = 0
     replica_restarts: Annotated[tuple[ReplicaRestart, ...], doc("Replicas that were ever restarted whole.")] = ()
     draining: Annotated[tuple[DrainingReplica, ...], doc("Replicas that were scaled in and still drain.")] = ()
+    replica_indexes: Annotated[
+        tuple[int, ...], doc("Indexes of its replicas if they are not 0 to replicas-1: a scale-in left a gap.")
+    ] = ()
 
 
 class PodCliqueSet(Object):
@@ -333,6 +337,21 @@ class PodCliqueSet(Object):
     status: Annotated[PodCliqueSetStatus, doc("The observed system.", default=BEFORE_FIRST_STATUS)] = (
         PodCliqueSetStatus()
     )
+
+    @property
+    def indexes(self) -> Sequence[int]:
+        """The replicas that are asked for: 0 to replicas-1, unless a scale-in left a gap."""
+        return filled(self.status.replica_indexes, self.spec.replicas)
+
+    @property
+    def recorded_indexes(self) -> Sequence[int]:
+        """The replicas that the status is about."""
+        return self.status.replica_indexes or range(self.status.replicas)
+
+    @property
+    def is_scaled_in(self) -> bool:
+        """Whether a scale-in is not in the status yet."""
+        return len(self.recorded_indexes) > self.spec.replicas
 
 
 def max_unavailable(pcs: PodCliqueSet) -> int:

@@ -164,7 +164,7 @@ class _TreeBuilder:
 
     def indices(self) -> list[int]:
         there = {_number(one.metadata.labels.get(labels.REPLICA_INDEX)) for one in (*self._cliques, *self._groups)}
-        return sorted(there | set(range(self._pcs.spec.replicas)) - {-1}) if there else []
+        return sorted(there | set(self._pcs.indexes) - {-1}) if there else []
 
     def replica(self, index: int) -> TreeEntry:
         name = f"{self._pcs.metadata.name}-{index}"

@@ -230,7 +230,7 @@ class DialectReconciler:
         if one.part == CLIQUES:
             cliques = self._cache.by_index(PodClique, SET, pcs.key)
             return [clique for clique in cliques if clique.spec.role_name == one.name]
-        fqns = {names.scaling_group(pcs.metadata.name, index, one.name) for index in range(pcs.spec.replicas)}
+        fqns = {names.scaling_group(pcs.metadata.name, index, one.name) for index in pcs.indexes}
         groups = self._cache.by_index(PodCliqueScalingGroup, SET, pcs.key)
         return [group for group in groups if group.metadata.name in fqns]
 

@@ -44,7 +44,7 @@ class Scaled:
 class Existing:
     """What a set has now: the names of its gangs, and the pods that each replica asks for.
 
-    `costs` are the deletion costs of the replicas of a scaling group, by its name.
+    `costs` are the deletion costs of the replicas of the set or a scaling group, by its name.
     """
 
     gangs: tuple[str, ...]
@@ -73,14 +73,17 @@ def scaled(
 
 def _set(pcs: PodCliqueSet, after: int, existing: Existing | None) -> Scaled:
     before, name = pcs.spec.replicas, pcs.metadata.name
-    come = tuple(gang for index in range(before, after) for gang in _gangs(pcs, index))
-    go = tuple(gang for index in range(after, before) for gang in _gangs(pcs, index))
+    costs = existing.costs.get(name, {}) if existing is not None else {}
+    now = pcs.indexes
+    then = staying(now, after, costs) if after < before else filled(now, after)
+    leaving = [index for index in now if index not in then]
+    come = tuple(gang for index in then if index not in now for gang in _gangs(pcs, index))
+    go = tuple(gang for index in leaving for gang in _gangs(pcs, index))
     template = pcs.spec.template
     grouped = {clique: group.replicas for group in template.pod_clique_scaling_groups for clique in group.clique_names}
     each = sum(one.spec.replicas * grouped.get(one.name, 1) for one in template.cliques)
     pods = (after - before) * each
     if existing is not None and after < before:
-        leaving = range(after, before)
         starts = {f"{name}-{index}" for index in leaving}
         go = tuple(gang for gang in existing.gangs if _replica_of(gang, name) in starts)
         pods = -sum(existing.pods.get(index, 0) for index in leaving)

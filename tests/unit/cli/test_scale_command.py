@@ -118,6 +118,15 @@ def test_the_gangs_of_a_group_go_by_the_cost_of_their_pods_and_gaps_are_filled()
     assert scaled(kept, 4, PCS).gangs_come == ("chat-0-decode-0",)
 
 
+def test_the_replicas_of_a_set_go_by_the_cost_of_their_pods_and_gaps_are_filled() -> None:
+    three = msgspec.structs.replace(PCS, spec=msgspec.structs.replace(PCS.spec, replicas=3))
+    there = Existing(("chat-0", "chat-1", "chat-2"), {0: 4, 1: 4, 2: 4}, {"chat": {1: -1}})
+    assert scaled(three, 2, three, there).gangs_go == ("chat-1",)
+    kept = msgspec.structs.replace(PCS, status=msgspec.structs.replace(PCS.status, replica_indexes=(0, 2)))
+    kept = msgspec.structs.replace(kept, spec=msgspec.structs.replace(PCS.spec, replicas=2))
+    assert {gang.split("-")[1] for gang in scaled(kept, 3, kept).gangs_come} == {"1"}
+
+
 def scaler(name: str, target: str, owner: str = "") -> HorizontalPodAutoscaler:
     owners = [{"kind": "ScaledObject", "name": owner, "apiVersion": "keda.sh/v1alpha1", "uid": "u"}] if owner else []
     ref = {"kind": "PodCliqueScalingGroup", "name": target}

@@ -45,6 +45,7 @@ ADDITIONS = {
         ".status.lastOperation",
         ".status.adoptedHashes",
         ".status.draining",
+        ".status.replicaIndexes",
         ".status.gangRestarts",
         ".status.replicaRestarts",
         ".status.updateProgress.updatedUnitsCount",

@@ -121,7 +121,7 @@ class ObservedClique:
     def leaving(self) -> Leaving | None:
         """Set if the clique goes with its replica, of the set or of the scaling group, and drains before."""
         pcs, unit, place = self.pcs, self.unit, self.unit.group
-        if unit.replica >= pcs.spec.replicas and self.set_drains:
+        if unit.replica not in pcs.indexes and self.set_drains:
             return Leaving(_until(pcs.status.draining, unit.replica))
         if place is None or self.group is None or not self.drain_s or place.replica in asked_indexes(self.group):
             return None

@@ -238,7 +238,8 @@ class PodCliqueSetController:
 
     def _pass_on(self, pcs: PodCliqueSet) -> None:
         """Has the gangs looked at when something changed that they are made from."""
-        said = (pcs.metadata.generation, pcs.metadata.labels, pcs.metadata.annotations, pcs.status.draining)
+        meta, status = pcs.metadata, pcs.status
+        said = (meta.generation, meta.labels, meta.annotations, status.draining, status.replica_indexes)
         if self._passed_on.get(pcs.metadata.uid) != said:
             self._passed_on[pcs.metadata.uid] = said
             self._gangs.wake_all(pcs)
@@ -303,7 +304,7 @@ class PodCliqueSetController:
     def _is_on_its_way_out(self, found: Key, old: Object, new: Object | None) -> bool:
         """Whether a child goes as it should: it is of a replica that the set does not want any more."""
         pcs, replica = self._cache.get(PodCliqueSet, found), find_replica(found.name, old.metadata.name)
-        is_unwanted = pcs is not None and replica is not None and replica >= pcs.spec.replicas
+        is_unwanted = pcs is not None and replica is not None and replica not in pcs.indexes
         return is_unwanted and (new is None or new.metadata.is_deleting)
 
     def _is_waited_for(self, old: Part | None, new: Part | None) -> bool:

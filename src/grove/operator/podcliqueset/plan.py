@@ -23,6 +23,7 @@ from grove.api.conditions import (
     EventReason,
 )
 from grove.api.core import HorizontalPodAutoscaler, Pod, Role, RoleBinding, Secret, Service, ServiceAccount
+from grove.api.deletion_cost import next_indexes
 from grove.api.meta import Json, Object, find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
@@ -49,7 +50,7 @@ from grove.operator.shared.children import (
 )
 from grove.operator.shared.draining import next_end_s
 from grove.operator.shared.former import choose_templates, unreached_replicas, with_templates
-from grove.operator.shared.layout import find_replica, kept_replicas, replica_of
+from grove.operator.shared.layout import find_replica, kept_replicas, replica_of, set_costs
 from grove.operator.shared.outcome import Notice, Outcome, appeared, with_outcome
 from grove.operator.shared.readiness import judged, set_standing
 from grove.operator.shared.rollout import refused_slices
@@ -245,9 +246,10 @@ class SetPlan:
 def plan_set(observed: ObservedSet, children: ObservedChildren | None, now: datetime) -> SetPlan:
     """The plan for a set that stays; `children` were read if there is a reason to compare them."""
     pcs, cliques, groups, gangs = observed.pcs, observed.cliques, observed.groups, observed.gangs
-    replicas = set_replicas(observed, observed.generation_hash)
-    stepped = replace(observed, pcs=next_replicas(observed, replicas, now))
-    after = with_draining(observed, set_status(stepped, now, replicas), now)
+    decided = replace(observed, pcs=_with_indexes(observed))
+    replicas = set_replicas(decided, observed.generation_hash)
+    stepped = replace(observed, pcs=next_replicas(decided, replicas, now))
+    after = with_draining(decided, set_status(stepped, now, replicas), now)
     conditions = with_gang_conditions(after.conditions, gangs, pcs.metadata.generation, now)
     after, stalls_s = with_progress_time(structs.replace(after, conditions=conditions), observed, now)
     judged = structs.replace(pcs, status=after)
@@ -257,3 +259,13 @@ def plan_set(observed: ObservedSet, children: ObservedChildren | None, now: date
     next_look_s = min((at for at in times if at is not None), default=None)
     planned = plan_set_children(structs.replace(pcs, status=after), children) if children is not None else None
     return SetPlan(observed, now, planned, terminated, after, next_look_s)
+
+
+def _with_indexes(observed: ObservedSet) -> PodCliqueSet:
+    """The set with the replicas that a change of `replicas` leaves. Its status records them before one is deleted."""
+    pcs = observed.pcs
+    costs = set_costs(pcs, observed.every_clique(), observed.pods_of) if pcs.is_scaled_in else {}
+    indexes = next_indexes(pcs.recorded_indexes, pcs.indexes, costs)
+    if indexes == pcs.status.replica_indexes:
+        return pcs
+    return structs.replace(pcs, status=structs.replace(pcs.status, replica_indexes=indexes))

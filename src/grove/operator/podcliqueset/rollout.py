@@ -174,9 +174,7 @@ def next_replicas(observed: ObservedSet, replicas: Sequence[SetReplica], now: da
     its templates.
     """
     pcs, before, wanted = observed.pcs, observed.pcs.status, observed.generation_hash
-    status = msgspec.structs.replace(
-        before, replica_restarts=restarts_within(before.replica_restarts, range(pcs.spec.replicas))
-    )
+    status = msgspec.structs.replace(before, replica_restarts=restarts_within(before.replica_restarts, pcs.indexes))
     if before.current_generation_hash != wanted or is_open(before.update_progress):
         progress = next_rollout_step(set_update_facts(observed, replicas), now)
         revisions = before.revisions

@@ -65,7 +65,7 @@ class SetChildren:
         """Whether a standalone PodClique is missing."""
         there = {one.metadata.name for one in self._cache.owned(PodClique, by=pcs.metadata.uid)}
         names_of = standalone_names(pcs)
-        return any(fqn not in there for replica in range(pcs.spec.replicas) for fqn, _ in names_of(replica))
+        return any(fqn not in there for replica in pcs.indexes for fqn, _ in names_of(replica))
 
     async def sync(self, pcs: PodCliqueSet, plan: ChildrenPlan) -> list[Changes]:
         """All kinds of children at once: a failure of one does not stop the rest.

@@ -149,7 +149,7 @@ def set_replicas(observed: ObservedSet, generation: str) -> list[SetReplica]:
     names_of = standalone_names(pcs)
     return [
         SetReplica(pcs, index, names_of(index), find_clique, find_group, observed.hashes, generation)
-        for index in range(pcs.spec.replicas)
+        for index in pcs.indexes
     ]
 
 
@@ -187,7 +187,7 @@ def with_draining(observed: ObservedSet, after: PodCliqueSetStatus, now: datetim
     leaving: dict[int, list[Pod]] = {}
     for part in (*observed.cliques, *observed.groups) if seconds else ():
         index = find_replica(pcs.metadata.name, part.metadata.name)
-        if index is not None and index >= pcs.spec.replicas and not part.metadata.is_deleting:
+        if index is not None and index not in pcs.indexes and not part.metadata.is_deleting:
             leaving.setdefault(index, [])
     for clique in observed.every_clique() if leaving else ():
         index = find_replica(pcs.metadata.name, clique.metadata.name)

@@ -238,7 +238,7 @@ class PodGangController:
             self._queue.add(key_)
 
     def _gangs_of_set(self, pcs: PodCliqueSet) -> list[GangKey]:
-        found = [key_ for replica in range(pcs.spec.replicas) for key_ in self._gangs_of_replica(pcs, replica)]
+        found = [key_ for replica in pcs.indexes for key_ in self._gangs_of_replica(pcs, replica)]
         return found + [_named(pcs, gang.metadata.name) for gang in self._cache.by_index(PodGang, SET, pcs.key)]
 
     def _gangs_of_replica(self, pcs: PodCliqueSet, replica: int) -> list[GangKey]:

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from grove.api import labels
 from grove.api.conditions import BELOW_MINIMUM, GANG_RESTARTS_EXHAUSTED, EventReason
-from grove.api.deletion_cost import staying
+from grove.api.deletion_cost import next_indexes
 from grove.api.meta import Json
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
 from grove.api.status import SurgeProgress
@@ -158,7 +158,7 @@ def plan_group(observed: ObservedGroup, now: datetime) -> GroupPlan:
     known = structs.replace(
         group.status,
         replica_restarts=known_restarts(pcs, replica, group, members),
-        replica_indexes=_next_indexes(group, costs),
+        replica_indexes=next_indexes(group.recorded_indexes, group.indexes, costs, group.spec.min_available),
     )
     turned = structs.replace(group, status=known)
     if observed.recorded:
@@ -171,10 +171,3 @@ def plan_group(observed: ObservedGroup, now: datetime) -> GroupPlan:
     terminated = group_replicas_to_restart(pcs, judged, members, now, observed.moment)
     after = with_group_restarts(pcs, judged, replica, terminated, now)
     return GroupPlan(observed, now, terminated, after, costs)
-
-
-def _next_indexes(group: PodCliqueScalingGroup, costs: Mapping[int, int]) -> tuple[int, ...]:
-    """`status.replicaIndexes`."""
-    count = group.spec.replicas
-    indexes = staying(group.recorded_indexes, count, costs, group.spec.min_available) if costs else group.indexes
-    return () if isinstance(indexes, range) or indexes == (*range(count),) else tuple(indexes)

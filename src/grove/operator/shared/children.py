@@ -168,7 +168,7 @@ def wanted_access(pcs: PodCliqueSet) -> list[Json]:
 
 def wanted_autoscalers(pcs: PodCliqueSet) -> list[Json]:
     """One HorizontalPodAutoscaler a replica for each standalone clique and each group with a scale config."""
-    return [one for replica in range(pcs.spec.replicas) for one in _autoscalers(pcs, replica)]
+    return [one for replica in pcs.indexes for one in _autoscalers(pcs, replica)]
 
 
 def _autoscalers(pcs: PodCliqueSet, replica: int) -> Iterator[Json]:

@@ -80,10 +80,10 @@ def unreached_replicas(pcs: PodCliqueSet, cliques: Iterable[PodClique]) -> froze
     for one in cliques:
         if not one.metadata.is_deleting and (unit := unit_of(pcs, one)) is not None and unit.part in _changed(pcs):
             (new if _is_new(pcs, one, unit.part) else old).add(unit.replica)
-    held = pcs.spec.replicas if is_paused(pcs) else set_partition(pcs)
+    held = ALL if is_paused(pcs) else set_partition(pcs)
     return frozenset(
         replica
-        for replica in range(pcs.spec.replicas)
+        for replica in pcs.indexes
         if replica not in new and not is_chosen(pcs, replica) and (replica < held or replica in old)
     )
 

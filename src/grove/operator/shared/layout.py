@@ -14,7 +14,7 @@ from msgspec import Struct
 from grove.api import labels, labelsets, names
 from grove.api.core import Pod
 from grove.api.deletion_cost import unit_costs
-from grove.api.draining import drain_s, replica_drain_s
+from grove.api.draining import drain_s
 from grove.api.meta import Object, ObjectMeta
 from grove.api.podclique import PodClique, PodCliqueSpec
 from grove.api.podcliqueset import CliqueTemplate, PodCliqueSet, PodCliqueSetTemplate, ScalingGroupConfig
@@ -131,15 +131,27 @@ def group_costs(group: PodCliqueScalingGroup, members: Iterable[PodClique], pods
     return unit_costs(units)
 
 
+def set_costs(pcs: PodCliqueSet, cliques: Iterable[PodClique], pods_of: PodsOf) -> dict[int, int]:
+    """The same of a set; `cliques` are all that it has, and are read only if there is a scale-in to decide."""
+    if not pcs.is_scaled_in:
+        return {}
+    units: dict[int, list[Pod]] = {}
+    for clique in cliques:
+        index = find_replica(pcs.metadata.name, clique.metadata.name)
+        if index is not None and index in pcs.recorded_indexes and not clique.metadata.is_deleting:
+            units.setdefault(index, []).extend(pods_of(clique.metadata.name))
+    return unit_costs(units)
+
+
 def kept_replicas(pcs: PodCliqueSet) -> Collection[int]:
     """The replicas of a set whose objects stay: those asked for, and those that drain.
 
-    After a scale-in all replicas stay until the set has recorded which of them drain.
+    After a scale-in all replicas stay until the set has recorded which of them go.
     """
-    asked, status = range(pcs.spec.replicas), pcs.status
+    asked, status = pcs.indexes, pcs.status
     extra = {one.replica_index for one in status.draining} if status.draining else set()
-    if status.replicas > pcs.spec.replicas and replica_drain_s(pcs):
-        extra.update(range(pcs.spec.replicas, status.replicas))
+    if pcs.is_scaled_in:
+        extra.update(pcs.recorded_indexes)
     return (*asked, *sorted(extra.difference(asked))) if extra else asked
 
 
@@ -327,7 +339,7 @@ def set_scale_selector(pcs: PodCliqueSet, pods_of: PodsOf) -> str:
             return names.clique(pcs_name, replica, clique)
         return names.member_clique(names.scaling_group(pcs_name, replica, group.name), 0, clique)
 
-    if wanted == pcs.status.hpa_pod_selector or _all_labelled(map(first, range(pcs.spec.replicas)), pods_of):
+    if wanted == pcs.status.hpa_pod_selector or _all_labelled(map(first, pcs.indexes), pods_of):
         return wanted
     return labelsets.set_selector(pcs_name)
 

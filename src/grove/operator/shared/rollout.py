@@ -158,7 +158,7 @@ def concerned_replicas(old: PodCliqueSet, new: PodCliqueSet) -> frozenset[int] |
     restarts = set(before.replica_restarts) ^ set(after.replica_restarts)
     turns = {index for index, _ in _turns(before.update_progress) ^ _turns(after.update_progress)}
     draining = {one.replica_index for one in set(before.draining) ^ set(after.draining)}
-    again = set(range(old.spec.replicas, new.spec.replicas))
+    again = set(new.indexes).difference(old.indexes) if new.indexes != old.indexes else set[int]()
     return frozenset(turns) | {one.replica_index for one in restarts} | draining | again
 
 

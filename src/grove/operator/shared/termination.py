@@ -157,7 +157,7 @@ def set_replicas_to_restart(
     live, found = living(cliques), living(groups)
     breaches: dict[int, list[Breach]] = {}
     names_of = standalone_names(pcs)
-    for replica in range(pcs.spec.replicas):
+    for replica in pcs.indexes:
         units = [fqn for fqn, _ in names_of(replica)]
         if not all(fqn in live for fqn in units):
             continue

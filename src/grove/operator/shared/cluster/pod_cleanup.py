@@ -65,7 +65,7 @@ async def delete_ahead_of_set(cache: Cache, client: Client, pcs: PodCliqueSet) -
     if not await _refers(client, pcs, gang):
         return
     gangs = asyncio.ensure_future(_delete_shown(cache, client, pcs, PodGang, selector))
-    chunks = _chunks(range(pcs.spec.replicas)) if pcs.spec.replicas > 1 else []
+    chunks = _chunks(pcs.indexes) if pcs.spec.replicas > 1 else []
 
     async def delete_part(part: str) -> None:
         await _delete_all(client, pcs, Service, part)
