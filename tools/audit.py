@@ -95,7 +95,7 @@ def pip_index() -> str:
     found = re.findall(r"^\S*\.index-url='([^']+)'", stdout, re.MULTILINE)
     if found:
         return str(found[-1]).rstrip("/").removesuffix("/simple")
-    from pip._internal.models.index import PyPI
+    from pip._internal.models.index import PyPI  # noqa: PLC0415 (a part of pip that may change its place)
 
     return str(PyPI.url).rstrip("/")
 

@@ -104,7 +104,7 @@ async def serving(viewer: Viewer, mode: str, act: Any = None) -> AsyncIterator[t
 @pytest.fixture
 async def opened(chromium: str) -> AsyncIterator[Opened]:
     """Opens a console in a new tab, signed in by its link."""
-    from playwright.async_api import async_playwright
+    from playwright.async_api import async_playwright  # noqa: PLC0415 (only where Chromium is)
 
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium, args=FLAGS)

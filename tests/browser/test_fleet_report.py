@@ -35,7 +35,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def browser(chromium: str) -> AsyncIterator[Any]:
-    from playwright.async_api import async_playwright
+    from playwright.async_api import async_playwright  # noqa: PLC0415 (only where Chromium is)
 
     async with async_playwright() as playwright:
         found = await playwright.chromium.launch(executable_path=chromium, args=FLAGS)

@@ -13,7 +13,7 @@ from grove.api.core import HorizontalPodAutoscaler
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.demo.performance import perform
-from grove.demo.scenario import BadScenario, Scenario, load_manifests, load_scenario, read_scenario
+from grove.demo.scenario import BadScenario, Scenario, load_manifest, load_manifests, load_scenario, read_scenario
 from grove.demo.simulation import Ground, simulate
 from grove.demo.stage import Plain
 from grove.demo.story import StoryFailed
@@ -105,8 +105,6 @@ def test_engines_may_be_slow_or_quick() -> None:
     steps = [{"apply": "autoscaling.yaml"}, {"wait": "elastic"}]
 
     def manifest(name: str) -> dict[str, object]:
-        from grove.demo.scenario import load_manifest
-
         return load_manifest(SAMPLES / name)
 
     def highest(load: dict[str, object]) -> int:

@@ -12,6 +12,7 @@ import pytest
 from grove.answers.explain import explain_answer
 from grove.answers.plan import plan_answer
 from grove.answers.restart import asked_for, restart_answer
+from grove.answers.scale import scale_answer
 from grove.api import labels
 from grove.api.core import Node
 from grove.api.meta import Json, is_true
@@ -109,8 +110,6 @@ async def follow(world: World, manifest: Json, advice: Advice) -> None:
                 await world.cluster.nodes.add([node])
         case kinds.END_OTHER:
             target, count = words[5], int(words[6])
-            from grove.answers.scale import scale_answer
-
             replica = int(words[8]) if len(words) > 8 else None
             await scale_answer(client, "default", target, count, replica)
         case kinds.RESTART:

@@ -41,8 +41,9 @@ async def events_answer(client: Client, namespace: str, name: str, journal: Path
 
 def decided_about(journal: Path, seen: Seen, gangs: Sequence[PodGang]) -> Sequence[Moment]:
     """What the journal of a scheduler says about gangs."""
-    from grove.scheduler.replay.history import decisions_on  # imports numpy, and few people have a journal
-    from grove.scheduler.replay.replay import BadJournal
+    # These import numpy, and few people have a journal.
+    from grove.scheduler.replay.history import decisions_on  # noqa: PLC0415
+    from grove.scheduler.replay.replay import BadJournal  # noqa: PLC0415
 
     try:
         decisions = decisions_on(journal, {str(gang.metadata.key) for gang in gangs})

@@ -101,7 +101,8 @@ class Source:
     async def diagnose(self, gangs: Sequence[PodGang], most: int) -> dict[Key, Diagnosis]:
         if self.scheduler is None:
             return {}
-        from grove.answers.scheduler_view import diagnosed
+        # It imports numpy, which a list of running sets does not need.
+        from grove.answers.scheduler_view import diagnosed  # noqa: PLC0415
 
         return diagnosed(self.scheduler, gangs, most)
 
@@ -131,7 +132,8 @@ async def following(
     client: Client, namespace: str, timeout_s: float = 30.0, *, events: bool = False
 ) -> AsyncIterator[Source]:
     """A source that is in step with the cluster."""
-    from grove.scheduler.loop.live import Scheduler  # only a command that follows the cluster needs it
+    # Only a command that follows the cluster needs it.
+    from grove.scheduler.loop.live import Scheduler  # noqa: PLC0415
 
     scheduler = Scheduler(client, await settings_of(client), say=sentence)
     source = Source(client, scheduler.cache, namespace, scheduler)

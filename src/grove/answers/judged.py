@@ -58,7 +58,8 @@ async def judged(
     others: list[PodGang] = []
 
     async def look(gangs: Sequence[PodGang], most: int) -> dict[Key, Diagnosis]:
-        from grove.answers.scheduler_view import diagnosed, looking
+        # They import numpy, which a list of running sets does not need.
+        from grove.answers.scheduler_view import diagnosed, looking  # noqa: PLC0415
 
         async with looking(client, settings) as scheduler:
             others.extend(gang.podgang for gang in scheduler.view.units.gangs.values() if gang.has_object)

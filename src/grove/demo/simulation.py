@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from grove.api.core import Pod
 from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import PodCliqueSet
@@ -73,8 +75,6 @@ class Outcome:
 
 def load_ground(path: Path) -> Ground:
     """A cluster from a file: a shape (`zones: 2`, `racks: 4`, …), or Node and other objects as kubectl prints them."""
-    import yaml
-
     try:
         trees = [one for one in yaml.safe_load_all(path.read_text()) if one is not None]
     except (yaml.YAMLError, UnicodeDecodeError) as error:

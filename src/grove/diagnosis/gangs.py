@@ -224,7 +224,8 @@ def _nobody_selected(seen: Seen, gang: PodGang) -> str:
 
 def _shut_nodes(seen: Seen, gang: PodGang) -> dict[str, list[str]]:
     """Nodes that are closed to the gang's pods, by what closes them; without those that the pods do not select."""
-    from grove.scheduler.filters.node_filters import closed_by  # here, as above
+    # It imports numpy, which a list of running sets does not need.
+    from grove.scheduler.filters.node_filters import closed_by  # noqa: PLC0415
 
     pods = seen.pods_of_gang.get(gang.metadata.key, [])
     found: dict[str, list[str]] = {}

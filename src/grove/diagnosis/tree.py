@@ -125,7 +125,8 @@ def tree_of(seen: Seen, pcs: PodCliqueSet) -> TreeEntry:
 def _spreads(seen: Seen, pcs: PodCliqueSet) -> tuple[SpreadCount, ...]:
     if not any(gang.spec.spread_constraints for gang in seen.of_set(seen.gangs, pcs)):
         return ()
-    from grove.diagnosis.spreads import spread_counts  # here, as above
+    # It imports numpy, and few sets have a spread constraint.
+    from grove.diagnosis.spreads import spread_counts  # noqa: PLC0415
 
     return spread_counts(seen, seen.of_set(seen.gangs, pcs))
 

@@ -98,7 +98,7 @@ def _first_of(group: BaseExceptionGroup[Any]) -> BaseException:
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """uvloop where it is installed: a sixth less CPU for a small request."""
     try:
-        import uvloop
+        import uvloop  # noqa: PLC0415 (the package is optional)
     except ImportError:
         return None
 

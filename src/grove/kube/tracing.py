@@ -103,7 +103,7 @@ def traces_asked_for(service: str) -> tuple[Traces | None, Callable[[], None]]:
     if not any(os.environ.get(name) for name in ENDPOINTS) or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None, lambda: None
     try:
-        from grove.kube.otel import otlp_traces  # needs the packages of the extra
+        from grove.kube.otel import otlp_traces  # noqa: PLC0415 (it needs the packages of the extra)
     except ImportError as err:
         log.warning("no traces: install the packages with pip install 'grove-k8s[otel]'", missing=str(err))
         return None, lambda: None

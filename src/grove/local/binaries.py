@@ -108,6 +108,7 @@ def find_or_build(version: str, *, say: Say = to_stderr) -> Path:
     path = find(version, say=say)
     if path is not None:
         return path
-    from grove.local import gobuild
+    # Few starts build anything.
+    from grove.local import gobuild  # noqa: PLC0415
 
     return gobuild.build(release(version), cache_root(), say=say)

@@ -8,7 +8,7 @@ import pytest
 from tests.support.manifests import clique, group, pcs
 
 from grove.admission.rules.autoscaling import autoscaling_faults, autoscaling_notes, metric_questions
-from grove.admission.rules.lookups import Known
+from grove.admission.rules.lookups import Known, Needs
 from grove.admission.rules.sets import general_faults
 from grove.admission.rules.view import SetView
 from grove.admission.serving.reader import ClusterReader
@@ -163,8 +163,6 @@ class Discovery:
 
 
 async def test_discovery_is_asked_and_a_cluster_that_fails_warns_nobody() -> None:
-    from grove.admission.rules.lookups import Needs
-
     view = scaled(object_metric())
     needs = Needs(metrics=metric_questions(view))
     known = await ClusterReader(Discovery("pods/x")).fetch(needs)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
@@ -78,8 +79,6 @@ def test_promtool_is_content(words: tuple[str, ...]) -> None:
 
 
 def gang(created: datetime, placed_s: float | None, ready_s: float | None) -> PodGang:
-    import msgspec
-
     said = [
         {"type": type_, "status": "True", "lastTransitionTime": (created + timedelta(seconds=after)).isoformat()}
         for type_, after in (("Scheduled", placed_s), ("Ready", ready_s))

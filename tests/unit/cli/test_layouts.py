@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 from tests.support import objects
 
 from grove.api import labels
@@ -85,8 +86,6 @@ def test_fragmentation_is_what_the_largest_waiting_gang_cannot_use(
 
 
 def test_who_would_have_to_move_is_said() -> None:
-    from rich.console import Console
-
     console = Console(width=120, color_system=None)
     with console.capture() as said:
         waiting = (pod(f"q{i}", "", 8, "big", "big-0") for i in range(2))

@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 
 from grove.kube import metrics
+from grove.kube.logs import configure_logs
 from grove.kube.run import STOP_S, probes
 
 SRC = Path(__file__).parents[3] / "src"
@@ -52,7 +53,6 @@ def until_ready(child: subprocess.Popen[str]) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_work_and_the_process_with_0(number: signal.Signals) -> None:
     body = """
-        from grove.kube.logs import configure_logs
         configure_logs("info", "json")
 
         async def main():
@@ -186,8 +186,6 @@ def test_logs_as_text_are_for_people() -> None:
 
 
 def test_an_unknown_level_is_refused() -> None:
-    from grove.kube.logs import configure_logs
-
     with pytest.raises(ValueError, match="not one of debug, info, warning, error"):
         configure_logs("loud")
 

@@ -52,9 +52,8 @@ def admission_of(
 
 def webhook_settings(config: OperatorConfiguration, *, namespace: str, url: str = "") -> WebhookSettings:
     """`url` is where the API server reaches this process when no Service does (`--webhook-url`)."""
-    from grove.admission.serving.service import (
-        WebhookSettings,  # a simulated cluster needs no server and no certificates
-    )
+    # A simulated cluster needs no server and no certificates.
+    from grove.admission.serving.service import WebhookSettings  # noqa: PLC0415
 
     hooks = config.server.webhooks
     return WebhookSettings(

@@ -214,7 +214,8 @@ class Cycle:
         self._wake_at, self._demand = wake_at, WaitingDemand(view)
         self.referee: Referee | None = None
         if config.exact_solver:
-            from grove.scheduler.solve.referee import find_referee  # imported here because it starts a process pool
+            # Imported here because it starts a process pool.
+            from grove.scheduler.solve.referee import find_referee  # noqa: PLC0415
 
             self.referee = find_referee()
         budget = Budget(config.search_budget or Budget().steps, self.referee)

@@ -8,14 +8,11 @@ the one gang that straddles it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from grove.api.koordinator import DISABLE_PREEMPTIBLE, QUOTA_PREEMPTIBLE
+from grove.scheduler.evict.running import Running, base_of
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.policy.queue_tree import NO_LIMIT, Amounts, QueueTree, QueueUsage, QuotaQueue
-
-if TYPE_CHECKING:
-    from grove.scheduler.evict.running import Running
 
 KAI_PREEMPTIBILITY, NON_PREEMPTIBLE = "kai.scheduler/preemptibility", "non-preemptible"
 
@@ -110,9 +107,6 @@ class Reclaim:
         self, running: Sequence[Running], account: Callable[[PodFacts], str | None], now_s: float
     ) -> list[list[Running]]:
         """Units to go, in rounds; a later one holds the earlier ones."""
-        from grove.scheduler.evict.running import Running as Unit
-        from grove.scheduler.evict.running import base_of
-
         if not self.lenders:
             return []
         surplus: list[tuple[Order, Running, PodFacts]] = []
@@ -144,7 +138,7 @@ class Reclaim:
                         taken.append(unit)
             names = {unit.name for unit in taken}
             alone = [
-                Unit(f"pod:{pod.namespace}/{pod.name}", unit.priority, (pod,))
+                Running(f"pod:{pod.namespace}/{pod.name}", unit.priority, (pod,))
                 for unit, pod in single
                 if unit.name not in names
             ]
