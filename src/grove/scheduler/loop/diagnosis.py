@@ -43,15 +43,22 @@ class LiveDiagnosis:
     ) -> None:
         self._view, self._strategy, self._config = view, strategy, config
         self._plans_left = MOST_PLANS
-        self._turns = {
-            gang.name: readiness(gang, view.look(gang), self._base)
-            for gang in view.units.gangs.values()
-            if view.concerns_us(gang)
-        }
+        self._known: dict[str, Readiness] = {}
 
     def tell_queues(self) -> None:
         """Passes to policies what waits, as a turn does: for a scheduler that only follows, and takes no turns."""
         WaitingDemand(self._view).tell([name for name, turn in self._turns.items() if turn.stage is not None])
+
+    @cached_property
+    def _turns(self) -> dict[str, Readiness]:
+        """Of all gangs; an answer about a few of them does not need it."""
+        view = self._view
+        return {gang.name: self._turn(gang) for gang in view.units.gangs.values() if view.concerns_us(gang)}
+
+    def _turn(self, gang: GangState) -> Readiness:
+        if gang.name not in self._known:
+            self._known[gang.name] = readiness(gang, self._view.look(gang), self._base)
+        return self._known[gang.name]
 
     @cached_property
     def _running(self) -> list[Running]:
@@ -65,7 +72,7 @@ class LiveDiagnosis:
         view = self._view
         if view.has_minimum(gang):
             return Diagnosis(gang.name, True)
-        turn = self._turns.get(gang.name) or readiness(gang, view.look(gang), self._base)
+        turn = self._turn(gang)
         gate = _gate(turn)
         try:
             tree = tree_of(view, gang, self._strategy)
