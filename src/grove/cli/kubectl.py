@@ -11,7 +11,6 @@ from pathlib import Path
 import click
 
 from grove import __version__
-from grove.cli.access import Options
 from grove.cli.main import ASKING, LazyGroup, help_alone, run_and_leave
 
 
@@ -29,11 +28,11 @@ class Asking(LazyGroup):
 @click.option(
     "--kubeconfig",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The kubeconfig file; $KUBECONFIG or ~/.kube/config if absent.",
+    help="The kubeconfig file. Default: $KUBECONFIG or ~/.kube/config.",
 )
 @click.option("--context", default="", help="The kubeconfig context to use.")
-@click.option("-n", "--namespace", default="", help="The namespace; the context's own if absent.")
-@click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error; may stand anywhere.")
+@click.option("-n", "--namespace", default="", help="The namespace. Default: the namespace of the context.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error. You can put it anywhere.")
 @click.pass_context
 def kubectl_grove(ctx: click.Context, kubeconfig: Path | None, context: str, namespace: str, verbose: bool) -> None:
     """Ask a cluster about its PodCliqueSets and gangs.
@@ -41,6 +40,8 @@ def kubectl_grove(ctx: click.Context, kubeconfig: Path | None, context: str, nam
     Exit codes: 0 all is well, 2 the question could not be answered, 3 something starts or is updated, 4 something waits
     or is broken, 5 something is degraded.
     """
+    from grove.cli.access import Options
+
     ctx.obj = Options(kubeconfig, context, namespace)
     help_alone(ctx)
 

@@ -151,11 +151,6 @@ def without_verbose(argv: list[str]) -> tuple[list[str], bool]:
 
 def run(command: click.Command, argv: list[str], *, prog: str = "grove") -> NoReturn:
     """Runs a command; what goes wrong with the cluster or the input is one line on stderr and exit code 2."""
-    from grove.kube.errors import (  # here, so that a command without a cluster does not pay for it
-        Forbidden,
-        KubeError,
-    )
-
     argv, verbose = without_verbose(argv)
     try:
         code: Any = command.main(args=argv, prog_name=prog, standalone_mode=False)
@@ -172,8 +167,10 @@ def run(command: click.Command, argv: list[str], *, prog: str = "grove") -> NoRe
         for fault in getattr(error, "faults", ()):
             click.echo(f"  - {fault}", err=True)
         sys.exit(error.exit_code)
-    except (KubeError, OSError) as error:
-        if verbose:
+    except Exception as error:
+        from grove.kube.errors import Forbidden, KubeError
+
+        if verbose or not isinstance(error, KubeError | OSError):
             raise
         text = " ".join(str(error).split()) or type(error).__name__
         lacks_a_right = isinstance(error, Forbidden) and "denied the request" not in text  # which a webhook says
