@@ -10,7 +10,7 @@ PARALLEL := -n $(WORKERS)
 
 .DEFAULT_GOAL := help
 MINUTES ?= 5
-.PHONY: help demo test unit lint audit audit-rbac bench soak chaos coverage scale test-node answer test-failover test-keda test-karpenter test-helm test-vpa test-browser image engines test-image crds charts docs docs-site kube-bin clean
+.PHONY: help demo test unit lint audit audit-rbac bench soak chaos coverage scale test-node answer test-failover test-keda test-karpenter test-helm test-kueue test-vpa test-browser image engines test-image crds charts docs docs-site kube-bin clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -134,6 +134,12 @@ test-helm: $(VENV)/dev ## real Helm 4 waits for a set: install, upgrade, a time-
 	@echo "Helm 4 on a control plane of this machine; takes 2 minutes and 10 more the first time, installs nothing"
 	$(BIN)/python -m tests.helm.build
 	$(PYTEST) tests/helm -m soak -v -s
+
+test-kueue: $(VENV)/dev ## the real Kueue admits, preempts and releases gangs; builds Kueue once
+	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
+	@echo "Kueue on a control plane of this machine; takes 5 minutes and 5 more the first time, installs nothing"
+	$(BIN)/python -m tests.kueue.build
+	$(PYTEST) tests/kueue -m soak -v -s
 
 test-vpa: $(VENV)/dev ## the real VerticalPodAutoscaler recommends, evicts and resizes pods of a clique; builds VPA once
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null

@@ -73,9 +73,8 @@ async def add_queue(client: Client, namespace: str, name: str, cluster_queue: st
     resources = [{"name": _resource(key), "nominalQuota": value} for key, value in quota.items()]
     covered = [one["name"] for one in resources]
     group = {"coveredResources": covered, "flavors": [{"name": FLAVOR, "resources": resources}]}
-    await client.create(
-        CLUSTER_QUEUE, CLUSTER_QUEUE.manifest({"name": cluster_queue}, spec={"resourceGroups": [group]})
-    )
+    spec = {"namespaceSelector": {}, "resourceGroups": [group]}
+    await client.create(CLUSTER_QUEUE, CLUSTER_QUEUE.manifest({"name": cluster_queue}, spec=spec))
     place = {"name": name, "namespace": namespace}
     await client.create(LOCAL_QUEUE, LOCAL_QUEUE.manifest(place, spec={"clusterQueue": cluster_queue}))
 

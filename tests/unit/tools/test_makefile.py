@@ -23,6 +23,7 @@ HEAVY = (
     "test-image",
     "test-karpenter",
     "test-helm",
+    "test-kueue",
     "test-keda",
     "test-node",
     "test-vpa",
