@@ -99,7 +99,7 @@ def test_a_negative_number_is_a_plain_error(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_scale_has_help() -> None:
-    assert "whether what comes would fit now" in CliRunner().invoke(scale, ["--help"]).output
+    assert "whether new gangs fit now" in CliRunner().invoke(scale, ["--help"]).output
 
 
 def test_only_gangs_that_exist_go() -> None:
