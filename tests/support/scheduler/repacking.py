@@ -107,8 +107,20 @@ def fewest_restarts(case: Fragmented) -> int | None:
     return None
 
 
+Relocated = list[tuple[Movable, Placement]]
+"""Gangs that got other nodes, with their new places."""
+
+
+def restarts_of(moved: Relocated | None) -> int | None:
+    return None if moved is None else sum(len(one.unit.pods) for one, _ in moved)
+
+
 def greedy_restarts(case: Fragmented, *, newest_first: bool = False) -> int | None:
-    """Pods that restart if gangs are taken out one after the other, lowest priority first, until all fit again.
+    return restarts_of(greedy_moves(case, newest_first=newest_first))
+
+
+def greedy_moves(case: Fragmented, *, newest_first: bool = False) -> Relocated | None:
+    """Gangs that move if gangs are taken out one after the other, lowest priority first, until all fit again.
 
     The waiting gang is placed first and then every gang that was taken out. One that gets its old nodes again did not
     move. This is how KAI describes its consolidation. Names stand for ages: the last name is the newest gang.
@@ -122,7 +134,24 @@ def greedy_restarts(case: Fragmented, *, newest_first: bool = False) -> int | No
     return None
 
 
-def _all_fit(case: Fragmented, out: Sequence[Movable]) -> int | None:
+def has_an_order(case: Fragmented, moved: Relocated) -> bool:
+    """Whether these moves can be made one after the other, each to nodes that are free while its gang still runs."""
+
+    def walk(free: Counter[str], left: Relocated) -> bool:
+        for at, (one, placement) in enumerate(left):
+            gpu = one.unit.pods[0].shape.amount(GPU)
+            change = Counter(pod.node for pod in placement.pods)
+            change.subtract(Counter(pod.node for pod in one.unit.pods))
+            if all(free[node] >= more * gpu for node, more in change.items()):
+                after = Counter({node: free[node] - change[node] * gpu for node in case.nodes})
+                if walk(after, left[:at] + left[at + 1 :]):
+                    return True
+        return not left
+
+    return walk(Counter(dict(zip(case.nodes, case.free, strict=True))), moved)
+
+
+def _all_fit(case: Fragmented, out: Sequence[Movable]) -> Relocated | None:
     now = case.snapshot().copy()
     for one in out:
         for member in one.unit.pods:
@@ -131,14 +160,14 @@ def _all_fit(case: Fragmented, out: Sequence[Movable]) -> int | None:
     if isinstance(answer, NoFit):
         return None
     now.assume(answer)
-    moved = 0
+    moved: Relocated = []
     for one in out:
         again = place(now, one.tree)
         if not isinstance(again, Placement) or again.unplaced:
             return None
         now.assume(again)
         stays = sorted(p.node for p in again.pods) == sorted(p.node for p in one.unit.pods)
-        moved += 0 if stays else len(one.unit.pods)
+        moved += [] if stays else [(one, again)]
     return moved
 
 

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.scheduler.kit import GPU, free_of
-from tests.support.scheduler.repacking import Asked, Fragmented, fewest_restarts, greedy_restarts, random_fleet
+from tests.support.scheduler.repacking import (
+    Asked,
+    Fragmented,
+    fewest_restarts,
+    greedy_moves,
+    greedy_restarts,
+    has_an_order,
+    random_fleet,
+    restarts_of,
+)
 
 from grove.scheduler.evict.repack import NoRepack, Repack, repack
 from grove.scheduler.evict.running import DisruptionBudget
@@ -184,19 +193,28 @@ def test_gangs_have_several_places_to_move_to(seed: int):
     assert answer.cost[0] <= greedy
 
 
-def test_no_plan_restarts_more_pods_than_a_greedy_consolidation():
-    """The greedy one may take gangs out before their new places are free. The plan may not, and is no dearer."""
+FLEETS = [pytest.param(range(250), id="250 fleets"), pytest.param(range(250, 1000), marks=pytest.mark.soak, id="750")]
+
+
+@pytest.mark.parametrize("seeds", FLEETS)
+def test_no_plan_restarts_more_pods_than_a_greedy_consolidation(seeds: range):
+    """The greedy one may take gangs out before their new places are free. The plan may not, and is no dearer.
+
+    Only where the moves of the greedy one have no order in which every new place is free, there may be no plan.
+    """
     compared = fewer = 0
-    for seed in range(250):
+    for seed in seeds:
         case = random_fleet(seed)
         if isinstance(place(case.snapshot(), case.waits.tree), Placement):
             continue
-        found = [greedy_restarts(case), greedy_restarts(case, newest_first=True)]
-        greedy = min((one for one in found if one is not None), default=None)
+        found = [one for one in (greedy_moves(case), greedy_moves(case, newest_first=True)) if one is not None]
+        greedy = min(map(restarts_of, found), default=None)
         if greedy is None:
             continue
         answer = answered(case)
-        assert isinstance(answer, Repack), f"seed {seed}: the greedy one restarts {greedy} pods"
+        if isinstance(answer, NoRepack):
+            assert not any(has_an_order(case, one) for one in found), f"seed {seed}: greedy restarts {greedy} pods"
+            continue
         assert answer.cost[0] <= greedy, f"seed {seed}"
         compared += 1
         fewer += answer.cost[0] < greedy
