@@ -53,6 +53,7 @@ def until_ready(child: subprocess.Popen[str]) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_work_and_the_process_with_0(number: signal.Signals) -> None:
     body = """
+        from grove.kube.logs import configure_logs
         configure_logs("info", "json")
 
         async def main():
