@@ -111,15 +111,17 @@ def _nodes_held(reason: Reason) -> str:
 
 
 def _closest(reason: Reason) -> str:
-    if reason.number("each") and len(reason.parts) == 1:
-        return (
-            f"{reason.names['level']} {reason.subject} has enough free, but no way to divide it among its nodes works"
-        )
-    rooms = [f"{part.subject} {part.number('room')}/{part.number('pods')}" for part in reason.parts]
-    alone = " each by itself" if len(rooms) > 1 else ""
-    short = ", though not all at once" if reason.number("each") else ""
+    """Only the groups that do not fit are named; where each group fits by itself, that is said instead."""
     where = f"{reason.names['level']} {reason.subject}"
-    return f"{where} comes closest, with capacity for {', '.join(rooms)} pods{alone}{short}"
+    if reason.number("each"):
+        if len(reason.parts) == 1:
+            return f"{where} has enough free, but no way to divide it among its nodes works"
+        return (
+            f"{where} has capacity for each of the {len(reason.parts)} groups alone, but not for all of them together"
+        )
+    short = [part for part in reason.parts if part.number("room") < part.number("pods")]
+    rooms = ", ".join(f"{part.subject} {part.number('room')}/{part.number('pods')}" for part in short)
+    return f"{where} comes closest, with capacity for {rooms} pods{' each by itself' if len(short) > 1 else ''}"
 
 
 def _together(reason: Reason) -> str:

@@ -45,6 +45,36 @@ def test_the_closest_domain_of_a_refused_gang_is_named_once():
     )
 
 
+@pytest.mark.parametrize(
+    ("each", "rooms", "words"),
+    [
+        pytest.param(
+            {},
+            {"leader": (1, 1), "worker": (2, 3)},
+            "rack r1 comes closest, with capacity for worker 2/3 pods",
+            id="a group that fits is not named",
+        ),
+        pytest.param(
+            {},
+            {"leader": (0, 1), "worker": (2, 3)},
+            "rack r1 comes closest, with capacity for leader 0/1, worker 2/3 pods each by itself",
+            id="two groups that do not fit",
+        ),
+        pytest.param(
+            {"each": 1},
+            {"leader": (1, 1), "worker": (3, 3)},
+            "rack r1 has capacity for each of the 2 groups alone, but not for all of them together",
+            id="every group fits alone",
+        ),
+    ],
+)
+def test_the_closest_domain_names_only_what_does_not_fit(each, rooms, words):
+    parts = tuple(
+        Reason(kinds.GROUP_ROOM, group, {"room": room, "pods": pods}) for group, (room, pods) in rooms.items()
+    )
+    assert sentence(Reason(kinds.CLOSEST, "r1", each, {"level": "rack"}, parts)) == words
+
+
 def test_a_domain_with_enough_for_the_only_group_is_not_said_to_have_too_little():
     room = Reason(kinds.GROUP_ROOM, "g", {"room": 1, "pods": 1})
     said = sentence(Reason(kinds.CLOSEST, "r1", {"each": 1}, {"level": "rack"}, (room,)))
