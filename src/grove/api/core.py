@@ -153,7 +153,7 @@ class ControllerRevision(Object):
 
     @property
     def kept(self) -> Json:
-        """What was written down (see `written_down`)."""
+        """The data that `written_down` stored in the revision."""
         found: Json = msgspec.json.decode(self.data[_KEPT]) if _KEPT in self.data else self.data
         return found
 

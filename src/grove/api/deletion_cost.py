@@ -11,7 +11,10 @@ from grove.api.pod import Pod
 
 
 def find_cost(pod: Pod) -> int | None:
-    """What the pod says; None if nothing, or no number. Grove's own annotation counts before that of Kubernetes."""
+    """The deletion cost in the annotations of a pod, None without a number.
+
+    Grove's annotation has precedence over that of Kubernetes.
+    """
     own = pod.metadata.annotations
     for key in (DELETION_COST, POD_DELETION_COST):
         with suppress(KeyError, ValueError):

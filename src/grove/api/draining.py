@@ -50,7 +50,7 @@ def draining_until(pod: Pod) -> datetime | None:
 
 
 def has_readiness_gate(pod: Pod) -> bool:
-    """Whether the pod has our readiness gate: the operator can then take it out of Services while it runs."""
+    """True if the pod has Grove's readiness gate. The operator can then remove a running pod from Services."""
     return any(gate.get("conditionType") == IN_PLACE for gate in pod.spec.readiness_gates)
 
 
@@ -59,7 +59,7 @@ def is_draining(pod: Pod) -> bool:
 
 
 def is_serving(pod: Pod) -> bool:
-    """Whether a pod may have requests to finish: it is ready, or it is not ready only because it drains."""
+    """True if a pod may have requests to finish: it is ready, or only draining makes it unready."""
     if pod.is_finished or pod.metadata.is_deleting:
         return False
     containers = pod.status.container_statuses

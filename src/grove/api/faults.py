@@ -55,7 +55,7 @@ class Fault:
 
     @property
     def message(self) -> str:
-        """What is wrong, without the path: `Invalid value: -1: must not be negative`."""
+        """The fault without its path: `Invalid value: -1: must not be negative`."""
         parts = [_PHRASE[self.type]]
         if self.type not in _VALUELESS:
             parts.append(shown(self.value))

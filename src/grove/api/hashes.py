@@ -113,9 +113,9 @@ def wanted_revision(pcs: PodCliqueSet, part: str) -> str:
 
 
 def is_taken_up(pcs: PodCliqueSet) -> bool:
-    """Whether the operator has seen a set as it is written now.
+    """True if the operator has seen the present spec of a set.
 
-    While an update is open `status.observedGeneration` is that of before. Then the recorded hash says it.
+    While an update is open, `status.observedGeneration` has the former value. The recorded hash decides then.
     """
     status, progress = pcs.status, pcs.status.update_progress
     if status.observed_generation == pcs.metadata.generation:
@@ -125,7 +125,7 @@ def is_taken_up(pcs: PodCliqueSet) -> bool:
 
 
 def is_own(name: str) -> bool:
-    """Whether a hash was made here. The Go operator of Grove writes twice as many letters of the same alphabet."""
+    """True if Grove in Python made a hash. The Go operator writes twice as many letters of the same alphabet."""
     return len(name) == _LENGTH and all(letter in _ALPHABET for letter in name)
 
 

@@ -50,7 +50,7 @@ class ElasticQuotaStatus(Struct):
 
 
 class ElasticQuota(Object):
-    """What a team is guaranteed (`min`) and may have at most (`max`). It has no status subresource."""
+    """The quota of a team: `min` is guaranteed, `max` is the limit. The kind has no status subresource."""
 
     RESOURCE: ClassVar[Resource] = Resource("scheduling.sigs.k8s.io", "v1alpha1", "ElasticQuota", "elasticquotas")
 
@@ -133,7 +133,7 @@ class Reservation(Object):
 
 
 def _agrees(*pairs: tuple[str, str]) -> bool:
-    """Whether what is said on the left is so on the right; an empty word says nothing."""
+    """True if in each pair both values are equal. An empty value on the left allows every value on the right."""
     return all(not said or said == found for said, found in pairs)
 
 

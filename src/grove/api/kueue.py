@@ -52,17 +52,17 @@ def is_managed(pod: Pod) -> bool:
 
 
 def waits(pod: Pod) -> bool:
-    """Whether Kueue has yet to admit the pod."""
+    """True if Kueue has not admitted the pod yet."""
     return pod.has_gate(GATE)
 
 
 def is_held(pod: Pod) -> bool:
-    """Whether the pod is missing from its gang because of Kueue: not admitted yet, or evicted."""
+    """True if Kueue keeps the pod out of its gang: Kueue has not admitted it, or evicts it."""
     if pod.metadata.is_deleting:
         return is_managed(pod) and is_true(pod.status.conditions, TERMINATION_TARGET)
     return waits(pod)
 
 
 def keeps_deleted(old: Pod | None, new: Pod | None) -> bool:
-    """Whether a pod that is deleted stays because of Kueue's finalizer."""
+    """True if Kueue's finalizer keeps a deleted pod in the API."""
     return new is not None and new.metadata.is_deleting and MANAGED in new.metadata.finalizers

@@ -104,7 +104,7 @@ def compute_domain(pcs: str, replica: int, name: str, mnnvl_group: str) -> Label
 
 
 def service_selector(pcs: str, replica: int) -> Labels:
-    """What a headless Service selects: all pods of one replica."""
+    """The selector of a headless Service: all pods of one replica."""
     return managed(pcs) | {labels.REPLICA_INDEX: str(replica)}
 
 
@@ -139,7 +139,7 @@ def group_unit_selector(pcs: str, group_fqn: str, clique_name: str) -> str:
 
 
 def clique_annotations(template: Mapping[str, str]) -> dict[str, str]:
-    """What a PodClique and its pods take over from the clique template."""
+    """The annotations of the clique template that its PodClique and pods get."""
     return {k: v for k, v in template.items() if k not in (labels.TOPOLOGY_NAME, labels.INCARNATION)}
 
 

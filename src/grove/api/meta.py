@@ -15,7 +15,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 def doc(text: str, *, required: bool = False, **facts: Any) -> msgspec.Meta:
-    """What the CRD says about a field: a sentence, and facts of its schema (`default`, `enum` …, in Python's spelling).
+    """The description of a field in the CRD, and facts of its schema (`default`, `enum` …, in Python's spelling).
 
     The facts never take part in decoding. The API server enforces them; a Struct must decode whatever is stored.
     """
@@ -23,7 +23,7 @@ def doc(text: str, *, required: bool = False, **facts: Any) -> msgspec.Meta:
 
 
 def is_required(annotation: Any) -> bool:
-    """Whether an annotated field must be written even when it holds its default."""
+    """True if an annotated field must be written even when it has its default value."""
     return any(
         isinstance(part, msgspec.Meta) and (part.extra or {}).get("required", False) for part in get_args(annotation)
     )

@@ -51,7 +51,7 @@ def gang_of_member(pcs: str, index: int, group_fqn: str, group_index: int, min_a
 
 
 def pod_prefix(clique_fqn: str) -> str:
-    """What a pod's name begins with; five random characters follow."""
+    """The first part of the names of a clique's pods. Five random characters follow."""
     return f"{clique_fqn}-"
 
 
@@ -93,7 +93,7 @@ def token_secret(pcs: str) -> str:
 
 
 def legacy_token_secret(pcs: str) -> str:
-    """What the token Secret was called before; deleted when nothing mounts it any more."""
+    """The former name of the token Secret. The operator deletes that Secret when no pod mounts it any more."""
     return f"{pcs}-initc-sa-token-secret"
 
 

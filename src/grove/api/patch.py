@@ -30,7 +30,7 @@ def merge_patch(before: Json, after: Json) -> Json:
 
 
 def apply_merge_patch(target: Any, patch: Any) -> Any:
-    """What a server makes of `target` when it gets `patch`; neither is changed."""
+    """The object that a server makes of `target` and a merge patch. The arguments stay as they are."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(target) if isinstance(target, dict) else {}

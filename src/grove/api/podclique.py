@@ -39,7 +39,7 @@ class PodCliqueSpec(Struct):
 
     @property
     def start_condition(self) -> str:
-        """What the pods of `starts_after` must be before a pod of this clique starts."""
+        """The state that pods of `starts_after` must have before a pod of this clique starts."""
         return self.starts_after_condition or READY
 
     @property

@@ -147,7 +147,7 @@ class PodCliqueSetTemplate(Struct):
         return next((g for g in self.pod_clique_scaling_groups if clique_name in g.clique_names), None)
 
     def start_condition_of(self, clique: CliqueTemplate) -> str:
-        """What the parents of a clique must be before it starts."""
+        """The state that the parents of a clique must have before it starts."""
         return clique.spec.starts_after_condition or self.starts_after_condition or READY
 
     def metrics_clique_of(self, group: ScalingGroupConfig) -> str:
@@ -249,7 +249,7 @@ class UpdateSlice(Struct):
 
     @property
     def waits(self) -> bool:
-        """Whether it takes nothing yet."""
+        """True if the slice has not taken a unit yet."""
         return bool(self.waits_for_surge or self.waits_for_place)
 
 
@@ -281,7 +281,7 @@ class PodCliqueSetUpdateProgress(Struct):
 
 
 class AdoptedHash(Struct):
-    """What another operator calls a template whose hash we reckon otherwise."""
+    """The hash that another operator gave to a template, beside ours."""
 
     clique_name: Annotated[str, doc("The clique whose template it is; empty for all templates together.")] = ""
     own_hash: Annotated[str, doc("Our hash of the template.", required=True)] = ""
@@ -350,7 +350,7 @@ class PodCliqueSet(Object):
 
     @property
     def is_scaled_in(self) -> bool:
-        """Whether a scale-in is not in the status yet."""
+        """True if the status does not show a scale-in yet."""
         return len(self.recorded_indexes) > self.spec.replicas
 
 
@@ -362,7 +362,7 @@ def max_unavailable(pcs: PodCliqueSet) -> int:
 
 
 def is_coherent(pcs: PodCliqueSet) -> bool:
-    """Whether all parts that changed in one edit move together, in slices."""
+    """True if an update replaces all parts that changed in one edit together, in slices."""
     strategy = pcs.spec.update_strategy
     return strategy is not None and strategy.type == COHERENT
 

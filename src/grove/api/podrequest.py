@@ -17,17 +17,17 @@ HUGE_PAGES = "hugepages-"
 
 
 def is_native(resource: str) -> bool:
-    """Whether Kubernetes takes a resource for one of its own; any other is a device, counted in whole ones."""
+    """True for a resource of Kubernetes itself. Every other resource is a device, and its amounts are whole numbers."""
     return "/" not in resource or "kubernetes.io/" in resource
 
 
 def may_overcommit(resource: str) -> bool:
-    """Whether a container may request less than its limit, as the API server sees it."""
+    """True if the API server lets a container request less than its limit of this resource."""
     return is_native(resource) and not resource.startswith(HUGE_PAGES)
 
 
 def pod_request(spec: Json) -> dict[str, int]:
-    """What a pod reserves on its node: its containers and sidecars together, or the largest step of its start."""
+    """The amounts that a pod reserves on its node: all containers and sidecars, or the largest init container."""
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
     for one in sequence(spec.get("initContainers")):

@@ -55,7 +55,10 @@ def reservation_affinity(text: str) -> Json:
 
 
 def is_meant(affinity: Mapping[str, Any], reservation: Reservation) -> bool:
-    """Whether a reservation-affinity asks for this reservation; a name excludes the rest, terms are alternatives."""
+    """True if a reservation affinity selects this reservation.
+
+    If it has a name, only the name counts. Terms are alternatives.
+    """
     meta = reservation.metadata
     if name := affinity.get("name"):
         return bool(name == meta.name)

@@ -86,5 +86,5 @@ class PodCliqueScalingGroup(Object):
 
     @property
     def is_scaled_in(self) -> bool:
-        """Whether a scale-in is not in the status yet."""
+        """True if the status does not show a scale-in yet."""
         return len(self.recorded_indexes) > self.spec.replicas

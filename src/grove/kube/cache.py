@@ -79,7 +79,7 @@ class Cache:
         self.add(kind).add_handler(handler)
 
     def __contains__(self, kind: type[Object]) -> bool:
-        """Whether the kind is declared."""
+        """True if the cache watches the kind."""
         return kind in self._informers
 
     def add_index(self, kind: type[T], name: str, indexer: Indexer[T]) -> None:

@@ -45,7 +45,7 @@ class WatchEvent(Generic[Item]):
 
 
 class Client(Protocol):
-    """What a cluster offers. Every call may raise `KubeError`; none swallows cancellation."""
+    """The calls to a cluster. Each can raise `KubeError`, and each lets cancellation pass."""
 
     @overload
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T: ...
@@ -167,7 +167,7 @@ class Client(Protocol):
         ...
 
     async def serves(self, kind: type[Any] | Resource) -> bool:
-        """Whether the server has this kind (discovery); a missing group is False, not an error."""
+        """True if discovery of the server lists this kind. A missing group is False, not an error."""
         ...
 
     async def close(self) -> None: ...

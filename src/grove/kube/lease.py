@@ -87,7 +87,7 @@ class Leadership:
         self._log = log.bind(lease=f"{namespace}/{name}", identity=identity)
 
     def may_write(self) -> bool:
-        """Whether we are the leader beyond doubt, now. Cheap; to be asked before every write."""
+        """True if this process is certainly the leader now. The check is cheap; each write does it first."""
         return asyncio.get_running_loop().time() < self._leads_until
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -292,14 +292,17 @@ class Leadership:
 
 
 def _is_before(lease: Lease, other: Lease) -> bool:
-    """Whether a state of the lease is older than another; one of an earlier lease of that name always is."""
+    """True if `lease` is an older state than `other`. A deleted lease of the same name is always older."""
     if lease.metadata.uid != other.metadata.uid:
         return (lease.metadata.creation_timestamp or _NEVER) < (other.metadata.creation_timestamp or _NEVER)
     return int(lease.metadata.resource_version or 0) < int(other.metadata.resource_version or 0)
 
 
 def _is_handed_on(before: Lease | None, after: Lease | None) -> bool:
-    """Whether the holder renewed its lease or gave it back, as we and client-go do: no name, and a second to live."""
+    """True if the holder renewed its lease or gave it back.
+
+    A lease without a holder and with one second to live was given back.
+    """
     if before is None or not before.spec.holder_identity:
         return True
     if after is None:

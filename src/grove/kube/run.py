@@ -87,7 +87,7 @@ async def _until_stopped(main: Callable[[], Coroutine[Any, Any, None]], stop_s: 
 
 
 def _first_of(group: BaseExceptionGroup[Any]) -> BaseException:
-    """What to report of a group: the cluster's trouble if there is some, else simply the first."""
+    """The error of a group to report: an error of the cluster if there is one, else the first."""
     found = group.subgroup((KubeError, LeadershipLost)) or group
     first: BaseException = found
     while isinstance(first, BaseExceptionGroup):

@@ -42,7 +42,7 @@ def owner_uids(obj: Object) -> Iterable[str]:
 
 
 class _Ahead(NamedTuple, Generic[T]):
-    """What we wrote to an object and the watch has not shown yet, beside what it shows (None: nothing)."""
+    """A write that the watch has not shown yet, with the version that the watch shows (None: no object)."""
 
     shown: T | None
     revision: int
@@ -260,7 +260,7 @@ def _deleting(obj: T) -> T:
 
 
 def _is_released(held: Object, answer: Object) -> bool:
-    """Whether the answer is to the write that took the last finalizer of an object that is being deleted.
+    """True if the write removed the last finalizer of an object that is being deleted.
 
     The API server then removes the object and stores no new version, so the answer has the version before.
     """

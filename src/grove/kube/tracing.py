@@ -42,7 +42,7 @@ def root_id_of(uid: str) -> str:
 
 @dataclass(slots=True)
 class Span:
-    """What one process did for an object. `is_root`: the span under which all others of the trace are."""
+    """A span of a trace: the work of one process for one object. `is_root` marks the parent of all other spans."""
 
     uid: str
     name: str

@@ -200,7 +200,7 @@ class Transport:
         return await self._begin(url, leaving, again=False)
 
     async def _has_newer(self, used: Credential | None) -> bool:
-        """Whether there may be a better credential than this one, which was refused.
+        """True if a newer credential may exist after the server refused this one.
 
         Many requests are refused at once when a token is rotated, those of other clients of the same source too: the
         first of them asks for another, the rest use it.

@@ -37,7 +37,7 @@ def is_gone(old: Object | None, new: Object | None) -> bool:
 
 
 def is_spec_changed(old: Any, new: Any) -> bool:
-    """Whether an object came, is gone, or has another spec."""
+    """True if an object is new, is deleted, or has another spec."""
     return old is None or new is None or old.spec != new.spec
 
 

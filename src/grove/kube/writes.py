@@ -111,7 +111,7 @@ K = TypeVar("K")
 
 
 def namespace_ends(error: KubeError) -> bool:
-    """Whether a create was refused because its namespace is being deleted."""
+    """True if the server refused a create because it is deleting the namespace."""
     causes = error.details.get("causes") or () if isinstance(error, Forbidden) else ()
     return any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
 

@@ -35,7 +35,7 @@ class Lifetimes:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What a Secret holds, PEM: authorities to trust (ours first), its key, the served chain, the server's key."""
+    """PEM data of the certificate Secret: trusted authorities (ours first), our key, served chain, server's key."""
 
     authorities: bytes
     authority_key: bytes
@@ -103,7 +103,10 @@ def renewal_time(current: Bundle, lives: Lifetimes = Lifetimes()) -> datetime:
 
 
 def is_trusted(chain: bytes, authorities: bytes, now: datetime) -> bool:
-    """Whether who trusts these authorities accepts this chain (the server's own certificate first), names aside."""
+    """True if a client with these authorities accepts this chain (the server's certificate first).
+
+    Host names are not checked.
+    """
     try:
         certificate, *between = _certificates(chain)
         trusted = [one for one in _certificates(authorities) if one.not_valid_after_utc > now]

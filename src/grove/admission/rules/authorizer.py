@@ -116,7 +116,7 @@ OPEN_ANNOTATIONS = frozenset({DELETION_COST, POD_DELETION_COST, RESTART_REQUESTE
 
 
 def _is_only_asked(request: Json) -> bool:
-    """Whether an update of an object changes these annotations and nothing else."""
+    """True if an update changes only the annotations that users may write on managed objects."""
     before, after = mapping(request.get("oldObject")), mapping(request.get("object"))
     return before != after and _without_asking(before) == _without_asking(after)
 

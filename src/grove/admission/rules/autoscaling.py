@@ -78,7 +78,7 @@ def autoscaling_notes(new: SetView, lookups: Known) -> Iterator[str]:
 
 
 def metric_questions(new: SetView) -> frozenset[tuple[str, str]]:
-    """What to look up before `autoscaling_notes`."""
+    """The metrics to look up before `autoscaling_notes`, by API and name."""
     questions: set[tuple[str, str]] = set()
     for target in _targets(new):
         for _, metric in _metrics(target):

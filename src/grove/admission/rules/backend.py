@@ -61,7 +61,7 @@ def backend_faults(new: SetView, old: SetView | None, backends: Backends, lookup
 
 
 def _refusals(backend: Backend, pcs: PodCliqueSet) -> dict[tuple[str, str], None]:
-    """What a scheduler cannot do, and what none can, each once and in order."""
+    """The parts of a set that its scheduler, or every scheduler, refuses: each once and in order."""
     return dict.fromkeys(
         [
             *backend.validate(pcs),

@@ -25,7 +25,7 @@ RESOURCES: tuple[Resource, ...] = (PodGangSet.RESOURCE, PlacementPodClique.RESOU
 
 
 def translated(obj: Json, levels: Levels | None = None) -> Translation | None:
-    """What an object becomes; None for a rule about placement, which becomes nothing by itself.
+    """The translation of an object to a PodCliqueSet. None for a placement rule, which alone makes no set.
 
     `levels` are those of the cluster's topologies, if they are known.
     """
@@ -75,7 +75,7 @@ def set_key(obj: Json, translation: Translation, namespace: str) -> Key:
 
 
 def is_own(obj: Json, stored: Json) -> bool:
-    """Whether a stored set was made from this object."""
+    """True if this object is the source of a stored set."""
     metadata = mapping(stored.get("metadata"))
     labels, annotations = mapping(metadata.get("labels")), mapping(metadata.get("annotations"))
     return is_made_from(labels, annotations, group_of(obj), text(mapping(obj.get("metadata")).get("name")))
@@ -91,7 +91,7 @@ def set_behind(translation: Translation, stored: Json | None, namespace: str) ->
 
 
 def wants_new_set(obj: Json) -> bool:
-    """Whether a change that a running set cannot take deletes the set and creates it again."""
+    """True if Grove may delete and create a set again for a change that a running set cannot take."""
     return mapping(mapping(obj.get("metadata")).get("annotations")).get(dynamo.RECREATE) == "true"
 
 

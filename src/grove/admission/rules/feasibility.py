@@ -30,7 +30,7 @@ class NodeFacts:
 
 
 class NodeSummary:
-    """What admission remembers of the nodes: their different sizes, and how much each topology domain holds.
+    """A summary of the nodes for admission: their different sizes, and the capacity of each topology domain.
 
     Building costs one pass over the nodes for each level key; reading costs as many comparisons as there are sizes
     (usually a few) or domains.
@@ -48,7 +48,7 @@ class NodeSummary:
         self._domains = {key: _sum_by_domain(known, table, key) for key in set(level_keys)}
 
     def has_level(self, key: str) -> bool | None:
-        """Whether any node carries the key; None when this summary was not asked to look at it."""
+        """True if a node has the label key. None if the summary was built without this key."""
         domains = self._domains.get(key)
         return None if domains is None else len(domains) > 0
 

@@ -83,11 +83,14 @@ class Known:
         return _answer(self.lists.get(kind))
 
     def is_listed(self, api: str, name: str) -> bool:
-        """Whether discovery of a metrics API lists a name. What was not asked for counts as listed: a warning less."""
+        """True if discovery of a metrics API lists a name.
+
+        A name without a look-up counts as listed, so it causes no warning.
+        """
         return _answer(self.metrics.get((api, name), True)) is True
 
     def may_read_template(self, key: Key) -> bool:
-        """Whether the one who asks may read a ResourceClaimTemplate; what was not asked for is not allowed."""
+        """True if the user may read a ResourceClaimTemplate. A template without a look-up is not allowed."""
         return _answer(self.templates.get(key)) is True
 
 

@@ -143,7 +143,10 @@ def _first_pod(new: SetView, clique: CliqueView) -> Pod:
 
 
 def _may_own(owner: ReservationOwner, pod: Pod) -> bool:
-    """Whether a pod like this one can be an owner; names and uids are not known yet, nor labels that count."""
+    """True if a pod of this template can match an owner.
+
+    Names, uids and index labels do not exist yet, so they do not count.
+    """
     ref = owner.object and msgspec.structs.replace(owner.object, uid="", name="")
     control = owner.controller and msgspec.structs.replace(owner.controller, uid="", name="")
     selector = owner.label_selector

@@ -65,9 +65,9 @@ class Request:
         )
 
     def wrong_shape(self, crd: str, stored: Json | None = None) -> list[Fault]:
-        """What the schema of this CRD says of the object, but not of what is stored just so: an older schema let it in.
+        """The faults that the CRD's schema finds in new values. An older schema may have allowed the stored ones.
 
-        Where it says something, rules are not asked. As on an API server, which asks it first: rules rely on its types.
+        If there is a fault, admission runs no rules: rules rely on the types of the schema.
         """
         check = published_check(crd)
         try:

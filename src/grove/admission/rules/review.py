@@ -70,7 +70,7 @@ class Admission:
     """The cached node summary, or None while nothing is known."""
 
     def needs(self, path: str, review: Any) -> Needs:
-        """What `review` will look up for this request."""
+        """The objects and names that `review` looks up for this request."""
         request = Request.of(review)
         if path == AUTHORIZE and self.authorizer is not None:
             owner = self.authorizer.owner_to_look_up(request.raw)
@@ -284,6 +284,6 @@ def _unless_told(faults: list[Fault], stored: Iterable[Fault]) -> list[Fault]:
 
 
 def _words(obj: Json) -> tuple[Any, ...]:
-    """What a person says in an object: all but what the server and controllers keep."""
+    """The parts of an object that a person writes: spec, labels and annotations."""
     metadata = mapping(obj.get("metadata"))
     return (obj.get("spec"), metadata.get("labels"), metadata.get("annotations"))

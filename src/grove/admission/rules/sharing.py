@@ -39,7 +39,7 @@ def sharing_faults(new: SetView) -> Iterator[Fault]:
 
 
 def sharing_entries(owner_path: str, owner: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What an owner shares, each with its path."""
+    """The `resourceSharing` entries of an owner, each with its path."""
     for index, entry in enumerate(sequence(owner.get("resourceSharing"))):
         yield f"{owner_path}.resourceSharing[{index}]", mapping(entry)
 

@@ -54,12 +54,12 @@ ENV_RULE = (
 
 
 def label_fault(text: str) -> str:
-    """What keeps `text` from being a DNS-1123 label (a hostname)."""
+    """The reason why `text` is no DNS-1123 label (a hostname); empty if it is one."""
     return _fault(text, 63, _LABEL, LABEL_RULE)
 
 
 def label_1035_fault(text: str) -> str:
-    """What keeps `text` from being a DNS-1035 label, which a Service's name has to be."""
+    """The reason why `text` is no DNS-1035 label, as the name of a Service must be; empty if it is one."""
     return _fault(text, 63, _LABEL_1035, LABEL_1035_RULE)
 
 
@@ -68,7 +68,7 @@ def subdomain_fault(text: str) -> str:
 
 
 def qualified_name_fault(text: str) -> str:
-    """What keeps `text` from being a label or annotation key: `name` or `prefix/name`."""
+    """The reason why `text` is no key of a label or annotation (`name` or `prefix/name`); empty if it is one."""
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
         return (
@@ -100,7 +100,7 @@ def env_name_fault(text: str) -> str:
 
 
 def port_name_fault(text: str) -> str:
-    """What keeps `text` from naming a port (an IANA service name)."""
+    """The reason why `text` is no name of a port (an IANA service name); empty if it is one."""
     if len(text) > 15:
         return "must be no more than 15 characters"
     if not _PORT_NAME.fullmatch(text) or "--" in text:

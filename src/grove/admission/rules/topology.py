@@ -42,7 +42,7 @@ def new_pack_domain_faults(new: SetView) -> Iterator[Fault]:
 
 
 def shape_faults(new: SetView) -> Iterator[Fault]:
-    """What a constraint must look like on its own; the CRD's own rules say the same on an API server."""
+    """The faults in the shape of a single constraint. On an API server the rules of the CRD find the same ones."""
     for constraint in new.constraints:
         if not constraint.has_pack and not constraint.pack_domain:
             yield required(f"{constraint.path}.pack", NO_PACK)

@@ -71,6 +71,6 @@ def sim_hooks(admission: Admission, reader: ClusterReader) -> Sequence[InProcess
 
 
 def _is_managed(request: Json) -> bool:
-    """What the webhook configuration's object selector asks: the new or the stored object has the label."""
+    """True if the new or the stored object has the label that the webhook's object selector requires."""
     objects = (mapping(request.get("object")), mapping(request.get("oldObject")))
     return any(mapping(mapping(obj.get("metadata")).get("labels")).get(MANAGED_BY) == OPERATOR for obj in objects)

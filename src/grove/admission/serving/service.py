@@ -52,7 +52,7 @@ class WebhookSettings:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the server is called by its clients, for its certificate."""
+        """The host names that clients use for the server, for its certificate."""
         host = urlsplit(self.url).hostname if self.url else None
         return ((host,) if host else ()) + service_names(self.service, self.namespace)
 
