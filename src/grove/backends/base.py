@@ -89,7 +89,10 @@ class PodSite:
 
     @property
     def is_core(self) -> bool:
-        """Whether the gang needs this pod; the others are surplus, which follow when the gang stands."""
+        """True if the gang needs this pod.
+
+        The scheduler places the other pods, the surplus, after the minimum of the gang.
+        """
         return self.index < self.min_replicas
 
 
@@ -112,7 +115,7 @@ NO_OBJECTS = GangObjects()
 
 
 class GangObjectsState(NamedTuple):
-    """Whether a gang's objects for its scheduler are there; becomes the condition SchedulerObjectsReady.
+    """The state of a gang's objects for its scheduler, for the condition SchedulerObjectsReady.
 
     `retry` is set when the operator watches nothing that would show that another attempt helps.
     """
@@ -183,7 +186,7 @@ class Backend:
         return ()
 
     def validate_change(self, pcs: PodCliqueSet, stored: PodCliqueSet) -> Sequence[Refusal]:
-        """What cannot change in a set that exists, beyond what no scheduler lets change."""
+        """The changes of an existing set that only this scheduler refuses."""
         return ()
 
     def prepare_pod(self, pod: Json, site: PodSite) -> None:
@@ -199,11 +202,11 @@ class Backend:
         return NO_OBJECTS
 
     def asks_for_more(self, wanted: Json, live: Json) -> bool:
-        """Whether an object that cannot be changed asks for more pods than the gang has now."""
+        """True if an immutable object requests more pods than the gang has now."""
         return False
 
     def may_ungate(self, pod: Pod, gang: PodGang) -> bool:
-        """Whether a gated pod of a complete gang may be let go, as far as this scheduler is concerned."""
+        """True if this scheduler allows the operator to remove the gate of a pod in a complete gang."""
         return True
 
     def node_labels_to_keep(self, gang: PodGang, stands_on: Sequence[Mapping[str, str]]) -> Mapping[str, str]:

@@ -56,7 +56,7 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class KaiFacts:
-    """What the installed PodGroup definition has."""
+    """The features of the installed PodGroup definition."""
 
     installed: bool = False
     subgroups: bool = False
@@ -79,7 +79,7 @@ class KaiBackend(TopologyBackend):
 
     @property
     def owns(self) -> bool:
-        """Whether new gangs get a PodGroup from us."""
+        """True if Grove makes the PodGroups of new gangs."""
         return self.ownership == GROVE or (self.ownership == AUTO and self.facts.subgroups)
 
     @property

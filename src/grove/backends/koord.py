@@ -287,7 +287,7 @@ def _topology(gang: PodGang, layers: Mapping[str, str]) -> str:
 
 
 def is_core(pod: Pod, gang: PodGang) -> bool:
-    """Whether the gang needs this pod, by its index in its clique."""
+    """True if the gang needs this pod. The index in its clique decides."""
     clique = pod.metadata.labels.get(labels.POD_CLIQUE)
     group = next((podgroup for podgroup in gang.spec.podgroups if podgroup.name == clique), None)
     index = pod.metadata.labels.get(labels.POD_INDEX, "")

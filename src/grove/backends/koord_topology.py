@@ -37,7 +37,10 @@ def network_topology(binding: ClusterTopologyBinding, layers: Mapping[str, str])
 def network_drift(
     binding: ClusterTopologyBinding, layers: Mapping[str, str], reference: str, observed: Json | None
 ) -> TopologySync:
-    """Whether the scheduler has the levels of a binding as layers, in the same order."""
+    """The comparison of a binding's levels with the layers of the scheduler.
+
+    They must be the same, in the same order.
+    """
     if reference != DEFAULT:
         return TopologySync(False, f"Koordinator reads only the ClusterNetworkTopology {DEFAULT}, not {reference}")
     if observed is None:

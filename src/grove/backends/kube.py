@@ -129,7 +129,10 @@ class KubeBackend(Backend):
         pod["spec"][field] = kube_objects.pod_reference(version, mapping, site.gang_name, site.clique)
 
     def _is_shrunk(self, pcs: PodCliqueSet, gang: PodGang) -> bool:
-        """Whether pods that refer to the gang's one group would wait for others that it has no more."""
+        """True if the gang's only group is larger than the gang is now.
+
+        Its pods would wait for pods that do not exist.
+        """
         if len(gang.spec.podgroups) >= kube_objects.whole_size(pcs, gang):
             return False  # the cliques are back; the condition will say so
         objects_ready = find_condition(gang.status.conditions, conditions.SCHEDULER_OBJECTS_READY)
@@ -183,7 +186,7 @@ class KubeBackend(Backend):
         return bool(_reference(pod)) or is_true(gang.status.conditions, conditions.SCHEDULED)
 
     def doubt_s(self, gang: PodGang, pods: Sequence[Pod], now: datetime) -> float | None:
-        """Whether its scheduler has its feature gates off cannot be asked; that it binds part of a gang can be seen.
+        """Seconds until a partly bound gang shows that the scheduler ignores groups. No API tells its feature gates.
 
         Pods that were there when the first of them was bound, and are still not, were not placed together. Younger
         ones replace pods that were lost, which is another matter.
@@ -253,12 +256,12 @@ _PARTED = (
 
 
 def _has_pods(gang: PodGang, clique: str) -> bool:
-    """Whether a clique has pods in the gang. One that comes back from zero has none yet, and fills the group again."""
+    """True if a clique has pods in the gang. A clique that returns from 0 replicas has no pods at first."""
     return any(group.name == clique and group.pod_references for group in gang.spec.podgroups)
 
 
 def _has_loner(gang: PodGang, pods: Sequence[Pod]) -> bool:
-    """Whether a pod that the gang needs is outside its group."""
+    """True if a pod that the gang needs has no reference to a PodGroup."""
     minima = {group.name: group.min_replicas for group in gang.spec.podgroups}
     for pod in pods:
         clique, index = pod.metadata.labels.get(labels.POD_CLIQUE, ""), pod.metadata.labels.get(labels.POD_INDEX, "")

@@ -27,9 +27,9 @@ _PROBE = {"generateName": "grove-probe-", "namespace": PROBE_NAMESPACE}
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """What the API server takes. `version` is empty where there is no Workload API.
+    """The features of the Workload API on this server. `version` is empty without that API.
 
-    Whether its scheduler acts on it cannot be asked for; see `NOT_ENFORCED`.
+    No API says if the scheduler enforces the groups; see `NOT_ENFORCED`.
     """
 
     version: str = ""

@@ -111,7 +111,7 @@ def min_count(obj: Json) -> int:
 
 
 def unsupported_constraints(gang: PodGang, mapping: str, offered: Capability) -> tuple[list[str], list[str]]:
-    """What a gang asks for and cannot be said: what must not be dropped, and what may be."""
+    """The constraints of a gang that its objects cannot express: required ones, then preferred ones."""
     said = {group.topology_key for group in groups_of(gang, mapping)} if offered.topology else set()
     lost: list[str] = []
     dropped: list[str] = []
@@ -212,7 +212,7 @@ def _template_reference(workload: str, template: str, version: str) -> Json:
 
 
 def _group_spec(gang: PodGang, group: Group, offered: Capability) -> Json:
-    """What a PodGroup and its template have in common."""
+    """The fields that a PodGroup and its template have in common."""
     return {"schedulingPolicy": _policy(group.min_count), **_rest(gang, group.topology_key, offered)}
 
 

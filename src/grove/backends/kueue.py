@@ -35,7 +35,10 @@ def kueue_faults(pcs: PodCliqueSet) -> Iterator[tuple[str, str]]:
 
 
 def kueue_change_faults(pcs: PodCliqueSet, stored: PodCliqueSet) -> Iterator[tuple[str, str]]:
-    """What cannot change in a set that exists. Its label can be removed: pods that wait are then made without it."""
+    """The changes of the queue that an existing set cannot make.
+
+    Users can remove the label: pods that wait are then made without it.
+    """
     queue, before = queue_of(pcs), queue_of(stored)
     if queue and queue != before:
         was = f'was admitted in queue "{before}"' if before else "was made without Kueue"

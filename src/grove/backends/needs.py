@@ -39,7 +39,7 @@ class Need(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What sets ask of a scheduler: the options of its profile, their queues, and whether one requires a domain."""
+    """The use that sets make of a scheduler: options of its profile, queues, and if one of them requires a domain."""
 
     options: Mapping[str, Any]
     queues: frozenset[str] = frozenset()
@@ -47,7 +47,7 @@ class Use:
 
 
 def questions_for(scheduler: str, use: Use) -> Sequence[Question]:
-    """What to ask the cluster about a scheduler; none for one that needs nothing of this kind."""
+    """The questions to the cluster about a scheduler; none if the scheduler needs no answers."""
     found = _RULES.get(scheduler)
     return tuple(found[0](use)) if found is not None else ()
 

@@ -18,8 +18,8 @@ from grove.backends.base import NAME_CONFLICT, REPLACING, SPEC_DRIFT
 
 
 class Step(NamedTuple):
-    """What to do about one object. `wait`: it is on its way out, and its deletion is the event that brings us back;
-    with a reason where another has to take its place.
+    """The next write to one object. `wait`: the object is being deleted, and its deletion starts the next reconcile;
+    with a reason if another object must replace it.
     """
 
     act: Literal["nothing", "create", "patch", "replace", "wait", "keep", "conflict"]

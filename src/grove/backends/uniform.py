@@ -36,7 +36,7 @@ _BATCH = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory")
 
 
 def values_of(pcs: PodCliqueSet, label: str) -> list[str]:
-    """What the cliques say of a label, each once; the set's word where a clique says nothing."""
+    """The values of a label on the cliques, each once. A clique without the label has the value of the set."""
     own = pcs.metadata.labels.get(label, "")
     return sorted({clique.labels.get(label, own) for clique in pcs.spec.template.cliques})
 

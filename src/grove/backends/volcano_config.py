@@ -28,7 +28,7 @@ def config_question(place: str) -> Question:
 
 
 def has_plugin(config_map: Any, plugin: str = PLUGIN) -> bool | None:
-    """Whether vc-scheduler runs with a plugin; None if that cannot be known."""
+    """True if vc-scheduler runs with a plugin. None if its configuration is not readable."""
     text = ((config_map or {}).get("data") or {}).get(FILE)
     if text is None:
         return None

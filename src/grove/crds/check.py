@@ -78,7 +78,7 @@ def published_check(crd: str) -> Check:
 
 
 def type_name(value: Any) -> str:
-    """What the API server calls the type of a value."""
+    """The type of a value, as the API server names it."""
     if value is None:
         return "null"
     return next((name for name, types in _TYPES.items() if type(value) in types), type(value).__name__)
@@ -90,7 +90,7 @@ def _news(faults: list[Fault], value: Any, old: Any) -> list[Fault] | None:
 
 
 def _is_same(value: Any, old: Any) -> bool:
-    """Whether two values are one JSON: to Python `1`, `1.0` and `True` are equal, to a schema they are not."""
+    """True if two values are the same JSON. In Python `1`, `1.0` and `True` are equal; in a schema they are not."""
     if type(value) is not type(old):
         return False
     if isinstance(value, dict):

@@ -241,7 +241,7 @@ def _turned(old: PodGang | None, new: PodGang, type_: str, status: str) -> Condi
 
 
 def _differs_in_numbers(old: PodGang | None, now: Condition) -> bool:
-    """Whether a gang waits for what it waited for before, and only amounts have moved on."""
+    """True if a gang waits for the same reason as before, and only the amounts are different."""
     before = find_condition(old.status.conditions, now.type) if old is not None else None
     return before is not None and before.status == now.status and _without_amounts(before) == _without_amounts(now)
 

@@ -27,7 +27,7 @@ STABLE_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What one metric asks for; `replicas` is None if the metric has no value."""
+    """The replicas that one metric asks for; None if the metric has no value."""
 
     metric: str
     replicas: int | None

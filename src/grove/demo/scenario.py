@@ -118,7 +118,7 @@ def load_manifest(path: Path) -> Json:
 
 
 def yaml_fault(error: Exception) -> str:
-    """What is wrong and in which line, in one line: the parser's own words draw the place with a caret below it."""
+    """The fault of a YAML file and its line, in one line. The parser's own message has several lines."""
     problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
     if problem and mark is not None:
         return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
@@ -167,7 +167,7 @@ def _not_an_object(one: Any) -> str:
 
 
 def as_json(value: Any) -> Any:
-    """What YAML gave, as JSON would have it: keys are strings (`no` and `1` are labels too), and so are dates."""
+    """A YAML value as JSON: keys and dates become strings. `no` and `1` are labels too."""
     if isinstance(value, dict):
         return {_word(key): as_json(one) for key, one in value.items()}
     if isinstance(value, list):

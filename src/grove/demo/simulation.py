@@ -48,7 +48,7 @@ class BadCluster(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What the manifests are played on."""
+    """The cluster on which the manifests are simulated."""
 
     nodes: tuple[Json, ...] = ()
     copy: Copy = field(default_factory=Copy)

@@ -258,7 +258,7 @@ class Story:
             await self.world.until(lambda: self._noticed(set, old))
 
     def _noticed(self, set: str, old: int) -> bool:
-        """Whether the operator has taken a new generation up; until then the set looks as if nothing were to do."""
+        """True if the operator has seen the new generation. Before that the set looks complete."""
         pcs = self.world.find(PodCliqueSet, set)
         return pcs is None or pcs.metadata.generation == old or is_taken_up(pcs)
 

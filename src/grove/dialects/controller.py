@@ -72,7 +72,7 @@ class SourceKey(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a translation: the set if there is one of ours, and what the condition says."""
+    """The result of a translation: our set if there is one, and the fields of the condition."""
 
     pcs: PodCliqueSet | None
     status: str
@@ -320,7 +320,7 @@ def _is_own(source: Source, pcs: PodCliqueSet) -> bool:
 
 
 def _state(pcs: PodCliqueSet, record: Record) -> Any:
-    """What a set and its translation are; while both stay, there is nothing to write."""
+    """The state of a set and its translation. While it stays the same, there is nothing to write."""
     meta = pcs.metadata
     return (meta.uid, meta.generation, meta.labels, meta.annotations, record)
 
@@ -339,7 +339,7 @@ def _listed(faults: Sequence[Fault]) -> str:
 
 
 def _refusal(translation: Translation, error: Invalid) -> str:
-    """What the API server said of the set, with the paths of the object."""
+    """The API server's refusal of the set, with the field paths of the source object."""
     causes = error.details.get("causes") or ()
     causes_text = [f"{translation.spelled(one.get('field', ''))}: {one.get('message', '')}" for one in causes]
     return "; ".join(causes_text) or str(error)

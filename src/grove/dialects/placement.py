@@ -54,7 +54,7 @@ def levels_of(bindings: Iterable[ClusterTopologyBinding]) -> Levels:
 
 
 class Effect(NamedTuple):
-    """What one rule does to a gang: how it took effect, and the pod affinity it brings."""
+    """The effect of one rule on a gang: how it was applied, and the pod affinity that it adds."""
 
     applied_as: str
     affinity: Json
@@ -125,7 +125,7 @@ def find_selector(value: Any, *, empty: bool) -> selector.Selector | None:
 
 
 def matches(rule: Json, labels: Mapping[str, str]) -> bool:
-    """Whether a rule is about pods with these labels."""
+    """True if a rule selects pods with these labels."""
     found = find_selector(mapping(rule.get("spec")).get("selector"), empty=False)
     return found is not None and found.matches(labels)
 
@@ -169,7 +169,7 @@ def wanted_placement(
 
 
 def kept_placement(recorded: Placement, wanted: Placement, rules: Iterable[Json]) -> Placement:
-    """What a set that is not rolled out anyway takes of `wanted`: only rules that shall take effect now."""
+    """The part of `wanted` for a set that is not updated for another reason: only rules that must take effect now."""
     now = {
         _name(rule) for rule in rules if mapping(mapping(rule.get("metadata")).get("annotations")).get(APPLY) == "now"
     }
@@ -190,7 +190,7 @@ def _anti(rule: Json) -> Json:
 
 
 def _is_own(term: Json, labels: Mapping[str, str], namespace: str, levels: Levels) -> bool:
-    """Whether a term is about the gang's own pods, on a level of a topology."""
+    """True if a term selects the gang's own pods, on a level of a topology."""
     if text(term.get("topologyKey")) not in levels or term.get("namespaceSelector") is not None:
         return False
     if namespace not in (texts(term.get("namespaces")) or (namespace,)):
@@ -222,7 +222,7 @@ def with_affinity(pod_spec: Json, more: Json) -> Json:
 
 
 def rule_faults(rule: Json) -> list[Fault]:
-    """What is wrong with a rule. Its terms are checked with the pods they are put into."""
+    """The faults of a rule. Its terms are checked together with the pods that get them."""
     spec = mapping(rule.get("spec"))
     faults = list(unknown_fields(spec, PlacementSpec, "spec", _HINTS))
     if not mapping(spec.get("selector")):
@@ -272,7 +272,7 @@ def rule_status(
     faults: Sequence[Fault],
     now: datetime,
 ) -> PlacementStatus:
-    """What a rule says of itself. `pods` are all pods of Grove that its terms may be about."""
+    """The status of a rule. `pods` are all pods of Grove that its terms can select."""
     namespace = text(mapping(rule.get("metadata")).get("namespace"))
     mine = [pod for pod in pods if pod.namespace == namespace and matches(rule, pod.labels)]
     near = [_Near.of(term.term, namespace, pods) for term in terms_of(rule)]
@@ -304,7 +304,7 @@ class _Near(NamedTuple):
         return cls(key, found)
 
     def holds(self, pod: PodPlace) -> bool:
-        """Whether another pod that the term is about is in the same domain."""
+        """True if another pod that the term selects is in the same domain."""
         there = self.pods.get((pod.node or {}).get(self.key, ""), set())
         return bool(there - {(pod.namespace, pod.name)})
 

@@ -37,7 +37,7 @@ class Scaling(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What was last said in a set."""
+    """The last spec, labels and annotations that a translation wrote to its set."""
 
     spec: Json = field(default_factory=dict)
     labels: Json = field(default_factory=dict)

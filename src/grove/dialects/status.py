@@ -71,7 +71,7 @@ _PHASES = (PENDING, STARTING, RUNNING)
 def gang_set_status(
     before: PodGangSetStatus, pcs: PodCliqueSet, cliques: Sequence[PodClique], gangs: Sequence[PodGang], now: datetime
 ) -> PodGangSetStatus:
-    """What the set and its parts say, as a PodGangSet says it. Generation and `Translated` are the controller's."""
+    """The status of a PodGangSet, from its set and the set's parts. The controller adds generation and `Translated`."""
     clique = next((one.status for one in cliques), PodClique().status)
     phases = [gang.status.phase or PENDING for gang in gangs]
     waiting = waiting_gang(gangs)
@@ -110,7 +110,10 @@ def koord_set_status(
     gangs: Sequence[PodGang],
     now: datetime,
 ) -> KoordPodCliqueSetStatus:
-    """What the set and its parts say, in the words of the object. Generation and `Translated` are the controller's."""
+    """The status of a KoordPodCliqueSet, from its set and the set's parts.
+
+    The controller adds generation and `Translated`.
+    """
     members = members_of(obj)
     reports = tuple(_clique_reports({member.set_name: member for member in members}, cliques))
     ordered = any(starts_after(member, members) for member in members)

@@ -74,7 +74,7 @@ def set_of(obj: Json, group: str, name: str, spec: Json, *, without: str = "") -
 
 
 def is_made_from(labels: Mapping[str, str], annotations: Mapping[str, str], group: str, name: str) -> bool:
-    """Whether a set with these was translated from the object of this group and name."""
+    """True if a set with these labels and annotations is the translation of the object of this group and name."""
     return labels.get(TRANSLATED_FROM) == group and annotations.get(TRANSLATED_NAME) == name
 
 

@@ -59,7 +59,7 @@ def missing_programs(directory: Path) -> list[str]:
 
 
 def server_version(directory: Path) -> str | None:
-    """What `kube-apiserver --version` says, without the leading v; None if it does not run here."""
+    """The version that `kube-apiserver --version` prints, without the leading v; None if it does not run here."""
     try:
         done = subprocess.run(
             [str(directory / "kube-apiserver"), "--version"], capture_output=True, text=True, timeout=30, check=False

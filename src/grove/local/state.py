@@ -30,7 +30,7 @@ class State:
     ready: bool = False
 
     def running(self) -> bool:
-        """Whether the control plane itself runs; a companion that died does not count against it."""
+        """True if the control plane itself runs. Other processes of the cluster do not count."""
         core = [child for child in self.children if child.name in CORE]
         return self.ready and bool(core) and all(child.alive() for child in core)
 

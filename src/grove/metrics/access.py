@@ -107,7 +107,7 @@ def _values(headers: Sequence[tuple[str, str]], names: Sequence[str]) -> list[st
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a user asks for: a path (discovery), or a metric of an object."""
+    """The request of a user: a path (discovery), or a metric of an object."""
 
     path: str = ""
     api: str = ""

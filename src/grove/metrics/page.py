@@ -41,7 +41,7 @@ class Total:
 
 @dataclass(slots=True)
 class Scan:
-    """What a page said: totals by sample name, histograms by family as cumulative counts by upper bound."""
+    """The content of a page: totals by sample name, and histograms by family as cumulative counts by upper bound."""
 
     totals: dict[str, Total] = field(default_factory=dict)
     histograms: dict[str, dict[float, float]] = field(default_factory=dict)

@@ -51,7 +51,7 @@ NICENESS = 5
 
 @dataclass(slots=True)
 class _Reading:
-    """What is remembered between two pages of one pod."""
+    """The state of one pod's metrics between two pages."""
 
     pages: int = 0
     untyped: frozenset[str] = frozenset()

@@ -30,7 +30,7 @@ class BadPage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What reading may cost."""
+    """The limits of reading metrics pages."""
 
     interval_s: float = 10.0
     timeout_s: float = 3.0

@@ -114,7 +114,7 @@ def _group(name: str) -> Json:
 
 
 def resources(api: str, version: str, metrics: list[str]) -> Json:
-    """What discovery of one version lists: `resource/metric` for every kind, or bare metrics."""
+    """The discovery list of one version: `resource/metric` for every kind, or metrics alone."""
     if api == CUSTOM:
         names, kind = [f"{resource}/{metric}" for metric in metrics for resource in RESOURCES], "MetricValueList"
     else:

@@ -27,7 +27,7 @@ def apply_patch(manifest: Json, stored: Json) -> Json:
 
 
 def _words(obj: Json) -> Json:
-    """What an author says: the spec, and of the metadata what is not the server's."""
+    """The part of an object that its author writes: spec, labels and annotations."""
     metadata = mapping(obj.get("metadata"))
     said = {name: mapping(metadata.get(name)) for name in ("labels", "annotations")}
     return {"metadata": said, "spec": mapping(obj.get("spec"))}

@@ -135,7 +135,7 @@ def limited(objects: Iterable[tuple[Resource, Json]], sets: Collection[Key]) -> 
 
 
 def is_restless(pod: Json) -> bool:
-    """Whether a kubelet has something to do about a pod, or an operator's pods may wait for it to be ready."""
+    """True if a kubelet has work on a pod, or pods of an operator may wait until it is ready."""
     meta = pod["metadata"]
     is_up = (pod.get("status") or {}).get("phase") == "Running" and not pod["spec"].get("readinessGates")
     return not is_up or bool(meta.get("deletionTimestamp")) or labels.MANAGED_BY in (meta.get("labels") or ())

@@ -144,7 +144,7 @@ def _of_set(manifest: Json) -> set[Reference]:
 def wrong_references(
     world: World, sets: Collection[Key], known: KnownObjects, unreadable: Collection[str] = ()
 ) -> tuple[Cause, ...]:
-    """What is wrong, after the plan, with objects that the pods of these sets cannot start without.
+    """The faults, after the plan, of the objects that the pods of these sets need to start.
 
     `unreadable` are the plurals of kinds that could not be read.
     """

@@ -35,7 +35,7 @@ METADATA = (
 
 
 def faults_of(error: ApiError) -> tuple[str, ...]:
-    """What admission or the schema says of a manifest, a sentence each with its path; none if it says nothing of it."""
+    """The faults of a manifest that admission or the schema found, each with its path."""
     causes = [one for one in error.details.get("causes") or () if one.get("message")]
     return tuple(
         f"{cause['field']}: {cause['message']}" if cause.get("field") else cause["message"] for cause in causes

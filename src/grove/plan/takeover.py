@@ -42,7 +42,7 @@ def forecast(
     gangs: Iterable[PodGang],
     pods: Iterable[Pod],
 ) -> Forecast | None:
-    """What a takeover will do to a set; None for one that is ours already or new."""
+    """The effects of a takeover on a set; None if the set is new or ours already."""
     if not awaits_takeover(pcs) or pcs.metadata.is_deleting:
         return None
     cliques, gangs, pods = list(cliques), list(gangs), [pod for pod in pods if not pod.metadata.is_deleting]

@@ -197,7 +197,7 @@ def _owner(pod: Pod) -> str:
 
 
 def _is_answered(world: World, gang: PodGang, stand: set[str]) -> bool:
-    """Whether the scheduler has refused a gang or placed all of it. Those in `stand` are placed; it is added to."""
+    """True if the scheduler has refused a gang or placed all its pods. `stand` collects the uids of placed gangs."""
     if gang.metadata.uid in stand:
         return True
     condition = find_condition(gang.status.conditions, conditions.SCHEDULED)

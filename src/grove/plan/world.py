@@ -234,7 +234,7 @@ class World:
         )
 
     def is_settled(self, name: str, namespace: str | None = None) -> bool:
-        """Whether a set is all there: replicas available, every wanted pod ready, nothing being updated."""
+        """True if a set is complete: its replicas are available, every pod is ready, and no update is open."""
         pcs = self.find(PodCliqueSet, name, namespace)
         if pcs is None or pcs.status.observed_generation != pcs.metadata.generation:
             return False

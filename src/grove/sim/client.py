@@ -190,7 +190,7 @@ def _key(resource: Resource, namespace: str, name: str) -> Key:
 
 
 def shown(version: Version, kind: Any) -> Any:
-    """What a caller sees of a version: a copy of its JSON, or its view as a Struct."""
+    """A version as a caller gets it: a copy of its JSON, or its Struct."""
     return copy_json(version.json) if isinstance(kind, Resource) else version.view(kind)
 
 

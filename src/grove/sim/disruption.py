@@ -99,7 +99,7 @@ class DisruptionController:
 
 
 def _concerns(budget: Json, change: Change) -> bool:
-    """Whether the budget selects the pod, or did before the change."""
+    """True if the budget selects the pod, or selected it before the change."""
     match = selector_match(budget["spec"].get("selector"))
     return match(change.version.json) or (change.previous is not None and match(change.previous.json))
 

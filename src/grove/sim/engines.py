@@ -23,7 +23,7 @@ class EnginePages:
         """By pod."""
 
     def __contains__(self, key: Key) -> bool:
-        """Whether a set has a load, be it none a second."""
+        """True if a set has a load, even one of 0 requests a second."""
         return key in self._pipelines
 
     def set_load(self, pcs: PodCliqueSet, requests_per_second: float, engine: Engine | None = None) -> None:
@@ -76,7 +76,7 @@ class EnginePages:
 
 
 def stages_of(pcs: PodCliqueSet) -> list[str]:
-    """What serves requests, in the order they pass: standalone cliques but the front, then groups."""
+    """The stages that serve a request, in order: standalone cliques without the front, then groups."""
     template = pcs.spec.template
     groups = [group.name for group in template.pod_clique_scaling_groups]
     alone = [clique.name for clique in template.standalone_cliques]

@@ -22,7 +22,7 @@ from grove.sim.schema import Structure
 
 
 class Shelf(Protocol):
-    """What a rule may look up about other objects."""
+    """The objects that a rule can look up."""
 
     def find(self, resource: Resource, name: str, namespace: str = "") -> Json | None: ...
 

@@ -72,7 +72,10 @@ class RunPod(Object):
 
     @property
     def counts_for(self) -> set[Waited]:
-        """What other pods may wait for and this pod satisfies; nothing once the pod is being deleted."""
+        """The conditions of start order that this pod satisfies for other pods.
+
+        A pod that is being deleted satisfies none.
+        """
         if self.metadata.is_deleting:
             return set()
         status, clique = self.status, self.metadata.labels.get(CLIQUE_LABEL, "")
@@ -130,7 +133,7 @@ def running(pod: RunPod, now: datetime, *, ready: bool = True, restarts: int | N
 
 
 def has_other_images(pod: RunPod) -> bool:
-    """Whether the image of a container was changed since it was started."""
+    """True if the image of a container changed after the container started."""
     images = {container.name: container.image for container in pod.spec.containers}
     return pod.status.phase == "Running" and any(
         status.image and status.image != images.get(status.name) for status in pod.status.container_statuses

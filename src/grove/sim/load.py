@@ -44,7 +44,7 @@ class Latency:
 
 @dataclass(slots=True)
 class Stage:
-    """What goes on in the units of one group or clique.
+    """The requests in the units of one group or clique.
 
     Invariant: no request is lost, `arrived` is the sum of `waiting`, `running` and `done`.
     """
@@ -107,7 +107,7 @@ class Pipeline:
 
 
 def engine_page(stage: Stage, units: int, latency: Latency) -> bytes:
-    """What one unit of a stage shows: its share of the gauges and its own histogram, in the words of vLLM."""
+    """The metrics page of one unit of a stage, with the names of vLLM: its share of the gauges and its own histogram."""
     share = 1.0 / units
     gauges = {
         "vllm:num_requests_waiting": stage.waiting * share,
@@ -118,7 +118,7 @@ def engine_page(stage: Stage, units: int, latency: Latency) -> bytes:
 
 
 def front_page(pipeline: Pipeline, fronts: int, latency: Latency) -> bytes:
-    """What one pod of the front shows: requests that no stage has taken yet, and how long the whole took."""
+    """The metrics page of one front pod: requests that no stage has taken yet, and the duration of whole requests."""
     share = 1.0 / fronts
     first = next(iter(pipeline.stages.values()), Stage())
     gauges = {

@@ -35,7 +35,7 @@ class Structure:
 
 
 class _Shape:
-    """What one schema node keeps and fills in."""
+    """One node of a schema: the fields that it keeps, and its defaults."""
 
     __slots__ = ("additional", "default", "items", "nullable", "preserve", "properties")
 

@@ -59,7 +59,7 @@ Say = Callable[[str], None]
 
 
 def _parsed(text: bytes) -> Any:
-    """What we need of an answer, and no more: whole pods take ten times their length, and the memory has a limit."""
+    """The fields of an answer that the start order reads. Whole pods would need more memory than the container has."""
     return json.loads(text, object_pairs_hook=lambda pairs: {key: value for key, value in pairs if key in KEPT})
 
 

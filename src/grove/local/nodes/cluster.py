@@ -74,7 +74,7 @@ class RealCluster:
         return find_or_build(self.version) / "kubectl"
 
     def kubectl(self, *arguments: str, stdin: str = "", check: bool = True) -> str:
-        """What kubectl prints. Raises Refused or RuntimeError if it fails, unless `check` is off."""
+        """The output of kubectl. Raises Refused or RuntimeError if it fails, unless `check` is off."""
         command = [str(self.kubectl_program), "--kubeconfig", str(self.kubeconfig), *arguments]
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
         if check and done.returncode:
@@ -134,7 +134,7 @@ class RealCluster:
         self._link(name, "up")
 
     def log_of(self, pod: str, container: str) -> str:
-        """What a container has written so far, from the files of its node; `pod` is a name that no two pods share."""
+        """The log of a container, from the files of its node. No two pods may have the name `pod`."""
         files = [file for place in self.places for file in place.pod_logs.glob(f"*_{pod}_*/{container}/*.log")]
         return "".join(file.read_text() for file in sorted(files))
 

@@ -42,7 +42,7 @@ RESTART_S = 1.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What `cluster` passes to `inside`: a file of this is its only argument."""
+    """The settings that `cluster` passes to `inside` in a file, its only argument."""
 
     directory: str
     count: int

@@ -29,7 +29,7 @@ _PATIENCE_S = 15.0
 
 @dataclass(frozen=True)
 class Record:
-    """What a cluster changes outside of its namespaces: its folder, and the kernel settings as they were."""
+    """The changes of a cluster outside of its namespaces: its folder, and the earlier kernel settings."""
 
     directory: str
     settings: dict[str, str]
@@ -109,7 +109,7 @@ def clean_dead(say: Say) -> None:
 
 
 def is_recorded(directory: Path) -> bool:
-    """Whether a cluster of real nodes ran in that directory and was not cleaned up."""
+    """True if a cluster of real nodes ran in that directory and was not cleaned up."""
     return _read(_record_file(directory)) is not None
 
 

@@ -27,7 +27,7 @@ class CannotRun(RuntimeError):
 
 
 def words(count: int) -> str:
-    """What is about to happen, for a person who waits for it."""
+    """The text that `grove up --real-nodes` prints first: what it starts, what it needs, and how long that takes."""
     return f"""\
 {count} real nodes on this machine: kubelet, containerd, kube-proxy on each; CoreDNS; in namespaces of their own.
   needs     root, {DISK_GB} GB of disk ({FIRST_DISK_GB} GB and Go the first time), {MEMORY_GB} GB of memory
