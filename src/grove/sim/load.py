@@ -107,7 +107,7 @@ class Pipeline:
 
 
 def engine_page(stage: Stage, units: int, latency: Latency) -> bytes:
-    """The metrics page of one unit of a stage, with the names of vLLM: its share of the gauges and its own histogram."""
+    """One unit's page of a stage, with the names of vLLM: its share of the gauges and its own histogram."""
     share = 1.0 / units
     gauges = {
         "vllm:num_requests_waiting": stage.waiting * share,
