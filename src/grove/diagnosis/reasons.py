@@ -121,7 +121,15 @@ def _closest(reason: Reason) -> str:
         )
     short = [part for part in reason.parts if part.number("room") < part.number("pods")]
     rooms = ", ".join(f"{part.subject} {part.number('room')}/{part.number('pods')}" for part in short)
-    return f"{where} comes closest, with capacity for {rooms} pods{' each by itself' if len(short) > 1 else ''}"
+    capacity = f"capacity for {rooms} pods{' each by itself' if len(short) > 1 else ''}"
+    return f"{where} has {capacity}" if reason.number("pinned") else f"{where} comes closest, with {capacity}"
+
+
+def _pinned(reason: Reason) -> str:
+    """Which domain running pods keep the rest in, where it is only one."""
+    where = reason.names.get("where", "")
+    domain = f"{reason.names.get('level', 'domain')} {where}" if where else "a domain"
+    return f"running pods keep {reason.subject} in {domain}, which has no capacity for the rest"
 
 
 def _together(reason: Reason) -> str:
@@ -270,9 +278,7 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.NO_DOMAIN: lambda reason: (
         f"no {reason.names['level']} has capacity for {reason.subject} ({many_pods(reason)})"
     ),
-    kinds.PINNED: lambda reason: (
-        f"{reason.subject} has running pods that keep it in a domain without capacity for the rest"
-    ),
+    kinds.PINNED: _pinned,
     kinds.NO_PACKING: _packing,
     kinds.SPREAD_SKEW: _skew,
     kinds.SPREAD_HOME: lambda reason: f"the {reason.names['level']} of its running pods has no capacity for the rest",

@@ -125,6 +125,18 @@ def test_a_gang_pinned_to_a_full_domain_is_told_where_it_would_fit_whole():
     assert said(answer, "restart") == text
 
 
+def test_a_gang_pinned_to_a_full_domain_is_not_compared_with_a_domain_it_cannot_use():
+    mine = pod("g-9", 8, on="r1-0", gang="default/gang", group="g")
+    snapshot = snap(racks({"r1": 3, "r2": 3}), [mine, used("r1-1", 8)])
+    answer = explain(snapshot, gang(group("g", 2, 8, bound=["r1-0"]), required=RACK))
+    assert answer.reason == "DomainPinned"
+    assert not [one for one in answer.findings if "z/b/r2" in sentence(one)]
+    assert sentence(answer.why) == (
+        "running pods keep gang in example.com/rack z/b/r1, which has no capacity for the rest; "
+        "example.com/rack z/b/r1 has capacity for g 1/2 pods"
+    )
+
+
 def test_every_relaxed_gang_really_fits():
     snapshot = snap(racks({"r1": 2, "r2": 2}))
     wanted = gang(group("g", 4, 8, required=RACK), required=ZONE)

@@ -82,7 +82,10 @@ def explain(
 
 
 def closest_domain(snapshot: Snapshot, gang: Gang) -> Reason | None:
-    """The domain of the gang's outermost requirement that comes closest to holding it, with numbers."""
+    """The domain of the gang's outermost requirement that comes closest to holding it, with numbers.
+
+    Where running pods keep the part in some domains, no other domain is named: the rest cannot go there.
+    """
     problem = state_problem(snapshot, gang)
     if isinstance(problem, NoFit) or problem.size == 0:
         return None
@@ -91,6 +94,8 @@ def closest_domain(snapshot: Snapshot, gang: Gang) -> Reason | None:
         return None
     bounds = bounds_for(problem, tuple(part.groups))
     segments = problem.segments(part.required_level)
+    if part.pinned_domains is not None:
+        segments = segments.only(np.isin(segments.ids, sorted(part.pinned_domains)))
     if segments.size == 0:
         return None
     capacity = PartCapacity(SearchState(problem, 1), bounds, 0, problem.size)
@@ -102,13 +107,17 @@ def closest_domain(snapshot: Snapshot, gang: Gang) -> Reason | None:
 
 
 def _closest(problem: Problem, part: Part, name: str, held: Ints, need: Ints) -> Reason:
-    """`each` is 1 when every group has capacity by itself, though not all at once."""
+    """`each` is 1 when every group has capacity by itself, though not all at once; `pinned` is 1 when running pods
+    keep the part in this domain.
+    """
     rooms = []
     for i, group in enumerate(problem.groups[g] for g in part.groups if problem.groups[g].need > 0):
         numbers = {"room": min(int(held[i]), group.need), "pods": group.need}
         rooms.append(Reason(GROUP_ROOM, group.name, numbers))
-    each = {} if (held < need).any() else {"each": 1}
-    return Reason(CLOSEST, name, each, {"level": problem.tree.keys[part.required_level]}, tuple(rooms))
+    how = {} if (held < need).any() else {"each": 1}
+    if part.pinned_domains is not None:
+        how["pinned"] = 1
+    return Reason(CLOSEST, name, how, {"level": problem.tree.keys[part.required_level]}, tuple(rooms))
 
 
 def _outermost(part: Part) -> Part | None:

@@ -28,7 +28,7 @@ from grove.scheduler.solve.coupled import Coupled, closer, placed_in_some_order
 from grove.scheduler.solve.exact import exact_placement, preferences_granted
 from grove.scheduler.solve.fill import place_surplus
 from grove.scheduler.solve.placement_score import placement_score
-from grove.scheduler.solve.problem import Problem, state_problem
+from grove.scheduler.solve.problem import Part, Problem, state_problem
 from grove.scheduler.solve.search import DomainRun, Order, Search
 from grove.scheduler.solve.search_state import ROWS_A_STEP, OutOfSteps, SearchState, raise_if_limited
 from grove.scheduler.solve.spread import place_spread
@@ -253,12 +253,21 @@ def _refusal(problem: Problem, closed: Collection[str]) -> NoFit | None:
         segments = problem.segments(part.required_level)
         fits = capacity.fitting(capacity.held(segments))
         if part.pinned_domains is not None and not np.isin(segments.ids[fits], sorted(part.pinned_domains)).any():
-            return NoFit(gang.name, Reason(PINNED, part.name), True, version=snapshot.version)
+            return NoFit(gang.name, _pinned(problem, part), True, version=snapshot.version)
         if fits.size == 0:
             level = {"level": problem.tree.keys[part.required_level]}
             why = Reason(NO_DOMAIN, part.name, {"pods": part.need}, level)
             return NoFit(gang.name, why, True, version=snapshot.version)
     return None
+
+
+def _pinned(problem: Problem, part: Part) -> Reason:
+    """Running pods keep the part in these domains; only a single domain is named."""
+    level = {"level": problem.tree.keys[part.required_level]}
+    if part.pinned_domains is not None and len(part.pinned_domains) == 1:
+        [only] = part.pinned_domains
+        level["where"] = problem.snapshot.domain_name(problem.tree, part.required_level, only)
+    return Reason(PINNED, part.name, {"pods": part.need}, level)
 
 
 def _ended(problem: Problem) -> Reason:
