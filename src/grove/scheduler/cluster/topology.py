@@ -88,7 +88,7 @@ def _runs(
 
 
 def path_name(labels: Mapping[str, str], keys: Sequence[str], level: int, host: str) -> str:
-    """What people call a domain: its path of values, broad to narrow."""
+    """The name of a domain in messages: its path of label values, broad to narrow."""
     parts = [labels.get(key, "") for key in keys[: level + 1] if key != HOSTNAME]
     if level == len(keys) - 1:
         parts.append(host)

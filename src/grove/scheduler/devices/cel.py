@@ -24,7 +24,7 @@ Value: TypeAlias = Any
 
 
 class Described(Protocol):
-    """What a selector sees of a device; attributes and capacities by qualified name."""
+    """The properties of a device that a selector reads: attributes and capacities by qualified name."""
 
     @property
     def driver(self) -> str: ...

@@ -37,7 +37,7 @@ class ClaimRequests:
 
     @property
     def is_plain(self) -> bool:
-        """Whether each request asks for a number of devices, whatever the others get."""
+        """True if each request is a number of devices, independent of the other requests."""
         return not self.same and all(len(either) == 1 and either[0].count for either in self.requests)
 
     def asked(self) -> list[DeviceRequest]:
@@ -68,7 +68,7 @@ def set_name(wants: Sequence[ClaimRequests]) -> str:
 
 
 def read_wants(spec: Json, classes: Mapping[str, DeviceClass]) -> ClaimRequests:
-    """What a claim asks for. Raises NotUnderstood for what we cannot meet, and for unknown classes."""
+    """The requests of a claim. Raises NotUnderstood for requests that we cannot meet, and for unknown classes."""
     devices = spec.get("devices") or {}
     requests: list[tuple[DeviceRequest, ...]] = []
     for request in devices.get("requests") or ():

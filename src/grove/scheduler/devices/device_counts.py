@@ -101,7 +101,7 @@ class DeviceCounts:
 
 
 class ClaimsVacancy:
-    """What would be free of nodes' devices without some pods: those of claims that no other pod uses."""
+    """The devices that become free on nodes without some pods: devices of claims that no other pod uses."""
 
     def __init__(
         self,

@@ -70,7 +70,7 @@ class DeviceRequest:
 
     @property
     def resource(self) -> str:
-        """What a node must have free of: the class, and a mark for what is asked beyond it."""
+        """The counted name of the resource: the class, and a mark for each further selector."""
         return f"{DEVICES}{self.kind}" + "".join(f"?{text}" for text in self.selectors)
 
     def matches(self, device: Device) -> bool:
@@ -78,7 +78,7 @@ class DeviceRequest:
 
 
 def is_shorthand(resource: str) -> bool:
-    """Whether a counted name stands for no class of devices: it helps the search, and says nothing to people."""
+    """True if a counted name is no class of devices. Such a name helps the search, and messages do not show it."""
     return resource in (ANY, SHARED) or (resource.startswith(DEVICES) and SET in resource)
 
 

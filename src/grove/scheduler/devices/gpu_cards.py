@@ -46,7 +46,10 @@ class CardRequest:
 
     @property
     def words(self) -> str:
-        """What it is called among a node's resources, and by people: `2-gpus-at-one-PCIe`; unlike for unlike ones."""
+        """The name of the request among a node's resources and in messages: `2-gpus-at-one-PCIe`.
+
+        Each request has its own.
+        """
         parts = [f"{self.cards}-gpu" + ("s" if self.cards != 1 else "")] if self.cards else []
         if self.cards and self.core != FULL:
             parts.append(f"of-{self.core}-core")
@@ -115,7 +118,7 @@ class NodeDevices:
 
     @property
     def pattern(self) -> object:
-        """What is free of each device."""
+        """The free part of each device."""
         return tuple((card.core, card.memory) for part in (self.cards, self.rdma) for card in part.values())
 
     def copy(self) -> NodeDevices:
@@ -124,7 +127,7 @@ class NodeDevices:
         return NodeDevices(cards, rdma, self.partitions, self.fault)
 
     def without(self, taken: Iterable[Allotment], unknown: int = 0) -> NodeDevices:
-        """What is left beside these, and beside this number of cards of pods that do not say which they have."""
+        """The devices that are left beside these, and beside `unknown` cards of pods that do not name theirs."""
         devices = self.copy()
         for allotment in taken:
             devices.take(allotment)
@@ -287,7 +290,7 @@ class UsedCards:
     promised: tuple[Allotment, ...] = ()
 
     def without(self, gone: Collection[str] = ()) -> NodeDevices:
-        """What is free, with some pods gone."""
+        """The free devices without some pods."""
         left = [one for uid, one in self.by_pod.items() if uid not in gone]
         taken = [one for one in left if isinstance(one, Allotment)]
         return self.devices.without([*taken, *self.promised], sum(one for one in left if isinstance(one, int)))

@@ -34,7 +34,7 @@ class InvalidCardRequest(ValueError):
 
 
 def want_of(requests: Requests, annotations: Mapping[str, str]) -> CardRequest | None:
-    """What a pod asks for, from its requests in any spelling; None without devices. Raises `InvalidCardRequest`."""
+    """The cards that a pod requests, in any spelling; None without devices. Raises `InvalidCardRequest`."""
     asked = {name: amount for name, amount in requests if name in (*GPU_NAMES, *NAMES) and amount}
     if not asked:
         return None
@@ -172,7 +172,7 @@ def written(devices: NodeDevices, allotment: Allotment) -> str:
 
 
 def allotted(pod: Pod) -> Allotment | None:
-    """What is written on a pod; None if nothing, or nothing that can be read."""
+    """The allotment in the annotation of a pod; None without one, or if it is not readable."""
     text = pod.metadata.annotations.get(ALLOCATED)
     return _read_allotment(text) if text else None
 

@@ -141,7 +141,7 @@ def _sums(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 
 
 def _together(claims: SharedClaims) -> Requests:
-    """What all users ask for, the shared devices once."""
+    """The requests of all users together. Shared devices count once."""
     total = counted(claims.claims.values())
     for pod in claims.users:
         total.update(dict(pod.shape.requests))

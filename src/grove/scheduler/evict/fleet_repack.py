@@ -30,7 +30,7 @@ FURTHER = "further"
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What is measured: a resource at a level of a topology, with gangs of one size."""
+    """The definition of a measurement: a resource, a topology level, and the size of the gangs."""
 
     resource: str
     key: str

@@ -25,7 +25,7 @@ SCALE = 1000
 
 
 def may_be_used(snapshot: Snapshot, node: str, shapes: Collection[Shape]) -> bool:
-    """Whether the node is there and may take a pod of one of these shapes, whatever is free on it."""
+    """True if the node exists and its filters allow a pod of one of these shapes. Free amounts do not count."""
     row = snapshot.nodes.row_of.get(node)
     return row is not None and any(bool(allowed_mask(snapshot, shape)[row]) for shape in shapes)
 
@@ -67,7 +67,7 @@ def nodes_of_ending_pods(snapshot: Snapshot, gang: Gang, others: Collection[str]
 
 
 def _emptied(snapshot: Snapshot, kept: Iterable[tuple[str, Requests]]) -> Ints:
-    """What would be free if everything that can end did."""
+    """The free amounts if every pod that can end has ended."""
     _meet(snapshot, kept)
     free = snapshot.allocatable.copy()
     _add(snapshot, free, kept, -1)

@@ -151,7 +151,7 @@ def _preempt(
 
 
 def _evictable(units: Iterable[Running], gang: Gang, gone: set[str]) -> list[Running]:
-    """What an eviction can free of these units: pods that terminate already are not counted again."""
+    """The units that an eviction can free, without pods that terminate already."""
     others = [unit for unit in units if unit.preemptible and unit.name != gang.name]
     if gone:
         others = [structs.replace(u, pods=tuple(pod for pod in u.pods if pod.uid not in gone)) for u in others]
@@ -406,7 +406,7 @@ class PreemptionTrial:
 
 
 def _only_amounts_matter(snapshot: Snapshot, gang: Gang) -> bool:
-    """Whether running pods stand in the gang's way by what they take alone, not by ports, affinity or a policy."""
+    """True if running pods block the gang only by their amounts, not by ports, affinity or a policy."""
     firsts = {pod.shape: pod for group in gang.groups() for pod in group.pods}
     return (
         not snapshot.seams.refuses

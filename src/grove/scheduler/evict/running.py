@@ -174,7 +174,7 @@ MOST_SETS = 128
 
 
 def is_protected(unit: Running, budgets: Sequence[DisruptionBudget]) -> bool:
-    """Whether a budget is broken whatever of this unit goes: the whole of it, or any pod above a group's minimum."""
+    """True if every eviction from this unit breaks a budget: the whole unit, or any pod above a group's minimum."""
     uids = {pod.uid for pod in unit.pods}
     covering = [budget for budget in budgets if not uids.isdisjoint(budget.uids)]
     if not any(len(uids & budget.uids) > budget.allowed for budget in covering):
@@ -187,7 +187,7 @@ def is_protected(unit: Running, budgets: Sequence[DisruptionBudget]) -> bool:
 def allowed_to_go(
     units: Sequence[Running], budgets: Sequence[DisruptionBudget], gone: frozenset[str] = frozenset()
 ) -> Iterator[list[Running]]:
-    """What may go of these units beside those that are gone, without breaking a budget; more before less.
+    """The parts of these units that may be evicted beside `gone` without breaking a budget; larger parts first.
 
     A unit that loses some pods only is one of these pods alone, all of which may go one by one.
     """

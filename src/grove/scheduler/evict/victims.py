@@ -66,7 +66,7 @@ class Vacancies:
         return Vacancies(self._parts, self._gone, {})
 
     def answers(self) -> list[Freed]:
-        """What was recorded."""
+        """The recorded answers."""
         return [(node, uids, freed) for (node, uids), freed in (self._recorded or {}).items()]
 
     def after(self, pods: Iterable[PodFacts]) -> Vacancies:

@@ -128,14 +128,14 @@ def _outermost(part: Part) -> Part | None:
 
 
 def scores_of(snapshot: Snapshot, placement: Placement) -> Iterator[Reason]:
-    """What each score that has a say thinks of a placement, beside the most it could have given."""
+    """The points of each score for a placement, beside the most that it could give."""
     for name, given in _given_by_scores(snapshot, placement.pods):
         got, most = (sum(numbers) for numbers in zip(*given, strict=True))
         yield Reason(SCORED, name, {"got": got, "most": most})
 
 
 def _given_by_scores(snapshot: Snapshot, pods: Sequence[PodFacts]) -> Iterator[tuple[str, list[tuple[int, int]]]]:
-    """What each score that has a say gives each of these pods where it is, and the most it gives anywhere."""
+    """The points of each score for each pod on its node, and the most points of any node."""
     row_of = snapshot.nodes.row_of
     for score in snapshot.seams.scores:
         columns = {shape: score.rows(snapshot, shape) for shape in {pod.shape for pod in pods}}

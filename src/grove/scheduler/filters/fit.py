@@ -136,7 +136,7 @@ class RoomWithout:
                 self._groups.append((group.need - int(held.sum()), request, held))
 
     def may_suffice(self, gone: Iterable[PodFacts]) -> bool:
-        """Whether every group would have capacity somewhere; False is certain."""
+        """True if every group may have capacity somewhere. False is certain."""
         freed: dict[int, Ints] = {}
         for pod in gone:
             row = self._snapshot.nodes.row_of.get(pod.node)
@@ -221,7 +221,7 @@ def nodes_for_groups(snapshot: Snapshot, gang: Gang, closed: Iterable[str] = ())
 
 
 def room_reason(kind: str, snapshot: Snapshot, gang: Gang, closed: Iterable[str] = ()) -> Reason:
-    """What the gang asks in total and what the nodes have, and why nodes fall out, for its hardest group."""
+    """The gang's total requests beside the nodes' capacity, and for its hardest group why nodes are excluded."""
     groups = sorted(nodes_for_groups(snapshot, gang, closed), key=lambda node: node.number("fit"))
     scarce = scarcest(snapshot, gang)
     return Reason(kind, parts=(*([scarce] if scarce else ()), *groups[:1]))
@@ -258,7 +258,7 @@ def scarcest(snapshot: Snapshot, gang: Gang) -> Reason | None:
 
 
 def has_place(snapshot: Snapshot, pods: Sequence[PodFacts]) -> bool:
-    """Whether all of these pods fit on their nodes at once, beside everything that runs there."""
+    """True if all these pods fit on their nodes together, beside the pods that run there."""
     twin = snapshot.copy()
     for pod in pods:
         row = twin.nodes.row_of.get(pod.node)

@@ -59,7 +59,7 @@ def terms_mask(table: NodeTable, terms: NodeTerms) -> Mask:
 
 
 def meets(node: NodeFacts, terms: NodeTerms) -> bool:
-    """Whether one node matches at least one term."""
+    """True if the node matches at least one term."""
     return any(
         (term.labels or term.names)
         and all(label.matches(node.labels) for label in term.labels)
@@ -177,12 +177,12 @@ def is_tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
 
 
 def hard_taints_tolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> bool:
-    """Whether a pod may go where these taints are; PreferNoSchedule only counts in the score."""
+    """True if a pod tolerates these taints. PreferNoSchedule counts only in the score."""
     return all(is_tolerated(taint, tolerations) for taint in taints if taint.effect in HARD_EFFECTS)
 
 
 def closed_by(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> str:
-    """What keeps a pod from a node with these taints, in words for people; empty if it may go there."""
+    """The taint that keeps a pod off a node, in words for messages; empty if the pod tolerates all taints."""
     hard = (taint for taint in taints if taint.effect in HARD_EFFECTS and not is_tolerated(taint, tolerations))
     first = next(hard, None)
     return "" if first is None else CLOSED.get(first.key, f"with taint {first.key}")

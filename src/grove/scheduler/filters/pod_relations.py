@@ -207,11 +207,11 @@ class PodRelations:
         return mask
 
     def apart_from_itself(self, pod: PodFacts) -> bool:
-        """Whether two such pods may not share a host."""
+        """True if two pods of this shape may not share a host."""
         return self._apart(pod, pod)
 
     def rather_apart(self, pod: PodFacts) -> bool:
-        """Whether two such pods would rather not share a host, though they may."""
+        """True if two pods of this shape prefer different hosts."""
         return any(
             weight < 0 and term.topology_key == HOSTNAME and self._snapshot.counts.matches(term.scope, pod)
             for weight, term in pod.shape.preferred_pods

@@ -48,7 +48,7 @@ class DecisionSteps:
         return self.left <= 0
 
     def next_search(self) -> Budget:
-        """What the next search may take."""
+        """The budget of the next search: the steps that are left."""
         return replace(self._budget, steps=max(0, min(self.left, self._budget.steps)))
 
     def take(self, steps: int) -> None:
@@ -122,5 +122,5 @@ class Change:
 
     @property
     def in_place(self) -> bool:
-        """Whether it can be made while the set lives."""
+        """True if the change is possible without deleting the set."""
         return self.kind not in NEEDS_NEW_SET

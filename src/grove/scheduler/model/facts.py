@@ -114,7 +114,7 @@ class Network:
 
 
 class Shape(msgspec.Struct, frozen=True, cache_hash=True):
-    """What a pod asks of a node and of its neighbours. Compares by value; the hash is computed once."""
+    """The requirements of a pod on its node and its neighbours. Compares by value; the hash is computed once."""
 
     requests: Requests = ((PODS, 1),)
     alternatives: tuple[Requests, ...] = ()
@@ -144,7 +144,7 @@ class Shape(msgspec.Struct, frozen=True, cache_hash=True):
 
     @property
     def used(self) -> Requests:
-        """What a policy counts."""
+        """The amounts that a policy counts."""
         return self.charged or self.requests
 
     def amount(self, resource: str) -> int:

@@ -116,7 +116,7 @@ class Gang:
 
     @property
     def sees_pods(self) -> bool:
-        """Whether other pods decide where its pending pods may go."""
+        """True if the places of other pods limit the places of the gang's pending pods."""
         return bool(self.spreads) or any(pod.shape.sees_pods for group in self.groups() for pod in group.pods)
 
     def keys(self) -> set[str]:

@@ -109,7 +109,7 @@ def read_node(node: Node, bandwidth_label: str = "") -> NodeFacts:
 
 @lru_cache(maxsize=1024)
 def is_counted(resource: str) -> bool:
-    """Whether kube-scheduler looks at a resource: CPU, memory, local storage, names with a domain or a known prefix."""
+    """True if kube-scheduler counts a resource: CPU, memory, local storage, names with a domain or a known prefix."""
     if resource in (CPU, "memory", "ephemeral-storage"):
         return True
     return ("/" in resource and not resource.startswith("requests.")) or resource.startswith(
@@ -118,7 +118,7 @@ def is_counted(resource: str) -> bool:
 
 
 def pod_requests(pod: Pod) -> Requests:
-    """What a pod takes from its node: containers, or the worst moment of its start, plus sidecars and overhead."""
+    """The amounts that a pod takes from its node: containers or the largest init container, sidecars and overhead."""
     spec = pod.spec
     total: Amounts = {}
     for container in spec.containers:
@@ -134,7 +134,7 @@ def pod_requests(pod: Pod) -> Requests:
 
 
 def _taken(pod: Pod, container: Container, statuses: tuple[ContainerStatus, ...]) -> Amounts:
-    """What a container takes: during a resize the most of what it has, was promised and asks for."""
+    """The amounts of a container. During a resize, the largest of its present, allocated and requested amounts."""
     asked = _asked(container.resources)
     status = next((s for s in statuses if s.name == container.name and s.resources is not None), None)
     if status is None or status.resources is None:

@@ -33,7 +33,7 @@ class NodeFilter(Protocol):
     and asked again before a bind. One that looks at running pods says False and is asked for every decision."""
 
     def looks_at(self, shape: Shape) -> Hashable | None:
-        """What of the shape decides, to keep answers by; None if the filter has nothing to say about such pods."""
+        """The part of the shape that decides, as a key for stored answers. None if the filter ignores such pods."""
         return shape
 
     def rows(self, snapshot: Snapshot, shape: Shape) -> Mask:
@@ -41,7 +41,7 @@ class NodeFilter(Protocol):
         ...
 
     def word(self, shape: Shape) -> str:
-        """What people call its failure: `3 host port` reads as three nodes where a host port is taken."""
+        """The name of the failure in messages: `3 host port` means three nodes where a host port is taken."""
         return self.name
 
     def rows_by_word(self, snapshot: Snapshot, shape: Shape) -> Iterable[tuple[str, Mask]]:
@@ -50,7 +50,7 @@ class NodeFilter(Protocol):
 
 
 class Needs(NamedTuple):
-    """What a pending pod asks for beyond its containers' requests."""
+    """The requirements of a pending pod beyond the requests of its containers."""
 
     requests: Requests = ()
     """Amounts of resources that the source counts on nodes."""
@@ -79,7 +79,7 @@ class Refusal(NamedTuple):
 
 
 class Vacancy(Protocol):
-    """What a source counts, fixed at a moment, for questions about pods that might leave; asked from any thread."""
+    """The counts of a source at one moment, to compute what leaving pods would free. Every thread can read it."""
 
     def freed(self, node: str, uids: Collection[str]) -> Mapping[str, int]:
         """How much more of each resource a node would have if these pods left it, beside their own requests."""
@@ -96,15 +96,18 @@ class NodeSource(Protocol):
     A pod that has its place is not counted again by its requests for these: `amounts` says what is left."""
 
     def amounts(self, node: str) -> Mapping[str, int]:
-        """What is free on a node now, by resource."""
+        """The free amounts on a node now, by resource."""
         return {}
 
     def needs(self, pod: Pod) -> Needs:
-        """What a pod asks for. Bound pods are asked too, for where they could go; their requests do not count."""
+        """The requirements of a pod.
+
+        For a bound pod the search uses them to find other places; its requests do not count.
+        """
         return NO_NEEDS
 
     def replacement(self, pod: Pod) -> Requests:
-        """What a pod that replaces this bound pod will ask of its node, of what the source counts."""
+        """The requests, in this source's resources, of a pod that will replace this bound pod."""
         return ()
 
     def learn(self, kinds: Mapping[str, Any]) -> None:
@@ -130,18 +133,21 @@ class NodeSource(Protocol):
         return
 
     def prepare(self, pod: PodFacts, deadline_s: float) -> Awaitable[str] | None:
-        """What must happen in the cluster before the pod is bound: nothing, or a wait that ends with the trouble."""
+        """Prepares the cluster before the bind of a pod.
+
+        None if nothing is needed; the result is an error text or empty.
+        """
         return None
 
     def vacancy(self, asked: Collection[str], nodes: Callable[[], Collection[str]]) -> Vacancy | None:
-        """What would come free on these nodes, of these resources and whatever else matters, if pods left them.
+        """A value that computes which amounts on these nodes become free if pods leave them.
 
         Which nodes is worked out when it is asked: most sources have nothing to say to most gangs.
         """
         return None
 
     def shared(self, pod: Pod) -> tuple[Collection[str], OpenClaims]:
-        """What a waiting pod shares with other pods, which then have to be on one node.
+        """The claims that a waiting pod shares with other pods. All these pods must be on one node.
 
         Answers the nodes that have some of it set aside, and by key what no node has set aside yet.
         """
@@ -155,11 +161,11 @@ class NodeSource(Protocol):
         return None
 
     def kept(self) -> Mapping[str, Requests]:
-        """What is kept on nodes for its owners, by node: it stays so when the pods that run there end."""
+        """The amounts by node that the source keeps for owners, also after the pods there end."""
         return {}
 
     def ending(self) -> Mapping[str, Requests]:
-        """What pods use that end by themselves, by node."""
+        """The amounts by node of pods that end by themselves."""
         return {}
 
     def refresh(self) -> Collection[str]:
@@ -208,7 +214,7 @@ class Policy(Protocol):
         return None
 
     def looks_at(self, gang: Gang) -> Hashable:
-        """What of a gang decides, beside its priority and what its pods ask for: equal for gangs that it treats alike.
+        """A key that is equal for gangs that the policy treats alike, apart from priority and requests.
 
         A unit that waits is not tried while another one like it, ahead of it, finds no place. By its name no gang is
         like another.
@@ -220,7 +226,7 @@ class Policy(Protocol):
         return None
 
     def could_admit(self, snapshot: Snapshot, pods: Sequence[PodFacts]) -> bool:
-        """Whether it limits these pods and would admit them if all others ended that count against the same limits.
+        """True if the policy limits these pods, and admits them when all other pods under the same limits end.
 
         What it limits is then held for a unit that waits long.
         """
@@ -231,7 +237,7 @@ class Policy(Protocol):
         return None
 
     def outlook(self, snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> Reason | None:
-        """What may be taken from others for these pods, while there is no capacity for them; for explanations."""
+        """An explanation of what these pods may take from others while there is no capacity for them."""
         return None
 
     def rank(self, snapshot: Snapshot, who: Applicant) -> tuple[int, ...]:
@@ -239,11 +245,11 @@ class Policy(Protocol):
         return ()
 
     def may_put_out(self, snapshot: Snapshot, gang: Gang, victim: Running) -> bool | None:
-        """Whether a running unit may be evicted for the gang; None leaves it to the next policy."""
+        """True if a running unit may be evicted for the gang. None leaves the decision to the next policy."""
         return None
 
     def may_reclaim(self, snapshot: Snapshot, gang: Gang) -> bool:
-        """Whether units that are not of lower priority might have to go for the gang now; asked often, of who waits."""
+        """True if units without lower priority may be evicted for the gang now. Called often, so it must be fast."""
         return self.reclaims
 
     def note_demand(self, snapshot: Snapshot, asked: Mapping[str, Mapping[str, int]]) -> None:
@@ -266,7 +272,7 @@ class Policy(Protocol):
         return self
 
     def remembered(self, snapshot: Snapshot) -> Json | None:
-        """What it goes by beside the snapshot, for the journal of a run; None if that is nothing."""
+        """The policy's data beside the snapshot, for the journal of a run. None without such data."""
         return None
 
 
@@ -353,12 +359,12 @@ class Seams:
         return None
 
     def keeps_out(self, snapshot: Snapshot, gang: Gang) -> bool:
-        """Whether a policy refuses the gang's minimum, whatever is free."""
+        """True if a policy refuses the gang's minimum, even on empty nodes."""
         core = [pod for group in gang.groups() for pod in group.pods[: group.need]]
         return self.refuses and self.refusal(snapshot, gang, core) is not None
 
     def could_admit(self, snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> bool:
-        """Whether a policy limits these pods, and no policy refuses them whatever ends."""
+        """True if a policy limits these pods, and every refusing policy admits them when other pods end."""
         could = [policy.could_admit(snapshot, pods) for policy in self.policies]
         refusing = (policy.refusal(snapshot, gang, pods) is not None for policy in self.policies)
         return any(could) and all(one for one, refuses in zip(could, refusing, strict=True) if refuses)
@@ -370,11 +376,11 @@ class Seams:
         return None
 
     def looks_at(self, gang: Gang) -> tuple[Hashable, ...]:
-        """What policies see of a gang."""
+        """The keys of all policies for a gang."""
         return tuple(policy.looks_at(gang) for policy in self.policies)
 
     def outlooks(self, snapshot: Snapshot, gang: Gang) -> list[Reason]:
-        """What policies say about a gang that does not fit."""
+        """The explanations of all policies for a gang that does not fit."""
         pods = [pod for group in gang.groups() for pod in group.pods[: group.need]]
         found = (policy.outlook(snapshot, gang, pods) for policy in self.policies if pods)
         return [reason for reason in found if reason is not None]
@@ -389,7 +395,7 @@ class Seams:
         return frozenset(one for one in found if one is not None)
 
     def charges(self, pod: PodFacts) -> bool:
-        """Whether any policy counts the pod in an account."""
+        """True if a policy counts the pod in an account."""
         return any(policy.account(pod) is not None for policy in self.policies)
 
     def may_put_out(self, snapshot: Snapshot, gang: Gang, victim: Running) -> bool:

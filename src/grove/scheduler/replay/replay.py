@@ -130,7 +130,7 @@ def _budget(line: Json) -> Budget:
 
 
 def _recorded(line: Json) -> Json:
-    """What was answered; journals of earlier versions also have words and a version, which are not the decision."""
+    """The recorded decision. Journals of earlier versions also have a message and a version, which do not count."""
     return {name: value for name, value in line["answer"].items() if name not in ("message", "version")}
 
 
@@ -191,7 +191,7 @@ def _running(rows: list[list[Any]], snapshot: Snapshot) -> list[Running]:
 
 
 def _vacancies(rows: Sequence[list[Any]]) -> Vacancies:
-    """What sources said would come free."""
+    """The recorded answers of sources about amounts that become free."""
     return (
         Vacancies([RecordedVacancy((node, frozenset(uids), more) for node, uids, more in rows)])
         if rows

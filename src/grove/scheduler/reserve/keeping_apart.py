@@ -54,7 +54,7 @@ class KeepApartAttempts:
 
 
 def ways_apart(gang: Gang, tried: Refusal, most: int) -> Iterator[KeepApartAttempts]:
-    """What to try when a gang was refused as it is: its pods apart, then without reservations; `most` ways of each."""
+    """The attempts for a refused gang: its pods apart, then without reservations. At most `most` of each."""
     yield KeepApartAttempts(gang, most, tried)
     outside = without_reservations(gang)
     if outside is not gang:

@@ -66,12 +66,12 @@ class PlacedReservation:
         return replace(self, users={uid: used for uid, used in self.users.items() if is_user(uid)})
 
     def given_to(self, uid: str) -> Requests:
-        """What a pod that uses it has of it."""
+        """The amounts of the reservation that one of its users has."""
         used = self.users[uid]
         return tuple(sorted((r, min(used[r], most)) for r, most in self.amounts.items() if used.get(r)))
 
     def rest_for(self, requests: Requests) -> Requests | None:
-        """What a pod would need of the node besides; None if the reservation is not for such a pod."""
+        """The amounts that a pod needs from the node beside the reservation; None if it cannot use the reservation."""
         return None if self.once and self.users else self._rest(self.left(), requests)
 
     def _rest(self, left: Mapping[str, int], requests: Requests) -> Requests | None:
@@ -86,7 +86,7 @@ class PlacedReservation:
         return tuple(rest) if given else None
 
     def uses(self, requests: Requests) -> list[tuple[Requests, int]]:
-        """What pods alike that come one after the other need of the node besides, and how many of them need just that.
+        """The amounts that equal pods need from the node beside the reservation, each with the number of such pods.
 
         Each need is larger than the one before: first the pods that get all they ask for, then the pod that gets a
         remainder.
@@ -108,7 +108,7 @@ class PlacedReservation:
 def may_use(
     held: PlacedReservation, pod: Pod, affinity: Mapping[str, object] | None, bears: Sequence[Toleration]
 ) -> bool:
-    """Whether a pod is an owner of a reservation, asks for no other, and bears its taints."""
+    """True if a pod is an owner of a reservation, selects no other one, and tolerates its taints."""
     spec = held.reservation.spec
     if spec.unschedulable or not held.reservation.is_owned_by(pod):
         return False
@@ -159,7 +159,7 @@ class Slots:
 
 
 class ReservationsVacancy:
-    """What pods used of a reservation for many goes back to it when they leave, and not to the node."""
+    """The amounts that pods give back when they leave. Amounts of a reservation return to it, not to the node."""
 
     def __init__(self, held: Mapping[str, Sequence[PlacedReservation]]) -> None:
         """By node, with pods on the node as their users."""
@@ -224,7 +224,7 @@ class Undecided(Exception):
 def reservations_for(
     pods: Sequence[PodOnNode], held: Sequence[PlacedReservation], free: Mapping[str, int]
 ) -> dict[str, ReservationUse] | None:
-    """What each pod of a node uses, in the order of use, so that the node has the rest for all; None if it cannot be.
+    """The reservation of each pod of a node, in the order of use, so that the rest fits on the node; None if none does.
 
     Every order is tried, as each use leaves the next something else; pods that are alike are tried once, and so is
     what led to the same amounts before. Raises Undecided after MOST_STEPS steps.

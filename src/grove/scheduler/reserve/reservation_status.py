@@ -124,7 +124,7 @@ def node_of(reservation: Reservation, now: datetime) -> str:
 
 
 def amounts_of(reservation: Reservation) -> tuple[dict[str, int], list[str]]:
-    """What it holds, and what of that cannot be read."""
+    """The amounts of a reservation, and the faults of amounts that are not readable."""
     found: dict[str, int] = {}
     faults = []
     for resource, value in reservation.status.allocatable.items():
@@ -167,7 +167,7 @@ def reservation_of(pod: Pod) -> ReservationRef:
 
 
 def is_used_by(reservation: Reservation, pod: Pod) -> bool:
-    """Whether a pod is there, where the reservation stands, and says that it uses this very one."""
+    """True if a pod exists on the reservation's node and names this reservation."""
     return (
         is_there(pod) and pod.spec.node_name == reservation.status.node_name and reservation_of(pod).is_of(reservation)
     )

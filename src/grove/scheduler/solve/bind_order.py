@@ -108,7 +108,7 @@ class _EvenCount:
         self._waiting: dict[int, dict[int, int]] = {}
 
     def seen_at(self, option: int, row: int) -> tuple[int, bool] | None:
-        """What of a row matters to it, for pods that it concerns."""
+        """The state of a row that this term reads, for an option that it concerns; else None."""
         concerns = option == self.holder or option in self.matched
         return (self._of_row[row], self._rows[row]) if concerns else None
 
@@ -121,7 +121,7 @@ class _EvenCount:
         waiting[item] = waiting.get(item, 0) + by
 
     def waits_only(self, item: int, row: int) -> bool:
-        """Whether only pods of the item itself wait for a place in the row's domain."""
+        """True if only pods of this item wait for a place in the row's domain."""
         waiting = self._waiting.get(self._of_row[row], {})
         return all(other == item or not left for other, left in waiting.items())
 

@@ -42,7 +42,7 @@ class Bound:
 
 
 def bounds_for(problem: Problem, groups: tuple[int, ...]) -> list[Bound]:
-    """What must hold for the core of these groups to be placed on the same rows."""
+    """The bounds that must hold so that the minima of these groups fit on the same rows."""
     needed = {g: problem.groups[g].need for g in groups}
     active = [g for g in groups if needed[g] > 0]
     bounds = [_own_bound(problem, g) for g in active]
@@ -60,7 +60,7 @@ def bounds_for(problem: Problem, groups: tuple[int, ...]) -> list[Bound]:
 
 
 class BoundsOf(dict[tuple[int, ...], list[Bound]]):
-    """What `bounds_for` says of groups, worked out when it is first asked for."""
+    """The bounds of groups. The first access to a key computes them."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__()
@@ -145,11 +145,11 @@ class PartCapacity:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the whole run passes every bound."""
+        """True if the whole run passes every bound."""
         return bool((self._running[:, -1] >= self.need).all())
 
     def held(self, domains: Segments) -> Ints:
-        """What each of these domains holds, by each bound."""
+        """The capacity of each of these domains, by each bound."""
         counts: Ints = self._running[:, domains.ends - self._low] - self._running[:, domains.starts - self._low]
         return counts
 
@@ -179,13 +179,13 @@ class PartCapacity:
         return max(fewest_needed(held[t], units) for t, units in enumerate(self.need.tolist()))
 
     def is_scattered(self, pods_at: Ints, level: int) -> bool:
-        """Whether nodes lie in more domains of a level than are needed now. Pods of a part that left whole do not
+        """True if nodes are in more domains of a level than are needed now. Pods of a part that left whole do not
         return to such nodes.
         """
         return int(np.unique(self._problem.tree.domains[level][pods_at]).size) > self.fewest_anywhere(level)
 
     def costs(self, bound: int, domains: Segments) -> Ints:
-        """What the cheapest rows that could do would cost in each domain (preemption)."""
+        """The cost of the cheapest sufficient rows in each domain (preemption)."""
         cost = self._problem.cost
         assert cost is not None
         capacity = np.diff(self._running[bound])

@@ -90,7 +90,7 @@ class _Round:
             self._held[at] = np.minimum(sums, self._caps[at])
 
     def _has_enough(self) -> bool:
-        """Whether every group has places for all its pods, and all of them together have enough of everything."""
+        """True if every group has places for all its pods, and all groups together have enough of each resource."""
         rules, most = self._rules, self._tally.most
         total = most.sum(axis=1)
         for held in self._held:

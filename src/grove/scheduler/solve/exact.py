@@ -95,7 +95,7 @@ class _Exact:
         return max(part.required_level, part.preferred_level) if id(part) in self._preferring else part.required_level
 
     def _holds_anyway(self, part: Part) -> bool:
-        """Whether one pod is all there is to place, wherever it goes: alone it is in one domain."""
+        """True if there is only one pod to place, and each position is in a domain. One pod is always in one domain."""
         low, high = self._run
         positions = self._problem.positions[low:high]
         levels = {part.required_level, self._level_of(part)} - {-1}
@@ -157,7 +157,7 @@ class _Exact:
         return (self._state.domain_signature(*run, self._level_of(self._parts[at][0]), self._levels), here)
 
     def _may_hold(self, at: int) -> bool:
-        """Whether every chosen run around the new one has capacity for all that is confined to it by now."""
+        """True if every chosen run around the new one has capacity for the pods that must be in it."""
         low, high = self._chosen[at]
         around = {run for run in self._chosen.values() if run[0] <= low and high <= run[1]}
         return all(self._counts(run) for run in around) and all(self._can_pack(run) for run in around)
@@ -174,7 +174,7 @@ class _Exact:
         return all(held[t] >= bound.need for t, bound in enumerate(bounds))
 
     def _can_pack(self, run: Slice) -> bool:
-        """Whether what is confined to a run of moderate size can be packed there; unknown counts as yes."""
+        """True if the groups that must be in a run of moderate size can be packed there. Unknown counts as True."""
         confined = self._confined(run)
         if run[1] - run[0] > MOST_ROWS or len(confined) < 2:
             return True
@@ -192,7 +192,7 @@ class _Exact:
 
 
 class _Packs(dict[tuple[tuple[int, Slice], ...], bool]):
-    """Whether groups can be packed, each into its slice, tried when it is first asked for; unknown counts as yes."""
+    """True for groups that can be packed, each into its slice. The first access tries it; unknown counts as True."""
 
     def __init__(self, state: SearchState) -> None:
         super().__init__()

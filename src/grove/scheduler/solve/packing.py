@@ -212,7 +212,7 @@ class Packing:
         return max(most, 0)
 
     def _fits(self, option: int, free: list[int], left: list[int], used: list[tuple[int, int]]) -> bool:
-        """Whether one more would go on the row."""
+        """True if one more pod fits on the row."""
         for c in self._cells_of[option]:
             if left[c] <= 0:
                 return False

@@ -80,7 +80,7 @@ class _Standing:
         return best
 
     def _totals(self, groups: list[int]) -> Counter[int]:
-        """What the pods of these groups ask for at least, by resource."""
+        """The least amounts that the pods of these groups request, by resource."""
         problem = self._problem
         totals: Counter[int] = Counter()
         for g in groups:

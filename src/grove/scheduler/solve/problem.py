@@ -244,7 +244,7 @@ def state_problem(
 
 
 def _is_carried(snapshot: Snapshot, key: str) -> bool:
-    """Whether any node has this label."""
+    """True if a node has this label."""
     return bool((snapshot.nodes.column(key).ids[: snapshot.nodes.rows] >= 0).any())
 
 

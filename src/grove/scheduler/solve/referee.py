@@ -150,7 +150,7 @@ def _spread_question(problem: Problem, spread: UnitSpread) -> SpreadQuestion:
 
 
 def opinion(asked: Question) -> Opinion:
-    """What CP-SAT says, in one thread and within a fixed amount of work."""
+    """The answer of CP-SAT, in one thread and within a fixed amount of work."""
     from ortools.sat.python import cp_model  # noqa: PLC0415 (the package is optional)
 
     model = cp_model.CpModel()

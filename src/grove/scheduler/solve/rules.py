@@ -35,7 +35,7 @@ class Label:
         self.starts = self.of_row[self.sorting].searchsorted(np.arange(self.size))
 
     def divides(self, other: Label) -> bool:
-        """Whether each domain lies in one domain of the other label."""
+        """True if each domain lies in one domain of the other label."""
         return bool((other.of_row == other.of_row[self.first][self.of_row]).all())
 
     def sums(self, by_row: Ints) -> Ints:
@@ -200,7 +200,7 @@ class Rules:
         )
 
     def _holds_too(self, option: int, pod: PodFacts, spread: Spread) -> bool:
-        """Whether an option obeys this spread too and counts the same nodes."""
+        """True if an option has this spread too and counts the same nodes."""
         mine, theirs = pod.shape, self._firsts[option].shape
         return spread in theirs.spread and (
             (mine.node_selector, mine.node_affinity, mine.tolerations, {one.topology_key for one in mine.spread})

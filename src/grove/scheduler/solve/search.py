@@ -67,7 +67,7 @@ class Search:
         return PartCapacity(self._state, self._bounds_of[tuple(part.groups)], run.low, run.high)
 
     def _is_inside(self, part: Part, run: DomainRun) -> bool:
-        """Whether a run narrower than the part's level lies in a domain of that level, and in the right one."""
+        """True if a run narrower than the part's level lies in an allowed domain of that level."""
         domain = int(self._problem.tree.domains[part.required_level][self._problem.positions[run.low]])
         return domain >= 0 and (part.pinned_domains is None or domain in part.pinned_domains)
 

@@ -108,7 +108,7 @@ class SearchState:
         return slots
 
     def capacities(self, bounds: list[Bound], low: int, high: int) -> Ints:
-        """What each row holds by each bound's measure."""
+        """The capacity of each row, in the measure of each bound."""
         found = np.zeros((len(bounds), high - low), dtype=np.int64)
         for i, bound in enumerate(bounds):
             if bound.resource < 0:
