@@ -26,7 +26,7 @@ READY_SECONDS = Histogram("grove_gang_ready_seconds", "From a PodGang's placemen
 
 
 class SetFigures(Collector):
-    """What is said of all sets together."""
+    """The metrics over all sets."""
 
     def __init__(self, cache: Cache, clock: Clock) -> None:
         self._cache, self._clock = cache, clock

@@ -43,7 +43,7 @@ class StartupBlockedController:
         deps.follow(self.wakes())
 
     def wakes(self) -> tuple[Wake[Any, Key], ...]:
-        """What wakes the controller: source, keys, and the changes that count."""
+        """The table of what wakes the controller: source, keys, and the changes that count."""
         now = self._queue.add
         return (
             Wake(Pod, owner_keys(PodClique), now, _may_wait),
@@ -113,7 +113,7 @@ class StartupBlockedController:
 
 
 def _may_wait(old: Pod | None, new: Pod | None) -> bool:
-    """Whether a pod with an init container has another status: it may wait for other cliques."""
+    """True if the status of a pod with an init container changed. Such a pod may wait for other cliques."""
     return new is not None and (old is None or old.status != new.status) and bool(new.spec.init_containers)
 
 

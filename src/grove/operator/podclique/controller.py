@@ -74,7 +74,7 @@ class PodCliqueController:
         deps.follow(self.wakes())
 
     def wakes(self) -> tuple[Wake[Any, Key], ...]:
-        """What wakes the controller: source, keys, and the changes that count."""
+        """The table of what wakes the controller: source, keys, and the changes that count."""
         now, settled, hurry = self._queue.add, partial(self._queue.add, after_s=SETTLE_S), self._queue.hurry
         ready, ready_settled = partial(hurry, priority=TOLD_FIRST), partial(settled, priority=TOLD_FIRST)
         return (
@@ -312,7 +312,7 @@ class PodCliqueController:
         return DONE
 
     def _goes_with_set(self, clique: PodClique) -> bool:
-        """Whether its set is going too, and sees to the pods."""
+        """True if the set is being deleted too. The set's controller then deletes the pods."""
         found = set_key(clique)
         pcs = self._cache.get(PodCliqueSet, found) if found is not None else None
         return pcs is not None and pcs.metadata.is_deleting
@@ -329,7 +329,7 @@ class PodCliqueController:
         return [one.key for one in self._cache.by_index(PodClique, PARENT, clique.key)]
 
     def _is_whole(self, old: Pod | None, new: Pod | None) -> bool:
-        """Whether every pod of the clique is ready, so that its status waits for nothing more."""
+        """True if every pod of the clique is ready, so its status needs no further event."""
         return any(self._sets.is_whole(owner, ready=True) for owner in OWNERS(old, new))
 
     def _cliques_on(self, node: Node) -> set[Key]:
@@ -342,7 +342,7 @@ class PodCliqueController:
         return own + [clique.key for clique in self._cache.by_index(PodClique, BASE_GANG, gang.key)]
 
     def _opens_gates(self, old: PodGang | None, new: PodGang | None) -> bool:
-        """Whether a gang became whole, or lists other pods: its gated pods may go then."""
+        """True if a gang became complete or lists other pods. Its gated pods may be ungated then."""
         if new is None or not self._sets.uses_gate(new):
             return False
         return old is None or _gates(old) != _gates(new) or old.spec != new.spec
@@ -399,7 +399,7 @@ def _is_scaled(old: PodClique, new: PodClique) -> bool:
 
 
 def _is_admitted(old: Pod, new: Pod) -> bool:
-    """Whether Kueue let the pod go."""
+    """True if Kueue admitted the pod."""
     return kueue.waits(old) and not kueue.waits(new)
 
 
@@ -418,6 +418,6 @@ def _is_restarted(old: PodCliqueScalingGroup, new: PodCliqueScalingGroup) -> boo
 
 
 def _gates(gang: PodGang) -> tuple[bool, ...]:
-    """What of a gang's status lets its pods go."""
+    """The conditions of a gang that decide if its pods may be ungated."""
     kinds = (conditions.INITIALIZED, conditions.SCHEDULER_OBJECTS_READY, conditions.SCHEDULED)
     return tuple(is_true(gang.status.conditions, kind) for kind in kinds)

@@ -29,7 +29,7 @@ from grove.operator.shared.rollout import has_template, is_open, is_rolling
 
 @dataclass(frozen=True, slots=True)
 class DrainStep:
-    """What to write to a pod: its mark, the end of its mark, or only its gate."""
+    """The write to one pod: set its draining mark, remove it, or only close its readiness gate."""
 
     until: datetime | None = None
     unmark: bool = False
@@ -61,7 +61,7 @@ def left_s(pod: Pod, step: DrainStep, now: datetime) -> float:
 
 
 def marks_of_leaving(pods: Iterable[Pod], until: datetime | None, now: datetime) -> list[tuple[Pod, DrainStep]]:
-    """What is written to the pods of a clique that goes with its replica."""
+    """The writes to the pods of a clique whose replica is being scaled in."""
     if until is None:
         return []
     steps = ((pod, next_drain_step(pod, until, now)) for pod in pods)
@@ -69,7 +69,7 @@ def marks_of_leaving(pods: Iterable[Pod], until: datetime | None, now: datetime)
 
 
 def is_passed_by(observed: ObservedClique) -> bool:
-    """Whether an update ended while the clique drained with its replica, which was wanted again later.
+    """True if an update ended while the clique drained with its replica, and the replica is wanted again.
 
     No update will take its pods then. The update may have begun before: then the clique still reports it as open.
     OnDelete records its own progress on every clique, so that is not taken for it.
@@ -98,7 +98,7 @@ def passed_by(observed: ObservedClique) -> Iterator[str]:
 
 
 def is_of_former_revision(observed: ObservedClique, pod: Pod) -> bool:
-    """Whether an update takes this pod. A gang that is restarted after a breach has pods of the revision of now."""
+    """True if an update replaces this pod. Pods of a gang restart already have the present revision."""
     own = pod.metadata.labels.get(labels.REVISION, observed.revision)
     return own != observed.revision or is_outdated_pod(observed, pod)
 
@@ -113,7 +113,7 @@ class Drains:
         self.uids: set[str] = set()
 
     def holds(self, pod: Pod, reason: str) -> bool:
-        """Whether a pod that is taken for this reason drains now, and is not to be touched otherwise."""
+        """True if a pod with this reason to be removed drains now. Nothing else may change it meanwhile."""
         if pod.metadata.uid in self.uids:
             return True
         if not self._seconds or not self._may_drain(pod, reason):

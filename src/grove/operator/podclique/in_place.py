@@ -32,7 +32,7 @@ PATIENCE_S = 120.0
 
 
 class InPlaceRecord(Struct):
-    """What a pod remembers of its template: what cannot be patched, and which keys the template set.
+    """The record of a template on its pod: a hash of the parts that no patch can change, and the template's keys.
 
     `stopping` are the ids of the containers that a patch has the kubelet stop, by name; `since` is when.
     """
@@ -46,7 +46,7 @@ class InPlaceRecord(Struct):
 
 @dataclass(frozen=True, slots=True)
 class InPlaceStep:
-    """What to do about a pod now. `gate` is what its readiness gate is to say; empty if it stays."""
+    """The next step for one pod. `gate` is the new status of its readiness gate; empty if it stays."""
 
     gate: str = ""
     patch: tuple[Json, ...] = ()
@@ -81,7 +81,7 @@ def record_of(pod: Pod) -> InPlaceRecord | None:
 
 
 def can_be_patched(pod: Pod, wanted: Json) -> bool:
-    """Whether a patch makes the pod what it would be if it were made now."""
+    """True if a patch makes the pod equal to a new pod of the template."""
     there, now = record_of(pod), _record_in(wanted)
     is_whole = {container.name for container in pod.spec.containers} >= {
         one["name"] for one in wanted["spec"]["containers"]
@@ -120,7 +120,7 @@ def gate_words(status: str, *, drains: bool = False) -> tuple[str, str]:
 
 
 def gate_of(pod: Pod) -> str:
-    """What the readiness gate of a pod says; empty while it has no condition."""
+    """The status of a pod's readiness gate; empty while the pod does not have the condition."""
     condition = find_condition(pod.status.conditions, IN_PLACE)
     return condition.status if condition is not None else ""
 

@@ -31,7 +31,7 @@ from grove.operator.shared.termination import max_gang_restarts, with_clique_mem
 
 @dataclass(frozen=True, slots=True)
 class CliquePlan:
-    """What to do about a clique, in this order: `recorded_first`, claims for `pods.indexes`, `pods`, the status.
+    """The writes for a clique, in this order: `recorded_first`, claims for `pods.indexes`, `pods`, the status.
 
     `refused` says why no pod can be made at all; then only the status is written.
     """
@@ -59,7 +59,7 @@ class CliquePlan:
 
     @property
     def events(self) -> list[Notice]:
-        """What is said once the pods are as planned."""
+        """The events after the pods are as planned."""
         clique, said = self.observed.clique, []
         count = len(self.pods.create)
         if count and clique.status.observed_generation is not None:  # that a new clique has pods is no news
@@ -95,7 +95,7 @@ class CliquePlan:
         return judged(after, standing, clique.metadata.generation, self.now)
 
     def is_news(self, after: PodCliqueStatus) -> bool:
-        """Whether readers wait for this status; otherwise it may wait for more changes."""
+        """True if readers wait for this status. Otherwise the write may wait for more changes."""
         return clique_news(self.observed.clique.spec, self.observed.clique.status, after)
 
     def may_wait_s(self, after: PodCliqueStatus) -> float:
@@ -107,7 +107,7 @@ class CliquePlan:
         return TURN_S if is_counted_anew and waits_for_turn(self.observed) else PROGRESS_S
 
     def warnings(self, after: PodCliqueStatus) -> list[Notice]:
-        """What is said when the status is written."""
+        """The events to send when the status is written."""
         clique, before = self.observed.clique, self.observed.clique.status
         said = []
         if lost_all_scheduled(clique.spec.replicas, before, after):

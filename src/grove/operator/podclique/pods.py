@@ -53,7 +53,7 @@ FAILED_POD_PAUSE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """What to do about the pods of one clique, in this order: delete, create, ungate, relabel, then those in place.
+    """The writes for the pods of one clique, in this order: delete, create, ungate, relabel, then updates in place.
 
     `indexes` are those of the pods that stay or come, for their claims; `next_look_s` is the exact time until something
     is due, None if only an event can help.
@@ -74,7 +74,7 @@ class PodPlan:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is to come of it. A pod that is being deleted already may have a finalizer and stay."""
+        """True if the plan has no write. A deletion of a pod that is being deleted already is no write."""
         if self.create or self.ungate or self.relabel or self.in_place or self.drain:
             return False
         return all(removal.pod.metadata.is_deleting for removal in self.delete) if self.delete else True
@@ -187,7 +187,7 @@ def _taken(observed: ObservedClique, step: CliqueStep) -> dict[str, str]:
 
 
 def _is_misplaced(observed: ObservedClique, pod: Pod) -> bool:
-    """Whether Kueue would not admit the pod as it is."""
+    """True if Kueue would not admit the pod with its present labels."""
     if observed.kueue is None:
         return waits(pod)  # the set has left its queue
     name, role, index = observed.clique.metadata.name, observed.unit.template.name, pod_index(pod)
@@ -275,7 +275,7 @@ def surplus(clique: PodClique, pods: Iterable[Pod]) -> int:
 
 
 def _stands_for_replica(observed: ObservedClique) -> bool:
-    """Whether pod 0 is the one that autoscalers measure a replica of the set by."""
+    """True if autoscalers measure a replica of the set by this clique's pod 0."""
     pcs, unit = observed.pcs, observed.unit
     return unit.group is None and unit.template.name == pcs.spec.template.metrics_clique(pcs.metadata.annotations)
 

@@ -29,7 +29,7 @@ class Removal:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the pod may be running until it is deleted."""
+        """True if the pod may be running until it is deleted."""
         return self.reason != NODE_GONE and not self.pod.is_finished
 
 

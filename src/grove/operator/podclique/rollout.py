@@ -54,7 +54,7 @@ class PodState:
 
 @dataclass(frozen=True, slots=True)
 class CliqueUpdateFacts:
-    """What the next step of a clique's update depends on.
+    """The facts that decide the next step of a clique's update.
 
     `target` and `realised` are pairs of generation and template hash: what the clique shall become, and what it fully
     is. `pods` are those that are not on their way out.
@@ -74,7 +74,7 @@ class CliqueUpdateFacts:
 
 @dataclass(frozen=True, slots=True)
 class CliqueStep:
-    """What an update and the restarts of its gang ask of a clique now.
+    """The changes that an update and the restarts of its gang ask of a clique now.
 
     `replace` are the UIDs of pods that an update takes, `restart` those of an earlier incarnation. The operator
     writes `progress` to the status before it deletes a pod in `replace` or makes a surge pod. So the next operator
@@ -192,7 +192,7 @@ def clique_update_facts(observed: ObservedClique) -> CliqueUpdateFacts:
 
 
 def is_due(observed: ObservedClique) -> bool:
-    """Whether the clique gets the template of now: it has another one, and its unit was chosen.
+    """True if the clique gets the present template: it has another one, and its unit was chosen.
 
     OnDelete hands the template out at once. A clique whose pods are all from the template of now has it back at once:
     a change was taken back before any pod was replaced.
@@ -216,20 +216,20 @@ def is_due(observed: ObservedClique) -> bool:
 
 
 def waits_for_turn(observed: ObservedClique) -> bool:
-    """Whether an update goes on that has not given the clique its template yet."""
+    """True if an update is open and has not given the clique its template yet."""
     pcs = observed.pcs
     is_going_on = is_rolling(pcs) and is_open(pcs.status.update_progress) and not is_paused(pcs)
     return is_going_on and not has_template(observed.clique, observed.template_hash)
 
 
 def pauses_halfway(observed: ObservedClique) -> bool:
-    """Whether a pause may have found a standalone clique with some of its pods replaced, and some not."""
+    """True if a pause may have begun when only some pods of a standalone clique were replaced."""
     pcs, unit = observed.pcs, observed.unit
     return unit.group is None and observed.recorded and is_paused(pcs) and is_chosen(pcs, unit.replica)
 
 
 def made_from(observed: ObservedClique, step: CliqueStep, index: int) -> ObservedClique:
-    """What a new pod is made from. In a pause that is the template of before.
+    """The clique and template for a new pod. In a pause this is the former template.
 
     A surge pod, and a pod of an index that the update has taken, is new also in a pause.
     """

@@ -68,7 +68,7 @@ def _until(draining: Iterable[DrainingReplica], index: int) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class ObservedClique:
-    """What was read about a clique that its set has.
+    """The facts that were read about a clique of a set.
 
     - `base_scheduled`: the base gang of a scaled gang has its minimum on nodes.
     - `recorded`: the set's status names its templates as they are now.
@@ -114,7 +114,7 @@ class ObservedClique:
 
     @property
     def set_drains(self) -> bool:
-        """Whether replicas of the set drain when they are scaled in."""
+        """True if replicas of the set drain when they are scaled in."""
         return replica_drain_s(self.pcs) > 0
 
     @property
@@ -164,7 +164,7 @@ def count_pods(pods: Iterable[Pod], nodes_gone: Collection[str] = ()) -> PodCoun
 
 
 def clique_status(observed: ObservedClique, outcome: Outcome, now: datetime) -> PodCliqueStatus:
-    """What the status should say; equal to the clique's own when there is nothing to write."""
+    """The status that the clique should have; equal to its present one if there is nothing to write."""
     clique, pcs = observed.clique, observed.pcs
     pods = [pod for pod in observed.pods if not pod.metadata.is_deleting]
     counts = count_pods(observed.pods, observed.nodes_gone(now))
@@ -191,7 +191,7 @@ def is_available(clique: PodClique) -> bool:
 
 
 def has_hashes(clique: PodClique, template_hash: str, generation: str) -> bool:
-    """Whether a clique has fully become what its template says now.
+    """True if a clique and all its pods are from its present template.
 
     Its pods are counted too: what it became it says until it has become something else, and some of its pods may be
     from a change that came since and was taken back.
@@ -211,7 +211,7 @@ def is_updated(clique: PodClique, template_hash: str, generation: str) -> bool:
 
 
 def is_whole_again(clique: PodClique) -> bool:
-    """Whether an updated clique has enough pods that are ready, and that many new ones."""
+    """True if an updated clique has enough ready pods and enough new pods."""
     least = floor(clique.spec)
     return clique.status.ready_replicas >= least and clique.status.updated_replicas >= least
 

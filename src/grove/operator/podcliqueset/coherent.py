@@ -198,7 +198,7 @@ def seen_parts(
 
 
 def _is_about(part: PodClique | PodCliqueScalingGroup, generation: str) -> bool:
-    """Whether the status of a part is about this generation.
+    """True if the status of a part reports this generation.
 
     A part that is of this generation already has no update to it: an undo brought back what the part has. It has
     nothing to replace, and the others do not wait for it.

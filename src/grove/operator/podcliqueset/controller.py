@@ -82,7 +82,7 @@ class PodCliqueSetController:
         deps.follow(self.wakes())
 
     def wakes(self) -> tuple[Wake[Any, Key], ...]:
-        """What wakes the controller: source, keys, and the changes that count.
+        """The table of what wakes the controller: source, keys, and the changes that count.
 
         `children` has the children compared; `report` reports the status.
         """
@@ -287,7 +287,7 @@ class PodCliqueSetController:
         self._queue.add(key_, after_s=after_s)
 
     def _is_status_edited(self, old: PodCliqueSet, new: PodCliqueSet) -> bool:
-        """Whether the status was written by another client, and nothing else that `_is_changed` answers for."""
+        """True if another client wrote the status, and `_is_changed` finds no other change."""
         return old.status != new.status and not _is_changed(old, new) and not self._cache.is_echo(new)
 
     def _is_to_put_right(self, old: Object | None, new: Object | None) -> bool:
@@ -302,19 +302,19 @@ class PodCliqueSetController:
         return (found := set_key(old)) is not None and not self._is_on_its_way_out(found, old, new)
 
     def _is_on_its_way_out(self, found: Key, old: Object, new: Object | None) -> bool:
-        """Whether a child goes as it should: it is of a replica that the set does not want any more."""
+        """True if a child is being deleted as planned: it belongs to a replica that was scaled in."""
         pcs, replica = self._cache.get(PodCliqueSet, found), find_replica(found.name, old.metadata.name)
         is_unwanted = pcs is not None and replica is not None and replica not in pcs.indexes
         return is_unwanted and (new is None or new.metadata.is_deleting)
 
     def _is_waited_for(self, old: Part | None, new: Part | None) -> bool:
-        """Whether the next replicas are to be chosen, or the set waits for nothing more."""
+        """True if the update must choose its next replicas, or the last part of the set became available."""
         part = new or old
         found = set_key(part) if part is not None else None
         return found is not None and (self._is_step_over(found) or self._is_last_to_come(old, new, found))
 
     def _is_last_to_come(self, old: Part | None, new: Part | None, key_: Key) -> bool:
-        """Whether a clique or a group turned available that all of its set waited for."""
+        """True if the last clique or group of a set became available."""
         if old is None or new is None:
             return False
         pcs = self._cache.get(PodCliqueSet, key_)
@@ -336,7 +336,7 @@ class PodCliqueSetController:
         return missing is None
 
     def _is_step_over(self, key_: Key) -> bool:
-        """Whether an update waits for nothing but the choice of the next replicas."""
+        """True if an update only waits for the choice of its next replicas."""
         pcs = self._cache.get(PodCliqueSet, key_)
         if pcs is None or not is_open(pcs.status.update_progress):
             return False
@@ -349,7 +349,7 @@ class PodCliqueSetController:
         )
 
     def _changes_revision(self, old: Object | None, new: Object) -> bool:
-        """Whether a replica gets or loses a revision that has, or had, a Service."""
+        """True if a replica gets or loses a revision that has, or had, a Service."""
         before = old.metadata.labels.get(labels.REVISION) if old is not None else None
         after = new.metadata.labels.get(labels.REVISION)
         found = set_key(new) if before != after else None
@@ -363,7 +363,7 @@ class PodCliqueSetController:
         return new is not None and self._changes_revision(old, new)
 
     def _is_awaited_end(self, old: Pod | None, new: Pod | None) -> bool:
-        """Whether a pod is gone whose end may be that of a child of the set."""
+        """True if the deletion of a pod may allow the deletion of a child of the set."""
         found = set_key(old) if new is None and old is not None else None
         return found is not None and self._children.waits_for_pods(found)
 

@@ -103,7 +103,7 @@ CHILDREN: dict[type[Object], ChildKind] = {
 
 @dataclass(frozen=True, slots=True)
 class ObservedChildren:
-    """What was read about the children of a set that are to be compared with what is wanted.
+    """The facts that were read about the children of a set, to compare them with the wanted ones.
 
     `parts` are its Services, cliques and groups, `secrets` the names of its token Secrets that are there. Its pods,
     which may be thousands, are asked for only where they count, and so are its PodCliques with those of groups.
@@ -121,7 +121,7 @@ class ObservedChildren:
 
 @dataclass(frozen=True, slots=True)
 class ChildrenPlan:
-    """What to do about the children of a set, in this order: `surplus` replicas go, whole, then `kinds` are compared.
+    """The changes of a set's children, in this order: delete `surplus` replicas whole, then compare `kinds`.
 
     `access_in_use`: the set has no start order any more and a pod from before still watches its parents. `kept_secrets`
     are not looked at: the token under its old name, while a pod still mounts it. ComputeDomains of `replicas_with_pods`
@@ -187,7 +187,7 @@ def plan_set_children(pcs: PodCliqueSet, seen: ObservedChildren) -> ChildrenPlan
 
 @dataclass(frozen=True, slots=True)
 class SetPlan:
-    """What to do about a set, in this order: children, the status.
+    """The changes of a set, in this order: children, the status.
 
     `children` is None while there is no reason to compare them, `terminated` are the replicas that have been in breach
     too long.
@@ -209,24 +209,24 @@ class SetPlan:
         return judged(after, set_standing(seen.pcs, after, seen.cliques, seen.groups, outcome), generation, self.now)
 
     def is_news(self, after: PodCliqueSetStatus) -> bool:
-        """Whether readers wait for this status; otherwise it may wait for more changes."""
+        """True if readers wait for this status. Otherwise the write may wait for more changes."""
         before = self.observed.pcs.status
         return before.replica_restarts != after.replica_restarts or set_news(
             self.observed.pcs.spec.replicas, before, after
         )
 
     def is_all_running(self, after: PodCliqueSetStatus) -> bool:
-        """Whether all replicas are available and all gangs run, so that no more progress follows."""
+        """True if all replicas are available and all gangs run, so no more progress follows."""
         is_whole = after.available_replicas == self.observed.pcs.spec.replicas
         return is_whole and all(one.phase == RUNNING for one in after.pod_gang_statuses)
 
     def may_flap(self, after: PodCliqueSetStatus) -> bool:
-        """Whether the status says no more than that replicas became available or unavailable."""
+        """True if the status only reports that replicas became available or unavailable."""
         before = self.observed.pcs.status
         return before.replica_restarts == after.replica_restarts and not set_turned(before, after)
 
     def events(self, after: PodCliqueSetStatus) -> list[Notice]:
-        """What is said when the status is written."""
+        """The events to send when the status is written."""
         pcs, before = self.observed.pcs, self.observed.pcs.status
         said = appeared(pcs, before.conditions, after.conditions, (GANG_RESTARTS_EXHAUSTED, UPDATE_STALLED))
         old, new = (find_condition(one.conditions, TOPOLOGY_LEVELS_UNAVAILABLE) for one in (before, after))

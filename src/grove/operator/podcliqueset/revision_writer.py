@@ -116,7 +116,7 @@ class RevisionWriter:
             log.info("a revision of that name belongs to another owner", set=str(pcs.key))
 
     async def _there(self, pcs: PodCliqueSet) -> list[ControllerRevision]:
-        """What is kept of a set. The first question reads all sets' at once: after a restart everybody is asked for."""
+        """The revisions of a set. The first call reads those of all sets: after a restart each set needs its own."""
         kind = f"{labels.COMPONENT}={labels.REVISION_COMPONENT}"
         if self._first is None:
             first: dict[str, list[ControllerRevision]] = {}

@@ -79,7 +79,7 @@ class ReplicaState:
 
 @dataclass(frozen=True, slots=True)
 class SetUpdateFacts:
-    """What the next step of a set's update depends on: the hash in the status, the hash of the templates, and so on."""
+    """The facts that decide the next step of a set's update, the hashes of status and templates among them."""
 
     recorded: str
     wanted: str
@@ -156,7 +156,7 @@ def is_step_over(
     wanted: str,
     hashes: Mapping[str, str],
 ) -> bool:
-    """Whether replicas were chosen and all of them are done, so that the next ones are to be chosen.
+    """True if all chosen replicas are updated, so the update must choose the next ones.
 
     Looks at the parts of these replicas only: this is asked whenever a part of the set changes.
     """
@@ -279,7 +279,7 @@ KEPT_REVISIONS = 5
 
 @dataclass(frozen=True, slots=True)
 class RevisionSteps:
-    """What keeps the history right: one to create or to renumber, and those that go."""
+    """The changes of the revision history: one revision to create or renumber, and those to delete."""
 
     create: Json | None = None
     renumber: tuple[str, int] | None = None
@@ -311,7 +311,7 @@ def revision_of(pcs: PodCliqueSet, hash_: str, number: int) -> Json:
 
 
 def made_from(pcs: PodCliqueSet) -> Json:
-    """What the pods of a set are made from, and nothing that scaling or a strategy is about."""
+    """The part of a set's templates that its pods are made from, without replicas and update strategy."""
     template = pcs.spec.template
     cliques = [
         {"name": one.name, "labels": one.labels, "annotations": one.annotations, "podSpec": one.spec.pod_spec}

@@ -62,7 +62,7 @@ class SetChildren:
         )
 
     def _is_short(self, pcs: PodCliqueSet) -> bool:
-        """Whether a standalone PodClique is missing."""
+        """True if a standalone PodClique is missing."""
         there = {one.metadata.name for one in self._cache.owned(PodClique, by=pcs.metadata.uid)}
         names_of = standalone_names(pcs)
         return any(fqn not in there for replica in pcs.indexes for fqn, _ in names_of(replica))
@@ -104,7 +104,7 @@ class SetChildren:
         return list(done.values())
 
     def waits_for_pods(self, pcs: Key) -> bool:
-        """Whether the end of a pod may be that of a child of the set: a ComputeDomain, its token, a Service."""
+        """True if the end of a pod may allow the deletion of a child: a ComputeDomain, its token, a Service."""
         return self.domains.enabled or pcs in self._access_in_use or self.has_revisions(pcs)
 
     def has_revisions(self, pcs: Key) -> bool:

@@ -52,7 +52,7 @@ from grove.operator.topology.levels import with_levels_condition
 
 @dataclass(frozen=True, slots=True)
 class ObservedSet:
-    """What was read about a set and its parts.
+    """The facts that were read about a set and its parts.
 
     `generation_hash` is that of its templates as they are now, `hashes` are those of each clique by name; `moment` says
     when a condition turned.
@@ -114,24 +114,27 @@ class SetReplica:
 
     @property
     def is_reached(self) -> bool:
-        """Whether an update has done all it may, whole or not: what is still old is below a partition."""
+        """True if an update has replaced all that it may: every old part is below a partition.
+
+        Parts may be unavailable.
+        """
         is_complete = len(self.cliques) == self.cliques_total
         return is_complete and self._is_new and self.groups_updated + self.groups_held == self.groups_total
 
     @property
     def is_carried_out(self) -> bool:
-        """Whether an update has done all it may, and the replica is whole again."""
+        """True if an update has replaced all that it may, and the replica is available again."""
         groups = self.groups_updated + self.groups_held
         return self.cliques_updated == self.cliques_total and groups == self.groups_total and self.is_available
 
     @property
     def is_updated(self) -> bool:
-        """Whether all of it has become what the templates say, and is whole again."""
+        """True if every part has the present template, and the replica is available again."""
         return self.is_carried_out and not self.groups_held
 
 
 def _is_held(group: PodCliqueScalingGroup, config: ScalingGroupConfig, generation: str) -> bool:
-    """Whether an update of a group has ended but for the replicas below its partition."""
+    """True if an update of a group has ended, except for replicas below its partition."""
     progress, partition = group.status.update_progress, partition_of(config.rolling_update)
     return (
         progress is not None
@@ -156,7 +159,7 @@ def set_replicas(observed: ObservedSet, generation: str) -> list[SetReplica]:
 def set_status(
     observed: ObservedSet, now: datetime, replicas: Sequence[SetReplica] | None = None
 ) -> PodCliqueSetStatus:
-    """What the status says of the set's parts; equal to the set's own when there is nothing to write.
+    """The status that the set should have; equal to its present one if there is nothing to write.
 
     The first pass records the generation hash; a later difference is for the update to act on, not for the status.
     `replicas` are those of the generation that the set has, if the caller has read them.

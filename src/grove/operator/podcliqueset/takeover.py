@@ -46,7 +46,7 @@ _OURS = ("grove.io/", "app.kubernetes.io/")
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """What is remembered of a set that another operator made.
+    """The record of a set that another operator made.
 
     `kept` and `updated` are clique templates: those all of whose cliques are from the set's templates as they are, and
     those of which some are not. `continues`: what that operator recorded is the set as it is, so no update begins that
@@ -75,7 +75,7 @@ def takeover(
     groups: Iterable[PodCliqueScalingGroup],
     gangs: Iterable[PodGang],
 ) -> Takeover:
-    """What to remember of a set that awaits it, from all its cliques, groups and gangs."""
+    """The record for a set that awaits its takeover, from all its cliques, groups and gangs."""
     if (reading := earlier_reading(pcs)) is not None:
         return _from_earlier_version(pcs, reading)
     gangs = list(gangs)
@@ -157,7 +157,7 @@ def _tied(cliques: Iterable[PodClique], generation: str) -> set[str]:
 
 
 def _is_same(clique: PodClique, wanted: Json | None) -> bool:
-    """Whether a clique says what we would have it say, as far as its pods are concerned."""
+    """True if a clique has the content that we would write, as far as its pods depend on it."""
     if wanted is None:
         return False
     meta = wanted["metadata"]
@@ -172,7 +172,7 @@ def _content(pod_spec: Json, labels: Mapping[str, str], annotations: Mapping[str
 
 
 def _has_become(clique: PodClique, hash_: str) -> bool:
-    """Whether a clique and all its pods are from this template."""
+    """True if a clique and all its pods are from this template."""
     return _label(clique) == hash_ and clique.status.updated_replicas >= clique.status.replicas
 
 

@@ -70,7 +70,7 @@ class PodGangController:
         deps.follow(self.wakes())
 
     def wakes(self) -> tuple[Wake[Any, GangKey], ...]:
-        """What wakes the controller: source, keys, and the changes that count."""
+        """The table of what wakes the controller: source, keys, and the changes that count."""
         now, settled, hurry = self._queue.add, partial(self._queue.add, after_s=SETTLE_S), self._queue.hurry
         part_of = each(gang_key_of)
         return (
@@ -125,7 +125,7 @@ class PodGangController:
         )
 
     def _replacement(self, pcs: PodCliqueSet, layout: GangLayout) -> Replacement | None:
-        """What a base gang asks about a slice that waits for a place."""
+        """The question of a base gang to the scheduler about a slice that waits for a place."""
         slice_ = _asking(pcs).get(layout.replica) if layout.scaled is None else None
         if slice_ is None:
             return None
@@ -246,7 +246,7 @@ class PodGangController:
         return [_named(pcs, layout.name) for layout in layouts]
 
     def _completes_gang(self, old: Pod | None, new: Pod | None) -> bool:
-        """Whether a pod comes that fills the last gap in a gang that is there already: nothing else is to be listed.
+        """True if a new pod completes a gang that exists already, so the gang needs no other pod.
 
         Not one of a scaling group: where one of its cliques is created again the others are about to be.
         """
@@ -256,7 +256,7 @@ class PodGangController:
         return all(self._sets.is_whole(Key(gang.metadata.namespace, one.name)) for one in gang.spec.podgroups)
 
     def _matters(self, old: Pod | None, new: Pod | None) -> bool:
-        """Whether a change of a pod can change its gang.
+        """True if a change of a pod can change its gang.
 
         It does if the gang may list other pods, or if a pod got a node in a gang that requires a domain. It also
         does if the gang may be in a later phase, where its scheduler does not report that itself.
@@ -374,14 +374,14 @@ def _is_listed_otherwise(old: Pod, new: Pod) -> bool:
 
 
 def _asks_otherwise(old: Pod, new: Pod) -> bool:
-    """Whether a pod begins or ceases to ask for a new node, and its gang does that for it."""
+    """True if a pod becomes unschedulable or stops being so, and its gang asks for nodes on its behalf."""
     return CONSUMES in new.metadata.annotations and (old.is_unschedulable and not old.is_bound) != (
         new.is_unschedulable and not new.is_bound
     )
 
 
 def _is_answered(old: ProvisioningRequest | None, new: ProvisioningRequest | None) -> bool:
-    """Whether a request has another answer, is another one, or is gone."""
+    """True if a request has another status, was replaced, or was deleted."""
     return old is None or new is None or old.status != new.status or old.metadata.uid != new.metadata.uid
 
 
