@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.fleet import elastic
+from tests.support.gangs import pod_json
 from tests.support.manifests import gpu_clique
 from tests.support.operating import World as RealWorld
 from tests.support.operating import operating
@@ -94,6 +95,12 @@ def nodes_of(here: World, set_: str) -> set[str]:
     return {pod.spec.node_name for pod in mine if pod.spec.node_name and not pod.metadata.is_deleting}
 
 
+def pod_reasons(here: World, set_: str) -> set[str]:
+    """Reasons for which pods of the set have no node: node autoscalers buy nodes for `Unschedulable`."""
+    mine = (pod for pod in here.all(Pod) if pod.metadata.labels.get(labels.PART_OF) == set_)
+    return {pod.waits_for for pod in mine if not pod.spec.node_name}
+
+
 def story(tell: Callable[[World], Any], *more: tuple[type, Json]) -> None:
     """Tells a story, waits for a day, and checks that the scheduler holds what it says."""
 
@@ -174,6 +181,40 @@ def test_a_scale_out_takes_the_headroom_and_another_one_is_formed() -> None:
 
 
 @pytest.mark.simulated
+@pytest.mark.parametrize("waiting", ["a gang", "a pod above the minimum", "a pod without a set"])
+def test_what_the_headroom_of_another_set_keeps_out_is_unschedulable_so_nodes_are_bought(waiting: str) -> None:
+    async def tell(here: World) -> None:
+        await here.apply(serving("chat", 1, "1"))
+        assert await here.until(lambda: is_held(here, "chat-0"))
+        bound = 1 if waiting == "a pod above the minimum" else 0
+        filling = gpu_clique("work", 4 - bound, 8)
+        await here.apply(serving("full", 1, "", "", filling, topologyConstraint=None))
+        assert await here.until(lambda: len(nodes_of(here, "full")) == 4 - bound)
+        if waiting == "a pod without a set":
+            pod = pod_json("other", "default", gpus=8)
+            pod["metadata"]["labels"] = {labels.PART_OF: "other"}
+            await here.client.create(Pod, pod)
+        else:
+            clique = gpu_clique("work", 2, 8)
+            clique["spec"]["minAvailable"] = 2 - bound
+            await here.apply(serving("other", 1, "", "", clique, topologyConstraint=None))
+        assert await here.until(lambda: pod_reasons(here, "other") == {"Unschedulable"})
+        assert len(nodes_of(here, "other")) == bound
+        if waiting == "a gang":
+            why = said(here, "other-0", SCHEDULED)
+            assert why is not None
+            assert why.reason == "NodesHeldForOthers"
+            assert why.message == "it would fit, but capacity is held as headroom of default/chat"
+        assert pod_reasons(here, "chat") == set(), "no pod waits for the headroom"
+        for node in Topology(nodes=2, prefix="new-").objects():
+            await here.client.create(Node, node)
+        assert await here.until(lambda: not pod_reasons(here, "other") and nodes_of(here, "other") != set())
+        assert is_held(here, "chat-0")
+
+    story(tell)
+
+
+@pytest.mark.simulated
 def test_a_lower_priority_uses_the_headroom_and_is_evicted_when_the_set_needs_it() -> None:
     async def tell(here: World) -> None:
         await here.apply(serving("chat", 2, "1", "high"))
@@ -244,7 +285,8 @@ def test_the_quota_of_its_queue_counts_the_headroom_and_a_full_quota_is_said() -
         assert await here.until(lambda: (why := said(here, "other-0", SCHEDULED)) is not None and why.status == "False")
         why = said(here, "other-0", SCHEDULED)
         assert why is not None
-        assert why.message == "it would fit, but capacity is held as headroom of default/chat", "two racks are free"
+        assert why.message == "it would fit, but its quota is held as headroom of default/chat", "two racks are free"
+        assert pod_reasons(here, "other") == {"NodesHeldForOthers"}, "no node helps"
 
     story(tell, (ElasticQuota, elastic("team", "default", 32, 32)))
 

@@ -306,6 +306,7 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.NODES_HELD: _nodes_held,
     kinds.HEADROOM: _headroom,
     kinds.HEADROOM_OF_OTHERS: lambda reason: f"it would fit, but capacity is held as headroom of {reason.subject}",
+    kinds.QUOTA_OF_HEADROOM: lambda reason: f"it would fit, but its quota is held as headroom of {reason.subject}",
     kinds.CLOSEST: _closest,
     kinds.TOGETHER: _together,
     kinds.ONE_MORE: _one_more,

@@ -64,3 +64,11 @@ def test_a_refusal_that_no_node_changes_has_another_reason_on_the_pods(why: Reas
 @pytest.mark.parametrize(("reason", "on_pod"), OTHER_WAITS)
 def test_every_other_wait_has_its_own_reason_on_the_pods(reason: str, on_pod: str) -> None:
     assert pod_reason(Verdict(False, reason, Reason(kinds.NO_ROOM))) == on_pod
+
+
+@pytest.mark.parametrize(
+    ("kind", "on_pod"),
+    [(kinds.HEADROOM_OF_OTHERS, "Unschedulable"), (kinds.QUOTA_OF_HEADROOM, "NodesHeldForOthers")],
+)
+def test_a_gang_that_headroom_of_others_keeps_out_gets_nodes_but_not_if_it_lacks_quota(kind: str, on_pod: str) -> None:
+    assert pod_reason(Verdict(False, states.HELD_FOR_OTHERS, Reason(kind, "default/chat"))) == on_pod

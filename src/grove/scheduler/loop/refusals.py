@@ -215,7 +215,8 @@ class UnitRefuser:
             verdict = Verdict(False, HELD_FOR_OTHERS, kept_out_by(closed))
         elif closed.headrooms_ahead and await self._would_fit(unit.tree, steps, closed.headrooms_ahead):
             names = ", ".join(sorted({hold.family for hold in closed.headrooms_ahead}))
-            verdict = Verdict(False, HELD_FOR_OTHERS, Reason(kinds.HEADROOM_OF_OTHERS, names))
+            kind = kinds.QUOTA_OF_HEADROOM if answer.reason == kinds.NOT_ADMITTED else kinds.HEADROOM_OF_OTHERS
+            verdict = Verdict(False, HELD_FOR_OTHERS, Reason(kind, names))
         else:
             closest = closest_domain(self._view.snapshot, unit.tree)
             why = named(answer.why.with_parts(*([closest] if closest else ())), level_names(self._view, unit.tree))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reasons import Reason
-from grove.scheduler.policy.gang_state import INVALID, QOS_MISMATCH, UNSCHEDULABLE, Verdict
+from grove.scheduler.policy.gang_state import HELD_FOR_OTHERS, INVALID, QOS_MISMATCH, UNSCHEDULABLE, Verdict
 
 SCHEDULER_ERROR = "SchedulerError"
 """What Kubernetes calls a pod that a scheduler cannot decide about."""
@@ -34,6 +34,8 @@ def pod_reason(verdict: Verdict) -> str:
     """Reason of PodScheduled=False of a pod whose gang, or which itself, waits for this."""
     if verdict.reason in (INVALID, QOS_MISMATCH):
         return SCHEDULER_ERROR
+    if verdict.reason == HELD_FOR_OTHERS and verdict.why.kind == kinds.HEADROOM_OF_OTHERS:
+        return UNSCHEDULABLE  # no pod waits for headroom, so a node autoscaler must see the gang itself
     if verdict.reason == UNSCHEDULABLE and verdict.why.kind in NO_NODES_HELP:
         return verdict.why.kind
     return verdict.reason
