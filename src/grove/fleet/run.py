@@ -129,7 +129,9 @@ class _Played:
         teams = {team.name: team for team in fleet.teams}
         self.machines = Machines(world, fleet.cluster, nodes, fleet.seed, self.figures.note)
         self.services = [
-            Service(world, serving, teams[serving.team], fleet.seed, fleet.begins, self.promises.cause)
+            Service(
+                world, serving, teams[serving.team], fleet.seed, fleet.begins, self.promises.cause, self.figures.note
+            )
             for serving in fleet.work.serving
         ]
         self.batch = BatchWork(world, teams)

@@ -76,6 +76,8 @@ class Service:
     began: datetime
     cause: Callable[[str, str], None]
     """Takes the set and the kind of what happened to it."""
+    note: Callable[[str, str], None]
+    """Takes a kind of happening and what it happened to."""
     stages: dict[str, Stage] = field(default_factory=dict)
     releases: int = 1
     undone: int = 0
@@ -204,3 +206,4 @@ class Service:
             await self.world.cluster.nodes.crash_pod(NAMESPACE, pod.metadata.name, restart_s=RESTART_S)
         except ApiError:
             return  # the pod is gone meanwhile
+        self.note("crash", pod.metadata.name)
