@@ -35,6 +35,11 @@ def units(text: str) -> list[Unit]:
         pytest.param("ooo", [], Budget(max_unavailable=3, keep=2), [], ([], [0]), id="as many stay as are to be kept"),
         pytest.param("obo", [], Budget(keep=2), [], ([1], []), id="a broken unit counts for what goes"),
         pytest.param("obo", [], Budget(paused=True), [], ([], []), id="a paused update takes nothing, broken or not"),
+        pytest.param("oooo", [], Budget(3, 2), [], ([], [0, 1]), id="down to the minimum, and not below"),
+        pytest.param("nooo", [0], Budget(3, 2), [], ([], [1]), id="one is in flight: one less can be spared"),
+        pytest.param("nnoo", [0, 1], Budget(3, 2), [], ([], []), id="the minimum is up: the others wait for it"),
+        pytest.param("oooo", [], Budget(3, 4), [], ([], [0]), id="all are needed: one, or no update could go on"),
+        pytest.param("oop", [], Budget(1, 2), [], ([], [0]), id="one without a place makes no update wait"),
         pytest.param("poo.", [0], Budget(), [3], ([], [1]), id="a unit whose place went to a unit that had none"),
         pytest.param("poop", [0], Budget(), [3], ([], []), id="no unit is up in its place"),
         pytest.param("noo.", [0], Budget(), [3], ([], []), id="it has a place and comes back"),
@@ -140,5 +145,8 @@ def test_laws_of_a_step(text: str, flying: set[int], unplaced: set[int], budget:
     else:
         kept = [unit for unit in found if unit.outdated and unit.up and unit.id not in step.taken]
         assert len(kept) >= min(budget.keep, len(kept) + len(step.taken)), "as many as are to be kept, if there are"
+    left = sum(unit.up for unit in found) - len(step.taken)
+    is_only_one = len(step.in_flight) == 1 and left == budget.min_available - 1
+    assert not step.taken or left >= budget.min_available or is_only_one, "a step stops at the minimum where it can"
     again = next_step(found, step.in_flight, budget, step.unplaced)
     assert (again.taken, again.broken, again.flying) == (step.taken, step.broken, step.flying), "it is a decision"

@@ -6,14 +6,16 @@ units and what it recorded at the last step, and records the answer before it ac
     in flight  = units that were taken while they were up, and that are not back
     broken     = outdated units that are not up: all of them are taken at once and use no budget
     taken      = the first of the other outdated units that are not in flight, while
-                   in flight < maxUnavailable, up >= minAvailable, and more than `keep` outdated units are left
+                   in flight < maxUnavailable, up > minAvailable, and more than `keep` outdated units are left
 
-`up` falls by one with each unit taken. A unit in flight that lost its place to a unit that never had one uses no
-budget: as many units are up as before the update. A paused update takes nothing.
+`up` falls by one with each unit taken. If exactly minAvailable units are up and none is in flight, one unit is taken
+all the same: no update of a part with replicas = minAvailable could go on otherwise. A unit in flight that lost its
+place to a unit that never had one uses no budget: as many units are up as before the update. A paused update takes
+nothing.
 
-With surge units (`shared.surge`) the first two bounds are others: in flight < surge units that are up, and
-up > minAvailable. So old units go only when new ones stand in for them. Surge units that a change made outdated are
-replaced before any other unit.
+With surge units (`shared.surge`) the first bound is another: in flight < surge units that are up. Then no unit is taken
+while only minAvailable units are up. So old units go only when new ones stand in for them. Surge units that a change
+made outdated are replaced before any other unit.
 
 `next_slice` plans a coherent update: how many units of each changed part are taken together.
 """
@@ -135,10 +137,11 @@ def next_step(
     if any(one in known for one in extra if one not in surge.indexes):
         return replace(nothing, surge=recorded)  # surge units are removed before anything else is taken
     added = [known[index] for index in surge.indexes if index in known]
-    up = sum(unit.up for unit in (*units, *added))
-    count = min(budget.max_unavailable - len(flying), up - budget.min_available + 1)
+    spare = sum(unit.up for unit in (*units, *added)) - budget.min_available
     if surge.indexes:
-        count = min(sum(unit.up for unit in added) - len(flying), up - budget.min_available)
+        count = min(sum(unit.up for unit in added) - len(flying), spare)
+    else:
+        count = min(budget.max_unavailable - len(flying), 1 if spare == 0 and not flying else spare)
     again = [unit.id for unit in added if unit.outdated and unit.up][: max(0, count)]
     count = 0 if budget.held else min(count - len(again), allowed)
     again += [unit.id for unit in added if unit.outdated and not unit.up]
