@@ -269,7 +269,7 @@ class PodGangController:
         return new.is_bound and not old.is_bound and self._requires_domain(new)
 
     def _is_asked_about(self, old: Pod | None, new: Pod | None) -> bool:
-        """Whether a pod comes, goes or serves otherwise, and the scheduler is asked about pods of its replica."""
+        """True if a pod is new, deleted or serves differently, and the scheduler has a question about its replica."""
         pod = new or old
         key_ = base_gang_key_of(pod) if pod is not None else None
         base = self._cache.get(PodGang, Key(key_.namespace, key_.name)) if key_ is not None else None
@@ -291,7 +291,7 @@ class PodGangController:
         return [key_ for key_ in keys if key_ is not None]
 
     def _is_resized(self, old: PodClique | None, new: PodClique | None) -> bool:
-        """Whether a clique changes what its gang lists, or has errors: its pods may be long in coming then.
+        """True if a clique changes the pods that its gang lists, or has errors, so that its pods may come late.
 
         A clique that comes changes nothing while there is no gang: the gang is made for its pods, which wake it.
         """

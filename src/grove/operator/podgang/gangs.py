@@ -54,7 +54,7 @@ class WantedGang:
 
 @dataclass(frozen=True, slots=True)
 class ObservedGang:
-    """What was read about a gang: what is there under its name, and what it is to be made from.
+    """The facts that were read about a gang: the object of its name, and the objects that it is made from.
 
     `layout` is None when the set does not want a gang of this name, `binding` where topology is off or it is missing.
     """
@@ -145,7 +145,7 @@ def pods_in_gang(pods: Iterable[Pod], gang: str) -> list[Pod]:
 
 
 def is_scheduled(gang: PodGang, pods_of: PodsOf) -> bool:
-    """Whether every group of a gang has its minimum of pods on nodes, by the pods themselves."""
+    """True if every group of a gang has its minimum of pods on nodes. The pods themselves decide."""
     return all(
         sum(pod.is_scheduled for pod in pods_in_gang(pods_of(group.name), gang.metadata.name)) >= group.min_replicas
         for group in gang.spec.podgroups

@@ -42,7 +42,7 @@ NOT_ENFORCED = GangObjectsState(
 
 @dataclass(frozen=True, slots=True)
 class GangPlan:
-    """What to do about a gang.
+    """The action for a gang.
 
     - `nothing`: it is as it should be, or its deletion is the event to wait for.
     - `taken`: an object of another owner has its name.
@@ -75,12 +75,12 @@ class GangPlan:
     def objects_state(
         self, gang: PodGang, backend: Backend, state: GangObjectsState | None
     ) -> tuple[GangObjectsState | None, float | None]:
-        """Whether another scheduler has its objects, given its answers; and when to check that it acts on them."""
+        """The state of another scheduler's objects, from its answers; and when to check that it acts on them."""
         doubt_s = backend.doubt_s(gang, self.pods_of(gang), self.now) if state is not None else None
         return (NOT_ENFORCED, None) if doubt_s == 0.0 else (state, doubt_s)
 
     def concerns_node_autoscaler(self, gang: PodGang) -> bool:
-        """Whether pods of a gang count on a ProvisioningRequest, or the gang still reports one."""
+        """True if pods of a gang use a ProvisioningRequest, or the gang still reports one."""
         if find_condition(gang.status.conditions, NODES_PROVISIONED) is not None:
             return True
         return any(CONSUMES in pod.metadata.annotations for pod in self.pods_of(gang))
@@ -102,7 +102,7 @@ class GangPlan:
         return with_provisioning_condition(status, nodes, self.now)
 
     def is_news(self, before: PodGangStatus, after: PodGangStatus, backend: Backend) -> bool:
-        """Whether readers wait for this status; otherwise it may wait for more changes."""
+        """True if readers wait for this status. Otherwise the write may wait for more changes."""
         if self.wanted is None or not gang_news(before, after, scheduler_reports=backend.reports_gang_status):
             return False
         return backend.reports_gang_status or not self.wanted.incomplete

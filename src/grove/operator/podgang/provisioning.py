@@ -36,7 +36,7 @@ class NodesAsked(NamedTuple):
     pods: Mapping[str, Sequence[Pod]]
 
     def is_met_by(self, request: ProvisioningRequest) -> bool:
-        """Whether a request of this class asks for at least these pods."""
+        """True if a request of this class asks for at least these pods."""
         there = Counter({pcs.template: pcs.count for pcs in request.spec.pod_sets})
         return request.spec.provisioning_class_name == self.class_name and all(
             len(pods) <= there[name] for name, pods in self.pods.items()
@@ -52,7 +52,7 @@ class ProvisioningState(NamedTuple):
 
 
 def nodes_asked(gang: PodGang, pods: Iterable[Pod]) -> NodesAsked | None:
-    """What the pods of a gang ask a node autoscaler for; None if new nodes would not help."""
+    """The nodes that the pods of a gang ask a node autoscaler for; None if new nodes would not help."""
     waiting = [pod for pod in pods if pod.metadata.annotations.get(CONSUMES) == gang.metadata.name and not pod.is_bound]
     if not any(pod.is_unschedulable for pod in waiting):
         return None

@@ -73,7 +73,7 @@ class Retries:
 
 
 def leaves_node(old: Pod | None, new: Pod | None) -> bool:
-    """Whether a pod ended or is gone, so that its node has capacity for another one."""
+    """True if a pod ended or was deleted, so its node has capacity for another one."""
     was_running = old is not None and old.is_bound and not old.is_finished
     return was_running and (new is None or new.is_finished)
 
@@ -89,7 +89,7 @@ def pods_to_try_again(late: Sequence[Pod], room_at: datetime | None, now: dateti
 
 
 def has_more_room(old: Node | None, new: Node | None) -> bool:
-    """Whether a node came, opened or grew; labels count, because they decide in which domain it is."""
+    """True if a node is new, was opened or grew. Labels count, because they decide its domain."""
     if new is None or new.spec.unschedulable or not new.is_ready:
         return False
     return (

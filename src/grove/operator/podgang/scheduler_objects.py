@@ -166,7 +166,7 @@ class SchedulerObjects:
         return live
 
     def _is_edited(self, old: Object | None, new: Object | None) -> bool:
-        """Whether an object of ours is gone or was edited by another client: nothing of ours changes by itself."""
+        """True if another client deleted or edited one of our objects."""
         if old is None or (new is not None and self._cache.is_echo(new)):
             return False
         return new is None or differ(old, new, "generation", "labels", "annotations", "uid")

@@ -127,7 +127,7 @@ _ON_ITS_WAY = frozenset({base.TOLD, base.PODS_HELD, base.REPLACING})
 
 
 def is_trouble(said: Condition) -> bool:
-    """Whether a condition of a gang is one that the owner of the set has to act on."""
+    """True if the owner of the set must act on a condition of a gang."""
     if said.type == TOPOLOGY_NOT_HONOURED:
         return said.status == TRUE
     return said.reason not in _ON_ITS_WAY

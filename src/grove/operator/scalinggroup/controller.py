@@ -42,7 +42,7 @@ class ScalingGroupController:
         deps.follow(self.wakes())
 
     def wakes(self) -> tuple[Wake[Any, Key], ...]:
-        """What wakes the controller: source, keys, and the changes that count."""
+        """The table of what wakes the controller: source, keys, and the changes that count."""
         now, settled, hurry = self._queue.add, partial(self._queue.add, after_s=SETTLE_S), self._queue.hurry
         return (
             Wake(PodCliqueScalingGroup, own_key, now, self._cache.is_news),
@@ -134,7 +134,7 @@ class ScalingGroupController:
         self._deps.statuses.forget(uid)
 
     def _is_back(self, old: PodClique, new: PodClique) -> bool:
-        """Whether an update of the group waited for this clique: every clique of its replica is available now."""
+        """True if an update of the group waited for this clique: every clique of its replica is available now."""
         key_ = _group_of_clique(new)
         group = self._cache.get(PodCliqueScalingGroup, key_) if key_ is not None and old.status != new.status else None
         if group is None or not is_open(group.status.update_progress):

@@ -45,7 +45,7 @@ from grove.operator.shared.termination import (
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """What to do about a group, in this order: claims, members, the status.
+    """The changes of a group, in this order: claims, members, the status.
 
     `terminated` are the replicas that have been in breach too long.
     """
@@ -114,13 +114,13 @@ class GroupPlan:
         return judged(after, group_standing(group, after, members, outcome), group.metadata.generation, self.now)
 
     def is_news(self, after: PodCliqueScalingGroupStatus) -> bool:
-        """Whether readers wait for this status; otherwise it may wait for more changes."""
+        """True if readers wait for this status. Otherwise the write may wait for more changes."""
         group = self.observed.group
         is_decided = bool(self.costs) or self.is_gap_new
         return self.restarts or is_decided or group_news(group.spec, group.status, after)
 
     def events(self, after: PodCliqueScalingGroupStatus) -> list[Notice]:
-        """What is said when the status is written."""
+        """The events to send when the status is written."""
         group, pcs, before = self.observed.group, self.observed.pcs, self.observed.group.status
         reason, said = EventReason.GROUP_REPLICA_DELETE_SUCCESSFUL, list[Notice]()
         if lost_all_scheduled(group.spec.replicas, before, after):

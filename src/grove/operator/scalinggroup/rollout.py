@@ -54,7 +54,7 @@ class GroupReplicaState:
 
 @dataclass(frozen=True, slots=True)
 class GroupUpdateFacts:
-    """What the next step of a group's update depends on. `realised` is the generation the group has fully become."""
+    """The facts that decide the next step of a group's update. `realised` is the generation of all its replicas."""
 
     target: str
     realised: str
@@ -76,7 +76,7 @@ class GroupUpdateFacts:
 
 @dataclass(frozen=True, slots=True)
 class GroupStep:
-    """What the status is to record, and the replicas whose incarnation is raised."""
+    """The progress to record in the status, and the replicas whose incarnation is raised."""
 
     progress: PodCliqueScalingGroupUpdateProgress | None
     take: tuple[int, ...] = ()

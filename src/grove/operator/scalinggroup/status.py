@@ -53,7 +53,7 @@ from grove.operator.shared.termination import Moment, as_written
 
 @dataclass(frozen=True, slots=True)
 class ObservedGroup:
-    """What was read about a group that its set has.
+    """The facts that were read about a group of a set.
 
     - `replica`: the set's replica the group belongs to.
     - `hashes`: the template hashes of the set by clique name.

@@ -71,7 +71,7 @@ def template_hashes(pcs: PodCliqueSet) -> dict[str, str]:
 
 
 def awaits_takeover(pcs: PodCliqueSet) -> bool:
-    """Whether a set's status was last written by another operator: nothing of it may be touched before `takeover`."""
+    """True if another operator wrote a set's status last. Nothing of the set may change before `takeover`."""
     recorded = pcs.status.current_generation_hash
     if not recorded or is_own(recorded):
         return False
@@ -138,7 +138,7 @@ def revisions_in_use(pcs: PodCliqueSet, cliques: Iterable[PodClique], pods: Iter
 
 
 def wanted_access(pcs: PodCliqueSet) -> list[Json]:
-    """What the start-order container needs to watch pods: account, role, binding and token Secret of the set.
+    """The objects that let the start-order container watch pods: account, role, binding and token Secret of the set.
 
     None for a set without a start order, which has no use for a long-lived token. (Upstream makes them for every set.)
     A set whose clique runs under that account gets them too: sets made for the Go operator may rely on them.

@@ -127,7 +127,7 @@ def status_patch(before: Struct, after: Struct, *, resource_version: str = "") -
 
 @dataclass(frozen=True, slots=True)
 class ChildPlan:
-    """What to do about the children of one kind. Apply in the order delete, adopt, patch, create.
+    """The changes of the children of one kind. Apply them in the order delete, adopt, patch, create.
 
     `blocked` are names that are wanted but taken: by an object on its way out, or by one that is not ours. Their
     deletion is the event to wait for; `foreign` says which of them will not go away by themselves.
@@ -337,7 +337,7 @@ def child_metadata(
 
 
 def refers_to(obj: Json, owner: Object) -> bool:
-    """Whether an object names this owner."""
+    """True if an object has this owner."""
     return any(ref.get("uid") == owner.metadata.uid for ref in obj["metadata"].get("ownerReferences") or ())
 
 
@@ -347,7 +347,7 @@ def is_controlled_by(obj: Object, owner: Object) -> bool:
 
 
 def is_orphan(live: Object, wanted: Json) -> bool:
-    """Whether this has no owner and was made as wanted: its owner was deleted without its children."""
+    """True if an object has no owner and our labels: its owner was deleted without its children."""
     if live.metadata.controller is not None or live.metadata.is_deleting:
         return False
     made, asked = live.metadata.labels, wanted["metadata"]["labels"]
@@ -364,7 +364,7 @@ def adoption(wanted: Json, live: Object) -> Json:
 
 
 def is_left_behind(live: Object, owner: Object) -> bool:
-    """Whether this belonged to an earlier object of the owner's name; then the garbage collector will come to it."""
+    """True if an object belonged to an earlier object of the owner's name. The garbage collector deletes it."""
     controller = live.metadata.controller
     return (
         controller is not None

@@ -38,7 +38,7 @@ class KueueGroup:
     may_queue: bool = True
 
     def has(self, clique: str, index: int) -> bool:
-        """Whether the pod with this index is in the group; else it is a workload of its own."""
+        """True if the pod with this index is in the group. Otherwise it is a workload of its own."""
         return index < self.sizes.get(clique, 0)
 
     def marks(self, clique: str, index: int, role: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -77,12 +77,12 @@ def kueue_group(
 
 
 def is_admitted(pod: Pod) -> bool:
-    """Whether the pod is a member of a group that Kueue has admitted, and stays."""
+    """True if the pod is an active member of a group that Kueue has admitted."""
     return kueue.GROUP in pod.metadata.labels and pod.is_active and not kueue.waits(pod)
 
 
 def is_misplaced(pod: Pod, group: KueueGroup, clique: str, index: int, role: str) -> bool:
-    """Whether a pod has to be made again because its group has changed.
+    """True if a pod must be made again because its group changed.
 
     An admitted pod of a group that is admitted stays. Pods that were made before the set had a queue stay too.
     """

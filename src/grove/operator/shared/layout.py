@@ -49,7 +49,7 @@ class Unit(Struct, frozen=True):
 
     @property
     def is_scaled(self) -> bool:
-        """Whether its gang waits for the base gang."""
+        """True if its gang waits for the base gang."""
         return self.gang != self.base_gang
 
 
@@ -82,7 +82,7 @@ def group_floor(replicas: int, min_available: int) -> int:
 
 
 def is_group_available(group: PodCliqueScalingGroup) -> bool:
-    """Whether a scaling group has its floor of whole replicas; at zero replicas it asks for nothing."""
+    """True if a scaling group has its minimum of whole replicas. At 0 replicas it needs none."""
     return group.status.available_replicas >= group_floor(group.spec.replicas, group.spec.min_available)
 
 
@@ -220,7 +220,7 @@ def member_units(pcs: PodCliqueSet, replica: int, config: ScalingGroupConfig, gr
 
 
 def unit_of(pcs: PodCliqueSet, clique: PodClique) -> Unit | None:
-    """What a PodClique is in its set, read from its labels; None when the set has no such clique (any more)."""
+    """The unit that a PodClique is in its set, read from its labels; None if the set has no such clique."""
     meta = clique.metadata
     replica = _index(meta, labels.REPLICA_INDEX)
     if replica is None:
@@ -345,7 +345,7 @@ def set_scale_selector(pcs: PodCliqueSet, pods_of: PodsOf) -> str:
 
 
 def _all_labelled(cliques: Iterable[str], pods_of: PodsOf) -> bool:
-    """Whether no first pod of these PodCliques that stays lacks the label; one that does not exist yet will have it."""
+    """True if every first pod of these PodCliques has the label. A pod that does not exist yet will have it."""
     return all(
         labels.CLIQUE_NAME in pod.metadata.labels
         for fqn in cliques

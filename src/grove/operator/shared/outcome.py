@@ -106,7 +106,7 @@ def _last_errors(before: tuple[LastError, ...], outcome: Outcome, now: datetime)
 
 
 def _last_operation(before: LastOperation | None, outcome: Outcome, now: datetime) -> LastOperation:
-    """What the operator did last; the one before if nothing about it changed."""
+    """The last operation of the operator; the former value if nothing changed."""
     if outcome.errors:
         state, description = ERROR, outcome.errors[0][1]
     elif outcome.waiting_for:
@@ -163,7 +163,7 @@ class SetErrors:
         self._outcomes[uid] = (generation, outcome)
 
     def put(self, key: Key, uid: str, part: str, errors: Sequence[tuple[str, str]]) -> None:
-        """What is wrong with one part of the set; nothing clears it. A change wakes the set."""
+        """Records the errors of one part of the set; an empty list clears them. A change wakes the set."""
         known = self._errors.get(uid, {})
         if known.get(part, ()) == tuple(errors):
             return

@@ -122,7 +122,7 @@ def asked_of_nodes(pod_spec: Json) -> Json:
 
 
 def asks_more(new: Json, old: Pod) -> bool:
-    """Whether a pod of this spec may not fit where `old` is.
+    """True if a pod of this spec may not fit on the node of `old`.
 
     A pod has more than its template says: defaults of the cluster count for both. So what only the old pod has is left
     out, but for tolerations.

@@ -52,13 +52,13 @@ from grove.operator.shared.surge import SurgeBudget
 
 
 def is_rolling(pcs: PodCliqueSet) -> bool:
-    """Whether Grove replaces outdated pods by itself; a set that says nothing means yes."""
+    """True if Grove replaces outdated pods by itself, which is the default."""
     strategy = pcs.spec.update_strategy
     return strategy is None or strategy.type != ON_DELETE
 
 
 def is_in_place(pcs: PodCliqueSet) -> bool:
-    """Whether pods are patched instead of recreated where a change allows it."""
+    """True if pods are patched instead of recreated where a change allows it."""
     strategy = pcs.spec.update_strategy
     return strategy is not None and strategy.in_place == IF_POSSIBLE
 
@@ -67,12 +67,12 @@ P = TypeVar("P", PodCliqueUpdateProgress, PodCliqueScalingGroupUpdateProgress, P
 
 
 def is_open(progress: P | None) -> TypeGuard[P]:
-    """Whether there is an update and it is under way, by the progress that a set, a group or a clique reports."""
+    """True if an update is open, by the progress that a set, a group or a clique reports."""
     return progress is not None and progress.update_ended_at is None
 
 
 def is_paused(pcs: PodCliqueSet) -> bool:
-    """Whether an update may take nothing further down; what is down already comes back new."""
+    """True if a pause stops an update from taking further units down. Units that are down come back new."""
     return pcs.metadata.annotations.get(labels.ROLLOUT_PAUSED, "").lower() == "true"
 
 
@@ -85,7 +85,7 @@ def part_budget(
     first: int = 0,
     wait_s: float = 0.0,
 ) -> Budget:
-    """What an update may do now to one part of a replica of the set; `own` is what its template says.
+    """The budget of an update for one part of a replica of the set; `own` is the part's own setting.
 
     A coherent update takes whole slices, so `minimum` bounds only what is down at a time. `first` is the lowest index
     of a surge unit, and `wait_s` the time that the scheduler has to place one.
@@ -123,7 +123,7 @@ def refused_slices(status: PodCliqueSetStatus) -> dict[int, str]:
 
 
 def is_chosen(pcs: PodCliqueSet, replica: int) -> bool:
-    """Whether it is this replica's turn: an update is open and the set chose the replica."""
+    """True if an update is open and the set chose this replica."""
     return is_rolling(pcs) and replica in _chosen(pcs.status.update_progress)
 
 
@@ -138,7 +138,7 @@ def origin(pcs: PodCliqueSet) -> str:
 
 
 def is_origin(pcs: PodCliqueSet, revision: ControllerRevision) -> bool:
-    """Whether a ControllerRevision has the templates that an update starts from."""
+    """True if a ControllerRevision has the templates that an update starts from."""
     before, kept = origin(pcs), revision.metadata.labels.get(labels.GENERATION_HASH)
     adopted = {one.own_hash for one in pcs.status.adopted_hashes if one.used_hash == before}
     return bool(before) and kept in {before, *adopted}
@@ -254,7 +254,7 @@ def incarnation_in_effect(
 
 
 def was_taken(group: PodCliqueScalingGroup, index: int, target: str) -> bool:
-    """Whether an update to this generation has had a replica of a group recreated."""
+    """True if an update to this generation has recreated a replica of a group."""
     return find_restart(group.status.replica_restarts, index).generation_hash == target
 
 
@@ -263,12 +263,12 @@ def has_template(clique: PodClique, template_hash: str) -> bool:
 
 
 def is_made_from(clique: PodClique, template_hash: str, revision: str) -> bool:
-    """Whether a clique has this template under this revision."""
+    """True if a clique has this template under this revision."""
     return has_template(clique, template_hash) and clique.metadata.labels.get(labels.REVISION, "") == revision
 
 
 def is_pod_outdated(pcs: PodCliqueSet, pod: Pod, template_hash: str, revision: str) -> bool:
-    """Whether a pod is from another template than the set has now.
+    """True if a pod is from another template than the present one of the set.
 
     In a coherent update also one of another revision: what it may be paired with has changed.
     """

@@ -26,7 +26,7 @@ STARTUP_USER = 65532
 
 
 def has_start_order(pcs: PodCliqueSet) -> bool:
-    """Whether some clique of the set waits for another; only then its pods need a container that watches pods."""
+    """True if a clique of the set waits for another one. Only then its pods need a container that watches pods."""
     template = pcs.spec.template
     if template.clique_startup_type == IN_ORDER:
         return len(template.cliques) > 1
@@ -34,12 +34,12 @@ def has_start_order(pcs: PodCliqueSet) -> bool:
 
 
 def mounts_token(pod: Pod, pcs_name: str) -> bool:
-    """Whether the start-order container of a pod reads the token of its set, under its name of today or of old."""
+    """True if the start-order container of a pod reads the token of its set, under its present or former name."""
     return mounts_secret(pod, names.token_secret(pcs_name), names.legacy_token_secret(pcs_name))
 
 
 def mounts_secret(pod: Pod, *secrets: str) -> bool:
-    """Whether a pod mounts one of these Secrets."""
+    """True if a pod mounts one of these Secrets."""
     return any((volume.get("secret") or {}).get("secretName") in secrets for volume in pod.spec.volumes)
 
 
@@ -118,7 +118,7 @@ def with_startup_container(
 
 
 def _startup_resources(pod_spec: Json) -> Json:
-    """What the start-order container asks for without changing the QoS class of the pod; empty if anything would.
+    """The resources of the start-order container that keep the QoS class of the pod; empty if none would keep it.
 
     A Guaranteed pod stays so only if every container has its limits as requests, else it loses pinned CPUs. A quota on
     limits refuses a container without them. A pod is BestEffort only if no container asks for anything. A pod
@@ -144,7 +144,10 @@ def _counted(owner: Json, what: str) -> dict[str, Fraction]:
 
 
 def _startup_security(pod_spec: Json) -> Json:
-    """What the Pod Security Standard `restricted` asks of a container. The image runs as a user of its own."""
+    """The security context that the Pod Security Standard `restricted` requires.
+
+    The image runs as a user of its own.
+    """
     security: Json = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -173,7 +176,7 @@ def start_conditions(pod: Pod) -> tuple[str, ...]:
 
 
 def is_waiting(pod: Pod) -> bool:
-    """Whether a pod that stays has not come past its start-order container."""
+    """True if a pod is still in its start-order container and is not being deleted."""
     return has_start_order_container(pod) and not pod.metadata.is_deleting and not has_started(pod)
 
 
@@ -183,13 +186,13 @@ def waits_for_another_condition(pod: Pod, condition: str) -> bool:
 
 
 def has_start_order_container(pod: Pod) -> bool:
-    """Whether a pod waits for others in its start-order container before it starts."""
+    """True if a pod has a start-order container, in which it waits for other pods."""
     containers = pod.spec.init_containers
     return bool(containers) and any(container.name == labels.STARTUP_CONTAINER for container in containers)
 
 
 def has_started(pod: Pod) -> bool:
-    """Whether a pod has come past its init containers."""
+    """True if the init containers of a pod have ended."""
     return is_true(pod.status.conditions, "Initialized") or pod.status.phase not in ("", "Pending")
 
 

@@ -129,7 +129,7 @@ def clique_news(spec: PodCliqueSpec, before: PodCliqueStatus, after: PodCliqueSt
 
 
 def _made_from(status: PodCliqueStatus) -> tuple[int, str]:
-    """What an update of the clique's scaling group waits for: pods of the newest restart, from the new template."""
+    """The facts for which an update of the clique's scaling group waits: the restart and the template of its pods."""
     return status.incarnation, status.current_pod_template_hash
 
 
@@ -175,7 +175,7 @@ def set_turned(before: PodCliqueSetStatus, after: PodCliqueSetStatus) -> bool:
 
 
 def _whole_of(status: PodCliqueSetStatus | PodCliqueScalingGroupStatus) -> tuple[int, int | None]:
-    """What makes it news that all replicas are available: some were not, or a change by the user was seen."""
+    """The fields whose change is news: the available replicas, or a newly observed generation."""
     return status.available_replicas, status.observed_generation
 
 
@@ -225,7 +225,10 @@ def gang_news(before: PodGangStatus, after: PodGangStatus, *, scheduler_reports:
 
 
 def _turned(before: Conditions, after: Conditions) -> bool:
-    """Whether some condition turned, came or went, other than by saying for the first time that things just start."""
+    """True if a condition changed, appeared or disappeared.
+
+    Conditions of a new object that only starts do not count.
+    """
     before, after = (tuple(one for one in found if one.type not in _FOLLOW) for found in (before, after))
     for condition in after:
         old = find_condition(before, condition.type)

@@ -51,7 +51,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What an update may do at one level now. `keep`: outdated units that stay.
+    """The limits of an update at one level now. `keep`: outdated units that stay.
 
     `held`: the slice waits for surge units of some part, or for a place, so no unit that is up is taken.
     """
@@ -85,12 +85,12 @@ class Step:
 
     @property
     def in_flight(self) -> tuple[int, ...]:
-        """What is waited for after this step."""
+        """The units for which the update waits after this step."""
         return (*self.flying, *self.taken)
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is outdated, and nothing is waited for."""
+        """True if no unit is outdated, and the update waits for none."""
         return not self.outdated and not self.flying
 
 

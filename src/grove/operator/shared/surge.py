@@ -26,7 +26,7 @@ DEFAULT_WAIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class SurgeBudget:
-    """What an update may make of one part. `first` is the lowest index beyond `replicas`.
+    """The surge units that an update may make of one part. `first` is the lowest index beyond `replicas`.
 
     `slice` is the slice of a coherent update that waits for the surge units of all its parts; 0 if none waits.
     """
@@ -81,7 +81,7 @@ def paused(recorded: SurgeProgress | None) -> SurgeProgress | None:
 
 
 def overtaken(recorded: SurgeProgress | None) -> SurgeProgress | None:
-    """What a new change takes over: the units, and nothing of what the scheduler or a slice did for the former one."""
+    """The surge progress that a new change keeps: the units, without answers of the scheduler or a slice."""
     return SurgeProgress(indexes=recorded.indexes) if recorded is not None and recorded.indexes else None
 
 
@@ -93,7 +93,7 @@ def surge_given_up_s(surge: SurgeProgress, wait_s: float, now: datetime) -> floa
 
 
 def surge_refused(before: SurgeProgress | None, after: SurgeProgress, wait_s: float) -> str:
-    """What to say when surge units were given up just now; empty otherwise."""
+    """The message if the update has just given up surge units; empty otherwise."""
     if not after.not_placed or (before is not None and before.not_placed):
         return ""
     left = many(len(after.indexes), "surge unit is", "surge units are") if after.indexes else "none is"

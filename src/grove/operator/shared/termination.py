@@ -277,7 +277,7 @@ def _with_ready_memory(conditions: Conditions, is_kept: bool, is_ready: bool, no
 
 
 def _has_other_minimum(part: PodClique | PodCliqueScalingGroup, conditions: Conditions) -> bool:
-    """Whether what is remembered of a part is about another minimum: none is asked for, or it ran below its own.
+    """True if the record of a part is about another minimum: none is required now, or the part ran below its minimum.
 
     That it did, and with how many, is in the part's status as it was; `conditions` say what is asked for now.
     """

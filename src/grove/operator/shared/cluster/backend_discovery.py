@@ -191,7 +191,7 @@ class BackendDiscovery:
 
 
 def _is_refusal(error: KubeError) -> bool:
-    """Whether the server says that it does not take this. A webhook that is down, a right that is missing or a server
+    """True if the server refuses the object itself. A webhook that is down, a missing right or a server
     under load says nothing about it.
     """
     silent = (Unauthorized, Forbidden, TooManyRequests, Unavailable)

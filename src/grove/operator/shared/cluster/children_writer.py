@@ -35,7 +35,7 @@ class Taken(AlreadyExists):
 
 @dataclass(slots=True)
 class Changes:
-    """What was written to the children of one kind, by name, and what could not be."""
+    """The writes to the children of one kind, by name, and the writes that failed."""
 
     created: list[str] = field(default_factory=list)
     patched: list[str] = field(default_factory=list)
@@ -231,7 +231,7 @@ def taken(kind: type[Object], name: str, owner: Object) -> Taken:
 
 
 def _fingerprint(child: Object) -> Any:
-    """What of a child may have been changed by hand. Kinds that count generations do so for all but their metadata."""
+    """The parts of a child that a person may have changed. A generation counts all changes but those of metadata."""
     meta = child.metadata
     version = meta.generation or meta.resource_version
     return meta.uid, version, meta.is_deleting, meta.labels, meta.annotations, meta.owner_references

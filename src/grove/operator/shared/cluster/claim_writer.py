@@ -22,7 +22,7 @@ class MissingTemplate(KubeError):
 
 
 def is_claim_edited(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
-    """Whether a claim was deleted or edited by hand."""
+    """True if a person deleted or edited a claim."""
     return old is not None and (new is None or differ(old, new, "labels", "owner_references"))
 
 

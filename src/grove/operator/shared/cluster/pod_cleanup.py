@@ -147,7 +147,7 @@ async def _delete_unchanged(client: Client, child: Object) -> bool:
 
 
 async def _refers(client: Client, owner: Object, child: Object) -> bool:
-    """Whether a child is there to delete that refers to its owner.
+    """True if a child to delete exists and refers to its owner.
 
     A deletion that keeps the children removes their reference to the owner first, and then the finalizer that says so.
     That can happen before we look, so this asks the server and not the cache.
@@ -161,7 +161,7 @@ async def _refers(client: Client, owner: Object, child: Object) -> bool:
 
 
 def _has_strangers(cache: Cache, pcs: PodCliqueSet) -> bool:
-    """Whether something carries the labels of the set and is not the set's."""
+    """True if an object has the labels of the set and another owner."""
     owners, kinds = _owners(cache, pcs), (PodGang, Service, Pod, PodClique, PodCliqueScalingGroup)
     return any(_is_stranger(one, owners) for kind in kinds for one in cache.by_index(kind, SET, pcs.key))
 
@@ -197,7 +197,7 @@ def _shown(cache: Cache, pcs: PodCliqueSet, kind: type[Object]) -> list[Object]:
 
 
 async def _delete_all(client: Client, owner: Object, kind: type[Object], selector: str) -> bool:
-    """Whether it went well."""
+    """True if the API server deleted all children of one kind."""
     try:
         await client.delete_collection(kind, owner.metadata.namespace, labels=selector)
     except KubeError as error:

@@ -65,12 +65,12 @@ def owner_keys(kind: type[Object]) -> Keys[Object, Key]:
 
 
 def differ(old: Object, new: Object, *fields: str) -> bool:
-    """Whether one of these fields of the metadata is another."""
+    """True if one of these fields of the metadata changed."""
     return any(getattr(old.metadata, name) != getattr(new.metadata, name) for name in fields)
 
 
 def is_older_pod_gone(old: Pod | None, new: Pod | None) -> bool:
-    """Whether a pod of an older operator is gone. If it was the last one, the selector can be that of units now."""
+    """True if a pod of an older operator was deleted. After the last one, selectors can use the labels of units."""
     return new is None and old is not None and labels.CLIQUE_NAME not in old.metadata.labels
 
 
@@ -113,14 +113,14 @@ class Sets:
         return None if self.awaits_takeover(pcs) else pcs
 
     def awaits_takeover(self, pcs: PodCliqueSet) -> bool:
-        """Whether the templates as they are go by a name that is not known yet: of another operator, of an earlier
+        """True if the present templates have a hash that is not recorded yet: of another operator, of an earlier
         version, or of before an edit that pods do not show."""
         if not pcs.status.current_generation_hash or self.is_recorded(pcs):
             return False
         return awaits_takeover(pcs) or earlier_reading(pcs) is not None or self.is_same_to_pods(pcs)
 
     def is_same_to_pods(self, pcs: PodCliqueSet) -> bool:
-        """Whether only the priority class was edited since the templates were recorded, and pods do not carry it."""
+        """True if only the priority class changed since the templates were recorded, and pods do not have it."""
         backend = None if self.is_recorded(pcs) else self.backend_of(pcs)
         if backend is None or backend.sets_pod_priority:
             return False
@@ -147,7 +147,7 @@ class Sets:
         return self._hashes_now(pcs).of_cliques
 
     def is_recorded(self, pcs: PodCliqueSet) -> bool:
-        """Whether the set's status names the templates as they are now; updates wait for that."""
+        """True if the set's status has the hash of the present templates. Updates wait for that."""
         return pcs.status.current_generation_hash == self.generation_hash_of(pcs)
 
     def generation_hash_of(self, pcs: PodCliqueSet) -> str:
@@ -167,7 +167,7 @@ class Sets:
         self._hashes.pop(uid, None)
 
     def uses_gate(self, gang: PodGang) -> bool:
-        """Whether the pods of a gang are held back by our gate until it is whole."""
+        """True if our scheduling gate holds the pods of a gang until the gang is complete."""
         return self._backends.for_gang(gang).needs_gate
 
     def binding_of(self, pcs: PodCliqueSet) -> ClusterTopologyBinding | None:
@@ -203,7 +203,7 @@ class Sets:
         return self._cache.owned(Pod, by=clique.metadata.uid) if clique is not None else []
 
     def is_whole(self, clique_key: Key, *, ready: bool = False) -> bool:
-        """Whether a clique has all its pods, or all of them ready; False if it is too large to count often."""
+        """True if a clique has all its pods, or all of them ready. False if it is too large to count often."""
         clique = self._cache.get(PodClique, clique_key)
         if clique is None or clique.spec.replicas > COUNTED_OFTEN:
             return False
