@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from tests.support.manifests import clique, pcs, worked_example
 from tests.support.operating import World, condition
 
+from grove.api.conditions import TRUE, with_condition
+from grove.api.core import Pod
 from grove.api.meta import Json, Object, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.kube.errors import Forbidden
+from grove.operator.shared.readiness import GRACE_S
 
 KINDS: tuple[type[Any], ...] = (PodCliqueSet, PodCliqueScalingGroup, PodClique)
 FOLLOW = {"Ready", "Reconciling", "Stalled"}
@@ -114,3 +119,58 @@ async def test_a_pod_that_is_lost_makes_its_parts_reconcile(world: World) -> Non
     world.binder.allow(None)
     await world.eventually(lambda: _all_ready(world))
     assert await world.list(PodGang)
+
+
+async def _standing(world: World, kind: Any, name: str) -> tuple[Any, Any]:
+    found = (await world.get(kind, name)).status.conditions
+    return condition(found, "Reconciling"), condition(found, "Stalled")
+
+
+@pytest.mark.simulated
+async def test_a_refusal_stalls_a_set_only_if_it_lasts(world: World) -> None:
+    create, refuses = world.operator_client.create, True
+
+    async def denied(kind: Any, body: Json, *args: Any, **more: Any) -> Any:
+        if kind is Pod and refuses:
+            raise Forbidden('admission webhook "guard" denied the request: no rules yet', code=403)
+        return await create(kind, body, *args, **more)
+
+    world.operator_client.create = denied
+    await world.apply(pcs("one", clique("w", 2)))
+    parts = ((PodCliqueSet, "one"), (PodClique, "one-0-w"))
+    await asyncio.sleep(GRACE_S - 5)
+    for kind, name in parts:
+        assert await _standing(world, kind, name) == (("True", "ReplicaFailure"), None)
+    await asyncio.sleep(10)  # no event comes meanwhile, and the next retry may be later
+    for kind, name in parts:
+        assert await _standing(world, kind, name) == (None, ("True", "FailedCreate"))
+    refuses = False
+    await world.eventually(lambda: _all_ready(world))
+
+
+@pytest.mark.simulated
+async def test_a_set_stalls_with_its_gang_and_comes_back_with_it(world: World) -> None:
+    world.binder.allow(0)
+    await world.apply(pcs("one", clique("w", 2)))
+
+    async def gang() -> PodGang | None:
+        return next((one for one in await world.list(PodGang) if one.status.conditions), None)
+
+    found = await world.eventually(gang)
+    now = world.cluster.clock.now()
+    stalled = with_condition(found.status.conditions, "Stalled", TRUE, "InvalidPodGang", "group w has no pods", now)
+
+    async def write(conditions: Any) -> None:
+        patch = {"status": {"conditions": [msgspec.to_builtins(one) for one in conditions]}}
+        await world.client.patch(PodGang, "one-0", patch, world.namespace, subresource="status")
+
+    await write(stalled)
+    await asyncio.sleep(GRACE_S - 1)
+    assert await _standing(world, PodCliqueSet, "one") == (("True", "ReplicasNotAvailable"), None)
+    await asyncio.sleep(2)
+    assert await _standing(world, PodCliqueSet, "one") == (None, ("True", "InvalidPodGang"))
+    await write(found.status.conditions)
+    await asyncio.sleep(2)
+    assert await _standing(world, PodCliqueSet, "one") == (("True", "ReplicasNotAvailable"), None)
+    world.binder.allow(None)
+    await world.eventually(lambda: _all_ready(world))

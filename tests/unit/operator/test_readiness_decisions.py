@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from grove.api.conditions import (
     MAXIMUM_REACHED,
     PROGRESS_DEADLINE_EXCEEDED,
     READY,
+    STALLED,
     TRUE,
     UPDATE_STALLED,
     ErrorCode,
@@ -30,21 +31,28 @@ from grove.api.podcliqueset import (
     PodCliqueSetStatus,
     PodCliqueSetUpdateProgress,
 )
-from grove.api.podgang import with_gang_standing
+from grove.api.podgang import PodGang, PodGangStatus, with_gang_standing
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupSpec, PodCliqueScalingGroupStatus
 from grove.api.status import LastError
 from grove.operator.shared.outcome import COMPLETE, Outcome
-from grove.operator.shared.readiness import clique_standing, group_standing, judged, set_standing
+from grove.operator.shared.readiness import GRACE_S, clique_standing, group_standing, judged, set_standing, stalls_in_s
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def error(description: str, code: str = ErrorCode.CREATE_POD) -> LastError:
-    return LastError(code=code, description=description, observed_at=NOW)
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def error(description: str, code: str = ErrorCode.CREATE_POD, for_s: float = 0) -> LastError:
+    return LastError(code=code, description=description, observed_at=ago(for_s))
 
 
 QUOTA = error('pods "a" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1')
-DENIED = error('pods "a" is forbidden: violates PodSecurity "restricted:latest"')
+REFUSAL = 'pods "a" is forbidden: violates PodSecurity "restricted:latest"'
+DENIED = error(REFUSAL, for_s=GRACE_S)
+JUST_DENIED = error('admission webhook "w" denied the request: its rules are not loaded', for_s=GRACE_S - 1)
+INVALID = error('Pod "a" is invalid: spec: Required value')
 
 
 @pytest.mark.parametrize(
@@ -118,14 +126,31 @@ DENIED = error('pods "a" is forbidden: violates PodSecurity "restricted:latest"'
         pytest.param(
             {"last_errors": (QUOTA,)}, 0, False, "Reconciling", "ReplicaFailure", id="a quota may become free"
         ),
-        pytest.param({"last_errors": (DENIED,)}, 0, False, "Stalled", "ReplicaFailure", id="a request is refused"),
+        pytest.param({"last_errors": (DENIED,)}, 0, False, "Stalled", "ReplicaFailure", id="a request stays refused"),
         pytest.param(
-            {"last_errors": (error('Pod "a" is invalid: spec: Required value'),)},
+            {"last_errors": (JUST_DENIED,)},
+            0,
+            False,
+            "Reconciling",
+            "ReplicaFailure",
+            id="a webhook denies for a moment",
+        ),
+        pytest.param({"last_errors": (INVALID,)}, 0, False, "Stalled", "ReplicaFailure", id="the template is invalid"),
+        pytest.param(
+            {"last_errors": (INVALID,), "update_progress": PodCliqueUpdateProgress(update_started_at=NOW)},
+            0,
+            False,
+            "Reconciling",
+            "ReplicaFailure",
+            id="an update that began now may have repaired the template",
+        ),
+        pytest.param(
+            {"last_errors": (DENIED,), "update_progress": PodCliqueUpdateProgress(update_started_at=ago(GRACE_S))},
             0,
             False,
             "Stalled",
             "ReplicaFailure",
-            id="the template is invalid",
+            id="an update did not repair what is refused",
         ),
         pytest.param(
             {"last_errors": (error("HTTP 503"),)},
@@ -147,7 +172,7 @@ DENIED = error('pods "a" is forbidden: violates PodSecurity "restricted:latest"'
 )
 def test_clique(facts: dict[str, Any], unfit: int, is_scaled: bool, state: str, reason: str) -> None:
     spec = PodCliqueSpec(replicas=4, min_available=2)
-    found = clique_standing(spec, PodCliqueStatus(**facts), unfit, is_scaled=is_scaled)
+    found = clique_standing(spec, PodCliqueStatus(**facts), unfit, NOW, is_scaled=is_scaled)
     assert found[:2] == (state, reason)
 
 
@@ -194,7 +219,7 @@ def member(*, placed: bool, reason: str = "InsufficientReadyPods") -> PodClique:
 def test_group(available: int, members: list[PodClique], outcome: Outcome, state: str, reason: str) -> None:
     spec = PodCliqueScalingGroupSpec(replicas=3, min_available=1, clique_names=("w",))
     status = PodCliqueScalingGroupStatus(available_replicas=available)
-    assert group_standing(PodCliqueScalingGroup(spec=spec), status, members, outcome)[:2] == (state, reason)
+    assert group_standing(PodCliqueScalingGroup(spec=spec), status, members, outcome, NOW)[:2] == (state, reason)
 
 
 STALLED_UPDATE = with_condition((), UPDATE_STALLED, TRUE, PROGRESS_DEADLINE_EXCEEDED, "no pod for 30m", NOW)
@@ -269,12 +294,116 @@ def test_set(
     pcs = PodCliqueSet(metadata=ObjectMeta(generation=7), spec=PodCliqueSetSpec(replicas=2))
     is_open = "update_progress" in facts
     status = PodCliqueSetStatus(observed_generation=6 if is_open else 7, **facts)
-    standing = set_standing(pcs, status, cliques, groups, COMPLETE)
+    standing = set_standing(pcs, status, cliques, groups, (), COMPLETE, NOW)
     assert standing[:2] == (state, reason)
     after = judged(status, standing, 7, NOW)
     obj = {"metadata": {"generation": 7}, "status": msgspec.to_builtins(after)}
     assert kstatus(obj) == seen
     assert judged(after, standing, 7, datetime(2027, 1, 1, tzinfo=UTC)) == after, "a second decision writes nothing"
+
+
+def stalled_gang(name: str, reason: str, *, for_s: float = GRACE_S, is_deleting: bool = False) -> PodGang:
+    conditions = (
+        Condition(type=STALLED, status=TRUE, reason=reason, message="why", last_transition_time=ago(for_s)),
+        Condition(type=READY, status=FALSE),
+    )
+    meta = ObjectMeta(name=name, deletion_timestamp=NOW if is_deleting else None)
+    return PodGang(metadata=meta, status=PodGangStatus(conditions=conditions))
+
+
+NOT_INSTALLED = stalled_gang("chat-1", "SchedulerNotInstalled")
+
+
+@pytest.mark.parametrize(
+    ("facts", "gangs", "state", "reason", "message"),
+    [
+        pytest.param(
+            {"available_replicas": 1},
+            [PodGang(), NOT_INSTALLED],
+            "Stalled",
+            "SchedulerNotInstalled",
+            "PodGang chat-1: why",
+            id="another scheduler cannot take a gang",
+        ),
+        pytest.param(
+            {"available_replicas": 0},
+            [stalled_gang("chat-1", "InvalidPodGang"), stalled_gang("chat-0", "InvalidPodGang")],
+            "Stalled",
+            "InvalidPodGang",
+            "PodGang chat-0: why",
+            id="of two gangs the first by name is named",
+        ),
+        pytest.param(
+            {"available_replicas": 1},
+            [stalled_gang("chat-1", "SchedulerNotInstalled", for_s=GRACE_S - 1)],
+            "Reconciling",
+            "ReplicasNotAvailable",
+            "fewer than 2 replicas are available",
+            id="the scheduler may be about to be installed",
+        ),
+        pytest.param(
+            {"available_replicas": 1},
+            [stalled_gang("chat-1", "InvalidPodGang", is_deleting=True)],
+            "Reconciling",
+            "ReplicasNotAvailable",
+            "fewer than 2 replicas are available",
+            id="the gang is on its way out",
+        ),
+        pytest.param(
+            {"available_replicas": 1, "update_progress": PodCliqueSetUpdateProgress(update_started_at=ago(1))},
+            [NOT_INSTALLED],
+            "Reconciling",
+            "UpdateInProgress",
+            "an update replaces pods",
+            id="an update that began now may repair the gang",
+        ),
+        pytest.param(
+            {"available_replicas": 1, "update_progress": PodCliqueSetUpdateProgress(update_started_at=ago(GRACE_S))},
+            [NOT_INSTALLED],
+            "Stalled",
+            "SchedulerNotInstalled",
+            "PodGang chat-1: why",
+            id="an update did not repair the gang",
+        ),
+        pytest.param(
+            {"available_replicas": 2},
+            [NOT_INSTALLED],
+            "Ready",
+            "AllReplicasAvailable",
+            "2 replicas are available",
+            id="all replicas are available all the same",
+        ),
+    ],
+)
+def test_a_set_takes_over_a_gang_that_stalls(
+    facts: dict[str, Any], gangs: list[PodGang], state: str, reason: str, message: str
+) -> None:
+    pcs = PodCliqueSet(spec=PodCliqueSetSpec(replicas=2))
+    found = set_standing(pcs, PodCliqueSetStatus(**facts), [IS_READY], [], gangs, COMPLETE, NOW)
+    assert found == (state, reason, message)
+
+
+@pytest.mark.parametrize(
+    ("facts", "gangs", "seconds"),
+    [
+        pytest.param({}, [], None, id="there is no trouble"),
+        pytest.param({"last_errors": (QUOTA, error("HTTP 503"))}, [], None, id="errors that pass by themselves"),
+        pytest.param({"last_errors": (INVALID,)}, [], None, id="it stalls already"),
+        pytest.param({"last_errors": (JUST_DENIED,)}, [], 1.0, id="a refusal of 29 seconds"),
+        pytest.param({}, [stalled_gang("a", "InvalidPodGang", for_s=10)], 20.0, id="a gang stalls for 10 seconds"),
+        pytest.param(
+            {"last_errors": (JUST_DENIED,)}, [stalled_gang("a", "InvalidPodGang", for_s=10)], 1.0, id="the first of two"
+        ),
+        pytest.param(
+            {"last_errors": (DENIED,), "update_progress": PodCliqueSetUpdateProgress(update_started_at=ago(5))},
+            [],
+            25.0,
+            id="counted from the beginning of an update",
+        ),
+    ],
+)
+def test_when_a_trouble_stalls_the_set(facts: dict[str, Any], gangs: list[PodGang], seconds: float | None) -> None:
+    assert stalls_in_s(PodCliqueSetStatus(**facts), NOW, gangs) == seconds
 
 
 def said(conditions: Conditions) -> dict[str, str]:

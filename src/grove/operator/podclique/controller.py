@@ -41,6 +41,7 @@ from grove.operator.shared.former import clique_before
 from grove.operator.shared.kueue import KueueGroup, is_admitted, kueue_group
 from grove.operator.shared.layout import Unit, pod_index, replica_of, unit_of
 from grove.operator.shared.outcome import COMPLETE, Outcome
+from grove.operator.shared.readiness import stalls_in_s
 from grove.operator.shared.rollout import concerned_replicas
 from grove.operator.shared.startup import parent_minimums
 from grove.operator.shared.status_batching import SETTLE_S
@@ -285,11 +286,11 @@ class PodCliqueController:
                     EventReason.POD_DELETE_FAILED if code == ErrorCode.DELETE_POD else EventReason.POD_CREATE_FAILED
                 )
                 self._deps.events.warn(clique, failed, str(error))
-        wait_s = None
+        wait_s = stalls_s = None
         if reported:
-            outcome = Outcome(errors=tuple((code, str(error)) for code, error in reported))
-            wait_s = await self._write_status(plan, plan.status(outcome))
-        return Result(earliest(plan.next_look_s, wait_s), errors[0][1])
+            after = plan.status(Outcome(errors=tuple((code, str(error)) for code, error in reported)))
+            wait_s, stalls_s = await self._write_status(plan, after), stalls_in_s(after, plan.now)
+        return Result(earliest(plan.next_look_s, wait_s, stalls_s), errors[0][1])
 
     async def _write_status(self, plan: CliquePlan, after: PodCliqueStatus) -> float | None:
         """Writes the status, or returns the seconds that it may still wait."""

@@ -91,7 +91,7 @@ class CliquePlan:
         is_limited = max_gang_restarts(seen.pcs) is not None
         after = with_clique_memory(clique, after, incarnation, self.now, is_limited=is_limited)
         unfit = sum(pod.has_no_place and not pod.metadata.is_deleting for pod in seen.pods)
-        standing = clique_standing(clique.spec, after, unfit, is_scaled=seen.unit.is_scaled)
+        standing = clique_standing(clique.spec, after, unfit, self.now, is_scaled=seen.unit.is_scaled)
         return judged(after, standing, clique.metadata.generation, self.now)
 
     def is_news(self, after: PodCliqueStatus) -> bool:

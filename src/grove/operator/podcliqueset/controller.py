@@ -47,7 +47,7 @@ from grove.operator.shared.cluster.sets import BINDING, SET, by_binding, differ,
 from grove.operator.shared.diff import finalizer_patch, status_patch
 from grove.operator.shared.layout import find_replica, is_group_available, replica_of
 from grove.operator.shared.outcome import UNKNOWN_SCHEDULER, Outcome, outcome_of, with_outcome
-from grove.operator.shared.readiness import NEW_SET
+from grove.operator.shared.readiness import NEW_SET, stalls_in_s
 from grove.operator.shared.rollout import is_open
 from grove.operator.shared.status_batching import PROGRESS_S, SETTLE_S
 
@@ -213,7 +213,8 @@ class PodCliqueSetController:
         )
         if wait_s is None:
             self._deps.tell(plan.events(after))
-        return Result(earliest(wait_s, plan.next_look_s), error)
+        stalls_s = stalls_in_s(after, plan.now, plan.observed.gangs)
+        return Result(earliest(wait_s, plan.next_look_s, stalls_s), error)
 
     async def _write_children(self, pcs: PodCliqueSet, plan: ChildrenPlan) -> KubeError | None:
         """Brings all children to what is wanted, and notes how it went; returns the first error, for the back-off."""

@@ -206,7 +206,8 @@ class SetPlan:
         after = with_outcome(self.of_parts, seen.pcs.status, outcome, self.now, (*seen.cliques, *seen.groups))
         conditions = with_features_condition(after.conditions, outcome.missing, generation, self.now)
         after = structs.replace(after, conditions=conditions)
-        return judged(after, set_standing(seen.pcs, after, seen.cliques, seen.groups, outcome), generation, self.now)
+        standing = set_standing(seen.pcs, after, seen.cliques, seen.groups, seen.gangs, outcome, self.now)
+        return judged(after, standing, generation, self.now)
 
     def is_news(self, after: PodCliqueSetStatus) -> bool:
         """True if readers wait for this status. Otherwise the write may wait for more changes."""

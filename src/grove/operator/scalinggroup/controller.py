@@ -29,6 +29,7 @@ from grove.operator.shared.cluster.pod_cleanup import release
 from grove.operator.shared.cluster.sets import SET, differ, is_older_pod_gone, owner_keys, owner_name
 from grove.operator.shared.layout import group_config_of, group_indexes, group_replica_of, replica_of
 from grove.operator.shared.outcome import outcome_of
+from grove.operator.shared.readiness import stalls_in_s
 from grove.operator.shared.rollout import concerned_replicas, is_open, origin
 from grove.operator.shared.status_batching import SETTLE_S
 
@@ -113,7 +114,8 @@ class ScalingGroupController:
         wait_s = await self._deps.statuses.write(plan.observed.group, after, news=plan.is_news(after))
         if wait_s is None:
             self._deps.tell(plan.events(after))
-        return Result(earliest(wait_s, plan.next_look_s), claims.error or members.error)
+        stalls_s = stalls_in_s(after, plan.now)
+        return Result(earliest(wait_s, plan.next_look_s, stalls_s), claims.error or members.error)
 
     def _tell_members(self, plan: GroupPlan, members: Changes) -> None:
         group, batches = plan.observed.group, self._deps.event_batches

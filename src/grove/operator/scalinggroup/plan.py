@@ -111,7 +111,8 @@ class GroupPlan:
     def status(self, outcome: Outcome) -> PodCliqueScalingGroupStatus:
         group, members = self.observed.group, self.observed.members
         after = with_outcome(self.of_parts, group.status, outcome, self.now, members)
-        return judged(after, group_standing(group, after, members, outcome), group.metadata.generation, self.now)
+        standing = group_standing(group, after, members, outcome, self.now)
+        return judged(after, standing, group.metadata.generation, self.now)
 
     def is_news(self, after: PodCliqueScalingGroupStatus) -> bool:
         """True if readers wait for this status. Otherwise the write may wait for more changes."""

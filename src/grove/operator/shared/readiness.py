@@ -5,12 +5,15 @@ nodes or be known not to fit. An object is Stalled if only a person can help. Ev
 
 The decision reads the rest of the status and is written with it. Messages have no counts of what is there now: such a
 count would be one more reason to write.
+
+Tools end their wait at once when an object stalls. So what may pass by itself stalls an object only after `GRACE_S`: a
+refusal of the API server, and a gang that stalls. `stalls_in_s` says when that is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from msgspec import structs
@@ -22,17 +25,20 @@ from grove.api.conditions import (
     INSUFFICIENT_SCHEDULED_PODS,
     POD_CLIQUE_SCHEDULED,
     READY,
+    STALLED,
     SUFFICIENT_AVAILABLE_GROUP_REPLICAS,
     SUFFICIENT_READY_PODS,
+    TRUE,
     UPDATE_IN_PROGRESS,
     UPDATE_STALLED,
     ErrorCode,
     Standing,
     with_standing,
 )
-from grove.api.meta import Conditions, find_condition, is_true
+from grove.api.meta import Condition, Conditions, find_condition, is_true
 from grove.api.podclique import PodClique, PodCliqueSpec, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
+from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
 from grove.api.status import LastError
 from grove.api.words import many
@@ -51,17 +57,29 @@ UPDATE_PAUSED = "UpdatePaused"
 NEW_SET = Standing("Reconciling", REPLICAS_NOT_AVAILABLE, "the operator begins with the set")
 """Written with the first status: without a condition, tools take an object for finished."""
 
+GRACE_S = 30.0
+"""How long a refusal or a stalled gang may last before the object stalls: a webhook that starts, a scheduler or a
+service account that is installed a little later."""
+_GRACE = timedelta(seconds=GRACE_S)
+
 _OUR_REFUSALS = frozenset({ErrorCode.BUILD_POD, ErrorCode.STARTUP_IMAGE_MISSING})
-_REFUSALS = (" is forbidden:", " is invalid:", "denied the request")
-"""The API server's words for a request that it refuses again when it is repeated."""
+_INVALID = " is invalid:"
+"""The API server's words for a request that it refuses whenever it is repeated."""
+_REFUSALS = (" is forbidden:", "denied the request")
+"""Its words for a request that it refuses again unless something else in the cluster changes."""
 _QUOTA = "exceeded quota"
 """A quota is forbidden too, and is free again when other pods end."""
 
 
-def clique_standing(spec: PodCliqueSpec, status: PodCliqueStatus, unfit: int, *, is_scaled: bool) -> Standing:
+S = TypeVar("S", PodCliqueStatus, PodCliqueScalingGroupStatus, PodCliqueSetStatus)
+
+
+def clique_standing(
+    spec: PodCliqueSpec, status: PodCliqueStatus, unfit: int, now: datetime, *, is_scaled: bool
+) -> Standing:
     """`unfit`: pods of which the scheduler says that they do not fit. `is_scaled`: the clique belongs to a scaled gang,
     which is above the minimum of its group."""
-    if (found := _trouble(status.last_errors, status.conditions)) is not None:
+    if (found := _trouble(status, now)) is not None:
         return found
     if is_open(status.update_progress):
         return Standing("Reconciling", UPDATE_IN_PROGRESS, "an update replaces pods")
@@ -79,10 +97,14 @@ def clique_standing(spec: PodCliqueSpec, status: PodCliqueStatus, unfit: int, *,
 
 
 def group_standing(
-    group: PodCliqueScalingGroup, status: PodCliqueScalingGroupStatus, members: Iterable[PodClique], outcome: Outcome
+    group: PodCliqueScalingGroup,
+    status: PodCliqueScalingGroupStatus,
+    members: Iterable[PodClique],
+    outcome: Outcome,
+    now: datetime,
 ) -> Standing:
     """`members` are the cliques that the group is to have and that exist."""
-    if (found := _trouble(status.last_errors, status.conditions) or _waits(outcome)) is not None:
+    if (found := _trouble(status, now) or _waits(outcome)) is not None:
         return found
     if is_open(status.update_progress):
         return Standing("Reconciling", UPDATE_IN_PROGRESS, "an update replaces replicas")
@@ -111,12 +133,24 @@ def set_standing(
     status: PodCliqueSetStatus,
     cliques: Sequence[PodClique],
     groups: Sequence[PodCliqueScalingGroup],
+    gangs: Iterable[PodGang],
     outcome: Outcome,
+    now: datetime,
 ) -> Standing:
-    conditions = (status.conditions, *(group.status.conditions for group in groups if not group.metadata.is_deleting))
-    for found in (_trouble(status.last_errors, *conditions), _waits(outcome)):
-        if found is not None:
-            return found
+    """A set that is not Ready takes over a gang that stalls: no replica is made available without a person."""
+    parts = (group.status.conditions for group in groups if not group.metadata.is_deleting)
+    if (found := _trouble(status, now, *parts) or _waits(outcome)) is not None:
+        return found
+    found = _progress(pcs, status, cliques, groups)
+    return found if found.state == READY else _stalled_gang(status, gangs, now) or found
+
+
+def _progress(
+    pcs: PodCliqueSet,
+    status: PodCliqueSetStatus,
+    cliques: Sequence[PodClique],
+    groups: Sequence[PodCliqueScalingGroup],
+) -> Standing:
     if is_open(status.update_progress):
         if is_paused(pcs):
             return Standing("Reconciling", UPDATE_PAUSED, "the update is paused")
@@ -136,25 +170,63 @@ def _waits(outcome: Outcome) -> Standing | None:
     return Standing("Reconciling", WAITING_FOR_OLD_OBJECTS, outcome.waiting_for) if outcome.waiting_for else None
 
 
-def _trouble(errors: Sequence[LastError], *conditions: Conditions) -> Standing | None:
-    """Why an object stalls, or which error is tried again; None if neither."""
-    refused = next((error for error in errors if _is_refusal(error)), None)
+def _trouble(status: S, now: datetime, *parts: Conditions) -> Standing | None:
+    """Why an object stalls, or which error is tried again; None if neither. `parts` are conditions of its parts."""
+    errors = status.last_errors
+    refused = next((error for error in errors if _lasts(_refused_since(status, error), now)), None)
     if refused is not None:
-        failure = find_condition(conditions[0], REPLICA_FAILURE)
+        failure = find_condition(status.conditions, REPLICA_FAILURE)
         return Standing("Stalled", failure.reason if failure is not None else REPLICA_FAILURE, refused.description)
     for type_ in (GANG_RESTARTS_EXHAUSTED, UPDATE_STALLED):
-        for condition in conditions:
-            if (said := find_condition(condition, type_)) is not None:
+        for conditions in (status.conditions, *parts):
+            if (said := find_condition(conditions, type_)) is not None:
                 return Standing("Stalled", said.reason, said.message)
     return Standing("Reconciling", REPLICA_FAILURE, errors[0].description) if errors else None
 
 
-def _is_refusal(error: LastError) -> bool:
-    description = error.description
-    return error.code in _OUR_REFUSALS or (any(word in description for word in _REFUSALS) and _QUOTA not in description)
+def _refused_since(status: S, error: LastError) -> datetime | None:
+    """Since when a request is refused; None for an error that passes by itself. What is refused for good has no grace,
+    unless an update may have repaired it since."""
+    words, moment = error.description, error.observed_at
+    if moment is not None and (error.code in _OUR_REFUSALS or _INVALID in words):
+        return _since(status, moment - _GRACE)
+    if _QUOTA in words or not any(refusal in words for refusal in _REFUSALS):
+        return None
+    return _since(status, moment)
 
 
-S = TypeVar("S", PodCliqueStatus, PodCliqueScalingGroupStatus, PodCliqueSetStatus)
+def _stalled_gang(status: PodCliqueSetStatus, gangs: Iterable[PodGang], now: datetime) -> Standing | None:
+    lasting = ((name, said) for name, said in _stalled(gangs) if _lasts(_since(status, said.last_transition_time), now))
+    if (first := min(lasting, key=lambda one: one[0], default=None)) is None:
+        return None
+    name, said = first
+    return Standing("Stalled", said.reason, f"PodGang {name}: {said.message}")
+
+
+def _stalled(gangs: Iterable[PodGang]) -> Iterator[tuple[str, Condition]]:
+    for gang in gangs:
+        said = find_condition(gang.status.conditions, STALLED)
+        if said is not None and said.status == TRUE and not gang.metadata.is_deleting:
+            yield gang.metadata.name, said
+
+
+def _since(status: S, moment: datetime | None) -> datetime | None:
+    """When the grace of a trouble begins: not before the update that may end it."""
+    progress = status.update_progress
+    begun = progress.update_started_at if progress is not None and is_open(progress) else None
+    return max((one for one in (moment, begun) if one is not None), default=None)
+
+
+def _lasts(since: datetime | None, now: datetime) -> bool:
+    return since is not None and now - since >= _GRACE
+
+
+def stalls_in_s(status: S, now: datetime, gangs: Iterable[PodGang] = ()) -> float | None:
+    """Seconds until a trouble has lasted so long that the object stalls; None if there is no such trouble."""
+    moments = [_refused_since(status, error) for error in status.last_errors]
+    moments += [_since(status, said.last_transition_time) for _, said in _stalled(gangs)]
+    ends = ((since + _GRACE - now).total_seconds() for since in moments if since is not None)
+    return min((end_s for end_s in ends if end_s > 0), default=None)
 
 
 def judged(status: S, standing: Standing, generation: int, now: datetime) -> S:
