@@ -71,6 +71,9 @@ def _rows(kind: str) -> list[Row]:
         row("stalled", _object(kind, conditions=_said("Stalled", "FailedCreate")), FAILED, DEGRADED),
         row("deleted", _object(kind, deleted=True, conditions=_said("Ready", "Enough")), TERMINATING, PROGRESSING),
     ]
+    if kind != "PodCliqueSet":
+        # Grove creates these objects. So no tool waits for them before they have a status; the CRD has no default.
+        rows.append(row("nobody has seen it", _object(kind), CURRENT, PROGRESSING))
     if kind == "PodGang":
         return rows
     seen = {"replicas": 2, "observedGeneration": 2}
