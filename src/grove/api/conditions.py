@@ -107,6 +107,9 @@ NODES_PROVISIONED = "NodesProvisioned"
 """Whether the ProvisioningRequest of a gang that waits for nodes is met; absent without one. The message repeats the
 conditions of the request."""
 
+READY_TO_START_CONTAINERS = "PodReadyToStartContainers"
+"""Of a pod. The kubelet writes it: the volumes, devices and network of the pod are ready."""
+
 # Pod, while its clique waits for others to start
 POD_STARTUP_BLOCKED = "PodStartupBlocked"
 IN_PLACE = "grove.io/in-place"

@@ -12,7 +12,7 @@ from typing import ClassVar, TypeAlias
 
 from msgspec import field
 
-from grove.api.conditions import FALSE, IN_PLACE
+from grove.api.conditions import FALSE, IN_PLACE, READY_TO_START_CONTAINERS
 from grove.api.meta import Condition, Json, Object, Resource, Struct, find_condition, is_true
 
 ResourceList: TypeAlias = dict[str, str | int | float]
@@ -287,7 +287,7 @@ class PodHealth(Enum):
     @property
     def is_up(self) -> bool:
         """Ready, or on its way to it with nothing known against it: what a minimum counts."""
-        return self in (PodHealth.READY, PodHealth.STARTING, PodHealth.STUCK)
+        return self in (PodHealth.READY, PodHealth.STARTING)
 
 
 def pod_health(pod: Pod, *, node_is_gone: bool = False) -> PodHealth:
@@ -305,6 +305,17 @@ def pod_health(pod: Pod, *, node_is_gone: bool = False) -> PodHealth:
         return PodHealth.STARTING
     healths = {container_health(pod, status) for status in statuses}
     return next((health for health in _WORST_FIRST if health in healths), PodHealth.STARTING)
+
+
+def unprepared_since(pod: Pod) -> datetime | None:
+    """Since when the node of a pod has not finished its volumes, devices and network; None if containers may start.
+
+    The kubelet pulls images afterwards, so the time of a pull does not count.
+    """
+    if not pod.is_bound or pod.is_finished:
+        return None
+    condition = find_condition(pod.status.conditions, READY_TO_START_CONTAINERS)
+    return condition.last_transition_time if condition is not None and condition.status == FALSE else None
 
 
 _WORST_FIRST = (PodHealth.FAILED, PodHealth.CRASHING, PodHealth.ENDED, PodHealth.UNREADY, PodHealth.STUCK)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
 from grove.api.meta import Json
-from grove.api.pod import Pod, PodHealth, pod_health
+from grove.api.pod import Pod, PodHealth, pod_health, unprepared_since
 
 RUNNING: Json = {"running": {}}
 LOOPING: Json = {"waiting": {"reason": "CrashLoopBackOff"}}
@@ -134,4 +135,41 @@ def test_a_pod_goes_with_its_node(given: Pod, want: str) -> None:
 
 
 def test_a_minimum_counts_what_is_ready_or_starting() -> None:
-    assert {one for one in PodHealth if one.is_up} == {PodHealth.READY, PodHealth.STARTING, PodHealth.STUCK}
+    assert {one for one in PodHealth if one.is_up} == {PodHealth.READY, PodHealth.STARTING}
+
+
+@pytest.mark.parametrize("policy", ["Always", "Never"])
+@pytest.mark.parametrize(
+    "reason",
+    ["ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "RunContainerError"],
+)
+def test_a_container_that_its_kubelet_cannot_start_is_not_on_its_way(reason: str, policy: str) -> None:
+    for given in (
+        pod(one(waits(reason)), phase="Pending", policy=policy),
+        pod(one(waits("PodInitializing")), init=(one(waits(reason), "fetch"),), phase="Pending", policy=policy),
+    ):
+        assert pod_health(given) is PodHealth.STUCK
+        assert not pod_health(given).is_up
+
+
+SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def prepared(status: str, *, scheduled: bool = True) -> Pod:
+    conditions = [{"type": "PodReadyToStartContainers", "status": status, "lastTransitionTime": SINCE.isoformat()}]
+    given = {"metadata": {"name": "p"}, "spec": {"nodeName": "n" if scheduled else ""}}
+    return msgspec.convert({**given, "status": {"phase": "Pending", "conditions": conditions}}, Pod, strict=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        pytest.param(prepared("False"), SINCE, id="its volumes, devices or network are not ready"),
+        pytest.param(prepared("True"), None, id="it has them, and may pull its image for an hour"),
+        pytest.param(prepared("False", scheduled=False), None, id="it has no node"),
+        pytest.param(pod(phase="Pending"), None, id="a kubelet that does not say it"),
+        pytest.param(pod(ready=True), None, id="a ready pod"),
+    ],
+)
+def test_since_when_a_node_prepares_a_pod(given: Pod, want: datetime | None) -> None:
+    assert unprepared_since(given) == want

@@ -16,6 +16,7 @@ from tests.support.observed import NOW, all_cliques, clique_of, clique_seen, gro
 from grove.api import labels as key
 from grove.api.core import Pod
 from grove.api.meta import Json, find_condition
+from grove.api.pod import PodStatus
 from grove.api.podclique import PodClique, PodCliqueStatus, PodCliqueUpdateProgress
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
@@ -36,6 +37,22 @@ HASH = template_hashes(SET)["w"]
 def crashed(phase: str = "Running") -> Pod:
     last = {"terminated": {"exitCode": 1}}
     return pod(FQN, 8, node="n", phase=phase, containers=[{"name": "c", "lastState": last}])
+
+
+def waiting(reason: str) -> Pod:
+    return pod(FQN, 7, node="n", phase="Pending", containers=[{"name": "c", "state": {"waiting": {"reason": reason}}}])
+
+
+def prepared_for(seconds: float) -> Pod:
+    """A pod whose volumes, devices or network its node has prepared for so long, and has not finished."""
+    since = (NOW - timedelta(seconds=seconds)).isoformat()
+    condition = {"type": "PodReadyToStartContainers", "status": "False", "lastTransitionTime": since}
+    given = waiting("ContainerCreating")
+    status = {
+        **msgspec.to_builtins(given.status),
+        "conditions": [{"type": "PodScheduled", "status": "True"}, condition],
+    }
+    return structs.replace(given, status=msgspec.convert(status, PodStatus, strict=False))
 
 
 def unready() -> Pod:
@@ -65,7 +82,7 @@ def test_pods_are_counted_by_what_they_are() -> None:
         unready(),
         pod(FQN, 4, phase="Failed"),
     ]
-    counts = count_pods(pods)
+    counts = count_pods(pods, NOW)
     assert (counts.present, counts.ready, counts.scheduled, counts.gated) == (6, 1, 4, 1)
     assert counts.up == 2, "the ready one and the one that starts"
 
@@ -102,6 +119,33 @@ def test_pods_are_counted_by_what_they_are() -> None:
             ("True", "InsufficientReadyPods"),
             ("True", "SufficientScheduledPods"),
             id="a failed pod counts as lost",
+        ),
+        *(
+            pytest.param(
+                [pod(FQN, 0, ready=True), waiting(reason)],
+                ("True", "InsufficientReadyPods"),
+                ("True", "SufficientScheduledPods"),
+                id=f"one of two cannot start: {reason}",
+            )
+            for reason in ("ImagePullBackOff", "CreateContainerConfigError")
+        ),
+        pytest.param(
+            [pod(FQN, 0, ready=True), prepared_for(599)],
+            ("False", "SufficientReadyPods"),
+            ("True", "SufficientScheduledPods"),
+            id="a mount may take ten minutes",
+        ),
+        pytest.param(
+            [pod(FQN, 0, ready=True), prepared_for(600)],
+            ("True", "InsufficientReadyPods"),
+            ("True", "SufficientScheduledPods"),
+            id="a mount that takes longer has failed",
+        ),
+        pytest.param(
+            [pod(FQN, 0, ready=True), waiting("ContainerCreating")],
+            ("False", "SufficientReadyPods"),
+            ("True", "SufficientScheduledPods"),
+            id="an image may be pulled as long as it takes",
         ),
         pytest.param(
             [pod(FQN, 0, ready=True), pod(FQN, 1, ready=True), crashed()],

@@ -16,7 +16,7 @@ from tests.support.manifests import clique, group, pcs
 from tests.support.observed import NOW, clique_of, clique_seen, pod, set_of
 
 from grove.api.core import Pod
-from grove.api.meta import Json
+from grove.api.meta import Condition, Json
 from grove.api.podclique import PodCliqueUpdateProgress, PodsSelectedToUpdate
 from grove.api.podcliqueset import IN_ORDER
 from grove.api.podgang import PodGang
@@ -214,6 +214,15 @@ def test_a_pod_that_fails_at_once_is_not_replaced_at_once() -> None:
     later = plan(observed(1), [young], now=NOW + timedelta(seconds=6))
     assert removed(later) == [("d-0-w-0", "Failed")]
     assert created(later) == ["d-0-w-0"]
+
+
+def test_the_clique_looks_again_when_the_time_to_prepare_a_pod_is_over() -> None:
+    mounting = pod(FQN, 0, node="n")
+    condition = {"type": "PodReadyToStartContainers", "status": "False", "lastTransitionTime": NOW.isoformat()}
+    status = structs.replace(mounting.status, conditions=(msgspec.convert(condition, Condition, strict=False),))
+    mounting = structs.replace(mounting, status=status)
+    assert plan(observed(1), [mounting], now=NOW + timedelta(seconds=4)).next_look_s == 596.0
+    assert plan(observed(1), [mounting], now=NOW + timedelta(seconds=600)).next_look_s is None
 
 
 def test_a_pod_on_a_vanished_node_is_given_up_after_a_moment() -> None:

@@ -367,6 +367,24 @@ def test_a_group_says_that_its_replica_is_restarted_until_it_is_whole_again() ->
 
 
 @pytest.mark.parametrize(
+    ("breach", "scheduled", "want"),
+    [
+        pytest.param("True", 2, True, id="its pods cannot start, and were in breach from the first moment"),
+        pytest.param("True", 1, False, id="it did not fit"),
+        pytest.param("Unknown", 2, False, id="nothing is judged during an update"),
+    ],
+)
+def test_a_group_whose_minimum_has_nodes_counts_as_whole_once(breach: str, scheduled: int, want: bool) -> None:
+    restarted = told(words.GANG_TERMINATION_IN_PROGRESS, "True")
+    conditions = (told(words.MIN_AVAILABLE_BREACHED, breach), restarted)
+    status = PodCliqueScalingGroupStatus(conditions=conditions, scheduled_replicas=scheduled)
+    group = msgspec.structs.replace(GROUP, spec=msgspec.structs.replace(GROUP.spec, replicas=2, min_available=2))
+    after = with_group_memory(group, status, 0, NOW)
+    assert (remembered(after.conditions, words.WAS_HEALTHY) == NOW) is want
+    assert (find_condition(after.conditions, words.GANG_TERMINATION_IN_PROGRESS) is None) is want
+
+
+@pytest.mark.parametrize(
     ("before_s", "ready", "incarnation", "is_limited", "want_s"),
     [
         pytest.param(None, 3, 0, True, 0, id="from when the minimum is ready"),

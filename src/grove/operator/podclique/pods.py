@@ -40,7 +40,7 @@ from grove.operator.podclique.removals import (
     scale_in_order,
 )
 from grove.operator.podclique.rollout import CliqueStep, made_from, selected_indexes
-from grove.operator.podclique.status import VANISHED_NODE_GRACE_S, ObservedClique, is_outdated_pod
+from grove.operator.podclique.status import VANISHED_NODE_GRACE_S, ObservedClique, is_outdated_pod, preparation_left_s
 from grove.operator.podgang.gangs import may_be_ungated
 from grove.operator.shared.kueue import is_misplaced, without_early
 from grove.operator.shared.layout import min_pods, pod_index
@@ -109,6 +109,8 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
             removals.append(Removal(pod, reason, force=reason == NODE_GONE))
         else:
             staying.append(pod)
+            if (left_s := preparation_left_s(pod, now)) is not None and left_s > 0:
+                due.append(left_s)
     staying, doubled = _one_per_index(staying)
     removals += (Removal(pod, DUPLICATE) for pod in doubled)
     surge = [index for index in step.surge if index >= wanted]

@@ -35,7 +35,7 @@ from grove.api.core import Pod
 from grove.api.draining import is_draining, part_drain_s, replica_drain_s
 from grove.api.hashes import wanted_revision
 from grove.api.meta import Conditions
-from grove.api.pod import PodHealth, pod_health
+from grove.api.pod import PodHealth, pod_health, unprepared_since
 from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -53,6 +53,11 @@ from grove.operator.shared.surge import DEFAULT_WAIT_S
 VANISHED_NODE_GRACE_S = 10.0
 """How long a node may be missing before its pods are given up: a node that registers again, or one our cache has not
 seen yet, must not cost its pods."""
+
+PREPARATION_S = 600.0
+"""How long a node may prepare the volumes, devices and network of a pod. Afterwards the pod counts as missing.
+
+Detaching a disk from a lost node takes up to six minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +148,18 @@ class PodCounts:
     scheduled: int = 0
     gated: int = 0
     up: int = 0
-    """Scheduled, and ready or starting."""
+    """Scheduled, and ready or starting. A pod that its node has prepared for too long does not start."""
     held: int = 0
     """Not admitted by Kueue, or evicted by it: those are terminating."""
 
 
-def count_pods(pods: Iterable[Pod], nodes_gone: Collection[str] = ()) -> PodCounts:
+def preparation_left_s(pod: Pod, now: datetime) -> float | None:
+    """Seconds that the node may still take to prepare the pod, 0 or less if they are over; None if it is prepared."""
+    since = unprepared_since(pod)
+    return None if since is None else PREPARATION_S - (now - since).total_seconds()
+
+
+def count_pods(pods: Iterable[Pod], now: datetime, nodes_gone: Collection[str] = ()) -> PodCounts:
     present = ready = scheduled = gated = up = held = 0
     for pod in pods:
         held += kueue.is_held(pod)
@@ -159,7 +170,8 @@ def count_pods(pods: Iterable[Pod], nodes_gone: Collection[str] = ()) -> PodCoun
         scheduled += pod.is_scheduled
         gated += pod.is_held_by_gate
         ready += health is PodHealth.READY and not is_draining(pod)
-        up += pod.is_scheduled and health.is_up
+        left_s = preparation_left_s(pod, now)
+        up += pod.is_scheduled and health.is_up and (left_s is None or left_s > 0)
     return PodCounts(present, ready, scheduled, gated, up, held)
 
 
@@ -167,7 +179,7 @@ def clique_status(observed: ObservedClique, outcome: Outcome, now: datetime) -> 
     """The status that the clique should have; equal to its present one if there is nothing to write."""
     clique, pcs = observed.clique, observed.pcs
     pods = [pod for pod in observed.pods if not pod.metadata.is_deleting]
-    counts = count_pods(observed.pods, observed.nodes_gone(now))
+    counts = count_pods(observed.pods, now, observed.nodes_gone(now))
     before = clique.status
     updated = _updated_pods(observed, pods)
     is_member = labels.SCALING_GROUP in clique.metadata.labels

@@ -86,6 +86,11 @@ def is_group_available(group: PodCliqueScalingGroup) -> bool:
     return group.status.available_replicas >= group_floor(group.spec.replicas, group.spec.min_available)
 
 
+def is_group_scheduled(group: PodCliqueScalingGroup) -> bool:
+    """Whether a scaling group has its floor of replicas with their minimum on nodes."""
+    return group.status.scheduled_replicas >= group_floor(group.spec.replicas, group.spec.min_available)
+
+
 def min_pods(template: CliqueTemplate) -> int:
     """Pods of a clique that are placed together; at least one, whatever the template says."""
     return max(1, template.spec.floor)

@@ -5,8 +5,8 @@
 
 A replica of a scaling group is terminated alone while its group keeps its minimum. Otherwise its whole set replica is.
 
-A part counts only if it was whole before. Its own status records that (`WasScheduled`, `WasHealthy`) until the next
-restart, or until it is scaled out from 0 or from below its minimum, because the larger one was not whole. The
+A part counts only if its minimum had nodes before. Its own status records that (`WasScheduled`, `WasHealthy`) until
+the next restart, or until it is scaled out from 0 or from below its minimum, because the larger one was not whole. The
 reference operator guesses that from times, and so restarts for ever what never fitted.
 
 If restarts are limited (`grove.io/max-gang-restarts`), earlier ones are forgotten once the part's minimum was ready
@@ -36,6 +36,7 @@ from grove.api.conditions import (
     MINIMUM_WAS_SCHEDULED,
     POD_CLIQUE_SCHEDULED,
     TRUE,
+    UNKNOWN,
     WAS_HEALTHY,
     WAS_READY,
     WAS_SCHEDULED,
@@ -54,6 +55,7 @@ from grove.operator.shared.layout import (
     group_names,
     group_replica_of,
     is_group_available,
+    is_group_scheduled,
     living,
     replica_of,
     standalone_names,
@@ -252,17 +254,27 @@ def with_group_memory(
         conditions = with_condition(
             conditions, GANG_TERMINATION_IN_PROGRESS, TRUE, GANG_TERMINATION_ACTIVE, message, now
         )
-    breach = find_condition(conditions, MIN_AVAILABLE_BREACHED)
-    if breach is not None and breach.status == FALSE and status.incarnation == incarnation:
+    if status.incarnation == incarnation and _has_had_its_minimum(group, status):
         conditions = without_condition(conditions, GANG_TERMINATION_IN_PROGRESS)
         if group.spec.replicas:
-            message = "its minimum has been whole since the last restart"
+            message = "its minimum has had nodes since the last restart"
             conditions = with_condition(conditions, WAS_HEALTHY, TRUE, MINIMUM_WAS_HEALTHY, message, now)
     if is_limited or find_condition(conditions, WAS_READY) is not None:
         is_kept = is_limited and group.spec.replicas > 0 and status.incarnation == incarnation
         is_ready = is_group_available(msgspec.structs.replace(group, status=status))
         conditions = _with_ready_memory(conditions, is_kept, is_ready, now)
     return msgspec.structs.replace(status, conditions=conditions, incarnation=incarnation)
+
+
+def _has_had_its_minimum(group: PodCliqueScalingGroup, status: PodCliqueScalingGroupStatus) -> bool:
+    """True if the minimum of the group is whole, or is on nodes and in breach.
+
+    A pod whose image is absent may be in breach from the moment it has a node. Its group is never seen whole.
+    """
+    breach = find_condition(status.conditions, MIN_AVAILABLE_BREACHED)
+    if breach is None or breach.status == UNKNOWN:
+        return False
+    return breach.status == FALSE or is_group_scheduled(msgspec.structs.replace(group, status=status))
 
 
 def _with_ready_memory(conditions: Conditions, is_kept: bool, is_ready: bool, now: datetime) -> Conditions:
