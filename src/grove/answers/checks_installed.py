@@ -135,7 +135,7 @@ async def _compared(client: Client, ours: list[Json]) -> tuple[list[str], list[s
 
 
 def _lacks(live: Any, ours: Any) -> bool:
-    """Whether a schema has lost properties that ours has; what a server adds does not matter."""
+    """True if a schema lacks properties of ours. Properties that a server adds do not matter."""
     if not isinstance(ours, dict):
         return False
     if not isinstance(live, dict):
@@ -226,7 +226,7 @@ async def _certificate(client: Client, place: str, now: datetime) -> list[Findin
 
 
 async def _reachable(client: Client, namespace: str) -> list[Finding]:
-    """Whether the webhooks answer: a set is created as a dry run, which goes through them and is stored nowhere."""
+    """Checks that the webhooks answer: creates a set as a dry run, which calls them and stores nothing."""
     trial = {**TRIAL, "metadata": {**TRIAL["metadata"], "namespace": namespace or "default"}}
     try:
         await client.create(PodCliqueSet.RESOURCE, trial, dry_run=True)
@@ -255,7 +255,7 @@ _NEEDS = (
 
 
 async def rights(client: Client, namespace: str) -> list[Finding]:
-    """What the user may do, command by command."""
+    """The rights of the user, command by command."""
     lacking: list[str] = []
     for verb, group, resource, sub, commands in _NEEDS:
         attributes = {"verb": verb, "group": group, "resource": resource, "subresource": sub}

@@ -44,7 +44,7 @@ def _scheduler_label() -> str:
 
 
 def _is_plain(name: str, options: dict[str, Any]) -> bool:
-    """Whether a profile is there by default and asks for nothing: no set uses gangs of kube-scheduler then."""
+    """True for a default profile without options: no set uses gangs of kube-scheduler then."""
     return name == DEFAULT_SCHEDULER and not options.get("gangScheduling") and not options.get("gang")
 
 

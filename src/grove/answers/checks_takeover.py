@@ -75,7 +75,7 @@ async def definitions(client: Client) -> list[Finding]:
 
 
 async def rivals(client: Client, now: datetime) -> list[Finding]:
-    """Whether an operator leads now: it has to go before another comes."""
+    """Finds an operator that leads now. A user must remove it before installing another one."""
     state, sign = await sign_of_life(client, "grove-operator", LeaderElection().resource_name, now)
     if state != OK:
         return [Finding("operator", OK, "no operator leads now")]

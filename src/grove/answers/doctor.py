@@ -26,7 +26,7 @@ FAILED = 1
 
 
 async def takeover_answer(client: Client, namespace: str, now: datetime) -> Answer:
-    """What moving in will do, set by set; of one namespace if one is named."""
+    """The effects of a takeover, set by set; of one namespace if it is given."""
     return await _answer(
         [
             ("server", lambda: checks_installed.server(client)),

@@ -40,7 +40,7 @@ async def events_answer(client: Client, namespace: str, name: str, journal: Path
 
 
 def decided_about(journal: Path, seen: Seen, gangs: Sequence[PodGang]) -> Sequence[Moment]:
-    """What the journal of a scheduler says about gangs."""
+    """The decisions on gangs in the journal of a scheduler."""
     # These import numpy, and few people have a journal.
     from grove.scheduler.replay.history import decisions_on  # noqa: PLC0415
     from grove.scheduler.replay.replay import BadJournal  # noqa: PLC0415

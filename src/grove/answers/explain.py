@@ -102,7 +102,7 @@ def explanation_of(asked: Subject, found: Judged) -> Answer:
 
 
 def explanation_picture(asked: Subject) -> Picture:
-    """What was asked about once, as it stands now; names of pods and cliques stay those of their gangs."""
+    """The explanation of a subject, drawn again with its present state."""
 
     async def draw(source: Source) -> Answer | None:
         names = {gang.metadata.name for gang in asked.gangs}
@@ -151,7 +151,7 @@ async def queue_answer(client: Client, namespace: str, now: datetime) -> Answer:
 
 
 async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, namespace: str, now: datetime) -> Answer:
-    """What waits for a place. The exit code is that of `status`: sets that do not run for another reason are named."""
+    """The gangs that wait for a place. The exit code is that of `status`; other sets that do not run are named too."""
     view = scheduler.view
     answers = LiveDiagnosis(view)
     answers.tell_queues()

@@ -61,7 +61,7 @@ class Source:
         return datetime.now(UTC)
 
     def seen(self, only_set: str = "", *, everything: bool = False) -> Seen:
-        """What a read would give now. `everything` has the pods of others too, for pictures of nodes."""
+        """The result of a read now. `everything` includes the pods of others, for pictures of nodes."""
 
         def mine(kind: type[Any], label: str = labels.PART_OF) -> list[Any]:
             found = self.cache.list(kind, self.namespace or None)
@@ -92,7 +92,7 @@ class Source:
         return self.cache.list(HorizontalPodAutoscaler, self.namespace or None) if self.has_autoscalers else []
 
     async def processes(self) -> Processes:
-        """Whether operator and scheduler run, as of a few seconds ago."""
+        """The state of operator and scheduler, at most a few seconds old."""
         now_s = asyncio.get_running_loop().time()
         if self._processes is None or now_s - self._processes[0] > LEASES_S:
             self._processes = (now_s, await read_processes(self.client, self.now()))

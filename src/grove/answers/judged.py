@@ -92,7 +92,7 @@ async def judged_with(
 
 
 def _waits(gang: PodGang) -> bool:
-    """Whether it has to be looked at: one of ours that does not say that it is placed."""
+    """True if one of our gangs does not report that it is placed."""
     return is_ours(gang) and not gang.metadata.is_deleting and not is_true(gang.status.conditions, words.SCHEDULED)
 
 

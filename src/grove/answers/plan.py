@@ -106,7 +106,7 @@ def check_fields(manifests: Sequence[Any]) -> None:
 
 
 def refused(error: ApiError) -> Unanswered:
-    """What admission or the schema says, one fault a line."""
+    """The faults that admission or the schema found, one in each line."""
     if not (faults := faults_of(error)):
         return Unanswered(f"it would be refused: {error}")
     return Unanswered(f"PodCliqueSet {error.details.get('name', '')} would be refused", faults)

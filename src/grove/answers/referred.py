@@ -76,7 +76,7 @@ class RecentCauses:
 
 
 async def _warnings(client: Client, namespace: str) -> Sequence[Event]:
-    """What kubelets and others complain about in the pods of a namespace; nothing for those who may not see it."""
+    """The warnings of kubelets and others on the pods of a namespace; none if the user may not read events."""
     try:
         fields = "type=Warning,involvedObject.kind=Pod"
         return (await client.list(Event, namespace, fields=fields, limit=MOST_WARNINGS)).items
@@ -88,16 +88,16 @@ MOST_WARNINGS = 1000
 
 
 async def read_causes(client: Client, cliques: Sequence[PodClique]) -> tuple[Cause, ...]:
-    """What is wrong with objects that pods of these cliques need, which are of one namespace.
+    """The faults of objects that pods of these cliques need. The cliques are of one namespace.
 
-    What the user may not read is left out.
+    Objects that the user may not read are left out.
     """
     namespace = cliques[0].metadata.namespace
     needed = {ref for clique in cliques for ref in references(clique)}
     unread: set[str] = set()
 
     async def find(kind: type[T], name: str) -> tuple[bool, T | None]:
-        """Whether it could be read, and what it is."""
+        """If the object was readable, and the object."""
         try:
             return True, await client.get(kind, name, namespace)
         except NotFound as error:
@@ -138,7 +138,7 @@ async def read_causes(client: Client, cliques: Sequence[PodClique]) -> tuple[Cau
 
 
 async def read_kueue(client: Client, seen: Seen) -> dict[str, KueueSeen]:
-    """What Kueue says of the pod groups of a set that it holds, by name; nothing is read for other sets."""
+    """Kueue's answers on the pod groups that it holds, by name. Other sets cause no read."""
     held = {
         pod.metadata.labels[kueue.GROUP]: pod.metadata
         for pod in seen.pods

@@ -27,7 +27,7 @@ MOST_NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """What a restart deletes. `serving` pods are ready now."""
+    """The pods that a restart deletes. `serving` of them are ready now."""
 
     name: str
     pods: tuple[str, ...]

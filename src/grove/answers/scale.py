@@ -31,7 +31,7 @@ from grove.show.scaling import Existing, scaled
 
 
 def fit_lines(plan: Plan) -> tuple[str, ...]:
-    """What a plan says of the gangs and pods that come."""
+    """The lines of a plan on new gangs and pods."""
 
     new = [gang for gang in plan.gangs if gang.moved]
     refused = [gang for gang in new if gang.answer != "fits"]
@@ -103,7 +103,7 @@ def owner_lines(scalers: Sequence[HorizontalPodAutoscaler], found: Sequence[Obje
 
 
 async def _existing(client: Client, pcs: PodCliqueSet, found: Sequence[Object], replicas: int) -> Existing | None:
-    """What the set has now; None for lack of rights to see it."""
+    """The gangs and pods that the set has now; None without the right to read them."""
     namespace, mine = pcs.metadata.namespace, f"{labels.PART_OF}={pcs.metadata.name}"
     try:
         gangs = await every(client, PodGang, namespace, labels=mine)

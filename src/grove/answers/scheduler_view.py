@@ -18,7 +18,7 @@ from grove.scheduler.model.config import SchedulerConfiguration
 
 
 def diagnosed(scheduler: Scheduler, gangs: Sequence[PodGang], most: int) -> dict[Key, Diagnosis]:
-    """What the scheduler would say of these gangs now."""
+    """The scheduler's present answer on these gangs."""
     view = scheduler.view
     answers = LiveDiagnosis(view, scheduler.config.node_policy, scheduler.config)
     answers.tell_queues()

@@ -33,7 +33,7 @@ MOST_NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What was asked about, with all that was read of its set. `gangs` are those it belongs to or is made of.
+    """The subject of a question, with everything that was read of its set. `gangs` contain it or are part of it.
 
     `pods` are its own pods that are not being deleted.
     """
@@ -95,7 +95,7 @@ async def _part(client: Client, namespace: str, text: str) -> Subject:
 
 
 def is_kind(text: str) -> bool:
-    """Whether a name begins with the kind of a part of a set, as `pg/chat-0` does."""
+    """True if a name begins with the kind of a part of a set, as `pg/chat-0` does."""
     return _split(text)[0] not in ("", "PodCliqueSet")
 
 
@@ -233,7 +233,7 @@ async def ensure_namespace(client: Client, namespace: str) -> None:
 
 
 async def existing(client: Client, kind: type[Any], namespace: str = "", name: str = "") -> str:
-    """What there is of a kind, as the end of a sentence about a name that does not exist."""
+    """The existing names of a kind, as the end of a sentence about a name that does not exist."""
     try:
         names = [item.metadata.name for item in (await client.list(kind, namespace)).items]
     except KubeError:

@@ -63,13 +63,13 @@ async def past_usage(client: Client, namespace: str, prometheus: Prometheus, sec
 
 
 async def counted_usage(client: Client, namespace: str) -> Usage:
-    """What the scheduler counted since it started, for the console."""
+    """The scheduler's counts since it started, for the console."""
     samples, words = await _counted(client, "")
     return summed(samples, words, None, namespace)
 
 
 async def _counted(client: Client, address: str) -> tuple[list[Sample], str]:
-    """What the scheduler that leads counted since its process started."""
+    """The counts of the leading scheduler since its process started."""
     pages = [await _page(f"{address.rstrip('/')}/metrics")] if address else await _scheduler_pages(client)
     samples, started = max(
         map(counters, pages), key=lambda one: sum(sample.seconds for sample in one[0]), default=([], 0)

@@ -112,7 +112,7 @@ def up(
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What shall be up."""
+    """The cluster that `grove up` shall start."""
 
     version: str
     nodes: int
@@ -258,7 +258,7 @@ def down(directory: Path) -> None:
 
 
 def status(directory: Path) -> int:
-    """What runs of it, and who leads; 0 all of it, 1 nothing or not all."""
+    """Prints which processes run and which lead. The exit code is 0 if all run, else 1."""
     import asyncio
 
     from grove.cli import local_ready as ready

@@ -81,7 +81,7 @@ def _seconds(since: str) -> str:
 
 
 class Exec(click.Command):
-    """What stands after `--` is another program's, down to its options."""
+    """A command whose arguments after `--` belong to another program."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:

@@ -183,7 +183,7 @@ DOCTOR = "; kubectl grove doctor says what you may do here, and what to ask for"
 
 
 def _local_hint(text: str) -> str:
-    """What helps if the cluster that is not found is, or could be, that of `grove up`."""
+    """A hint if the cluster that was not found may be that of `grove up`."""
     if text.startswith("cannot reach ") and any(f"//{host}:" in text for host in ("127.0.0.1", "localhost")):
         return "; if it is the cluster of `grove up`, that starts it again"
     local = os.path.expanduser("~/.grove/local")

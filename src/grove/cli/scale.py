@@ -34,9 +34,9 @@ def scale(options: Options, target: str, replicas: str, replica: int | None, dry
 
 
 def _would_fit(options: Options, target: str, replicas: int, replica: int | None) -> tuple[str, ...]:
-    """Whether the gangs that come would find a place now: the change, played on a copy of the cluster.
+    """Lines that say if the new gangs would fit now. The change is tried on a copy of the cluster.
 
-    Where that cannot be said it says so; what was asked for is done all the same.
+    If that is not known, a line says so, and the command scales all the same.
     """
     import asyncio
 

@@ -171,7 +171,7 @@ class Following:
 
     @property
     def is_everything(self) -> bool:
-        """Whether it has all namespaces and the nodes: figures of the whole fleet are for its viewers."""
+        """True if it has all namespaces and the nodes. Only its viewers get figures of the whole fleet."""
         return not self.namespace and Node in self.kinds
 
     def reader(self, own: Client) -> CachedClient:
@@ -307,7 +307,7 @@ class Following:
         )
 
     def _seen_of(self, keys: Sequence[Key]) -> Seen:
-        """What the cache has of some sets, with the nodes their pods are on."""
+        """The cached objects of some sets, with the nodes of their pods."""
 
         def of_sets(kind: type[Any]) -> list[Any]:
             if kind not in self.kinds:

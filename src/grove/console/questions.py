@@ -51,7 +51,7 @@ def _time_of(given: Mapping[str, Any]) -> Any:
 
 
 def questions(journal: Path | None = None, prometheus: Prometheus | None = None) -> Mapping[str, Question]:
-    """What the page may ask. `journal` is what a scheduler recorded, for the history of gangs.
+    """The questions that the page can send. `journal` is a scheduler's record, for the history of gangs.
 
     `prometheus` has the GPU-hours of the past.
     """

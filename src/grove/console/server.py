@@ -146,7 +146,7 @@ class Console:
         return web.Response(text="ok")
 
     async def _mode(self, request: web.Request) -> web.StreamResponse:
-        """What the page needs before a viewer signs in: nothing of the cluster."""
+        """The data that the page needs before a viewer signs in. It has nothing of the cluster."""
         by_header = bool(self._token_header and request.headers.get(self._token_header))
         return _answer(200, {"mode": self._viewer_directory.mode, "version": __version__, "signedIn": by_header})
 
@@ -291,7 +291,7 @@ def _answer(status: int, value: Any) -> web.Response:
 
 
 def _refused(error: BaseException) -> web.Response:
-    """What the API server, or the way to it, says."""
+    """The response for an error of the API server or of the connection to it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if not isinstance(error, KubeError):

@@ -219,7 +219,7 @@ class Tour:
         return await asyncio.to_thread(found.work) if isinstance(found, Later) else found
 
     async def act(self, asked: Mapping[str, Any]) -> Any:
-        """What a button does: the pace of the showing, or something that goes wrong in its world."""
+        """Carries out a button: changes the speed of the tour, or causes a fault in its cluster."""
         loop, verb = self._loop, asked.get("verb")
         if loop is None:
             raise Unanswerable("the tour is not playing yet")
@@ -388,7 +388,7 @@ class Tour:
 
 
 def _groups(seen: Seen) -> list[list[Any]]:
-    """What of the sets a viewer may scale: set, scaling group and its replicas, of each set's first replica."""
+    """The parts that a viewer can scale: set, scaling group and replicas, of each set's first replica."""
     found = []
     for pcs in seen.sets:
         for group in pcs.spec.template.pod_clique_scaling_groups:

@@ -70,7 +70,7 @@ async def _may_read_engines(client: Client, namespace: str) -> bool:
 
 
 async def _allowed(client: Client, asked: Mapping[str, str]) -> bool:
-    """Whether the API server allows a request, by its attributes."""
+    """True if the API server allows a request with these attributes."""
     answer = await client.create(_REVIEW, {"spec": {"resourceAttributes": {k: v for k, v in asked.items() if v}}})
     return bool((answer.get("status") or {}).get("allowed"))
 
@@ -214,11 +214,14 @@ class Viewer(Protocol):
     """A person with an open page."""
 
     def watching(self, namespace: str) -> AbstractAsyncContextManager[Watched]:
-        """What they may see of a namespace, or of all; raises Forbidden where that is not even PodCliqueSets."""
+        """The objects that a viewer may see of a namespace, or of all.
+
+        Raises Forbidden without the right to read PodCliqueSets.
+        """
         ...
 
     async def still_may(self, watched: Watched) -> bool:
-        """Whether their rights still cover it."""
+        """True if the viewer's rights still cover what is watched."""
         ...
 
     async def answer(self, question: Question, namespace: str, asked: Mapping[str, Any]) -> Any:

@@ -213,7 +213,7 @@ def _group_holder(pcs: PodCliqueSet, index: int) -> tuple[str, str, str]:
 
 
 def _is_of_group(name: str, pcs: PodCliqueSet, group: str) -> bool:
-    """Whether an object's name is that of a replica of the group, or of something in one: `chat-0-decode-1…`."""
+    """True for the name of a group's replica, or of an object in a replica: `chat-0-decode-1…`."""
     head, _, rest = name.partition(f"-{group}-")
     index = head.removeprefix(f"{pcs.metadata.name}-")
     return index.isdecimal() and rest.split("-")[0].isdecimal()

@@ -31,7 +31,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What is wrong with an object that pods of these cliques need, and what to do about it."""
+    """The fault of an object that pods of these cliques need, and the step that repairs it."""
 
     namespace: str
     cliques: frozenset[str]
@@ -190,7 +190,7 @@ def suits(volume: PersistentVolume, claim: PersistentVolumeClaim, named: str) ->
 
 
 def asked_of(claim: PersistentVolumeClaim) -> Json:
-    """What a claim asks for, by resource."""
+    """The requests of a claim, by resource."""
     found: Json = claim.spec.resources.get("requests") or {}
     return found
 

@@ -107,7 +107,7 @@ def told(seen: Seen, gang: PodGang, diagnosis: Diagnosis | None, own: Sequence[T
 
 
 def _nodes_asked(gang: PodGang) -> Iterator[str]:
-    """What the cluster autoscaler says of the nodes that the gang asks for."""
+    """The answer of the cluster autoscaler to the gang's request for nodes."""
     condition = find_condition(gang.status.conditions, words.NODES_PROVISIONED)
     if condition is not None:
         yield f"node autoscaler: {condition.message}"
@@ -176,7 +176,7 @@ def _as_placed(gang: PodGang, verdict: Verdict) -> Verdict:
 
 
 def _by_kueue(seen: Seen, gang: PodGang) -> Verdict | None:
-    """What Kueue says of a gang that it has not admitted."""
+    """The reason why Kueue has not admitted a gang."""
     held = [pod for pod in seen.pods_of_gang.get(gang.metadata.key, ()) if kueue.waits(pod)]
     if not held:
         return None
@@ -279,7 +279,7 @@ def _not_placed(seen: Seen, gang: PodGang, diagnosis: Diagnosis, levels: Sequenc
 
 
 def _held_for(gang: PodGang) -> Iterator[str]:
-    """What the scheduler keeps for a gang that waits."""
+    """The capacity that the scheduler holds for a gang that waits."""
     if said := held_sentence(gang):
         yield said
 
@@ -297,7 +297,7 @@ def _gate_step(gate: Reason) -> str:
 
 
 def _as_written(seen: Seen, gang: PodGang) -> Verdict:
-    """What the objects say, if the scheduler's view of the cluster is not available."""
+    """The verdict from the objects alone, if the scheduler's view of the cluster is not available."""
     name = gang.metadata.name
     scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
     condition = find_condition(gang.status.conditions, words.SCHEDULED)
@@ -319,7 +319,7 @@ def _as_written(seen: Seen, gang: PodGang) -> Verdict:
 
 
 def _tried_once(seen: Seen, gang: PodGang, scheduler: str) -> str:
-    """What to do about a pod that joins a gang with topology: koord-scheduler does not look at it again by itself."""
+    """The next step for a pod that joins a gang with topology: koord-scheduler does not try it again soon."""
     stands = any(pod.is_bound for pod in seen.pods_of_gang.get(gang.metadata.key, ()))
     if scheduler != labels.KOORDINATOR_SCHEDULER or not gang.requires_domain or not stands:
         return ""
@@ -327,7 +327,7 @@ def _tried_once(seen: Seen, gang: PodGang, scheduler: str) -> str:
 
 
 def _refusals(seen: Seen, gang: PodGang) -> Iterator[str]:
-    """What a scheduler wrote on the gang's pods about why they have no node."""
+    """The messages of a scheduler on the gang's pods that say why they have no node."""
     for pod in seen.pods_of_gang.get(gang.metadata.key, ()):
         condition = find_condition(pod.status.conditions, "PodScheduled")
         if condition is not None and condition.status == words.FALSE and condition.message:
@@ -404,7 +404,7 @@ def _complaints(seen: Seen, gang: PodGang, pod: str, evidence: tuple[str, ...]) 
 
 
 def _remedy(pod: TreeEntry) -> str:
-    """What to do about a pod whose container ended or cannot be started."""
+    """The next step for a pod whose container ended or cannot start."""
     if _IMAGE.search(pod.why):
         return "check the image's name, and that its node has it or can pull it (registry, imagePullSecrets)"
     return _create_absent(pod.why) or f"kubectl logs {pod.name} --previous"

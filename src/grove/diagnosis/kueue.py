@@ -86,7 +86,7 @@ def _is(said: dict[str, Json], kind: str) -> bool:
 
 
 def _left(queue: Json | None, message: str) -> str | None:
-    """What the queue has left of the resource that Kueue names as short; None if Kueue names none."""
+    """The free quota of the resource that Kueue's message names as short; None if it names none."""
     lacks = _LACKS.search(message)
     if queue is None or lacks is None:
         return None

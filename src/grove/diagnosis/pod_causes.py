@@ -69,7 +69,7 @@ def _image(pod: Pod, status: ContainerStatus, messages: Sequence[str]) -> tuple[
 
 
 def _probe(pod: Pod, message: str) -> tuple[str, str] | None:
-    """What a failed probe says, beside the ports that the container declares."""
+    """The message of a failed probe, beside the ports that the container declares."""
     match = _PROBE.match(message)
     if match is None:
         return None

@@ -42,7 +42,7 @@ _LEVELS = {
 
 
 def _room(reason: Reason) -> str:
-    """What the whole asks for, unless no node can take even one pod: then that is the reason, not the sum."""
+    """The total request of the gang. If no node can take even one pod, that is the reason instead."""
     nodes = reason.part(kinds.NODES_FOR)
     wants = reason.part(kinds.WANTS)
     parts = [wants] if wants is not None and (nodes is None or nodes.number("fit")) else []
@@ -56,7 +56,7 @@ def _nodes_for(reason: Reason) -> str:
 
 
 def filtered(reason: Reason) -> str:
-    """What rules nodes out, most frequent first; what the pods themselves do not select comes last."""
+    """The causes that exclude nodes, the most frequent first. Nodes that the pods do not select come last."""
     parts = sorted(reason.parts, key=lambda part: part.kind == kinds.FILTERED and part.subject == NOT_SELECTED)
     return ", ".join(sentence(part) for part in parts)
 
@@ -234,7 +234,7 @@ def _holds_more(reason: Reason) -> str:
 
 
 def _may_call_back(reason: Reason) -> str:
-    """Whether calling back what others borrowed would help."""
+    """The sentence on taking back what other queues borrowed."""
     name = reason.names.get("resource", "")
     used, share, wanted = (format_amount(name, reason.number(one)) for one in ("used", "share", "wanted"))
     text = f"queue {reason.subject} uses {used} of its share of {share} {name}"

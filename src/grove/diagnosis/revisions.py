@@ -42,7 +42,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class PartBudget:
-    """What an update may do to the replicas of the set (`part` is empty), to a scaling group or to a clique."""
+    """The limits of an update for the replicas of the set (`part` is empty), a scaling group or a clique."""
 
     part: str
     max_unavailable: int

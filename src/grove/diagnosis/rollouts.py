@@ -124,7 +124,7 @@ def whole_rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:
 
 
 def _taken_up(pcs: PodCliqueSet) -> bool:
-    """Whether the operator has seen the set as it is written now; until then nothing says that an update is on."""
+    """True if the operator has seen the present spec of the set. Before that no status shows an update."""
     return pcs.status.observed_generation is None or is_taken_up(pcs)
 
 

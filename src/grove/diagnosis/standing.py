@@ -140,7 +140,7 @@ def _serves(seen: Seen, pcs: PodCliqueSet, replica: TreeEntry) -> bool:
 
 
 def fate_of(seen: Seen, pcs: PodCliqueSet, cliques: Iterable[PodClique]) -> str:
-    """What the operator will do about cliques that are below their minimum; empty if it does nothing by time."""
+    """The operator's next action on cliques below their minimum; empty if no timer runs."""
     if is_true(pcs.status.conditions, words.GANG_RESTARTS_EXHAUSTED):
         return "left as it is: restarts exhausted"
     since = [breached_since(clique.status.conditions, words.WAS_SCHEDULED) for clique in cliques]

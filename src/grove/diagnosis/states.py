@@ -54,7 +54,7 @@ SHORTER = (" nodes can take one of its pods (", " nodes fit (")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What decides the state of a set or of a gang.
+    """The facts that decide the state of a set or of a gang.
 
     `serves`: its minimum is ready. `whole`: every pod is ready. `placed`: its minimum has or had nodes since its last
     restart. `trouble`: a pod failed, the API server refuses a pod, a scheduler found no node, or no operator or

@@ -388,7 +388,7 @@ _IN_TROUBLE = (PodHealth.FAILED, PodHealth.CRASHING, PodHealth.ENDED, PodHealth.
 
 
 def _trouble(pod: Pod) -> str:
-    """What the worst container of a pod in trouble says, and how often it was restarted."""
+    """The message of the worst container of an unhealthy pod, and the number of its restarts."""
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     health = pod_health(pod)
     status = next(one for one in statuses if container_health(pod, one) is health)
@@ -405,7 +405,7 @@ def _trouble(pod: Pod) -> str:
 
 
 def _own_words(health: PodHealth, waiting: ContainerWaiting | None, ended: ContainerTermination | None) -> str:
-    """What the kubelet says of a container that it cannot start, or what a container wrote before it ended.
+    """The kubelet's message on a container that it cannot start, or the text that a container wrote before it ended.
 
     A container's message is the end of its log where `terminationMessagePolicy` is FallbackToLogsOnError.
     """

@@ -191,7 +191,7 @@ def is_ours(gang: PodGang) -> bool:
 
 
 def _without_gangs(seen: Seen, pcs: PodCliqueSet) -> Verdict:
-    """What is wrong with a set of which no gang can be asked about yet."""
+    """The verdict on a set whose gangs do not exist yet."""
     name = pcs.metadata.name
     refused = [clique for clique in seen.of_set(seen.cliques, pcs) if clique.status.last_errors]
     if refused:  # a PodGang is written when its pods exist, or a moment later

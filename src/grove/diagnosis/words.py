@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def refusal(text: str) -> str:
-    """What the API server says about an object it does not take, without the object's name: it shall fit a column."""
+    """The API server's refusal of an object, without the object's name, so that it fits a column."""
     return re.sub(r'^\S+ "[^"]*" is forbidden: ', "", text)
 
 

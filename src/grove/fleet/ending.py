@@ -88,7 +88,7 @@ async def _restless(world: World) -> str:
 
 
 def _unsettled(world: World, pcs: PodCliqueSet) -> str:
-    """What a set lacks although none of its gangs waits for a node; empty if nothing."""
+    """The part that a set lacks although none of its gangs waits for a node; empty if it is complete."""
     name = pcs.metadata.name
     if world.is_settled(name):
         return ""

@@ -53,7 +53,7 @@ class GangSeen:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the gang waits for something that no free node can change: its quota, or its base gang."""
+        """True if the gang waits for its quota or its base gang, which no free node changes."""
         return self.reason in (QUOTA_EXCEEDED, BASE_WAITS)
 
 

@@ -25,7 +25,7 @@ def priority_name(value: int) -> str:
 
 
 def standing_objects(fleet: Fleet) -> Iterator[tuple[type[Object], Json]]:
-    """What exists before the first work arrives: priority classes and the teams' quotas."""
+    """The objects that exist before the first work arrives: priority classes and the teams' quotas."""
     for value in sorted(fleet.priorities):
         yield PriorityClass, {"metadata": {"name": priority_name(value)}, "value": value}
     for team in fleet.teams:

@@ -54,7 +54,7 @@ def read_replay(text: bytes) -> Replay:
 
 
 def is_same(before: Broken, again: list[Broken]) -> bool:
-    """Whether the same promise broke in the same way at the same moment."""
+    """True if the same promise broke in the same way at the same moment."""
     return any(
         (broken.promise, broken.text, round(broken.at_s, 3)) == (before.promise, before.text, round(before.at_s, 3))
         for broken in again

@@ -54,7 +54,7 @@ class Spot:
 
     @property
     def words(self) -> str:
-        """What speaks against the node, or is to be known of it, in a few words; empty for most."""
+        """Short notes on the node: faults, reservations, holds. Empty for most nodes."""
         said = [self.note, f"{self.broken} broken" if self.broken else ""]
         said += [f"{count} reserved by {name}" for name, count in self.reserved]
         said += [f"{count} held as headroom of {name}" for name, count in self.headroom]
@@ -78,7 +78,7 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What one level of the tree offers to a gang that must stay within one of its domains."""
+    """The capacity of one topology level for a gang that must stay within one of its domains."""
 
     name: str
     key: str
@@ -111,7 +111,7 @@ class Layout:
 
     @property
     def measure(self) -> str:
-        """What a share of fragmentation means."""
+        """The meaning of the column FRAGMENTED."""
         if self.size is None:
             return "FRAGMENTED is 0: no gang asks for this resource"
         unit = self.resource.rpartition("/")[2]

@@ -106,7 +106,7 @@ def _request(pod_spec: bytes, resource: str) -> int:
 
 
 def _autoscaled(seen: Seen, pcs: PodCliqueSet) -> list[str]:
-    """What an autoscaler moves, with its bounds, as `prefill 1-8`."""
+    """The parts that an autoscaler scales, with their bounds, as `prefill 1-8`."""
     template = pcs.spec.template
     bounds = [(group.name, group.scale_config, group.replicas) for group in template.pod_clique_scaling_groups]
     bounds += [

@@ -86,7 +86,10 @@ def _needed(lines: Sequence[tuple[str, TreeEntry]]) -> int:
 
 
 def _is_numbered_otherwise(entry: TreeEntry) -> bool:
-    """Whether a gang of its own has another number than the group's replica: gangs are counted from the minimum on."""
+    """True if a scaled gang has another number than the group's replica.
+
+    Scaled gangs are counted from the minimum on.
+    """
     return entry.gang != entry.name and entry.gang.rpartition("-")[0] == entry.name.rpartition("-")[0]
 
 
@@ -267,7 +270,7 @@ def _spot_cells(spot: Spot, colours: dict[str, str]) -> Text:
 
 
 def level_table(layout: Layout, width: int) -> Group:
-    """What each level offers to a gang that must stay inside one domain of it."""
+    """The table of each level's capacity for a gang that must stay inside one domain."""
     titles = ("LEVEL", "DOMAINS", "LARGEST FREE", "WHOLE NODES", "IN", "FRAGMENTED", "UNLABELLED")
     rows = [
         (

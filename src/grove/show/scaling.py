@@ -42,7 +42,7 @@ class Scaled:
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """What a set has now: the names of its gangs, and the pods that each replica asks for.
+    """The present state of a set: the names of its gangs, and the pods of each replica.
 
     `costs` are the deletion costs of the replicas of the set or a scaling group, by its name.
     """

@@ -129,7 +129,7 @@ def updates_of(kept: Sequence[ControllerRevision], name: str) -> Iterator[Moment
 
 
 def decided_moments(decisions: Iterable[Decided], spoken: Mapping[str, str]) -> Iterator[Moment]:
-    """What the journal of a scheduler says about gangs. A refusal that repeats the one before it is left out.
+    """The moments in a scheduler's journal. A refusal that repeats the one before it is left out.
 
     `spoken` has the words of the topology by their label keys.
     """

@@ -67,7 +67,7 @@ class Trend:
 
 @dataclass(frozen=True)
 class Model:
-    """What there is to see at one moment."""
+    """The content of the screen at one moment."""
 
     sets: Sequence[Row] = ()
     gangs: Sequence[Gang] = ()
@@ -80,7 +80,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a key asked for: to end, or the text of a page about something."""
+    """The request of a key: to end, or to show the page of a subject."""
 
     what: str = ""
     namespace: str = ""
