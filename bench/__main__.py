@@ -1,7 +1,7 @@
 """`make bench`: runs the benchmarks named on the command line, or all of them, and prints one table.
 
 Figures, not tests: nothing here passes or fails. Each `<package>_bench.py` has `run(results)` which adds rows
-`results[name] = Figure(value, unit, aim, floor)`; a broken benchmark is reported and the others still run.
+`results[name] = Figure(value, unit, aim, baseline)`; a broken benchmark is reported and the others still run.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def main(names: list[str]) -> int:
 
 
 def show(results: dict[str, Figure]) -> None:
-    table = Table("what", "measured", "floor", "ratio", "aim", box=None)
+    table = Table("what", "measured", "baseline", "ratio", "aim", box=None)
     for column in table.columns[1:4]:
         column.justify = "right"
     for name, figure in results.items():
-        floor = f"{figure.floor:,.4g} {figure.unit}" if figure.floor else ""
+        baseline = f"{figure.baseline:,.4g} {figure.unit}" if figure.baseline else ""
         ratio = f"{figure.ratio:.2f} x" if figure.ratio else ""
-        table.add_row(name, f"{figure.value:,.4g} {figure.unit}", floor, ratio, figure.aim)
+        table.add_row(name, f"{figure.value:,.4g} {figure.unit}", baseline, ratio, figure.aim)
     Console(width=160).print(table)
 
 

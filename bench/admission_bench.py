@@ -1,8 +1,8 @@
 """What a review costs: CPU of defaulting plus validation, and latency with sixteen in flight over TLS.
 
 A typical set has five cliques; the largest has two hundred and a mebibyte of JSON. The server runs in a process of
-its own; the clients of this one keep sixteen requests in flight. The floor is a webhook that answers without looking:
-it decodes the review, because an answer needs its uid, and says yes. It is asked in turns with ours.
+its own; the clients of this one keep sixteen requests in flight. The baseline is a webhook that allows everything. It
+decodes the review, because an answer needs its uid. The bench asks both in turns.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class NothingToFetch:
 
 
 class Unlooking(Admission):
-    """Says yes to everything: the floor."""
+    """Says yes to everything: the baseline."""
 
     def needs(self, path: str, review: Any) -> Needs:
         return Needs()

@@ -1,7 +1,7 @@
 """Gangs through kube-scheduler 1.36, with the Workload API and without: time to all bound, and what telling costs.
 
 A hundred gangs of twelve pods (two cliques) on a thousand fake nodes, one operator and one scheduler on this machine.
-The floor is a bare client that makes the same Services, cliques, gangs and pods on the same control plane just before.
+The baseline is a bare client that makes the same Services, cliques, gangs and pods on the same control plane.
 kube-scheduler places the pods one by one.
 """
 
@@ -22,8 +22,8 @@ from tests.support.kube_gangs import GANGS, GangPlane, RealCluster, gang_plane
 from tests.support.manifests import clique, pcs
 from tests.support.operating import KUBE, World, operating
 
+from bench.baseline import NUMBER
 from bench.figures import Figure
-from bench.floor import NUMBER
 from bench.planes import STOCK
 from bench.processes import bare_process
 from grove.api.core import Namespace, Pod, ServiceAccount
@@ -60,7 +60,7 @@ def _gang(**fields: Any) -> Json:
     return pcs("b", clique("prefill", 4), clique("decode", 8), **fields)
 
 
-async def _least(plane: ControlPlane, namespace: str = "floor") -> float:
+async def _least(plane: ControlPlane, namespace: str = "baseline") -> float:
     """Seconds until every pod is bound that a bare client makes."""
     order = {"do": "make", "set": _gang(namespace=namespace), "count": SETS, "scheduler": "default-scheduler"}
     async with _cluster(plane, namespace) as (cluster, _):

@@ -1,7 +1,7 @@
 """What a question costs on a large cluster: CPU seconds of `kubectl grove`, a process each, on 1,000 nodes and 10,000
 pods. The cluster is stored and served by a process of its own, so the API server's time is not in the figure.
 
-The floor of each command is a process that starts, reads what that command read, and looks at none of it.
+The baseline of each command is a process that starts, reads what that command read, and looks at none of it.
 """
 
 from __future__ import annotations
@@ -85,15 +85,15 @@ def run(results: dict[str, Figure]) -> None:
             results[f"kubectl grove {' '.join(command)}, wall"] = Figure(wall, "s", HELP_AIM, least_s)
         stored = Path(folder, "cluster.json")
         stored.write_text(json.dumps(run_virtual(large_cluster(), seed=1)))
-        floors: dict[tuple[str, ...], Reading] = {}
+        baselines: dict[tuple[str, ...], Reading] = {}
         with serving(stored) as kubeconfig:
             for command in COMMANDS:
                 _asked(kubeconfig)
                 cpu, wall = _best([*command], {"KUBECONFIG": str(kubeconfig)})
                 paths = tuple(sorted(set(_asked(kubeconfig))))  # the rounds asked alike, and so do several commands
-                if paths not in floors:
-                    floors[paths] = least_reading(kubeconfig, list(paths))
-                least = floors[paths]
+                if paths not in baselines:
+                    baselines[paths] = least_reading(kubeconfig, list(paths))
+                least = baselines[paths]
                 words = " ".join(Path(part).name for part in command)
                 print(f"  {cpu:5.2f} s CPU, {least.cpu_s:5.2f} s to read: {words}", file=sys.stderr, flush=True)
                 results[f"kubectl grove {words}, CPU"] = Figure(cpu, "s", AIM, least.cpu_s)

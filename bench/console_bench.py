@@ -1,7 +1,7 @@
 """What the console costs with many viewers: 50 pages on 1,000 sets, 10,000 pods and 10,000 nodes that keep changing.
 
 Server and viewers are processes of their own; the figures are the server's. The cluster is made up inside the server,
-so the API server's part and the reading of its watches are small in them. The floor is a server that writes the same
+so the API server's part and the reading of its watches are small in them. The baseline is a server that writes the same
 bytes at the same moments to as many viewers, and does nothing else (`replay_server`).
 """
 

@@ -60,12 +60,12 @@ def run(results: dict[str, Figure]) -> None:
         direction = what.removesuffix("_s")
         name = f"a Deployment's {PODS:,} pods, {direction}, with Grove beside"
         results[name] = Figure(min(getattr(one, what) for one in with_grove), "s", AIM, best)
-    floor = min(one.control_plane_s for one in without)
+    baseline = min(one.control_plane_s for one in without)
     results["the same, up and down: CPU of the control plane"] = Figure(
-        min(one.control_plane_s for one in with_grove), "s", AIM, floor
+        min(one.control_plane_s for one in with_grove), "s", AIM, baseline
     )
     results["the same: CPU of the control plane and of Grove"] = Figure(
-        min(one.control_plane_s + one.grove_s for one in with_grove), "s", AIM, floor
+        min(one.control_plane_s + one.grove_s for one in with_grove), "s", AIM, baseline
     )
 
 

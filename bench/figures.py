@@ -15,27 +15,27 @@ from typing import NamedTuple
 class Figure(NamedTuple):
     """What was measured; `aim` is what we wanted, in words, or empty.
 
-    `floor` is what the unavoidable writes alone took, on the same control plane in the same run (see `floor`).
+    `baseline` is what the unavoidable writes alone took, on the same control plane in the same run (see `baseline`).
     """
 
     value: float
     unit: str
     aim: str = ""
-    floor: float | None = None
+    baseline: float | None = None
 
     @property
     def ratio(self) -> float | None:
-        return self.value / self.floor if self.floor else None
+        return self.value / self.baseline if self.baseline else None
 
 
 def medians(rounds: Sequence[Mapping[str, Figure]]) -> dict[str, Figure]:
-    """One table of several rounds: of each row the median of what was measured and of its floor."""
+    """One table of several rounds: of each row the median of what was measured and of its baseline."""
     found: dict[str, Figure] = {}
     for name in dict.fromkeys(name for one in rounds for name in one):
         rows = [one[name] for one in rounds if name in one]
-        floors = [row.floor for row in rows if row.floor is not None]
-        value, floor = median(row.value for row in rows), median(floors) if floors else None
-        found[name] = rows[0]._replace(value=value, floor=floor)
+        baselines = [row.baseline for row in rows if row.baseline is not None]
+        value, baseline = median(row.value for row in rows), median(baselines) if baselines else None
+        found[name] = rows[0]._replace(value=value, baseline=baseline)
     return found
 
 

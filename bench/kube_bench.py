@@ -2,7 +2,7 @@
 
 The server stands in a process of its own and replays pods in the API server's format; the sync runs in one too, so that
 its memory is its own. Times of our side are CPU seconds of the measured process, which a busy machine does not stretch.
-The floor is the HTTP library alone: the same bytes are asked for and read, but not decoded or kept.
+The baseline is the HTTP library alone: the same bytes are asked for and read, but not decoded or kept.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Release is measured on `grove startup` itself, many processes of it, from the moment the API server has a parent's Ready
 to the end of the process. What a container runtime needs to start the next container comes on top, in any system. Its
-floor is a process that waits with the standard library alone (`bare_wait`). That of an update is a bare client that
+baseline is a process that waits with the standard library alone (`bare_wait`). That of an update is a bare client that
 replaces the pods one by one. That of a restart after a breach is a bare client's delete, until a watch shows it.
 """
 
@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 
 from tests.support.manifests import clique, pcs
 
+from bench.baseline import NUMBER
 from bench.figures import Figure
-from bench.floor import NUMBER
 from bench.operator_bench import (
     BEFORE,
     SETTLE_S,
@@ -155,8 +155,8 @@ async def releases(client: HttpClient, directory: Path, results: dict[str, Figur
     )
     results["lifecycle: grove startup, memory"] = Figure(starts[1], "MB", "<= 40 MB", bare[1])
     for name, rank in (("median", 0.5), ("p99", 0.99)):
-        value, floor = (sorted(one)[int(rank * (len(one) - 1))] * 1000 for one in (taken, least))
-        results[f"lifecycle: parent Ready to release, {name} of {PAIRS}"] = Figure(value, "ms", "p99 <= 1 s", floor)
+        value, baseline = (sorted(one)[int(rank * (len(one) - 1))] * 1000 for one in (taken, least))
+        results[f"lifecycle: parent Ready to release, {name} of {PAIRS}"] = Figure(value, "ms", "p99 <= 1 s", baseline)
     await client.delete_collection(Pod, "default")
 
 
@@ -206,10 +206,10 @@ async def update(bench: Bench, results: dict[str, Figure], least: Least, who: st
     await asyncio.sleep(SETTLE_S)  # what is still on its way belongs to it
     after, spent = bench.operator.ask(), bench.spent_since(cpu)
     results[f"{who}: update of {REPLICAS} replicas, one at a time"] = Figure(seconds, "s", "", least.wall_s)
-    everybodys, floor = (sum(one.values()) / REPLICAS * 1000 for one in (spent, least.cpu_s))
-    results[f"{who}: CPU of all processes a replaced pod"] = Figure(everybodys, "ms", "", floor)
+    everybodys, baseline = (sum(one.values()) / REPLICAS * 1000 for one in (spent, least.cpu_s))
+    results[f"{who}: CPU of all processes a replaced pod"] = Figure(everybodys, "ms", "", baseline)
     own, bare = spent["operator"] + spent["scheduler"], least.cpu_s["bare client"]
-    results[f"{who}: CPU of operator and scheduler a replaced pod; floor: the bare client"] = Figure(
+    results[f"{who}: CPU of operator and scheduler a replaced pod; baseline: the bare client"] = Figure(
         own / REPLICAS * 1000, "ms", "", bare / REPLICAS * 1000
     )
     results[f"{who}: operator's CPU a replaced pod"] = Figure(spent["operator"] / REPLICAS * 1000, "ms")
@@ -243,8 +243,8 @@ def _is_leaving(pod: Pod | None) -> bool:
 async def breaches(bench: Bench, results: dict[str, Figure]) -> None:
     """From the end of the delay to the deletion of the gang's pods, as a watch sees both.
 
-    The condition's time is cut to seconds on the wire; the delay counts from when it was first seen instead. The floor
-    is the delete by itself: from asking for it to what the same watch sees.
+    The condition's time is cut to seconds on the wire; the delay counts from when it was first seen instead. The
+    baseline is the delete by itself: from the request to what the same watch sees.
     """
     least_s = await least_deletes(bench)
     for number in range(SETS):

@@ -86,7 +86,7 @@ def run(results: dict[str, Figure]) -> None:
                     pages.append(other.submit(lambda: len(urlopen(f"http://127.0.0.1:{port}/metrics").read())))
 
             pages: list[Future[int]] = []
-            times, floor = asked_times(port, idle_port, SECONDS, REQUESTS, read_page)
+            times, baseline = asked_times(port, idle_port, SECONDS, REQUESTS, read_page)
             assert all(page.result() > PODS * 100 for page in pages)
         assert value(port, f"{SET}/grove_requests_waiting") == "40"
         urlopen(f"http://127.0.0.1:{engines_port}/jump", timeout=30).read()
@@ -105,13 +105,13 @@ def run(results: dict[str, Figure]) -> None:
             child.wait()
     core, mb = (cost[f"serving {what}"] + cost[f"reading {what}"] for what in ("core", "mb"))
     results["metrics: 4,000 pods, 200 KB each 10 s, of a core"] = Figure(
-        100 * core, "%", "≤ 50 %; floor: pages that no program reads", 100 * least_core
+        100 * core, "%", "≤ 50 %; baseline: pages that no program reads", 100 * least_core
     )
     results["metrics: the serving process' part of it"] = Figure(100 * cost["serving core"], "%")
     results["metrics: both processes' memory"] = Figure(mb, "MB", "≤ 300 MB")
     results["metrics: pages read"] = Figure(cost["per_s"], "/s", f"≥ {PODS / INTERVAL_S:g} /s")
     for share, words in ((0.5, "median"), (0.99, "slowest of a hundred")):
-        ours, least = (1000 * taken[int(len(taken) * share)] for taken in (times, floor))
+        ours, least = (1000 * taken[int(len(taken) * share)] for taken in (times, baseline))
         name = f"metrics: a request of the HPA controller meanwhile, {words}"
-        results[name] = Figure(ours, "ms", "≤ 5 ms on a quiet machine", floor=least)
+        results[name] = Figure(ours, "ms", "≤ 5 ms on a quiet machine", baseline=least)
     results["metrics: from a jump to all 40 pods' sight of it"] = Figure(seen_s, "s", "≤ one interval + 1 s = 11 s")

@@ -36,10 +36,10 @@ async def _measured(plane: ControlPlane, results: dict[str, Figure]) -> None:
         manifest = pcs("jump", lead, groups=[group("grp", "lead", scale=scale)], namespace=NAMESPACE)
         await world.client.create(PodCliqueSet, manifest)
         await nothing_missing(lambda: _unseen(world, waiting))
-        times, floor = [], []
+        times, baseline = [], []
         for _ in range(REQUESTS):
             times.append(await _taken(lambda: world.get_raw(PATH)))
-            floor.append(await _taken(lambda: world.get_raw("/version")))
+            baseline.append(await _taken(lambda: world.get_raw("/version")))
             await asyncio.sleep(0.02)
         served, seen = [], []
         for number in range(JUMPS):
@@ -50,9 +50,9 @@ async def _measured(plane: ControlPlane, results: dict[str, Figure]) -> None:
             await nothing_missing(lambda: _unseen(world, waiting))  # noqa: B023
             seen.append(time.monotonic() - jumped)
     for share, words in ((0.5, "median"), (0.99, "slowest of a hundred")):
-        ours, least = (1000 * sorted(taken)[int(len(taken) * share)] for taken in (times, floor))
+        ours, least = (1000 * sorted(taken)[int(len(taken) * share)] for taken in (times, baseline))
         name = f"metrics live: a request through the API server, a connection each, {words}"
-        results[name] = Figure(ours, "ms", "floor: /version", floor=least)
+        results[name] = Figure(ours, "ms", "baseline: /version", baseline=least)
     aim = f"≤ one interval + 1 s = {INTERVAL_S + 1:g} s"
     results["metrics live: from a jump to the metrics API, longest of five"] = Figure(max(served), "s", aim)
     name = "metrics live: from a jump to the HPA's status (it looks every second), longest of five"

@@ -1,8 +1,8 @@
 """What the operator costs and how quick it is: on a real API server, with grove-scheduler and fake nodes.
 
 Everything runs in processes of its own, as it would in a cluster. Times are wall time from the user's write to what the
-user sees, so a busy machine stretches them; CPU seconds and API calls are not stretched. Beside each stands the floor:
-what a bare client takes for the unavoidable writes of the same system, on the same control plane just before; in
+user sees, so a busy machine stretches them; CPU seconds and API calls are not stretched. Beside each stands the
+baseline: what a bare client takes for the unavoidable writes of the same system, on the same control plane; in
 `GROVE_BENCH_ROUNDS` rounds, of which the median is shown. Calls are counted by the API server, so no program's are
 forgotten. `GROVE_BENCH_REPLICAS`, `GROVE_BENCH_SETS` (0 leaves the many sets out) and `GROVE_BENCH_NODES` make it
 smaller; `GROVE_BENCH_CALLS=1` lists every kind of call. `GROVE_BENCH_BEFORE` names the folder of an earlier checkout,
@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 import aiohttp
 from tests.support.manifests import clique, group, many_pairs, pcs
 
+from bench.baseline import NUMBER, unavoidable
 from bench.figures import Figure, cpu_s, medians
-from bench.floor import NUMBER, unavoidable
 from bench.planes import StockPlane, stock_plane
 from bench.processes import Process, bare_process
 from grove.api.core import Node, Pod, ServiceAccount
@@ -48,7 +48,7 @@ ROUNDS = int(os.environ.get("GROVE_BENCH_ROUNDS", "3"))
 SETS = int(os.environ.get("GROVE_BENCH_SETS", "1000"))
 BEFORE = os.environ.get("GROVE_BENCH_BEFORE", "")
 IDLE_S = 20.0
-AIM, BARE = "<= 1.25 x floor", "beside a floor without what is promised of cliques and gangs"
+AIM, BARE = "<= 1.25 x baseline", "beside a baseline without what is promised of cliques and gangs"
 SETTLE_S = 5.0
 """What is still on its way when all is there, or gone, belongs to it."""
 CLUSTER_ROLE_BINDING = Resource(
@@ -178,7 +178,7 @@ def operating(bench: Bench, kubeconfig: Path, checkout: str = "") -> Iterator[No
         yield
 
 
-class Floor(NamedTuple):
+class Baseline(NamedTuple):
     """What the unavoidable writes of a system take: wall seconds, and CPU seconds by process."""
 
     created_s: float
@@ -193,17 +193,17 @@ class Floor(NamedTuple):
     gone_cpu_s: Mapping[str, float]
 
 
-class Floors(NamedTuple):
-    """`bare` is that of the big set without what the API promises its users of cliques and gangs (see `floor`)."""
+class Baselines(NamedTuple):
+    """`bare` is that of the big set without what the API promises its users of cliques and gangs (see `baseline`)."""
 
-    small: Floor
-    big: Floor
-    bare: Floor
+    small: Baseline
+    big: Baseline
+    bare: Baseline
 
 
-async def floor_of(
+async def baseline_of(
     bench: Bench, bare: Process, manifest: Json, count: int, rename: str, to: str, *, promised: bool = True
-) -> Floor:
+) -> Baseline:
     """Makes `count` systems like this one with a bare client, and deletes them."""
     order = {"do": "make", "set": manifest, "count": count, "rename": rename, "to": to, "promised": promised}
     bare.say(json.dumps(order))
@@ -219,7 +219,7 @@ async def floor_of(
     told_s = time.perf_counter() - began
     await asyncio.sleep(SETTLE_S)
     told_cpu_s = bench.spent_since(cpu)
-    print_calls(f"floor, {pods} pods made", await served(bench) - calls_before)
+    print_calls(f"baseline, {pods} pods made", await served(bench) - calls_before)
 
     calls_before, cpu, began = await served(bench), bench.cpu_s(), time.perf_counter()
     bare.say(json.dumps({"do": "remove"}))
@@ -229,8 +229,8 @@ async def floor_of(
     await bench.until(lambda: not bench.cache.list(PodClique))
     all_gone_s = time.perf_counter() - began
     await asyncio.sleep(SETTLE_S)
-    print_calls(f"floor, {pods} pods deleted", await served(bench) - calls_before)
-    return Floor(created_s, ready_s, told_s, told_cpu_s, gone_s, all_gone_s, bench.spent_since(cpu))
+    print_calls(f"baseline, {pods} pods deleted", await served(bench) - calls_before)
+    return Baseline(created_s, ready_s, told_s, told_cpu_s, gone_s, all_gone_s, bench.spent_since(cpu))
 
 
 @contextmanager
@@ -241,13 +241,13 @@ def bare_client(bench: Bench, kubeconfig: Path) -> Iterator[Process]:
         bench.processes.remove(bare)
 
 
-async def floors(bench: Bench, kubeconfig: Path) -> Floors:
+async def baselines(bench: Bench, kubeconfig: Path) -> Baselines:
     with bare_client(bench, kubeconfig) as bare:
-        several = [await floor_of(bench, bare, nine_pods(f"f{n}"), 1, f"f{n}", f"f{n}") for n in range(3)]
+        several = [await baseline_of(bench, bare, nine_pods(f"f{n}"), 1, f"f{n}", f"f{n}") for n in range(3)]
         small_ = sorted(several, key=lambda one: one.told_s)[1]
         pair, names = many_pairs("big", 1), ("big-0", f"big-{NUMBER}")
-        least = await floor_of(bench, bare, pair, REPLICAS, *names, promised=False)
-        return Floors(small_, await floor_of(bench, bare, pair, REPLICAS, *names), least)
+        least = await baseline_of(bench, bare, pair, REPLICAS, *names, promised=False)
+        return Baselines(small_, await baseline_of(bench, bare, pair, REPLICAS, *names), least)
 
 
 def writes(after: dict[str, Any], before: dict[str, Any], what: str = "") -> int:
@@ -283,17 +283,17 @@ def calls(spent: Counter[tuple[str, str]], pods: int, results: dict[str, Figure]
             results[f"operator: API calls a pod of all processes, {verb}"] = Figure(verbs[verb] / pods, "")
 
 
-async def made(bench: Bench, least: Floors, results: dict[str, Figure]) -> None:
+async def made(bench: Bench, least: Baselines, results: dict[str, Figure]) -> None:
     """One set of many replicas of two pods."""
-    pods, shape, floor = 2 * REPLICAS, f"{REPLICAS} x 2 pods", least.big
+    pods, shape, baseline = 2 * REPLICAS, f"{REPLICAS} x 2 pods", least.big
     cpu, used, before_all = bench.cpu_s(), bench.operator.ask(), await served(bench)
     began = time.perf_counter()
     await bench.client.create(PodCliqueSet, many_pairs("big", REPLICAS))
     for step, holds, aim, least_s in (
-        ("created", lambda: bench.pods() == pods, "", floor.created_s),
-        ("without gates", lambda: bench.pods(ungated=True) == pods, "", floor.created_s),
-        ("Ready", lambda: bench.pods(ready=True) == pods, "", floor.ready_s),
-        ("available", lambda: bench.available() == REPLICAS, AIM, floor.told_s),
+        ("created", lambda: bench.pods() == pods, "", baseline.created_s),
+        ("without gates", lambda: bench.pods(ungated=True) == pods, "", baseline.created_s),
+        ("Ready", lambda: bench.pods(ready=True) == pods, "", baseline.ready_s),
+        ("available", lambda: bench.available() == REPLICAS, AIM, baseline.told_s),
     ):
         await bench.until(holds)
         results[f"operator: {shape} {step}"] = Figure(time.perf_counter() - began, "s", aim, least_s)
@@ -301,7 +301,7 @@ async def made(bench: Bench, least: Floors, results: dict[str, Figure]) -> None:
     results[f"operator: {shape} available, {BARE}"] = Figure(available_s, "s", "", least.bare.told_s)
     await asyncio.sleep(SETTLE_S)
     spent, now, after_all = bench.spent_since(cpu), bench.operator.ask(), await served(bench)
-    for beside, aim, cpu_of in (("", AIM, floor.told_cpu_s), (f", {BARE}", "", least.bare.told_cpu_s)):
+    for beside, aim, cpu_of in (("", AIM, baseline.told_cpu_s), (f", {BARE}", "", least.bare.told_cpu_s)):
         results[f"operator: {shape} available, CPU of all processes{beside}"] = Figure(
             sum(spent.values()), "s", aim, sum(cpu_of.values())
         )
@@ -316,11 +316,11 @@ async def made(bench: Bench, least: Floors, results: dict[str, Figure]) -> None:
     results["operator: API writes a pod, operator's"] = Figure(writes(now, used) / pods, "")
     results["operator: API writes a pod, with the scheduler's"] = Figure(ours / pods, "", "<= 6; 17 upstream")
     calls(everybodys, pods, results)
-    a_pod = {name: seconds / pods * 1000 for name, seconds in floor.told_cpu_s.items()}
+    a_pod = {name: seconds / pods * 1000 for name, seconds in baseline.told_cpu_s.items()}
     for name, seconds in spent.items():
         results[f"operator: CPU a pod, {name}"] = Figure(seconds / pods * 1000, "ms", "", a_pod.get(name))
     both = (spent["operator"] + spent["scheduler"]) / pods * 1000
-    results["operator: CPU a pod, operator and scheduler; floor: the bare client"] = Figure(
+    results["operator: CPU a pod, operator and scheduler; baseline: the bare client"] = Figure(
         both, "ms", "", a_pod["bare client"]
     )
     results["operator: memory at its highest"] = Figure(now["peak_mb"], "MB", "< 141 MB")
@@ -330,7 +330,7 @@ async def made(bench: Bench, least: Floors, results: dict[str, Figure]) -> None:
             print(f"operator {call}: {now['calls'][call] - used['calls'].get(call, 0)}", file=sys.stderr)
 
 
-async def idle_and_scaled(bench: Bench, floor: Floor, results: dict[str, Figure]) -> None:
+async def idle_and_scaled(bench: Bench, baseline: Baseline, results: dict[str, Figure]) -> None:
     """The big set left alone; then halved, doubled, emptied, filled again."""
     pods, before = 2 * REPLICAS, bench.operator.ask()
     await asyncio.sleep(IDLE_S)
@@ -342,7 +342,9 @@ async def idle_and_scaled(bench: Bench, floor: Floor, results: dict[str, Figure]
     half = REPLICAS // 2
     for was, replicas in ((REPLICAS, half), (half, REPLICAS), (REPLICAS, 0), (0, REPLICAS)):
         share = abs(was - replicas) / REPLICAS
-        least_s, least_cpu_s = (floor.gone_s, floor.gone_cpu_s) if replicas < was else (floor.told_s, floor.told_cpu_s)
+        least_s, least_cpu_s = (
+            (baseline.gone_s, baseline.gone_cpu_s) if replicas < was else (baseline.told_s, baseline.told_cpu_s)
+        )
         cpu = bench.cpu_s()
         await _scale(bench, replicas)
         seconds = await bench.until(
@@ -354,20 +356,20 @@ async def idle_and_scaled(bench: Bench, floor: Floor, results: dict[str, Figure]
         results[f"{step}, CPU of all processes"] = Figure(spent_s, "s", "", sum(least_cpu_s.values()) * share)
 
 
-async def deleted(bench: Bench, floor: Floor, results: dict[str, Figure], who: str) -> None:
+async def deleted(bench: Bench, baseline: Baseline, results: dict[str, Figure], who: str) -> None:
     """The big set is deleted, and everything it had made is gone."""
     shape = f"{REPLICAS} x 2 pods"
     cpu, before_all, began = bench.cpu_s(), await served(bench), time.perf_counter()
     await bench.client.delete(PodCliqueSet, "big", "default")
     await bench.until(lambda: not bench.cache.list(Pod))
-    results[f"{who}: {shape} deleted, pods gone"] = Figure(time.perf_counter() - began, "s", AIM, floor.gone_s)
+    results[f"{who}: {shape} deleted, pods gone"] = Figure(time.perf_counter() - began, "s", AIM, baseline.gone_s)
     await bench.until(lambda: not bench.cache.list(PodCliqueSet))
-    results[f"{who}: {shape} deleted, set gone"] = Figure(time.perf_counter() - began, "s", "", floor.gone_s)
+    results[f"{who}: {shape} deleted, set gone"] = Figure(time.perf_counter() - began, "s", "", baseline.gone_s)
     await bench.until(lambda: not bench.cache.list(PodClique))
-    results[f"{who}: {shape} deleted, cliques gone"] = Figure(time.perf_counter() - began, "s", "", floor.gone_s)
+    results[f"{who}: {shape} deleted, cliques gone"] = Figure(time.perf_counter() - began, "s", "", baseline.gone_s)
     await asyncio.sleep(SETTLE_S)
     results[f"{who}: {shape} deleted, CPU of all processes"] = Figure(
-        sum(bench.spent_since(cpu).values()), "s", AIM, sum(floor.gone_cpu_s.values())
+        sum(bench.spent_since(cpu).values()), "s", AIM, sum(baseline.gone_cpu_s.values())
     )
     spent = await served(bench) - before_all
     results[f"{who}: PodGang status writes while it is deleted"] = Figure(spent["patch", "podgangs/status"], "", "0")
@@ -381,23 +383,23 @@ def print_calls(what: str, spent: Counter[tuple[str, str]]) -> None:
         print(f"{what}: {', '.join(f'{verb} {kind} {n}' for (verb, kind), n in found)}", file=sys.stderr)
 
 
-async def before(bench: Bench, floor: Floor, results: dict[str, Figure]) -> None:
+async def before(bench: Bench, baseline: Baseline, results: dict[str, Figure]) -> None:
     """The same big set by an earlier checkout: made and deleted."""
     pods, shape = 2 * REPLICAS, f"{REPLICAS} x 2 pods"
     cpu, used, before_all, began = bench.cpu_s(), bench.operator.ask(), await served(bench), time.perf_counter()
     await bench.client.create(PodCliqueSet, many_pairs("big", REPLICAS))
     await bench.until(lambda: bench.available() == REPLICAS)
-    results[f"before: {shape} available"] = Figure(time.perf_counter() - began, "s", "", floor.told_s)
+    results[f"before: {shape} available"] = Figure(time.perf_counter() - began, "s", "", baseline.told_s)
     await asyncio.sleep(SETTLE_S)
     spent, now, everybodys = bench.spent_since(cpu), bench.operator.ask(), await served(bench) - before_all
-    least = sum(floor.told_cpu_s.values())
+    least = sum(baseline.told_cpu_s.values())
     results[f"before: {shape} available, CPU of all processes"] = Figure(sum(spent.values()), "s", "", least)
     results["before: CPU a pod, operator"] = Figure((now["cpu_s"] - used["cpu_s"]) / pods * 1000, "ms")
     results["before: CPU a pod, scheduler"] = Figure(spent["scheduler"] / pods * 1000, "ms")
     a_gang = everybodys["patch", "podgangs/status"] / REPLICAS
     results["before: PodGang status writes a gang, everybody's"] = Figure(a_gang, "")
     results["before: API writes a pod, operator's"] = Figure(writes(now, used) / pods, "")
-    await deleted(bench, floor, results, "before")
+    await deleted(bench, baseline, results, "before")
 
 
 async def _scale(bench: Bench, replicas: int) -> None:
@@ -409,7 +411,7 @@ def nine_pods(name: str) -> Json:
     return pcs(name, clique("r", 3), clique("l"), clique("w", 2), groups=[group("g", "l", "w", replicas=2)])
 
 
-async def small(bench: Bench, floor: Floor, results: dict[str, Figure]) -> None:
+async def small(bench: Bench, baseline: Baseline, results: dict[str, Figure]) -> None:
     """A set of nine pods, five times: the median."""
     times: list[float] = []
     for number in range(5):
@@ -418,18 +420,18 @@ async def small(bench: Bench, floor: Floor, results: dict[str, Figure]) -> None:
         await bench.client.create(PodCliqueSet, nine_pods(f"s{number}"))
         await bench.until(lambda wanted=number + 1: bench.available() == wanted)  # type: ignore[misc]
         times.append(time.perf_counter() - began)
-    results["operator: a set of 9 pods available"] = Figure(sorted(times)[2], "s", "< 1 s", floor.told_s)
+    results["operator: a set of 9 pods available"] = Figure(sorted(times)[2], "s", "< 1 s", baseline.told_s)
     await clear(bench)
 
 
-async def many_sets(bench: Bench, floor: Floor, results: dict[str, Figure]) -> None:
+async def many_sets(bench: Bench, baseline: Baseline, results: dict[str, Figure]) -> None:
     """Many small sets at once."""
     before, began = bench.operator.ask(), time.perf_counter()
     async with asyncio.TaskGroup() as group_:
         for number in range(SETS):
             group_.create_task(bench.client.create(PodCliqueSet, pcs(f"m{number}", clique("w", 3))))
     await bench.until(lambda: bench.available() == SETS)
-    results[f"operator: {SETS} sets x 3 pods available"] = Figure(time.perf_counter() - began, "s", "", floor.told_s)
+    results[f"operator: {SETS} sets x 3 pods available"] = Figure(time.perf_counter() - began, "s", "", baseline.told_s)
     after = bench.operator.ask()
     results["operator: API writes a pod, many sets"] = Figure(writes(after, before) / (3 * SETS), "")
     await bench.events_end()  # and revisions: what is still on its way belongs to the creation
@@ -437,14 +439,14 @@ async def many_sets(bench: Bench, floor: Floor, results: dict[str, Figure]) -> N
     await bench.client.delete_collection(PodCliqueSet, "default")
     step = f"operator: {SETS} sets x 3 pods deleted"
     await bench.until(lambda: not bench.cache.list(Pod))
-    results[f"{step}, pods gone"] = Figure(time.perf_counter() - began, "s", "", floor.gone_s)
+    results[f"{step}, pods gone"] = Figure(time.perf_counter() - began, "s", "", baseline.gone_s)
     await bench.until(lambda: not bench.cache.list(PodCliqueSet))
-    results[f"{step}, sets gone; floor: pods gone"] = Figure(time.perf_counter() - began, "s", AIM, floor.gone_s)
+    results[f"{step}, sets gone; baseline: pods gone"] = Figure(time.perf_counter() - began, "s", AIM, baseline.gone_s)
     await bench.until(lambda: not bench.cache.list(PodClique))
-    results[f"{step}, everything gone"] = Figure(time.perf_counter() - began, "s", AIM, floor.all_gone_s)
+    results[f"{step}, everything gone"] = Figure(time.perf_counter() - began, "s", AIM, baseline.all_gone_s)
     await asyncio.sleep(SETTLE_S)
     results[f"{step}, CPU of all processes"] = Figure(
-        sum(bench.spent_since(cpu).values()), "s", AIM, sum(floor.gone_cpu_s.values())
+        sum(bench.spent_since(cpu).values()), "s", AIM, sum(baseline.gone_cpu_s.values())
     )
     print_calls(f"{SETS} sets deleted", await served(bench) - calls_before)
 
@@ -477,7 +479,7 @@ async def measure(plane: StockPlane, results: dict[str, Figure]) -> None:
         await asyncio.sleep(SETTLE_S)
         await bench.events_end()
         for found in rounds:
-            least = await floors(bench, kubeconfig)
+            least = await baselines(bench, kubeconfig)
             if BEFORE:
                 with operating(bench, kubeconfig, BEFORE):
                     await before(bench, least.big, found)
@@ -490,9 +492,9 @@ async def measure(plane: StockPlane, results: dict[str, Figure]) -> None:
         results.update(medians(rounds))
         if SETS:
             with bare_client(bench, kubeconfig) as bare:
-                floor = await floor_of(bench, bare, pcs("m0", clique("w", 3)), SETS, "m0", f"m{NUMBER}")
+                baseline = await baseline_of(bench, bare, pcs("m0", clique("w", 3)), SETS, "m0", f"m{NUMBER}")
             with operating(bench, kubeconfig):
-                await many_sets(bench, floor, results)
+                await many_sets(bench, baseline, results)
 
 
 def run(results: dict[str, Figure]) -> None:

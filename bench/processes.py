@@ -1,4 +1,4 @@
-"""Processes that benchmarks run beside the API server: those of Grove, fake nodes, and the bare client of the floor."""
+"""Processes that benchmarks run beside the API server: those of Grove, fake nodes, and the bare client."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Process:
 
 @contextmanager
 def bare_process(kubeconfig: Path) -> Iterator[Process]:
-    """A bare client that takes its orders as lines (see `floor`)."""
-    bare = Process("bare client", "-m", "bench.floor", str(kubeconfig), piped=True)
+    """A bare client that takes its orders as lines (see `baseline`)."""
+    bare = Process("bare client", "-m", "bench.baseline", str(kubeconfig), piped=True)
     try:
         bare.expect("ready")
         yield bare

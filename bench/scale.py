@@ -2,8 +2,8 @@
 
 On a stock control plane each time: 1,000 sets of four pods made at once, 100 of them scaled, then all deleted at once.
 Time is wall time as a user's watch sees it; CPU and memory are of each process by itself. Fake nodes run what is bound.
-Beside time and CPU stands the floor: a bare client that makes and deletes the same systems on the same nodes just
-before (see `floor`); that of the scaled sets is their share of it. `--nodes` and `--sets` make it smaller.
+Beside time and CPU stands the baseline: a bare client that makes and deletes the same systems on the same nodes just
+before (see `baseline`); that of the scaled sets is their share of it. `--nodes` and `--sets` make it smaller.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 from tests.support.manifests import clique, group, pcs
 
-from bench.floor import NUMBER
-from bench.operator_bench import SETTLE_S, Bench, Floor, bare_client, clear, floor_of, operating, with_nodes
+from bench.baseline import NUMBER
+from bench.operator_bench import SETTLE_S, Baseline, Bench, bare_client, baseline_of, clear, operating, with_nodes
 from bench.planes import StockPlane, stock_plane
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
@@ -55,15 +55,18 @@ def four_pods(name: str) -> Json:
 class Growth:
     """One size of cluster: what each part of the story took."""
 
-    def __init__(self, bench: Bench, sets: int, floor: Floor, column: Column) -> None:
-        self._bench, self._sets, self._floor, self._column = bench, sets, floor, column
+    def __init__(self, bench: Bench, sets: int, baseline: Baseline, column: Column) -> None:
+        self._bench, self._sets, self._baseline, self._column = bench, sets, baseline, column
 
     async def tell(self) -> None:
         before = self._bench.cpu_s()
         await asyncio.sleep(IDLE_S)
         for name in ("operator", "scheduler"):
             self._column[f"idle, {name}, % of a core"] = self._bench.spent_since(before)[name] / IDLE_S * 100
-        made, gone = (self._floor.told_s, self._floor.told_cpu_s), (self._floor.gone_s, self._floor.gone_cpu_s)
+        made, gone = (
+            (self._baseline.told_s, self._baseline.told_cpu_s),
+            (self._baseline.gone_s, self._baseline.gone_cpu_s),
+        )
         await self._part(f"{self._sets} sets made", self._make, lambda: self._bench.available() == self._sets, made)
         more = self._sets + self._sets // SCALED
         share = made[0] / SCALED, {name: spent / SCALED for name, spent in made[1].items()}
@@ -85,15 +88,15 @@ class Growth:
         await act()
         await self._bench.until(holds, 1800)
         self._column[f"{name}, s"] = time.perf_counter() - began
-        self._column[f"{name}, floor, s"] = least[0]
+        self._column[f"{name}, baseline, s"] = least[0]
         await asyncio.sleep(SETTLE_S)
         spent = self._bench.spent_since(cpu)
         self._column[f"{name}, CPU of all processes, s"] = sum(spent.values())
-        self._column[f"{name}, CPU of all processes, floor, s"] = sum(least[1].values())
+        self._column[f"{name}, CPU of all processes, baseline, s"] = sum(least[1].values())
         for process in PROCESSES:
             self._column[f"{name}, CPU of {process}, s"] = spent[process]
         for process in (*PROCESSES[2:], "bare client"):
-            self._column[f"{name}, CPU of {process}, floor, s"] = least[1][process]
+            self._column[f"{name}, CPU of {process}, baseline, s"] = least[1][process]
         print(f"  {name}: {self._column[f'{name}, s']:.1f} s", file=sys.stderr, flush=True)
 
     async def _make(self) -> None:
@@ -133,10 +136,10 @@ async def measure(plane: StockPlane, nodes: int, sets: int, column: Column) -> N
     async with with_nodes(plane, nodes) as (bench, kubeconfig):
         await bench.events_end()
         with bare_client(bench, kubeconfig) as bare:
-            floor = await floor_of(bench, bare, four_pods("s0"), sets, "s0", f"s{NUMBER}")
+            baseline = await baseline_of(bench, bare, four_pods("s0"), sets, "s0", f"s{NUMBER}")
         with operating(bench, kubeconfig):
             await asyncio.sleep(SETTLE_S)
-            await Growth(bench, sets, floor, column).tell()
+            await Growth(bench, sets, baseline, column).tell()
 
 
 def show(columns: dict[int, Column], sets: int) -> None:
@@ -144,15 +147,15 @@ def show(columns: dict[int, Column], sets: int) -> None:
     for column in table.columns[1:]:
         column.justify = "right"
     for name in next(iter(columns.values())):
-        if ", floor, s" not in name:
+        if ", baseline, s" not in name:
             table.add_row(name, *(cell(name, column) for column in columns.values()))
     Console(width=120).print(f"{sets} sets of {PODS} pods", table)
 
 
 def cell(name: str, column: Column) -> str:
-    """What was measured, and how many times its floor that is."""
-    value, floor = column.get(name, float("nan")), column.get(f"{name.removesuffix(', s')}, floor, s")
-    return f"{value:,.1f} ({value / floor:.2f} x)" if floor else f"{value:,.1f}"
+    """What was measured, and how many times its baseline that is."""
+    value, baseline = column.get(name, float("nan")), column.get(f"{name.removesuffix(', s')}, baseline, s")
+    return f"{value:,.1f} ({value / baseline:.2f} x)" if baseline else f"{value:,.1f}"
 
 
 def main(words: Sequence[str] | None = None) -> None:

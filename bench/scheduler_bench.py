@@ -340,13 +340,13 @@ def stalls(in_place_steps: int = IN_PLACE_STEPS) -> Iterator[tuple[str, float, f
 
 
 def run(results: dict[str, Figure]) -> None:
-    (_, floor, _), *found = stalls()
+    (_, baseline, _), *found = stalls()
     for name, clock, cpu in sorted(found, key=lambda one: -one[1]):
         print(f"    longest stall of the event loop: {clock:6.1f} ms, {cpu:6.1f} ms of its own CPU  {name}")
     worst_clock, worst_cpu = (max(one[part] for one in found) for part in (1, 2))
     for what, worst, aim in (("", worst_clock, 50), (", its own CPU", worst_cpu, 20)):
         results[f"loop: longest stall{what}, {len(found)} expensive decisions"] = Figure(
-            round(worst, 1), "ms", f"≤ {aim} (nothing to decide {floor:.1f})"
+            round(worst, 1), "ms", f"≤ {aim} (nothing to decide {baseline:.1f})"
         )
     for name, value, unit, aim in measure():
         results[f"core: {name}"] = Figure(round(value, 3), unit, f"≤ {aim:g}")

@@ -3,8 +3,8 @@
     python -m bench scheduler_live
 
 The scheduler is a process of its own (`grove scheduler`); pods are created as fast as the API server takes them. Times
-are those of this process's own watch. API server, etcd, scheduler and this process share the machine's cores. The floor
-is a bare client that binds the same pods as soon as the last is there, and writes one status of their gang: a gang
+are those of this process's own watch. API server, etcd, scheduler and this process share the machine's cores. The
+baseline is a bare client that binds the same pods once the last exists, and writes one status of their gang. A gang
 cannot be bound earlier, and nothing is decided. `GROVE_BENCH_BEFORE` names an earlier checkout, whose scheduler places
 gangs of the same sizes on the same nodes just before.
 """
@@ -136,7 +136,7 @@ def peak_mb(pid: int) -> float:
 
 @dataclass(frozen=True)
 class BareScheduler:
-    """Binds given pods to given nodes: the floor."""
+    """Binds given pods to given nodes: the baseline."""
 
     process: Process
     nodes: list[str]
@@ -235,10 +235,10 @@ async def measure_with_sets(
     await until_quiet(pid)
     found = await gangs_of(client, watched, namespace, [100], pid)
     what = f"100 pods, {len(nodes)} nodes, {SETS} sets running"
-    for words, ours, floor, aim in zip(
+    for words, ours, baseline, aim in zip(
         ("first", "last"), found.times_s[100], least.times_s[100], ("≤ 10 s", "≤ 2 × 1,000 nodes"), strict=True
     ):
-        results[f"{what}: {words} created → last bound"] = Figure(ours, "s", aim, floor)
+        results[f"{what}: {words} created → last bound"] = Figure(ours, "s", aim, baseline)
     results[f"{what}: scheduler CPU per pod"] = Figure(found.cpu_ms_a_pod, "ms", "", least.cpu_ms_a_pod)
     results[f"{what}: scheduler peak memory"] = Figure(peak_mb(pid), "MB")
 
@@ -275,7 +275,7 @@ async def measure(
                 add_gangs(f"{nodes} nodes", found, least, results)
                 read = await asyncio.to_thread(least_reading, plane.kubeconfig, ["/api/v1/nodes", "/api/v1/pods"])
                 results[f"{nodes} nodes: scheduler CPU until in step"] = Figure(
-                    start_s, "s", "floor: starts and reads nodes and pods", read.cpu_s
+                    start_s, "s", "baseline: starts and reads nodes and pods", read.cpu_s
                 )
                 results[f"{nodes} nodes: scheduler peak memory"] = Figure(peak_mb(child.pid), "MB")
                 if last:
@@ -290,7 +290,7 @@ def add_gangs(what: str, found: Gangs, least: Gangs, results: dict[str, Figure])
         least_whole, least_tail = least.times_s[size]
         results[f"{size} pods, {what}: last created → last bound"] = Figure(tail, "s", aim, least_tail)
         results[f"{size} pods, {what}: first created → last bound"] = Figure(whole, "s", "", least_whole)
-    results[f"{what}: scheduler CPU per pod; floor: the bare client"] = Figure(
+    results[f"{what}: scheduler CPU per pod; baseline: the bare client"] = Figure(
         found.cpu_ms_a_pod, "ms", "", least.cpu_ms_a_pod
     )
 

@@ -25,7 +25,7 @@ BANNED = {
     word: rule
     for rule, words in {
         "personification": "told, nobody, somebody, anybody, whom, whoever, knows, wants, welcome, heard, hears",
-        "metaphor": "toll, doorman, house, houses, room, rooms, seat, seats, liking",
+        "metaphor": "toll, doorman, house, houses, room, rooms, seat, seats, liking, floor, floors",
         "riddle": "anew, so many, put right",
     }.items()
     for word in words.split(", ")

@@ -96,7 +96,7 @@ def set_patch(live: Json, wanted: Json) -> Json | None:
 
 
 def merged(live: Any, wanted: Any, last: Any) -> Any:
-    """`live` with `wanted` in it, less what was in `last` and is not wanted any more; a floor stays.
+    """`live` with `wanted` in it, less what was in `last` and is not wanted any more; a minimum stays.
 
     Lists of named things are merged by name, other lists are replaced.
     """

@@ -112,7 +112,7 @@ def _clique(at: tuple[Segment, ...], clique: Json, stored: Json) -> Iterator[Add
         # Required by the schema, yet manifests leave it out: upstream's decoder makes it an empty string on the way.
         yield Addition((*at, "roleName"), "")
     # Upstream turns 0 replicas into 1 and copies the 0 into minAvailable, which it then refuses. Here 0 stays 0 (an
-    # autoscaler's idle role), only an absent number becomes 1, and the floor is what the role needs once it runs.
+    # autoscaler's idle role), only an absent number becomes 1, and the minimum is what the role needs once it runs.
     replicas = integer(spec.get("replicas"))
     if spec.get("replicas") is None:
         replicas = 1

@@ -12,7 +12,7 @@ are in flight, by the same HTTP client that the operator has.
 The same client also binds pods that others made, as a scheduler would that has nothing to decide, and replaces the pods
 of an update one at a time.
 
-`python -m bench.floor KUBECONFIG` takes its orders as JSON on stdin, from the benchmarks.
+`python -m bench.baseline KUBECONFIG` takes its orders as JSON on stdin, from the benchmarks.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def numbered(objects: list[Json], old: str, new: str, number: int) -> list[Json]
     return list(json.loads(text))
 
 
-class Floor:
+class Baseline:
     def __init__(self, client: Client) -> None:
         self._client, self._turns = client, asyncio.Semaphore(IN_FLIGHT)
         self._made: list[Json] = []
@@ -229,7 +229,7 @@ def systems_of(order: Json) -> list[list[Json]]:
 async def main(kubeconfig: str) -> None:
     loop = asyncio.get_running_loop()
     async with HttpClient(load_config(kubeconfig), user_agent="bare-client", max_writes=IN_FLIGHT) as client:
-        floor = Floor(client)
+        baseline = Baseline(client)
         print("ready", flush=True)
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             order = json.loads(line)
@@ -242,15 +242,15 @@ async def main(kubeconfig: str) -> None:
                 case "make":
                     systems = systems_of(order)
                     await when_told("planned")
-                    await floor.make(systems)
+                    await baseline.make(systems)
                 case "replace":
-                    await floor.fill(systems_of(order))
+                    await baseline.fill(systems_of(order))
                     await when_told("planned")
-                    await floor.replace()
+                    await baseline.replace()
                 case "bind":
-                    await floor.bind(order["namespace"], order["places"], order["gang"])
+                    await baseline.bind(order["namespace"], order["places"], order["gang"])
                 case _:
-                    await floor.remove()
+                    await baseline.remove()
             print("done", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The floor of the benchmarks makes what the operator makes, and nothing that makes it look cheaper or dearer."""
+"""The baseline of the benchmarks makes what the operator makes, and nothing that makes it look cheaper or dearer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 import pytest
+from bench.baseline import KINDS, Baseline, numbered, systems_of, unavoidable
 from bench.figures import Figure
-from bench.floor import KINDS, Floor, numbered, systems_of, unavoidable
 from bench.scale import cell
 from bench.writes_bench import ACCOUNT, working
 from tests.support.manifests import clique, group, many_pairs, pcs
@@ -88,15 +88,15 @@ async def left_by_operator(manifests: list[Json], pods: int) -> Mapping[str, Jso
             return await left(client)
 
 
-async def left_by_floor(order: Json) -> Mapping[str, Json]:
+async def left_by_baseline(order: Json) -> Mapping[str, Json]:
     async with SimCluster(seed=1) as cluster:
         await cluster.nodes.add(Topology(racks=1, nodes=4))
-        floor, client = Floor(cluster.client()), cluster.client()
-        await floor.make(systems_of(order))
+        baseline, client = Baseline(cluster.client()), cluster.client()
+        await baseline.make(systems_of(order))
         made = await left(client)
         await asyncio.sleep(WHILE_ALL_IS_MADE_S)
         assert await left(client) == made, "the garbage collector took something away"
-        await floor.remove()
+        await baseline.remove()
         await asyncio.sleep(WHILE_ALL_IS_MADE_S)
         assert not await left(client)
         return made
@@ -123,12 +123,12 @@ def nine_pods(name: str) -> Json:
         ),
     ],
 )
-def test_the_floor_leaves_on_the_server_what_the_operator_leaves_there(
+def test_the_baseline_leaves_on_the_server_what_the_operator_leaves_there(
     manifests: list[Json], pods: int, order: Json
 ) -> None:
-    by_floor = run_virtual(left_by_floor(order | {"promised": True}))
+    by_baseline = run_virtual(left_by_baseline(order | {"promised": True}))
     by_operator = run_virtual(left_by_operator(manifests, pods))
-    assert by_floor == by_operator
+    assert by_baseline == by_operator
 
 
 def test_nothing_ties_the_objects_to_an_operator() -> None:
@@ -149,7 +149,7 @@ def test_what_is_promised_is_the_status_that_a_settled_system_has() -> None:
     assert "finalizers" not in made["Pod"]["metadata"]
 
 
-def test_a_figure_says_how_far_it_is_above_its_floor() -> None:
+def test_a_figure_says_how_far_it_is_above_its_baseline() -> None:
     assert Figure(5.0, "s", "", 4.0).ratio == 1.25
     assert Figure(5.0, "s").ratio is None
 
@@ -160,7 +160,7 @@ def test_pods_that_kube_scheduler_places_are_made_for_it() -> None:
     assert not any("schedulerName" in one["spec"] for one in made if one["kind"] == "Service")
 
 
-def test_growth_is_shown_with_its_ratio_where_it_has_a_floor() -> None:
-    column = {"ten sets made, s": 30.0, "ten sets made, floor, s": 20.0, "memory, operator, MB": 170.0}
+def test_growth_is_shown_with_its_ratio_where_it_has_a_baseline() -> None:
+    column = {"ten sets made, s": 30.0, "ten sets made, baseline, s": 20.0, "memory, operator, MB": 170.0}
     assert cell("ten sets made, s", column) == "30.0 (1.50 x)"
     assert cell("memory, operator, MB", column) == "170.0"
