@@ -25,7 +25,7 @@ from grove.api.meta import ObjectMeta
 from grove.api.selector import of_labels
 from grove.scheduler.cluster.snapshot import Snapshot, cluster
 from grove.scheduler.evict.preempt import Victims, preempt
-from grove.scheduler.evict.repack import Movable, Repack, repack
+from grove.scheduler.evict.repack import Movable, NoRepack, Repack, repack
 from grove.scheduler.evict.running import Running, RunningIndex
 from grove.scheduler.explain.explanation import explain
 from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Decider
@@ -33,6 +33,7 @@ from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placemen
 from grove.scheduler.model.facts import NodeFacts, PodFacts, PodScope, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup, UnitSpread, gang_of
 from grove.scheduler.model.reading import read_pod
+from grove.scheduler.model.reasons import NO_MOVES
 from grove.scheduler.solve.place import place
 
 ZONE, BLOCK, RACK, HOST = "bench/zone", "bench/block", "bench/rack", "kubernetes.io/hostname"
@@ -212,8 +213,8 @@ def victims_among_16000_ms() -> float:
     return median_ms(work, 5)
 
 
-def repack_ms() -> float:
-    """A plan for 14 nodes in one rack of 1,000 nodes, on which 800 gangs leave no rack free."""
+def fragmented() -> tuple[Snapshot, list[Movable]]:
+    """1,000 nodes in racks of 16, on which 800 gangs leave no rack free."""
     rng, free = Random(1), {f"node-{i:05}": 8 for i in range(1_000)}
     names, movable = list(free), list[Movable]()
     while len(movable) < 800:
@@ -226,12 +227,30 @@ def repack_ms() -> float:
             waiting = [pod for part in tree.groups() for pod in part.pods]
             unit = Running(name, 0, tuple(pod.on(node) for pod, node in zip(waiting, at, strict=True)))
             movable.append(Movable(unit, tree))
-    snapshot = cluster(nodes(1_000), [pod for one in movable for pod in one.unit.pods], TOPOLOGY)
+    return cluster(nodes(1_000), [pod for one in movable for pod in one.unit.pods], TOPOLOGY), movable
+
+
+def repack_ms() -> float:
+    """A plan for 14 nodes in one rack."""
+    snapshot, movable = fragmented()
     wanted = gang("waits", group("whole", 14, 8), required=RACK)
 
     def work() -> None:
         answer = repack(snapshot, wanted, movable)
         assert isinstance(answer, Repack), answer
+
+    return median_ms(work, 3)
+
+
+def no_repack_ms() -> float:
+    """A gang of 400 nodes: all that counting alone can leave out is counted, and no plan is found."""
+    snapshot, movable = fragmented()
+    wanted = gang("waits", group("whole", 400, 8))
+
+    def work() -> None:
+        answer = repack(snapshot, wanted, movable)
+        assert isinstance(answer, NoRepack), answer
+        assert answer.why.kind == NO_MOVES
 
     return median_ms(work, 3)
 
@@ -278,6 +297,7 @@ def measure() -> Iterable[tuple[str, float, str, float]]:
         150.0,
     )
     yield "repack plan for 14 nodes of a rack, 800 gangs on 1000 nodes", repack_ms(), "ms", 2_000.0
+    yield "no repack plan for 400 nodes, 800 gangs on 1000 nodes", no_repack_ms(), "ms", 2_000.0
     yield "node removed, 16000 pods on 2000 nodes", node_removed_ms(), "ms", 1.0
     yield "snapshot, 1000 pod events, 10000 nodes", snapshot_events_ms(), "ms", 10.0
     snapshot = half_used(10_000)

@@ -23,7 +23,9 @@ from tests.support.scheduler.repacking import (
 
 from grove.scheduler.evict.repack import NoRepack, Repack, repack
 from grove.scheduler.evict.running import DisruptionBudget
-from grove.scheduler.model.answers import Budget, Placement
+from grove.scheduler.evict.small_sets import SETS_A_STEP, SmallSets
+from grove.scheduler.filters.fit import RoomWithout
+from grove.scheduler.model.answers import Budget, DecisionSteps, Placement
 from grove.scheduler.model.reasons import FITS, NO_MOVES, NONE_MAY_MOVE, NOT_ENOUGH_FREE
 from grove.scheduler.solve.place import place
 
@@ -124,6 +126,27 @@ def test_a_gang_does_not_move_to_nodes_that_are_held_for_units_ahead_of_it():
         answer = repack(case.snapshot(), case.waits.tree, movable)
         assert moved(answer) == ["u0"]
         assert answer.moves[0].places == {"u0": (free,)}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_a_set_of_gangs_may_free_is_counted_alike_gang_by_gang_and_as_a_whole(seed: int):
+    case = random_fleet(seed)
+    snapshot, units = case.snapshot(), [one.unit for one in case.movable()]
+    sets, room = SmallSets(snapshot, case.waits.tree, units), RoomWithout(snapshot, case.waits.tree)
+    for pods, some in sets.by_size(DecisionSteps(Budget(10_000))):
+        gone = [pod for unit in some for pod in unit.pods]
+        assert pods == len(gone)
+        assert sets.may_suffice(some) == room.may_suffice(gone)
+
+
+def test_counting_sets_of_gangs_takes_steps():
+    nodes = tuple(f"n-{number}" for number in range(100))
+    running = tuple((Asked(f"u{number}", 1, 4), (node,)) for number, node in enumerate(nodes))
+    case = Fragmented(nodes, running, Asked("waits", 48, 8))
+    answer = answered(case)
+    assert isinstance(answer, NoRepack)
+    assert answer.steps > 4_950 / SETS_A_STEP, "the pairs alone"
+    assert answered(case, budget=Budget(60)).steps < 200
 
 
 def test_a_search_without_steps_ends_without_a_plan():

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, combinations, islice, permutations
+from itertools import islice, permutations
 from types import MappingProxyType
 
 import numpy as np
@@ -24,8 +24,9 @@ from grove.scheduler.cluster.node_table import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.preempt import PreemptionTrial, Victims
 from grove.scheduler.evict.running import DisruptionBudget, Running, broken_budgets
+from grove.scheduler.evict.small_sets import SmallSets
 from grove.scheduler.evict.victims import NO_VACANCIES
-from grove.scheduler.filters.fit import RoomWithout, has_place, scarcest
+from grove.scheduler.filters.fit import has_place, scarcest
 from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
 from grove.scheduler.model.facts import PODS, PodFacts
 from grove.scheduler.model.gang import Gang
@@ -42,8 +43,6 @@ MOST_DEARER = 8
 """The search stops after this number of places in a row without a cheaper plan."""
 MOST_SETS = 128
 """Small sets of gangs that are tried one by one."""
-MOST_LISTED = 20_000
-"""Sets of gangs that are compared by counting alone."""
 MOST_ORDERS = 6
 """Orders in which the gangs of one set are moved."""
 MOST_OTHERS = 8
@@ -218,6 +217,7 @@ class _RepackTrial:
         self._base, self._gang, self._steps = base, gang, steps
         self._closed = frozenset(closed)
         self._units = [one.unit for one in sorted(movable, key=lambda one: (one.unit.priority, one.unit.name))]
+        self._sets = SmallSets(base, gang, self._units)
         self._of = {one.unit.name: one for one in movable}
         self._best: Repack | None = None
 
@@ -262,30 +262,23 @@ class _RepackTrial:
 
     def _try_small_sets(self, tries: int, ways: Ways, most: int = MOST_MOVES) -> None:
         """Tries sets of gangs that cost less than the best plan, the cheapest first."""
-        room = RoomWithout(self._base, self._gang)
-        for some in (one for one in self._sets_by_size() if len(one) <= most):
-            if self._best is not None and sum(len(unit.pods) for unit in some) > self._best.cost[0]:
+        for pods, some in self._sets.by_size(self._steps):
+            if self._best is not None and pods > self._best.cost[0]:
                 return
             movers = [self._of[unit.name] for unit in some]
-            if self._is_dearer(cost_of(movers)) or not room.may_suffice(pod for unit in some for pod in unit.pods):
+            if len(some) > most or self._is_dearer(movers) or not self._sets.may_suffice(some):
                 continue
             tries -= 1
-            if tries < 0 or self._steps.are_over:
+            if tries < 0:
                 return
             self._try(movers, ways)
 
-    def _sets_by_size(self) -> Iterator[tuple[Running, ...]]:
-        """Sets of gangs, the fewest pods first. If there are too many, single gangs are listed before pairs."""
-        units = sorted(self._units, key=lambda unit: (len(unit.pods), unit.priority, unit.name))
-        sets = chain.from_iterable(combinations(units, size) for size in range(1, len(units) + 1))
-        return iter(sorted(islice(sets, MOST_LISTED), key=lambda some: (sum(len(one.pods) for one in some), len(some))))
-
-    def _is_dearer(self, cost: Cost) -> bool:
-        return self._best is not None and cost >= self._best.cost
+    def _is_dearer(self, movers: Sequence[Movable]) -> bool:
+        return self._best is not None and cost_of(movers) >= self._best.cost
 
     def _try(self, movers: Sequence[Movable], ways: Ways) -> None:
         """Keeps the plan that moves these gangs, if there is one and it is the cheapest so far."""
-        if len(movers) > MOST_MOVES or self._is_dearer(cost_of(movers)):
+        if len(movers) > MOST_MOVES or self._is_dearer(movers):
             return
         for moves in ways(movers):
             if moves is not None and self.played(moves) is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -117,6 +118,15 @@ def room(free: Ints, request: Ints) -> Ints:
     return np.maximum(slots, 0)
 
 
+class Freed(NamedTuple):
+    """What is free without some pods."""
+
+    rows: frozenset[int]
+    """Their nodes."""
+    gained: tuple[int, ...]
+    """For how many more pods of each counted group."""
+
+
 class RoomWithout:
     """How many pods of each group the nodes could hold without some of those that run, by amounts alone.
 
@@ -137,15 +147,26 @@ class RoomWithout:
 
     def may_suffice(self, gone: Iterable[PodFacts]) -> bool:
         """True if every group may have capacity somewhere. False is certain."""
+        return self.suffices(self.without(gone))
+
+    def without(self, gone: Iterable[PodFacts]) -> Freed:
+        """How many more pods of each group there is capacity for without these pods."""
         freed: dict[int, Ints] = {}
         for pod in gone:
             row = self._snapshot.nodes.row_of.get(pod.node)
             if row is not None:
                 freed[row] = freed.get(row, self._snapshot.free[:, row]) + self._column_of(pod.shape.requests)
         if not freed:
-            return False
+            return Freed(frozenset(), (0,) * len(self._groups))
         rows, free = list(freed), np.array(list(freed.values())).T
-        return all(int((room(free, request) - held[rows]).sum()) >= missing for missing, request, held in self._groups)
+        gained = tuple(int((room(free, request) - held[rows]).sum()) for _, request, held in self._groups)
+        return Freed(frozenset(rows), gained)
+
+    def suffices(self, freed: Freed) -> bool:
+        """True if every group may have capacity with what is freed. False is certain."""
+        if not freed.rows:
+            return False
+        return all(more >= missing for more, (missing, _, _) in zip(freed.gained, self._groups, strict=True))
 
 
 def open_rows(snapshot: Snapshot, gang: Gang, closed: Collection[str]) -> Mask | None:

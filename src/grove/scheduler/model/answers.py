@@ -53,7 +53,11 @@ class DecisionSteps:
 
     def take(self, steps: int) -> None:
         """Subtracts the steps of a search that ended."""
-        self.left -= steps + STEPS_A_SEARCH
+        self.work(steps + STEPS_A_SEARCH)
+
+    def work(self, steps: int) -> None:
+        """Subtracts the steps of work that is not a search."""
+        self.left -= steps
 
     def refusal(self, gang: str, version: int) -> NoFit:
         """The answer where no steps are left."""
