@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World
-from tests.support.workloads import uids, updated
+from tests.support.workloads import counting, uids, updated
 
 from grove.api import labels as key
 from grove.api.conditions import IN_PLACE, EventReason
@@ -82,6 +82,86 @@ async def test_no_more_pods_are_unready_than_the_budget_allows(world: World) -> 
     await updated(world, "wl")
     assert fewest == 5
     assert await images(world) == {NEW}
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize(("budget", "least"), [(1, 4), (2, 3), (4, 2)], ids=["one", "two", "down to the minimum"])
+async def test_no_more_replicas_of_a_group_are_unready_than_its_budget_allows(
+    world: World, budget: int, least: int
+) -> None:
+    engine = group("g", "engine", replicas=5, min_available=2, rollingUpdate={"maxUnavailable": budget})
+    manifest = served(clique("engine"), groups=[engine])
+    await world.apply(manifest)
+    await world.available("wl")
+    await world.ready(5)
+    before = await uids(world)
+
+    async with counting(world) as seen:
+        await edit(world, with_image(manifest, "engine"))
+        await updated(world, "wl")
+
+    assert seen.least["engine"] == least
+    assert await uids(world) == before
+    assert await images(world) == {NEW}
+
+
+@pytest.mark.simulated
+async def test_the_slices_of_a_coherent_update_keep_their_ratio_in_place(world: World) -> None:
+    manifest = served(
+        clique("front", 4, min_available=1),
+        clique("engine"),
+        groups=[group("g", "engine", replicas=8, min_available=2)],
+        strategy={"type": "Coherent"},
+    )
+    await world.apply(manifest)
+    await world.available("wl")
+    await world.ready(12)
+    before, mixed = await uids(world), []
+
+    def count(old: Pod | None, new: Pod | None) -> None:
+        shares = {"front": 0, "engine": 0}
+        for pod in seen.pods.values():
+            shares[pod.metadata.labels[key.CLIQUE_NAME]] += pod.spec.containers[0].image == NEW
+        mixed.append((shares["front"], shares["engine"]))
+
+    async with counting(world) as seen:
+        seen.cache.on_event(Pod, count)
+        await edit(world, with_image({"spec": with_image(manifest, "front")["spec"]}, "engine"))
+        await updated(world, "wl")
+
+    assert (seen.least["front"], seen.least["engine"]) == (3, 6), "a slice takes one of the four and two of the eight"
+    assert all(abs(2 * front - engine) <= 2 for front, engine in mixed)
+    assert mixed[-1] == (4, 8)
+    assert await uids(world) == before
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize(("kind", "stays"), [("RollingRecreate", True), ("Coherent", False)])
+async def test_a_container_that_would_keep_its_old_revision(world: World, kind: str, stays: bool) -> None:
+    """Under Coherent its pod is recreated: a router that pairs by the variable would see two revisions in one pod."""
+    engine = clique("engine", 2)
+    engine["spec"]["podSpec"]["containers"].append({"name": "metrics", "image": "registry.k8s.io/pause:3.9"})
+    manifest = served(engine, strategy={"type": kind})
+    await world.apply(manifest)
+    await world.available("wl")
+    before = await uids(world)
+
+    def with_images(*found: str) -> Json:
+        spec = engine["spec"]["podSpec"]
+        containers = [{**one, "image": image} for one, image in zip(spec["containers"], found, strict=True)]
+        changed = {**engine, "spec": {**engine["spec"], "podSpec": {**spec, "containers": containers}}}
+        return {"spec": {"template": {"cliques": [changed]}}}
+
+    await edit(world, with_images(NEW, "registry.k8s.io/pause:3.9"))
+    await updated(world, "wl")
+
+    after = await uids(world)
+    assert {after[host] == before[host] for host in before} == {stays}
+    assert NEW in await images(world)
+
+    await edit(world, with_images("registry.k8s.io/pause:3.12", NEW))
+    await updated(world, "wl")
+    assert await uids(world) == after, "every container restarts with the new value"
 
 
 @pytest.mark.simulated

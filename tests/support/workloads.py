@@ -213,7 +213,8 @@ async def holds(world: World, for_s: float, says: Callable[[], Any]) -> None:
 class Capacity:
     """Watches pods: the fewest that were ready, the most that were there, and how often each host name was deleted."""
 
-    def __init__(self) -> None:
+    def __init__(self, cache: Cache) -> None:
+        self.cache = cache
         self.pods: dict[str, Pod] = {}
         self.least: Counter[str] = Counter()
         self.most: Counter[str] = Counter()
@@ -241,8 +242,9 @@ class Capacity:
 
 @asynccontextmanager
 async def counting(world: World) -> AsyncIterator[Capacity]:
-    seen, cache = Capacity(), Cache(world.client)
+    cache = Cache(world.client)
     cache.add(Pod, namespace=world.namespace)
+    seen = Capacity(cache)
     async with cache:
         await cache.wait_synced()
         seen.pods = {pod.metadata.uid: pod for pod in cache.list(Pod)}

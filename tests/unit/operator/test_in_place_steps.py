@@ -18,6 +18,7 @@ from grove.operator.podclique.in_place import (
     PATIENCE_S,
     InPlaceStep,
     can_be_patched,
+    keeps_old_revision,
     prepare,
     record_of,
     step_of_chosen,
@@ -74,6 +75,37 @@ def test_the_image_of_an_init_container_cannot_be_patched() -> None:
 def test_the_start_order_container_has_done_its_work() -> None:
     one, two = (made(initContainers=[{"name": labels.STARTUP_CONTAINER, "image": image}]) for image in ("a", "b"))
     assert can_be_patched(live(one), two)
+
+
+def of_revision(revision: str, *images: str, **spec: Any) -> Json:
+    template = CliqueTemplate(labels={labels.REVISION: revision})
+    return made(template=template, **{"containers": [{"name": image[0], "image": image} for image in images], **spec})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "want"),
+    [
+        pytest.param(of_revision("two", "a:2"), False, id="its only container restarts"),
+        pytest.param(of_revision("two", "a:1"), True, id="only labels changed"),
+        pytest.param(of_revision("one", "a:1"), False, id="of the same revision"),
+        pytest.param(
+            of_revision("two", "a:2", initContainers=[{"name": "s", "restartPolicy": "Always"}]),
+            True,
+            id="a sidecar does not restart",
+        ),
+        pytest.param(
+            of_revision("two", "a:2", initContainers=[{"name": "i"}]), False, id="an init container has ended"
+        ),
+    ],
+)
+def test_whether_a_container_keeps_the_old_revision(wanted: Json, want: bool) -> None:
+    assert keeps_old_revision(live(of_revision("one", "a:1")), wanted) is want
+
+
+def test_one_of_two_containers_keeps_the_old_revision() -> None:
+    pod = live(of_revision("one", "a:1", "b:1"))
+    assert keeps_old_revision(pod, of_revision("two", "a:2", "b:1"))
+    assert not keeps_old_revision(pod, of_revision("two", "a:2", "b:2"))
 
 
 def test_a_pod_without_a_gate_or_with_a_spoilt_record_is_recreated() -> None:

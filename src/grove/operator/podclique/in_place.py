@@ -8,7 +8,8 @@ cannot be patched. An update takes such a pod in three steps, and looks at the p
     back       the kubelet has started other containers: the gate opens, and the probes decide about readiness
 
 A pod is recreated instead if more than that changed, if it is not `restartPolicy: Always`, or if its kubelet still runs
-the old containers after two minutes. A pod that is no longer chosen, after a pause or an undo, has its gate opened.
+the old containers after two minutes. In a coherent update it is also recreated if a container would keep its old
+GROVE_REVISION. A pod that is no longer chosen, after a pause or an undo, has its gate opened.
 """
 
 from __future__ import annotations
@@ -87,6 +88,18 @@ def can_be_patched(pod: Pod, wanted: Json) -> bool:
         one["name"] for one in wanted["spec"]["containers"]
     }
     return there is not None and now is not None and there.base == now.base and has_readiness_gate(pod) and is_whole
+
+
+def keeps_old_revision(pod: Pod, wanted: Json) -> bool:
+    """Whether a patch leaves a container running with the GROVE_REVISION of before.
+
+    Only another image restarts a container. Containers that Grove did not write do not have the variable.
+    """
+    if pod.metadata.labels.get(labels.REVISION) == wanted["metadata"]["labels"].get(labels.REVISION):
+        return False
+    images, spec = {container.name: container.image for container in pod.spec.containers}, wanted["spec"]
+    has_sidecar = any(container.get("restartPolicy") == "Always" for container in spec.get("initContainers") or ())
+    return has_sidecar or any(images.get(container["name"]) == container["image"] for container in spec["containers"])
 
 
 def step_of_chosen(pod: Pod, wanted: Json, now: datetime) -> InPlaceStep:

@@ -20,9 +20,16 @@ from grove.api.kueue import waits
 from grove.api.meta import Json
 from grove.api.pod import PodHealth, pod_health
 from grove.api.podclique import PodClique
+from grove.api.podcliqueset import is_coherent
 from grove.backends.base import Backend
 from grove.operator.podclique.draining import Drains, DrainStep, marks_of_leaving, passed_by
-from grove.operator.podclique.in_place import InPlaceStep, can_be_patched, step_of_chosen, step_of_staying
+from grove.operator.podclique.in_place import (
+    InPlaceStep,
+    can_be_patched,
+    keeps_old_revision,
+    step_of_chosen,
+    step_of_staying,
+)
 from grove.operator.podclique.pod import build_pod
 from grove.operator.podclique.removals import (
     DUPLICATE,
@@ -209,7 +216,9 @@ def _in_place(
     if why == RESTARTED and not (is_outdated_pod(observed, pod) and pod_health(pod).is_up):
         return None
     wanted = build_pod(observed, backend, step.incarnation, index, pod.metadata.name)
-    return step_of_chosen(pod, wanted, now) if can_be_patched(pod, wanted) else None
+    if not can_be_patched(pod, wanted) or (is_coherent(observed.pcs) and keeps_old_revision(pod, wanted)):
+        return None
+    return step_of_chosen(pod, wanted, now)
 
 
 def _unpatched(pod: Pod, now: datetime, due: list[float]) -> str:
