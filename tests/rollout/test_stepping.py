@@ -12,13 +12,17 @@ from tests.support.workloads import change, lose, pause, take_back, updated, ver
 
 from grove.api import conditions as words
 from grove.api import labels as key
+from grove.api.core import Pod
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
+from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.errors import Forbidden
 
 pytestmark = pytest.mark.simulated
 
 OPERATING = Operating(start_s=0.2)
+
+Part = PodClique | PodCliqueScalingGroup
 
 
 async def test_a_replica_that_never_fits_does_not_hold_up_the_others(world: World) -> None:
@@ -125,6 +129,39 @@ async def test_a_generation_is_published_when_its_update_has_been_carried_out(wo
     early = [one for one in seen if one[0] == generation and not (one[1] == 2 and one[2])]
     assert early == []
     assert seen[-1] == (generation, 2, True)
+
+
+@pytest.mark.parametrize("kind", ["RollingRecreate", "Coherent"])
+async def test_no_part_says_that_it_is_updated_before_all_its_pods_are_new(world: World, kind: str) -> None:
+    """A client reads `currentPodCliqueSetGenerationHash`. Every status that is written counts by the new templates."""
+    await world.apply(wl1(replicas=2, strategy={"type": kind}))
+    generation = (await world.available("wl")).status.current_generation_hash
+    await world.quiet()
+    cache, early, said = world.operator.deps.cache, list[str](), set[str]()
+
+    def on_part(old: Part | None, new: Part | None) -> None:
+        (pcs_,) = cache.list(PodCliqueSet)
+        accepted = pcs_.status.current_generation_hash
+        if old is None or new is None or accepted == generation or old.status == new.status:
+            return
+        label = key.POD_CLIQUE if isinstance(new, PodClique) else key.SCALING_GROUP
+        pods = [pod for pod in cache.list(Pod) if pod.metadata.labels.get(label) == new.metadata.name]
+        is_new = all(pod.metadata.labels.get("version") == "two" for pod in pods if not pod.metadata.is_deleting)
+        status = new.status
+        is_done = status.current_pod_clique_set_generation_hash == accepted
+        if is_done:
+            said.add(new.metadata.name)
+        if not is_new and (is_done or status.updated_replicas == status.replicas > 0):
+            early.append(f"{new.metadata.name}: {status.updated_replicas} of {status.replicas}, done: {is_done}")
+
+    cache.on_event(PodClique, on_part)
+    cache.on_event(PodCliqueScalingGroup, on_part)
+    await change(world, "wl", "pc-a", "pc-b", "pc-c")
+    await lose(world, "wl-1-pc-a-0")
+    await updated(world, "wl")
+
+    assert early == []
+    assert {"wl-0-pc-a", "wl-1-pc-a", "wl-0-sg-x", "wl-1-sg-x", "wl-1-sg-x-1-pc-c"} <= said
 
 
 async def test_a_clique_counts_by_the_template_that_the_set_has_now(world: World) -> None:
