@@ -87,7 +87,7 @@ def is_group_available(group: PodCliqueScalingGroup) -> bool:
 
 
 def is_group_scheduled(group: PodCliqueScalingGroup) -> bool:
-    """Whether a scaling group has its floor of replicas with their minimum on nodes."""
+    """True if a scaling group has its minimum of replicas, each with its minimum of pods on nodes."""
     return group.status.scheduled_replicas >= group_floor(group.spec.replicas, group.spec.min_available)
 
 

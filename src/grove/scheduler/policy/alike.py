@@ -104,5 +104,5 @@ def renamed(why: Reason, names: Mapping[str, str]) -> Reason:
 
 
 def kinds_of(why: Reason) -> Hashable:
-    """What kind of reason it is, without names and numbers."""
+    """The kinds of a reason and its parts, without names and numbers."""
     return (why.kind, *map(kinds_of, why.parts))

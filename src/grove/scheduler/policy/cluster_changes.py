@@ -82,7 +82,7 @@ class Changes:
         return gang_states
 
     def take_relief(self) -> TakenRelief:
-        """What came that may help units that wait."""
+        """The changes since the last call that may help waiting units."""
         roomier = None if self.wide_relief else self.relief
         found = TakenRelief(roomier, self.helped, self.demand_changed, self.daemons_went, self.pods_moved)
         self.relief, self.helped = set(), set()
@@ -110,7 +110,7 @@ class Changes:
 
     @property
     def has_relief(self) -> bool:
-        """Whether anything came that may help units that wait."""
+        """True if a change may help waiting units."""
         return bool(self.relief) or bool(self.helped) or self.wide_relief or self.pods_moved
 
 
@@ -121,36 +121,36 @@ def _keeps_off(pod: PodFacts) -> tuple[object, ...]:
 
 
 def _seen(pod: PodFacts | None) -> tuple[object, ...]:
-    """What others that look at a pod see of it."""
+    """The parts of a pod that affinity and spread of other pods read."""
     return (pod.node, pod.labels, pod.terminating) if pod is not None else ()
 
 
 def fate_of(pod: Pod) -> tuple[object, ...]:
-    """What of a pod can change the fate of its gang."""
+    """The parts of a pod that can change the decision on its gang."""
     fate = (pod.spec.node_name, pod.metadata.is_deleting, pod.is_gated, pod.status.resource_claim_statuses)
     return fate if pod.spec.node_name else (*fate, *_wants(pod))
 
 
 def _wants(pod: Pod) -> tuple[object, ...]:
-    """What may be changed of a pod that waits and decides where it may go."""
+    """The changeable parts of a waiting pod that decide its nodes."""
     spec = pod.spec
     return (pod.metadata.labels, spec.tolerations, spec.node_selector, spec.affinity)
 
 
 def asks_of(pod: Pod) -> tuple[object, ...]:
-    """What the facts of a waiting pod are read from, as far as it can change."""
+    """The changeable parts of a waiting pod from which its facts are read."""
     meta = pod.metadata
     return (meta.generation, meta.annotations, pod.status.resource_claim_statuses, *_wants(pod))
 
 
 def gang_fate_of(podgang: PodGang) -> tuple[object, ...]:
-    """What of a PodGang can change its fate; its status, but for Initialized, is our own."""
+    """The parts of a PodGang that can change the decision on it. Its status is our own, except for Initialized."""
     meta = podgang.metadata
     return (podgang.spec, meta.annotations, meta.labels, meta.is_deleting, is_initialized(podgang))
 
 
 def is_our_bind(old: Pod, new: Pod) -> bool:
-    """Whether what happened to a pod is the binding we asked for: the snapshot counts it there already."""
+    """True if a change of a pod is only our own binding, which the snapshot counts already."""
     return (
         not old.spec.node_name
         and not new.metadata.is_deleting
@@ -159,7 +159,7 @@ def is_our_bind(old: Pod, new: Pod) -> bool:
 
 
 def is_other_load(old: Pod, new: Pod) -> bool:
-    """Whether the snapshot must count a bound pod again; of a kubelet's status only a resize is worth a look."""
+    """True if the snapshot must count a bound pod again. In a kubelet's status only a resize matters."""
     return (
         old.spec.node_name != new.spec.node_name
         or old.metadata.generation != new.metadata.generation
@@ -170,7 +170,7 @@ def is_other_load(old: Pod, new: Pod) -> bool:
 
 
 def _granted(pod: Pod) -> list[object]:
-    """What a node gave containers of a pod that is not what they ask for, and what it says of giving them that."""
+    """The amounts that a node gave to containers and that differ from their requests, and the state of the resize."""
     status, spec = pod.status, pod.spec
     asked = {container.name: container.resources.requests for container in (*spec.containers, *spec.init_containers)}
     given: list[object] = [

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class ShareClaim(NamedTuple):
-    """What one of several siblings asks for. Without `lends` its guarantee is kept for it while it asks for less."""
+    """The claim of one of several siblings. Without `lends` it keeps its whole guarantee, even if it asks for less."""
 
     guaranteed: int
     wants: int
@@ -22,7 +22,7 @@ class ShareClaim(NamedTuple):
 
     @property
     def first(self) -> int:
-        """What it gets before anything is shared."""
+        """The amount that it gets before the rest is shared."""
         return min(self.guaranteed, self.limit, self.wants if self.lends else self.guaranteed)
 
     @property

@@ -54,12 +54,12 @@ class Life(msgspec.Struct, frozen=True):
 
     @property
     def is_busy(self) -> bool:
-        """Whether it is not to be judged or evicted now: it is about to be somewhere else."""
+        """True while the gang must not be judged or evicted, because its place is about to change."""
         return self.extra > 0 or self.phase in ENGAGED
 
     @property
     def is_open(self) -> bool:
-        """Whether a place may be sought for it, or for pods above its minimum."""
+        """True if the scheduler may search a place for it, or for pods above its minimum."""
         return self.phase not in (Phase.NOMINATED, Phase.TAKING_BACK, Phase.LEAVING)
 
     @property

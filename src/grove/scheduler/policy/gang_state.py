@@ -53,7 +53,7 @@ MOST_NAMED = 3
 
 
 class Base(Enum):
-    """What a scaled gang finds of its base gang."""
+    """The state of the base gang of a scaled gang."""
 
     STANDS = "it has its place, or is about to have it"
     WAITS = "it waits itself"
@@ -61,7 +61,7 @@ class Base(Enum):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the Scheduled condition says; `brief` is for states that pass by themselves and are not worth a write."""
+    """The content of the Scheduled condition. `brief` marks states that end by themselves and need no write."""
 
     placed: bool
     reason: str
@@ -138,18 +138,18 @@ class GangState(msgspec.Struct):
 
     @property
     def trouble(self) -> str:
-        """What is wrong with the gang as it is written, if anything."""
+        """The fault in the gang's own spec; empty if there is none."""
         for key, other in self.claimed.items():
             return f"pod {key} belongs to PodGang {other} already"
         return self.fault
 
     @property
     def has_floor(self) -> bool:
-        """Whether it has a minimum at all; without one it is placed as far as there is capacity."""
+        """True if it has a minimum. Without one the scheduler places as many pods as fit."""
         return any(self.minima.values())
 
     def has_minimum(self, standing: Mapping[str, int]) -> bool:
-        """Whether every group has its minimum, given pods on nodes by group; without pods there is no standing."""
+        """True if every group has its minimum, given the pods on nodes by group. False without any pod."""
         return any(standing.values()) and all(standing[name] >= minimum for name, minimum in self.minima.items())
 
     # Facts that come in
@@ -159,7 +159,7 @@ class GangState(msgspec.Struct):
         self.life = after(self.life, event)
 
     def judge(self, verdict: Verdict, score: float | None = None) -> None:
-        """What its condition should say; with a score when a place was chosen."""
+        """Records the content of its condition, with a score if a place was chosen."""
         self.verdict = verdict
         self.score = self.score if score is None else score
 
@@ -172,7 +172,7 @@ class GangState(msgspec.Struct):
         self.missing.add(pod)
 
     def recall(self, former: frozenset[str]) -> None:
-        """What an earlier scheduler wrote down."""
+        """Records the former nodes that an earlier scheduler wrote."""
         self.recorded_former = former
 
     def note_replaced(self, group: str, pod: ReplacedPod) -> None:
@@ -280,13 +280,13 @@ def references(spec: PodGangSpec) -> tuple[dict[Key, str], str]:
 
 
 def was_placed(podgang: PodGang) -> bool:
-    """Whether the object says that the minimum was on nodes once."""
+    """True if the object records that the minimum was on nodes once."""
     condition = find_condition(podgang.status.conditions, words.SCHEDULED)
     return condition is not None and (condition.status == words.TRUE or condition.reason == PODS_LOST)
 
 
 def says_placed(podgang: PodGang, bound_since: Iterable[datetime]) -> bool:
-    """Whether the object records that the minimum was on nodes once, with one of the pods that are bound now.
+    """True if the object records that the minimum was on nodes once, with one of the pods that are bound now.
 
     Pods that are all bound later than that belong to another attempt: the gang was evicted or restarted since, and died
     half-way before a scheduler could write that down. The cluster dates bindings, a scheduler what it writes.
@@ -299,7 +299,7 @@ def says_placed(podgang: PodGang, bound_since: Iterable[datetime]) -> bool:
 
 
 def is_initialized(podgang: PodGang) -> bool:
-    """Whether its pods are all there, as far as its maker says; one made by hand need not say so."""
+    """True if the operator reports that all pods exist. A gang that a person made has no such condition."""
     return find_condition(podgang.status.conditions, words.INITIALIZED) is None or is_true(
         podgang.status.conditions, words.INITIALIZED
     )
@@ -319,7 +319,7 @@ def missing_pods(gang: GangState) -> Verdict:
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What the cluster shows of a gang's pods."""
+    """The pods of a gang in the cluster, counted by state."""
 
     bound: Mapping[str, int]
     """Pods on nodes by group, those on their way out left out."""
@@ -356,7 +356,7 @@ PHASES = {
 
 
 def readiness(gang: GangState, look: Look, base: Callable[[str], Base]) -> Readiness:
-    """What may be done for a gang now."""
+    """The phase in which a gang is by its pods, gates and base gang."""
     if gang.named:
         if base(gang.named) is not Base.ABSENT:
             return Readiness(Phase.WAITING_FOR_PODS, None)  # it refers to the pod soon

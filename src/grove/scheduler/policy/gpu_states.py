@@ -44,7 +44,7 @@ def gpus_of(amounts: Iterable[tuple[str, int]]) -> float:
 
 
 def state_of(pod: Pod) -> str:
-    """What a pod that has not ended uses its GPUs for."""
+    """The state in which a pod that has not ended uses its GPUs."""
     if not pod.is_bound:
         return WAITING
     health = pod_health(pod)

@@ -112,7 +112,7 @@ def _twin(pod: PodFacts, uid: str, priority: int, unit_labels: Mapping[str, str]
 
 
 def ask_of_copy(replica: Gang) -> tuple[object, ...]:
-    """What a copy asks for: equal as long as the replica has the same pods and constraints."""
+    """A key of a copy's requests. It stays equal while the replica has the same pods and constraints."""
     groups = tuple(
         (group.name, group.required, group.preferred, tuple(sorted(pod.shape.requests for pod in group.pods)))
         for group in replica.groups()
@@ -121,7 +121,7 @@ def ask_of_copy(replica: Gang) -> tuple[object, ...]:
 
 
 def counted_amounts(requests: Requests, free: Mapping[str, int]) -> tuple[Requests, bool]:
-    """What of these requests is free and can be held, and whether the rest is lent."""
+    """The part of these requests that is free and can be held; and True if the rest is lent."""
     held = tuple((name, max(0, min(amount, free.get(name, 0)))) for name, amount in requests)
     is_lent = any(amount < asked for (name, amount), (_, asked) in zip(held, requests, strict=True) if name != PODS)
     return held, is_lent

@@ -45,7 +45,7 @@ LONG_WAIT = (HoldReason.WAITED_LONG, HoldReason.OVERTAKEN)
 
 
 class CapacityHold(msgspec.Struct, frozen=True):
-    """What is held for a unit, and since when."""
+    """Capacity that is held for one unit, and since when."""
 
     owner: str
     order: Order

@@ -36,7 +36,7 @@ MOST_AMOUNT = 2**48
 
 
 class ReadHolds(msgspec.Struct, frozen=True):
-    """What a PodGang's record says, as far as it can be used, and what is wrong with the rest."""
+    """The usable part of a PodGang's hold records, and the faults of the rest."""
 
     waiting: HeldCapacity | None = None
     """Whole nodes that are held for a gang that waits."""
@@ -55,7 +55,7 @@ def records(
     since: datetime,
     before: Sequence[HeldCapacity],
 ) -> tuple[HeldCapacity, ...]:
-    """What a PodGang should say of its holds. `since` is for what is new compared with `before`."""
+    """The hold records that a PodGang should have. `since` is the time of records that are not in `before`."""
     began = {one.reason: one.since for one in before}
     found: list[HeldCapacity] = []
     for hold in holds:
@@ -89,7 +89,7 @@ def _amount(group: str, node: str, requests: Requests) -> HeldAmount:
 
 
 def read(podgang: PodGang, nodes: Collection[str]) -> ReadHolds:
-    """What is held by the PodGang's own word, given the names of the nodes there are."""
+    """The holds in a PodGang's records, given the names of existing nodes."""
     holds = podgang.status.capacity_holds or tuple(of_conditions(podgang))
     waiting: HeldCapacity | None = None
     replaced: dict[str, list[tuple[str, Requests]]] = {}

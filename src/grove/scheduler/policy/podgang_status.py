@@ -198,12 +198,12 @@ def dated_after(status: PodGangStatus, bound: Mapping[str, Sequence[datetime]], 
 
 
 def says_nothing(before: PodGangStatus, after: PodGangStatus) -> bool:
-    """Whether a write would say nothing; that a new gang is pending goes without saying."""
+    """True if a write would change nothing. A new gang without a phase counts as pending."""
     return after == (before if before.phase else msgspec.structs.replace(before, phase=PENDING))
 
 
 def only_rewords(before: PodGangStatus, after: PodGangStatus) -> bool:
-    """Whether a write would change only the text of the reason why the gang waits, such as its numbers."""
+    """True if a write would change only the text of the reason why the gang waits, such as its numbers."""
     old, new = (find_condition(status.conditions, words.SCHEDULED) for status in (before, after))
     if old is None or new is None or new.status != words.FALSE:
         return False
@@ -218,7 +218,7 @@ def reword_after_s(waited_s: float) -> float:
 
 
 def is_just_starting(before: PodGangStatus, after: PodGangStatus) -> bool:
-    """Whether all there is to say is that a gang of which nothing was said has its place."""
+    """True if the only change is that a gang without a condition has its place now."""
     return after.phase == STARTING and find_condition(before.conditions, words.SCHEDULED) is None
 
 

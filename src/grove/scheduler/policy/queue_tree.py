@@ -154,7 +154,7 @@ class QueueTree:
         return found
 
     def _asks(self, wanted: Mapping[str, Amounts], resource: str) -> dict[str, int]:
-        """What each queue asks for: its leaves' wishes, each no more than its own limit allows.
+        """The demand of each queue: the demands of its leaves, each up to the leaf's own limit.
 
         One that does not lend asks for its guarantee in any case: it is kept from its siblings, whose share would else
         be too small for what they want.
@@ -214,7 +214,7 @@ class QueueTree:
         return ""
 
     def _is_cut_off(self, queue: QuotaQueue) -> bool:
-        """Whether its way up does not end in a root."""
+        """True if the chain of its parents does not end in a root."""
         seen: set[str] = set()
         while queue.parent:
             if queue.parent not in self.queues or queue.name in seen:
@@ -251,7 +251,7 @@ def counted(amounts: Iterable[tuple[str, int]], card_memory: int = 0) -> dict[st
 
 
 class QueueUsage:
-    """What leaves use, as queues count it, and what is used below every queue; true for one state of a snapshot."""
+    """The use of each leaf, and of all leaves below each queue. Valid for one state of a snapshot."""
 
     def __init__(self, snapshot: Snapshot, tree: QueueTree) -> None:
         self.state, self.tree, self._of = snapshot.usage.state, tree, snapshot.usage.of
@@ -267,7 +267,7 @@ class QueueUsage:
         return mapping
 
     def counted(self, pods: Iterable[PodFacts]) -> dict[str, int]:
-        """What pods ask for, as queues count it."""
+        """The requests of pods, as queues count them."""
         return counted((item for pod in pods for item in pod.shape.used), self.card_memory)
 
     def below(self, name: str) -> dict[str, int]:

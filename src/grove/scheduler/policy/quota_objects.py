@@ -33,7 +33,7 @@ MEGABYTE = 10**6
 
 
 class QueueObjects(msgspec.Struct):
-    """What was read: the tree, and how a pod's labels and namespace name a queue in it."""
+    """The queues that were read: their tree, and how a pod's labels and namespace select a queue."""
 
     tree: QueueTree
     of_namespace: Mapping[str, str] = msgspec.field(default_factory=dict)

@@ -92,14 +92,14 @@ class Quota(Policy):
         self.shares(snapshot)
 
     def ask(self, waiting: Mapping[str, Mapping[str, int]]) -> None:
-        """What waits, by leaf; once a turn."""
+        """Records the waiting demand by leaf. Called once in each turn."""
         card_memory = self._read.card_memory if self._read is not None else 0
         fresh = {queue: counted(amounts.items(), card_memory) for queue, amounts in waiting.items()}
         self.version += fresh != self.waiting
         self.waiting, self._shares, self._read = fresh, None, None
 
     def for_thread(self) -> Quota:
-        """What was read of the use of queues is worked out again there: it is changed by every answer."""
+        """A copy for another thread, which reads the use of queues again: every answer changes it."""
         twin = copy(self)
         twin._read = None
         return twin
@@ -116,7 +116,7 @@ class Quota(Policy):
         return self._read
 
     def total(self, snapshot: Snapshot) -> dict[str, int]:
-        """What the nodes have less what pods of no queue use: that is to be shared."""
+        """The amounts to share: the capacity of the nodes without the use of pods in no queue."""
         has: dict[str, int] = {}
         taken: dict[str, int] = {}
         for row, name in enumerate(snapshot.resources):
@@ -229,7 +229,7 @@ class Quota(Policy):
     def _kept_below(
         self, usage: QueueUsage, queue: QuotaQueue, held: Mapping[str, Sequence[PodFacts]]
     ) -> dict[str, int]:
-        """What is held in a queue. Pods that wait for others of their own queue to end add nothing above it."""
+        """The amounts held in a queue. Pods that wait for pods of their own queue add nothing above that queue."""
         total: dict[str, int] = {}
         for leaf, pods in held.items():
             path = self.tree.path(leaf)
@@ -384,7 +384,7 @@ class Quota(Policy):
         return None
 
     def _whole(self, snapshot: Snapshot, queue: QuotaQueue, resource: str) -> int:
-        """What a queue and its siblings have together."""
+        """The amount that a queue and its siblings have together."""
         if queue.parent:
             limit = self.tree.queues[queue.parent].limit.get(resource, NO_LIMIT)
             return min(limit, self.shares(snapshot)[queue.parent].get(resource, limit))
@@ -392,7 +392,7 @@ class Quota(Policy):
         return said if said is not None else self.total(snapshot).get(resource, 0)
 
     def _leaving(self, snapshot: Snapshot, queue: QuotaQueue, resource: str) -> int:
-        """What pods on their way out still have below a queue; who gets their place is counted already."""
+        """The amounts of terminating pods below a queue. Pods that get their place are counted already."""
         below = set(self.tree.leaves.get(queue.name, ()))
         pods = (pod for pod in snapshot.terminating() if self.account(pod) in below)
         return self.reading(snapshot).counted(pods).get(resource, 0)

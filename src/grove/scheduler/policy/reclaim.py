@@ -20,17 +20,17 @@ Order = tuple[object, ...]
 
 
 def is_fixed(labels: Mapping[str, str]) -> bool:
-    """Whether a pod must not be evicted for another unit."""
+    """True if a pod must not be evicted for another unit."""
     return labels.get(DISABLE_PREEMPTIBLE) == "true" or needs_guarantee(labels)
 
 
 def needs_guarantee(labels: Mapping[str, str]) -> bool:
-    """Whether a pod may use only what is guaranteed to its queue, because it could not be called back."""
+    """True if a pod may use only the guarantee of its queue, because it cannot be evicted later."""
     return labels.get(QUOTA_PREEMPTIBLE) == "false" or labels.get(KAI_PREEMPTIBILITY) == NON_PREEMPTIBLE
 
 
 class Reclaim:
-    """What queues may take back for a gang, given its demand in each, and the use and the shares of one moment.
+    """The amounts that queues may take back for a gang, given its demand, and the use and shares of one moment.
 
     A queue lends to the gang if it has more than its share of a resource that one of the gang's queues may take back.
     No other queue of the gang may then need that resource without a right to it, because a search does not say which
@@ -95,7 +95,7 @@ class Reclaim:
         return [name for name in self.tree.paths.get(leaf, ()) if name not in self._mine]
 
     def is_above(self, queue: QuotaQueue, used: Amounts, given: Amounts) -> bool:
-        """Whether a queue has more than its share, and than what it is guaranteed, of something wanted and given."""
+        """True if a queue has more than its share and its guarantee of a resource that is wanted and given."""
         share = self._shares[queue.name]
         return any(
             used.get(r, 0) > max(share.get(r, 0), min(queue.guaranteed.get(r, 0), NO_LIMIT - 1))
@@ -153,7 +153,7 @@ class Reclaim:
 
 
 class _ReclaimedAmounts:
-    """What would be left in the queues if the units taken so far went: takes no more than what is above shares."""
+    """The use of queues without the units taken so far. It takes no more than queues have above their shares."""
 
     def __init__(self, reclaim: Reclaim, account: Callable[[PodFacts], str | None]) -> None:
         self._reclaim, self._account = reclaim, account

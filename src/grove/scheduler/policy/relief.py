@@ -62,7 +62,7 @@ class Relief:
         return waiting.needed if waiting is not None else None
 
     def sees_pods(self, unit: str) -> bool:
-        """Whether other pods' coming or going may help it."""
+        """True if new or deleted pods may help the unit."""
         needed = self._needed(unit)
         return needed is not None and needed.sees_pods
 
@@ -81,7 +81,7 @@ class Relief:
 
     @property
     def seeks_reclaim(self) -> bool:
-        """Whether a unit waits that may call back what was lent, as soon as it is entitled."""
+        """True if a waiting unit may take back lent amounts when its queue is entitled to them."""
         needs = (waiting.needed for waiting in self._queue.heads(1))
         return self._snapshot.seams.reclaims and any(one is not None and one.evictor is not None for one in needs)
 
@@ -132,7 +132,7 @@ class Relief:
         return self._matures_s
 
     def _could_use(self, roomier: Collection[str]) -> Callable[[str], bool]:
-        """Whether one of a unit's pods would fit on one of these nodes at the moment of the question.
+        """A test if one of a unit's pods fits on one of these nodes at the moment of the call.
 
         If none does, nothing changed for the unit.
         """
@@ -147,7 +147,7 @@ class Relief:
         return could_use
 
     def _could_use_now(self, roomier: Collection[str]) -> Callable[[str], bool]:
-        """Whether one of a unit's pods fits on one of these nodes, if necessary without pods that it may evict there.
+        """A test if one of a unit's pods fits on one of these nodes, if necessary without pods that it may evict there.
 
         Many wait for the same: a shape is looked at once.
         """

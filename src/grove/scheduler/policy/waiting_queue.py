@@ -50,7 +50,7 @@ class Order(NamedTuple):
 
 
 class Needed(NamedTuple):
-    """What would help a unit that waits."""
+    """The changes that can help a waiting unit."""
 
     shapes: tuple[Shape, ...]
     """Capacity for one of these."""
@@ -95,7 +95,7 @@ class Waiting(msgspec.Struct):
 
 
 class Record(Protocol):
-    """What is remembered about a unit."""
+    """The queue's record of a unit."""
 
     waiting: Waiting | None
 
@@ -276,7 +276,7 @@ class WaitingQueue:
             known.deferred_s = now_s
 
     def has_minimum_before(self, order: Order) -> bool:
-        """Whether a minimum of at least this rank waits that comes before units of this stage."""
+        """True if a minimum of at least this rank waits and comes before units of this stage."""
         return any(rank <= order.rank and stage < order.stage for rank, stage in self._of)
 
     def heads(self, count: int) -> Iterator[Waiting]:
@@ -315,7 +315,10 @@ class WaitingQueue:
                     self.wake_next(unit.ask)
 
     def _helps(self, line: list[Place], can_help: Callable[[str], bool]) -> bool:
-        """Whether it helps units that ask for the same. Where a unit is pinned can change while it is parked."""
+        """True if the change helps one of these equal units.
+
+        The domain of a pinned unit can change while it is parked.
+        """
         needed = self._known(line[0][1]).needed
         is_pinned = needed is not None and needed.pinned is not None
         return any(can_help(name) for _, name in (line if is_pinned else line[:1]))

@@ -24,7 +24,7 @@ RETRY_S, MAX_RETRY_S = 0.05, 2.0
 
 
 class ClaimLost(Exception):
-    """What was promised is not to be had any more; the text says why."""
+    """The promised devices are not free any more; the text says why."""
 
 
 class ClaimWriter:

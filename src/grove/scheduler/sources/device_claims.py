@@ -90,7 +90,7 @@ class DeviceClaims(FollowedSource):
         return frozenset(user.uid for user in claim.status.reserved_for) if claim is not None else frozenset()
 
     def needs(self, pod: Pod) -> Needs:
-        """What a pending pod's claims ask of a node."""
+        """The requests of a pending pod's claims on a node."""
         if not pod.spec.resource_claims or pod.spec.node_name:
             return NO_NEEDS
         marks: dict[str, int] = {}
@@ -126,7 +126,7 @@ class DeviceClaims(FollowedSource):
         return Needs(tuple(sorted(asked.items())), tuple(t for t in terms if t != ANYWHERE), kinds=kinds)
 
     def replacement(self, pod: Pod) -> Requests:
-        """What the claims that were made for the pod alone ask for; the next pod gets such claims too."""
+        """The requests of the claims that were made for the pod alone. The next pod gets equal claims."""
         names = [name for name, is_own in claim_names(pod) if is_own and name] if pod.spec.resource_claims else []
         claims = [claim for name in names if (claim := self._find(Key(pod.metadata.namespace, name))) is not None]
         try:
@@ -135,7 +135,7 @@ class DeviceClaims(FollowedSource):
             return ()
 
     def _read(self, claim: ResourceClaim) -> tuple[ClaimRequests, list[DeviceRequest]]:
-        """What a claim asks of its node, and what of devices that several nodes reach. Raises NotUnderstood."""
+        """The requests of a claim on its node, and on devices that several nodes reach. Raises NotUnderstood."""
         wants = read_wants(claim.spec, self.classes)
         wide = [
             device_request for device_request in wants.asked() if any(map(device_request.matches, self._devices.wide))
@@ -252,7 +252,7 @@ class DeviceClaims(FollowedSource):
         return self._write(self, pod, deadline_s) if pod is not None and pod.spec.resource_claims else None
 
     def find_promise(self, key: Key) -> ClaimPromise | None:
-        """What was set aside for a claim."""
+        """The devices that are set aside for a claim."""
         return self._promises.get(key)
 
     async def until_free(self, key: Key, deadline_s: float) -> None:
@@ -266,7 +266,7 @@ class DeviceClaims(FollowedSource):
                     await self._freed.wait()
 
     def is_free(self, key: Key) -> bool:
-        """Whether no other claim has the devices that were set aside for a claim."""
+        """True if no other claim has the devices that are set aside for a claim."""
         promise = self._promises.get(key)
         chosen = {device.id for _, device in promise.chosen} if promise is not None else set()
         return all(chosen.isdisjoint(ids) for other, ids in self._given.items() if other != key)
@@ -327,7 +327,7 @@ ANYWHERE: NodeTerms = (NodeTerm(),)
 
 
 def _asked(wants: Sequence[ClaimRequests]) -> dict[str, int]:
-    """What claims of one pod ask of a node, by the resources that nodes are counted by."""
+    """The requests of one pod's claims, by the counted resources of nodes."""
     return {**counted(wants), **({whole: 1} if (whole := set_name(wants)) else {})}
 
 

@@ -58,14 +58,14 @@ class PodNodes(Protocol):
 
 
 class PodReading(Protocol):
-    """What to call when something changed that waiting pods depend on."""
+    """The calls for changes on which waiting pods depend."""
 
     def read_again(self, key: Key) -> None:
-        """What a waiting pod asks for may have changed."""
+        """The requirements of a waiting pod may have changed."""
         ...
 
     def read_anew(self) -> None:
-        """What every waiting pod asks for may have changed."""
+        """The requirements of every waiting pod may have changed."""
         ...
 
     def help_dependents(self) -> None:
@@ -74,7 +74,7 @@ class PodReading(Protocol):
 
 
 class FollowedCluster(Protocol):
-    """What a source may read and call of the loop."""
+    """The parts of the loop that a source can read and call."""
 
     cache: Cache
     snapshot: Snapshot
@@ -90,7 +90,7 @@ class FollowedCluster(Protocol):
     def reader(self) -> PodReading: ...
 
     def meets(self, terms: NodeTerms, node: str) -> bool:
-        """Whether a node exists and meets terms."""
+        """True if a node exists and meets the terms."""
         ...
 
 
@@ -123,7 +123,7 @@ class FollowedSource(NodeSource):
         return self._cluster.pods.get(Key(facts.namespace, facts.name))
 
     def _is_asked(self, pod: PodFacts) -> bool:
-        """Whether the pod is counted by a resource of this source."""
+        """True if the pod requests a resource of this source."""
         return any(name.startswith(self.counts) for name, _ in pod.shape.requests)
 
 
@@ -179,18 +179,21 @@ def _use(pod: Pod | None, counts: Callable[[Pod], bool]) -> tuple[str, Requests]
 
 
 def _is_daemon(pod: Pod) -> bool:
-    """Whether its node never gets rid of it."""
+    """True for a pod that belongs to its node, such as one of a DaemonSet."""
     owner = pod.metadata.controller
     return owner is not None and owner.kind in DAEMONS
 
 
 def _ends(pod: Pod) -> bool:
-    """Whether it ends by itself, or is about to."""
+    """True if the pod ends by itself, or is being deleted."""
     return pod.metadata.is_deleting or pod.spec.restart_policy in RUN_ONCE
 
 
 class PodAnnotationWriter:
-    """What a pod got, in one annotation, taken off where it is not so any more. `what` it is about, for people."""
+    """Writes what a pod got to one annotation, and removes it when it is not true any more.
+
+    `what` is its name in messages.
+    """
 
     def __init__(self, client: Client, annotation: str, what: str) -> None:
         self._client, self._annotation, self._what = client, annotation, what
@@ -198,7 +201,7 @@ class PodAnnotationWriter:
         """Uids of waiting pods that say something, or may: the cache may lag behind what was written."""
 
     def may_be_on(self, uid: str, known: Pod | None) -> bool:
-        """Whether a pod may say something, by the cache or by what was written."""
+        """True if a pod may have the annotation, by the cache or by our own writes."""
         return uid in self._noted or (known is not None and self._annotation in known.metadata.annotations)
 
     def forget(self, uid: str) -> None:
@@ -307,7 +310,7 @@ class NodeSources:
                     self._snapshot.forget(source.keep(used))
 
     def amounts(self, node: str) -> dict[str, int]:
-        """What is free on a node now, by the sources' names."""
+        """The free amounts on a node now, by the sources' names."""
         return {name: free for source in self.all for name, free in source.amounts(node).items()}
 
     @contextmanager
@@ -330,7 +333,7 @@ class NodeSources:
         return None
 
     def shared(self, pod: Pod) -> tuple[Collection[str], OpenClaims]:
-        """What a waiting pod shares with others, by the source that has such things."""
+        """The claims that a waiting pod shares with others, from the source that has such claims."""
         return self._sharing[0].shared(pod) if self._sharing else ((), {})
 
     def sites(self, snapshot: Snapshot, near: Mask, leaving: Collection[str] = ()) -> DeviceNodes:
@@ -345,7 +348,7 @@ class NodeSources:
             source.release(uid)
 
     def prepare(self, pod: PodFacts, deadline_s: float) -> Iterator[Awaitable[str]]:
-        """What must come before a pod's binding, one after the other: each ends with the trouble there was, if any."""
+        """The steps before a pod's binding, one after the other. Each ends with an error text, or empty."""
         return (work for source in self._preparing if (work := source.prepare(pod, deadline_s)) is not None)
 
     def refresh(self) -> list[str]:
@@ -359,7 +362,7 @@ class NodeSources:
         return found
 
     def vacancies(self, gang: Gang, running: Sequence[Running], gone: Sequence[PodFacts] = ()) -> Vacancies:
-        """What there would be on the nodes of these units and pods without them, as far as it matters to a gang."""
+        """The free amounts on the nodes of these units and pods without them, for the resources of a gang."""
         asked = {name for group in gang.groups() for pod in group.pods for name, _ in pod.shape.requests}
 
         def nodes() -> set[str]:
@@ -380,7 +383,7 @@ class NodeSources:
 
 
 def depends_on_objects(pod: Pod, facts: PodFacts) -> bool:
-    """Whether what a pod asks for depends on objects beside it: on volumes, or devices."""
+    """True if the requirements of a pod depend on other objects: volumes or devices."""
     own = facts.shape.volumes or facts.shape.blocked or pod.spec.resource_claims
     return bool(own or (pod.spec.volumes and claim_names(pod)))
 

@@ -55,7 +55,7 @@ log = structlog.get_logger(__name__)
 
 
 class ReservationPromise(msgspec.Struct, frozen=True):
-    """What a pod uses, or one on its way will; empty where it turned out to need no reservation."""
+    """The reservation that a pod uses or will use. Empty if it needs none."""
 
     reservation: ReservationRef
     node: str
@@ -166,7 +166,7 @@ class ReservationSource(FollowedSource):
         return {uid: use for uid, use in reservations.items() if use.held is not None or uid in counted_on}
 
     def _free(self, node: str) -> dict[str, int]:
-        """What pods on their way can have of a node beside its reservations, when those that make way are gone."""
+        """The free amounts of a node beside its reservations, after the evicted pods are gone."""
         snapshot, leavers = self._cluster.snapshot, self._cluster.sources.making_way
         row = snapshot.nodes.row_of.get(node)
         if row is None:
@@ -381,7 +381,7 @@ class ReservationSource(FollowedSource):
 
 
 def _said(reservation: Reservation) -> tuple[object, ...]:
-    """What of a reservation decides who may use it and what it has."""
+    """The parts of a reservation that decide its users and its amounts."""
     return (
         reservation.spec,
         reservation.metadata.labels,

@@ -54,7 +54,7 @@ class ReservationWriter:
         self.touch(about.metadata.name)
 
     def unwritten(self, about: Reservation) -> Json:
-        """What is still to be written of a reservation; empty if that is nothing."""
+        """The part of a reservation's status that is not written yet; empty if there is none."""
         return self._said.get(about.metadata.uid, {})
 
     def tell(self, about: Reservation, reason: str, message: str) -> None:

@@ -55,7 +55,7 @@ class VolumePromises:
         return None
 
     def release(self, uid: str) -> bool:
-        """Whether anything had been promised to the pod."""
+        """Ends the promise to the pod. True if there was one."""
         return bool(self._of.pop(uid, None))
 
     async def tell(self, claim: PersistentVolumeClaim, node: str) -> str:
