@@ -1,8 +1,8 @@
 """Checks the language of pages, docstrings, comments and messages by the rules of docs/development/style.md.
 
-It finds long sentences, words that the rules exclude, and pages with many passive sentences. Of tables, comments,
-messages and the comments of charts and samples it checks the words only. `make lint` runs it. A finding names file,
-line, rule and text.
+It finds long sentences, words that the rules exclude, and pages with many passive sentences. Of comments and messages,
+and of the comments of charts, samples and workflows, it checks the words only. `make lint` runs it. A finding names
+file, line, rule and text.
 """
 
 from __future__ import annotations
@@ -35,6 +35,12 @@ BANNED_WORDS = re.compile(rf"\b(?:{'|'.join(BANNED)})\b", re.IGNORECASE)
 EXAMPLES = ROOT / "docs/development/style.md"
 """Its table shows the words that the rules exclude."""
 
+PAGES = ("*.md", "docs/**/*.md", "samples/**/*.md", "tests/*.md", ".github/**/*.md")
+WITH_COMMENTS = (".github/**/*.yaml", "charts/**/*.*", "samples/**/*.yaml", "src/grove/**/*.js")
+
+GENERATED = ROOT / "docs/api-reference.md"
+"""Its text comes from docstrings."""
+
 COMMENTS = re.compile(r"(?:^|\s|\{)(?:#|//|/\*)\s(.*)")
 """In files that are neither Python nor pages: the rest of a line after the mark of a comment."""
 
@@ -57,11 +63,24 @@ class Finding(NamedTuple):
     text: str
 
 
-def sentences(text: str) -> Iterator[tuple[int, str]]:
-    """Each sentence of prose with the number of newlines before it."""
-    for match in re.finditer(r"(?:[^.!?:\n]|[.!?:](?!\s)|\n(?!\s*\n|\s*[-*|#\d]))+", text):
+def sentences(text: str, colons: bool = True) -> Iterator[tuple[int, str]]:
+    """Each sentence of prose with the number of newlines before it. With `colons` a colon ends a sentence too.
+
+    An item of a list begins a sentence. A line that begins with a number only does so if it is such an item.
+    """
+    end = ".!?:" if colons else ".!?"
+    pattern = rf"(?:[^{end}\n]|[{end}](?!\s)|\n(?!\s*\n|\s*(?:[-*|#]|\d+\.\s)))+"
+    for match in re.finditer(pattern, text):
         start = match.start() + len(match.group()) - len(match.group().lstrip())
         yield text[:start].count("\n"), match.group()
+
+
+def cells(text: str) -> Iterator[tuple[int, str]]:
+    """Each cell of the tables outside blocks of code, with its line."""
+    text = re.sub(r"^ *(`{3,}).*?^ *\1", lambda match: "\n" * match.group().count("\n"), text, flags=re.M | re.S)
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.lstrip().startswith("|"):
+            yield from ((number, cell) for cell in re.split(r"(?<!\\)\|", line))
 
 
 def prose(text: str) -> str:
@@ -85,22 +104,24 @@ def words_in(path: Path, text: str, first_line: int = 1) -> Iterator[Finding]:
             yield Finding(path, number, f"'{match.group()}' ({rule})", " ".join(line.split())[:90])
 
 
-def check(path: Path, text: str, first_line: int = 1, longest: int = LONGEST_SENTENCE) -> Iterator[Finding]:
+def check(
+    path: Path, text: str, first_line: int = 1, longest: int = LONGEST_SENTENCE, colons: bool = True
+) -> Iterator[Finding]:
     """Long sentences and excluded words in prose."""
     text = prose(text)
-    for offset, sentence in sentences(text):
+    for offset, sentence in sentences(text, colons):
         if (count := len(WORD.findall(sentence))) > longest:
             yield Finding(path, first_line + offset, f"{count} words", " ".join(sentence.split())[:90])
     yield from words_in(path, text, first_line)
 
 
 def check_page(path: Path, text: str) -> Iterator[Finding]:
-    """What `check` finds, excluded words in tables, and the share of passive sentences."""
-    yield from check(path, text, longest=LONGEST_ON_PAGES)
+    """What `check` finds, the same in cells of tables, and the share of passive sentences."""
+    longest = LONGEST_SENTENCE if path == GENERATED else LONGEST_ON_PAGES
+    yield from check(path, text, longest=longest, colons=False)
     if path != EXAMPLES:
-        for number, line in enumerate(text.split("\n"), 1):
-            if line.lstrip().startswith("|"):
-                yield from words_in(path, re.sub(r"\]\([^)]*\)", "]", line), number)
+        for number, cell in cells(text):
+            yield from check(path, cell, number, longest, colons=False)
     read = [sentence for _, sentence in sentences(prose(text)) if len(WORD.findall(sentence)) > 3]
     passive = sum(PASSIVE.search(sentence) is not None for sentence in read)
     if len(read) >= FEWEST_SENTENCES and passive > MOST_PASSIVE * len(read):
@@ -130,13 +151,13 @@ def check_comments(path: Path) -> Iterator[Finding]:
 
 
 def findings() -> Iterator[Finding]:
-    for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("samples/**/*.md")]):
+    for path in sorted(page for pattern in PAGES for page in ROOT.glob(pattern)):
         yield from check_page(path, path.read_text())
     for folder in ("src", "tools", "bench", "chaos"):
         for path in sorted(ROOT.glob(f"{folder}/**/*.py")):
             if path != Path(__file__).resolve():
                 yield from check_code(path)
-    others = [*ROOT.glob("charts/**/*.*"), *ROOT.glob("samples/**/*.yaml"), *ROOT.glob("src/grove/**/*.js")]
+    others = [path for pattern in WITH_COMMENTS for path in ROOT.glob(pattern)]
     for path in sorted([*others, ROOT / "Makefile", ROOT / ".importlinter"]):
         if path.is_file():
             yield from check_comments(path)
