@@ -11,7 +11,7 @@ from datetime import datetime
 from grove.api.conditions import IN_PLACE
 from grove.api.fields import natural
 from grove.api.labels import DRAIN_SECONDS, DRAINING
-from grove.api.pod import Pod
+from grove.api.pod import Pod, PodHealth, pod_health
 from grove.api.podcliqueset import CliqueTemplate, PodCliqueSet, ScalingGroupConfig
 
 LONGEST_DRAIN_S = 3600
@@ -56,6 +56,11 @@ def has_readiness_gate(pod: Pod) -> bool:
 
 def is_draining(pod: Pod) -> bool:
     return DRAINING in pod.metadata.annotations
+
+
+def counts_as_ready(pod: Pod) -> bool:
+    """True if a pod counts as ready wherever Grove counts: it is whole, and does not drain."""
+    return pod_health(pod) is PodHealth.READY and not is_draining(pod)
 
 
 def is_serving(pod: Pod) -> bool:

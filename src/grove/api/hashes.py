@@ -19,8 +19,9 @@ from typing import Any
 
 import msgspec
 
+from grove.api import labels
 from grove.api.meta import Json
-from grove.api.podcliqueset import AdoptedHash, CliqueTemplate, PodCliqueSet, PodCliqueSetTemplate
+from grove.api.podcliqueset import AdoptedHash, CliqueTemplate, PodCliqueSet, PodCliqueSetTemplate, is_coherent
 from grove.api.quantity import InvalidQuantity, exact
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -110,6 +111,19 @@ def set_generation_hash(pcs: PodCliqueSet) -> str:
 def wanted_revision(pcs: PodCliqueSet, part: str) -> str:
     """The revision of a standalone clique or of a scaling group, by its name in the set."""
     return pcs.status.revisions.get(part) or pcs.status.current_generation_hash or set_generation_hash(pcs)
+
+
+def is_outdated(pcs: PodCliqueSet, own: Mapping[str, str], template_hash: str | None, part: str) -> bool:
+    """True if a pod or a PodClique with these labels is from another template than its part of the set has now.
+
+    In a coherent update it is also outdated if it has another revision: what it may be paired with has changed.
+    """
+    if own.get(labels.POD_TEMPLATE_HASH) != template_hash:
+        return True
+    if not is_coherent(pcs):
+        return False
+    revision = wanted_revision(pcs, part)
+    return own.get(labels.REVISION, revision) != revision
 
 
 def is_taken_up(pcs: PodCliqueSet) -> bool:

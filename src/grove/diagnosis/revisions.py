@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from grove.api import labels
-from grove.api.hashes import hash_in_use, pod_template_hash, wanted_revision
+from grove.api.hashes import hash_in_use, is_outdated, pod_template_hash
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import (
     ON_DELETE,
@@ -32,7 +32,7 @@ NO_REVISION = "without a revision"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The pods of one revision. `outdated` pods belong to a part whose revision is another one now."""
+    """The pods of one revision. `outdated` pods are not from the templates that their part has now."""
 
     revision: str
     pods: int
@@ -137,19 +137,11 @@ def _shares(seen: Seen, pcs: PodCliqueSet) -> tuple[Share, ...]:
             if not pod.metadata.is_deleting:
                 revision = pod.metadata.labels.get(labels.REVISION, "")
                 pods[revision] += 1
-                old[revision] += _is_outdated(pod.metadata.labels, place, pcs, hashes)
+                old[revision] += is_outdated(pcs, pod.metadata.labels, hashes.get(place.clique), place.part)
     whole = sum(pods.values())
     newest = pcs.status.current_generation_hash
     order = sorted(pods, key=lambda one: (one != newest, -pods[one], one))
     return tuple(Share(one, pods[one], old[one], round(100 * pods[one] / whole)) for one in order)
-
-
-def _is_outdated(own: Mapping[str, str], place: Place, pcs: PodCliqueSet, hashes: Mapping[str, str]) -> bool:
-    """By the labels of a pod or of a PodClique; an object without a revision is judged by its template alone."""
-    revision = wanted_revision(pcs, place.part)
-    return (
-        own.get(labels.POD_TEMPLATE_HASH) != hashes.get(place.clique) or own.get(labels.REVISION, revision) != revision
-    )
 
 
 def _budgets(pcs: PodCliqueSet) -> Iterator[PartBudget]:
@@ -253,4 +245,4 @@ def released_units(seen: Seen, pcs: PodCliqueSet, group: str, before: int, after
 def _is_old(seen: Seen, clique: PodClique, place: Place, pcs: PodCliqueSet, hashes: Mapping[str, str]) -> bool:
     pods = seen.pods_of_clique.get(clique.metadata.key, ())
     objects = [clique.metadata, *(pod.metadata for pod in pods if not pod.metadata.is_deleting)]
-    return any(_is_outdated(obj.labels, place, pcs, hashes) for obj in objects)
+    return any(is_outdated(pcs, obj.labels, hashes.get(place.clique), place.part) for obj in objects)

@@ -12,7 +12,7 @@ from datetime import datetime
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.core import Pod
-from grove.api.hashes import is_taken_up
+from grove.api.hashes import is_outdated, is_taken_up
 from grove.api.meta import Json, is_true
 from grove.api.podcliqueset import ON_DELETE, CliqueTemplate, PodCliqueSet
 from grove.api.words import many
@@ -161,7 +161,9 @@ def _roles(seen: Seen, pcs: PodCliqueSet) -> Iterable[Role]:
     for one in template.cliques:
         wanted = hashes[one.name]
         pods = by_role.get(one.name, [])
-        old = [pod for pod in pods if pod.metadata.labels.get(labels.POD_TEMPLATE_HASH) != wanted]
+        group = template.find_group_of(one.name)
+        part = one.name if group is None else group.name
+        old = [pod for pod in pods if is_outdated(pcs, pod.metadata.labels, wanted, part)]
         image = _image(one.spec.pod_spec)
         yield Role(
             one.name,
@@ -170,7 +172,7 @@ def _roles(seen: Seen, pcs: PodCliqueSet) -> Iterable[Role]:
             len(pods) - len(old),
             len(pods),
             tuple(sorted({_pod_image(pod) for pod in old} - {""})),
-            tuple(sorted({pod.metadata.labels.get(labels.POD_TEMPLATE_HASH, "") for pod in old} - {""})),
+            tuple(sorted({pod.metadata.labels.get(labels.POD_TEMPLATE_HASH, "") for pod in old} - {"", wanted})),
         )
 
 

@@ -15,6 +15,7 @@ from grove.api import conditions as words
 from grove.api import kueue, labels
 from grove.api.core import Pod
 from grove.api.draining import is_draining
+from grove.api.hashes import is_outdated
 from grove.api.meta import Key, find_condition
 from grove.api.pod import ContainerTermination, ContainerWaiting, PodHealth, container_health, pod_health
 from grove.api.podclique import PodClique
@@ -236,11 +237,12 @@ class _TreeBuilder:
 
     def _updated(self, clique: PodClique, pods: Iterable[Pod]) -> int:
         """Pods from the template that the set has now, as `rollout status` counts them."""
-        wanted = self._hashes.get(place_of(clique, self._pcs).clique)
+        place = place_of(clique, self._pcs)
+        wanted = self._hashes.get(place.clique)
         if wanted is None:  # the set no longer has such a clique
             return clique.status.updated_replicas
         staying = (pod for pod in pods if not pod.metadata.is_deleting)
-        return sum(pod.metadata.labels.get(labels.POD_TEMPLATE_HASH) == wanted for pod in staying)
+        return sum(not is_outdated(self._pcs, pod.metadata.labels, wanted, place.part) for pod in staying)
 
     def _is_scaled_in(self, clique: PodClique) -> bool:
         """True if the clique drains with its replica, of the set or of its group, and no longer counts."""

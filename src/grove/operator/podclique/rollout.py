@@ -16,8 +16,7 @@ from datetime import datetime
 import msgspec
 
 from grove.api.core import Pod
-from grove.api.draining import is_draining
-from grove.api.pod import PodHealth, pod_health
+from grove.api.draining import counts_as_ready
 from grove.api.podclique import PodCliqueStatus, PodCliqueUpdateProgress, PodsSelectedToUpdate
 from grove.operator.podclique.draining import is_passed_by
 from grove.operator.podclique.status import ObservedClique, is_outdated_pod
@@ -276,7 +275,7 @@ def _pod_state(observed: ObservedClique, pod: Pod) -> PodState:
         pod.metadata.name,
         pod_index(pod),
         old=is_outdated_pod(observed, pod),
-        ready=pod_health(pod) is PodHealth.READY and not is_draining(pod),
+        ready=counts_as_ready(pod),
         created=created.timestamp() if created is not None else 0.0,
         uid=pod.metadata.uid,
         has_node=pod.is_bound,

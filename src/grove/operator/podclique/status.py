@@ -33,7 +33,7 @@ from grove.api.conditions import (
 )
 from grove.api.core import Pod
 from grove.api.draining import is_draining, part_drain_s, replica_drain_s
-from grove.api.hashes import wanted_revision
+from grove.api.hashes import is_outdated, wanted_revision
 from grove.api.meta import Conditions
 from grove.api.pod import PodHealth, pod_health, unprepared_since
 from grove.api.podclique import PodClique, PodCliqueStatus
@@ -47,7 +47,7 @@ from grove.backends.base import Backend
 from grove.operator.shared.kueue import KueueGroup
 from grove.operator.shared.layout import Unit, asked_indexes, floor
 from grove.operator.shared.outcome import Outcome, with_outcome
-from grove.operator.shared.rollout import has_template, is_open, is_pod_outdated
+from grove.operator.shared.rollout import has_template, is_open
 from grove.operator.shared.surge import DEFAULT_WAIT_S
 
 VANISHED_NODE_GRACE_S = 10.0
@@ -280,7 +280,7 @@ def _updated_pods(observed: ObservedClique, pods: Iterable[Pod]) -> int | None:
 
 
 def is_outdated_pod(observed: ObservedClique, pod: Pod) -> bool:
-    return is_pod_outdated(observed.pcs, pod, observed.template_hash, observed.revision)
+    return is_outdated(observed.pcs, pod.metadata.labels, observed.template_hash, observed.unit.part)
 
 
 def _with_realised_hashes(status: PodCliqueStatus, observed: ObservedClique) -> PodCliqueStatus:

@@ -18,7 +18,7 @@ import msgspec
 from grove.api.podcliqueset import is_coherent, partition_of
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupUpdateProgress, ReplicasSelectedToUpdate
 from grove.operator.podclique.status import has_hashes
-from grove.operator.scalinggroup.status import GroupReplica, ObservedGroup, group_replicas, is_outdated
+from grove.operator.scalinggroup.status import GroupReplica, ObservedGroup, group_replicas, is_outdated_member
 from grove.operator.shared.layout import group_floor, group_indexes
 from grove.operator.shared.rollout import (
     ALL,
@@ -159,7 +159,7 @@ def _state(observed: ObservedGroup, replica: GroupReplica, target: str) -> Group
     return GroupReplicaState(
         replica.index,
         outdated=not was_taken(observed.group, replica.index, target)
-        and any(is_outdated(observed, *pair) for pair in replica.cliques),
+        and any(is_outdated_member(observed, *pair) for pair in replica.cliques),
         whole=replica.is_settled and replica.is_available,
         new=replica.is_settled and all(has_hashes(*pair, target) for pair in replica.cliques),
         scheduled=bool(replica.cliques) and replica.is_scheduled,

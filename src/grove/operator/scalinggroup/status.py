@@ -24,7 +24,7 @@ from grove.api.conditions import (
 )
 from grove.api.core import Pod
 from grove.api.draining import part_drain_s
-from grove.api.hashes import wanted_revision
+from grove.api.hashes import is_outdated, wanted_revision
 from grove.api.meta import Conditions, Json, find_condition, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig, is_coherent
@@ -148,7 +148,7 @@ def group_status(observed: ObservedGroup, now: datetime) -> PodCliqueScalingGrou
     )
     if converged and not is_open(after.update_progress):
         return msgspec.structs.replace(after, current_pod_clique_set_generation_hash=generation)
-    if any(is_outdated(observed, *pair) for group_replica in every for pair in group_replica.cliques):
+    if any(is_outdated_member(observed, *pair) for group_replica in every for pair in group_replica.cliques):
         # Nor is it fully what it was: a change may be taken back and leave behind what was made from it.
         return msgspec.structs.replace(after, current_pod_clique_set_generation_hash="")
     return after
@@ -171,7 +171,7 @@ def with_draining(
     return msgspec.structs.replace(after, draining=next_draining(group.status.draining, leaving, seconds, now))
 
 
-def is_outdated(observed: ObservedGroup, clique: PodClique, template_hash: str) -> bool:
+def is_outdated_member(observed: ObservedGroup, clique: PodClique, template_hash: str) -> bool:
     """Whether a member, or a pod of it, is from other templates than the set has now.
 
     With OnDelete a member may have received a change that was undone before any of its pods was replaced. Such a
@@ -187,7 +187,7 @@ def is_outdated(observed: ObservedGroup, clique: PodClique, template_hash: str) 
     if status.current_pod_template_hash != template_hash:
         return True
     pods = (pod for pod in observed.pods_of(clique.metadata.name) if not pod.metadata.is_deleting)
-    return any(pod.metadata.labels.get(labels.POD_TEMPLATE_HASH) != template_hash for pod in pods)
+    return any(is_outdated(observed.pcs, pod.metadata.labels, template_hash, observed.config.name) for pod in pods)
 
 
 def _conditions(observed: ObservedGroup, replicas: Sequence[GroupReplica], now: datetime) -> Conditions:

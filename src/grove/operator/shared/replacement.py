@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from grove.api.core import Pod
-from grove.api.hashes import short_hash, wanted_revision
+from grove.api.draining import counts_as_ready
+from grove.api.hashes import is_outdated, short_hash
 from grove.api.meta import Json
 from grove.api.patch import to_json
-from grove.api.pod import PodHealth, PodSpec, pod_health
+from grove.api.pod import PodSpec
 from grove.api.podcliqueset import PodCliqueSet, UpdateSlice, partition_of
 from grove.api.podgang import ReplacedGroup, Replacement
 from grove.api.podrequest import pod_request
@@ -30,7 +31,6 @@ from grove.operator.shared.layout import (
     pod_index,
     standalone_units,
 )
-from grove.operator.shared.rollout import is_pod_outdated
 
 ASKED_OF_NODES = (
     "affinity",
@@ -78,13 +78,11 @@ def _leaving(
     kept = {part.name: part.keep for part in slice_.parts}
 
     def is_old(unit: Unit, pod: Pod) -> bool:
-        return is_pod_outdated(pcs, pod, hashes[unit.template.name], wanted_revision(pcs, unit.part))
+        return is_outdated(pcs, pod.metadata.labels, hashes[unit.template.name], unit.part)
 
     for unit in standalone_units(pcs, replica):
         if unit.part in kept:
-            ready = [
-                pod for pod in _there(pods_of(unit.fqn)) if is_old(unit, pod) and pod_health(pod) is PodHealth.READY
-            ]
+            ready = [pod for pod in _there(pods_of(unit.fqn)) if is_old(unit, pod) and counts_as_ready(pod)]
             ready.sort(key=lambda pod: (_created_s(pod), pod_index(pod) or 0, pod.metadata.name))
             yield unit, ready[: max(0, len(ready) - kept[unit.part])]
     for fqn, config in group_names(pcs, replica):
@@ -93,7 +91,7 @@ def _leaving(
         whole = []
         for index in sorted(of(fqn, config)):
             found = [(unit, _there(pods_of(unit.fqn))) for unit in member_units(pcs, replica, config, index)]
-            is_up = all(sum(pod.is_ready for pod in pods) >= min_pods(unit.template) for unit, pods in found)
+            is_up = all(sum(map(counts_as_ready, pods)) >= min_pods(unit.template) for unit, pods in found)
             has_old = any(is_old(unit, pod) for unit, pods in found for pod in pods)
             if index >= partition_of(config.rolling_update) and is_up and has_old:
                 whole.append(found)

@@ -267,17 +267,6 @@ def is_made_from(clique: PodClique, template_hash: str, revision: str) -> bool:
     return has_template(clique, template_hash) and clique.metadata.labels.get(labels.REVISION, "") == revision
 
 
-def is_pod_outdated(pcs: PodCliqueSet, pod: Pod, template_hash: str, revision: str) -> bool:
-    """True if a pod is from another template than the present one of the set.
-
-    In a coherent update also one of another revision: what it may be paired with has changed.
-    """
-    own = pod.metadata.labels
-    if own.get(labels.POD_TEMPLATE_HASH) != template_hash:
-        return True
-    return is_coherent(pcs) and own.get(labels.REVISION, revision) != revision
-
-
 def pod_incarnation(pod: Pod) -> int:
     return natural(pod.metadata.annotations.get(labels.INCARNATION, "")) or 0
 
