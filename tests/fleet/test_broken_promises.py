@@ -17,7 +17,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.topology import ClusterTopologyBinding
 from grove.cli.fleet import fleet as fleet_command
 from grove.fleet import ending
-from grove.fleet.ending import entries, held, judge_emptied, judge_rest
+from grove.fleet.ending import MemorySample, entries, held, judge_emptied, judge_memory, judge_rest
 from grove.fleet.figures import Figures
 from grove.fleet.file import Team
 from grove.fleet.machines import Machines
@@ -168,6 +168,38 @@ def test_entries_are_counted_once_and_not_beyond_the_border():
     border = {"far": [1, 2, 3]}
     shared = [1, 2]
     assert entries([{"a": shared, "b": shared, "c": border}], [border]) == 3 + 2
+
+
+LIVING = [(10, 4), (30, 9), (25, 12), (40, 15), (12, 7), (8, 3)]
+
+
+def memory(left: float, *, grows: bool = False) -> list[MemorySample]:
+    """A month in which each gang that ended leaves `left` entries. With `grows`, gangs wait in an ever longer queue."""
+    found = []
+    for day in range(30):
+        pods, gangs = LIVING[day % len(LIVING)]
+        gangs += day * 8 if grows else 0
+        ended = day * 200
+        noise = (day * 7919) % 97  # what a moment adds
+        found.append(MemorySample(round(1500 + 40 * pods + 25 * gangs + left * ended + noise), pods, gangs, ended))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("samples", "broken"),
+    [
+        pytest.param(memory(0.0), [], id="as much for as many pods and gangs"),
+        pytest.param(memory(0.0, grows=True), [], id="more gangs wait"),
+        pytest.param(memory(1.0), ["Memory"], id="each gang leaves an entry"),
+        pytest.param(memory(1.0)[:9], [], id="too few samples"),
+        pytest.param([MemorySample(i * 500, 1, 1, i) for i in range(48)], [], id="too few gangs"),
+        pytest.param([], [], id="none"),
+    ],
+)
+def test_memory_during_a_run(samples, broken):
+    found: list[str] = []
+    judge_memory(samples, lambda promise, _text: found.append(promise))
+    assert found == broken
 
 
 # A run that breaks a promise

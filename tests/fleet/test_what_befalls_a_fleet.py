@@ -155,6 +155,14 @@ def test_every_promise_holds(played, seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_few_instances_are_excused_although_something_happens_every_half_hour(played, seed):
+    run, _ = played[seed]
+    chat = results(run)["serving"]["chat"]
+    assert 0 < chat["excused"] < 0.1
+    assert 0.1 < chat["updating"] < 0.6
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_nodes_and_the_good_release_are_back_in_the_end(played, seed):
     _, witness = played[seed]
     assert len(witness.nodes) == NODES

@@ -239,9 +239,15 @@ def _summary(found: Json, run: Run) -> None:
         ("longest wait", span(waiting["worst"])),
         ("still waiting", str(len(found["stillWaiting"]))),
         *((f"{name} below minimum", span(one["belowMinimum"])) for name, one in found["serving"].items()),
+        *((f"{name} excused", _excused(one)) for name, one in found["serving"].items()),
         ("promises", "all held" if not found["promises"] else found["promises"][0]["text"]),
         ("API writes", ", ".join(f"{who} {count:,}" for who, count in found["writes"].items())),
         ("CPU", f"{run.cpu_s:.1f} s, of it the scheduler's turns {run.scheduler_cpu_s:.1f} s"),
     ]
     console = terminal()
     console.print(table(("FIGURE", "VALUE"), rows, console.width))
+
+
+def _excused(serving: Json) -> str:
+    """What says how strict the judges were: they expect nothing of an instance that something from outside took."""
+    return f"{share(serving['excused'])} of instances, weighed by time; updated for {share(serving['updating'])} of it"

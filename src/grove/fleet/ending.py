@@ -2,17 +2,21 @@
 
 Stable: within `SETTLE_S` there is an hour without a write; Leases and Events do not count. Convergent: after it every
 set is complete, or one of its gangs waits with a reason, and after all sets are deleted nothing of them is left.
-Memory: operator and scheduler hold as much for the empty cluster after the run as before it.
+Memory: operator and scheduler hold as much for the empty cluster after the run as before it. During the run they do not
+hold more for the same number of pods and gangs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import BuiltinFunctionType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from grove.api import labels
 from grove.api.conditions import SCHEDULED
@@ -33,8 +37,20 @@ SPARE_ENTRIES = 500
 """Entries that may be added in a run of any length: pools that fill once."""
 SPARE_SHARE = 0.2
 """Entries for each gang of the run that may remain; a leak leaves at least one."""
+LEAST_SAMPLES, LEAST_GANGS = 12, 100
+"""Fewer samples or gangs say nothing about what each gang leaves."""
 _MADE = (Pod, PodGang, PodClique, PodCliqueScalingGroup, Service, HorizontalPodAutoscaler)
 """Kinds that exist only for sets."""
+
+
+class MemorySample(NamedTuple):
+    """What operator and scheduler hold at a moment, and what they hold it for."""
+
+    entries: int
+    pods: int
+    gangs: int
+    ended_gangs: int
+
 
 Report = Callable[[str, str], None]
 """Takes a promise and how it was broken."""
@@ -114,6 +130,32 @@ def held(world: World) -> int:
     # read when a gang first asks for them; they are as many as the nodes.
     bounded = [view.units.places, view.snapshot.nodes]
     return entries([world.operator, world.scheduler], [server, server.store, world.cluster, loop, *bounded])
+
+
+def judge_memory(samples: Sequence[MemorySample], report: Report) -> None:
+    """Reports entries that gangs leave behind although pods and gangs do not become more."""
+    least = least_growth(samples)
+    ended = samples[-1].ended_gangs if samples else 0
+    if least * ended > SPARE_ENTRIES + SPARE_SHARE * ended:
+        report("Memory", f"operator and scheduler hold {least:.1f} more entries for each of {ended} gangs that ended")
+
+
+def least_growth(samples: Sequence[MemorySample]) -> float:
+    """The entries that each ended gang leaves at least, by least squares over pods, gangs and ended gangs.
+
+    Three standard errors below the estimate: where the samples do not tell ended gangs from living ones, it is 0. The
+    first quarter is left out, because pools fill.
+    """
+    rows = samples[len(samples) // 4 :]
+    if len(rows) < LEAST_SAMPLES or rows[-1].ended_gangs - rows[0].ended_gangs < LEAST_GANGS:
+        return 0.0
+    facts = np.array([(1.0, row.pods, row.gangs, row.ended_gangs) for row in rows])
+    held_then = np.array([row.entries for row in rows], dtype=float)
+    inverse = np.linalg.pinv(facts.T @ facts)
+    answer = inverse @ facts.T @ held_then
+    spread = float(((held_then - facts @ answer) ** 2).sum()) / (len(rows) - facts.shape[1])
+    error = math.sqrt(max(0.0, spread * inverse[3, 3]))
+    return max(0.0, float(answer[3]) - 3 * error)
 
 
 def entries(roots: Iterable[Any], outside: Iterable[Any]) -> int:

@@ -39,7 +39,7 @@ class PodSeen:
 
 @dataclass(slots=True)
 class GangSeen:
-    """A PodGang and how long it has waited for its first placement."""
+    """A PodGang: how long it has waited for its first placement, and how long after it had lost its place."""
 
     name: str
     set_name: str
@@ -50,11 +50,33 @@ class GangSeen:
     reason: str = ""
     message: str = ""
     priority: int = 0
+    lost_s: float | None = None
+    """Since when the gang lacks its minimum again; None while it has it."""
+    again_s: list[float] = field(default_factory=list)
+    """How long it waited each time that it had lost its minimum."""
 
     @property
-    def is_blocked(self) -> bool:
-        """True if the gang waits for its quota or its base gang, which no free node changes."""
-        return self.reason in (QUOTA_EXCEEDED, BASE_WAITS)
+    def waits_since_s(self) -> float | None:
+        """Since when the gang waits for its first placement, or for a new one; None while it has its place."""
+        return self.arrived_s if self.placed_s is None else self.lost_s
+
+    @property
+    def waits_for_base(self) -> bool:
+        """True if the gang waits for its base gang. No free node can change that."""
+        return self.reason == BASE_WAITS
+
+    @property
+    def waits_for_quota(self) -> bool:
+        return self.reason == QUOTA_EXCEEDED
+
+    def see_place(self, *, has_place: bool, now_s: float) -> None:
+        if has_place and self.placed_s is None:
+            self.placed_s = now_s
+        elif has_place and self.lost_s is not None:
+            self.again_s.append(now_s - self.lost_s)
+            self.lost_s = None
+        elif not has_place and self.placed_s is not None and self.lost_s is None:
+            self.lost_s = now_s
 
 
 @dataclass(slots=True)
@@ -70,6 +92,10 @@ class SetSeen:
     seen_s: float = 0.0
     updating_since_s: float | None = None
     updates_s: list[float] = field(default_factory=list)
+
+    def all_updates_s(self, now_s: float) -> float:
+        """The time in which an update ran."""
+        return sum(self.updates_s) + (now_s - self.updating_since_s if self.updating_since_s is not None else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +228,8 @@ class Figures:
         if change.type == "DELETED":
             if (seen := self.gangs.pop(uid, None)) is not None:
                 seen.gone_s = self.now_s
+                if seen.lost_s is not None:
+                    seen.again_s.append(self.now_s - seen.lost_s)
                 self.ended_gangs.append(seen)
             return
         seen = self.gangs.get(uid)
@@ -215,8 +243,7 @@ class Figures:
         said = _condition(gang, SCHEDULED)
         if said is not None:
             seen.reason, seen.message = said.get("reason", ""), said.get("message", "")
-            if said["status"] == "True" and seen.placed_s is None:
-                seen.placed_s = self.now_s
+            seen.see_place(has_place=said["status"] == "True", now_s=self.now_s)
 
     def _see_set(self, change: Change) -> None:
         pcs = change.version.json
@@ -272,7 +299,7 @@ class Figures:
     def sample(self, now_s: float) -> None:
         self.now_s = now_s
         self._integrate()
-        waiting = [gang for gang in self.gangs.values() if gang.placed_s is None]
+        waiting = [gang for gang in self.gangs.values() if gang.waits_since_s is not None]
         gpus = {state: self.gpus[state] for state in (SERVING, STARTING, WAITING, LOST)}
         gpus[IDLE] = max(0, self.capacity[True] - gpus[SERVING] - gpus[STARTING])
         gpus[DOWN] = self.capacity[False]

@@ -1,11 +1,11 @@
 """What must never happen, checked at every write of a run.
 
 Exact: no node holds more GPUs than it has, no team uses more than its limit. Atomic: a gang that is bound in part is
-whole, or not bound at all, before its deadline. Caused: a set falls below its minimum only after something from outside
-happened to it (a failure, a drain, a crash, a release, a preemption, a move). Minimum: an update alone leaves a
-scaling group that can spare an instance at its minimum. Budget: no pod is deleted below a disruption budget unless a
-cause from outside explains it. Progress: a gang is not overtaken for ever. `grove.fleet.ending` has the promises of a
-run's end.
+whole, or not bound at all, before its deadline. Caused: a set and its scaling groups fall below their minimum by no
+more instances than something from outside hit (`grove.fleet.hits`). Minimum: an update takes one instance more, and
+leaves a scaling group that can spare an instance at its minimum. Budget: no pod is deleted below a disruption budget
+unless it was hit itself, its set is updated or deleted, or its group was scaled in. Progress: a gang is not overtaken
+for ever. `grove.fleet.ending` has the promises of a run's end.
 """
 
 from __future__ import annotations
@@ -16,22 +16,21 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from grove.api import labels
-from grove.api.conditions import EventReason
-from grove.api.core import Event, Node, Pod
+from grove.api.core import Node, Pod
 from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.fleet.figures import SERVING, Figures, GangSeen, SetSeen
+from grove.fleet.figures import SERVING, Figures, GangSeen
+from grove.fleet.hits import Hits
 from grove.sim.store import Change
 
 KEPT_S = 3600.0
-"""How much of the past is kept for the replay file, and how long a cause excuses a set."""
+"""How much of the past is kept for the replay file."""
+SCALED_S = 300.0
+"""How long after a scale-in the pods of the group may be deleted below a budget."""
 OVERTAKEN = 4
 """Progress is broken if gangs behind a gang were given this many times its pods while it waited beyond the limit."""
-OUTSIDE, RELEASE, SCALED, EVICTED, DELETED = "outside", "release", "scaled", "evicted", "deleted"
-"""Kinds of causes. `outside`: a failure, a drain, a crash. `evicted`: the scheduler preempted or moved a gang."""
-_EVICTIONS = (EventReason.GANG_PREEMPTED, EventReason.GANG_MOVING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,11 @@ class Promises:
         self.broken: list[Broken] = []
         self.past: deque[tuple[float, Resource, Change]] = deque()
         """The writes of the last hour."""
-        self._causes: dict[str, dict[str, float]] = defaultdict(dict)
+        self.hits = Hits(figures)
+        self._scaled_in: dict[str, float] = {}
+        """When a scaling group was last scaled in."""
+        self._deleted: set[str] = set()
+        """Sets that are being deleted."""
         self._ready: dict[str, set[str]] = defaultdict(set)
         """Ready pods of sets with a budget that are not being deleted."""
         self._bound: dict[str, dict[str, str]] = {}
@@ -74,31 +77,27 @@ class Promises:
         self._used: Counter[str] = Counter()
         self._counted: dict[str, tuple[str, int]] = {}
         self._overtaken: Counter[str] = Counter()
+        """Pods of the gangs that were placed for the first time while a gang before them waited."""
+        self._overtaken_in_team: Counter[str] = Counter()
+        """The same, of gangs of the same team: they use the quota that the gang waits for."""
         self._below: dict[str, int] = {}
         self._placed: set[str] = set()
-
-    def cause(self, set_name: str, kind: str) -> None:
-        """Something happened to a set that may take instances from it."""
-        self._causes[set_name][kind] = self._figures.now_s
-
-    def _has_cause(self, set_name: str, *kinds: str) -> bool:
-        known, since_s = self._causes.get(set_name, {}), self._figures.now_s - KEPT_S
-        return any(known.get(kind, float("-inf")) >= since_s for kind in kinds)
 
     def see(self, resource: Resource, change: Change) -> None:
         self._remember(resource, change)
         if resource == Pod.RESOURCE:
             self._see_pod(change)
         elif resource == PodGang.RESOURCE:
+            self.hits.see_gang(change)
             self._see_gang(change)
-        elif resource == PodCliqueSet.RESOURCE and change.type != "DELETED":
-            self._see_set(change.version.json)
-        elif resource == PodCliqueScalingGroup.RESOURCE and change.type == "MODIFIED":
+        elif resource == PodCliqueSet.RESOURCE:
+            self.hits.see_set(change)
+            self._see_set(change)
+        elif resource == PodCliqueScalingGroup.RESOURCE:
+            self.hits.see_group(change, change.version.view(PodCliqueScalingGroup).indexes)
             self._see_group(change)
         elif resource == Node.RESOURCE:
-            self._see_node(change)
-        elif resource == Event.RESOURCE and change.type != "DELETED":
-            self._see_event(change.version.json)
+            self.hits.see_node(change)
         if self._partial_s:
             self._judge_deadlines()
 
@@ -106,9 +105,10 @@ class Promises:
         """Checks what time alone can break; called at regular moments."""
         self._judge_deadlines()
         now_s = self._figures.now_s
-        for uid, gang in self._figures.gangs.items():
-            if gang.placed_s is None and now_s - gang.arrived_s > self._patience_s:
-                self._judge_progress(uid, gang)
+        for gang in self._figures.gangs.values():
+            since_s = gang.waits_since_s
+            if since_s is not None and now_s - since_s > self._patience_s:
+                self._judge_progress(gang, now_s - since_s)
 
     def _judge_deadlines(self) -> None:
         now_s = self._figures.now_s
@@ -136,6 +136,7 @@ class Promises:
                 self._judge_binding(pod["metadata"]["name"], node, team)
         self._count_member(pod, uid, is_bound=bool(node) and not over)
         self._count_ready(pod, uid, is_over=over)
+        self.hits.see_pod(change)
 
     def _judge_binding(self, pod: str, node: str, team: str) -> None:
         gpus, _, _ = self._figures.nodes.get(node, (0, "", False))
@@ -151,14 +152,18 @@ class Promises:
         gang = change.version.json
         name = gang["metadata"]["name"]
         if change.type == "DELETED":
-            for known in (self._minimum, self._partial_s, self._overtaken):
+            for known in (self._minimum, self._partial_s, self._overtaken, self._overtaken_in_team):
                 known.pop(name, None)
             self._placed.discard(gang["metadata"]["uid"])
             return
         self._minimum[name] = {one["name"]: one.get("minReplicas", 0) for one in gang["spec"].get("podgroups") or ()}
         self._judge_whole(name)
         seen = self._figures.gangs.get(gang["metadata"]["uid"])
-        if seen is not None and seen.placed_s is not None and gang["metadata"]["uid"] not in self._placed:
+        if seen is None or seen.waits_since_s is not None:
+            return
+        for known in (self._overtaken, self._overtaken_in_team):
+            known.pop(name, None)
+        if gang["metadata"]["uid"] not in self._placed:
             self._placed.add(gang["metadata"]["uid"])
             self._count_overtaken(seen)
 
@@ -190,55 +195,56 @@ class Promises:
         else:
             self._partial_s.setdefault(name, self._figures.now_s)
 
-    # Caused
+    # Caused and Minimum
 
-    def _see_node(self, change: Change) -> None:
-        name = change.version.key.name
-        known = self._figures.nodes.get(name)
-        if known is not None and known[2]:
-            return
-        for pod in self._figures.pods.values():
-            if pod.node == name:
-                self.cause(pod.set_name, OUTSIDE)
-
-    def _see_event(self, event: Json) -> None:
-        if event.get("reason") not in _EVICTIONS:
-            return
-        name = (event.get("involvedObject") or {}).get("name", "")
-        for gang in self._figures.gangs.values():
-            if gang.name == name:
-                self.cause(gang.set_name, EVICTED)
-
-    def _see_set(self, pcs: Json) -> None:
+    def _see_set(self, change: Change) -> None:
+        pcs = change.version.json
         name = pcs["metadata"]["name"]
+        if change.type == "DELETED":
+            self._deleted.discard(name)
+            self._below.pop(name, None)
+            return
         seen = self._figures.sets[name]
         before, self._below[name] = self._below.get(name, 0), seen.times_below
         if pcs["metadata"].get("deletionTimestamp"):
-            self.cause(name, DELETED)
+            self._deleted.add(name)
         elif seen.times_below > before:
-            self._judge_fall(name, seen)
-
-    def _judge_fall(self, name: str, seen: SetSeen) -> None:
-        if seen.updating_since_s is None and not self._has_cause(name, OUTSIDE, RELEASE, SCALED, EVICTED):
-            self.report("Caused", f"set {name} fell below its minimum and nothing from outside happened to it")
-
-    # Minimum and budget
+            missing = pcs["spec"].get("replicas", 0) - (pcs.get("status") or {}).get("availableReplicas", 0)
+            hit = self.hits.replicas(name)
+            if missing > hit + self._is_updated(name):
+                what = f"{missing} replicas of set {name} fell below their minimum; something from outside hit {hit}"
+                self.report("Caused", what)
 
     def _see_group(self, change: Change) -> None:
         """An update takes one instance at a time: a group with instances to spare stays at its minimum."""
         group, before = change.version.json, change.previous
-        set_name = (group["metadata"].get("labels") or {}).get(labels.PART_OF, "")
-        replicas, minimum = group["spec"].get("replicas", 0), group["spec"].get("minAvailable", 1)
-        available = (group.get("status") or {}).get("availableReplicas", 0)
-        had = (before.json.get("status") or {}).get("availableReplicas", 0) if before is not None else 0
-        if available >= had or available >= min(minimum, replicas - 1) or group["metadata"].get("deletionTimestamp"):
+        name = group["metadata"]["name"]
+        if change.type == "DELETED":
+            self._scaled_in.pop(name, None)
             return
-        if not self._has_cause(set_name, OUTSIDE, SCALED, EVICTED):
-            name = group["metadata"]["name"]
-            self.report("Minimum", f"an update left {name} with {available} of at least {minimum} instances")
+        if before is None or group["metadata"].get("deletionTimestamp"):
+            return
+        replicas, minimum = group["spec"].get("replicas", 0), group["spec"].get("minAvailable", 1)
+        if replicas < before.json["spec"].get("replicas", 0):
+            self._scaled_in[name] = self._figures.now_s
+        available, had = ((one.get("status") or {}).get("availableReplicas", 0) for one in (group, before.json))
+        if available >= had or available >= min(minimum, replicas):
+            return
+        set_name, hit = (group["metadata"].get("labels") or {}).get(labels.PART_OF, ""), self.hits.instances(name)
+        is_updated = self._is_updated(set_name)
+        if set_name not in self._deleted and available + hit < min(minimum, replicas - is_updated):
+            who = "an update" if is_updated else "nothing from outside"
+            what = f"{who} left {name} with {available} of at least {minimum} instances; {hit} others were hit"
+            self.report("Minimum" if is_updated else "Caused", what)
+
+    def _is_updated(self, set_name: str) -> bool:
+        return set_name in self._figures.sets and self._figures.sets[set_name].updating_since_s is not None
+
+    # Budget
 
     def _count_ready(self, pod: Json, uid: str, *, is_over: bool) -> None:
-        set_name = (pod["metadata"].get("labels") or {}).get(labels.PART_OF, "")
+        marks = pod["metadata"].get("labels") or {}
+        set_name = marks.get(labels.PART_OF, "")
         least = self._budgets.get(set_name)
         if least is None:
             return
@@ -248,27 +254,36 @@ class Promises:
             ready.add(uid)
         elif uid in ready:
             ready.discard(uid)
-            is_below = self._figures.sets[set_name].below_since_s is not None
-            excused = is_below or self._has_cause(set_name, OUTSIDE, RELEASE, SCALED, DELETED)
-            if is_leaving and len(ready) < least and not excused:
+            if is_leaving and len(ready) < least and not self._may_go(set_name, marks, uid):
                 name = pod["metadata"]["name"]
                 self.report("Budget", f"{name} was deleted: {len(ready)} ready pods of {set_name}, budget {least}")
+
+    def _may_go(self, set_name: str, marks: Json, uid: str) -> bool:
+        scaled_s = self._scaled_in.get(marks.get(labels.SCALING_GROUP, ""), float("-inf"))
+        is_scaled_in = self._figures.now_s - scaled_s <= SCALED_S
+        is_wanted = set_name in self._deleted or self._is_updated(set_name) or is_scaled_in
+        return is_wanted or self.hits.excuses_deletion(uid)
 
     # Progress
 
     def _count_overtaken(self, placed: GangSeen) -> None:
+        team = self._figures.teams.get(placed.set_name, "")
         for gang in self._figures.gangs.values():
             is_ahead = gang.arrived_s < placed.arrived_s and gang.priority >= placed.priority
-            if gang.placed_s is None and is_ahead:
+            if gang.waits_since_s is not None and is_ahead:
                 self._overtaken[gang.name] += placed.pods
+                if self._figures.teams.get(gang.set_name, "") == team:
+                    self._overtaken_in_team[gang.name] += placed.pods
 
-    def _judge_progress(self, uid: str, gang: GangSeen) -> None:
-        if self._overtaken[gang.name] < OVERTAKEN * gang.pods or gang.is_blocked:
+    def _judge_progress(self, gang: GangSeen, waited_s: float) -> None:
+        counts = self._overtaken_in_team if gang.waits_for_quota else self._overtaken
+        if counts[gang.name] < OVERTAKEN * gang.pods or gang.waits_for_base:
             return
-        waited_d = (self._figures.now_s - gang.arrived_s) / 86400
-        text = f"gang {gang.name} waits for {waited_d:.1f} days; gangs behind it got {self._overtaken[gang.name]} pods"
+        again = " for a new place" if gang.placed_s is not None else ""
+        behind = "gangs of its team behind it" if gang.waits_for_quota else "gangs behind it"
+        text = f"gang {gang.name} waits{again} for {waited_s / 86400:.1f} days; {behind} got {counts[gang.name]} pods"
         self.report("Progress", f"{text} ({gang.reason}: {gang.message})")
-        del self._overtaken[gang.name]
+        del counts[gang.name]
 
     # The past
 

@@ -156,8 +156,14 @@ def _waiting(found: Json) -> str:
     for what in ("all", "team", "size", "priority"):
         for name, row in found["waiting"][what].items():
             label = name if what == "all" else f"{what} {name}" if what != "size" else name
-            rows.append((label, str(row["count"]), span(row["p50"]), span(row["p95"]), span(row["worst"])))
+            rows.append((label, *_spread(row)))
+    if (again := found["waitingAgain"]) is not None:
+        rows.append(("after the loss of a place", *_spread(again)))
     return table(("Gangs", "Count", "Half within", "95 % within", "Worst"), rows)
+
+
+def _spread(row: Json) -> tuple[str, ...]:
+    return str(row["count"]), span(row["p50"]), span(row["p95"]), span(row["worst"])
 
 
 def _still(found: Json) -> str:
@@ -183,6 +189,8 @@ def _serving(found: Json) -> str:
                 span(one["belowMinimum"]),
                 str(one["timesBelowMinimum"]),
                 span(one["belowMinimumInUpdates"]),
+                share(one["excused"]),
+                share(one["updating"]),
                 share(one["servedShare"]),
                 str(one["notServed"]),
                 f"{one['releases']} ({one['undone']} undone)",
@@ -196,6 +204,8 @@ def _serving(found: Json) -> str:
         "Below minimum",
         "Times",
         "In updates",
+        "Excused",
+        "Updating",
         "Served",
         "Lost",
         "Releases",

@@ -47,8 +47,9 @@ def results(run: Run) -> Json:
         "gpuHours": {state: round(value / 3600, 1) for state, value in sorted(figures.gpu_seconds.items())},
         "fragmentation": _mean(sample.fragmented for sample in figures.samples),
         "waiting": _waiting(gangs, teams, run.ended_s),
+        "waitingAgain": _waiting_again(gangs, run.ended_s),
         "stillWaiting": _still_waiting(figures, teams, run.ended_s),
-        "serving": {service.spec.name: _service(service, figures) for service in run.services},
+        "serving": {service.spec.name: _service(service, run) for service in run.services},
         "batch": _batch(run),
         "teams": {team.name: _team(team, figures, teams, run.ended_s) for team in fleet.teams},
         "happenings": dict(sorted(figures.happenings.items())),
@@ -98,6 +99,13 @@ def _waiting(gangs: Sequence[GangSeen], teams: dict[str, str], ended_s: float) -
     return {what: {name: _spread(rows[name]) for name in sorted(rows, key=_order)} for what, rows in by.items()}
 
 
+def _waiting_again(gangs: Sequence[GangSeen], ended_s: float) -> Json | None:
+    """Seconds from the loss of a gang's minimum to its next placement; a gang that still lacks it counts until now."""
+    waits = [wait for gang in gangs for wait in gang.again_s]
+    waits += [ended_s - gang.lost_s for gang in gangs if gang.lost_s is not None and gang.gone_s is None]
+    return _spread(waits) if waits else None
+
+
 def _order(name: str) -> tuple[float, str]:
     """Names that begin with a number come in the order of their numbers, all others after them."""
     number = re.match(r"-?\d+", name)
@@ -124,22 +132,24 @@ def _quantile(ordered: list[float], share: float) -> float:
 
 def _still_waiting(figures: Figures, teams: dict[str, str], now_s: float) -> list[Json]:
     """Gangs without a place at the end, longest first, with the scheduler's own reason."""
-    waiting = sorted((gang for gang in figures.gangs.values() if gang.placed_s is None), key=lambda g: g.arrived_s)
+    waiting = [(gang.waits_since_s, gang) for gang in figures.gangs.values() if gang.waits_since_s is not None]
     return [
         {
             "gang": gang.name,
             "team": teams.get(gang.set_name, "?"),
             "pods": gang.pods,
             "priority": gang.priority,
-            "waited": round(now_s - gang.arrived_s),
+            "waited": round(now_s - since_s),
+            "hadPlace": gang.placed_s is not None,
             "reason": gang.reason,
             "message": gang.message,
         }
-        for gang in waiting
+        for since_s, gang in sorted(waiting, key=lambda one: (one[0], one[1].name))
     ]
 
 
-def _service(service: Service, figures: Figures) -> Json:
+def _service(service: Service, run: Run) -> Json:
+    figures = run.figures
     seen = figures.sets[service.spec.name]
     lost = sum(stage.lost for stage in service.stages.values())
     return {
@@ -148,6 +158,8 @@ def _service(service: Service, figures: Figures) -> Json:
         "belowMinimum": round(seen.below_s, 1),
         "timesBelowMinimum": seen.times_below,
         "belowMinimumInUpdates": round(seen.below_in_updates_s, 1),
+        "excused": round(run.excused.get(service.spec.name, 0.0), 6),
+        "updating": round(seen.all_updates_s(run.ended_s) / run.ended_s, 6),
         "requests": round(service.requests),
         "notServed": round(lost),
         "servedShare": round(1 - lost / service.requests, 6) if service.requests else 1.0,

@@ -21,7 +21,7 @@ from grove.api.meta import Json, Object, Resource
 from grove.api.topology import ClusterTopologyBinding
 from grove.fleet.amounts import Amount, stream
 from grove.fleet.batch import BatchWork, Gang, arrivals
-from grove.fleet.ending import SETTLE_S, held, judge_emptied, judge_rest
+from grove.fleet.ending import SETTLE_S, MemorySample, held, judge_emptied, judge_memory, judge_rest
 from grove.fleet.figures import Figures
 from grove.fleet.file import Fleet, Part
 from grove.fleet.machines import Machines, node_objects
@@ -37,6 +37,8 @@ from grove.sim.kubelet import RunPod
 from grove.sim.loop import run as run_virtual
 from grove.sim.store import Change, Store
 
+MEMORY_SAMPLES = 48
+"""Moments at which memory is measured, at least; at least once a day."""
 SAMPLES = 720
 """Moments at which the fleet is measured; a month has one an hour."""
 EVENT_TTL_S = 3600.0
@@ -65,6 +67,8 @@ class Run:
     """The writes of the last hour before a promise was broken."""
     writes: dict[str, dict[str, int]]
     """API writes of operator and scheduler, by verb and kind."""
+    excused: dict[str, float]
+    """By set, the share of its instances that something from outside had taken, weighed by time."""
     trimmed: int
     """Pods above the minimum of their gang that the scheduler evicted."""
     ended_s: float
@@ -128,15 +132,16 @@ class _Played:
         )
         teams = {team.name: team for team in fleet.teams}
         self.machines = Machines(world, fleet.cluster, nodes, fleet.seed, self.figures.note)
+        hit, note = self.promises.hits.crash, self.figures.note
         self.services = [
-            Service(
-                world, serving, teams[serving.team], fleet.seed, fleet.begins, self.promises.cause, self.figures.note
-            )
+            Service(world, serving, teams[serving.team], fleet.seed, fleet.begins, hit, note)
             for serving in fleet.work.serving
         ]
         self.batch = BatchWork(world, teams)
         self._starts = {serving.name: {part.name: part for part in serving.parts} for serving in fleet.work.serving}
         self._delays: dict[str, float] = {}
+        self._memory: list[MemorySample] = []
+        self._memory_every = max(1, round(SAMPLES / max(MEMORY_SAMPLES, fleet.lasts.s / 86400)))
         world.cluster.server.store.listeners.append(self._see)
         world.cluster.nodes.start_s = self._start_delay
         world.cluster.nodes.hold = _is_bad
@@ -150,6 +155,7 @@ class _Played:
         await asyncio.sleep(START_S)
         held_before, trimmed_before = held(self.world), _trimmed()
         await self._play_all(progress)
+        excused = self.promises.hits.excused()
         figures = copy.deepcopy(self.figures)
         figures.close(self.world.time_s)
         run = Run(
@@ -161,11 +167,13 @@ class _Played:
             broken=self.promises.broken,
             past=[],
             writes={"operator": _writes(self.world.operator_client), "scheduler": _writes(self.world.scheduler_client)},
+            excused=excused,
             trimmed=round(_trimmed() - trimmed_before),
             ended_s=self.world.time_s,
             cpu_s=0.0,
             scheduler_cpu_s=0.0,
         )
+        judge_memory(self._memory, self.promises.report)
         if not run.broken:
             await self._come_to_rest(held_before)
         run.past, run.cpu_s = list(self.promises.past), time.process_time() - began
@@ -211,7 +219,13 @@ class _Played:
                     task.result()  # an error in a part of the run ends it
             self.figures.sample(self.world.time_s)
             self.promises.look()
+            if number % self._memory_every == 0:
+                self._memory.append(self._measure_memory())
             progress(number / SAMPLES)
+
+    def _measure_memory(self) -> MemorySample:
+        figures = self.figures
+        return MemorySample(held(self.world), len(figures.pods), len(figures.gangs), len(figures.ended_gangs))
 
     def _start_delay(self, pod: RunPod) -> float:
         """Seconds from bound to ready; each pod draws once."""

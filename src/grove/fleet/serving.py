@@ -23,7 +23,6 @@ from grove.demo.scaling import Recommender, proposal
 from grove.fleet.amounts import stream
 from grove.fleet.file import Load, Part, Serving, Team
 from grove.fleet.manifests import BAD, CACHE, GOOD, WAITING, budget, released, serving_set
-from grove.fleet.promises import OUTSIDE, RELEASE, SCALED
 from grove.kube.errors import ApiError
 from grove.plan.world import NAMESPACE, World
 
@@ -74,8 +73,8 @@ class Service:
     team: Team
     seed: int
     began: datetime
-    cause: Callable[[str, str], None]
-    """Takes the set and the kind of what happened to it."""
+    hit: Callable[[str], None]
+    """Takes the uid of a pod whose engine crashes now."""
     note: Callable[[str, str], None]
     """Takes a kind of happening and what it happened to."""
     stages: dict[str, Stage] = field(default_factory=dict)
@@ -143,7 +142,6 @@ class Service:
         wanted, _ = memory.decide(proposals, replicas, least, scaler.spec.max_replicas, self.world.time_s)
         if wanted != replicas:
             self.scaled += 1
-            self.cause(self.spec.name, SCALED)
             patch = {"spec": {"replicas": wanted}}
             name = group.metadata.name
             await self.world.client.patch(PodCliqueScalingGroup, name, patch, NAMESPACE, subresource="scale")
@@ -175,7 +173,6 @@ class Service:
             await self._release(good)
 
     async def _release(self, image: str) -> None:
-        self.cause(self.spec.name, RELEASE)
         raw = await self.world.client.get(PodCliqueSet.RESOURCE, self.spec.name, NAMESPACE)
         cliques = released(raw["spec"]["template"]["cliques"], image)
         patch = {"spec": {"template": {"cliques": cliques}}}
@@ -201,7 +198,7 @@ class Service:
         return [pod for pod in pods if pod.is_ready and not pod.metadata.is_deleting]
 
     async def _crash(self, pod: Pod) -> None:
-        self.cause(self.spec.name, OUTSIDE)
+        self.hit(pod.metadata.uid)
         try:
             await self.world.cluster.nodes.crash_pod(NAMESPACE, pod.metadata.name, restart_s=RESTART_S)
         except ApiError:

@@ -7,11 +7,12 @@ from tests.support.judged_store import Watched
 
 from grove.api.core import Pod
 from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.fleet.compare import _row
 from grove.fleet.figures import SERVING, WAITING, Figures, GangSeen
 from grove.fleet.file import Team
-from grove.fleet.results import _team, _waiting
+from grove.fleet.results import _still_waiting, _team, _waiting, _waiting_again
 
 
 @pytest.mark.parametrize(
@@ -101,6 +102,23 @@ def test_gangs_that_never_got_a_place_count_with_the_time_they_waited():
     assert found["size"]["1 pod"] == {"count": 2, "p50": 20.0, "p95": 20.0, "worst": 20.0}
     assert found["size"]["2 to 4 pods"] == {"count": 2, "p50": 900.0, "p95": 900.0, "worst": 900.0}
     assert found["team"]["chat"]["count"] == 4
+
+
+def test_waits_for_a_new_place_are_counted_apart():
+    seen = Watched()
+    for at_s, is_placed in ((0.0, False), (50.0, True), (100.0, False), (160.0, True), (200.0, False)):
+        seen.now_s = at_s
+        seen.gang("train", 2, is_placed=is_placed)
+    seen.now_s = 300.0
+    seen.gang("other", 1, is_placed=True)
+    seen.gang("other", 1)
+    seen.now_s = 310.0
+    seen.delete(PodGang.RESOURCE, "other")
+    gangs = [*seen.figures.ended_gangs, *seen.figures.gangs.values()]
+    assert _waiting_again(gangs, 1000.0) == {"count": 3, "p50": 60.0, "p95": 800.0, "worst": 800.0}
+    assert _waiting(gangs, {}, 1000.0)["all"]["all"]["worst"] == 50.0
+    still = _still_waiting(seen.figures, {}, 1000.0)
+    assert [(one["gang"], one["waited"], one["hadPlace"]) for one in still] == [("train", 800, True)]
 
 
 @pytest.mark.parametrize(
