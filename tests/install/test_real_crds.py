@@ -6,6 +6,7 @@ Everything runs as a dry run except what needs an object that exists; those live
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import AsyncIterator
 from copy import deepcopy
 from pathlib import Path
@@ -283,6 +284,28 @@ async def test_status_defaults(
     assert created.get("status") == getattr(kind, "BEFORE_FIRST_STATUS", None)
     patched = await server.patch(resource, "x", {"status": status}, namespace, subresource="status")
     assert patched["status"] == getattr(kind, "BEFORE_FIRST_STATUS", {}) | want
+
+
+# --- descriptions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        pytest.param(
+            "pcs.spec.template.cliques.spec.minAvailable",
+            "Pods that are scheduled together or not at all; fewer than this is a breach.",
+            id="a field of a clique in a set",
+        ),
+        pytest.param("podclique.spec.startsAfter", "Cliques that this one starts after.", id="a field of a clique"),
+        pytest.param("podgang.status.conditions", "Whether the gang is complete, scheduled and ready.", id="of a gang"),
+    ],
+)
+def test_kubectl_explain_answers(plane: ControlPlane, path: str, says: str) -> None:
+    command = [str(plane.kubectl), "--kubeconfig", str(plane.kubeconfig), "explain", path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert says in " ".join(done.stdout.split())
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------

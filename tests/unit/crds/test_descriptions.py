@@ -17,7 +17,12 @@ Json = dict[str, Any]
 ROOT = Path(__file__).parents[3]
 KUBERNETES = {"podSpec", "templateSpec", "metadata"}
 """Schemas of Kubernetes itself, which stay without descriptions here."""
-SAMPLES = sorted(path for path in (ROOT / "samples").glob("*.yaml") if "kind: PodCliqueSet" in path.read_text())
+SAMPLES = [
+    path
+    for pattern in ("*.yaml", "engines/*/manifest.yaml")
+    for path in sorted((ROOT / "samples").glob(pattern))
+    if "kind: PodCliqueSet" in path.read_text()
+]
 
 
 def undescribed(schema: Json, path: str = "") -> Iterator[str]:
@@ -62,7 +67,7 @@ def test_the_schema_for_editors_is_up_to_date() -> None:
     assert (ROOT / "schemas/grove.json").read_text() == editor_schema(), "run make crds"
 
 
-@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: str(path.relative_to(ROOT / "samples")))
 def test_a_sample_switches_the_schema_on_and_fits_it(path: Path) -> None:
     first = path.read_text().splitlines()[0]
     assert first.startswith(LINE)
