@@ -15,8 +15,11 @@ import pytest
 import yaml
 from tests.support.lua import Script
 from tests.support.manifests import clique, group, pcs
+from tests.support.reviews import faults
 from tests.support.standings import CURRENT, HALF, ROWS, Row, kstatus
 
+from grove.admission.rules.defaulting import missing_defaults, with_additions
+from grove.admission.rules.review import Admission
 from grove.api.quantity import format_milli, milli
 
 Json = dict[str, Any]
@@ -176,6 +179,20 @@ def found_at(path: str, obj: Any) -> Any:
         if type_:
             obj = next((one for one in obj or () if one.get("type") == type_), None)
     return obj
+
+
+def test_the_example_for_open_cluster_management_can_be_applied() -> None:
+    (identifier,) = (one["resourceIdentifier"] for one in WORK["spec"]["manifestConfigs"])
+    (found,) = (one for one in WORK["spec"]["workload"]["manifests"] if one["kind"] == "PodCliqueSet")
+    admitted = with_additions(found, missing_defaults(found))
+    assert faults(Admission(), admitted) == []
+    assert "replicas" not in found["spec"], "an autoscaler of the member cluster may own it"
+    assert identifier == {
+        "group": "grove.io",
+        "resource": "podcliquesets",
+        "namespace": found["metadata"]["namespace"],
+        "name": found["metadata"]["name"],
+    }
 
 
 def test_feedback_of_open_cluster_management() -> None:
