@@ -26,7 +26,7 @@ class Watched:
 
     def __init__(self, budget: int = 0) -> None:
         """`budget` is the number of pods that the set `web` keeps available."""
-        self.figures, self.now_s, self.stops = Figures({"high": 10}), 0.0, 0
+        self.figures, self.now_s, self.stops = Figures({"high": 10}, {"chat": 8}), 0.0, 0
         self.promises = Promises(
             self.figures,
             limits={"chat": 16},

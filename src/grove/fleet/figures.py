@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from grove.api import labels
@@ -111,8 +112,9 @@ class Sample:
 class Figures:
     """Follows a store. Ask `sample` at regular moments, and `close` at the end."""
 
-    def __init__(self, priorities: Mapping[str, int]) -> None:
-        self._priorities = priorities
+    def __init__(self, priorities: Mapping[str, int], quotas: Mapping[str, int] = MappingProxyType({})) -> None:
+        """`priorities` by name of their class, `quotas` in GPUs by team."""
+        self._priorities, self._quotas = priorities, quotas
         self.now_s = 0.0
         self.pods: dict[str, PodSeen] = {}
         self.nodes: dict[str, tuple[int, str, bool]] = {}
@@ -135,6 +137,15 @@ class Figures:
         self.samples: list[Sample] = []
         self.teams: dict[str, str] = {}
         """The team of each set, as its queue label says."""
+        self.due_seconds: dict[str, float] = defaultdict(float)
+        """GPU-seconds that were due to each team with a quota: at every moment what it asked for, up to its quota."""
+        self.got_seconds: dict[str, float] = defaultdict(float)
+        """The part of `due_seconds` that the team used."""
+        self._asked: Counter[str] = Counter()
+        """GPUs that the pods of a team with a quota ask for now."""
+        self._used: Counter[str] = Counter()
+        """GPUs that they use now."""
+        self._due_until_s: dict[str, float] = {}
         self._integrated_s = 0.0
         self._set_integrated_s: dict[str, float] = {}
 
@@ -186,6 +197,12 @@ class Figures:
         if not seen.gpus:
             return
         self._integrate(seen.set_name)
+        team = self.teams.get(seen.set_name, "")
+        if team in self._quotas:
+            self._integrate_due(team)
+            self._asked[team] += sign * seen.gpus
+            if state in (SERVING, STARTING):
+                self._used[team] += sign * seen.gpus
         self.gpus[state] += sign * seen.gpus
         of_set = self.gpus_by_set[seen.set_name]
         of_set[state] += sign * seen.gpus
@@ -208,6 +225,12 @@ class Figures:
                 for state, count in self.gpus_by_set[set_name].items():
                     self.gpu_seconds_by_set[set_name][state] += count * (self.now_s - since)
             self._set_integrated_s[set_name] = self.now_s
+
+    def _integrate_due(self, team: str) -> None:
+        passed = self.now_s - self._due_until_s.get(team, self.now_s)
+        self.due_seconds[team] += min(self._asked[team], self._quotas[team]) * passed
+        self.got_seconds[team] += min(self._used[team], self._quotas[team]) * passed
+        self._due_until_s[team] = self.now_s
 
     def _see_node(self, change: Change) -> None:
         node = change.version.json
@@ -311,6 +334,8 @@ class Figures:
         self._integrate()
         for name in list(self.gpus_by_set):
             self._integrate(name)
+        for team in self._quotas:
+            self._integrate_due(team)
         for seen in self.sets.values():
             self._weigh_update(seen)
             if seen.below_since_s is not None:

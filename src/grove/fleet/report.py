@@ -220,7 +220,7 @@ def _teams(found: Json) -> str:
     rows = [
         (
             name,
-            *(f"{one[what]:,.0f}" for what in ("used", "asked", "due")),
+            *(f"{one[what]:,.0f}" for what in ("used", "asked", "due", "borrowed")),
             share(one["share"]),
             share(one["fairness"]),
             _of(one["quota"]),
@@ -228,7 +228,7 @@ def _teams(found: Json) -> str:
         )
         for name, one in found["teams"].items()
     ]
-    header = ("Team", "GPU-hours used", "Asked for", "Due", "Used of asked", "Used of due", "Quota", "Limit")
+    header = ("Team", "GPU-hours used", "Asked for", "Due", "Borrowed", "Used of asked", "Got of due", "Quota", "Limit")
     return table(header, rows)
 
 

@@ -51,7 +51,7 @@ def results(run: Run) -> Json:
         "stillWaiting": _still_waiting(figures, teams, run.ended_s),
         "serving": {service.spec.name: _service(service, run) for service in run.services},
         "batch": _batch(run),
-        "teams": {team.name: _team(team, figures, teams, run.ended_s) for team in fleet.teams},
+        "teams": {team.name: _team(team, figures, teams) for team in fleet.teams},
         "happenings": dict(sorted(figures.happenings.items())),
         "events": {name: figures.events[reason] for name, reason in _COUNTED.items()}
         | {"trimmed pods": run.trimmed, "restarts of gangs": figures.restarts.total()},
@@ -181,20 +181,24 @@ def _batch(run: Run) -> Json:
     }
 
 
-def _team(team: Team, figures: Figures, teams: dict[str, str], lasted_s: float) -> Json:
-    """GPU-hours of a team. Due is what it asked for, up to its quota; fairness is what it used over what was due."""
+def _team(team: Team, figures: Figures, teams: dict[str, str]) -> Json:
+    """GPU-hours of a team. Due at a moment is what it asks for then, up to its quota; without a quota, all of it.
+
+    Fairness is the part of it that the team used. So what it borrows at night does not hide what it lacks by day.
+    """
     used = asked = 0.0
     for name, states in figures.gpu_seconds_by_set.items():
         if teams.get(name) == team.name:
             used += states[SERVING] + states[STARTING]
             asked += sum(states.values())
-    due = asked if team.quota is None else min(asked, team.quota * lasted_s)
+    due, got = (asked, used) if team.quota is None else (figures.due_seconds[team.name], figures.got_seconds[team.name])
     return {
         "used": round(used / 3600, 1),
         "asked": round(asked / 3600, 1),
         "share": round(used / asked, 4) if asked else None,
         "due": round(due / 3600, 1),
-        "fairness": round(used / due, 4) if due else None,
+        "fairness": round(got / due, 4) if due else None,
+        "borrowed": round((used - got) / 3600, 1),
         "quota": team.quota,
         "limit": team.limit,
     }

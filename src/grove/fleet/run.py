@@ -115,7 +115,10 @@ class _Played:
 
     def __init__(self, world: World, fleet: Fleet, nodes: list[Json]) -> None:
         self.world, self.fleet = world, fleet
-        self.figures = Figures({priority_name(value): value for value in fleet.priorities})
+        self.figures = Figures(
+            {priority_name(value): value for value in fleet.priorities},
+            {team.name: team.quota for team in fleet.teams if team.quota is not None},
+        )
         self._is_broken = asyncio.Event()
         longest_s = max((gang.lasts_s for gang in arrivals(fleet)), default=0.0)
         self.promises = Promises(

@@ -16,21 +16,42 @@ from grove.fleet.results import _still_waiting, _team, _waiting, _waiting_again
 
 
 @pytest.mark.parametrize(
-    ("quota", "serving", "waiting", "due", "fairness"),
+    ("hours", "due", "fairness", "borrowed"),
     [
-        pytest.param(8, 8, 0, 8.0, 1.0, id="it gets its quota"),
-        pytest.param(8, 4, 12, 8.0, 0.5, id="it asks for more than its quota and gets half of it"),
-        pytest.param(8, 2, 2, 4.0, 0.5, id="it asks for less than its quota: that is due"),
-        pytest.param(8, 16, 0, 8.0, 2.0, id="it borrows"),
-        pytest.param(None, 3, 1, 4.0, 0.75, id="without a quota everything it asks for is due"),
-        pytest.param(8, 0, 0, 0.0, None, id="it asks for nothing"),
+        pytest.param([(8, 0)], 8.0, 1.0, 0.0, id="it gets its quota"),
+        pytest.param([(4, 12)], 8.0, 0.5, 0.0, id="it asks for more than its quota and gets half of it"),
+        pytest.param([(2, 2)], 4.0, 0.5, 0.0, id="it asks for less than its quota: that is due"),
+        pytest.param([(16, 0)], 8.0, 1.0, 8.0, id="it borrows"),
+        pytest.param([(0, 8), (0, 0)], 8.0, 0.0, 0.0, id="it asks only by day, and gets nothing"),
+        pytest.param([(0, 8), (16, 0)], 16.0, 0.5, 8.0, id="what it borrows by night does not hide that"),
+        pytest.param([(0, 32), (8, 0)], 16.0, 0.5, 0.0, id="it asks for much, and later for its quota"),
+        pytest.param([(0, 0)], 0.0, None, 0.0, id="it asks for nothing"),
     ],
 )
-def test_what_is_due_to_a_team(quota, serving, waiting, due, fairness):
+def test_what_is_due_to_a_team_with_a_quota_of_8(hours, due, fairness, borrowed):
+    """Each hour has the GPUs of ready pods and of pods without a node."""
+    seen = Watched()
+    for number in range(3):
+        seen.node(f"n{number}")
+    seen.set("web", queue="chat")
+    for hour, (ready, waiting) in enumerate(hours):
+        seen.now_s = hour * 3600.0
+        for name in list(seen.figures.pods):
+            seen.delete(Pod.RESOURCE, name)
+        for number in range(0, ready, 4):
+            seen.pod(f"r{hour}-{number}", node=f"n{number // 8}", gpus=min(4, ready - number))
+        if waiting:
+            seen.pod(f"w{hour}", gpus=waiting)
+    seen.figures.close(len(hours) * 3600.0)
+    found = _team(Team("chat", quota=8), seen.figures, {"web": "chat"})
+    assert (found["due"], found["fairness"], found["borrowed"]) == (due, fairness, borrowed)
+
+
+def test_without_a_quota_everything_that_a_team_asks_for_is_due():
     figures = Figures({})
-    figures.gpu_seconds_by_set["web"].update({SERVING: serving * 3600.0, WAITING: waiting * 3600.0})
-    found = _team(Team("chat", quota=quota), figures, {"web": "chat"}, lasted_s=3600.0)
-    assert (found["due"], found["fairness"]) == (due, fairness)
+    figures.gpu_seconds_by_set["web"].update({SERVING: 3 * 3600.0, WAITING: 3600.0})
+    found = _team(Team("chat"), figures, {"web": "chat"})
+    assert (found["due"], found["fairness"], found["borrowed"]) == (4.0, 0.75, 0.0)
 
 
 def test_pods_that_outlive_their_set_count_until_they_are_gone():
@@ -45,7 +66,7 @@ def test_pods_that_outlive_their_set_count_until_they_are_gone():
     seen.delete(Pod.RESOURCE, "web-0")
     seen.now_s = 36000.0
     seen.figures.close(seen.now_s)
-    found = _team(Team("chat"), seen.figures, {"web": "chat"}, lasted_s=36000.0)
+    found = _team(Team("chat"), seen.figures, {"web": "chat"})
     assert (found["used"], found["asked"]) == (12.0, 12.0)
 
 
