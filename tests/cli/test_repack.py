@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -22,6 +23,7 @@ from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.cli.main import grove
 from grove.plan.world import World, binding, shaped
+from grove.scheduler.loop import diagnosis, movable
 from grove.scheduler.loop.metrics import headroom, sizes_in
 from grove.scheduler.loop.repack_steps import Stopped, move_gang
 from grove.scheduler.policy.hold_ledger import HoldReason
@@ -95,6 +97,42 @@ def test_explain_names_the_move_and_the_command_for_it() -> None:
             assert advice.command == "kubectl grove -n default repack --for pg/chat-0 --apply"
 
     run(story())
+
+
+@pytest.mark.simulated
+def test_the_searches_of_explain_run_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The console answers with the same code, and has other viewers to serve."""
+    searched, asides = list[tuple[str, bool]](), [0]
+
+    def noted(name: str, search: Any) -> Any:
+        def work(*args: Any, **more: Any) -> Any:
+            searched.append((name, asides[0] > 0))
+            return search(*args, **more)
+
+        return work
+
+    async def story() -> None:
+        async with World(shaped(3), steady=True) as world:
+            await fragmented(world, 3, ["never", "never", "allow"])
+            await world.apply(serving("chat", 1, 8))
+            await asyncio.sleep(10)
+            loop = asyncio.get_running_loop()
+            run_aside = loop.run_in_executor
+
+            def run_in_executor(executor: Any, work: Any, *args: Any) -> Any:
+                asides[0] += 1
+                try:
+                    return run_aside(executor, work, *args)
+                finally:
+                    asides[0] -= 1
+
+            monkeypatch.setattr(loop, "run_in_executor", run_in_executor)
+            monkeypatch.setattr(diagnosis, "explain", noted("explain", diagnosis.explain))
+            monkeypatch.setattr(movable, "repack", noted("repack", movable.repack))
+            await explain_answer(world.client, "default", "chat", now=world.cluster.clock.now())
+
+    run(story())
+    assert sorted(searched) == [("explain", True), ("repack", True)]
 
 
 @pytest.mark.simulated

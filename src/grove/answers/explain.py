@@ -162,7 +162,7 @@ async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, names
     looked: dict[Key, Diagnosis] = {}
 
     async def look(gangs: Sequence[PodGang], most: int) -> dict[Key, Diagnosis]:
-        looked.update(diagnosed(scheduler, gangs, most))
+        looked.update(await diagnosed(scheduler, gangs, most))
         return looked
 
     first = list({gang.metadata.key: gang for gang in (*(gang for _, gang in waiting), *seen.gangs)}.values())

@@ -104,7 +104,7 @@ class Source:
         # It imports numpy, which a list of running sets does not need.
         from grove.answers.scheduler_view import diagnosed  # noqa: PLC0415
 
-        return diagnosed(self.scheduler, gangs, most)
+        return await diagnosed(self.scheduler, gangs, most)
 
     async def judged(self, seen: Seen, *, advice: bool = False, only: Sequence[PodGang] | None = None) -> Judged:
         seen = await self.with_causes(replace(seen, others=self.cache.list(PodGang)))

@@ -63,7 +63,7 @@ async def judged(
 
         async with looking(client, settings) as scheduler:
             others.extend(gang.podgang for gang in scheduler.view.units.gangs.values() if gang.has_object)
-            return diagnosed(scheduler, gangs, most)
+            return await diagnosed(scheduler, gangs, most)
 
     seen = replace(seen, others=others)  # filled as the scheduler's view is read: gangs that might free capacity
     return await judged_with(seen, now, await read_processes(client, now), look, advice=advice, only=only)

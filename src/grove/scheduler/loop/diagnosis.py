@@ -5,18 +5,20 @@ Reads a view and changes nothing in it but what is counted on nodes. The answers
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.meta import find_condition, is_true
-from grove.scheduler.evict.repack import Repack
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.evict.repack import Movable, NoRepack, Repack
 from grove.scheduler.evict.running import Running
 from grove.scheduler.explain.explanation import Diagnosis, InLine, ScoredGang, explain, scored
 from grove.scheduler.loop.claim_homes import at_best_homes
 from grove.scheduler.loop.gang_trees import gang_order, tree_of
-from grove.scheduler.loop.movable import repack_for
+from grove.scheduler.loop.movable import MovableGangs, repack_question
 from grove.scheduler.loop.victim_search import running_units
 from grove.scheduler.loop.view import View
 from grove.scheduler.loop.waiting_demand import WaitingDemand
@@ -29,7 +31,7 @@ from grove.scheduler.policy.waiting_queue import Order, Stage
 
 MOST_PLANS = 4
 """Gangs for which moves of others are looked for in one answer."""
-PLAN_STEPS = Budget(4_000)
+PLAN_STEPS = Budget(6_000)
 
 
 class LiveDiagnosis:
@@ -61,6 +63,10 @@ class LiveDiagnosis:
         return self._known[gang.name]
 
     @cached_property
+    def _movable(self) -> list[Movable]:
+        return MovableGangs(self._view, self._config).all()
+
+    @cached_property
     def _running(self) -> list[Running]:
         return running_units(self._view)
 
@@ -69,36 +75,36 @@ class LiveDiagnosis:
 
         No advice removes another part of the same set.
         """
+        found = self.question(gang, most=most)(self._view.snapshot)
+        ask = self.moves_question(gang) if most and lacks_place(found) else None
+        return with_moves(found, ask(self._view.snapshot), most) if ask is not None else found
+
+    def question(self, gang: GangState, *, most: int = 5) -> Callable[[Snapshot], Diagnosis]:
+        """`diagnose` without moves, in two parts: this one reads the view, the answer can be worked out in a thread."""
         view = self._view
         if view.has_minimum(gang):
-            return Diagnosis(gang.name, True)
-        turn = self._turn(gang)
-        gate = _gate(turn)
+            return _known(Diagnosis(gang.name, True))
+        gate = _gate(self._turn(gang))
         try:
             tree = tree_of(view, gang, self._strategy)
         except BadGang as error:
-            return Diagnosis(gang.name, False, Reason(INVALID, str(error)))
+            return _known(Diagnosis(gang.name, False, Reason(INVALID, str(error))))
         view.counted.refresh()  # reading its pods may have shown what has to be counted on nodes for them
         tree = at_best_homes(view, tree)
         own = _set_of(gang)
         others = [one for one in self._running if not self._is_of(one.name, own)] if most else []
-        found = explain(view.snapshot, tree, others, gate=gate, most=most)
-        if most and gate is None and not found.fits:
-            found = replace(found, changes=(*self._moves(gang), *found.changes)[:most])
-        return Diagnosis(gang.name, False, gate, found)
 
-    def _moves(self, gang: GangState) -> tuple[Change, ...]:
-        """The change that moves other gangs, if there is a plan. Only the first few gangs are looked at."""
+        def ask(snapshot: Snapshot) -> Diagnosis:
+            return Diagnosis(gang.name, False, gate, explain(snapshot, tree, others, gate=gate, most=most))
+
+        return ask
+
+    def moves_question(self, gang: GangState) -> Callable[[Snapshot], Repack | NoRepack] | None:
+        """Which moves of other gangs let it fit, in two parts too. Only the first few gangs are looked at."""
         if not self._plans_left:
-            return ()
+            return None
         self._plans_left -= 1
-        plan = repack_for(self._view, gang, self._config, PLAN_STEPS)
-        if not isinstance(plan, Repack):
-            return ()
-        first = plan.moves[0]
-        where = first.placement.domain.rpartition("/")[2] or min(pod.node for pod in first.placement.pods)
-        numbers = {"gangs": len(plan.moves)}
-        return (Change(MOVE_OTHERS, plan.cost[0], first.unit.name, numbers=numbers, names={"where": where}),)
+        return repack_question(self._view, gang, self._movable, self._config, PLAN_STEPS)
 
     def waiting_line(self) -> list[InLine]:
         """Gangs without their minimum on nodes, in the order the scheduler takes them; who may not be taken last."""
@@ -133,6 +139,27 @@ class LiveDiagnosis:
     def _is_of(self, unit: str, own: str) -> bool:
         found = self._view.units.gangs.get(unit)
         return bool(own) and found is not None and _set_of(found) == own
+
+
+def lacks_place(found: Diagnosis) -> bool:
+    """True if moves of other gangs may help: nothing but capacity keeps it from being placed."""
+    return found.gate is None and found.explanation is not None and not found.explanation.fits
+
+
+def with_moves(found: Diagnosis, plan: Repack | NoRepack, most: int) -> Diagnosis:
+    """The diagnosis with a change that moves other gangs, if there is a plan."""
+    if not isinstance(plan, Repack) or found.explanation is None:
+        return found
+    first = plan.moves[0]
+    where = first.placement.domain.rpartition("/")[2] or min(pod.node for pod in first.placement.pods)
+    numbers = {"gangs": len(plan.moves)}
+    change = Change(MOVE_OTHERS, plan.cost[0], first.unit.name, numbers=numbers, names={"where": where})
+    changes = (change, *found.explanation.changes)[:most]
+    return replace(found, explanation=replace(found.explanation, changes=changes))
+
+
+def _known(found: Diagnosis) -> Callable[[Snapshot], Diagnosis]:
+    return lambda _: found
 
 
 def _gate(turn: Readiness) -> Reason | None:
