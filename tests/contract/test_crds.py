@@ -141,6 +141,20 @@ async def test_what_the_schema_forbids_is_invalid(cluster, spec, want):
     assert str(refused.value).startswith('PodClique.grove.io "c" is invalid: ')
 
 
+async def test_a_spread_constraint_of_a_gang_without_a_key_or_with_a_skew_of_0_is_invalid(cluster):
+    constraint = {"topologyKey": "", "maxSkew": 0, "matchLabels": {"a": "b"}}
+    group = {"name": "w", "minReplicas": 1, "podReferences": []}
+    body = {"podgroups": [group], "spreadConstraints": [constraint]}
+    with pytest.raises(Invalid) as refused:
+        await cluster.client.create(GANG, {"metadata": {"name": "g", "namespace": cluster.namespace}, "spec": body})
+
+    at = "spec.spreadConstraints[0]"
+    assert refusals(refused.value) == [
+        (f"{at}.maxSkew", "FieldValueInvalid"),
+        (f"{at}.topologyKey", "FieldValueInvalid"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("template", "spec", "want"),
     [

@@ -83,7 +83,7 @@ class ReplacementAnswer(Struct):
 class GangSpreadConstraint(Struct):
     """How units are distributed over the domains of one level. A unit is a replica, or a pod."""
 
-    topology_key: Annotated[str, doc("Node label key; its values are the domains.", required=True)] = ""
+    topology_key: Annotated[str, doc("Node label key; its values are the domains.", required=True, minLength=1)] = ""
     max_skew: Annotated[
         int, doc("How many more units a domain may have than the one with the fewest.", required=True, minimum=1)
     ] = 1
