@@ -236,3 +236,14 @@ def address(context: click.Context, option: click.Parameter, value: str) -> str:
     if value and not value.startswith(("http://", "https://")):
         raise click.BadParameter("an address begins with http:// or https://")
     return value
+
+
+PROMETHEUS = "GROVE_PROMETHEUS"
+"""The environment variable with the address of a Prometheus, for every command that reads one."""
+
+
+def prometheus_option(text: str) -> Callable[[F], F]:
+    """`--prometheus`: the address of a Prometheus, also from the environment."""
+    return click.option(
+        "--prometheus", metavar="URL", default="", envvar=PROMETHEUS, show_envvar=True, callback=address, help=text
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from grove.cli.access import Options, address, cluster_command, resolve
+from grove.cli.access import Options, address, cluster_command, prometheus_option, resolve
 from grove.cli.events import journal_option
 
 PORT = 8321
@@ -20,12 +20,7 @@ PORT = 8321
 @click.option(
     "--token-header", default="", help="The header in which an authenticating proxy sends the viewer's token."
 )
-@click.option(
-    "--prometheus",
-    default="",
-    callback=address,
-    help="The address of a Prometheus, for figures from before the page was opened.",
-)
+@prometheus_option("The address of a Prometheus, for figures from before the page was opened.")
 @click.option(
     "--grafana", default="", callback=address, help="The address of a Grafana with Grove's dashboard, for links."
 )

@@ -7,13 +7,11 @@ import sys
 import click
 
 from grove.answers.answer import Unanswered
-from grove.cli.access import Options, address, cluster_command
+from grove.cli.access import Options, cluster_command, prometheus_option
 
 
 @click.command()
-@click.option(
-    "--prometheus", default="", callback=address, help="The address of a Prometheus, for figures from before the start."
-)
+@prometheus_option("The address of a Prometheus, for figures from before the start.")
 @cluster_command(everywhere=True, formats=())
 def top(options: Options, prometheus: str) -> int:
     """Show a live screen of sets, gangs, the fleet and figures over time. The key ? lists the keys."""

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from grove.answers.answer import Answer
-from grove.cli.access import Options, answer, cluster_command
+from grove.cli.access import Options, answer, cluster_command, prometheus_option
 
 if TYPE_CHECKING:
     from grove.kube.client import Client
 
 
 @click.command()
-@click.option("--since", default="24h", show_default=True, help="The time to report on, with --prometheus.")
-@click.option("--prometheus", metavar="URL", default="", help="Read from this Prometheus, not from the scheduler.")
+@click.option("--since", default="24h", show_default=True, help="The time to report on. It needs a Prometheus.")
+@prometheus_option("Read from this Prometheus. Without it the figures begin with the scheduler's process.")
 @click.option(
     "--scheduler",
     metavar="URL",
@@ -48,6 +48,9 @@ def usage(
         raise click.UsageError(f"--since: {error}") from None
     if seconds <= 0:
         raise click.UsageError("--since must be more than zero")
+    is_given = ctx.get_parameter_source("prometheus") is click.core.ParameterSource.COMMANDLINE
+    if scheduler and not is_given:
+        prometheus = ""
     if not prometheus and ctx.get_parameter_source("since") is not click.core.ParameterSource.DEFAULT:
         raise click.UsageError("--since needs --prometheus: the scheduler counts since its process started")
     prices = read_prices(price_file) if price_file is not None else None

@@ -191,6 +191,22 @@ def test_a_prometheus_at_an_address_is_queried(tmp_path: Path) -> None:
     assert (line["set"], round(line["gpuHours"]["serving"], 2)) == ("chat", 2.0)
 
 
+def test_the_environment_gives_the_prometheus_unless_the_command_line_names_a_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config"
+    config.write_text(KUBECONFIG)
+    query = '{"status": "success", "data": {"resultType": "vector", "result": []}}'
+    with serving({"/metrics": PAGE, "/api/v1/query": query}) as address:
+        monkeypatch.setenv("GROVE_PROMETHEUS", address)
+        asked = ["usage", "-A", "--kubeconfig", str(config)]
+        past = CliRunner().invoke(grove, [*asked, "--since", "2h", "-o", "json"])
+        now = CliRunner().invoke(grove, [*asked, "--scheduler", address, "-o", "json"])
+    assert (past.exit_code, now.exit_code) == (0, 0), past.output + now.output
+    assert json.loads(past.stdout)["sets"] == []
+    assert [line["set"] for line in json.loads(now.stdout)["sets"]] == ["chat"]
+
+
 class Pages:
     """The part of a client that reads the page of the scheduler."""
 
