@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
+from prometheus_client import Counter
 from tests.support.fleet import elastic
 from tests.support.gangs import pod_json
 from tests.support.manifests import gpu_clique
@@ -26,8 +27,11 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
 from grove.diagnosis.reasons import sentence
 from grove.plan.world import TOPOLOGY, World, binding
+from grove.scheduler.loop.gpu_meter import GpuMeter
 from grove.scheduler.loop.live import Scheduler
+from grove.scheduler.policy.gpu_states import Owner
 from grove.scheduler.policy.hold_ledger import HoldReason
+from grove.show.usage import METRIC
 from grove.sim.loop import run
 from grove.sim.topology import Topology
 
@@ -289,6 +293,25 @@ def test_the_quota_of_its_queue_counts_the_headroom_and_a_full_quota_is_said() -
         assert pod_reasons(here, "other") == {"NodesHeldForOthers"}, "no node helps"
 
     story(tell, (ElasticQuota, elastic("team", "default", 32, 32)))
+
+
+@pytest.mark.simulated
+def test_gpu_hours_count_the_headroom_as_held_for_its_set_and_what_is_lent_for_its_user() -> None:
+    async def tell(here: World) -> None:
+        await here.apply(serving("chat", 1, "1"))
+        assert await here.until(lambda: is_held(here, "chat-0") and here.is_settled("chat"))
+        meter = GpuMeter(
+            here.scheduler.view,
+            here.cluster.clock,
+            Counter(METRIC, "GPU-seconds.", ["namespace", "set", "queue", "state"], registry=None),
+        )
+        chat, batch = Owner("default", "chat"), Owner("default", "batch")
+        assert meter.look() == {(chat, "serving"): 16.0, (chat, "held"): 16.0, (Owner(), "idle"): 32.0}
+        await here.apply(serving("batch", 3, "", "low"))
+        assert await here.until(lambda: len(nodes_of(here, "batch")) == 6 and here.is_settled("batch"))
+        assert meter.look() == {(chat, "serving"): 16.0, (batch, "serving"): 48.0}
+
+    story(tell)
 
 
 @pytest.mark.simulated
