@@ -294,6 +294,39 @@ def test_a_unit_of_higher_priority_takes_held_nodes_only_if_it_fits_nowhere_else
     assert bound == left
 
 
+def test_a_unit_of_higher_priority_leaves_held_nodes_alone_if_they_do_not_raise_its_score() -> None:
+    """Four racks of three nodes. A job has one node of the first rack, and a pod that stays one of each other rack.
+
+    A gang waits for the whole first rack. Three pods of a higher priority prefer one rack. They need two racks anyway.
+    """
+
+    async def story() -> tuple[float, float | None, set[str], float]:
+        async with Day(nodes=12, topology=Topology(racks=4, nodes=3, gpus=1)) as day:
+            await day.client.create(ClusterTopologyBinding, binding())
+            nodes = await day.nodes()
+            await day.client.create(Pod, pod_json("job", NAMESPACE, restartPolicy="Never", **on(nodes[0])))
+            for number in (5, 8, 11):
+                body = pod_json(f"serving-{number}", NAMESPACE, priorityClassName="urgent", **on(nodes[number]))
+                await day.client.create(Pod, body)
+            await asyncio.sleep(5)
+            await day.apply(gang("large", group("w", 3), required=RACK))
+            await asyncio.sleep(600)
+            await day.apply(gang("urgent", group("w", 3), priority_class="urgent", preferred=RACK))
+            urgent_s = await day.waited_for("urgent", 3)
+            pods = [pod for pod in await day.pods() if pod.metadata.name.startswith("urgent")]
+            taken = {pod.spec.node_name for pod in pods} & set(nodes[:3])
+            score = (await day.podgang("urgent")).status.placement_score
+            await day.end("job")
+            large_s = await day.waited_for("large", 3)
+            await day.pass_a_day()
+            return urgent_s, score, taken, large_s
+
+    urgent_s, score, taken, large_s = run(story())
+    assert urgent_s < 60
+    assert (score, taken) == (0.5, set())
+    assert large_s < 60
+
+
 def test_a_label_that_no_placement_reads_does_not_end_a_nomination() -> None:
     async def story() -> tuple[int, int]:
         def stops(pod: Any) -> float:

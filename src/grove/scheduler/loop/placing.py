@@ -117,13 +117,11 @@ class UnitPlacer:
         asides, labels_version = self._decider.asides, self._view.snapshot.nodes.labels_version
         found = await self._find_place(unit, closed, steps)
         if asides != self._decider.asides and not self._check.still_holds(unit, found.answer, labels_version):
-            for pod in unit.to_bind(found.answer) if isinstance(found.answer, Placement) else ():
-                self._view.sources.give_back(pod.uid)
+            self._give_back(unit.to_bind(found.answer) if isinstance(found.answer, Placement) else ())
             self._queue.retry(name, asyncio.get_running_loop().time())
         elif isinstance(found.answer, Placement):
             if (until_s := await self._better_from_s(unit, found.answer, closed, steps)) is not None:
-                for pod in unit.to_bind(found.answer):
-                    self._view.sources.give_back(pod.uid)
+                self._give_back(unit.to_bind(found.answer))
                 self._queue.defer(name, asyncio.get_running_loop().time(), until_s, until_helped=True)
                 return ()
             return self._accept(unit, found.answer, found.decision, ask)
@@ -153,15 +151,18 @@ class UnitPlacer:
     async def _find_place(self, unit: Unit, closed: ClosedCapacity, steps: DecisionSteps) -> FoundPlacement:
         """A place in what is open to the unit; if there is none, in what is held for units behind it as well."""
         to_bind = unit.to_bind if unit.reservation is None else lambda _: ()  # what sources give it is its owners'
-        if avoided := closed.nodes_behind - unit.tree.former:
-            elsewhere = avoided.union(closed.nodes)
-            found = await self._sharing.place(unit.name, unit.tree, steps, elsewhere, to_bind, closed.own)
-            if isinstance(found.answer, Placement):
-                if found.answer.score >= 1 and not found.answer.unplaced:
-                    return found
-                for pod in to_bind(found.answer):
-                    self._view.sources.give_back(pod.uid)
+        elsewhere = await self._find_elsewhere(unit, closed, to_bind)
+        if elsewhere is not None:
+            kept, answer = elsewhere
+            if answer.score >= 1 and not answer.unplaced:  # the best there is, so no second search is needed
+                return kept
+            self._give_back(to_bind(answer))
         found = await self._sharing.place(unit.name, unit.tree, steps, closed.nodes, to_bind, closed.own)
+        if elsewhere is not None and not found.answer.is_better_than(answer):
+            self._give_back(to_bind(found.answer) if isinstance(found.answer, Placement) else ())
+            if self._view.counted.take(to_bind(answer)) is None:
+                return kept
+            found = await self._sharing.place(unit.name, unit.tree, steps, closed.nodes, to_bind, closed.own)
         if isinstance(found.answer, Placement) and (found.answer.pods or not found.answer.unplaced):
             return found
         open_uids = closed.own.union(pod.uid for hold in closed.behind for pod in hold.pods)
@@ -172,6 +173,30 @@ class UnitPlacer:
             return found
         self._take_from_behind(closed, unit.to_bind(second.answer))
         return second
+
+    async def _find_elsewhere(
+        self, unit: Unit, closed: ClosedCapacity, to_bind: Callable[[Placement], Sequence[PodFacts]]
+    ) -> tuple[FoundPlacement, Placement] | None:
+        """A place that leaves the nodes alone that are held for units behind it; None if there are no such nodes.
+
+        It has steps of its own, so that as many as always are left for the search on all nodes and for victims.
+        """
+        avoided = closed.nodes_behind - unit.tree.former
+        if not avoided:
+            return None
+        nodes, steps = avoided.union(closed.nodes), DecisionSteps(self._budget, searches=1)
+        record = self._view.units.of(unit.name)
+        tried_choices = record.tried_choices
+        found = await self._sharing.place(unit.name, unit.tree, steps, nodes, to_bind, closed.own)
+        record.tried_choices = tried_choices  # those that are left are counted by the search on all nodes
+        answer = found.answer
+        if isinstance(answer, NoFit) or (answer.unplaced and not answer.pods):
+            return None
+        return found, answer
+
+    def _give_back(self, pods: Sequence[PodFacts]) -> None:
+        for pod in pods:
+            self._view.sources.give_back(pod.uid)
 
     async def _better_from_s(
         self, unit: Unit, answer: Placement, closed: ClosedCapacity, steps: DecisionSteps

@@ -87,6 +87,10 @@ class Placement:
         """Node by pod uid."""
         return {pod.uid: pod.node for pod in self.pods}
 
+    def is_better_than(self, other: Placement) -> bool:
+        """Whether it has a higher score, or leaves fewer pods without a place."""
+        return self.score > other.score or len(self.unplaced) < len(other.unplaced)
+
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
@@ -101,6 +105,10 @@ class NoFit:
     @property
     def reason(self) -> str:
         return self.why.kind
+
+    def is_better_than(self, _: Placement) -> bool:
+        """No place is never better."""
+        return False
 
 
 UNCORDON, UNTAINT, RELAX, FEWER_PODS = "uncordon", "untaint", "relax", "fewer-pods"
