@@ -6,6 +6,9 @@ All stories run with the default configuration, for at least a simulated day aft
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -13,8 +16,9 @@ from tests.support.days import DAY_S, HOUR_S, NAMESPACE, Day
 from tests.support.fleet import QUOTA, elastic, install, reservation
 from tests.support.gangs import gang, gang_json, group, member_json, pod_json
 
-from grove.api.core import Node, Pod, PodDisruptionBudget
+from grove.api.core import Event, Node, Pod, PodDisruptionBudget
 from grove.api.koordinator import ElasticQuota, Reservation
+from grove.api.patch import to_json
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.plan.world import binding
@@ -422,6 +426,182 @@ def test_a_pending_reservation_waits_in_the_order_of_its_priority(priority: str,
             return "reservation" if phase == "Available" else "gang" if await day.bound("gang") else "none"
 
     assert run(story()) == first
+
+
+@contextlib.asynccontextmanager
+async def half_hour_jobs(day: Day, lanes: int) -> AsyncIterator[None]:
+    """Jobs of one GPU in each lane. The next one waits already when one ends; lanes end at different times."""
+
+    async def jobs(lane: int) -> None:
+        name = f"job-{lane}-000"
+        await day.client.create(Pod, pod_json(name, NAMESPACE, restartPolicy="Never"))
+        for number in range(1, 400):
+            await day.waited_for(name, 1)
+            await asyncio.sleep(HOUR_S / 2)
+            ended, name = name, f"job-{lane}-{number:03}"
+            await day.client.create(Pod, pod_json(name, NAMESPACE, restartPolicy="Never"))
+            await day.end(ended)
+
+    tasks = []
+    for lane in range(lanes):
+        tasks.append(asyncio.ensure_future(jobs(lane)))
+        await asyncio.sleep(HOUR_S / 2 / lanes)
+    yield
+    for task in tasks:
+        task.cancel()
+
+
+OURS = {"schedulerName": "grove-scheduler"}
+
+
+async def available(day: Day, *names: str) -> bool:
+    return all([(await day.client.get(Reservation, name)).status.phase == "Available" for name in names])
+
+
+async def reserved_after_s(day: Day, *names: str) -> float:
+    """Seconds until all these Reservations have a place; a day if they have none by then."""
+    for turn in range(int(DAY_S / 10)):
+        if await available(day, *names):
+            return turn * 10.0
+        await asyncio.sleep(10)
+    return DAY_S
+
+
+async def held_nodes(day: Day, name: str) -> list[tuple[str, str, datetime | None]]:
+    """Reason, node and begin of the holds that a Reservation names."""
+    conditions = (await day.client.get(Reservation, name)).status.conditions
+    return [(one.reason, one.message, one.last_transition_time) for one in conditions if one.type == "NodeHeld"]
+
+
+def test_a_large_reservation_among_small_jobs_is_placed() -> None:
+    async def story() -> tuple[float, bool]:
+        async with Day(nodes=1, gpus=2) as day:
+            await install(day, "Reservation")
+            await asyncio.sleep(60)
+            async with half_hour_jobs(day, 2):
+                await day.client.create(Reservation, reservation("large", gpus=2, template=OURS, ttl="400h"))
+                waited_s = await reserved_after_s(day, "large")
+                await day.pass_a_day()
+            return waited_s, await available(day, "large")
+
+    waited_s, is_available = run(story(), limit_s=10 * DAY_S)
+    assert waited_s < 2 * HOUR_S
+    assert is_available
+
+
+def test_reservations_of_one_group_among_small_jobs_are_placed_together() -> None:
+    async def story() -> tuple[float, bool]:
+        async with Day(nodes=2, gpus=2) as day:
+            await install(day, "Reservation")
+            await asyncio.sleep(60)
+            labels = {"pod-group.scheduling.sigs.k8s.io": "both"}
+            async with half_hour_jobs(day, 4):
+                for name in ("r0", "r1"):
+                    body = reservation(name, gpus=2, template=OURS, ttl="400h", labels=labels)
+                    await day.client.create(Reservation, body)
+                waited_s = await reserved_after_s(day, "r0", "r1")
+                await day.pass_a_day()
+            return waited_s, await available(day, "r0", "r1")
+
+    waited_s, is_available = run(story(), limit_s=10 * DAY_S)
+    assert waited_s < 3 * HOUR_S
+    assert is_available
+
+
+def test_what_is_held_for_a_reservation_outlives_the_scheduler() -> None:
+    async def story() -> tuple[Any, Any, int, bool, int]:
+        async with Day(nodes=2) as day:
+            await install(day, "Reservation")
+            await asyncio.sleep(60)
+            first, second = await day.nodes()
+            await day.client.create(Pod, pod_json("busy", NAMESPACE, **on(first)))
+            await day.client.create(Pod, pod_json("other", NAMESPACE, **on(second)))
+            labels = {"pod-group.scheduling.sigs.k8s.io": "both"}
+            for name in ("r0", "r1"):
+                body = reservation(name, gpus=1, template=OURS, ttl="400h", labels=labels)
+                await day.client.create(Reservation, body)
+            await asyncio.sleep(600)
+            before = [await held_nodes(day, name) for name in ("r0", "r1")]
+            await day.stop()
+            await day.end("other")
+            await day.client.create(Pod, pod_json("small", NAMESPACE))
+            await day.start()
+            await asyncio.sleep(60)
+            after = [await held_nodes(day, name) for name in ("r0", "r1")]
+            small = await day.bound("small")
+            await day.end("busy")
+            await day.pass_a_day()
+            is_available = await available(day, "r0", "r1")
+            left = sum([len(await held_nodes(day, name)) for name in ("r0", "r1")])
+            return before, after, small, is_available, left
+
+    before, after, small, is_available, left = run(story(), limit_s=10 * DAY_S)
+    assert [(reason, node) for ((reason, node, _),) in before] == [
+        ("WaitedLong", "z0-b0-r0-n0"),
+        ("WaitedLong", "z0-b0-r0-n1"),
+    ]
+    assert after == before
+    assert (small, is_available, left) == (0, True, 0)
+
+
+def test_what_is_held_for_a_reservation_is_free_when_that_is_deleted() -> None:
+    async def story() -> tuple[int, float]:
+        async with Day(nodes=2) as day:
+            await install(day, "Reservation")
+            await asyncio.sleep(60)
+            first, _ = await day.nodes()
+            await day.client.create(Pod, pod_json("busy", NAMESPACE, **on(first)))
+            labels = {"pod-group.scheduling.sigs.k8s.io": "both"}
+            for name in ("r0", "r1"):
+                body = reservation(name, gpus=1, template=OURS, ttl="400h", labels=labels)
+                await day.client.create(Reservation, body)
+            await asyncio.sleep(600)
+            await day.client.create(Pod, pod_json("small", NAMESPACE))
+            await asyncio.sleep(600)
+            before = await day.bound("small")
+            for name in ("r0", "r1"):
+                await day.client.delete(Reservation, name)
+            waited_s = await day.waited_for("small", 1)
+            await day.pass_a_day()
+            return before, waited_s
+
+    before, waited_s = run(story(), limit_s=10 * DAY_S)
+    assert before == 0
+    assert waited_s < 60
+
+
+@pytest.mark.parametrize(
+    ("reason", "node", "said"),
+    [
+        ("WaitedLong", "gone", "condition NodeHeld is not used: there is no node gone"),
+        ("Because", "z0-b0-r0-n0", "condition NodeHeld is not used: unknown reason 'Because'"),
+    ],
+)
+def test_a_record_on_a_reservation_that_cannot_be_used_becomes_an_event(reason: str, node: str, said: str) -> None:
+    async def story() -> tuple[list[str], int]:
+        async with Day(nodes=1) as day:
+            await install(day, "Reservation")
+            await asyncio.sleep(60)
+            await day.client.create(Pod, pod_json("busy", NAMESPACE))
+            await day.client.create(Reservation, reservation("r", gpus=2, template=OURS, ttl="400h"))
+            await asyncio.sleep(60)
+            await day.stop()
+            said = (await day.client.get(Reservation, "r")).status.conditions
+            held = {"type": "NodeHeld", "status": "True", "reason": reason, "message": node}
+            conditions = [*(to_json(one) for one in said), held]
+            await day.client.patch(Reservation, "r", {"status": {"conditions": conditions}}, subresource="status")
+            await day.start()
+            await day.end("busy")
+            await day.client.create(Pod, pod_json("small", NAMESPACE))
+            await day.pass_a_day()
+            events = [
+                one.message
+                for one in (await day.client.list(Event)).items
+                if (one.reason, one.involved_object.name) == ("InvalidCapacityHold", "r")
+            ]
+            return events, await day.bound("small")
+
+    assert run(story(), limit_s=10 * DAY_S) == ([said], 1)
 
 
 # The node of a pod that is being replaced

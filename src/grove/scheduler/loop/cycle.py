@@ -226,7 +226,7 @@ class Cycle:
             pin_of=lambda name: pin_of(view, view.units.gangs.get(name)),
         )
         self._restoring = HoldRestorer(view, reporter)
-        self._holding = LongWaitHolds(view, queue, reporter, clock, config, decider, budget, self._restoring)
+        self._holding = LongWaitHolds(view, queue, reporter, clock, config, decider, budget, self._restoring, reserving)
         self._answers = ReplacementAnswers(view, nominations, reporter, config, budget)
         self._headrooms = Headrooms(view, decider, reporter, clock, config, budget)
         self._intake = QueueUpdater(

@@ -1,8 +1,8 @@
 """Holds nodes for gangs that wait long or were overtaken, and warns of gangs that wait for longer than their timeout.
 
-A gang lacks some amount of a resource. It is overtaken when units behind it in the queue have taken that amount since
-it waits, on nodes that it could use. A hold ends when the gang is placed, is deleted, or can no longer be placed on
-the held nodes. Its timeout does not end it.
+Reservations that wait for a place get holds like gangs. A unit lacks some amount of a resource. It is overtaken when
+units behind it in the queue have taken that amount since it waits, on nodes that it could use. A hold ends when the
+unit is placed, is deleted, or can no longer be placed on the held nodes. Its timeout does not end it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from grove.scheduler.filters.fit import allowed_mask, scarcest
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.gang_trees import order_of, tree_of
 from grove.scheduler.loop.hold_restorer import HoldRestorer
+from grove.scheduler.loop.pending_reservations import PendingReservation, PendingReservations
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.unit import Shortage
 from grove.scheduler.loop.view import View
@@ -48,6 +49,9 @@ MOST_NAMED = 3
 WARN_AGAIN_S = 3000.0
 """Between two warnings of one gang that waits. The API server forgets an Event after an hour."""
 
+Waits = GangState | PendingReservation
+"""What a unit is that waits for its minimum."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -62,10 +66,11 @@ class LongWaitHolds:
         decider: Decider,
         budget: Budget,
         restoring: HoldRestorer,
+        reserving: PendingReservations,
     ) -> None:
         self._view, self._queue, self._reporter, self._clock = view, queue, reporter, clock
         self._config, self._decider, self._budget = config, decider, budget
-        self._restoring = restoring
+        self._restoring, self._reserving = restoring, reserving
         self._ledger, self._units = view.ledger, view.units
         self._elders: list[Waiting] = []
         self._overtaken: list[Waiting] = []
@@ -73,13 +78,18 @@ class LongWaitHolds:
         self._elders_at = -1
         """The version of the queue when the elders were chosen."""
         self._waits = LongWaits()
-        queue.on_withdraw = self._waits.forget
+        queue.on_withdraw = self._forget
         self._hopeless: set[Hashable] = set()
         """What was asked for when no node was worth holding, or the name of a unit that is like no other."""
         self._hopeless_at = -1
         """The version of the nodes at that time."""
         self._is_settled_for_all = False
         """Whether each unit that has waited long has a hold or gets none, since the last change."""
+
+    def _forget(self, waiting: Waiting) -> None:
+        """The unit waits no more."""
+        self._waits.forget(waiting)
+        self._hopeless.discard(waiting.order.name)
 
     def timeout_s(self, gang: GangState) -> float:
         """How long an attempt may take: what the gang says, or the default."""
@@ -101,7 +111,7 @@ class LongWaitHolds:
             self._hopeless.add(_key_of(waiting))
 
     async def note_refused(
-        self, gang: GangState, order: Order, tree: Gang, steps: DecisionSteps, *, is_admitted: bool
+        self, name: str, order: Order, tree: Gang, steps: DecisionSteps, *, is_admitted: bool
     ) -> None:
         """Its minimum found no place. If nodes are held for it, those with the most capacity now are."""
         if not self._config.hold_after:
@@ -110,13 +120,13 @@ class LongWaitHolds:
         if short is not None:
             shapes = tuple(dict.fromkeys(pod.shape for group in tree.groups() for pod in group.pods))
             want = Shortage(short.subject, short.number("wanted"), shapes)
-            unit = self._units.of(gang.name)
+            unit = self._units.of(name)
             if unit.shortage is not None and unit.shortage != want:
-                self._hopeless.discard(gang.name)  # emptying nodes may help now that it asks for something else
+                self._hopeless.discard(name)  # emptying nodes may help now that it asks for something else
             unit.shortage = want
-        known = self._ledger.find(gang.name, *LONG_WAIT)
+        known = self._ledger.find(name, *LONG_WAIT)
         if known is not None:
-            await self._take(gang, order, tree, known.reason, steps)
+            await self._take(name, order, tree, known.reason, steps)
 
     def note_room_taken(self, order: Order, pods: Iterable[PodFacts]) -> None:
         """A unit got a place: units ahead of it that could have used that capacity are overtaken by that amount."""
@@ -145,38 +155,47 @@ class LongWaitHolds:
         self._hopeless_at, self._is_settled_for_all = self._view.snapshot.nodes.version, False
 
     async def resume(self) -> None:
-        """Holds nodes again for gangs that say an earlier scheduler did, before anything is decided; once."""
+        """Holds nodes again for units that say an earlier scheduler did, before anything is decided; once."""
         for waiting in sorted(self._queue.all(), key=lambda one: one.order):
-            gang, record = self._units.gangs.get(waiting.order.name), self._units.of(waiting.order.name).recorded
-            if gang is not None and record is not None and self._config.hold_after:
-                await self._hold_again(gang, waiting, record)
+            subject = self._subject(waiting.order.name)
+            if isinstance(subject, PendingReservation):
+                record = self._reserving.recorded(subject)
+            else:
+                record = self._units.of(waiting.order.name).recorded
+            if subject is not None and record is not None and self._config.hold_after:
+                await self._hold_again(subject, waiting, record)
         for unit in self._units:
             unit.recorded = None
+        self._reserving.has_read_holds = True
 
-    async def _hold_again(self, gang: GangState, waiting: Waiting, record: HeldCapacity) -> None:
+    async def _hold_again(self, subject: Waits, waiting: Waiting, record: HeldCapacity) -> None:
         reason = HoldReason(record.reason)
         if not record.nodes:  # an older scheduler did not write all of them down
-            await self._hold_for(gang, waiting, reason, since=record.since)
+            await self._hold_for(subject, waiting, reason, since=record.since)
             return
         others = {node: hold.owner for hold in self._ledger for node in hold.nodes}
         if taken := sorted(node for node in record.nodes if node in others):
-            self._restoring.report(gang, f"node {taken[0]} is held for {others[taken[0]]}")
+            fault = f"node {taken[0]} is held for {others[taken[0]]}"
+            if isinstance(subject, PendingReservation):
+                self._reserving.report_record(subject, fault)
+            else:
+                self._restoring.report(subject, fault)
             return
         try:
-            tree = tree_of(self._view, gang, self._config.node_policy)
+            tree = self._tree_of(subject)
         except BadGang:
             return
-        self._units.of(gang.name).held_shapes = frozenset(pod.shape for group in tree.groups() for pod in group.pods)
+        self._units.of(subject.name).held_shapes = frozenset(pod.shape for group in tree.groups() for pod in group.pods)
         since = record.since or self._clock.now()
-        self._put(gang, CapacityHold(gang.name, waiting.order, reason, since, frozenset(record.nodes)))
+        self._put(CapacityHold(subject.name, waiting.order, reason, since, frozenset(record.nodes)))
 
     async def hold_for_overtaken(self) -> None:
         """Holds nodes for units that were overtaken since, before any other unit is placed."""
         overtaken, self._overtaken = self._overtaken, []
         for waiting in sorted(overtaken, key=lambda one: one.order):
-            gang = self._view.units.gangs.get(waiting.order.name)
-            if gang is not None and not self._is_settled(waiting) and self._queue.get(gang.name) is waiting:
-                await self._hold_for(gang, waiting, HoldReason.OVERTAKEN)
+            subject = self._subject(waiting.order.name)
+            if subject is not None and not self._is_settled(waiting) and self._queue.get(subject.name) is waiting:
+                await self._hold_for(subject, waiting, HoldReason.OVERTAKEN)
 
     def _loss(self, want: Shortage, taken: Mapping[tuple[Shape, str], int]) -> int:
         """How much of what is wanted went, with pods of these shapes on these nodes, where it could have been used."""
@@ -205,8 +224,8 @@ class LongWaitHolds:
         if not self._is_settled_for_all and self._config.hold_after:
             self._is_settled_for_all = True
             lines = [self._unsettled(ask, line) for ask, line in self._waits.lines()]
-            for waiting, gang in heapq.merge(*lines, key=lambda one: one[0].order):
-                await self._hold_for(gang, waiting, HoldReason.WAITED_LONG)
+            for waiting, subject in heapq.merge(*lines, key=lambda one: one[0].order):
+                await self._hold_for(subject, waiting, HoldReason.WAITED_LONG)
         next_s = self._waits.next_s
         return max(next_s, now_s + BETWEEN_LOOKS_S) if next_s is not None else None
 
@@ -214,39 +233,49 @@ class LongWaitHolds:
         elders = sum(self._queue.get(one.order.name) is one for one in self._elders)
         if self._elders_at != self._queue.version or elders < min(len(self._elders), MOST_ELDERS // 2):
             self._elders_at = self._queue.version
-            failing = (one for one in self._queue.heads(MOST_ELDERS) if self._failing_gang(one) is not None)
+            failing = (one for one in self._queue.heads(MOST_ELDERS) if self._failing(one) is not None)
             self._elders = heapq.nsmallest(MOST_ELDERS, failing, key=lambda one: one.order)
 
-    def _failing_gang(self, waiting: Waiting) -> GangState | None:
-        """The gang of a unit whose minimum was refused."""
+    def _failing(self, waiting: Waiting) -> Waits | None:
+        """The gang or the Reservations of a unit whose minimum was refused."""
         if not waiting.failures or waiting.order.stage is Stage.SURPLUS:
             return None
-        return self._view.units.gangs.get(waiting.order.name)
+        return self._subject(waiting.order.name)
+
+    def _subject(self, name: str) -> Waits | None:
+        gang = self._units.gangs.get(name)
+        return gang if gang is not None else self._units.reservation(name)
+
+    def _tree_of(self, subject: Waits) -> Gang:
+        """Raises BadGang."""
+        if isinstance(subject, PendingReservation):
+            return subject.tree
+        return tree_of(self._view, subject, self._config.node_policy)
 
     def _watch(self, waiting: Waiting) -> None:
         """Sets the timer of a unit that was refused."""
-        gang = self._failing_gang(waiting)
-        if gang is None:
+        subject = self._failing(waiting)
+        if subject is None:
             return
-        moment_s = _warn_at_s(waiting, self.timeout_s(gang))
+        moment_s = self._warn_at_s(subject, waiting)
         if self._config.hold_after and waiting.patient_at is None:
             moment_s = min(moment_s, waiting.since_s + self._config.hold_after)
         self._waits.set_timer(waiting, moment_s)
 
     def _note_long_wait(self, waiting: Waiting, now_s: float) -> None:
         self._waits.set_timer(waiting, NEVER)
-        gang = self._failing_gang(waiting)
-        if gang is None:
+        subject = self._failing(waiting)
+        if subject is None:
             return
-        if _warn_at_s(waiting, self.timeout_s(gang)) <= now_s:
-            self._warn_of_timeout(gang, waiting, now_s)
+        if isinstance(subject, GangState) and self._warn_at_s(subject, waiting) <= now_s:
+            self._warn_of_timeout(subject, waiting, now_s)
         hold_after_s = self._config.hold_after
         if waiting.patient_at is None and hold_after_s and waiting.since_s + hold_after_s <= now_s:
             self._waits.add(waiting)
             self._is_settled_for_all = False
         self._watch(waiting)
 
-    def _unsettled(self, ask: Hashable, line: list[Place]) -> Iterator[tuple[Waiting, GangState]]:
+    def _unsettled(self, ask: Hashable, line: list[Place]) -> Iterator[tuple[Waiting, Waits]]:
         """Units of a line for which nodes are to be held, in order; no more of them once none was worth holding."""
         for place in line:
             waiting = self._queue.get(place[1])
@@ -258,33 +287,33 @@ class LongWaitHolds:
                 continue
             if ask is not None and self._is_hopeless(waiting):
                 return
-            gang = self._failing_gang(waiting)
-            if gang is not None and not self._is_settled(waiting):
-                yield waiting, gang
+            subject = self._failing(waiting)
+            if subject is not None and not self._is_settled(waiting):
+                yield waiting, subject
 
     async def _hold_for(
-        self, gang: GangState, waiting: Waiting, reason: HoldReason, since: datetime | None = None
+        self, subject: Waits, waiting: Waiting, reason: HoldReason, since: datetime | None = None
     ) -> None:
         try:
-            tree = tree_of(self._view, gang, self._config.node_policy)
+            tree = self._tree_of(subject)
         except BadGang:
             return
         except Exception:  # a pod cannot be read; the gang reports it when its turn comes
-            log.exception("no nodes can be held", gang=gang.name)
-            self._give_up(gang.name)
+            log.exception("no nodes can be held", unit=subject.name)
+            self._give_up(subject.name)
             return
-        await self._take(gang, waiting.order, tree, reason, DecisionSteps(self._budget), since)
+        await self._take(subject.name, waiting.order, tree, reason, DecisionSteps(self._budget), since)
 
     async def _take(
         self,
-        gang: GangState,
+        name: str,
         order: Order,
         tree: Gang,
         reason: HoldReason,
         steps: DecisionSteps,
         since: datetime | None = None,
     ) -> None:
-        name, snapshot = gang.name, self._view.snapshot
+        snapshot, subject = self._view.snapshot, self._subject(name)
         needed = tuple(pod for group in tree.groups() for pod in group.pods[: group.need])
         has_quota = snapshot.seams.could_admit(snapshot, tree, needed)
         closed = self._ledger.closed_to(name, order)
@@ -293,7 +322,7 @@ class LongWaitHolds:
             self._give_up(name)  # a unit ahead has the quota: units behind this one do not get it either
             return
         answer, is_ending = await self._choose_nodes(tree, steps, closed)
-        if not self._view.units.is_current(gang) or name not in self._queue:
+        if self._subject(name) is not subject or name not in self._queue:
             return
         before = self._ledger.find(name, *LONG_WAIT)
         if isinstance(answer, NoFit) and answer.reason == kinds.BUDGET_ENDED and before is not None:
@@ -306,7 +335,7 @@ class LongWaitHolds:
         nodes = frozenset(pod.node for pod in answer.pods[: answer.core]) if is_admitted else frozenset()
         self._units.of(name).held_shapes = frozenset(pod.shape for pod in answer.pods[: answer.core])
         if before is None:
-            log.info("held for a gang that waits", gang=name, nodes=len(nodes), quota=has_quota, reason=reason.value)
+            log.info("held for a unit that waits", unit=name, nodes=len(nodes), quota=has_quota, reason=reason.value)
         else:
             was_ending = self._units.of(name).waits_for_ending
             is_surer = is_ending and not was_ending
@@ -320,7 +349,7 @@ class LongWaitHolds:
         self._units.of(name).waits_for_ending = is_ending
         since = before.since if before is not None else since or self._clock.now()
         quota = needed if has_quota else ()
-        self._put(gang, CapacityHold(name, order, reason, since, nodes, quota=quota))
+        self._put(CapacityHold(name, order, reason, since, nodes, quota=quota))
 
     async def _choose_nodes(
         self, tree: Gang, steps: DecisionSteps, closed: ClosedCapacity
@@ -333,9 +362,16 @@ class LongWaitHolds:
                 return answer, True
         return await self._decider.search(tree, steps, nodes_to_hold(self._view.snapshot, tree, closed.nodes)), False
 
-    def _put(self, gang: GangState, hold: CapacityHold) -> None:
+    def _put(self, hold: CapacityHold) -> None:
         self._ledger.put(hold)
-        self._reporter.note_held(gang.name)
+        self._note_held(hold.owner)
+
+    def _note_held(self, name: str) -> None:
+        """Has written what is held for the unit."""
+        if self._units.reservation(name) is None:
+            self._reporter.note_held(name)
+        else:
+            self._view.changes.wake()  # the next turn writes it
 
     def _are_fewer_free(self, nodes: frozenset[str], before: CapacityHold, name: str, order: Order) -> bool:
         """Whether fewer of these nodes are free for the gang than of those held for it, all of which it may use."""
@@ -354,7 +390,7 @@ class LongWaitHolds:
         if (unit := self._units.find(name)) is not None:
             unit.held_shapes = frozenset()
         for hold in self._ledger.end(name, *LONG_WAIT):
-            self._reporter.note_held(name)
+            self._note_held(name)
             self.reconsider()
             self._view.changes.relief.update(hold.nodes)
             self._view.changes.demand_changed |= bool(hold.quota)
@@ -367,6 +403,16 @@ class LongWaitHolds:
         self._hopeless.discard(name)
         self.let_go(name)
 
+    def _warn_at_s(self, subject: Waits, waiting: Waiting) -> float:
+        """When to warn that a gang waits: after its timeout, and then so often that an Event is always there.
+
+        The status of Reservations says all the time that they wait.
+        """
+        if isinstance(subject, PendingReservation):
+            return NEVER
+        timeout_s = self.timeout_s(subject)
+        return max(waiting.since_s + timeout_s, waiting.warned_s + max(timeout_s, WARN_AGAIN_S))
+
     def _warn_of_timeout(self, gang: GangState, waiting: Waiting, now_s: float) -> None:
         waiting.warned_s = now_s
         said = gang.verdict.why if gang.verdict is not None else Reason(kinds.NO_ROOM)
@@ -377,11 +423,6 @@ class LongWaitHolds:
 def _key_of(waiting: Waiting) -> Hashable:
     """What a unit asks for, or its name if it is like no other."""
     return waiting.ask if waiting.ask is not None else waiting.order.name
-
-
-def _warn_at_s(waiting: Waiting, timeout_s: float) -> float:
-    """When to warn that a gang waits: after its timeout, and then so often that an Event is always there."""
-    return max(waiting.since_s + timeout_s, waiting.warned_s + max(timeout_s, WARN_AGAIN_S))
 
 
 def kept_out_by(closed: ClosedCapacity) -> Reason:

@@ -3,7 +3,8 @@
 Those whose template names this scheduler wait in the queue like gangs, in the order of their priority and age. They
 may not use what is held for units ahead of them. Reservations with the same pod-group label are one unit:
 a whole PodCliqueSet gets capacity, or none of it does. What was placed is counted at once and written after; a
-scheduler that dies in between finds the rest and places it again.
+scheduler that dies in between finds the rest and places it again. A group that waits long gets nodes held, and its
+members name these nodes.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from dataclasses import replace
 import msgspec
 import structlog
 
+from grove.api.conditions import EventReason
 from grove.api.core import Pod
 from grove.api.fields import mapping, natural
 from grove.api.koordinator import MIN_AVAILABLE, POD_GROUP, Reservation
 from grove.api.meta import Json, Key
+from grove.api.podgang import HeldCapacity
 from grove.kube.clock import Clock
 from grove.scheduler.loop.gang_trees import order_of
 from grove.scheduler.loop.view import View
@@ -28,15 +31,18 @@ from grove.scheduler.model.facts import PODS, PodFacts, Shape
 from grove.scheduler.model.gang import Gang, PodGroup, gang_of
 from grove.scheduler.model.reading import read_pod
 from grove.scheduler.model.reasons import Reason
-from grove.scheduler.policy.hold_ledger import CapacityHold, HoldReason
+from grove.scheduler.policy.hold_ledger import LONG_WAIT, CapacityHold, HoldReason
 from grove.scheduler.policy.waiting_queue import WaitingQueue
 from grove.scheduler.reserve.reservation_status import (
     AVAILABLE,
     FAILED,
     HOLD,
+    NODE_HELD,
     PENDING,
+    HeldNode,
     ended,
     expiry_of,
+    held_node,
     placed_status,
     unplaced_status,
 )
@@ -73,6 +79,8 @@ class PendingReservations:
         self._view, self._queue, self._status, self._clock, self._say = view, queue, status, clock, say
         self._offered: set[str] = set()
         """Names of the units; what is remembered of each is in its record."""
+        self.has_read_holds = False
+        """Whether the ledger has what an earlier scheduler held. Before that its records are not replaced."""
 
     def turn(self) -> None:
         """Offers every group that is whole and waits; withdraws those that do not wait any more."""
@@ -137,13 +145,15 @@ class PendingReservations:
             self._queue.withdraw(name)
         elif name not in self._queue:
             self._queue.offer(name, order_of(self._view, name), asyncio.get_running_loop().time())
+        if unit.reservation is not None and self.has_read_holds:
+            self._say_unplaced(name, self._now(unit.reservation))
 
     def _read(self, name: str, members: list[Reservation]) -> PendingReservation | None:
         """The group as a unit; None if it cannot be placed."""
         wanted = [(one, facts) for one in members if (facts := self._facts(one)) is not None]
         right = [one for one, _ in wanted]
         if wrong := [one.metadata.name for one in members if one not in right]:
-            self._say_unplaced(right, f"{wrong[0]} of its group is wrong, and a group is placed whole")
+            self._say_unplaced(name, right, f"{wrong[0]} of its group is wrong, and a group is placed whole")
         if wrong or not right:
             return None
         pods = tuple(facts for _, facts in wanted)
@@ -168,18 +178,44 @@ class PendingReservations:
         log.info("reserved", group=unit.name, reservations=len(placement.pods), domain=placement.domain)
 
     def refuse(self, unit: PendingReservation, why: Reason) -> None:
-        self._say_unplaced(self._now(unit), self._say(why))
+        self._say_unplaced(unit.name, self._now(unit), self._say(why))
 
     def _now(self, unit: PendingReservation) -> list[Reservation]:
         """Its members as they are by now: their status may have been written since it was offered."""
         cache = self._view.cache
         return [cache.get(Reservation, one.metadata.key) or one for one in unit.members]
 
-    def _say_unplaced(self, members: list[Reservation], why: str) -> None:
-        for one in members:
-            status = unplaced_status(one, why, self._clock.now())
+    def _say_unplaced(self, name: str, members: list[Reservation], why: str | None = None) -> None:
+        """What each of them should say. Each names one of the nodes that are held for their group."""
+        hold = self._view.ledger.find(name, *LONG_WAIT)
+        nodes = iter(sorted(hold.nodes) if hold is not None else ())
+        for one in sorted(members, key=lambda one: one.metadata.name):
+            held = None
+            if hold is not None and (node := next(nodes, None)) is not None:
+                held = HeldNode(node, hold.reason.value, hold.since.replace(microsecond=0))
+            status = unplaced_status(one, why, held, self._clock.now())
             if status is not None and not self._status.unwritten(one):  # what is new is said next time
                 self._status.say(one, status)
+
+    def recorded(self, unit: PendingReservation) -> HeldCapacity | None:
+        """The nodes that an earlier scheduler held for the group, as its members say; None if they cannot be used."""
+        said = [found for one in self._now(unit) if (found := held_node(one)) is not None]
+        if not said:
+            return None
+        nodes = sorted({one.node for one in said})
+        reasons = {one.reason for one in said}
+        if unknown := [node for node in nodes if node not in self._view.snapshot.nodes.row_of]:
+            self.report_record(unit, f"there is no node {unknown[0]}")
+            return None
+        if wrong := sorted(reasons - {reason.value for reason in LONG_WAIT}):
+            self.report_record(unit, f"unknown reason {wrong[0]!r}")
+            return None
+        return HeldCapacity(reason=said[0].reason, since=min(one.since for one in said), nodes=tuple(nodes))
+
+    def report_record(self, unit: PendingReservation, fault: str) -> None:
+        """Says on the first of the group that the record of what is held for it is not used."""
+        text = f"condition {NODE_HELD} is not used: {fault}"
+        self._status.tell(unit.members[0], EventReason.INVALID_CAPACITY_HOLD, text)
 
     def _priority(self, spec: Json) -> int:
         """What the template's class says: a real pod gets it from admission."""

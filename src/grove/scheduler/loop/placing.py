@@ -247,6 +247,8 @@ class UnitPlacer:
     def _accept(self, unit: Unit, placement: Placement, decision: str, ask: Hashable | None) -> Sequence[str]:
         """Reserves and launches; returns the units to try next because of that."""
         if unit.reservation is not None:
+            self._holding.note_room_taken(unit.order, placement.pods)
+            self._holding.end(unit.name)
             self._reserving.commit(unit.reservation, placement)
             return ()
         now = asyncio.get_running_loop().time()

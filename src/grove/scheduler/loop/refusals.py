@@ -188,10 +188,11 @@ class UnitRefuser:
         if is_kept_out:
             metrics.QUOTA_REJECTIONS.inc()
         if unit.reservation is not None:
+            await self._holding.note_refused(unit.name, unit.order, unit.tree, steps, is_admitted=not is_kept_out)
             self._reserving.refuse(unit.reservation, verdict.why)
         elif unit.is_floor:
             gang = unit.gang
-            await self._holding.note_refused(gang, unit.order, unit.tree, steps, is_admitted=not is_kept_out)
+            await self._holding.note_refused(unit.name, unit.order, unit.tree, steps, is_admitted=not is_kept_out)
             if not gang.stood and not any(self._replacements.due_to_leave(gang)):
                 gang.cannot_return()
                 self._replacements.refresh(gang)

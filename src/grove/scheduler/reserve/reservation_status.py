@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from grove.api import duration
@@ -17,7 +17,18 @@ from grove.scheduler.model.reading import pod_requests
 
 HOLD = "reservation:"
 """What stands for a reservation's free part among the pods of its node is called so, with its uid."""
+SCHEDULED, NODE_HELD = "Scheduled", "NodeHeld"
+"""Conditions. The message of `NodeHeld` is the name of the node: pods say it in `nominatedNodeName`."""
+UNKNOWN_SINCE = datetime.fromtimestamp(0, UTC)
 PENDING, AVAILABLE, SUCCEEDED, FAILED = "Pending", "Available", "Succeeded", "Failed"
+
+
+class HeldNode(NamedTuple):
+    """A node that is held for a Reservation, or for another one of its group."""
+
+    node: str
+    reason: str
+    since: datetime
 
 
 def owners_status(reservation: Reservation, users: Sequence[Pod], now: datetime) -> Json | None:
@@ -57,18 +68,44 @@ def placed_status(reservation: Reservation, node: str, amounts: Mapping[str, int
         "nodeName": node,
         "allocatable": {resource: format_amount(resource, held) for resource, held in sorted(amounts.items())},
         "conditions": [
-            _condition(reservation, "Scheduled", "True", "Scheduled", f"placed on {node}", now),
+            _condition(reservation, SCHEDULED, "True", "Scheduled", f"placed on {node}", now),
             _condition(reservation, "Ready", "True", "Available", "its owners may use it", now),
         ],
     }
 
 
-def unplaced_status(reservation: Reservation, why: str, now: datetime) -> Json | None:
-    """It found no place; None if it says so already."""
-    before = find_condition(reservation.status.conditions, "Scheduled")
-    if before is not None and (before.status, before.message) == ("False", why):
+def unplaced_status(reservation: Reservation, why: str | None, held: HeldNode | None, now: datetime) -> Json | None:
+    """It found no place, and which node is held for it; None if it says so already. Without `why` that stays."""
+    conditions = reservation.status.conditions
+    before, was_held = find_condition(conditions, SCHEDULED), held_node(reservation)
+    if why is None:
+        if before is None or before.status != "False":
+            return None
+        why = before.message
+    is_same = before is not None and (before.status, before.message) == ("False", why)
+    if is_same and held == was_held:
         return None
-    return {"phase": PENDING, "conditions": [_condition(reservation, "Scheduled", "False", "Unschedulable", why, now)]}
+    found = [_condition(reservation, SCHEDULED, "False", "Unschedulable", why, now)]
+    if held is not None:
+        found.append(
+            {
+                "type": NODE_HELD,
+                "status": "True",
+                "reason": held.reason,
+                "message": held.node,
+                "lastProbeTime": rfc3339(now),
+                "lastTransitionTime": rfc3339(held.since),
+            }
+        )
+    return {"phase": PENDING, "conditions": found}
+
+
+def held_node(reservation: Reservation) -> HeldNode | None:
+    """The node that is held for it by its own word, while it waits."""
+    said = find_condition(reservation.status.conditions, NODE_HELD)
+    if said is None or said.status != "True" or reservation.status.phase not in ("", PENDING):
+        return None
+    return HeldNode(said.message, said.reason, (said.last_transition_time or UNKNOWN_SINCE).replace(microsecond=0))
 
 
 def ended(reservation: Reservation, phase: str, reason: str, message: str, now: datetime) -> Json:
@@ -82,7 +119,7 @@ def ended(reservation: Reservation, phase: str, reason: str, message: str, now: 
             "lastProbeTime": rfc3339(now),
         }
         for c in reservation.status.conditions
-        if c.type != "Ready"
+        if c.type not in ("Ready", NODE_HELD)
     ]
     return {"phase": phase, "conditions": [*others, _condition(reservation, "Ready", "False", reason, message, now)]}
 
