@@ -397,5 +397,4 @@ class Cycle:
             self._queue.wake_named(came.helped)
         if came.demand_changed:
             self._relief.wake_kept_out()
-        if came.pods_moved:
-            self._queue.wake(self._relief.sees_pods)
+        self._relief.wake_neighbours(came.moves)

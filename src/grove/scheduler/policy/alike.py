@@ -1,8 +1,9 @@
 """Which waiting units are alike: whatever refuses one of them refuses the others.
 
 Names and labels do not decide where a gang fits, but for terms that select pods and for policies. So what a gang asks
-for is its tree without names, with what policies and running pods' terms see of it. Units that depend on objects of
-their own (volumes, shared claims) or look at other pods are like no other.
+for is its tree without names, with what policies and running pods' terms see of it. Where its own terms select pods, it
+matters also which of its own pods they select. Units that depend on objects of their own (volumes, shared claims) or
+have a spread constraint over their set's replicas are like no other.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.devices.device_inventory import SHARED
+from grove.scheduler.model.facts import PodScope, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup
 from grove.scheduler.model.reasons import Reason
 
@@ -59,12 +61,15 @@ def ask_of(snapshot: Snapshot, gang: Gang) -> Hashable | None:
         return None
     firsts = {pod.shape: pod for group in gang.groups() for pod in group.pods}
     for shape in firsts:
-        if shape.sees_pods or shape.volumes or shape.blocked or any(name == SHARED for name, _ in shape.requests):
+        if shape.volumes or shape.blocked or any(name == SHARED for name, _ in shape.requests):
             return None
     against: tuple[object, ...] = ()
+    pods = [pod for group in gang.groups() for pod in group.pods]
     if snapshot.counts.standing_terms():
-        pods = (pod for group in gang.groups() for pod in group.pods)
         against = tuple(frozenset(snapshot.counts.terms_against(pod)) for pod in pods)
+    # In the order of the shapes, which is the same for gangs that are alike.
+    scopes = list(dict.fromkeys(scope for shape in firsts for scope in _scopes_of(shape)))
+    selected = tuple(tuple(snapshot.counts.matches(scope, pod) for scope in scopes) for pod in pods) if scopes else ()
     return (
         _part_asks(gang.root),
         gang.priority,
@@ -76,8 +81,17 @@ def ask_of(snapshot: Snapshot, gang: Gang) -> Hashable | None:
         gang.strategy,
         gang.former,
         against,
+        selected,
         snapshot.seams.looks_at(gang),
     )
+
+
+def _scopes_of(shape: Shape) -> Iterator[PodScope]:
+    """Which pods its terms select."""
+    for term in (*shape.affinity, *shape.anti_affinity, *(term for _, term in shape.preferred_pods)):
+        yield term.scope
+    for spread in shape.spread:
+        yield spread.scope
 
 
 def _part_asks(part: Branch | PodGroup) -> Hashable:

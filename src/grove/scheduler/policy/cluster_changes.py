@@ -11,8 +11,46 @@ from typing import NamedTuple
 from grove.api.core import Pod
 from grove.api.meta import find_condition
 from grove.api.podgang import PodGang
-from grove.scheduler.model.facts import HOSTNAME, PodFacts
+from grove.scheduler.model.facts import HOSTNAME, PodFacts, PodScope, Shape
 from grove.scheduler.policy.gang_state import GangState, is_initialized
+
+MOST_MOVES = 64
+"""Pods that came, left or changed in one turn of which each is looked at; after more, each unit that looks at other
+pods may be helped.
+"""
+
+
+class PodMove(NamedTuple):
+    """A pod that came, left or changed; None where it was not there before, or is not any more."""
+
+    before: PodFacts | None
+    after: PodFacts | None
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is on the node where it was."""
+        return self.before is not None and self.after is not None and self.before.node == self.after.node
+
+
+def can_help(shape: Shape, move: PodMove, matches: Callable[[PodScope, PodFacts], bool]) -> bool:
+    """Whether a pod of this shape may go somewhere because of the move, beside the capacity that it frees.
+
+    A pod that leaves a node frees capacity there. So a term that speaks of nodes alone needs no look of its own.
+    """
+
+    def matched(scope: PodScope) -> tuple[bool, bool]:
+        before, after = (pod is not None and matches(scope, pod) for pod in move)
+        return before, after
+
+    for scope in (*(term.scope for term in shape.affinity), *(spread.scope for spread in shape.spread)):
+        before, after = matched(scope)
+        if before != after or (before and not move.stays):
+            return True
+    for term in shape.anti_affinity:
+        before, after = matched(term.scope)
+        if before and (not after if move.stays else term.topology_key != HOSTNAME):
+            return True
+    return False
 
 
 class TakenRelief(NamedTuple):
@@ -22,7 +60,7 @@ class TakenRelief(NamedTuple):
     helped: set[str]
     demand_changed: bool
     daemons_went: bool
-    pods_moved: bool
+    moves: list[PodMove] | None
 
 
 class Changes:
@@ -49,8 +87,9 @@ class Changes:
         """Whether some waiting pod's place depends on other pods, so that any of them coming or going may help."""
         self.seeks_reclaim = False
         """Whether some unit waits for what others have above their shares, so that any pod on a node may entitle it."""
-        self.pods_moved = False
-        """Pods or nodes came, went or changed, which may help units that look at other pods."""
+        self.moves: list[PodMove] | None = []
+        """Pods that came, left or changed, which may help units that look at other pods. None if nodes did, or too many
+        pods: each of these units may be helped."""
 
     def mark(self, unit: str, *, fresh: bool = False) -> None:
         """Asks for a look at a unit in the next cycle."""
@@ -84,9 +123,9 @@ class Changes:
     def take_relief(self) -> TakenRelief:
         """The changes since the last call that may help waiting units."""
         roomier = None if self.wide_relief else self.relief
-        found = TakenRelief(roomier, self.helped, self.demand_changed, self.daemons_went, self.pods_moved)
-        self.relief, self.helped = set(), set()
-        self.wide_relief = self.demand_changed = self.daemons_went = self.pods_moved = False
+        found = TakenRelief(roomier, self.helped, self.demand_changed, self.daemons_went, self.moves)
+        self.relief, self.helped, self.moves = set(), set(), []
+        self.wide_relief = self.demand_changed = self.daemons_went = False
         return found
 
     def take_dirty(self) -> list[tuple[str, bool]]:
@@ -98,20 +137,24 @@ class Changes:
         if before is not None and _keeps_off(before) != (_keeps_off(after) if after is not None else ()):
             self.help_anybody()
         elif self.sees_pods and _seen(before) != _seen(after):
-            self.neighbours_changed()
+            if self.moves is not None and len(self.moves) < MOST_MOVES:
+                self.moves.append(PodMove(before, after))
+                self.wake()
+            else:
+                self.neighbours_changed()
         elif self.seeks_reclaim:
             self.wake()
 
     def neighbours_changed(self) -> None:
-        """Units that look at other pods may be helped."""
+        """Each unit that looks at other pods may be helped."""
         if self.sees_pods:
-            self.pods_moved = True
+            self.moves = None
             self.wake()
 
     @property
     def has_relief(self) -> bool:
         """True if a change may help waiting units."""
-        return bool(self.relief) or bool(self.helped) or self.wide_relief or self.pods_moved
+        return bool(self.relief) or bool(self.helped) or self.wide_relief or self.moves != []
 
 
 def _keeps_off(pod: PodFacts) -> tuple[object, ...]:

@@ -7,7 +7,8 @@ node. What a waiting minimum could need does not go to scaled gangs or surplus b
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import PLENTY, allowed_mask, pinned_rows
 from grove.scheduler.model.facts import Shape
 from grove.scheduler.model.gang import Gang, Pin
+from grove.scheduler.policy.cluster_changes import PodMove, can_help
 from grove.scheduler.policy.waiting_queue import Needed, Order, WaitingQueue
 
 MOST_PATIENCE = 3
@@ -55,16 +57,25 @@ class Relief:
             evictor = gang if may_evict and gang.may_preempt else None
             pinned = gang if gang.pinned_domain is not None else None
             admitted = gang if self._snapshot.seams.refuses and not by_anything else None
-            waiting.needed = Needed(shapes, by_anything, evictor, pinned, admitted, gang.sees_pods)
+            waiting.needed = Needed(shapes, by_anything, evictor, pinned, admitted, gang.sees_pods, bool(gang.spreads))
 
     def _needed(self, unit: str) -> Needed | None:
         waiting = self._queue.get(unit)
         return waiting.needed if waiting is not None else None
 
-    def sees_pods(self, unit: str) -> bool:
-        """True if new or deleted pods may help the unit."""
+    def wake_neighbours(self, moves: Sequence[PodMove] | None) -> None:
+        """Wakes units that look at other pods, if one of these moves can help them; all of them after None."""
+        if moves is None or moves:
+            self._queue.wake(partial(self._is_helped_by, moves))
+
+    def _is_helped_by(self, moves: Sequence[PodMove] | None, unit: str) -> bool:
         needed = self._needed(unit)
-        return needed is not None and needed.sees_pods
+        if needed is None or not needed.sees_pods:
+            return False
+        if moves is None or needed.spreads_units:
+            return True
+        matches = self._snapshot.counts.matches
+        return any(can_help(shape, move, matches) for shape in needed.shapes for move in moves)
 
     def wake_helped(self, roomier: Collection[str] | None, now_s: float) -> None:
         """Wakes units that capacity on these nodes can help; None is a change that may help any unit."""

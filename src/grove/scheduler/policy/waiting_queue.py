@@ -64,6 +64,8 @@ class Needed(NamedTuple):
     """Itself, if policies limit units and admit this one: it lacks capacity alone."""
     sees_pods: bool = False
     """Whether other pods' coming or going may help it."""
+    spreads_units: bool = False
+    """Whether it has a spread constraint over the replicas of its set."""
 
 
 class Waiting(msgspec.Struct):
