@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.support.gangs import gang, group, scheduling
 
 from grove.api.core import Node, Pod
 from grove.api.podgang import PodGang
+from grove.scheduler.loop import long_wait_holds
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.long_wait_holds import LongWaitHolds
 from grove.scheduler.policy.relief import Relief
@@ -84,8 +86,37 @@ async def test_the_next_one_is_tried_when_the_first_is_deleted_before_its_turn(c
         assert {pod.metadata.name for pod in await bench.pods() if pod.spec.node_name} == {"g3-w-0"}
 
 
-def test_the_cost_of_a_free_slot_does_not_grow_with_the_gangs_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After two minutes nodes are held. Counts units that the scheduler looks at, and searches of every kind."""
+OWN = {"matchLabels": {"app": "serving"}}
+APART = {"topologyKey": "kubernetes.io/hostname", "labelSelector": OWN}
+EVEN = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+NEAR = {"topologyKey": "topology.kubernetes.io/zone", "labelSelector": OWN}
+
+
+def required(kind: str, term: dict[str, Any]) -> dict[str, Any]:
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "most"),
+    [
+        pytest.param({}, 18, id="pods that look at no other pod"),
+        pytest.param(required("podAntiAffinity", APART), 18, id="pods apart from each other"),
+        pytest.param(required("podAffinity", NEAR), 120, id="pods near each other"),
+        pytest.param({"topologySpreadConstraints": [EVEN | {"labelSelector": OWN}]}, 120, id="pods spread over hosts"),
+        pytest.param(
+            {"topologySpreadConstraints": [EVEN | {"labelSelector": {"matchLabels": {"app": "other"}}}]},
+            18,
+            id="pods that look at others which do not move",
+        ),
+    ],
+)
+def test_the_cost_of_a_free_slot_does_not_grow_with_the_gangs_that_wait(
+    monkeypatch: pytest.MonkeyPatch, spec: dict[str, Any], most: int
+) -> None:
+    """After two minutes nodes are held. Counts units that the scheduler looks at, and searches of every kind.
+
+    Of pods that look at each other, each that comes or leaves may help every gang that has nodes held: four here.
+    """
     looks: Counter[str] = Counter()
 
     def count(owner: type, name: str) -> None:
@@ -98,13 +129,14 @@ def test_the_cost_of_a_free_slot_does_not_grow_with_the_gangs_that_wait(monkeypa
         monkeypatch.setattr(owner, name, counting)
 
     count(Relief, "_needed")
-    count(LongWaitHolds, "_failing_gang")
+    count(LongWaitHolds, "_failing")
     count(LongWaitHolds, "_is_hopeless")
     count(Decider, "search")
 
     async def story(many: int) -> dict[str, int]:
         async with Day(nodes=4) as day:
-            await day.apply(*(gang(f"g{number:03}", group("w", 1)) for number in range(many)))
+            wanted, labels = group("w", 1, spec=spec), {"app": "serving"}
+            await day.apply(*(gang(f"g{number:03}", wanted, labels=labels) for number in range(many)))
             await asyncio.sleep(300)
             looks.clear()
             for number in range(6):
@@ -116,4 +148,38 @@ def test_the_cost_of_a_free_slot_does_not_grow_with_the_gangs_that_wait(monkeypa
 
     few, many = run(story(20)), run(story(120))
     assert few == many
-    assert many["search"] <= 6 * 3, "two places, and the nodes to hold for one gang more"
+    assert many["search"] <= most
+
+
+def test_timers_of_many_gangs_that_end_together_do_not_keep_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2,000 gangs become old enough for a hold in one moment, and pass their timeout in another one."""
+    looks, longest = [0], 0
+
+    def count(name: str) -> None:
+        known = getattr(LongWaitHolds, name)
+
+        def counting(*args: Any) -> None:
+            nonlocal longest
+            looks[-1] += 1
+            longest = max(longest, looks[-1])
+            known(*args)
+
+        monkeypatch.setattr(LongWaitHolds, name, counting)
+
+    async def others_go_on(_: float) -> None:
+        looks.append(0)
+        await asyncio.sleep(0)
+
+    count("_note_long_wait")
+    monkeypatch.setattr(long_wait_holds, "asyncio", SimpleNamespace(sleep=others_go_on))
+
+    async def story() -> int:
+        async with Day(nodes=1) as day:
+            await day.apply(*(gang(f"g{number:04}", group("w", 1)) for number in range(2000)))
+            await asyncio.sleep(900)
+            return len(await day.events("GangTimeout"))
+
+    warned = run(story())
+    assert warned > 0
+    assert sum(looks) >= 2 * 1999
+    assert longest < 2 * long_wait_holds.UNITS_A_SLICE, "the end of one turn and the first part of the next one"

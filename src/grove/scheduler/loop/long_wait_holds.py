@@ -7,6 +7,7 @@ unit is placed, is deleted, or can no longer be placed on the held nodes. Its ti
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -45,6 +46,8 @@ MOST_ELDERS = 16
 """How many gangs at the head of the queue are watched for being overtaken: holds for more would block each other."""
 BETWEEN_LOOKS_S = 1.0
 """Gangs that become old enough within this time are looked at together."""
+UNITS_A_SLICE = 100
+"""Units that are looked at, each for some 20 microseconds, before the event loop goes on."""
 MOST_NAMED = 3
 WARN_AGAIN_S = 3000.0
 """Between two warnings of one gang that waits. The API server forgets an Event after an hour."""
@@ -213,19 +216,24 @@ class LongWaitHolds:
             if not waits or self._has_lost(hold):
                 self.let_go(hold.owner)
         self._choose_elders()
-        for waiting in self._queue.take_newly_refused():
-            self._watch(waiting)
+        for number, waiting in enumerate(self._queue.take_newly_refused(), start=1):
+            if self._queue.get(waiting.order.name) is waiting:
+                self._watch(waiting)
             self._is_settled_for_all = False
-        for name in self._waits.due(now_s):
+            await _give_way_after(number)
+        for number, name in enumerate(self._waits.due(now_s), start=1):
             if (late := self._queue.get(name)) is not None:
                 self._note_long_wait(late, now_s)
+            await _give_way_after(number)
         if self._hopeless_at != self._view.snapshot.nodes.version:
             self.reconsider()
         if not self._is_settled_for_all and self._config.hold_after:
             self._is_settled_for_all = True
             lines = [self._unsettled(ask, line) for ask, line in self._waits.lines()]
             for waiting, subject in heapq.merge(*lines, key=lambda one: one[0].order):
-                await self._hold_for(subject, waiting, HoldReason.WAITED_LONG)
+                if self._queue.get(subject.name) is waiting and self._subject(subject.name) is subject:
+                    await self._hold_for(subject, waiting, HoldReason.WAITED_LONG)
+                    await asyncio.sleep(0)  # a search, or two
         next_s = self._waits.next_s
         return max(next_s, now_s + BETWEEN_LOOKS_S) if next_s is not None else None
 
@@ -418,6 +426,12 @@ class LongWaitHolds:
         said = gang.verdict.why if gang.verdict is not None else Reason(kinds.NO_ROOM)
         why = Reason(kinds.TIMED_OUT, numbers={"seconds": self.timeout_s(gang)}, parts=(said,))
         self._reporter.warn(gang, EventReason.GANG_TIMEOUT, why)
+
+
+async def _give_way_after(number: int) -> None:
+    """Lets the event loop go on after every so many units."""
+    if number % UNITS_A_SLICE == 0:
+        await asyncio.sleep(0)
 
 
 def _key_of(waiting: Waiting) -> Hashable:
