@@ -104,6 +104,32 @@ async def test_a_new_kind_is_counted_a_few_nodes_at_a_time(cluster: Any, monkeyp
 
 
 @pytest.mark.simulated
+async def test_a_count_that_takes_long_is_interrupted_after_three_milliseconds_of_cpu(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each node takes 2 ms here."""
+    await install(cluster, "Device")
+    async with scheduling(cluster) as bench:
+        await fleet(cluster, bench, 20)
+        await bench.create_pod(share("first", bench.namespace, 20))
+        await bench.expect({"/": 1})
+        slices, cpu_s = Slices(monkeypatch), 0.0
+        recount = counted_pods.CountedPods._recount
+
+        def slow(counted: counted_pods.CountedPods, name: str) -> None:
+            nonlocal cpu_s
+            cpu_s += 0.002
+            recount(counted, name)
+
+        monkeypatch.setattr(counted_pods.CountedPods, "_recount", slow)
+        bench.scheduler.view.counted.cpu_s = lambda: cpu_s
+        await bench.create_pod(share("next", bench.namespace, 30))
+        await bench.expect({"/": 2})
+        assert cpu_s > 20 * 0.002
+        assert slices.longest <= 3, "two, and one node that a pod was placed on"
+
+
+@pytest.mark.simulated
 async def test_devices_of_a_node_that_come_during_a_count_are_counted_a_few_nodes_at_a_time_too(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

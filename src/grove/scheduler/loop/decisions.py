@@ -74,7 +74,8 @@ class Decider:
         self._thread = ThreadPoolExecutor(1, "decision")
         self._count = 0
         self.asides = 0
-        """How many decisions were made aside: the cluster may have moved on where this grew."""
+        """How often others got the event loop in the middle of a decision, mostly because it was made aside.
+        The cluster may have moved on where this grew."""
         self._aside_s = 0.0
 
     async def place(

@@ -10,6 +10,7 @@ are tasks beside it. Cancelling `run` stops everything; what was half done is fo
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -99,6 +100,8 @@ class Scheduler:
         storage, daemons = VolumeSource(self.view, client, turns), DaemonPods(self.view)
         claims = DeviceClaims(self.view, ClaimWriter(client, turns).write)
         self.view.sources.join(storage, claims, daemons)
+        if clock is SYSTEM:
+            self.view.counted.cpu_s = time.thread_time
         self._events = Recorder(client, config.scheduler_name, clock=clock)
         if traces is not None:
             self.view.traces = GangTraces(traces, self.view.units.gangs)

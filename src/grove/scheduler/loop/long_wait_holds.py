@@ -429,7 +429,7 @@ class LongWaitHolds:
 
 
 async def _give_way_after(number: int) -> None:
-    """Lets the event loop go on after every so many units."""
+    """Lets the event loop go on between slices of units."""
     if number % UNITS_A_SLICE == 0:
         await asyncio.sleep(0)
 

@@ -116,14 +116,16 @@ class UnitPlacer:
             return ()
         asides, labels_version = self._decider.asides, self._view.snapshot.nodes.labels_version
         found = await self._find_place(unit, closed, steps)
+        until_s: float | None = None
+        if isinstance(found.answer, Placement):
+            until_s = await self._better_from_s(unit, found.answer, closed, steps)
         if asides != self._decider.asides and not self._check.still_holds(unit, found.answer, labels_version):
             self._give_back(unit.to_bind(found.answer) if isinstance(found.answer, Placement) else ())
             self._queue.retry(name, asyncio.get_running_loop().time())
+        elif isinstance(found.answer, Placement) and until_s is not None:
+            self._give_back(unit.to_bind(found.answer))
+            self._queue.defer(name, asyncio.get_running_loop().time(), until_s, until_helped=True)
         elif isinstance(found.answer, Placement):
-            if (until_s := await self._better_from_s(unit, found.answer, closed, steps)) is not None:
-                self._give_back(unit.to_bind(found.answer))
-                self._queue.defer(name, asyncio.get_running_loop().time(), until_s, until_helped=True)
-                return ()
             return self._accept(unit, found.answer, found.decision, ask)
         else:
             await self._refuser.refuse(unit, found.answer, found.decision, closed, ask, steps)

@@ -113,6 +113,9 @@ class SelfRepack:
                 movable.append(one)
             if number % GANGS_AT_ONCE == 0:
                 await asyncio.sleep(0)  # many gangs run: events are handled in between
+        for pod, _ in self._view.members(gang):
+            self._view.reader.facts(pod)  # what was never asked for before is counted now
+        await self._view.counted.refresh_until_current()
         ask = repack_question(self._view, gang, movable, self._config)
         snapshot = self._view.snapshot.copy_for_thread()
         return await asyncio.get_running_loop().run_in_executor(self._thread, ask, snapshot)

@@ -57,11 +57,21 @@ class VictimSearch:
         """A place that is free once these pods are gone."""
         pods = [*leaving, *(pod for unit in running for pod in unit.pods)]
         for variant in at_cleared_homes(self._view, tree, pods):
-            self._view.counted.refresh()
+            if await self._count_asked():
+                running = [unit for unit in running if self._is_there(*unit.pods)]
             vacancies = self._view.sources.vacancies(variant, running, leaving)
             if (found := await self._without_leaving(variant, steps, closed, vacancies, leaving)) is not None:
                 return found
         return None
+
+    async def _count_asked(self) -> bool:
+        """Counts what was never asked for before. Whether events may have come meanwhile."""
+        gave_way = await self._view.counted.refresh_until_current()
+        self._decider.asides += gave_way
+        return gave_way
+
+    def _is_there(self, *pods: PodFacts) -> bool:
+        return all(self._view.snapshot.find_pod(pod.uid) is not None for pod in pods)
 
     async def _without_leaving(
         self,
@@ -97,7 +107,9 @@ class VictimSearch:
         decision: str = ""
         answer: Victims | NoVictims | None = None
         for variant in at_cleared_homes(self._view, tree, pods):
-            self._view.counted.refresh()  # what was never asked for before is counted now
+            if await self._count_asked():
+                running = [unit for unit in running if self._is_there(*unit.pods)]
+                leaving = [pod for pod in leaving if self._is_there(pod)]
             vacancies = self._view.sources.vacancies(variant, running)
             budgets = budgets_of(self._view)
             decision, answer = await self._decider.preempt(
