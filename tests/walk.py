@@ -12,9 +12,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -29,6 +31,7 @@ from tests.support.manifests import clique, pcs
 from tests.support.operating import operating
 
 NAMESPACE = "walk"
+TOUR = Path(__file__).parents[1] / "docs" / "development" / "code-tour.md"
 LEFT_OUT = ("grove.sim", "grove.crds", "grove.api", "grove.kube", "grove.operator.wiring")
 
 
@@ -51,6 +54,15 @@ class Walk:
 
     def __exit__(self, *exc: object) -> None:
         sys.setprofile(None)
+
+
+def missing_in_the_tour(met: Iterable[str]) -> list[str]:
+    """Modules that docs/development/code-tour.md does not name, with their path or the end of it."""
+    named = set(re.findall(r"`([\w/]+\.py)`", TOUR.read_text()))
+    paths = {module: [f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/__init__.py"] for module in met}
+    return [
+        module for module, ways in paths.items() if not any(way.endswith(f"/{name}") for way in ways for name in named)
+    ]
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from tests.support.sample_admission import ADMISSION, WELL_KNOWN
 
 from grove.admission.rules.defaulting import missing_defaults, with_additions
 from grove.admission.rules.lookups import Known
+from grove.local.binaries import DEFAULT_VERSION
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -35,3 +36,7 @@ def test_the_whole_manifest_of_a_page_is_admitted(page: Path) -> None:
     levels = {domain: f"example.com/{domain}" for domain in WELL_KNOWN}
     known = Known(topologies={"fake-nodes": binding("fake-nodes", **levels)})
     assert faults(ADMISSION, with_additions(manifest, missing_defaults(manifest)), lookups=known) == []
+
+
+def test_the_tutorial_names_the_folder_where_kubectl_is_built() -> None:
+    assert f"$HOME/.cache/grove/kube/{DEFAULT_VERSION}" in (ROOT / "docs" / "tutorial.md").read_text()

@@ -13,7 +13,9 @@ from grove.cli.main import ASKING, COMMANDS, LazyGroup, grove
 from grove.demo.scenario import VERBS
 
 ROOT = Path(__file__).parents[3]
-PAGES = sorted([ROOT / "README.md", ROOT / "samples" / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted(
+    page for pattern in ("*.md", "docs/**/*.md", "samples/**/*.md", "tests/*.md") for page in ROOT.glob(pattern)
+)
 CALL = re.compile(r"(?:^|[\s/(`|]|kubectl[ -])grove ([a-z]+)((?: [^`|\n]*)?)")
 
 

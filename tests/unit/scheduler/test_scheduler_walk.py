@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.walk import walk_of_a_gang
+from tests.walk import missing_in_the_tour, walk_of_a_gang
 
 from grove.sim.loop import run
 
@@ -18,3 +18,4 @@ def test_the_way_of_a_plain_gang_is_no_longer_than_it_is_said_to_be() -> None:
     assert said is not None
     assert {"grove.scheduler.loop.follower", "grove.scheduler.solve.place", "grove.scheduler.loop.bind"} <= set(met)
     assert len(met) <= int(said[1]), met
+    assert missing_in_the_tour(met) == []
