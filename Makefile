@@ -152,9 +152,9 @@ test-browser: $(VENV)/browser ## every page of the console in Chromium (apt-get 
 	@mkdir -p $(VENV)/axe && cd $(VENV)/axe && (test -f package/axe.min.js || (npm pack --silent axe-core@4.14.0 > /dev/null && tar -xzf axe-core-*.tgz))
 	GROVE_AXE=$(CURDIR)/$(VENV)/axe/package/axe.min.js $(PYTEST) tests/browser -v -s
 
-image: $(VENV)/runtime ## both container images as OCI archives in dist/, without Docker; ARCH=arm64: for Arm, in dist/arm64
+image: $(VENV)/runtime ## both container images as OCI archives in dist/, without Docker; ARCH=arm64: for Arm, in dist/arm64; OTEL=1: with traces
 	@echo "both images into dist/; takes a minute, fetches pinned Debian packages and wheels once, installs nothing"
-	@$(BIN)/python tools/image $(if $(ARCH),--arch $(ARCH))
+	@$(BIN)/python tools/image $(if $(ARCH),--arch $(ARCH)) $(if $(OTEL),--otel)
 
 engines: $(VENV)/runtime ## images of samples/engines that run without GPUs, as OCI archives in dist/engines; builds llama.cpp once, 12 CPU minutes
 	@echo "three images into dist/engines; takes 5 minutes and 12 more the first time, installs nothing; needs cmake, ninja and a C++ compiler"

@@ -2,6 +2,7 @@
 
     python tools/image            dist/grove.tar and dist/grove-initc.tar, each with its SBOM (SPDX) beside it
     python tools/image --arch arm64            the same for Arm, in dist/arm64, from Debian's arm64 packages and wheels
+    python tools/image --otel     with the packages of grove-k8s[otel] in the image grove, for traces
     python tools/image roots      the same files unpacked, in dist/grove and dist/grove-initc: what the Dockerfile takes
     python tools/image lock       moves debian.lock (or debian-arm64.lock) to the newest packages that apt lists
 
@@ -205,7 +206,14 @@ MAIN = config([PYTHON, "-m", "grove"], ["--help"])
 STARTUP = config([PYTHON, "-m", "grove.startup"], [])
 
 
-def contents(cache: Path, machine: Machine) -> Iterator[Contents]:
+def pinned_wheels(cache: Path, machine: Machine, *, has_otel: bool) -> list[Path]:
+    """The wheels of the image grove, each once, by name; `has_otel` adds those that export traces."""
+    pins = ["runtime.txt", *(["otel.txt"] if has_otel else [])]
+    found = {wheel.name: wheel for name in pins for wheel in wheels(ROOT / "requirements" / name, cache, machine)}
+    return [found[name] for name in sorted(found)]
+
+
+def contents(cache: Path, machine: Machine, *, has_otel: bool = False) -> Iterator[Contents]:
     """Both images. Bytecode is the same on every machine, so this machine's own Python makes it."""
     here = this_machine()
     cache.mkdir(parents=True, exist_ok=True)
@@ -214,9 +222,7 @@ def contents(cache: Path, machine: Machine) -> Iterator[Contents]:
     base, parts = base_layer(cache, ("both", "main"), machine)
     builder = base if machine == here else base_layer(cache, ("both", "main"), here)[0]
     libraries, grove = Tree(), Tree()
-    inside = [
-        add_wheel(libraries, wheel, HOME) for wheel in wheels(ROOT / "requirements" / "runtime.txt", cache, machine)
-    ]
+    inside = [add_wheel(libraries, wheel, HOME) for wheel in pinned_wheels(cache, machine, has_otel=has_otel)]
     sources(grove)
     with python_of(builder, here) as python:
         for tree in (base, libraries, grove):
@@ -237,6 +243,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", nargs="?", choices=["build", "roots", "lock"], default="build")
     parser.add_argument("--arch", choices=sorted(MACHINES), default=this_machine().name)
+    parser.add_argument("--otel", action="store_true", help="with the packages that export traces")
     parser.add_argument("--target", type=Path, help="dist; dist/ARCH for another machine than this")
     parser.add_argument("--cache", type=Path, default=default_cache())
     given = parser.parse_args()
@@ -250,7 +257,7 @@ def main() -> int:
             write_lock(locked(machine.lock, machine), machine.lock)
             return 0
         target.mkdir(parents=True, exist_ok=True)
-        for image in contents(given.cache, machine):
+        for image in contents(given.cache, machine, has_otel=given.otel):
             image.unpack(target) if given.action == "roots" else image.write(target)
     except Missing as error:
         print(f"error: {error}", file=sys.stderr)

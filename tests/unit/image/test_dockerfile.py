@@ -48,7 +48,7 @@ def test_a_stage_is_a_folder_of_the_program_and_is_run_as_the_archive_is(
 
 def test_the_build_stage_calls_the_program_with_all_it_reads() -> None:
     said = [line for line in DOCKERFILE.splitlines() if line.startswith(("COPY", "RUN python"))]
-    assert "RUN python3.11 tools/image roots --target /roots --cache /cache" in said
+    assert "RUN python3.11 tools/image roots --target /roots --cache /cache ${OTEL:+--otel}" in said
     assert {"COPY requirements requirements", "COPY tools/image tools/image", "COPY src src"} <= set(said)
 
 
