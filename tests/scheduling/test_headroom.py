@@ -343,6 +343,30 @@ def test_the_headroom_of_a_group_is_one_more_replica_of_the_group() -> None:
 
 
 @pytest.mark.simulated
+def test_the_headroom_keeps_the_spread_inside_a_replica() -> None:
+    """Three pods over two zones: two nodes of the headroom are in one zone, and one is in the other."""
+
+    async def told() -> None:
+        nodes = Topology(zones=2, nodes=4).objects()
+        async with World(nodes, seed=3, objects=[(ClusterTopologyBinding, binding())]) as here:
+            spread = {"topologyName": TOPOLOGY, "domain": "zone"}
+            clique = gpu_clique("work", 3, 8, spreadConstraint=spread)
+            await here.apply(serving("chat", 1, "1", "", clique, topologyConstraint=None))
+            assert await here.until(lambda: is_held(here, "chat-0"))
+            reserve = held_nodes(here, "chat-0")
+            zones = [node.split("-")[0] for node in sorted(reserve)]
+            assert sorted(map(zones.count, {"z0", "z1"})) == [1, 2]
+            await here.client.patch(PodCliqueSet, "chat", {"spec": {"replicas": 2}}, here.namespace)
+            assert await here.until(lambda: reserve <= nodes_of(here, "chat") and here.is_settled("chat"))
+            for node in here.all(Node):
+                if node.metadata.name.startswith("z1-"):
+                    await here.client.delete(Node, node.metadata.name)
+            assert await here.until(lambda: (found := said(here, "chat-0")) is not None and found.status == "False")
+
+    run(told())
+
+
+@pytest.mark.simulated
 def test_a_scheduler_that_starts_again_holds_the_headroom_before_it_places_anything() -> None:
     async def told() -> None:
         async with world() as here:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -80,6 +82,10 @@ def spread(label: str, *units: tuple[str, tuple[str, ...]]) -> UnitSpread:
     return UnitSpread("zone", 1, True, scope, label, units)
 
 
+def renamed(at: int, one: PodFacts) -> str:
+    return f"{one.uid}+{at}"
+
+
 def test_a_copy_needs_all_pods_and_is_a_unit_of_its_own_in_the_spread() -> None:
     base = gang(
         PodGroup("front", 1, (pod("f0", "front"), pod("f1", "front"))),
@@ -87,7 +93,7 @@ def test_a_copy_needs_all_pods_and_is_a_unit_of_its_own_in_the_spread() -> None:
     )
     scaled = Gang("a/chat-0-0", Branch("s", (PodGroup("work", 1, (pod("w0", "work"),)),)), 7)
     replica = whole_replica(base, [scaled])
-    copies = [copy_of(replica, lambda one, at=at: f"{one.uid}+{at}", at, 3) for at in range(2)]  # type: ignore[misc]
+    copies = [copy_of(replica, partial(renamed, at), at, 3, labels.REPLICA_INDEX) for at in range(2)]
     for number, copy in enumerate(copies):
         assert [(group.name, group.need) for group in copy.groups()] == [("front", 2), ("work", 1)]
         assert copy.root.required == "rack"
@@ -117,6 +123,48 @@ def test_a_copy_of_a_group_has_its_pod_groups_and_the_constraint_around_them() -
     assert found.root.children == (work,)
     assert not found.root.required, "further replicas of a group are not bound to the domain of the gang by the root"
     assert [one.units for one in found.spreads] == [(("0", ("lead", "work")),)]
+
+
+def inner(label: str, key: str, *units: tuple[str, tuple[str, ...]]) -> UnitSpread:
+    """A spread inside a replica: of the replicas of a group, or of the pods of a clique."""
+    scope = PodScope(of_labels({labels.POD_CLIQUE: key}), frozenset(("a",)))
+    return UnitSpread("zone", 1, True, scope, label, units)
+
+
+def test_a_spread_inside_a_replica_counts_the_pods_of_its_copy_alone() -> None:
+    of_pods, of_groups = (
+        inner("", "work", ("", ("work",))),
+        inner(labels.SCALING_GROUP_REPLICA_INDEX, "g", ("0", ("l",))),
+    )
+    base = gang(
+        PodGroup("work", 1, (pod("w", "work", **{labels.POD_CLIQUE: "work"}),)),
+        PodGroup("l", 1, (pod("l", "l"),)),
+        spreads=(of_pods, of_groups),
+    )
+    more = Gang("a/x", Branch("x", (PodGroup("m", 1, (pod("m", "m"),)),)), 7)
+    more = replace(more, spreads=(replace(of_groups, units=(("1", ("m",)),)),))
+    replica = whole_replica(base, [more])
+    copies = [copy_of(replica, partial(renamed, at), at, 3, labels.REPLICA_INDEX) for at in range(2)]
+    for copy in copies:
+        assert [one.units for one in copy.spreads] == [of_pods.units, (("0", ("l",)), ("1", ("m",)))]
+        [scope, _] = [one.scope for one in copy.spreads]
+        counted = [
+            one.uid
+            for other in copies
+            for group in (*other.groups(), *base.groups())
+            for one in group.pods
+            if scope.matches("a", one.labels, {})
+        ]
+        assert counted == [one.uid for group in copy.groups() if group.name == "work" for one in group.pods]
+
+
+def test_a_copy_of_a_group_keeps_the_spreads_of_its_cliques() -> None:
+    base = gang(
+        PodGroup("lead", 1, (pod("l", "lead"),)),
+        PodGroup("front", 1, (pod("f", "front"),)),
+        spreads=(inner("", "lead", ("", ("lead",))), inner("", "front", ("", ("front",)))),
+    )
+    assert [one.units for one in group_replica(base, ("lead",), None).spreads] == [(("", ("lead",)),)]
 
 
 @given(

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 import msgspec
 import structlog
@@ -46,6 +47,7 @@ from grove.scheduler.policy.headroom import (
     copy_of,
     counted_amounts,
     group_replica,
+    unit_label,
     whole_replica,
 )
 from grove.scheduler.policy.hold_ledger import CapacityHold, HoldReason
@@ -264,9 +266,10 @@ class Headrooms:
         placed: list[PodFacts] = []
         held, why = 0, None
         for entry in look.asked:
-            replica = self._replica(gang, entry)
+            replica, label = self._replica(gang, entry), unit_label(entry.pod_group_names)
             for number in range(entry.units):
-                copy = copy_of(replica, lambda pod, at=(entry.name, number): _uid(gang, at, pod), number, priority)  # type: ignore[misc]
+                uid = partial(_uid, gang, (entry.name, number))
+                copy = copy_of(replica, uid, number, priority, label)
                 answer = await self._place(copy, steps, own, placed, closed)
                 if isinstance(answer, NoFit) or answer.unplaced:
                     why = answer.why if isinstance(answer, NoFit) else None

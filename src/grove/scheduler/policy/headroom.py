@@ -1,7 +1,8 @@
 """Headroom of a set or a scaling group: the replica that capacity is held free for, as a gang that is placed. Pure.
 
-A copy has the pods of a replica that runs, with other uids. The normal search places it, with its topology constraints
-and its priority. The spread of the replicas holds for copies too; spreads inside a copy are not part of it.
+A copy has the pods of a replica that runs, with other uids. The normal search places it, with its topology constraints,
+its spread constraints and its priority. The spread of the replicas counts a copy as one more replica. A spread inside
+the replica counts the pods of the copy alone.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ from dataclasses import replace
 import msgspec
 
 from grove.api import labels
+from grove.api.selector import Selector, of_labels
 from grove.scheduler.model.facts import PODS, PodFacts, Requests
 from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup, UnitSpread
 from grove.scheduler.model.reasons import HEADROOM, Reason
+
+COPY = "headroom-copy"
+"""Label of the pods of a copy; no pod of the cluster has it."""
 
 
 class HeadroomState(msgspec.Struct, frozen=True):
@@ -38,17 +43,22 @@ class HeadroomState(msgspec.Struct, frozen=True):
         return Reason(HEADROOM, numbers=numbers, parts=(self.why,) if self.why is not None else ())
 
 
+def unit_label(group_names: Collection[str]) -> str:
+    """The label that tells the replicas apart: those of a scaling group, or of the set if no pod groups are named."""
+    return labels.SCALING_GROUP_REPLICA_INDEX if group_names else labels.REPLICA_INDEX
+
+
 def whole_replica(base: Gang, scaled: Sequence[Gang]) -> Gang:
     """A replica of a set as one gang: what the replica requires holds for its scaled gangs, so they are below it."""
     root = replace(base.root, children=(*base.root.children, *(gang.root for gang in scaled)))
-    return replace(base, root=root, pinned_domain=None, spreads=_of_replicas((base, *scaled), labels.REPLICA_INDEX))
+    return replace(base, root=root, pinned_domain=None, spreads=_merged((base, *scaled)))
 
 
 def group_replica(base: Gang, names: Collection[str], pin: Pin | None) -> Gang:
     """A replica of a scaling group as a gang: these pod groups, with the constraint that is around them alone."""
     wanted = frozenset(names)
     children = tuple(child for child in base.root.children if _names_in(child) <= wanted)
-    spreads = _of_replicas((base,), labels.SCALING_GROUP_REPLICA_INDEX)
+    spreads = (spread for spread in _merged((base,)) if spread.unit_label != labels.REPLICA_INDEX)
     kept = tuple(replace(spread, units=_only(spread, wanted)) for spread in spreads if _only(spread, wanted))
     return replace(base, root=Branch(base.name, children), pinned_domain=pin, spreads=kept)
 
@@ -63,11 +73,11 @@ def _only(spread: UnitSpread, names: frozenset[str]) -> tuple[tuple[str, tuple[s
     return tuple((unit, groups) for unit, groups in spread.units if names.issuperset(groups))
 
 
-def _of_replicas(gangs: Sequence[Gang], label: str) -> tuple[UnitSpread, ...]:
-    """Spreads over replicas; the parts of one replica that several gangs have are one unit."""
-    found: dict[tuple[str, object], UnitSpread] = {}
-    for spread in (spread for gang in gangs for spread in gang.spreads if spread.unit_label == label):
-        at = (spread.key, spread.scope)
+def _merged(gangs: Sequence[Gang]) -> tuple[UnitSpread, ...]:
+    """The spreads of several gangs of one replica; the parts of a unit that several gangs have are one unit."""
+    found: dict[tuple[str, str, object], UnitSpread] = {}
+    for spread in (spread for gang in gangs for spread in gang.spreads):
+        at = (spread.key, spread.unit_label, spread.scope)
         known = found.get(at)
         units = dict(known.units) if known is not None else {}
         for unit, groups in spread.units:
@@ -76,23 +86,25 @@ def _of_replicas(gangs: Sequence[Gang], label: str) -> tuple[UnitSpread, ...]:
     return tuple(found.values())
 
 
-def copy_of(replica: Gang, uid: Callable[[PodFacts], str], number: int, priority: int) -> Gang:
-    """One further replica: all its pods are needed, and nothing of it exists yet."""
+def copy_of(replica: Gang, uid: Callable[[PodFacts], str], number: int, priority: int, label: str) -> Gang:
+    """One further replica: all its pods are needed, and nothing of it exists yet. `label` tells the replicas apart."""
     name = f"headroom-{number}"
-    unit_labels = {spread.unit_label: name for spread in replica.spreads}
+    own_labels = {label: name, COPY: name}
 
     def anew(part: Branch | PodGroup) -> Branch | PodGroup:
         if isinstance(part, Branch):
             return replace(part, children=tuple(anew(child) for child in part.children), within=())
-        pods = tuple(_twin(pod, uid(pod), priority, unit_labels) for pod in part.pods)
+        pods = tuple(_twin(pod, uid(pod), priority, own_labels) for pod in part.pods)
         return replace(part, minimum=len(pods), pods=pods, bound=(), standing=(), seats=(), within=())
+
+    def spread_anew(spread: UnitSpread) -> UnitSpread:
+        if spread.unit_label == label:
+            return replace(spread, units=((name, tuple(group for _, groups in spread.units for group in groups)),))
+        here = Selector((*spread.scope.selector.requirements, *of_labels({COPY: name}).requirements))
+        return replace(spread, scope=replace(spread.scope, selector=here))
 
     root = anew(replica.root)
     assert isinstance(root, Branch)
-    spreads = tuple(
-        replace(spread, units=((name, tuple(group for _, groups in spread.units for group in groups)),))
-        for spread in replica.spreads
-    )
     return replace(
         replica,
         root=root,
@@ -100,14 +112,14 @@ def copy_of(replica: Gang, uid: Callable[[PodFacts], str], number: int, priority
         may_preempt=False,
         headroom=(),
         former=frozenset(),
-        spreads=spreads,
+        spreads=tuple(map(spread_anew, replica.spreads)),
     )
 
 
-def _twin(pod: PodFacts, uid: str, priority: int, unit_labels: Mapping[str, str]) -> PodFacts:
+def _twin(pod: PodFacts, uid: str, priority: int, own_labels: Mapping[str, str]) -> PodFacts:
     """A pod like another one, without volumes and network scores."""
     shape = msgspec.structs.replace(pod.shape, volumes=(), blocked="", network=None)
-    own = {**pod.labels, **unit_labels}
+    own = {**pod.labels, **own_labels}
     return msgspec.structs.replace(pod, uid=uid, shape=shape, labels=own, node="", priority=priority, terminating=False)
 
 
