@@ -6,15 +6,17 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import Operating, World
-from tests.support.workloads import change, take_back, uids, updated, versions
+from tests.support.workloads import change, counting, take_back, uids, updated, versions
 
 from grove.api import labels as key
-from grove.api.core import Pod
+from grove.api.core import Pod, Service
 from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -23,6 +25,7 @@ from grove.kube.cache import Cache
 
 pytestmark = pytest.mark.real_in("soak")
 
+SAMPLES = Path(__file__).parents[2] / "samples"
 COHERENT = {"type": "Coherent"}
 
 OPERATING = Operating(start_s=0.2)
@@ -329,3 +332,32 @@ async def test_a_part_that_kept_its_revision_does_not_hold_up_the_others(world: 
     assert set((await versions(world)).values()) == {""}
     after = await uids(world)
     assert {host for host in before if before[host] != after[host]} == set()
+
+
+@pytest.mark.simulated
+async def test_the_sample_takes_the_slices_that_it_describes(world: World) -> None:
+    (manifest,) = [one for one in yaml.safe_load_all((SAMPLES / "coherent.yaml").read_text()) if one]
+    await world.apply({**manifest, "metadata": {**manifest["metadata"], "namespace": world.namespace}})
+    await world.available("paired")
+    await world.ready(26)
+    slices = dict[int, dict[str, int]]()
+
+    def on_set(old: PodCliqueSet | None, new: PodCliqueSet | None) -> None:
+        progress = new.status.update_progress if new is not None else None
+        for one in progress.currently_updating if progress is not None else ():
+            if one.slice is not None:
+                slices[one.slice.number] = {part.name: part.units for part in one.slice.parts}
+
+    world.operator.cache.on_event(PodCliqueSet, on_set)
+    async with counting(world) as seen:
+        await change(world, "paired", "prefill", "decode")
+        await updated(world, "paired")
+
+    assert slices == {number: {"prefill": 2, "decode": 4} for number in (1, 2, 3, 4)}
+    assert (seen.least["prefill"], seen.most["prefill"]) == (8, 10), "new prefill pods come before old ones end"
+    assert seen.least["decode"] == 12, "a slice of decode goes down at once"
+    assert "paired-0-router-0" not in seen.deleted
+    parts = [await world.get(PodClique, f"paired-0-{name}") for name in ("router", "prefill", "decode")]
+    revisions = {part.metadata.labels[key.REVISION] for part in parts}
+    assert len(revisions) == 2, "prefill and decode have one revision, the router keeps its own"
+    assert len(await world.names(Service)) == 1 + len(revisions), "one of the replica, and one of each revision"
