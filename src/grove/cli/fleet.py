@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -16,10 +18,13 @@ from grove.answers.answer import RUNNING, Unanswered
 from grove.api.meta import Json
 from grove.cli.access import Options, cluster_command, resolve
 from grove.cli.terminal import printed, terminal
+from grove.config import ConfigError
+from grove.config import load_configuration as load_operator
 from grove.fleet.amounts import BadAmount, seconds
 from grove.fleet.batch import too_large
+from grove.fleet.checks import LONGEST_SOURCE, name_fault
 from grove.fleet.compare import compare
-from grove.fleet.file import BadFleet, Fleet, Time, load, ready_made, text_of
+from grove.fleet.file import BadFleet, Fleet, Time, Trace, load, ready_made, text_of
 from grove.fleet.record import record_fleet
 from grove.fleet.replay import NotReplay, is_same, read_replay, replay_file
 from grove.fleet.report import page, share, span
@@ -27,12 +32,16 @@ from grove.fleet.results import encode, results
 from grove.fleet.run import Run, run_fleet
 from grove.kube.http import HttpClient
 from grove.kube.logs import configure_logs
+from grove.scheduler.model.config import InvalidConfig
+from grove.scheduler.model.config import load_configuration as load_scheduler
 from grove.show.columns import table
 
 BROKEN = 5
 """Exit code of a run that stopped because a promise was broken."""
 LAST = 40
 """Writes that a replay prints; the file has all of the last hour."""
+LONGEST_RECORD = LONGEST_SOURCE - len("-block")
+"""Characters of a recorded file's name; gangs that require a domain get a file of their own."""
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OUT = click.Path(dir_okay=False, path_type=Path)
 
@@ -84,6 +93,7 @@ def fleet(
         printed(_text(name))
         return RUNNING
     wanted = _wanted(name, lasts, seed, operator_config, scheduler_config)
+    _check_outputs([path for path in (json_out, html_out) if path is not None])
     run = _with_progress(wanted)
     found = results(run)
     if json_out is not None:
@@ -112,6 +122,9 @@ def record(options: Options, lasts: str, out: Path) -> int:
     Only reads. Interrupt it to stop earlier: what was seen until then is written.
     """
     configure_logs("error", "text")
+    _check_outputs([out, out.with_suffix(".csv")])
+    if why := name_fault(Trace(file=out.with_suffix(".csv").name).stem, LONGEST_RECORD):
+        raise Unanswered(f"--out {out}: its name becomes the name of gangs: {why}")
     try:
         lasts_s = seconds(lasts)
     except BadAmount as error:
@@ -128,9 +141,23 @@ def record(options: Options, lasts: str, out: Path) -> int:
     return RUNNING
 
 
+def _check_outputs(paths: Sequence[Path]) -> None:
+    """Before the run: a month of simulated time is lost if its results cannot be written."""
+    for path in paths:
+        folder = path.parent
+        if not folder.is_dir():
+            raise Unanswered(f"{path}: there is no folder {folder}")
+        if not os.access(path if path.exists() else folder, os.W_OK):
+            raise Unanswered(f"{path} cannot be written")
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise Unanswered(f"{paths[0]} is named for two outputs")
+
+
 def _text(name: str) -> str:
     try:
         return text_of(name)
+    except BadFleet as error:
+        raise Unanswered(f"{name} cannot be used", error.faults) from error
     except OSError as error:
         raise Unanswered(f"{name}: {error.strerror}; files that come with Grove: {', '.join(ready_made())}") from error
 
@@ -149,8 +176,8 @@ def _wanted(name: str, lasts: str, seed: int | None, operator: Path | None, sche
         if operator is not None or scheduler is not None:
             settings = msgspec.structs.replace(
                 found.settings,
-                operator=_config(operator) if operator is not None else found.settings.operator,
-                scheduler=_config(scheduler) if scheduler is not None else found.settings.scheduler,
+                operator=_config(operator, load_operator) if operator is not None else found.settings.operator,
+                scheduler=_config(scheduler, load_scheduler) if scheduler is not None else found.settings.scheduler,
             )
             changes["settings"] = settings
         found = msgspec.structs.replace(found, **changes)
@@ -165,9 +192,21 @@ def _wanted(name: str, lasts: str, seed: int | None, operator: Path | None, sche
     return found
 
 
-def _config(path: Path) -> Json:
-    tree = yaml.safe_load(path.read_text())
-    return tree if isinstance(tree, dict) else {}
+def _config(path: Path, check: Callable[[str], object]) -> Json:
+    """A configuration file as plain JSON; refused if the program itself would refuse it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        check(text)
+        tree = yaml.safe_load(text)
+    except OSError as error:
+        raise Unanswered(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise Unanswered(f"{path} is not UTF-8") from error
+    except (ConfigError, InvalidConfig, yaml.YAMLError) as error:
+        raise Unanswered(f"{path}: {error}") from error
+    if not isinstance(tree, dict | None):
+        raise Unanswered(f"{path} is not a mapping of settings")
+    return tree or {}
 
 
 def _with_progress(wanted: Fleet) -> Run:

@@ -50,10 +50,9 @@ def arrivals(fleet: Fleet) -> Iterator[Gang]:
     """Every batch gang that arrives while the fleet runs, of all sources, in order of arrival."""
     gangs = [gang for batch in fleet.work.batch for gang in _drawn(batch, fleet.seed, fleet.lasts.s)]
     for trace in fleet.work.traces:
-        stem = trace.file.removesuffix(".csv").replace("_", "-").lower()
         gangs += [
             Gang(
-                name=f"{stem}-{number}",
+                name=f"{trace.stem}-{number}",
                 team=job.team,
                 pods=job.pods,
                 gpus=job.gpus,
@@ -70,18 +69,46 @@ def arrivals(fleet: Fleet) -> Iterator[Gang]:
 
 
 def too_large(fleet: Fleet) -> list[str]:
-    """Gangs that fit nowhere, also on the empty cluster: one sentence for the first gang of each source."""
+    """Work that never fits, not even on the empty cluster: a sentence for each set and for each source of gangs."""
+    return [*_too_large_sets(fleet), *_too_large_gangs(fleet)]
+
+
+def _too_large_gangs(fleet: Fleet) -> list[str]:
     found: dict[str, str] = {}
+    limits = {team.name: team.limit for team in fleet.teams}
     for gang in arrivals(fleet):
         source = gang.name.rpartition("-")[0]
-        most = largest_gang(fleet.cluster.nodes, gang.gpus, gang.pack)
-        if gang.pods > most and source not in found:
+        if source in found:
+            continue
+        what = f"{source}: gang {gang.name} has {gang.pods} pods of {gang.gpus} GPUs"
+        most, limit = largest_gang(fleet.cluster.nodes, gang.gpus, gang.pack), limits[gang.team]
+        if gang.pods > most:
             where = f"one {gang.pack}" if gang.pack else "the cluster"
-            found[source] = (
-                f"{source}: gang {gang.name} has {gang.pods} pods of {gang.gpus} GPUs; "
-                f"{where} takes at most {most} of them, so it would wait for ever"
-            )
+            found[source] = f"{what}; {where} takes at most {most} of them, so it would wait for ever"
+        elif limit is not None and gang.all_gpus > limit:
+            found[source] = f"{what}; team {gang.team} may use at most {limit} GPUs, so it would wait for ever"
     return list(found.values())
+
+
+def _too_large_sets(fleet: Fleet) -> Iterator[str]:
+    limits = {team.name: team.limit for team in fleet.teams}
+    for serving in fleet.work.serving:
+        for part in serving.parts:
+            pack = part.pack or serving.pack
+            most = largest_gang(fleet.cluster.nodes, part.gpus, pack)
+            if part.pods > most:
+                where = f"one {pack}" if pack else "the cluster"
+                what = f"{serving.name}: an instance of {part.name} has {part.pods} pods of {part.gpus} GPUs"
+                yield f"{what}; {where} takes at most {most} of them, so it would wait for ever"
+        least = sum(part.min_available * part.pods * part.gpus for part in serving.parts)
+        rooms = [kind.nodes_in(serving.pack) * kind.gpus for kind in fleet.cluster.nodes]
+        where = f"one {serving.pack}" if serving.pack else "the cluster"
+        bounds = [(f"{where} has", max(rooms) if serving.pack else sum(rooms))]
+        if (limit := limits[serving.team]) is not None:
+            bounds.append((f"team {serving.team} may use", limit))
+        for who, most in bounds:
+            if least > most:
+                yield f"{serving.name}: its minimum is {least} GPUs; {who} at most {most}, so it would wait for ever"
 
 
 def largest_gang(kinds: Sequence[NodeType], gpus: int, pack: Pack) -> int:

@@ -15,7 +15,8 @@ docs/fleet-simulation.md describes every field. Files are read whole and refused
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -25,8 +26,9 @@ import msgspec
 from grove.api.meta import Struct
 from grove.config import ConfigError, OperatorConfiguration
 from grove.config import load_configuration as load_operator
-from grove.fleet import lines
+from grove.fleet import checks, lines
 from grove.fleet.amounts import Amount, BadAmount, number, parse, seconds
+from grove.fleet.checks import Found
 from grove.fleet.trace import BadTrace, Job, load_trace
 from grove.scheduler.model.config import InvalidConfig, SchedulerConfiguration
 from grove.scheduler.model.config import load_configuration as load_scheduler
@@ -221,6 +223,11 @@ class Trace(Section):
     starts_in: Times = Times("uniform(30s, 90s)")
     checkpoint: Time = Time("1h")
 
+    @property
+    def stem(self) -> str:
+        """How the names of its gangs begin."""
+        return self.file.removesuffix(".csv").replace("_", "-").lower()
+
 
 class Work(Section):
     serving: list[Serving] = []
@@ -273,8 +280,13 @@ def load(name: str) -> Fleet:
 
 
 def text_of(name: str) -> str:
-    """The text of a file, or of a ready-made one."""
-    return _path(name).read_text()
+    """The text of a file, or of a ready-made one. Raises BadFleet or OSError."""
+    content = _path(name).read_bytes()
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise BadFleet(name, [f"line {line}: the file is not UTF-8"]) from error
 
 
 def _path(name: str) -> Path:
@@ -295,6 +307,8 @@ def read(text: str, name: str = "fleet", folder: Path = Path()) -> Fleet:
         raise BadFleet(name, [str(error)]) from error
     if not isinstance(tree, dict):
         raise BadFleet(name, ["line 1: a fleet file is a mapping with cluster, teams and work"])
+    if "jobs" in tree:
+        raise BadFleet(name, [f"line {lines.line_of(at, ('jobs',))}: jobs: there is no such field"])
     try:
         fleet = decode(tree, Fleet)
     except msgspec.ValidationError as error:
@@ -303,8 +317,10 @@ def read(text: str, name: str = "fleet", folder: Path = Path()) -> Fleet:
     fleet, more = _with_traces(fleet, folder)
     found += more
     if found:
-        ordered = sorted((lines.line_of(at, path), _dotted(path), why) for path, why in found)
-        raise BadFleet(name, [f"line {line}: {path}: {why}" for line, path, why in ordered])
+        placed = [(lines.line_of(at, path), _dotted(path), why) for path, why in found]
+        raise BadFleet(
+            name, [f"line {line}: {path}: {why}" for line, path, why in sorted(placed, key=lambda one: one[:2])]
+        )
     return fleet
 
 
@@ -335,13 +351,9 @@ def _dotted(path: lines.Path) -> str:
     return text.removeprefix(".") or "fleet"
 
 
-Found = tuple[lines.Path, str]
-
-
 def _faults(fleet: Fleet) -> Iterator[Found]:
     yield from _amount_faults(fleet, ())
-    yield from _range_faults(fleet)
-    yield from _name_faults(fleet)
+    yield from checks.faults(fleet)
     yield from _settings_faults(fleet)
 
 
@@ -363,70 +375,6 @@ def _amount_faults(value: Any, path: lines.Path) -> Iterator[Found]:
             yield from _amount_faults(one, (*path, index))
 
 
-def _range_faults(fleet: Fleet) -> Iterator[Found]:
-    for index, kind in enumerate(fleet.cluster.nodes):
-        for name in ("zones", "blocks", "racks", "nodes"):
-            if getattr(kind, name) < 1:
-                yield ("cluster", "nodes", index, name), f"must be at least 1, not {getattr(kind, name)}"
-        if kind.gpus < 0:
-            yield ("cluster", "nodes", index, "gpus"), f"must not be negative, not {kind.gpus}"
-        if kind.spot and fleet.cluster.spot is None:
-            yield ("cluster", "nodes", index, "spot"), "spot nodes need cluster.spot, which says how often they go"
-    if not fleet.cluster.nodes:
-        yield ("cluster", "nodes"), "a cluster needs at least one node type"
-    for index, team in enumerate(fleet.teams):
-        if team.quota is not None and team.limit is not None and team.quota > team.limit:
-            yield ("teams", index, "limit"), f"the limit {team.limit} is below the quota {team.quota}"
-        for name in ("quota", "limit"):
-            if (getattr(team, name) or 0) < 0:
-                yield ("teams", index, name), "must not be negative"
-    for index, serving in enumerate(fleet.work.serving):
-        yield from _serving_faults(serving, ("work", "serving", index))
-
-
-def _serving_faults(serving: Serving, path: lines.Path) -> Iterator[Found]:
-    load = serving.load
-    for name, value in (("peak", load.peak), ("low", load.low), ("weekend", load.weekend), ("noise", load.noise)):
-        if value < 0:
-            yield (*path, "load", name), f"must not be negative, not {value:g}"
-    if load.low > load.peak:
-        yield (*path, "load", "low"), f"{load.low:g} is above the peak {load.peak:g}"
-    if serving.releases is not None and not 0 <= serving.releases.bad <= 1:
-        yield (*path, "releases", "bad"), f"must be a share between 0 and 1, not {serving.releases.bad:g}"
-    for index, part in enumerate(serving.parts):
-        here = (*path, "parts", index)
-        if part.requests_per_second <= 0:
-            yield (*here, "requestsPerSecond"), "must be above 0"
-        if part.pods < 1:
-            yield (*here, "pods"), "must be at least 1"
-        if not 1 <= part.min_available <= part.replicas:
-            yield (*here, "minAvailable"), f"must be between 1 and replicas ({part.replicas})"
-        if part.max_replicas and part.max_replicas < part.replicas:
-            yield (*here, "maxReplicas"), f"is below replicas ({part.replicas})"
-    if not serving.parts:
-        yield (*path, "parts"), "a serving set needs at least one part"
-
-
-def _name_faults(fleet: Fleet) -> Iterator[Found]:
-    teams = {team.name for team in fleet.teams}
-    kinds: list[tuple[str, Sequence[Serving | Batch]]] = [
-        ("serving", fleet.work.serving),
-        ("batch", fleet.work.batch),
-    ]
-    names: set[str] = set()
-    for kind, rows in kinds:
-        for index, one in enumerate(rows):
-            if one.team not in teams:
-                yield ("work", kind, index, "team"), _no_team(one.team, teams)
-            if one.name in names:
-                yield ("work", kind, index, "name"), f"{one.name!r} is used twice"
-            names.add(one.name)
-
-
-def _no_team(name: str, teams: set[str]) -> str:
-    return f"there is no team {name!r} (teams: {', '.join(sorted(teams)) or 'none'})"
-
-
 def _settings_faults(fleet: Fleet) -> Iterator[Found]:
     checks: list[tuple[str, Callable[[], object]]] = [
         ("operator", fleet.operator_settings),
@@ -439,18 +387,25 @@ def _settings_faults(fleet: Fleet) -> Iterator[Found]:
             yield ("settings", name), str(error)
 
 
+def _is_time(text: Time) -> bool:
+    try:
+        return text.s > 0
+    except BadAmount:
+        return False
+
+
 def _with_traces(fleet: Fleet, folder: Path) -> tuple[Fleet, list[Found]]:
     """The fleet with the rows of its traces, and what is wrong with them."""
     teams = {team.name for team in fleet.teams}
     jobs: dict[str, tuple[Job, ...]] = {}
     faults: list[Found] = []
+    until_s = fleet.lasts.s if _is_time(fleet.lasts) else math.inf
     for index, trace in enumerate(fleet.work.traces):
         path: lines.Path = ("work", "traces", index, "file")
         try:
-            jobs[trace.file] = load_trace(folder / trace.file)
-        except (BadTrace, OSError) as error:
-            faults.append((path, str(error)))
-            continue
-        unknown = sorted({job.team for job in jobs[trace.file]} - teams)
-        faults += [(path, _no_team(name, teams)) for name in unknown]
+            jobs[trace.file] = load_trace(folder / trace.file, teams, until_s)
+        except BadTrace as error:
+            faults += [(path, fault) for fault in error.faults]
+        except OSError as error:
+            faults.append((path, f"{folder / trace.file}: {error.strerror}"))
     return msgspec.structs.replace(fleet, jobs=jobs), faults

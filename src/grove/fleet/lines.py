@@ -37,8 +37,10 @@ def read(text: str) -> tuple[Any, dict[Path, int]]:
 def _note(node: yaml.Node, path: Path, lines: dict[Path, int]) -> None:
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            here = (*path, str(key.value))
-            lines[here] = key.start_mark.line + 1
+            here, line = (*path, str(key.value)), key.start_mark.line + 1
+            if here in lines:
+                raise NotYaml(f"line {line}: the key {key.value!r} is written twice; first in line {lines[here]}")
+            lines[here] = line
             _note(value, here, lines)
     elif isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):

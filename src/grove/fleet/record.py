@@ -8,6 +8,7 @@ reads, through watches.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from grove.api.koordinator import ElasticQuota
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig
 from grove.api.quantity import exact
-from grove.api.topology import ClusterTopologyBinding
+from grove.api.topology import ClusterTopologyBinding, TopologyConstraint
+from grove.fleet.checks import MOST_PRIORITY
 from grove.fleet.manifests import GPU, QUEUE
 from grove.fleet.trace import Job, write_trace
 from grove.kube.cache import Cache
@@ -26,6 +28,7 @@ from grove.kube.client import Client
 
 NO_TEAM = "others"
 SHAPE = ("zone", "block", "rack")
+PACKS = (*SHAPE, "host")
 YEAR_S = 365 * 86400.0
 
 
@@ -97,22 +100,58 @@ async def record_fleet(client: Client, namespace: str, lasts_s: float, trace: Pa
         seconds = max(1.0, recorder.time_s)
         records = [pcs for pcs in recorder.sets.values() if not namespace or pcs.pcs.metadata.namespace == namespace]
         values = {priority_class.metadata.name: priority_class.value for priority_class in cache.list(PriorityClass)}
-        jobs = [_job(record, values, seconds) for record in records if _is_batch(record)]
-        write_trace(trace, sorted(jobs, key=lambda job: job.arrival_s))
+        traces = write_traces(trace, [record for record in records if _is_batch(record)], values, seconds)
         quotas = list(cache.list(ElasticQuota)) if has_quotas else []
         bindings = list(cache.list(ClusterTopologyBinding))
         serving = [record for record in records if not _is_batch(record)]
         return {
             "title": f"Recorded for {seconds / 3600:.1f} h",
-            "lasts": f"{max(1, round(seconds))}s",
+            "lasts": f"{math.ceil(seconds)}s",
             "cluster": _cluster(list(cache.list(Node)), bindings, recorder, seconds),
             "teams": _teams(records, quotas, values),
             "work": {
-                "serving": [_serving(set_record) for set_record in serving],
-                "traces": [{"file": trace.name}] if jobs else [],
+                "serving": serving_rows(serving),
+                "traces": traces,
             },
             "settings": {"operator": {"topologyAwareScheduling": {"enabled": bool(bindings)}}},
         }
+
+
+def write_traces(path: Path, records: list[SetRecord], priorities: dict[str, int], seconds: float) -> list[Json]:
+    """Writes a trace for each domain that gangs require, beside `path`, and returns their rows of the fleet file."""
+    by_pack: dict[str, list[Job]] = defaultdict(list)
+    for record in records:
+        by_pack[_set_pack(record.pcs)].append(_job(record, priorities, seconds))
+    rows: list[Json] = []
+    for pack, jobs in sorted(by_pack.items()):
+        file = path.with_stem(f"{path.stem}-{pack}") if pack else path
+        write_trace(file, sorted(jobs, key=lambda job: job.arrival_s))
+        rows.append({"file": file.name} | ({"pack": pack} if pack else {}))
+    return rows
+
+
+def serving_rows(records: list[SetRecord]) -> list[Json]:
+    """Sets as serving sets. Sets of one name, from several namespaces, get a number."""
+    rows, seen = [_serving(record) for record in records], Counter[str]()
+    for row in rows:
+        name = row["name"]
+        seen[name] += 1
+        if seen[name] > 1:
+            row["name"] = f"{name}-{seen[name]}"
+    return rows
+
+
+def _set_pack(pcs: PodCliqueSet) -> str:
+    """The domain that all pods of a set require; of a set with one clique also that of the clique."""
+    cliques = pcs.spec.template.cliques
+    alone = cliques[0].topology_constraint if len(cliques) == 1 else None
+    return _pack(pcs.spec.template.topology_constraint) or _pack(alone)
+
+
+def _pack(constraint: TopologyConstraint | None) -> str:
+    """The domain that a constraint requires, if a fleet file has it."""
+    required = constraint.required if constraint is not None else ""
+    return required if required in PACKS else ""
 
 
 def _is_batch(record: SetRecord) -> bool:
@@ -120,7 +159,18 @@ def _is_batch(record: SetRecord) -> bool:
 
 
 def _team(pcs: PodCliqueSet) -> str:
-    return pcs.metadata.labels.get(QUEUE, NO_TEAM)
+    return _team_name(pcs.metadata.labels.get(QUEUE, NO_TEAM))
+
+
+def _team_name(queue: str) -> str:
+    """A queue may have dots in its name, a team has none."""
+    return queue.lower().replace(".", "-").replace("_", "-")
+
+
+def _priority(values: dict[str, int], pcs: PodCliqueSet) -> int | None:
+    """System classes are above what a fleet file may have."""
+    value = values.get(pcs.spec.template.priority_class_name)
+    return None if value is None else min(value, MOST_PRIORITY)
 
 
 def _job(record: SetRecord, priorities: dict[str, int], seconds: float) -> Job:
@@ -132,7 +182,7 @@ def _job(record: SetRecord, priorities: dict[str, int], seconds: float) -> Job:
         gpus=max(sizes, default=0),
         lasts_s=max(1.0, round(until_s - record.since_s, 1)),
         team=_team(record.pcs),
-        priority=priorities.get(record.pcs.spec.template.priority_class_name),
+        priority=_priority(priorities, record.pcs),
     )
 
 
@@ -171,6 +221,7 @@ def _serving(record: SetRecord) -> Json:
                 "maxReplicas": scale.max_replicas if scale is not None else 0,
                 "requestsPerSecond": 1.0,
             }
+            | ({"pack": pack} if (pack := _pack(group.topology_constraint)) else {})
         )
     alone = [clique for clique in cliques.values() if not any(clique.name in g.clique_names for g in _groups(pcs))]
     parts += [
@@ -180,12 +231,14 @@ def _serving(record: SetRecord) -> Json:
             "gpus": _gpus(clique.spec.pod_spec),
             "requestsPerSecond": 1.0,
         }
+        | ({"pack": _pack(clique.topology_constraint)} if _pack(clique.topology_constraint) else {})
         for clique in alone
     ]
     least = min([config.replicas or 1 for config in _groups(pcs)], default=1)
     load = {"peak": 0.5 * least * pcs.spec.replicas, "low": 0.5 * least * pcs.spec.replicas}
     row = {"name": pcs.metadata.name, "team": _team(pcs), "replicas": max(1, pcs.spec.replicas), "load": load}
-    return {**row, "parts": parts}
+    pack = _pack(pcs.spec.template.topology_constraint)
+    return {**row, **({"pack": pack} if pack else {}), "parts": parts}
 
 
 def _groups(pcs: PodCliqueSet) -> Sequence[ScalingGroupConfig]:
@@ -195,9 +248,9 @@ def _groups(pcs: PodCliqueSet) -> Sequence[ScalingGroupConfig]:
 def _teams(records: list[SetRecord], quotas: list[ElasticQuota], values: dict[str, int]) -> list[Json]:
     priorities: dict[str, int] = defaultdict(int)
     for record in records:
-        priority = values.get(record.pcs.spec.template.priority_class_name, 0)
+        priority = _priority(values, record.pcs) or 0
         priorities[_team(record.pcs)] = max(priorities[_team(record.pcs)], priority)
-    limits = {elastic_quota.metadata.name: elastic_quota for elastic_quota in quotas}
+    limits = {_team_name(elastic_quota.metadata.name): elastic_quota for elastic_quota in quotas}
     rows = []
     for name in sorted(priorities.keys() | limits.keys()):
         row: Json = {"name": name, "priority": priorities[name]}

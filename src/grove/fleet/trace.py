@@ -6,17 +6,30 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
+
+from grove.fleet.checks import LEAST_PRIORITY, MOST_PRIORITY, no_team
 
 COLUMNS = ("arrival", "pods", "gpus", "duration", "team", "priority")
 
 
+SHOWN = 20
+"""Faults of a file that are named; the rest are counted."""
+
+
 class BadTrace(ValueError):
-    """The file cannot be used; the message has line and reason."""
+    """The file cannot be used; `faults` have a line and a reason each."""
+
+    def __init__(self, name: str, faults: list[str]) -> None:
+        more = [f"{len(faults) - SHOWN} more faults"] if len(faults) > SHOWN else []
+        self.faults = tuple(f"{name}: {fault}" for fault in [*faults[:SHOWN], *more])
+        super().__init__("; ".join(self.faults))
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -30,18 +43,51 @@ class Job(msgspec.Struct, frozen=True):
     priority: int | None
 
 
-def load_trace(path: Path) -> tuple[Job, ...]:
-    """The gangs of a file in order of arrival."""
-    with path.open(newline="") as file:
-        rows = csv.reader(file)
-        header = next(rows, [])
-        missing = [name for name in COLUMNS if name not in header]
-        if missing:
-            raise BadTrace(f"{path.name}: line 1: there is no column {missing[0]} (a trace has {', '.join(COLUMNS)})")
-        jobs = [
-            _job(path.name, rows.line_num, dict(zip(header, row, strict=False)), len(header) - len(row)) for row in rows
-        ]
+def load_trace(path: Path, teams: Collection[str], until_s: float) -> tuple[Job, ...]:
+    """The gangs of a file in order of arrival. Raises BadTrace with every fault, or OSError."""
+    content = path.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")  # spreadsheets begin the file with a byte order mark
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise BadTrace(path.name, [f"line {line}: the file is not UTF-8"]) from error
+    rows = csv.reader(io.StringIO(text, newline=""))
+    try:
+        header = [name.strip() for name in next(rows, [])]
+        if faults := list(_header_faults(header)):
+            raise BadTrace(path.name, faults)
+        jobs, faults = _jobs(rows, header, set(teams), until_s)
+    except csv.Error as error:
+        raise BadTrace(path.name, [f"line {rows.line_num}: {error}"]) from error
+    if faults:
+        raise BadTrace(path.name, faults)
     return tuple(sorted(jobs, key=lambda job: job.arrival_s))
+
+
+def _header_faults(header: list[str]) -> Iterator[str]:
+    for name in COLUMNS:
+        if name not in header:
+            yield f"line 1: there is no column {name} (a trace has {', '.join(COLUMNS)})"
+        elif header.count(name) > 1:
+            yield f"line 1: there are two columns {name}"
+
+
+def _jobs(rows: Any, header: list[str], teams: set[str], until_s: float) -> tuple[list[Job], list[str]]:
+    jobs: list[Job] = []
+    faults: list[str] = []
+    for row in rows:
+        line = rows.line_num
+        if not row:
+            continue  # an empty line, as many files have at their end
+        if len(row) != len(header):
+            what = "fewer" if len(row) < len(header) else "more"
+            faults.append(f"line {line}: the row has {abs(len(row) - len(header))} columns {what} than the header")
+            continue
+        cells = _Row({name: cell.strip() for name, cell in zip(header, row, strict=True)}, teams, until_s)
+        if (job := cells.job()) is not None:
+            jobs.append(job)
+        faults += [f"line {line}: {why}" for why in cells.faults]
+    return jobs, faults
 
 
 def write_trace(path: Path, jobs: Iterable[Job]) -> None:
@@ -50,32 +96,54 @@ def write_trace(path: Path, jobs: Iterable[Job]) -> None:
         writer.writerow(COLUMNS)
         for job in jobs:
             priority = "" if job.priority is None else job.priority
-            writer.writerow((f"{job.arrival_s:g}", job.pods, job.gpus, f"{job.lasts_s:g}", job.team, priority))
+            writer.writerow((_plain(job.arrival_s), job.pods, job.gpus, _plain(job.lasts_s), job.team, priority))
 
 
-def _job(name: str, line: int, row: dict[str, str], missing: int) -> Job:
-    where = f"{name}: line {line}"
-    if missing > 0:
-        raise BadTrace(f"{where}: the row has {missing} columns fewer than the header")
-    for column in COLUMNS[:5]:
-        if not row[column].strip():
-            raise BadTrace(f"{where}: {column} is empty")
-    priority = row["priority"].strip()
-    return Job(
-        arrival_s=_number(where, "arrival", row["arrival"], 0),
-        pods=int(_number(where, "pods", row["pods"], 1)),
-        gpus=int(_number(where, "gpus", row["gpus"], 0)),
-        lasts_s=_number(where, "duration", row["duration"], 1),
-        team=row["team"].strip(),
-        priority=int(_number(where, "priority", priority, -(2**31))) if priority else None,
-    )
+def _plain(seconds: float) -> str:
+    """With three digits after the point at most, and never as a power of ten."""
+    return f"{seconds:.3f}".rstrip("0").rstrip(".")
 
 
-def _number(where: str, column: str, text: str, least: float) -> float:
-    try:
-        value = float(text)
-    except ValueError as error:
-        raise BadTrace(f"{where}: {column} is not a number: {text!r}") from error
-    if not math.isfinite(value) or value < least:
-        raise BadTrace(f"{where}: {column} must be at least {least:g}, not {text}")
-    return value
+class _Row:
+    """The cells of a row, and what is wrong with them."""
+
+    def __init__(self, cells: dict[str, str], teams: set[str], until_s: float) -> None:
+        self._cells, self._teams, self._until_s = cells, teams, until_s
+        self.faults: list[str] = []
+
+    def job(self) -> Job | None:
+        """None if a cell has a fault."""
+        arrival_s, lasts_s = self._number("arrival", 0), self._number("duration", 1)
+        pods, gpus = self._whole("pods", 1), self._whole("gpus", 0)
+        priority = self._whole("priority", LEAST_PRIORITY) if self._cells["priority"] else None
+        if priority is not None and priority > MOST_PRIORITY:
+            self.faults.append(f"priority must be at most {MOST_PRIORITY}, not {priority:.0f}")
+        if arrival_s >= self._until_s:
+            self.faults.append(f"arrival {arrival_s:g} is after the end of the fleet at {self._until_s:g}")
+        team = self._cells["team"]
+        if not team:
+            self.faults.append("team is empty")
+        elif team not in self._teams:
+            self.faults.append(no_team(team, self._teams))
+        return None if self.faults else Job(arrival_s, pods, gpus, lasts_s, team, priority)
+
+    def _whole(self, column: str, least: float) -> int:
+        value = self._number(column, least)
+        if value != int(value):
+            self.faults.append(f"{column} must be a whole number, not {self._cells[column]}")
+        return int(value)
+
+    def _number(self, column: str, least: float) -> float:
+        text = self._cells[column]
+        if not text:
+            self.faults.append(f"{column} is empty")
+            return least
+        try:
+            value = float(text)
+        except ValueError:
+            self.faults.append(f"{column} is not a number: {text!r}")
+            return least
+        if not math.isfinite(value) or value < least:
+            self.faults.append(f"{column} must be at least {least:g}, not {text}")
+            return least
+        return value
