@@ -14,8 +14,9 @@ from grove.answers.plan import plan_answer
 from grove.answers.settings import settings_of
 from grove.api.core import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget
 from grove.api.meta import Json, Resource
+from grove.api.topology import ClusterTopologyBinding
 from grove.plan.copying import copy_cluster
-from grove.plan.world import World, shaped
+from grove.plan.world import World, binding, shaped
 from grove.scheduler.model.config import SchedulerConfiguration, load_configuration
 from grove.sim.loop import run
 
@@ -153,3 +154,35 @@ def test_the_scheduler_of_a_plan_follows_its_settings() -> None:
         return len({one.node for gang in answer.data.gangs for one in gang.pods})
 
     assert (run(nodes("pack")), run(nodes("spread"))) == (1, 2)
+
+
+def test_a_gang_pinned_to_the_drained_rack_is_restarted_and_no_set_is_deleted() -> None:
+    """It fills a rack of four and must be in one rack; the other rack is free. One of its nodes is drained."""
+    resources = {"limits": {"nvidia.com/gpu": 8}}
+    clique = {
+        "roleName": "a",
+        "replicas": 4,
+        "minAvailable": 4,
+        "podSpec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
+    }
+    manifest = small()
+    manifest["spec"]["template"] = {
+        "cliques": [{"name": "a", "spec": clique}],
+        "topologyConstraint": {"topologyName": "fake-nodes", "pack": {"required": "rack"}},
+    }
+
+    async def look() -> Answer:
+        async with World(shaped(8), objects=[(ClusterTopologyBinding, binding())]) as world:
+            await world.apply(manifest)
+            assert await world.until(lambda: world.is_settled("small"))
+            node = world.pods_of("small-0")[0].spec.node_name
+            copy = await copy_cluster(world.client, None)
+            return await plan_answer(copy, "default", drains=[node], now=world.cluster.clock.now())
+
+    answer = run(look())
+    [gang] = answer.data.gangs
+    assert gang.answer == "cannot fit"
+    assert gang.helps[0].startswith("restart the gang whole: its 3 running pods and the rest fit together in ")
+    assert gang.commands[0] == "kubectl grove -n default restart pg/small-0"
+    assert not [text for text in (*gang.helps, *gang.commands) if "delete" in text]
+    assert gang.commands[0] in [line.strip() for line in text_of(answer)]

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
 from grove.answers.explain import explain_answer
 from grove.answers.restart import asked_for, restart_answer
-from grove.api.conditions import MIN_AVAILABLE_BREACHED
 from grove.api.core import Event, Lease, Node, Pod, PriorityClass, Secret
-from grove.api.meta import Json, is_true
+from grove.api.meta import Json
 from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
 from grove.api.podclique import PodClique
 from grove.api.podgang import PodGang
 from grove.diagnosis.causes import DEFAULT_CLASS
 from grove.sim.topology import RACK
 from tests.support.asking import World, server
-from tests.support.situations import Act, bound, healthy, new_image
+from tests.support.situations import SERVED_S, Act, bound, breached, healthy, new_image
 
 TOKEN = [{"name": "T", "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "token"}}}]
 SETTINGS = [{"name": "S", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "s"}}}]
@@ -175,14 +175,10 @@ async def no_priority(world: World) -> None:
 
 async def pod_hangs(world: World) -> None:
     await healthy(world)
+    await asyncio.sleep(SERVED_S)
     pod = next(p for p in (await world.client.list(Pod, world.namespace)).items if "leader" in p.metadata.name)
     await world.nodes.crash_pod(world.namespace, pod.metadata.name, restart_s=36000.0)
-
-    async def is_reported() -> bool:
-        cliques = (await world.client.list(PodClique, world.namespace)).items
-        return any(is_true(one.status.conditions, MIN_AVAILABLE_BREACHED) for one in cliques)
-
-    await world.cluster.eventually(is_reported)
+    await breached(world)
 
 
 async def cleaned(world: World) -> None:

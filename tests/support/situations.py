@@ -13,7 +13,7 @@ from grove.answers.following import following
 from grove.answers.rollout import pause_answer
 from grove.answers.rollout import status_answer as rollout_answer
 from grove.answers.tree import status_answer, tree_answer
-from grove.api.conditions import TOPOLOGY_NOT_HONOURED
+from grove.api.conditions import MIN_AVAILABLE_BREACHED, TOPOLOGY_NOT_HONOURED
 from grove.api.core import Lease, Node, Pod
 from grove.api.meta import Json, is_true
 from grove.api.podclique import PodClique
@@ -25,6 +25,8 @@ from tests.support.asking import World, server, text_of
 from tests.support.shell import QUOTA, Shell, paste
 
 Act = Callable[[World], Awaitable[None]]
+SERVED_S = 8.0
+"""A pod that was ready for so long has served."""
 
 
 async def healthy(world: World) -> None:
@@ -129,9 +131,65 @@ async def surplus_pod_failed(world: World) -> None:
     """One of three workers crashes; the clique needs two."""
     await world.apply(world.system("chat", cliques=[minimal(server("worker", 3, 8), 2)]))
     await world.available("chat")
+    await asyncio.sleep(SERVED_S)
     pod = (await world.client.list(Pod, world.namespace)).items[0]
     await world.nodes.crash_pod(world.namespace, pod.metadata.name, restart_s=3600.0)
     await unready(world)
+
+
+async def surplus_pods_wait(world: World) -> None:
+    """Eight of ten workers have a node each; the clique needs four."""
+    await world.apply(world.system("chat", required="block", cliques=[minimal(server("worker", 10, 8), 4)]))
+
+    async def eight_run() -> bool:
+        pods = (await world.client.list(Pod, world.namespace)).items
+        return sum(pod.is_ready for pod in pods) == 8 and sum(pod.is_unschedulable for pod in pods) == 2
+
+    await world.cluster.eventually(eight_run)
+
+
+async def full_rack_lost_a_node(world: World) -> None:
+    """The set uses a whole rack, of which a node is removed. The other rack is free."""
+    await world.apply(world.system("chat", cliques=[server("worker", 4, 8)]))
+    await world.available("chat")
+    pod = (await world.client.list(Pod, world.namespace)).items[0]
+    await world.nodes.remove_node(pod.spec.node_name)
+    await world.refused("chat-0")
+    await breached(world)
+
+
+async def two_instances_run(world: World) -> None:
+    groups = [{"name": "pair", "cliqueNames": ["leader", "worker"], "replicas": 2, "minAvailable": 1}]
+    cliques = [server("front", 1, 1), server("leader", 1, 8), server("worker", 1, 8)]
+    await world.apply(world.system("chat", required="block", cliques=cliques, podCliqueScalingGroups=groups))
+
+
+async def instance_hangs(world: World) -> None:
+    """The leader of the second instance served, runs, and is not ready any more."""
+    await two_instances_run(world)
+    await world.available("chat")
+    await asyncio.sleep(SERVED_S)
+    pods = (await world.client.list(Pod, world.namespace)).items
+    name = next(pod.metadata.name for pod in pods if "pair-1-leader" in pod.metadata.name)
+    status = (await world.client.get(Pod.RESOURCE, name, world.namespace))["status"]
+    conditions = [
+        {**one, "status": "False", "lastTransitionTime": f"{world.now:%Y-%m-%dT%H:%M:%SZ}"}
+        if one["type"] in ("Ready", "ContainersReady")
+        else one
+        for one in status["conditions"]
+    ]
+    containers = [{**one, "ready": False, "started": True} for one in status["containerStatuses"]]
+    patch = {"status": {"conditions": conditions, "containerStatuses": containers}}
+    await world.client.patch(Pod, name, patch, world.namespace, subresource="status")
+    await unready(world)
+
+
+async def instance_is_never_ready(world: World) -> None:
+    """The second instance runs for a while and its kubelets say nothing of it; new pods would start."""
+    world.nodes.hold = lambda pod: "-pair-1-" in pod.metadata.name
+    await two_instances_run(world)
+    await asyncio.sleep(1000)
+    world.nodes.hold = lambda pod: False
 
 
 async def clique_at_zero(world: World) -> None:
@@ -162,6 +220,16 @@ async def new_image(world: World) -> None:
     for clique in cliques:
         clique["spec"]["podSpec"]["containers"][0]["image"] = "example/c:2"
     await world.client.patch(PodCliqueSet, "chat", {"spec": {"template": {"cliques": cliques}}}, world.namespace)
+
+
+async def breached(world: World) -> None:
+    """A clique reports that it is below its minimum."""
+
+    async def is_reported() -> bool:
+        cliques = (await world.client.list(PodClique, world.namespace)).items
+        return any(is_true(clique.status.conditions, MIN_AVAILABLE_BREACHED) for clique in cliques)
+
+    await world.cluster.eventually(is_reported)
 
 
 async def bound(world: World, count: int, pods: int | None = None) -> None:
@@ -278,13 +346,14 @@ async def compared(world: World, situation: Situation) -> None:
         said = text_of(queue, 400, world)
         assert re.search(rf"chat is {situation.state}: .*", said), f"why it is not 0: {said}"
     assert re.match(situation.sentence, explain.data["reason"]), explain.data["reason"]
-    assert row.why == tree.data["reason"] == rollout.data.set_reason
+    whys = [row.why, tree.data["reason"], rollout.data.set_reason]
+    assert len(set(whys)) == 1, whys
     assert [row.why] == [one.why for one in listed if one.name == "chat"], "in a list of sets"
     assert row.why == page["why"], "in the console"
-    assert row.why[:20] == top.reason[:20], "in top"
+    assert row.why[:20] == top.reason[:20], ("in top", row.why, top.reason)
     assert page["gangs"] == {one.gang: one.state for one in explain.data["gangs"]}
     assert 0 < len(row.why) <= 80
-    assert row.why[:20] == explain.data["reason"][:20]
+    assert row.why[:20] == explain.data["reason"][:20], (row.why, explain.data["reason"])
     waiting = [line for line in queue.data if line.name.startswith("chat-")]
     assert bool(waiting) == situation.waits
     if waiting and not row.why.startswith("grove-"):

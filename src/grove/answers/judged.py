@@ -80,7 +80,10 @@ async def judged_with(
     note: str = "",
 ) -> Judged:
     found: dict[Key, Diagnosis] = {}
-    waiting = [gang for gang in (seen.gangs if only is None else only) if _waits(gang)]
+    asked = seen.gangs if only is None else only
+    waiting = [
+        gang for gang in asked if _waits(gang) or (advice and is_ours(gang) and _has_pods_without_node(seen, gang))
+    ]
     if not advice and only is None:
         waiting = [gang for gang in waiting if not _is_written(gang)]
     if waiting:
@@ -94,6 +97,14 @@ async def judged_with(
 def _waits(gang: PodGang) -> bool:
     """True if one of our gangs does not report that it is placed."""
     return is_ours(gang) and not gang.metadata.is_deleting and not is_true(gang.status.conditions, words.SCHEDULED)
+
+
+def _has_pods_without_node(seen: Seen, gang: PodGang) -> bool:
+    """True if a pod of the gang is ready for the scheduler and waits: above the minimum, where the gang is placed."""
+    return any(
+        not pod.is_bound and not pod.is_gated and not pod.metadata.is_deleting
+        for pod in seen.pods_of_gang.get(gang.metadata.key, ())
+    )
 
 
 def _is_written(gang: PodGang) -> bool:

@@ -34,6 +34,7 @@ from grove.plan.whatif import MOST_MORE, GangPlan, Plan, planned
 from grove.plan.world import World
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.show.columns import indented, table
+from grove.show.explained import pasted
 
 PATIENCE_S = 600.0
 """Virtual time in which disruption budgets have let go what they ever will."""
@@ -218,7 +219,8 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
         parts += indented(said, width, 0, styles["waits" if partly else gang.answer])
         if gang.helps:
             parts += indented("any one of these would make it fit:", width, 2)
-            parts += [line for help in gang.helps for line in indented(f"- {help}", width, 4)]
+            for text, command in zip(gang.helps, gang.commands, strict=True):
+                parts += [*indented(f"- {text}", width, 4), *pasted(command, 6)]
     if rest := sum(map(len, troubles[MOST_TOLD:])):
         parts += indented(f"of {many(rest, 'more gang')} -o json has the reason", width, 0)
     if show_pods:

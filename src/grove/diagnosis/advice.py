@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from grove.api import labels
@@ -42,6 +42,21 @@ class Advice:
         return self.text if self.in_place else f"delete it and apply it again with {self.text}"
 
 
+def advice_for(
+    changes: Iterable[Change],
+    gang: PodGang,
+    pcs: PodCliqueSet | None,
+    levels: Sequence[tuple[str, str]] = (),
+    gangs: Mapping[str, PodGang] = {},
+    *,
+    runs: bool,
+) -> tuple[Advice, ...]:
+    """Advice for all changes, in their order. A set that `runs` is not to be deleted while a smaller change helps."""
+    found = tuple(advice_of(change, gang, pcs, levels, gangs) for change in changes)
+    in_place = tuple(advice for advice in found if advice.in_place)
+    return in_place if runs and in_place else found
+
+
 def advice_of(
     change: Change,
     gang: PodGang,
@@ -63,7 +78,7 @@ def advice_of(
             where = f" in {change.names['where']}" if change.names.get("where") else ""
             return Advice(change.kind, f"add {many(change.size, 'node')} like {change.subject}{where}", True)
         case kinds.RESTART:
-            return _restart(change, gang)
+            return _restart(change, gang, pcs)
         case kinds.MOVE_OTHERS:
             return _move(change, gang)
         case kinds.END_OTHER:
@@ -86,11 +101,39 @@ def _on_nodes(verb: str, change: Change) -> str:
     return f"kubectl {verb} {' '.join(change.nodes)}"
 
 
-def _restart(change: Change, gang: PodGang) -> Advice:
+def _restart(change: Change, gang: PodGang, pcs: PodCliqueSet | None) -> Advice:
     where = f" in {change.names['where']}" if change.names.get("where") else ""
-    text = f"restart the gang whole: its {many(change.size, 'running pod')} and the rest fit together{where}"
-    command = f"kubectl grove -n {gang.metadata.namespace} restart pg/{gang.metadata.name}"
-    return Advice(change.kind, text, True, "", command)
+    target = gang_subject(gang, pcs)
+    whole = f"{target} whole" if not target.startswith("pg/") else "the gang whole"
+    text = f"restart {whole}: its {many(change.size, 'running pod')} and the rest fit together{where}"
+    return Advice(change.kind, text, True, "", restarting(gang, target))
+
+
+def restarting(gang: PodGang, target: str) -> str:
+    """The command that restarts a subject of the gang's namespace."""
+    return f"kubectl grove -n {gang.metadata.namespace} restart {target}"
+
+
+def gang_subject(gang: PodGang, pcs: PodCliqueSet | None) -> str:
+    """How commands name the gang: `SET/GROUP/N` if it is one instance of a scaling group, else `pg/NAME`.
+
+    `SET/GROUP/N` is instance N in every replica of the set, so it names one instance only if there is one replica.
+    """
+    if pcs is not None and pcs.spec.replicas == 1 and (found := _instance_of(gang)) is not None:
+        _, group, number = found
+        return f"{pcs.metadata.name}/{group}/{number}"
+    return f"pg/{gang.metadata.name}"
+
+
+def _instance_of(gang: PodGang) -> tuple[str, str, str] | None:
+    """Replica of the set, scaling group and number of the instance that a scaled gang is; None for a base gang."""
+    owner = gang.metadata.labels.get(labels.PART_OF, "")
+    index, _, rest = gang.metadata.name.removeprefix(f"{owner}-").partition("-")
+    if not owner or not rest or not gang.spec.podgroups:
+        return None
+    group = rest.rpartition("-")[0]
+    member = gang.spec.podgroups[0].name.removeprefix(f"{owner}-{index}-{group}-")
+    return index, group, member.split("-")[0]
 
 
 def _move(change: Change, gang: PodGang) -> Advice:
@@ -113,12 +156,11 @@ def _end(change: Change, other: PodGang | None) -> Advice:
     if not owner:
         command = f"kubectl -n {namespace} delete podgang {name}"
         return Advice(change.kind, f"free capacity: delete PodGang {change.subject} ({pods})", True, "", command)
-    index, _, rest = name.removeprefix(f"{owner}-").partition("-")
-    if not rest:
+    if (instance := _instance_of(other)) is None:
+        index = name.removeprefix(f"{owner}-")
         return Advice(change.kind, text, True, "", f"kubectl grove -n {namespace} scale {owner} {index}")
-    group = rest.rpartition("-")[0]
-    member = other.spec.podgroups[0].name.removeprefix(f"{owner}-{index}-{group}-")
-    command = f"kubectl grove -n {namespace} scale {owner}/{group} {member.split('-')[0]} --replica {index}"
+    index, group, number = instance
+    command = f"kubectl grove -n {namespace} scale {owner}/{group} {number} --replica {index}"
     return Advice(change.kind, text, True, "", command)
 
 

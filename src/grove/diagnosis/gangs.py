@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,28 +17,32 @@ from grove.api import conditions as words
 from grove.api import kueue, labels
 from grove.api.fields import natural
 from grove.api.meta import Key, find_condition, is_true
+from grove.api.pod import Pod
 from grove.api.podclique import PodClique
 from grove.api.podgang import PodGang
 from grove.api.startorder import READY
 from grove.api.words import many
-from grove.diagnosis.advice import Advice, advice_of
+from grove.diagnosis.advice import Advice, advice_for, restarting
 from grove.diagnosis.held_capacity import held_sentence
 from grove.diagnosis.kueue import kueue_reason
 from grove.diagnosis.pod_causes import pod_cause
 from grove.diagnosis.reasons import level_of, sentence
 from grove.diagnosis.refused import why_refused
 from grove.diagnosis.seen import Seen
+from grove.diagnosis.served import hangs, is_silent_for_long, may_recover
 from grove.diagnosis.sizes import too_large_ever
 from grove.diagnosis.standing import cliques_of, fate_of, gang_facts
 from grove.diagnosis.states import BROKEN, Facts, brief, state_of
 from grove.diagnosis.tree import STARTING as SILENT
 from grove.diagnosis.tree import State, TreeEntry, tree_of
+from grove.diagnosis.units import smallest_unit
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reading import read_node
 from grove.scheduler.model.reasons import Reason, named
 
 if TYPE_CHECKING:  # it brings the solver along, which most questions do not need
     from grove.scheduler.explain.explanation import Diagnosis
+    from grove.scheduler.model.answers import Change
 
 PREEMPTING = "Preempting"
 ROOM = "it fits; the scheduler has not placed it yet"
@@ -140,7 +144,7 @@ def _story(seen: Seen, gang: PodGang, diagnosis: Diagnosis | None, own: Sequence
             waits, evidence=(*waits.evidence, *(f"reference: {cause.reason}" for cause in wrong))
         )
     if placed:
-        return _as_placed(gang, _not_ready(seen, gang, cliques, own))
+        return _as_placed(gang, _not_ready(seen, gang, diagnosis, cliques, own))
     if (queued := _by_kueue(seen, gang)) is not None:
         return queued
     kept = _kept_waiting(gang)
@@ -253,14 +257,11 @@ def _not_placed(seen: Seen, gang: PodGang, diagnosis: Diagnosis, levels: Sequenc
     spoken = {key: level for level, key in levels}
     why, *findings = (named(one, spoken) for one in (explanation.why, *explanation.findings))
     evidence, reason = tuple(f"{level_of(finding)}: {sentence(finding)}" for finding in findings), sentence(why)
+    if lost := _lost(gang):
+        reason = f"{lost}; {reason}"
     for what, names in shut.items():
         evidence = (*evidence, f"node: {len(names)} {what}: {', '.join(names[:MOST_NAMED])}" + _more(names))
-    pcs = seen.find_set(Key(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
-    others = {str(one.metadata.key): one for one in seen.others}
-    advice = tuple(advice_of(change, gang, pcs, levels, others) for change in explanation.changes)
-    runs = pcs is not None and any(pod.is_bound for pod in seen.of_set(seen.pods, pcs))
-    if runs and any(one.in_place for one in advice):
-        advice = tuple(one for one in advice if one.in_place)  # a set that runs is not deleted while less helps
+    advice = _advice(seen, gang, explanation.changes, levels)
     level = level_of(why)
     if not explanation.proven:
         evidence = (*evidence, "search: a place was not found within its budget; there may be one")
@@ -276,6 +277,23 @@ def _not_placed(seen: Seen, gang: PodGang, diagnosis: Diagnosis, levels: Sequenc
         step = f"kubectl label node NODE {unlabelled}, or correct the nodeSelector of its pods"
     command = advice[0].command if advice and advice[0].sentence == step else ""
     return because(name, level, reason, (*evidence, *_held_for(gang)), step, advice, why, command)
+
+
+def _lost(gang: PodGang) -> str:
+    """Which pods the gang lost since it was placed, as its scheduler wrote; empty if it never was placed."""
+    condition = find_condition(gang.status.conditions, words.SCHEDULED)
+    if condition is None or condition.status == words.TRUE or condition.reason != kinds.PODS_LOST:
+        return ""
+    return condition.message.partition("; ")[0]
+
+
+def _advice(
+    seen: Seen, gang: PodGang, changes: Sequence[Change], levels: Sequence[tuple[str, str]]
+) -> tuple[Advice, ...]:
+    pcs = seen.find_set(Key(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
+    others = {str(one.metadata.key): one for one in seen.others}
+    runs = pcs is not None and any(pod.is_bound for pod in seen.of_set(seen.pods, pcs))
+    return advice_for(changes, gang, pcs, levels, others, runs=runs)
 
 
 def _held_for(gang: PodGang) -> Iterator[str]:
@@ -334,7 +352,9 @@ def _refusals(seen: Seen, gang: PodGang) -> Iterator[str]:
             yield condition.message
 
 
-def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], own: Sequence[TreeEntry]) -> Verdict:
+def _not_ready(
+    seen: Seen, gang: PodGang, diagnosis: Diagnosis | None, cliques: Sequence[PodClique], own: Sequence[TreeEntry]
+) -> Verdict:
     name = gang.metadata.name
     entries = [pod for entry in own for pod in entry.children if pod.state is not State.LEAVING]
     sick = [entry for entry in entries if entry.state is not State.READY]
@@ -358,9 +378,9 @@ def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], own: Seq
         if lost:
             step = f"recover node {worst.node}; if it is gone for good, delete it"
             return because(name, "node", worst.why, evidence, step, command=f"kubectl delete node {worst.node}")
-        return because(name, "pod", *_exactly(seen, gang, worst, evidence))
+        return _failed(seen, gang, worst, sick, evidence)
     if worst.state is State.PENDING:
-        return because(name, "node", worst.why, evidence, "the gang stands; these pods are above its minimum")
+        return _surplus_waits(seen, gang, diagnosis, [one for one in sick if one.state is State.PENDING], evidence)
     blocked = [clique for clique in cliques if clique.spec.starts_after and _is_waiting(seen, clique)]
     if blocked:
         clique = blocked[0]
@@ -378,11 +398,58 @@ def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], own: Seq
     return because(name, "pod", worst.why or "its pods are starting", evidence, "wait, or read their logs")
 
 
-def _exactly(seen: Seen, gang: PodGang, pod: TreeEntry, evidence: tuple[str, ...]) -> tuple[str, tuple[str, ...], str]:
-    """Reason, evidence and step for a pod whose container ended or cannot start, as exactly as they are known."""
-    found = next((one for one in seen.pods_of_gang.get(gang.metadata.key, ()) if one.metadata.name == pod.name), None)
-    cause = pod_cause(found, seen.events) if found is not None else None
-    return (cause[0], evidence, cause[1]) if cause is not None else (pod.why, evidence, _remedy(pod))
+def _surplus_waits(
+    seen: Seen, gang: PodGang, diagnosis: Diagnosis | None, pending: Sequence[TreeEntry], evidence: tuple[str, ...]
+) -> Verdict:
+    """Pods of a gang that is placed have no node: how many, and the smallest change that places all of them."""
+    which = "above the minimum " if _has_minimum(seen, gang) else ""
+    verb = "waits" if len(pending) == 1 else "wait"
+    reason = f"{many(len(pending), 'pod')} {which}{verb}: {pending[0].why}"
+    found = diagnosis.explanation if diagnosis is not None else None
+    if found is None:
+        return because(gang.metadata.name, "node", reason, evidence, "the minimum runs: wait for a node")
+    if found.fits:
+        step = "wait: there is capacity, and the scheduler has not placed them yet"
+        return because(gang.metadata.name, "node", reason, evidence, step, why=found.why)
+    levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
+    advice = _advice(seen, gang, found.changes, levels)
+    spoken = {key: level for level, key in levels}
+    findings = tuple(f"{level_of(finding)}: {sentence(named(finding, spoken))}" for finding in found.findings)
+    step = advice[0].sentence if advice else "no small change helps: they need more or larger nodes"
+    command = advice[0].command if advice else ""
+    why = named(found.why, spoken)
+    return because(gang.metadata.name, "node", reason, (*evidence, *findings), step, advice, why, command)
+
+
+def _failed(
+    seen: Seen, gang: PodGang, worst: TreeEntry, sick: Sequence[TreeEntry], evidence: tuple[str, ...]
+) -> Verdict:
+    """A pod whose container ended, cannot start or hangs, as exactly as it is known.
+
+    A restart of the smallest unit comes first if the pod served before and nothing known keeps a new one from serving.
+    """
+    name, pods = gang.metadata.name, {pod.metadata.name: pod for pod in seen.pods_of_gang.get(gang.metadata.key, ())}
+    pod = pods.get(worst.name)
+    cause = pod_cause(pod, seen.events) if pod is not None else None
+    reason, step = cause if cause is not None else (worst.why, _remedy(worst))
+    if pod is not None and may_recover(pod) and (cause is None or hangs(pod)):
+        broken = {one.name for one in sick if one.name in pods and may_recover(pods[one.name])}
+        return _restarting(seen, gang, broken, reason, evidence, f"{_log_of(pod)} may say why")
+    return because(name, "pod", reason, evidence, step)
+
+
+def _restarting(
+    seen: Seen, gang: PodGang, pods: Collection[str], reason: str, evidence: tuple[str, ...], after: str
+) -> Verdict:
+    """Advises to restart the smallest unit that holds these pods."""
+    pcs = seen.find_set(Key(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
+    target = smallest_unit(seen, gang, pcs, pods) if pcs is not None else f"pg/{gang.metadata.name}"
+    step = f"restart {target}; {after}"
+    return because(gang.metadata.name, "pod", reason, evidence, step, command=restarting(gang, target))
+
+
+def _log_of(pod: Pod) -> str:
+    return f"kubectl logs {pod.metadata.name}" + ("" if hangs(pod) else " --previous")
 
 
 def _complaints(seen: Seen, gang: PodGang, pod: str, evidence: tuple[str, ...]) -> Verdict:
@@ -391,6 +458,11 @@ def _complaints(seen: Seen, gang: PodGang, pod: str, evidence: tuple[str, ...]) 
     name, mine = gang.metadata.name, {key for key, one in pods.items() if not one.is_ready}
     events = [event for event in seen.events if event.involved_object.name in mine and event.type == "Warning"]
     events.sort(key=lambda event: str(event.last_timestamp or event.event_time or ""), reverse=True)
+    hung = {key for key, one in pods.items() if key in mine and (may_recover(one) or is_silent_for_long(one, seen.now))}
+    if not events and hung:
+        return _restarting(
+            seen, gang, hung, "its pods are starting", evidence, f"kubectl describe pod {pod} may say why"
+        )
     if not events:
         step = f"wait, or kubectl describe pod {pod}"
         return because(name, "pod", "its pods are starting", evidence, step)

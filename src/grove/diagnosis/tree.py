@@ -29,6 +29,7 @@ from grove.diagnosis.held_capacity import headroom_lines
 from grove.diagnosis.kueue import WAITS
 from grove.diagnosis.revisions import place_of, wanted_hashes
 from grove.diagnosis.seen import Seen
+from grove.diagnosis.served import hangs
 from grove.diagnosis.words import refusal
 
 if TYPE_CHECKING:  # it brings numpy along, which most trees do not need
@@ -280,7 +281,7 @@ class _TreeBuilder:
             return State.GATED, self._gate_reason(pod)
         if not pod.is_bound:
             return State.PENDING, self._pending_reason(pod)
-        if health in _IN_TROUBLE:
+        if health in _IN_TROUBLE or hangs(pod):
             return State.FAILED, _trouble(pod)
         blocked = find_condition(pod.status.conditions, words.POD_STARTUP_BLOCKED)
         if blocked is not None and blocked.status == words.TRUE and blocked.message:
@@ -401,7 +402,8 @@ def _trouble(pod: Pod) -> str:
             said += f", ended with exit code {ended.exit_code}"
     else:
         said = f"ended with exit code {ended.exit_code}" if ended is not None else health.value
-        said += " and is not ready since" if status.state.running is not None else ""
+        if status.state.running is not None:
+            said = f"{said} and is not ready since" if ended is not None else "runs and is not ready"
     restarts = f", {many(status.restart_count, 'restart')}" if status.restart_count else ""
     return f"{status.name}: {said}{restarts}{_own_words(health, waiting, ended)}"
 

@@ -19,7 +19,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.words import many
-from grove.diagnosis.advice import Advice, advice_of
+from grove.diagnosis.advice import Advice, advice_for
 from grove.diagnosis.held_capacity import headroom_lines
 from grove.diagnosis.reasons import sentence
 from grove.diagnosis.seen import Seen
@@ -67,6 +67,8 @@ class GangPlan:
     helps: tuple[str, ...] = ()
     moved: int = 0
     """Its pods that stood elsewhere before, or not at all."""
+    commands: tuple[str, ...] = ()
+    """For each of `helps` the command that makes the change after the plan is carried out; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,14 +250,23 @@ def _gang_plan(
     pcs = seen.find_set(Key(key.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
     changes = [change for change in diagnosis.explanation.changes if not drained.intersection(change.nodes)]
     others = {str(one.metadata.key): one for one in seen.others}
-    advice = [advice_of(change, gang, pcs, levels, others) for change in changes]
     lives = pcs is not None and pcs.metadata.key in lived
     runs = pcs is not None and any(pod.is_bound for pod in seen.of_set(seen.pods, pcs))
-    if runs and any(one.in_place for one in advice):
-        advice = [one for one in advice if one.in_place]  # a set that runs is not deleted while less helps
+    advice = advice_for(changes, gang, pcs, levels, others, runs=runs)
     helps = tuple(_helps(one, lives=lives) for one in advice)
+    commands = tuple(one.command if lives or not one.path else "" for one in advice)
     why = sentence(named(diagnosis.explanation.why, {key: name for name, key in levels}))
-    return GangPlan(key.name, key.namespace, NO_FIT, bound, len(pods) - len(bound), why=why, helps=helps, moved=moved)
+    return GangPlan(
+        key.name,
+        key.namespace,
+        NO_FIT,
+        bound,
+        len(pods) - len(bound),
+        why=why,
+        helps=helps,
+        moved=moved,
+        commands=commands,
+    )
 
 
 def _above_minimum(rest: Sequence[Pod]) -> str:

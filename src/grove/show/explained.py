@@ -31,7 +31,7 @@ def explanation(
         if head.unattended or all(verdict.state == RUNNING for verdict in verdicts):
             parts += [line for one in head.evidence for line in indented(one, width, style="dim")]
             if head.next:
-                parts += [*indented(f"next: {head.next}", width), *_pasted(head.command, 6)]
+                parts += [*indented(f"next: {head.next}", width), *pasted(head.command, 6)]
     for together in troubles or (() if head is not None else _together(verdicts)):
         parts += _cause_lines(together, width)
     parts += [line for one in headroom for line in indented(one, width, 0)]
@@ -77,7 +77,7 @@ def _cause_lines(together: Sequence[Verdict], width: int) -> list[RenderableType
     if verdict.next:
         parts += indented(f"next: {verdict.next}", width)
     rest = [each for each in verdict.advice if each.sentence != verdict.next]
-    parts += _how(verdict.advice[0], 6) if len(rest) < len(verdict.advice) else _pasted(verdict.command, 6)
+    parts += _how(verdict.advice[0], 6) if len(rest) < len(verdict.advice) else pasted(verdict.command, 6)
     if rest:
         parts += indented("or, each tried out on a copy of the cluster:", width)
     for each in rest:
@@ -91,8 +91,9 @@ def _how(advice: Advice, indent: int) -> list[RenderableType]:
     lines: list[RenderableType] = []
     if advice.path:
         lines.append(Text(f"{lead}at {advice.path}", style="dim", overflow="fold"))
-    return [*lines, *_pasted(advice.command, indent)]
+    return [*lines, *pasted(advice.command, indent)]
 
 
-def _pasted(command: str, indent: int) -> list[RenderableType]:
+def pasted(command: str, indent: int) -> list[RenderableType]:
+    """A command on lines of its own, whole however long it is; nothing if there is none."""
     return [Text(f"{' ' * indent}{command}", style="cyan", overflow="fold")] if command else []

@@ -137,6 +137,35 @@ def test_a_gang_pinned_to_a_full_domain_is_not_compared_with_a_domain_it_cannot_
     )
 
 
+def test_a_change_that_restarts_nothing_comes_before_a_restart():
+    """Uncordoning r1-2 keeps the pod that runs; a restart moves it to the other rack."""
+    mine = pod("g-9", 8, on="r1-0", gang="default/gang", group="g")
+    nodes = [replace(one, taints=CORDON) if one.name == "r1-2" else one for one in racks({"r1": 3, "r2": 2})]
+    snapshot = snap(nodes, [mine, used("r1-1", 8)])
+    answer = explain(snapshot, gang(group("g", 1, 8, bound=["r1-0"]), required=RACK))
+    assert [change.kind for change in answer.changes][:2] == ["uncordon", "restart"]
+
+
+def test_pods_above_the_minimum_get_changes_that_keep_what_serves():
+    """One pod of the minimum runs on the only node of r1; the other two of the gang are above the minimum."""
+    mine = pod("g-9", 8, on="r1-0", gang="default/gang", group="g")
+    snapshot = snap(racks({"r1": 1, "r2": 3}), [mine])
+    partly = gang(group("g", 2, 8, minimum=1, bound=["r1-0"]), required=RACK)
+    answer = explain(snapshot, partly, surplus=True)
+    assert not answer.fits
+    assert [(change.kind, change.size) for change in answer.changes] == [("add-nodes", 2), ("restart", 1)]
+    assert all(change.in_place for change in answer.changes)
+    roomy = explain(snap(racks({"r1": 3}), [mine]), partly, surplus=True)
+    assert roomy.fits
+
+
+def test_a_restart_that_still_leaves_a_pod_waiting_is_not_proposed():
+    mine = pod("g-9", 8, on="r1-0", gang="default/gang", group="g")
+    snapshot = snap(racks({"r1": 1, "r2": 2}), [mine])
+    answer = explain(snapshot, gang(group("g", 2, 8, minimum=1, bound=["r1-0"]), required=RACK), surplus=True)
+    assert "restart" not in kinds(answer)
+
+
 def test_every_relaxed_gang_really_fits():
     snapshot = snap(racks({"r1": 2, "r2": 2}))
     wanted = gang(group("g", 4, 8, required=RACK), required=ZONE)

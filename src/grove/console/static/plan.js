@@ -14,7 +14,7 @@ function answer(found) {
       new Set(gang.pods.map((one) => one.node)).size, gang.score === null || gang.score === undefined ? "" : gang.score.toFixed(2), gang.where ?? "",
     ]), { caption: "What would happen", numeric: [2, 3, 4, 5], empty: "no gang of Grove is concerned" }),
     gangs.filter((gang) => gang.why).map((gang) => h("div", { class: "card" }, h("p", { class: "reason" }, `${gang.name}: ${gang.why}`),
-      (gang.helps ?? []).length > 0 && [h("h3", {}, "Any one of these would help"), h("ul", { class: "helps" }, gang.helps.map((help) => h("li", {}, typeof help === "string" ? help : help.text)))])),
+      (gang.helps ?? []).length > 0 && [h("h3", {}, "Any one of these would help"), h("ul", { class: "helps" }, gang.helps.map((help, i) => h("li", {}, help, gang.commands?.[i] && h("pre", { tabindex: 0, "aria-label": "command" }, gang.commands[i]))))])),
     spreads(found.spreads),
     (found.headroom ?? []).map((line) => h("p", {}, line)),
     (found.preempted ?? []).length > 0 && h("p", { class: "error" }, `would be evicted for it: ${found.preempted.join(", ")}`),

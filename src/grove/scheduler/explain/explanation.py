@@ -61,8 +61,13 @@ def explain(
     *,
     gate: Reason | None = None,
     most: int = 5,
+    surplus: bool = False,
 ) -> Explanation:
-    """Why a gang waits. `gate` is why it is not considered yet; units in `running` may be evicted."""
+    """Why a gang waits. `gate` is why it is not considered yet; units in `running` may be evicted.
+
+    `surplus`: its minimum runs, and the question is why its other pods wait.
+    """
+    own, gang = gang, gang.wanting_all() if surplus else gang
     answer = place(snapshot, gang, TRIAL)
     if isinstance(answer, Placement):
         why = gate or Reason(FITS, numbers={"pods": answer.core, "score": answer.score})
@@ -77,7 +82,7 @@ def explain(
     findings += nodes_for_groups(snapshot, gang)
     findings += snapshot.seams.outlooks(snapshot, gang)
     why = gate or answer.why.with_parts(*([closest] if closest else ()))
-    changes = smallest_changes(snapshot, gang, running, most, TRIAL)
+    changes = smallest_changes(snapshot, own, running, most, TRIAL, surplus=surplus)
     return Explanation(gang.name, False, why, tuple(findings), changes, answer.proven, snapshot.version)
 
 
@@ -146,7 +151,10 @@ def _given_by_scores(snapshot: Snapshot, pods: Sequence[PodFacts]) -> Iterator[t
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """`placed` gangs have their minimum on nodes; the others wait for their `gate` or for capacity, as explained."""
+    """`placed` gangs have their minimum on nodes; the others wait for their `gate` or for capacity, as explained.
+
+    The explanation of a placed gang is about its pods above the minimum, if any of them wait.
+    """
 
     gang: str
     placed: bool

@@ -42,21 +42,23 @@ MOST_TRIES = 24
 
 
 def smallest_changes(
-    snapshot: Snapshot, gang: Gang, running: Sequence[Running], most: int, budget: Budget
+    snapshot: Snapshot, gang: Gang, running: Sequence[Running], most: int, budget: Budget, *, surplus: bool = False
 ) -> tuple[Change, ...]:
     """Up to `most` verified changes, at most two of a kind; those that can be made in place come first, then cheapest
-    kinds and smallest sizes."""
+    kinds and smallest sizes.
+
+    `surplus`: the minimum of the gang runs, and its other pods shall be placed too. A restart then ends what serves,
+    so it comes after new nodes, and nothing is proposed that needs a new set.
+    """
     if most < 1:
         return ()
-    trial = _ChangeTrial(snapshot, gang, budget)
+    trial = _ChangeTrial(snapshot, gang, budget, surplus=surplus)
     kinds: list[Callable[[], Iterator[Change]]] = [
-        trial.restart,
-        trial.open_nodes,
-        trial.add_nodes,
+        trial.open_nodes,  # it restarts no pod
+        *((trial.add_nodes, trial.restart) if surplus else (trial.restart, trial.add_nodes)),
         lambda: trial.end_other(running),
         trial.smaller_pods,
-        trial.relax,
-        trial.fewer_pods,
+        *(() if surplus else (trial.relax, trial.fewer_pods)),
     ]
     found = [sorted(kind(), key=lambda c: (c.size, c.subject))[:2] for kind in kinds]
     first = [changes[0] for changes in found if changes]
@@ -65,9 +67,11 @@ def smallest_changes(
 
 
 class _ChangeTrial:
-    def __init__(self, snapshot: Snapshot, gang: Gang, budget: Budget) -> None:
-        self._snapshot, self._gang, self._budget = snapshot, gang, budget
-        self._needing = [group for group in gang.groups() if group.need and group.pods]
+    def __init__(self, snapshot: Snapshot, gang: Gang, budget: Budget, *, surplus: bool) -> None:
+        self._snapshot, self._budget, self._own = snapshot, budget, gang
+        self._gang = gang.wanting_all() if surplus else gang
+        self._surplus = surplus
+        self._needing = [group for group in self._gang.groups() if group.need and group.pods]
         self._shapes = [group.pods[0].shape for group in self._needing]
 
     def _fits(self, snapshot: Snapshot, gang: Gang | None = None) -> bool:
@@ -217,8 +221,8 @@ class _ChangeTrial:
         twin = self._snapshot.copy()
         for pod in mine:
             twin.remove_pod(pod.uid)
-        answer = place(twin, self._gang.unbound(mine), self._budget)
-        if isinstance(answer, Placement):
+        answer = place(twin, self._own.unbound(mine), self._budget)
+        if isinstance(answer, Placement) and not (self._surplus and answer.unplaced):
             yield Change(RESTART, len(mine), self._gang.name, names={"where": answer.domain})
 
 

@@ -22,9 +22,9 @@ from grove.scheduler.loop.movable import MovableGangs, repack_question
 from grove.scheduler.loop.victim_search import running_units
 from grove.scheduler.loop.view import View
 from grove.scheduler.loop.waiting_demand import WaitingDemand
-from grove.scheduler.model.answers import MOVE_OTHERS, Budget, Change
+from grove.scheduler.model.answers import MOVE_OTHERS, OPENS_NODES, Budget, Change
 from grove.scheduler.model.config import SchedulerConfiguration
-from grove.scheduler.model.gang import BadGang, Strategy
+from grove.scheduler.model.gang import BadGang, Gang, Strategy
 from grove.scheduler.model.reasons import INVALID, Reason
 from grove.scheduler.policy.gang_state import Base, GangState, Readiness, readiness
 from grove.scheduler.policy.waiting_queue import Order, Stage
@@ -83,21 +83,42 @@ class LiveDiagnosis:
         """`diagnose` without moves, in two parts: this one reads the view, the answer can be worked out in a thread."""
         view = self._view
         if view.has_minimum(gang):
-            return _known(Diagnosis(gang.name, True))
+            return self._surplus_question(gang, most)
         gate = _gate(self._turn(gang))
         try:
             tree = tree_of(view, gang, self._strategy)
         except BadGang as error:
             return _known(Diagnosis(gang.name, False, Reason(INVALID, str(error))))
-        view.counted.refresh()  # reading its pods may have shown what has to be counted on nodes for them
-        tree = at_best_homes(view, tree)
-        own = _set_of(gang)
-        others = [one for one in self._running if not self._is_of(one.name, own)] if most else []
+        tree, others = self._prepared(tree), self._others(gang, most)
 
         def ask(snapshot: Snapshot) -> Diagnosis:
             return Diagnosis(gang.name, False, gate, explain(snapshot, tree, others, gate=gate, most=most))
 
         return ask
+
+    def _surplus_question(self, gang: GangState, most: int) -> Callable[[Snapshot], Diagnosis]:
+        """Why pods above the minimum of a placed gang wait, if any of them does and may be placed."""
+        try:
+            tree = tree_of(self._view, gang, self._strategy)
+        except BadGang:
+            return _known(Diagnosis(gang.name, True))
+        if not any(group.pods for group in tree.groups()):
+            return _known(Diagnosis(gang.name, True))
+        tree, others = self._prepared(tree), self._others(gang, most)
+
+        def ask(snapshot: Snapshot) -> Diagnosis:
+            return Diagnosis(gang.name, True, explanation=explain(snapshot, tree, others, most=most, surplus=True))
+
+        return ask
+
+    def _prepared(self, tree: Gang) -> Gang:
+        self._view.counted.refresh()  # reading its pods may have shown what has to be counted on nodes for them
+        return at_best_homes(self._view, tree)
+
+    def _others(self, gang: GangState, most: int) -> list[Running]:
+        """Running units that might give way: none of the same set."""
+        own = _set_of(gang)
+        return [unit for unit in self._running if not self._is_of(unit.name, own)] if most else []
 
     def moves_question(self, gang: GangState) -> Callable[[Snapshot], Repack | NoRepack] | None:
         """Which moves of other gangs let it fit, in two parts too. Only the first few gangs are looked at."""
@@ -143,18 +164,20 @@ class LiveDiagnosis:
 
 def lacks_place(found: Diagnosis) -> bool:
     """True if moves of other gangs may help: nothing but capacity keeps it from being placed."""
-    return found.gate is None and found.explanation is not None and not found.explanation.fits
+    return not found.placed and found.gate is None and found.explanation is not None and not found.explanation.fits
 
 
 def with_moves(found: Diagnosis, plan: Repack | NoRepack, most: int) -> Diagnosis:
-    """The diagnosis with a change that moves other gangs, if there is a plan."""
+    """The diagnosis with a change that moves other gangs, if there is a plan. What restarts no pod comes before it."""
     if not isinstance(plan, Repack) or found.explanation is None:
         return found
     first = plan.moves[0]
     where = first.placement.domain.rpartition("/")[2] or min(pod.node for pod in first.placement.pods)
     numbers = {"gangs": len(plan.moves)}
     change = Change(MOVE_OTHERS, plan.cost[0], first.unit.name, numbers=numbers, names={"where": where})
-    changes = (change, *found.explanation.changes)[:most]
+    opened = [one for one in found.explanation.changes if one.kind in OPENS_NODES]
+    rest = [one for one in found.explanation.changes if one.kind not in OPENS_NODES]
+    changes = (*opened, change, *rest)[:most]
     return replace(found, explanation=replace(found.explanation, changes=changes))
 
 

@@ -114,6 +114,8 @@ class NoFit:
 UNCORDON, UNTAINT, RELAX, FEWER_PODS = "uncordon", "untaint", "relax", "fewer-pods"
 SMALLER_PODS, END_OTHER, ADD_NODES, RESTART = "smaller-pods", "end-other", "add-nodes", "restart"
 MOVE_OTHERS = "move-others"
+OPENS_NODES = frozenset({UNCORDON, UNTAINT})
+"""What restarts no pod: it comes before every other change."""
 NEEDS_NEW_SET = frozenset({RELAX, FEWER_PODS})
 """What admission refuses to change on a set that lives."""
 

@@ -136,6 +136,12 @@ class Gang:
         """The gang with one part of its tree changed."""
         return self._mapped(lambda one: replace(one, **changes) if one is part else one)  # type: ignore[arg-type]
 
+    def wanting_all(self) -> Gang:
+        """The gang as if its minimum were all its pods that exist: those above the minimum must be placed too."""
+        return self._mapped(
+            lambda one: replace(one, minimum=len(one.bound) + len(one.pods)) if isinstance(one, PodGroup) else one
+        )
+
     def with_other(self, part: Branch | PodGroup, other: Branch | PodGroup) -> Gang:
         """The gang with another part in the place of this one."""
         return self._mapped(lambda one: other if one is part else one)
