@@ -37,6 +37,7 @@ from tests.support.broken import (
     started,
     starting_with,
     too_large,
+    unpulled_without_secret,
     warned,
 )
 from tests.support.shell import Shell
@@ -65,6 +66,7 @@ from tests.support.situations import (
 from grove.answers.following import following
 from grove.answers.tree import status_answer
 from grove.api.core import ConfigMap, Secret
+from grove.diagnosis.causes import DOCKER_CONFIG
 
 BROKEN = {
     "no claim": Situation(
@@ -151,6 +153,14 @@ BROKEN = {
         "image example/c:1: the registry refuses the pull",
         advises="imagePullSecrets",
         cure=new_template,
+    ),
+    "no Secret for the registry": Situation(
+        unpulled_without_secret,
+        "broken",
+        4,
+        "Secret regcred does not exist; imagePullSecrets names it",
+        advises="create the Secret regcred of type kubernetes.io/dockerconfigjson",
+        cure=creating(Secret, "regcred", type=DOCKER_CONFIG, data={".dockerconfigjson": "e30="}),
     ),
     "registry silent": Situation(
         pulling("dial tcp: lookup registry: no such host"),

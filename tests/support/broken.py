@@ -99,6 +99,12 @@ def warned(message: str) -> Act:
     return act
 
 
+async def unpulled_without_secret(world: World) -> None:
+    await starting_with(imagePullSecrets=[{"name": "regcred"}])(world)
+    waiting = {"waiting": {"reason": "ErrImagePull", "message": "pull access denied"}}
+    await report(world, {"containerStatuses": [{**OF_CONTAINER, "state": waiting}]})
+
+
 async def init_fails(world: World) -> None:
     init = [{"name": "fetch", "image": "example/c:1"}]
     await starting_with(initContainers=init)(world)

@@ -111,12 +111,12 @@ async def read_causes(client: Client, cliques: Sequence[PodClique]) -> tuple[Cau
     for name in {reference.name for reference in needed if reference.kind == CLAIM}:
         known, claim = await find(PersistentVolumeClaim, name)
         claims |= {name: claim} if known else {}
-    for kind, label in ((Secret, SECRET), (ConfigMap, CONFIG_MAP)):
+    kinds: dict[str, type[Secret] | type[ConfigMap]] = {SECRET: Secret, CONFIG_MAP: ConfigMap}
+    for label, kind in kinds.items():
         for name in {reference.name for reference in needed if reference.kind == label}:
             known, found = await find(kind, name)
             if known:
-                data = None if found is None else frozenset(getattr(found, "data", None) or {})
-                keys[label, name] = data
+                keys[label, name] = None if found is None else found.key_names
     classes: dict[str, StorageClass | None] = {}
     warnings: tuple[Event, ...] = ()
     volumes: tuple[PersistentVolume, ...] | None = None

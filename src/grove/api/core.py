@@ -93,11 +93,22 @@ class Secret(Object):
     data: dict[str, str] = {}
     """Values are base64, as on the wire."""
 
+    @property
+    def key_names(self) -> frozenset[str]:
+        """What volumes and variables may name."""
+        return frozenset(self.data)
+
 
 class ConfigMap(Object):
     RESOURCE: ClassVar[Resource] = Resource("", "v1", "ConfigMap", "configmaps")
 
     data: dict[str, str] = {}
+    binary_data: dict[str, str] = {}
+
+    @property
+    def key_names(self) -> frozenset[str]:
+        """What volumes and variables may name."""
+        return frozenset((*self.data, *self.binary_data))
 
 
 class Role(Object):

@@ -17,16 +17,21 @@ from grove.api.quantity import exact
 CLAIM, SECRET, CONFIG_MAP = "PersistentVolumeClaim", "Secret", "ConfigMap"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 LATER = "WaitForFirstConsumer"
+DOCKER_CONFIG = "kubernetes.io/dockerconfigjson"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An object that pods of a clique cannot start without. `key` is one that it must have; empty if any will do."""
+    """An object that pods of a clique cannot start without. `key` is one that it must have; empty if any will do.
+
+    `pulls`: its absence matters only where an image cannot be pulled without it.
+    """
 
     kind: str
     name: str
     key: str = ""
+    pulls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,8 @@ class Cause:
     """Carries out the step as it stands; empty where a person has to decide something first."""
     keeps_from_nodes: bool = False
     """Pods with an unbound claim get no node. Pods whose Secret is missing get one, and do not start there."""
+    pulls: bool = False
+    """A Secret for a registry: it is the cause only of an image that is not pulled."""
 
     def concerns(self, namespace: str, cliques: Set[str]) -> bool:
         return self.namespace == namespace and bool(self.cliques & cliques)
@@ -74,6 +81,7 @@ def references(clique: PodClique) -> set[Reference]:
 def references_of(spec: Json) -> set[Reference]:
     """Objects that a pod of this spec cannot start without."""
     found = set(_of_volumes(spec.get("volumes") or ()))
+    found |= {Reference(SECRET, one.get("name", ""), pulls=True) for one in spec.get("imagePullSecrets") or ()}
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         found |= set(_of_environment(container))
     return found
@@ -87,9 +95,15 @@ def _of_volumes(volumes: Iterable[Json]) -> Iterator[Reference]:
         for source in sources:
             secret, config = source.get("secret"), source.get("configMap")
             if secret and not secret.get("optional"):
-                yield Reference(SECRET, secret.get("secretName") or secret.get("name", ""))
+                yield from _with_keys(SECRET, secret.get("secretName") or secret.get("name", ""), secret)
             if config and not config.get("optional"):
-                yield Reference(CONFIG_MAP, config.get("name", ""))
+                yield from _with_keys(CONFIG_MAP, config.get("name", ""), config)
+
+
+def _with_keys(kind: str, name: str, source: Json) -> Iterator[Reference]:
+    """The object, or each key of it that a volume names: a kubelet does not mount the volume without them."""
+    keys = [item.get("key", "") for item in source.get("items") or ()] or [""]
+    yield from (Reference(kind, name, key) for key in keys)
 
 
 def _of_environment(container: Json) -> Iterator[Reference]:
@@ -113,18 +127,38 @@ def causes(cliques: Iterable[PodClique], referred: Referred) -> tuple[Cause, ...
         for reference in references(clique):
             needed.setdefault(reference, set()).add(clique.metadata.name)
     said: list[Cause] = []
-    for reference in sorted(needed, key=lambda each: (each.kind != CLAIM, each.kind, each.name, each.key)):
+    absent: set[tuple[str, str]] = set()
+    for reference in sorted(needed, key=lambda each: (each.kind != CLAIM, each.pulls, each.kind, each.name, each.key)):
+        if (reference.kind, reference.name) in absent:
+            continue
         wrong = _claim(reference.name, referred) if reference.kind == CLAIM else _object(reference, referred)
         if wrong is not None:
-            cause = Cause(namespace, frozenset(needed[reference]), *wrong)
-            said.append(replace(cause, keeps_from_nodes=reference.kind == CLAIM))
+            if referred.keys.get((reference.kind, reference.name), "") is None and not reference.pulls:
+                absent.add((reference.kind, reference.name))
+            cause = Cause(namespace, _users(reference, needed, referred), *wrong)
+            said.append(replace(cause, keeps_from_nodes=reference.kind == CLAIM, pulls=reference.pulls))
     return tuple(said)
+
+
+def _users(reference: Reference, needed: Mapping[Reference, set[str]], referred: Referred) -> frozenset[str]:
+    """Cliques that need the object, or this key of it if the object exists."""
+    if reference.pulls or referred.keys.get((reference.kind, reference.name), "") is not None:
+        return frozenset(needed[reference])
+    same = [
+        users
+        for other, users in needed.items()
+        if (other.kind, other.name, other.pulls) == (reference.kind, reference.name, False)
+    ]
+    return frozenset(clique for users in same for clique in users)
 
 
 def _object(reference: Reference, referred: Referred) -> Fault | None:
     if (reference.kind, reference.name) not in referred.keys:
         return None
     keys = referred.keys[reference.kind, reference.name]
+    if keys is None and reference.pulls:
+        step = f"create the {reference.kind} {reference.name} of type {DOCKER_CONFIG}, or correct imagePullSecrets"
+        return f"{reference.kind} {reference.name} does not exist; imagePullSecrets names it", step
     if keys is None:
         return (
             f"{reference.kind} {reference.name} does not exist",
@@ -170,7 +204,8 @@ def _claim(name: str, referred: Referred) -> Fault | None:
         return f"StorageClass {own} does not exist; {CLAIM} {name} asks for it", step
     kept = referred.classes.get(own) if own else None
     if kept is not None and kept.volume_binding_mode == LATER and kept.provisioner != NO_PROVISIONER:
-        return None  # it is bound when the pods have a place
+        # It is bound when the pods have a place. A warning says that its provisioner cannot make the volume.
+        return _pending(name, referred) if _warnings_of(name, referred) else None
     static = not own or (kept is not None and kept.provisioner == NO_PROVISIONER)
     if referred.volumes is not None and (static or claim.spec.volume_name):
         return _no_volume(claim, own, referred.volumes) or _pending(name, referred)
@@ -241,10 +276,16 @@ def is_default(storage_class: StorageClass) -> bool:
 
 
 def _pending(name: str, referred: Referred) -> Fault:
-    warnings = [
+    warnings = _warnings_of(name, referred)
+    text = f": {warnings[-1].message}" if warnings else ": no PersistentVolume was bound to it"
+    return f"{CLAIM} {name} is Pending{text}", f"kubectl describe pvc {name}"
+
+
+def _warnings_of(name: str, referred: Referred) -> list[Event]:
+    """Warnings about a claim, the latest last."""
+    mine = [
         warning
         for warning in referred.warnings
         if warning.involved_object.kind == CLAIM and warning.involved_object.name == name
     ]
-    text = f": {warnings[-1].message}" if warnings else ": no PersistentVolume was bound to it"
-    return f"{CLAIM} {name} is Pending{text}", f"kubectl describe pvc {name}"
+    return sorted(mine, key=lambda event: str(event.last_timestamp or event.event_time or ""))

@@ -25,7 +25,7 @@ from grove.api.words import many
 from grove.diagnosis.advice import Advice, advice_for, restarting
 from grove.diagnosis.held_capacity import held_sentence
 from grove.diagnosis.kueue import kueue_reason
-from grove.diagnosis.pod_causes import pod_cause
+from grove.diagnosis.pod_causes import pod_cause, waits_for_image
 from grove.diagnosis.reasons import level_of, sentence
 from grove.diagnosis.refused import why_refused
 from grove.diagnosis.seen import Seen
@@ -134,7 +134,12 @@ def _story(seen: Seen, gang: PodGang, diagnosis: Diagnosis | None, own: Sequence
     mine = {clique.metadata.name for clique in cliques}
     placed = is_true(gang.status.conditions, words.SCHEDULED) or _has_minimum(seen, gang)
     placed = placed or (diagnosis is not None and diagnosis.placed)
-    wrong = [cause for cause in seen.causes if cause.concerns(gang.metadata.namespace, mine)]
+    unpulled = any(waits_for_image(pod) for pod in seen.pods_of_gang.get(gang.metadata.key, ()))
+    wrong = [
+        cause
+        for cause in seen.causes
+        if cause.concerns(gang.metadata.namespace, mine) and (unpulled or not cause.pulls)
+    ]
     if first := next((cause for cause in wrong if placed or cause.keeps_from_nodes), None):
         rest = tuple(cause.reason for cause in wrong if cause is not first)
         return because(name, "reference", first.reason, rest, first.step, command=first.command)

@@ -9,10 +9,12 @@ import re
 from collections.abc import Iterable, Sequence
 
 from grove.api.core import Event
-from grove.api.pod import ContainerStatus, ContainerTermination, Pod
+from grove.api.pod import Container, ContainerStatus, ContainerTermination, Pod
 
 OUT_OF_MEMORY = "OOMKilled"
 _PROBE = re.compile(r"^(Readiness|Liveness|Startup) probe (?:failed|errored[^:]*): (.*)", re.DOTALL)
+_FIELD = re.compile(r"\{(.+)\}")
+"""The name of a container in the field that an event is about: `spec.containers{llm}`."""
 _PORT = re.compile(r":(\d{1,5})(?=[/\":\s]|$)")
 _ANSWER = re.compile(r"statuscode: (\d+)")
 _IMAGE_WAITS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
@@ -31,12 +33,18 @@ def pod_cause(pod: Pod, warnings: Iterable[Event]) -> tuple[str, str] | None:
         waiting = status.state.waiting
         if waiting is not None and waiting.reason in _IMAGE_WAITS:
             return _image(pod, status, [waiting.message, *(event.message for event in mine)])
-    probe = next((found for event in mine if (found := _probe(pod, event.message)) is not None), None)
+    probe = next((found for event in mine if (found := _probe(pod, event)) is not None), None)
     for status in statuses:
         if (found := _ended(pod, status, probe)) is not None:
             return found
     # A container that ended refuses every probe: its own end is the cause, and the caller has that.
     return None if any(map(_is_down, statuses)) else probe
+
+
+def waits_for_image(pod: Pod) -> bool:
+    """True if a container of the pod waits because its image is not pulled."""
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    return any(status.state.waiting is not None and status.state.waiting.reason in _IMAGE_WAITS for status in statuses)
 
 
 def _is_down(status: ContainerStatus) -> bool:
@@ -68,9 +76,17 @@ def _image(pod: Pod, status: ContainerStatus, messages: Sequence[str]) -> tuple[
     return None
 
 
-def _probe(pod: Pod, message: str) -> tuple[str, str] | None:
-    """The message of a failed probe, beside the ports that the container declares."""
-    match = _PROBE.match(message)
+def _probed(pod: Pod, event: Event) -> Container | None:
+    """The container that the probe of an event is of; None if the event does not say which of several."""
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    if named := _FIELD.search(event.involved_object.field_path):
+        return next((container for container in containers if container.name == named[1]), None)
+    return containers[0] if len(containers) == 1 else None
+
+
+def _probe(pod: Pod, event: Event) -> tuple[str, str] | None:
+    """The reason of a failed probe and a step, from its message and the ports that its container declares."""
+    match = _PROBE.match(event.message)
     if match is None:
         return None
     kind, said = match[1].lower(), match[2].strip()
@@ -79,7 +95,8 @@ def _probe(pod: Pod, message: str) -> tuple[str, str] | None:
     if not ports:
         last = said.splitlines()[-1] if said else "failed"
         return f"{where} fails: {last[:120]}", f"kubectl logs {pod.metadata.name}, or correct the {kind}Probe"
-    declared = sorted({port.container_port for each in pod.spec.containers for port in each.ports})
+    probed = _probed(pod, event)
+    declared = sorted({port.container_port for port in probed.ports}) if probed is not None else []
     answer = _ANSWER.search(said)
     if answer is not None:
         return (

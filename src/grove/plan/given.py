@@ -131,7 +131,7 @@ async def read_known(client: Client, sets: Iterable[Json], namespace: str) -> Kn
             except Forbidden:
                 continue
             else:
-                keys[ref.kind, Key(where, ref.name)] = frozenset(found.data)
+                keys[ref.kind, Key(where, ref.name)] = found.key_names
     return KnownObjects(keys)
 
 
@@ -162,9 +162,7 @@ def wrong_references(
         there: list[tuple[str, core.Secret | core.ConfigMap]] = [(SECRET, secret) for secret in world.all(core.Secret)]
         there += [(CONFIG_MAP, config_map) for config_map in world.all(core.ConfigMap)]
         keys |= {
-            (kind, one.metadata.name): frozenset(one.data)
-            for kind, one in there
-            if one.metadata.namespace == key.namespace
+            (kind, one.metadata.name): one.key_names for kind, one in there if one.metadata.namespace == key.namespace
         }
         volumes = tuple(world.all(PersistentVolume)) if PersistentVolume.RESOURCE.plural not in unreadable else None
         found += causes(cliques, Referred(claims, dict(classes), keys, unread, volumes=volumes))

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from grove.api.core import Event
 from grove.api.meta import Json
 from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
 from grove.api.podclique import PodClique
@@ -42,6 +43,11 @@ TEN = {"resources": {"requests": {"storage": "10Gi"}}}
 def volume(phase: str = "Available", **spec: Any) -> PersistentVolume:
     own = {"capacity": {"storage": "5Gi"}, "accessModes": ["ReadOnlyMany"], **spec}
     return msgspec.convert({"metadata": {"name": "pv-1"}, "spec": own, "status": {"phase": phase}}, PersistentVolume)
+
+
+def warned(message: str) -> Event:
+    about = {"kind": "PersistentVolumeClaim", "name": "models", "namespace": "ns"}
+    return msgspec.convert({"metadata": {"name": "e"}, "involvedObject": about, "message": message}, Event)
 
 
 def referred(**found: Any) -> Referred:
@@ -165,6 +171,34 @@ def referred(**found: Any) -> Referred:
             referred(keys={("Secret", "tls"): None}),
             "Secret tls does not exist",
             id="a projected Secret",
+        ),
+        pytest.param(
+            {"volumes": [{"name": "v", "secret": {"secretName": "hf", "items": [{"key": "token", "path": "t"}]}}]},
+            referred(keys={HF: frozenset({"key"})}),
+            "Secret hf has no key token; it has key",
+            id="a key that a volume names",
+        ),
+        pytest.param(
+            {"volumes": [{"name": "v", "configMap": {"name": "engine", "items": [{"key": "a"}, {"key": "b"}]}}]},
+            referred(keys={("ConfigMap", "engine"): None}),
+            "ConfigMap engine does not exist",
+            id="two keys of a ConfigMap that does not exist",
+        ),
+        pytest.param(
+            {"imagePullSecrets": [{"name": "hf"}]},
+            referred(keys={HF: None}),
+            "Secret hf does not exist; imagePullSecrets names it",
+            id="a Secret for a registry",
+        ),
+        pytest.param(
+            CLAIMED,
+            referred(
+                claims={"models": claim(storageClassName="fast")},
+                classes={"fast": storage(LATER)},
+                warnings=(warned("exceeded quota"),),
+            ),
+            "PersistentVolumeClaim models is Pending: exceeded quota",
+            id="a claim that waits for its pod and cannot be provisioned",
         ),
         pytest.param(
             {"initContainers": [{"name": "i", "env": [TOKEN]}]},

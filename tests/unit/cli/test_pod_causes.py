@@ -183,3 +183,29 @@ def test_the_latest_warning_of_the_pod_itself_counts() -> None:
 
     said: Any = pod_cause(pod(), [warning(probe(1), 1), warning(probe(2), 2), warning(probe(3), 3, "other")])
     assert said[0] == "readiness probe on port 2 refused"
+
+
+@pytest.mark.parametrize(
+    ("field", "step"),
+    [
+        pytest.param("spec.containers{llm}", "set the port of the readinessProbe to 8080", id="the probe's container"),
+        pytest.param("spec.containers{proxy}", "set the port of the readinessProbe to 9090", id="the sidecar's"),
+        pytest.param("", "does the server listen on port 8000?", id="not said, so no port is proposed"),
+    ],
+)
+def test_only_a_port_of_the_container_that_is_probed_is_proposed(field: str, step: str) -> None:
+    found = objects.pod(
+        spec={
+            "nodeName": "n1",
+            "containers": [
+                {"name": "proxy", "image": IMAGE, "ports": [{"containerPort": 9090}]},
+                {"name": "llm", "image": IMAGE, "ports": [{"containerPort": 8080}]},
+            ],
+        },
+        status={},
+    )
+    event = warning(f"Readiness probe failed: {REFUSED}")
+    about = msgspec.structs.replace(event.involved_object, field_path=field)
+    cause = pod_cause(found, [msgspec.structs.replace(event, involved_object=about)])
+    assert cause is not None
+    assert step in cause[1]
