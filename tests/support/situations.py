@@ -181,7 +181,7 @@ async def instance_hangs(world: World) -> None:
     containers = [{**one, "ready": False, "started": True} for one in status["containerStatuses"]]
     patch = {"status": {"conditions": conditions, "containerStatuses": containers}}
     await world.client.patch(Pod, name, patch, world.namespace, subresource="status")
-    await unready(world)
+    await breached(world)
 
 
 async def instance_is_never_ready(world: World) -> None:
