@@ -9,16 +9,17 @@ such a gang gets the reason that the search did not end.
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 
-from grove.scheduler.cluster.node_table import Ints
+from grove.scheduler.cluster.node_table import Ints, Mask
 from grove.scheduler.filters.fit import room
-from grove.scheduler.model.gang import UnitSpread
+from grove.scheduler.model.gang import UnitSpread, leaves_of
 from grove.scheduler.solve.problem import Problem
 from grove.scheduler.solve.spread_domains import container_of, spread_domains
 
@@ -45,6 +46,8 @@ class SpreadQuestion:
     """By domain that counts."""
     skew: int
     are_pods: bool
+    inside: tuple[int, int] | None = None
+    """(number of a part, its domain): the numbers are for the case that this part is in this domain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +83,7 @@ class Referee:
         self._pool: ProcessPoolExecutor | None = None
 
     def ask(self, problem: Problem) -> Opinion:
-        """Waits for the answer: not for the event loop's own thread. A spread inside a part that has to be in one
-        domain is left undecided.
-        """
-        gang = problem.gang
-        if any(
-            spread.is_required and container_of(gang.root, spread, problem.tree) is not None for spread in gang.spreads
-        ):
-            return Opinion()
+        """Waits for the answer: not for the event loop's own thread."""
         if self._pool is None:
             self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
         try:
@@ -114,7 +110,7 @@ def question_of(problem: Problem) -> Question:
         if o.mask is not None:
             most = most * o.mask
         options.append((o.group, o.kind, o.request, np.minimum(most, problem.groups[o.group].need)))
-    parts = []
+    parts: list[tuple[list[int], Ints, list[int]]] = []
     for part in (part for part in problem.root.walk() if part.required_level >= 0 and part.need > 0):
         domains = problem.tree.domains[part.required_level][problem.positions]
         allowed = np.unique(domains[domains >= 0]).tolist()
@@ -128,12 +124,37 @@ def question_of(problem: Problem) -> Question:
         [[len(pods) for pods in group.classes] for group in problem.groups],
         problem.conflicts,
         parts,
-        [_spread_question(problem, spread) for spread in problem.gang.spreads if spread.is_required],
+        [
+            one
+            for spread in problem.gang.spreads
+            if spread.is_required
+            for one in _spread_questions(problem, spread, parts)
+        ],
     )
 
 
-def _spread_question(problem: Problem, spread: UnitSpread) -> SpreadQuestion:
-    where = spread_domains(problem.snapshot, problem.gang, spread, problem.tree, None)
+def _spread_questions(
+    problem: Problem, spread: UnitSpread, parts: Sequence[tuple[list[int], Ints, list[int]]]
+) -> Iterator[SpreadQuestion]:
+    """One question, or one for each domain that the part around all units may go to."""
+    container = container_of(problem.gang.root, spread, problem.tree)
+    level = problem.tree.find_level(container.required) if container is not None else None
+    if container is None or level is None:
+        yield _spread_question(problem, spread, None)
+        return
+    at = {group.name: g for g, group in enumerate(problem.groups)}
+    groups, domains = {at[leaf.name] for leaf in leaves_of(container)}, problem.tree.domains[level]
+    for number, (mine, of_rows, allowed) in enumerate(parts):
+        if set(mine) == groups and np.array_equal(of_rows, domains[problem.positions]):
+            for domain in allowed:
+                inside = np.zeros(problem.snapshot.nodes.rows, dtype=np.bool_)
+                inside[problem.tree.order[domains == domain]] = True
+                yield replace(_spread_question(problem, spread, inside), inside=(number, domain))
+            return
+
+
+def _spread_question(problem: Problem, spread: UnitSpread, inside: Mask | None) -> SpreadQuestion:
+    where = spread_domains(problem.snapshot, problem.gang, spread, problem.tree, inside)
     at = {group.name: g for g, group in enumerate(problem.groups)}
     homes = [where.homes.get(unit) if spread.unit_label else None for unit, _ in spread.units]
     return SpreadQuestion(
@@ -179,15 +200,18 @@ def opinion(asked: Question) -> Opinion:
                 either = model.new_bool_var("")
                 model.add(on[o][row] == 0).only_enforce_if(either)
                 model.add(on[other][row] == 0).only_enforce_if(~either)
+    chosen_by_part: list[dict[int, Any]] = []
     for groups, domains, allowed in asked.parts:
         chosen = {domain: model.new_bool_var("") for domain in allowed}
+        chosen_by_part.append(chosen)
         model.add_exactly_one(chosen.values())
         for o, (group, *_, most) in enumerate(asked.options):
             for row, count in on[o].items() if group in groups else ():
                 inside = chosen.get(int(domains[row]))
                 model.add(count <= (0 if inside is None else int(most[row]) * inside))
     for spread in asked.spreads:
-        _add_spread(model, asked, on, spread)
+        when = [chosen_by_part[spread.inside[0]][spread.inside[1]]] if spread.inside is not None else []
+        _add_spread(model, asked, on, spread, when)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers, solver.parameters.random_seed = 1, 1
     solver.parameters.max_deterministic_time = WORK_S
@@ -198,8 +222,11 @@ def opinion(asked: Question) -> Opinion:
     return Opinion(None, proven=status == cp_model.INFEASIBLE)
 
 
-def _add_spread(model: Any, asked: Question, on: list[dict[int, Any]], spread: SpreadQuestion) -> None:
-    """`low` is what every domain has in the end; a domain that gets a unit has at most `low` and the skew."""
+def _add_spread(model: Any, asked: Question, on: list[dict[int, Any]], spread: SpreadQuestion, when: list[Any]) -> None:
+    """`low` is what every domain has in the end; a domain that gets a unit has at most `low` and the skew.
+
+    All of it holds only if everything in `when` is true.
+    """
     added: dict[int, list[Any]] = {domain: [] for domain in spread.counts}
     for (groups, allowed), fresh in zip(spread.units, spread.fresh, strict=True):
         chosen = {domain: model.new_bool_var("") for domain in allowed}
@@ -207,21 +234,21 @@ def _add_spread(model: Any, asked: Question, on: list[dict[int, Any]], spread: S
             (row, count, o) for o, (g, *_) in enumerate(asked.options) if g in groups for row, count in on[o].items()
         ]
         if not spread.are_pods and any(asked.needs[g] for g in groups):
-            model.add_exactly_one(chosen.values())
+            model.add(sum(chosen.values()) == 1).only_enforce_if(when)
         for row, count, o in placed:
             domain = int(spread.domains[row])
             if domain not in chosen:
-                model.add(count == 0)
+                model.add(count == 0).only_enforce_if(when)
             elif spread.are_pods:
                 added[domain].append(count)
             else:
-                model.add(count <= int(asked.options[o][3][row]) * chosen[domain])
+                model.add(count <= int(asked.options[o][3][row]) * chosen[domain]).only_enforce_if(when)
         if fresh and not spread.are_pods and any(asked.needs[g] for g in groups):
             for domain, is_there in chosen.items():
                 added[domain].append(is_there)
     low = model.new_int_var(0, max(spread.counts.values(), default=0) + sum(asked.needs) + 1, "")
     for domain, count in spread.counts.items():
         gained = model.new_bool_var("")
-        model.add(low <= count + sum(added[domain]))
+        model.add(low <= count + sum(added[domain])).only_enforce_if(when)
         model.add(sum(added[domain]) == 0).only_enforce_if(~gained)
-        model.add(count + sum(added[domain]) <= low + spread.skew).only_enforce_if(gained)
+        model.add(count + sum(added[domain]) <= low + spread.skew).only_enforce_if([*when, gained])
