@@ -7,22 +7,28 @@ One clique. Takes root, name, role, part (what the values say of it), replicas, 
 {{- $isRouter := has .role (list "router" "launcher") }}
 {{- $part := .part | default dict }}
 {{- $gpus := .gpus | default 0 | int }}
-{{- $given := dict "workers" (.workers | default 0 | int) "gpus" $gpus "model" ($part.model | default $v.model) "stage" (.stage | default "") "group" (.group | default "") }}
-{{- $preset := fromYaml (include "inference.preset" (merge (dict "root" .root "role" .role) $given)) }}
+{{- $given := dict "workers" (.workers | default 0 | int) "gpus" $gpus "model" ($part.model | default $v.model) "stage" (.stage | default "") "group" (.group | default "") "hasOwnCommand" (not (empty $part.command)) }}
+{{- $hasCache := and (or $v.modelCache.claimName $v.modelCache.hostPath) (not $isRouter) }}
+{{- $hasToken := and $v.hfToken.secretName (not $isRouter) }}
+{{- $env := concat $v.env ($part.env | default list) }}
+{{- $passed := list }}
+{{- range $env }}{{ $passed = append $passed .name }}{{ end }}
+{{- if $hasCache }}{{ $passed = append $passed "HF_HOME" }}{{ end }}
+{{- if $hasToken }}{{ $passed = append $passed "HF_TOKEN" }}{{ end }}
+{{- $preset := fromYaml (include "inference.preset" (merge (dict "root" .root "role" .role "passed" (uniq $passed)) $given)) }}
 {{- $own := $part.command | default list }}
 {{- $command := $own | default ($preset.command | default list) }}
 {{- $args := concat (ternary (list) ($preset.args | default list) (gt (len $own) 0)) ($part.args | default list) }}
 {{- $image := $part.image | default $v.image }}
 {{- if not $image }}{{ fail (printf "no image for %s: set image%s" .name (ternary ", or router.image" "" $isRouter)) }}{{ end }}
 {{- if and $v.engine (not $isRouter) (not $own) (not $given.model) }}{{ fail "the engine needs a model: set model" }}{{ end }}
-{{- $env := concat ($preset.env | default list) $v.env ($part.env | default list) }}
-{{- $hasCache := and (or $v.modelCache.claimName $v.modelCache.hostPath) (not $isRouter) }}
+{{- $env = concat ($preset.env | default list) $env }}
 {{- $names := list }}
 {{- range $env }}{{ $names = append $names .name }}{{ end }}
 {{- if and $hasCache (not (has "HF_HOME" $names)) }}
 {{- $env = append $env (dict "name" "HF_HOME" "value" $v.modelCache.mountPath) }}
 {{- end }}
-{{- if and $v.hfToken.secretName (not $isRouter) }}
+{{- if $hasToken }}
 {{- $env = append $env (dict "name" "HF_TOKEN" "valueFrom" (dict "secretKeyRef" (dict "name" $v.hfToken.secretName "key" $v.hfToken.key))) }}
 {{- end }}
 {{- $volumes := concat $v.volumes ($part.volumes | default list) }}
@@ -34,7 +40,7 @@ One clique. Takes root, name, role, part (what the values say of it), replicas, 
 {{- end }}
 {{- if $hasCache }}
 {{- with $v.modelCache }}
-{{- $source := ternary (dict "persistentVolumeClaim" (dict "claimName" .claimName "readOnly" .readOnly)) (dict "hostPath" (dict "path" .hostPath "type" "Directory")) (ne .claimName "") }}
+{{- $source := ternary (dict "persistentVolumeClaim" (dict "claimName" .claimName "readOnly" .readOnly)) (dict "hostPath" (dict "path" .hostPath "type" "DirectoryOrCreate")) (ne .claimName "") }}
 {{- $volumes = append $volumes (merge (dict "name" "models") $source) }}
 {{- $mounts = append $mounts (dict "name" "models" "mountPath" .mountPath "readOnly" .readOnly) }}
 {{- end }}
@@ -46,6 +52,12 @@ One clique. Takes root, name, role, part (what the values say of it), replicas, 
 {{- end }}
 {{- $resources := deepCopy ($part.resources | default (ternary dict $v.resources $isRouter)) }}
 {{- if $gpus }}{{ $resources = mergeOverwrite $resources (dict "limits" (dict $v.gpuResource $gpus)) }}{{ end }}
+{{- $claims := concat (ternary list $v.resourceClaims $isRouter) ($part.resourceClaims | default list) }}
+{{- if $claims }}
+{{- $named := $resources.claims | default list }}
+{{- range $claims }}{{ $named = append $named (dict "name" .name) }}{{ end }}
+{{- $resources = mergeOverwrite $resources (dict "claims" $named) }}
+{{- end }}
 {{- $ports := $part.ports | default $preset.ports }}
 {{- $annotations := deepCopy ($preset.annotations | default dict) }}
 {{- with $preset.metricsPort }}{{ $_ := set $annotations "prometheus.io/port" (toString .) }}{{ end }}
@@ -132,7 +144,12 @@ One clique. Takes root, name, role, part (what the values say of it), replicas, 
         {{- end }}
         {{- if and $serves $v.drainSeconds }}
         lifecycle: {preStop: {sleep: {seconds: {{ $v.drainSeconds }}}}}
+        {{- else if and $preset.outlives $v.drainSeconds }}
+        # Longer than the leader's: the leader computes its last answers with this worker.
+        lifecycle: {preStop: {sleep: {seconds: {{ add $v.drainSeconds 10 }}}}}
         {{- end }}
+        # The end of the log of a container that fails is in the status of its pod, and in `kubectl grove explain`.
+        terminationMessagePolicy: FallbackToLogsOnError
         {{- with $v.securityContext }}
         securityContext: {{ toJson . }}
         {{- end }}
@@ -142,6 +159,9 @@ One clique. Takes root, name, role, part (what the values say of it), replicas, 
         {{- with $mounts }}
         volumeMounts: {{ toJson . }}
         {{- end }}
+      {{- with $claims }}
+      resourceClaims: {{ toJson . }}
+      {{- end }}
       {{- with $volumes }}
       volumes: {{- toYaml . | nindent 6 }}
       {{- end }}

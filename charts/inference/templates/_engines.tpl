@@ -1,7 +1,8 @@
 {{/*
 What each engine needs, as YAML: command, args, env, ports, probes. Every template takes a dict with
   root, role (engine, leader, worker or router), stage (empty, prefill or decode), group (name of the scaling group; empty
-  for a pod of its own), workers, gpus, model.
+  for a pod of its own), workers, gpus, model, passed (names of the environment that the values give),
+  hasOwnCommand (the values replace the command).
 A leader is pod 0 of its clique; workers have the ranks after it.
 */}}
 
@@ -127,7 +128,8 @@ annotations: {sglang.ai/bootstrap-port: "8998"}
 {{- $gpus := max .gpus 1 }}
 {{- $serve := list "trtllm-serve" "serve" .model "--host" "0.0.0.0" "--port" "8000" "--tp_size" (toString $gpus) }}
 {{- if eq .role "worker" }}
-command: [/usr/sbin/sshd, -D, -e, -p, "2222"]
+# sshd ends at once without this folder.
+command: [sh, -c, 'mkdir -p /run/sshd && exec /usr/sbin/sshd -D -e -p 2222 "$@"', sshd]
 ports: [{name: ssh, containerPort: 2222}]
 probes:
   readiness: {tcpSocket: {port: ssh}, periodSeconds: 5}
@@ -138,8 +140,11 @@ probes:
 {{- range $i := until (int .workers) }}
 {{- $hosts = append $hosts (printf "%s:%v" (include "inference.peer" (dict "clique" (printf "%s-worker" $.group) "index" $i)) $gpus) }}
 {{- end }}
+{{- /* mpirun gives the ranks of other pods only the environment that it is asked to. Its own settings stay here. */}}
+{{- $exported := list }}
+{{- range .passed }}{{ if not (hasPrefix "OMPI_" .) }}{{ $exported = concat $exported (list "-x" .) }}{{ end }}{{ end }}
 command: [mpirun]
-args: {{ toJson (concat (list "-n" (mul $gpus $nodes | toString) "--host" (join "," $hosts) "--allow-run-as-root" "trtllm-llmapi-launch") $serve (list "--pp_size" (toString $nodes))) }}
+args: {{ toJson (concat (list "-n" (mul $gpus $nodes | toString) "--host" (join "," $hosts) "--allow-run-as-root") $exported (list "trtllm-llmapi-launch") $serve (list "--pp_size" (toString $nodes))) }}
 {{- else }}
 command: [trtllm-serve]
 args: {{ toJson (rest $serve) }}
@@ -163,6 +168,9 @@ env:
 - {name: DYN_TCP_RPC_HOST, value: $(POD_IP)}
 - {name: DYN_SYSTEM_HOST, value: $(POD_IP)}
 - {name: DYN_SYSTEM_PORT, value: "9090"}
+{{- if and .stage (eq $v.dynamoBackend "vllm") }}
+- {name: VLLM_NIXL_SIDE_CHANNEL_HOST, value: $(POD_IP)}
+{{- end }}
 # Without it a worker never says that it is ready.
 - {name: DYN_SYSTEM_USE_ENDPOINT_HEALTH_STATUS, value: '["generate"]'}
 {{- if eq .role "router" }}
@@ -172,11 +180,23 @@ ports: [{name: http, containerPort: 8000}]
 metricsPort: 8000
 {{- include "inference.httpProbes" (dict "path" "/live" "port" "http") }}
 {{- else }}
-{{- $model := ternary "--model-path" "--model" (has $v.dynamoBackend (list "mocker" "sglang" "trtllm")) }}
+{{- $backend := $v.dynamoBackend }}
+{{- if and .workers (not .hasOwnCommand) }}{{ fail "the preset dynamo runs each engine in one pod: set workers to 0, or give command and args" }}{{ end }}
+{{- $model := ternary "--model-path" "--model" (has $backend (list "mocker" "sglang")) }}
 {{- $args := list $model .model }}
-{{- with $v.servedModelName }}{{ $args = concat $args (list (ternary "--model-name" "--served-model-name" (eq $v.dynamoBackend "mocker")) .) }}{{ end }}
-{{- with .stage }}{{ $args = concat $args (list "--disaggregation-mode" .) }}{{ end }}
-command: [python3, -m, dynamo.{{ $v.dynamoBackend }}]
+{{- if and (ne $backend "mocker") (gt (int .gpus) 1) }}
+{{- $args = concat $args (list (ternary "--tp-size" "--tensor-parallel-size" (eq $backend "sglang")) (toString .gpus)) }}
+{{- end }}
+{{- with $v.servedModelName }}{{ $args = concat $args (list (ternary "--model-name" "--served-model-name" (eq $backend "mocker")) .) }}{{ end }}
+{{- /* How a KV cache gets from prefill to decode: NIXL. */}}
+{{- with .stage }}
+{{- $args = concat $args (list "--disaggregation-mode" .) }}
+{{- if eq $backend "vllm" }}{{ $args = concat $args (list "--kv-transfer-config" `{"kv_connector":"NixlConnector","kv_role":"kv_both"}`) }}{{ end }}
+{{- if eq $backend "sglang" }}{{ $args = concat $args (list "--disaggregation-transfer-backend" "nixl") }}{{ end }}
+{{- if eq $backend "trtllm" }}{{ $args = concat $args (list "--trtllm.cache_transceiver_config.backend" "DEFAULT") }}{{ end }}
+{{- if and (eq $backend "trtllm") (eq . "prefill") }}{{ $args = concat $args (list "--trtllm.disable_overlap_scheduler" "true") }}{{ end }}
+{{- end }}
+command: [python3, -m, dynamo.{{ $backend }}]
 args: {{ toJson $args }}
 ports: [{name: system, containerPort: 9090}]
 metricsPort: 9090
@@ -192,6 +212,7 @@ ports: [{name: rpc, containerPort: 50052}]
 # A startup probe and no readiness probe: rpc-server serves one connection at a time, and the leader keeps that connection.
 probes:
   startup: {tcpSocket: {port: rpc}, periodSeconds: 1, failureThreshold: 120}
+outlives: true
 {{- else if ne .role "router" }}
 {{- $args := list "--model" .model "--host" "0.0.0.0" "--port" "8080" "--metrics" }}
 {{- with .root.Values.servedModelName }}{{ $args = concat $args (list "--alias" .) }}{{ end }}

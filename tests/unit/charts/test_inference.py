@@ -70,6 +70,17 @@ def container(name: str, clique: str) -> Json:
     return dict(found)
 
 
+def given_by_the_user(obj: Json) -> list[Json]:
+    """The claims that the pods name: those of the sample of vLLM."""
+    sample = yaml.safe_load_all((CHART.parents[1] / "samples/engines/vllm-multinode/manifest.yaml").read_text())
+    claims = {
+        one["metadata"]["name"]: one
+        for one in sample
+        if one["kind"] in ("PersistentVolumeClaim", "ResourceClaimTemplate")
+    }
+    return [claim for name, claim in claims.items() if f'"{name}"' in json.dumps(obj)]
+
+
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
 def test_an_example_is_admitted_and_comes_up_whole(file: Path) -> None:
     obj = rendered(file.stem)["PodCliqueSet"]
@@ -78,6 +89,7 @@ def test_an_example_is_admitted_and_comes_up_whole(file: Path) -> None:
     assert faults(ADMISSION, full, lookups=known) == []
     assert list(start_order_notes(SetView(full))) == [], "nothing may wait for each other"
     needed = [one for kind, one in rendered(file.stem).items() if kind in ("ServiceAccount", "PodCliqueSet")]
+    needed += given_by_the_user(obj)
     outcome = run(simulate(Ground(tuple(shaped(32))), needed, None, seed=1, patience_s=600), seed=1)
     assert outcome.is_whole
     assert len(outcome.summary.gangs) == GANGS[file.stem]
@@ -147,7 +159,63 @@ def test_an_engine_over_several_pods_finds_its_leader_by_groves_names() -> None:
     assert worker["args"] == common
     assert "--node-rank $((GROVE_PCLQ_POD_INDEX + 1)) --headless" in worker["command"][2]
     assert [kind for kind in ("startupProbe", "readinessProbe", "livenessProbe") if kind in worker] == []
-    assert leader["resources"] == {"limits": {"nvidia.com/gpu": 8}}
+    for each in (leader, worker):
+        assert each["resources"]["limits"] == {"nvidia.com/gpu": 8, "memory": "512Gi"}
+        assert each["resources"]["claims"] == [{"name": "nics"}]
+        assert each["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+        assert {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "HF_TOKEN"} <= {
+            one["name"] for one in each["env"]
+        }
+        assert {one["name"]: one["mountPath"] for one in each["volumeMounts"]} == {
+            "shm": "/dev/shm",
+            "models": "/models",
+        }
+    for clique in ("engine-leader", "engine-worker"):
+        pod = cliques("vllm-multi-node")[clique]["spec"]["podSpec"]
+        assert pod["resourceClaims"] == [{"name": "nics", "resourceClaimTemplateName": "vllm-nics"}]
+        assert {"name": "models", "persistentVolumeClaim": {"claimName": "models", "readOnly": False}} in pod["volumes"]
+
+
+def after(args: list[str], option: str) -> str:
+    return args[args.index(option) + 1]
+
+
+def test_a_dynamo_engine_uses_all_gpus_of_its_pod_and_hands_over_its_cache() -> None:
+    for part, gpus in (("prefill", "2"), ("decode", "4")):
+        engine = container("dynamo-disaggregated", part)
+        assert engine["command"] == ["python3", "-m", "dynamo.vllm"]
+        assert engine["resources"]["limits"] == {"nvidia.com/gpu": int(gpus)}
+        assert after(engine["args"], "--tensor-parallel-size") == gpus
+        assert after(engine["args"], "--disaggregation-mode") == part
+        transfer = json.loads(after(engine["args"], "--kv-transfer-config"))
+        assert transfer == {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
+
+
+@pytest.mark.parametrize("part", ["prefill", "decode"])
+def test_the_heads_of_the_model_are_divisible_by_the_ranks_of_sglang(part: str) -> None:
+    values = yaml.safe_load((CHART / "values" / "sglang-disaggregated.yaml").read_text())["disaggregated"][part]
+    ranks = values["gpus"] * (values["workers"] + 1)
+    assert after(container("sglang-disaggregated", f"{part}-leader")["args"], "--tp-size") == str(ranks)
+    assert 128 % ranks == 0, "DeepSeek-R1 has 128 attention heads"
+
+
+def test_mpirun_passes_the_environment_to_the_ranks_of_other_pods() -> None:
+    args = container("trtllm-multi-node", "engine-leader")["args"]
+    passed = [args[index + 1] for index, word in enumerate(args) if word == "-x"]
+    assert passed == ["NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "HF_HOME", "HF_TOKEN"]
+    assert max(index for index, word in enumerate(args) if word == "-x") < args.index("trtllm-llmapi-launch")
+    assert "mkdir -p /run/sshd && exec /usr/sbin/sshd" in container("trtllm-multi-node", "engine-worker")["command"][2]
+
+
+def test_llama_cpp_drains_and_its_workers_outlive_their_leader() -> None:
+    annotations = rendered("llamacpp-rpc")["PodCliqueSet"]["metadata"]["annotations"]
+    assert annotations["grove.io/drain-seconds"] == "25"
+    pauses = [
+        container("llamacpp-rpc", f"engine-{part}")["lifecycle"]["preStop"]["sleep"]["seconds"]
+        for part in ("leader", "worker")
+    ]
+    assert pauses == [25, 35]
+    assert cliques("llamacpp-rpc")["engine-worker"]["spec"]["podSpec"]["terminationGracePeriodSeconds"] == 60
 
 
 def test_llama_server_computes_with_the_workers_of_its_own_instance() -> None:
@@ -169,7 +237,12 @@ def test_what_is_given_reaches_the_pods() -> None:
     assert engine["resources"] == {
         "requests": {"cpu": "4", "memory": "16Gi"},
         "limits": {"memory": "32Gi", "nvidia.com/gpu": 2},
+        "claims": [{"name": "nics"}],
     }
+    assert pod["resourceClaims"] == [{"name": "nics", "resourceClaimTemplateName": "vllm-nics"}]
+    assert "resourceClaims" not in cliques("every-option")["router"]["spec"]["podSpec"], "a router has no network cards"
+    models = next(one for one in pod["volumes"] if one["name"] == "models")
+    assert models["hostPath"]["type"] == "DirectoryOrCreate"
     assert {"name": "HF_HOME", "value": "/models"} in engine["env"], "downloads go to the volume of the models"
     mounts = {one["name"]: one["mountPath"] for one in engine["volumeMounts"]}
     assert mounts == {"scratch": "/tmp", "shm": "/dev/shm", "models": "/models"}
