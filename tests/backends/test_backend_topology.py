@@ -1,4 +1,4 @@
-"""Other schedulers' pictures of the cluster: made from a binding, kept like it, and compared where somebody else's."""
+"""Topology objects of other schedulers: the operator makes its own from a binding and compares the others."""
 
 from __future__ import annotations
 

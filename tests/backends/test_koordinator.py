@@ -1,4 +1,4 @@
-"""Koordinator's gangs with topology after the first placement: a replacement waits for room and is tried again.
+"""Koordinator's gangs with topology after the first placement: a replacement waits for capacity and is tried again.
 
 The stand-in tries a replacement once, as koord-scheduler 1.8.0 was seen to do.
 """

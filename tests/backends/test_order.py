@@ -1,4 +1,4 @@
-"""Other people's schedulers in the order they need: told in time, gangs whole, and the same after any crash."""
+"""The operator writes objects for other schedulers in the order that they need, also after a crash at any point."""
 
 from __future__ import annotations
 

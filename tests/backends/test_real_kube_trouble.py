@@ -1,4 +1,4 @@
-"""Gangs in each other's way, let go slowly, robbed of their objects, or with an operator that dies: all end right."""
+"""Gangs on kube-scheduler compete, are released slowly, lose objects or the operator: all end in a correct state."""
 
 from __future__ import annotations
 

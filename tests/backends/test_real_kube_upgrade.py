@@ -1,4 +1,4 @@
-"""A cluster upgraded from 1.35 to 1.36 under its gangs, with the same etcd: what runs is left alone."""
+"""A cluster is upgraded from 1.35 to 1.36 while gangs run, with the same etcd: running pods stay."""
 
 from __future__ import annotations
 

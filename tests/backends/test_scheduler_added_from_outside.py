@@ -1,4 +1,4 @@
-"""A scheduler nobody has heard of, taken in as docs/backends.md says: one module and one registration."""
+"""A new scheduler is added as docs/backends.md says: one module and one registration."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A scheduler that ignores a required topology: the gang and its set say so, name the pods, and say it no longer after
-the pods have moved. The scheduler is the tests' own; it binds pods to all nodes in turn.
+"""A scheduler ignores a required topology: the gang and its set report it with the names of the pods.
+
+The scheduler is the tests' own; it binds pods to all nodes in turn.
 """
 
 from __future__ import annotations

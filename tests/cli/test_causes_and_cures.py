@@ -1,4 +1,4 @@
-"""Faults that people make: every command names the cause, and the advice of `explain`, carried out here, ends it."""
+"""Faults that people make: every command names the cause, and the advice of `explain` ends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fragmented cluster of 64 nodes: a gang waits, `repack --apply` moves others, and the gang gets in."""
+"""A fragmented cluster of 64 nodes: a gang waits, `repack --apply` moves others, and the gang is placed."""
 
 from __future__ import annotations
 

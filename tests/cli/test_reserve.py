@@ -1,4 +1,4 @@
-"""`kubectl grove reserve`: room for a whole set before it exists, used by its pods when they come, and released."""
+"""`kubectl grove reserve` holds capacity for a whole set before it exists, gives it to its pods, and releases it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rollout`: what is old and new, going back exactly, pausing and resuming, and starting everything anew."""
+"""`rollout`: what is old and new, undo, pause and resume, and a restart of everything."""
 
 from __future__ import annotations
 

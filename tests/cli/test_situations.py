@@ -1,5 +1,4 @@
-"""One list of situations, and what each command says of them: `status`, `tree` and `explain` agree in word, sentence
-and exit code; `queue` agrees in its exit code and knows what waits."""
+"""One list of situations: `status`, `tree` and `explain` agree in words and exit code, `queue` in its exit code."""
 
 from __future__ import annotations
 

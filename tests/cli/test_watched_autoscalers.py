@@ -1,4 +1,4 @@
-"""`status -w` shows autoscalers as they stand, and is drawn anew when one of them changes its mind."""
+"""`status -w` shows autoscalers and draws again when one of them changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dashboard and alerts against pages of metrics as Prometheus would read them: of the real processes, at work."""
+"""Dashboard and alerts with metrics pages of the real processes, as Prometheus reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How objects go: preconditions, finalizers, graceful deletion of pods, and what a deletion does to generation."""
+"""Deletion: preconditions, finalizers, graceful deletion of pods, and what a deletion does to generation."""
 
 from __future__ import annotations
 

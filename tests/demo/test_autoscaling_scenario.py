@@ -1,4 +1,4 @@
-"""A wave of requests turns into instances and back: the sample's story, told by what was written to the cluster."""
+"""The autoscaling scenario: more requests create instances, fewer requests remove them."""
 
 from __future__ import annotations
 

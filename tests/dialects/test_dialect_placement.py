@@ -1,4 +1,4 @@
-"""A PodClique of grove.dynamo.ai in a cluster: it pulls gangs to where it says, waits for a rollout, and tells so."""
+"""A PodClique of grove.dynamo.ai in a cluster: it places gangs where it says, waits for a rollout, and reports it."""
 
 from __future__ import annotations
 

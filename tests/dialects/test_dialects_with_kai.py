@@ -1,4 +1,4 @@
-"""Told to another scheduler, a translated workload is the workload: KAI's PodGroups do not know where it came from."""
+"""A translated workload works with KAI as any other: its PodGroups do not show the dialect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The installation in two files, applied as its readers do: its accounts translate, place and tell their numbers."""
+"""The installation in two files, applied as its readers do: its accounts translate, place and report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The leader goes in every way a leader can go: how long nobody decides, and whether anyone writes who may not.
+"""The leader ends in every possible way: how long no process decides, and that only the leader writes.
 
 The API server's audit log is the witness: every write with the process it came from, beside who held the lease when.
 """

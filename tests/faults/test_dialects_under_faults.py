@@ -1,4 +1,4 @@
-"""The dialects in bad weather: in the end each object has its set as it says, and no set is left over.
+"""The dialects under random faults: in the end each object has its set, and no set is left over.
 
 A run makes, scales, edits and deletes objects, deletes and edits their sets by hand, while calls fail and the operator
 is killed in the middle of its work. A run is a function of its seed; a failing one names it.

@@ -1,4 +1,4 @@
-"""The operator in bad weather: whatever happened on the way, the end is that of a calm first apply.
+"""The operator under random faults: the end is the same as after a first apply without faults.
 
 A run makes sets, scales them at every level, updates them, deletes, edits and breaks things at random, while calls are
 refused, lost and delayed, watches break and lag, and the operator is killed in the middle of its work. Updates are

@@ -1,4 +1,4 @@
-"""Nobody waits who could run, in a cluster where everything that placement depends on comes and goes.
+"""No unit waits that could run, in a cluster where everything that placement depends on changes.
 
 A run makes gangs of several teams and priorities, some of them scaled with others, with volumes, shared claims, parts
 of cards and reservations, while nodes, devices, reservations, quotas and pods of another scheduler come and go. One

@@ -1,4 +1,4 @@
-"""Quotas, reservations and devices in bad weather: at every write no limit is passed and nothing is given twice.
+"""Quotas, reservations and devices under random faults: no write passes a limit or gives a device twice.
 
 A run makes gangs of several teams, takes some away, and kills the scheduler in the middle of its work, in mixed weather
 also right after single writes of it, while calls are refused, lost and delayed. A witness sees every write to the

@@ -1,4 +1,4 @@
-"""The scheduler in bad weather: killed, cut off and raced, it leaves no gang in part and overfills no node.
+"""The scheduler is killed, cut off and raced: it leaves no gang in part and overfills no node.
 
 A run makes gangs, loses nodes and pods, and lets a rival scheduler bind on the same nodes, while calls are refused,
 lost and delayed, watches lag, and the scheduler is killed in the middle of its work. Two promises are checked at every

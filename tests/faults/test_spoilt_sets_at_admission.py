@@ -1,4 +1,4 @@
-"""Five thousand spoilt sets, none of which makes admission stumble: a thousand in `make test`, all in `make soak`."""
+"""Five thousand invalid sets: admission answers each of them without a crash."""
 
 from __future__ import annotations
 

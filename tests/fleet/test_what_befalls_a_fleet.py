@@ -1,5 +1,4 @@
-"""Hours in which everything befalls a small fleet: failures of nodes and racks, maintenance, spot reclaim, crashes of
-engines, good and bad releases, a disruption budget. Every promise holds, and afterwards the fleet is whole again."""
+"""A small fleet with failures, maintenance, spot reclaim, crashes, good and bad releases: every promise holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The images that `make image` writes: what is in them runs as nobody from a file system that nobody writes to.
+"""The images that `make image` writes: the programs run as user 65532 from a read-only file system.
 
 Needs the archives (GROVE_IMAGES, their folder) and root for chroot: `make test-image`.
 """

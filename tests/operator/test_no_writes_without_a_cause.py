@@ -1,4 +1,4 @@
-"""A settled system is left in peace: no write without a cause, not even by an operator that has just started."""
+"""A settled system gets no writes without a cause, also not from an operator that has just started."""
 
 from __future__ import annotations
 

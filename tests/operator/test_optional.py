@@ -1,4 +1,4 @@
-"""Kinds the cluster lacks: the feature is off and the set says so, and is found when somebody installs it."""
+"""The cluster lacks a kind: the feature is off, the set says so, and the operator notices a later installation."""
 
 from __future__ import annotations
 

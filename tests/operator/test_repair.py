@@ -1,4 +1,4 @@
-"""What is edited or deleted by hand is put right; what belongs to others is left alone."""
+"""The operator repairs what is edited or deleted by hand, and leaves objects of other owners alone."""
 
 from __future__ import annotations
 

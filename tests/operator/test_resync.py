@@ -1,4 +1,4 @@
-"""What a failed handler lost is found by the slow look at everything."""
+"""The slow resync repairs what a failed handler lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ClusterTopologyBindings: translated into PodGangs, told on sets that use them, followed when they change."""
+"""ClusterTopologyBindings: the operator translates them into PodGangs, reports them on sets, and follows changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refused writes: told where people look, tried again with patience, healed without help."""
+"""Refused writes: the operator reports them, tries again with a back-off, and recovers without help."""
 
 from __future__ import annotations
 

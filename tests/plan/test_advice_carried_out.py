@@ -1,5 +1,4 @@
-"""Every piece of advice, followed: on a copy of the cluster it makes the gang fit, or it is marked as needing a new set
-and then the API server refuses it on the set that lives."""
+"""Every advice is carried out on a copy of the cluster: it makes the gang fit, or it is marked as needing a new set."""
 
 from __future__ import annotations
 

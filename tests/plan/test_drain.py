@@ -1,4 +1,4 @@
-"""`plan --drain`: gangs move whole, pods of others are found room or told as homeless, budgets are believed."""
+"""`plan --drain`: gangs move whole, the plan names pods without a place, and it obeys disruption budgets."""
 
 from __future__ import annotations
 

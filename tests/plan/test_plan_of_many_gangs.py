@@ -1,4 +1,4 @@
-"""A plan of many gangs: what stands is not looked up again at every write, nor all that waits for each that does."""
+"""A plan of many gangs does not read everything again at every write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`plan -f` of a set that runs already: the update is played to its end, so its pods are not caught on the way."""
+"""`plan -f` of a running set plays the update to its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets told to KAI, Koordinator and Volcano on a real API server: the operator's own account may do all of it."""
+"""Sets on KAI, Koordinator and Volcano with a real API server: the operator's account has all rights it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coherent updates from the outside: changed parts move together in slices, and nobody sees two versions paired."""
+"""Coherent updates: changed parts are replaced together in slices, and no pair has two versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coherent updates whose new pods ask for more: the scheduler is asked first.
+"""Coherent updates whose new pods request more: the operator asks the scheduler first.
 
 It counts the nodes of the slice as free. A slice that could not be placed whole is not taken down.
 """

@@ -1,4 +1,4 @@
-"""OnDelete from the outside: nothing goes by itself, what is deleted comes back new, and switching always converges."""
+"""OnDelete: no pod is replaced by itself, a deleted pod comes back new, and a change of strategy converges."""
 
 from __future__ import annotations
 

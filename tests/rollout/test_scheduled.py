@@ -1,4 +1,4 @@
-"""The same with our own scheduler at work: every node has room for one pod, and there is none to spare.
+"""Updates with our own scheduler: every node has capacity for one pod, and no node is spare.
 
 Here the operator and the scheduler meet, in nothing but PodGangs: a gang that is restarted or updated must be placed
 again, whole, on the room that its own old pods leave.

@@ -1,4 +1,4 @@
-"""A change that is taken back: whatever it left goes, whoever made it meanwhile, and what it did not touch stays."""
+"""Undo of a change: the operator replaces every pod that the change created, and keeps all others."""
 
 from __future__ import annotations
 

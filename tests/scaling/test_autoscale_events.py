@@ -1,4 +1,4 @@
-"""What an autoscaler did is told on what it scaled, with the metric that asked for it, and counted."""
+"""The scaled object has an event for what an autoscaler did, with the metric, and a metric counts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How soon a set is said to be available: the last of its parts to come is what all waited for.
+"""How soon a set is available: only its last part decides.
 
 In virtual time a write takes a millisecond and everything else nothing, so what is left over is waiting.
 """

@@ -1,4 +1,4 @@
-"""Scaling a set, a group and a clique by their scale subresource: out, in, below the floor, to zero and back."""
+"""Scaling a set, a group and a clique by their scale subresource: out, in, below the minimum, to zero and back."""
 
 from __future__ import annotations
 

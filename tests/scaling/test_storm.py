@@ -1,4 +1,4 @@
-"""Many autoscalers at the same second, out and in for five minutes: gangs stay whole, and writes are bounded.
+"""Many autoscalers act in the same second, out and in, for five minutes: gangs stay whole, and writes are bounded.
 
 With the real operator and the real scheduler on a simulated cluster in virtual time. The number of writes is printed
 and bounded by what changed: pods and gangs come and go, nothing is written twice.

@@ -1,4 +1,4 @@
-"""`explain` and `queue` say what the running scheduler knows: for whom nodes are held, whose place is being cleared."""
+"""`explain` and `queue` agree with the running scheduler about held nodes and about victims that terminate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A filter, a source, a score and a policy added from outside: every part of the scheduler knows them, by name."""
+"""A filter, a source, a score and a policy added from outside: every part of the scheduler uses them by name."""
 
 from __future__ import annotations
 

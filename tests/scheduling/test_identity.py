@@ -1,4 +1,4 @@
-"""A gang is itself and nobody else: what was begun for one that is gone never touches another of its name."""
+"""A gang is its uid: an operation for a deleted gang never touches another gang of the same name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nobody can read, written by anybody: it is left alone or told, and everybody else is scheduled."""
+"""Objects that cannot be read: the scheduler ignores or reports them, and schedules all others."""
 
 from __future__ import annotations
 

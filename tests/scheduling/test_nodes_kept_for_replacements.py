@@ -1,4 +1,4 @@
-"""Seats that are kept while a whole system lives: pods deleted, nodes lost, the set updated, in any simulated world."""
+"""Nodes are held for replaced pods: pods deleted, nodes lost, the set updated, in random clusters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room by priority: whole gangs of lower priority go, budgets are asked, the place is kept until they are gone."""
+"""Preemption: whole gangs of lower priority are evicted, budgets count, and the capacity is held until they end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every pod that has no place is told why, and a gang that cannot be understood says so while all others go on."""
+"""Every pod without a node has a reason, and a gang that cannot be read does not stop others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reservations: room that is there for its owners and for nobody else, used, written down, and given back."""
+"""Reservations: only their owners use the capacity, the use is written down, and it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gangs that wait long: nodes are held for them, nobody starves, deadlines are told; and the waits are exact."""
+"""Gangs that wait long: the scheduler holds nodes for them, no gang starves, and deadlines are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gangs that ask for the same: a free slot costs two searches, however many of them wait, and none is forgotten."""
+"""Gangs with equal requests: a free slot costs two searches, however many of them wait, and none is forgotten."""
 
 from __future__ import annotations
 

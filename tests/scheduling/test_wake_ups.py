@@ -1,4 +1,4 @@
-"""Whoever waits is tried again when what stands in its way has changed: a row a reason and an event that ends it."""
+"""A waiting unit is tried again when its reason changes: one row for each reason and the event that ends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever waits for a quota, a reservation or a device is tried again when it can be had: a row a story."""
+"""A unit that waits for a quota, a reservation or a device is tried again when it is available."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start order as it shows: who waits says for whom, gangs are placed whole all the same, and restarts keep to it."""
+"""Start order: a waiting pod names its parents, gangs are placed whole, and restarts keep the order."""
 
 from __future__ import annotations
 
