@@ -1,4 +1,4 @@
-"""Which file tests which behaviour: `python -m tests.index [WORD…]` prints the files with all words in path or docstring.
+"""Which file tests which behaviour: `python -m tests.index [WORD…]` prints the files that name all words.
 
 `python -m tests.index --write` writes the index in tests/README.md. Its text is the first paragraph of each file's
 docstring. Unit tests are not in the page: they are tables of one package each.
@@ -6,21 +6,22 @@ docstring. Unit tests are not in the page: they are tables of one package each.
 
 from __future__ import annotations
 
-import ast
+import re
 import sys
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
 TESTS = Path(__file__).parent
+DOCSTRING = re.compile(r'r?"""(.*?)"""', re.DOTALL)
 PAGE = TESTS / "README.md"
 BEGIN, END = "<!-- index: written by python -m tests.index --write -->\n", "<!-- end of index -->\n"
 
 
 def behaviour(path: Path) -> str:
     """The first paragraph of a file's docstring, on one line."""
-    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
-    return " ".join(docstring.partition("\n\n")[0].split())
+    match = DOCSTRING.match(path.read_text())
+    return " ".join(match[1].partition("\n\n")[0].split()) if match is not None else ""
 
 
 def files() -> Iterator[tuple[str, str]]:

@@ -1,3 +1,5 @@
+"""The CEL rules of CRDs in the simulator: their values, and the error for each feature that is not covered."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Structural schemas in the simulator: pruning, defaults, and the faults in the API server's words."""
+
 from __future__ import annotations
 
 import pytest

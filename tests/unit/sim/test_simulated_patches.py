@@ -1,3 +1,5 @@
+"""Merge patch and JSON patch in the simulator: results, errors, and inputs that stay unchanged."""
+
 from __future__ import annotations
 
 import copy
