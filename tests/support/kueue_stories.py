@@ -177,6 +177,33 @@ async def a_base_gang_that_waits_keeps_its_scaled_gangs_out_of_the_queue(world: 
     await world.ready(4)
 
 
+async def a_base_gang_that_is_evicted_alone_waits_while_its_scaled_gang_runs(world: World, queue: Queue) -> None:
+    await quota(world, 4)
+    workers = group("workers", "work", replicas=2, minAvailable=1)
+    await world.apply(queued(clique("router", 2), clique("work"), groups=[workers]))
+    await world.ready(4)
+    base, scaled = queue.admitted
+    scaled_pods = {pod.metadata.uid for pod in await world.pods() if "workers-0" in pod.metadata.labels[key.POD_GANG]}
+    assert len(scaled_pods) == 1
+    await quota(world, 1)
+    await queue.evict(base)
+
+    async def base_waits() -> bool:
+        pods = [pod for pod in await world.pods() if pod.metadata.uid not in scaled_pods]
+        return len(pods) == 3 and all(map(kueue.waits, pods))
+
+    await world.eventually(base_waits)
+    await world.quiet()
+    assert {pod.metadata.uid for pod in await world.pods() if pod.is_ready} == scaled_pods
+    await no_restart(world)
+    await quota(world, 4)
+    await world.ready(4)
+    assert scaled_pods <= {pod.metadata.uid for pod in await world.pods()}
+    assert queue.admitted.count(scaled) == 1
+    await no_restart(world)
+    assert (queue.excess, queue.refused) == ([], [])
+
+
 async def an_evicted_gang_waits_for_days_without_a_restart_and_without_a_write(world: World, queue: Queue) -> None:
     await quota(world, 3)
     await world.apply(queued(clique("decode", 3), terminationDelay="10s"))
@@ -263,6 +290,7 @@ STORIES: list[Story] = [
     a_gang_is_admitted_evicted_and_deleted_whole,
     quota_is_asked_for_gang_by_gang_and_the_base_gang_comes_first,
     a_base_gang_that_waits_keeps_its_scaled_gangs_out_of_the_queue,
+    a_base_gang_that_is_evicted_alone_waits_while_its_scaled_gang_runs,
     an_update_keeps_the_quota_and_loses_no_replacement,
     a_pod_that_is_added_later_is_a_workload_of_its_own_and_leaves_first,
     a_gang_that_is_scaled_while_it_waits_asks_for_its_new_size,
