@@ -28,7 +28,7 @@ from grove.fleet.file import BadFleet, Fleet, Time, Trace, load, ready_made, tex
 from grove.fleet.record import record_fleet
 from grove.fleet.replay import NotReplay, is_same, read_replay, replay_file
 from grove.fleet.report import page, share, span
-from grove.fleet.results import encode, results
+from grove.fleet.results import VERSION, encode, results
 from grove.fleet.run import Run, run_fleet
 from grove.kube.http import HttpClient
 from grove.kube.logs import configure_logs
@@ -99,7 +99,7 @@ def fleet(
     if json_out is not None:
         json_out.write_bytes(encode(found))
     if html_out is not None:
-        html_out.write_text(page(found))
+        html_out.write_text(page(found, {"the run": run.cpu_s, "the scheduler's turns": run.scheduler_cpu_s}))
     _summary(found, run)
     for path in (json_out, html_out):
         if path is not None:
@@ -236,12 +236,16 @@ def _compare(a: Path, b: Path) -> int:
     trees = []
     for path in (a, b):
         try:
-            trees.append(msgspec.json.decode(path.read_bytes()))
-            trees[-1]["utilisation"], trees[-1]["waiting"]
+            tree = msgspec.json.decode(path.read_bytes())
         except OSError as error:
             raise Unanswered(f"{path}: {error.strerror}") from error
-        except (msgspec.DecodeError, KeyError, TypeError) as error:
+        except msgspec.DecodeError as error:
             raise Unanswered(f"{path} is not a result of `grove fleet --json`") from error
+        if not isinstance(tree, dict) or "utilisation" not in tree:
+            raise Unanswered(f"{path} is not a result of `grove fleet --json`")
+        if tree.get("version") != VERSION:
+            raise Unanswered(f"{path} was written by another version of grove fleet; run the fleet again")
+        trees.append(tree)
     marks = {"a": a.name, "b": b.name, "": ""}
     rows = [(row.name, row.a, row.b, marks[row.better]) for row in compare(*trees)]
     console = terminal()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from grove.api.meta import Json
 from grove.fleet.report import share, span
@@ -35,41 +36,70 @@ class Row:
 
 
 def compare(a: Json, b: Json) -> list[Row]:
-    """The differences between two results; rows that only one of them has are left out."""
-    return [_row(name, left, right, kind) for name, kind, left, right in _pairs(a, b)]
+    """The differences between two results. What only one of them has, a set or a team, is shown as missing."""
+    pairs = (pair for pair in _pairs(a, b) if pair[2:] != (None, None))
+    return [_row(name, left, right, kind) for name, kind, left, right in pairs]
 
 
-def _pairs(a: Json, b: Json) -> Iterator[tuple[str, str, float, float]]:
+Pair = tuple[str, str, float | None, float | None]
+"""Name and kind of a figure, and its two values; None if a run has no such figure."""
+
+
+def _pairs(a: Json, b: Json) -> Iterator[Pair]:
     for state, kind in (("serving", "more"), ("idle", "less")):
         yield f"GPU time {state}", f"share {kind}", a["utilisation"][state], b["utilisation"][state]
     yield "fragmentation", "share less", a["fragmentation"], b["fragmentation"]
-    for what, rows in a["waiting"].items():
-        for name, left in rows.items():
-            right = b["waiting"][what].get(name)
-            if right is None:
-                continue
+    for what in a["waiting"]:
+        for name, left, right in _both(a["waiting"][what], b["waiting"][what]):
             label = "waiting" if what == "all" else f"waiting, {what} {name}" if what != "size" else f"waiting, {name}"
-            for figure in ("p50", "p95", "worst"):
-                yield f"{label}, {figure}", "time less", left[figure], right[figure]
+            yield from _spreads(label, left, right)
+    yield from _spreads("waiting after the loss of a place", a["waitingAgain"], b["waitingAgain"])
     yield "gangs still waiting", "count less", len(a["stillWaiting"]), len(b["stillWaiting"])
     yield "batch gangs finished", "count more", a["batch"]["finished"], b["batch"]["finished"]
-    for name, left in a["serving"].items():
-        right = b["serving"].get(name)
-        if right is not None:
-            yield f"{name} below its minimum", "time less", left["belowMinimum"], right["belowMinimum"]
-            lost_a, lost_b = (1 - one["servedShare"] for one in (left, right))
-            yield f"{name} requests lost", "share less", lost_a, lost_b
-    for name, left in a["events"].items():
-        yield name, "count", left, b["events"].get(name, 0)
-    for name, left in a["writes"].items():
-        yield f"API writes of the {name}", "count less", left, b["writes"].get(name, 0)
+    for name, left, right in _both(a["serving"], b["serving"]):
+        yield from _serving_pairs(name, left, right)
+    for name, left, right in _both(a["teams"], b["teams"]):
+        yield f"team {name}, got of due", "share more", *_of("fairness", left, right)
+    for name, left, right in _both(a["events"], b["events"]):
+        yield name, "count", left, right
+    for name, left, right in _both(a["writes"], b["writes"]):
+        yield f"API writes of the {name}", "count less", left, right
 
 
-def _row(name: str, a: float, b: float, kind: str) -> Row:
+def _serving_pairs(name: str, left: Json | None, right: Json | None) -> Iterator[Pair]:
+    yield f"{name} below its minimum", "time less", *_of("belowMinimum", left, right)
+    yield f"{name} below its budget", "time less", *_of("belowBudget", left, right)
+    served_a, served_b = _of("servedShare", left, right)
+    lost_a, lost_b = (None if served is None else 1 - served for served in (served_a, served_b))
+    yield f"{name} requests lost", "share less", lost_a, lost_b
+    updates_a, updates_b = ((one or {}).get("updates") for one in (left, right))
+    for figure in ("p50", "worst"):
+        yield f"{name} updates, {figure}", "time less", *_of(figure, updates_a, updates_b)
+    yield f"{name} restarts", "count less", *_of("restarts", left, right)
+
+
+def _both(a: Json, b: Json) -> Iterator[tuple[str, Any, Any]]:
+    """The values of each name that one of two has, in the order of the first."""
+    for name in [*a, *(name for name in b if name not in a)]:
+        yield name, a.get(name), b.get(name)
+
+
+def _of(figure: str, left: Json | None, right: Json | None) -> tuple[float | None, float | None]:
+    return (left or {}).get(figure), (right or {}).get(figure)
+
+
+def _spreads(label: str, left: Json | None, right: Json | None) -> Iterator[Pair]:
+    if left is None and right is None:
+        return
+    for figure in ("p50", "p95", "worst"):
+        yield f"{label}, {figure}", "time less", *_of(figure, left, right)
+
+
+def _row(name: str, a: float | None, b: float | None, kind: str) -> Row:
     unit, _, wanted = kind.partition(" ")
     shown = _SHOWN[unit]
-    apart = abs(a - b) > max(NEAR * max(abs(a), abs(b)), _LEAST.get(unit, 0.0))
     better = ""
-    if apart and wanted:
+    if a is not None and b is not None and wanted and abs(a - b) > max(NEAR * max(abs(a), abs(b)), _LEAST.get(unit, 0)):
         better = "a" if (a > b) == (wanted == "more") else "b"
-    return Row(name, shown(a), shown(b), better)
+    left, right = ("–" if value is None else shown(value) for value in (a, b))
+    return Row(name, left, right, better)

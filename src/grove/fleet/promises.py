@@ -68,6 +68,9 @@ class Promises:
         """Sets that are being deleted."""
         self._ready: dict[str, set[str]] = defaultdict(set)
         """Ready pods of sets with a budget that are not being deleted."""
+        self._below_budget_since_s: dict[str, float | None] = {}
+        """Since when a set has fewer; None while it has enough. Sets that never had enough are missing."""
+        self._below_budget_s: dict[str, float] = defaultdict(float)
         self._bound: dict[str, dict[str, str]] = {}
         """The clique of each bound pod of a gang, by the pod's uid."""
         self._ever: dict[str, dict[str, str]] = {}
@@ -257,6 +260,22 @@ class Promises:
             if is_leaving and len(ready) < least and not self._may_go(set_name, marks, uid):
                 name = pod["metadata"]["name"]
                 self.report("Budget", f"{name} was deleted: {len(ready)} ready pods of {set_name}, budget {least}")
+        self._weigh_budget(set_name, is_kept=len(ready) >= least)
+
+    def _weigh_budget(self, set_name: str, *, is_kept: bool) -> None:
+        known, now_s = self._below_budget_since_s, self._figures.now_s
+        if is_kept:
+            if (since_s := known.get(set_name)) is not None:
+                self._below_budget_s[set_name] += now_s - since_s
+            known[set_name] = None
+        elif set_name in known and known[set_name] is None:
+            known[set_name] = now_s
+
+    def below_budgets(self) -> dict[str, float]:
+        """By set with a budget, the seconds until now with fewer ready pods, after it had enough once."""
+        now_s = self._figures.now_s
+        open_s = {name: now_s - since_s for name, since_s in self._below_budget_since_s.items() if since_s is not None}
+        return {name: self._below_budget_s[name] + open_s.get(name, 0.0) for name in self._budgets}
 
     def _may_go(self, set_name: str, marks: Json, uid: str) -> bool:
         scaled_s = self._scaled_in.get(marks.get(labels.SCALING_GROUP, ""), float("-inf"))

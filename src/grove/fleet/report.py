@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from types import MappingProxyType
 
 from grove.api.meta import Json
 
@@ -35,8 +36,8 @@ svg text { fill: var(--ink); font-size: 12px; } svg .axis { stroke: var(--line);
 """
 
 
-def page(found: Json) -> str:
-    """The whole page for the results of one run."""
+def page(found: Json, cpu: Mapping[str, float] = MappingProxyType({})) -> str:
+    """The whole page for the results of one run. `cpu` has CPU seconds by what used them: no part of the results."""
     title = found["title"] or "A fleet"
     parts = [
         f"<h1>{escape(title)}</h1>",
@@ -58,7 +59,7 @@ def page(found: Json) -> str:
         "<h2>Teams</h2>",
         _teams(found),
         "<h2>Batch work, failures, writes</h2>",
-        _counts(found),
+        _counts(found, cpu),
     ]
     body = "\n".join(part for part in parts if part)
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
@@ -189,6 +190,7 @@ def _serving(found: Json) -> str:
                 span(one["belowMinimum"]),
                 str(one["timesBelowMinimum"]),
                 span(one["belowMinimumInUpdates"]),
+                span(one["belowBudget"]),
                 share(one["excused"]),
                 share(one["updating"]),
                 share(one["servedShare"]),
@@ -204,6 +206,7 @@ def _serving(found: Json) -> str:
         "Below minimum",
         "Times",
         "In updates",
+        "Below budget",
         "Excused",
         "Updating",
         "Served",
@@ -236,7 +239,7 @@ def _of(value: int | None) -> str:
     return "–" if value is None else str(value)
 
 
-def _counts(found: Json) -> str:
+def _counts(found: Json, cpu: Mapping[str, float]) -> str:
     batch, slow = found["batch"], found["batch"]["slowdown"] or {}
     rows = [
         ("Batch gangs finished", str(batch["finished"])),
@@ -245,5 +248,6 @@ def _counts(found: Json) -> str:
         *((name.capitalize(), str(count)) for name, count in found["events"].items()),
         *((name.capitalize(), str(count)) for name, count in found["happenings"].items()),
         *((f"API writes of the {name}", f"{count:,}") for name, count in found["writes"].items()),
+        *((f"CPU time of {name}", f"{used_s:.1f} s") for name, used_s in cpu.items()),
     ]
     return table(("What", "How often"), rows)

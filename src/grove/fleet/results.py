@@ -16,7 +16,8 @@ from grove.fleet.file import Team
 from grove.fleet.run import Run
 from grove.fleet.serving import Service
 
-VERSION = 1
+VERSION = 2
+"""Changes with the fields; results of two versions cannot be compared."""
 SIZES = ((1, "1 pod"), (4, "2 to 4 pods"), (16, "5 to 16 pods"), (64, "17 to 64 pods"))
 LARGEST = "over 64 pods"
 _COUNTED = {
@@ -158,6 +159,7 @@ def _service(service: Service, run: Run) -> Json:
         "belowMinimum": round(seen.below_s, 1),
         "timesBelowMinimum": seen.times_below,
         "belowMinimumInUpdates": round(seen.below_in_updates_s, 1),
+        "belowBudget": _rounded(run.below_budgets.get(service.spec.name)),
         "excused": round(run.excused.get(service.spec.name, 0.0), 6),
         "updating": round(seen.all_updates_s(run.ended_s) / run.ended_s, 6),
         "requests": round(service.requests),
@@ -169,6 +171,10 @@ def _service(service: Service, run: Run) -> Json:
         "restarts": figures.restarts[service.spec.name],
         "scaled": service.scaled,
     }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
 
 
 def _batch(run: Run) -> Json:

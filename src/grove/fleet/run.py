@@ -69,6 +69,8 @@ class Run:
     """API writes of operator and scheduler, by verb and kind."""
     excused: dict[str, float]
     """By set, the share of its instances that something from outside had taken, weighed by time."""
+    below_budgets: dict[str, float]
+    """By set with a disruption budget, the seconds with fewer ready pods."""
     trimmed: int
     """Pods above the minimum of their gang that the scheduler evicted."""
     ended_s: float
@@ -171,6 +173,7 @@ class _Played:
             past=[],
             writes={"operator": _writes(self.world.operator_client), "scheduler": _writes(self.world.scheduler_client)},
             excused=excused,
+            below_budgets=self.promises.below_budgets(),
             trimmed=round(_trimmed() - trimmed_before),
             ended_s=self.world.time_s,
             cpu_s=0.0,

@@ -286,6 +286,18 @@ def test_no_pod_is_deleted_below_the_budget(happens, broken):
     assert watched.broken == broken
 
 
+def test_time_below_the_budget_counts_after_it_was_kept_once():
+    watched = Watched(budget=2)
+    for at_s, ready in ((0.0, 1), (100.0, 2), (200.0, 1), (230.0, 3), (300.0, 0)):
+        watched.now_s = at_s
+        for number in range(3):
+            watched.node(f"n{number}", is_up=number < ready)
+            watched.pod(f"p{number}", node=f"n{number}", is_ready=number < ready)
+    watched.figures.now_s = 305.0
+    assert watched.promises.below_budgets() == {"web": 35.0}
+    assert Watched(budget=2).promises.below_budgets() == {"web": 0.0}
+
+
 @pytest.mark.parametrize(
     ("others", "reason", "team", "broken"),
     [

@@ -152,6 +152,7 @@ def test_waits_for_a_new_place_are_counted_apart():
         pytest.param(0.017, 0.001, "share less", "b", id="seventeen times as many requests are lost"),
         pytest.param(0.0004, 0.0001, "share less", "", id="less than a thousandth does not matter"),
         pytest.param(3, 5, "count", "", id="a count that is neither good nor bad"),
+        pytest.param(None, 5, "count less", "", id="a figure of one run only"),
     ],
 )
 def test_which_run_is_better(a, b, kind, better):
