@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, _stop)
     named = [one for one in arguments if ".py" in one] or [str(Path(__file__).parent)]
     rest = [one for one in arguments if ".py" not in one]
-    tests = [sys.executable, "-m", "pytest", "-x", *named, *rest]
+    tests = [sys.executable, "-m", "pytest", *named, *rest]
     try:
         return subprocess.run(tests, cwd=ROOT, env={**os.environ, "GROVE_NODE": "1"}, check=False).returncode
     finally:

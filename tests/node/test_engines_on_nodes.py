@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -78,6 +79,25 @@ def one_process(nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) ->
     yield f"http://127.0.0.1:{port}"
     running.kill()
     running.wait()
+
+
+def test_a_wrong_model_path_is_shown_in_the_words_of_llama_server(llama_image: None, stage: Stage) -> None:
+    def without_its_model(system: dict[str, Any]) -> None:
+        words = clique(system, "leader")["podSpec"]["containers"][0]["args"]
+        words[words.index("--model") + 1] = "/models/none.gguf"
+
+    stage.apply(manifest("llama-cpp-rpc", without_its_model))
+    where = ("-n", stage.namespace, "--kubeconfig", str(stage.cluster.kubeconfig))
+
+    def shown(name: str, *words: str) -> str:
+        """The output of a command, once all the words are in it."""
+        command = [*stage.cluster.inside, sys.executable, "-m", "grove", name, *where, "llama"]
+        said = " ".join(subprocess.run(command, capture_output=True, text=True, check=False).stdout.split())
+        return said if all(word in said for word in words) else ""
+
+    words = ("failed to open", "/models/none.gguf")
+    for name in ("tree", "explain"):
+        print(stage.until(f"{name} names the file", lambda name=name: shown(name, *words)))
 
 
 def test_three_pods_compute_what_one_process_computes(llama_image: None, stage: Stage, one_process: str) -> None:

@@ -128,13 +128,15 @@ def one_process(story: Story) -> None:
     container.pop("env", None)
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "alone"}, "spec": spec}
     began = story.apply(yaml.safe_dump(pod))
-    story.until("the pod has an address", lambda: story.cluster.get("pod", "alone")["status"].get("podIP"))
-    url = f"http://{story.cluster.get('pod', 'alone')['status']['podIP']}:8080"
-    first_s = story.first_answer(url, "tiny-a", began)
-    failed, alone = story.ask_all(url, "tiny-a")
-    more_failed, together = story.ask_all(story.url("llama"), "tiny-a")
-    equal = alone == together
-    story.cluster.kubectl("delete", "pod", "alone", "--wait=false")
+    try:
+        story.until("the pod has an address", lambda: story.cluster.get("pod", "alone")["status"].get("podIP"))
+        url = f"http://{story.cluster.get('pod', 'alone')['status']['podIP']}:8080"
+        first_s = story.first_answer(url, "tiny-a", began)
+        failed, alone = story.ask_all(url, "tiny-a")
+        more_failed, together = story.ask_all(story.url("llama"), "tiny-a")
+        equal = alone == together
+    finally:
+        story.cluster.kubectl("delete", "pod", "alone", "--wait=false")
     count, bad = 2 * len(QUESTIONS), failed + more_failed
     seen = "equal text from 1 process and from 3 pods" if equal else "the texts differ"
     story.write(Row("llama.cpp in 1 process", count, count - bad, bad, first_s, seen, equal and not bad))
@@ -146,18 +148,24 @@ def kill_worker(story: Story) -> None:
     load = story.load(url, ["tiny-a"])
     time.sleep(5)
     worker = story.ready("app.kubernetes.io/part-of=llama,grove.io/podclique=llama-0-instance-0-worker")[0]
+    (leader,) = story.ready("app=llama")
     began = time.monotonic()
     story.kill(worker)
     print(f"    killed    the process of {worker['metadata']['name']}", flush=True)
     # The leader aborts at its next request; it answers again when both have been started again.
-    name = worker["metadata"]["name"]
-    story.until("the worker is started again", lambda: _restarts(story.cluster.get("pod", name)) > _restarts(worker))
+    for part, pod in (("worker", worker), ("leader", leader)):
+        story.until(f"the {part} is started again", lambda pod=pod: _is_started_again(story, pod))
     first_s = story.first_answer(url, "tiny-a", began)
     story.until("all three pods are ready", lambda: len(story.ready("app.kubernetes.io/part-of=llama")) == 3)
     time.sleep(5)
     counts = load.stop()
     story.ask_all(url, "tiny-a")
     _row(story, "a worker is killed", counts, first_s, "leader and worker restarted, answers again")
+
+
+def _is_started_again(story: Story, pod: Any) -> bool:
+    """True if a container of the pod was restarted since the pod was read."""
+    return _restarts(story.cluster.get("pod", pod["metadata"]["name"])) > _restarts(pod)
 
 
 def scale(story: Story) -> None:

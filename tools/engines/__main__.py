@@ -5,13 +5,14 @@
     python -m tools.engines lock                moves debian.lock to the newest packages that apt lists
 
 The first run builds llama.cpp (12 CPU minutes) and keeps the programs in ~/.cache/grove/engines.
-Needs apt-get, pip, cmake, ninja and a C++ compiler. It installs nothing.
+Needs an x86-64 host with apt-get, pip, cmake, ninja and a C++ compiler. It installs nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import platform
 import sys
 from pathlib import Path
 
@@ -27,6 +28,15 @@ def default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grove" / "engines"
 
 
+def check_host(machine: str) -> None:
+    """Raises Missing on a host that cannot build the images: programs are compiled here, for x86-64 only."""
+    if machine.lower() not in ("x86_64", "amd64"):
+        raise Missing(
+            f"the images of samples/engines are for x86-64 only, and this host is {machine}. "
+            "Build them on an x86-64 host. Grove's own images are for Arm too: make image ARCH=arm64"
+        )
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="folders of samples/engines, or `lock`")
@@ -39,6 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown := sorted(set(given.names) - set(with_image())):
         parser.error(f"no recipe for {', '.join(unknown)}; there are {', '.join(with_image())}")
     try:
+        check_host(platform.machine())
         for name in given.names or with_image():
             recipe = Recipe.of(SAMPLES / name)
             made_of, mark = inputs(recipe), given.target / f"{name}.inputs"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from grove.api.core import Event
 from grove.api.pod import Container, ContainerStatus, ContainerTermination, Pod
+from grove.diagnosis.last_words import telling_line
 
 OUT_OF_MEMORY = "OOMKilled"
 _PROBE = re.compile(r"^(Readiness|Liveness|Startup) probe (?:failed|errored[^:]*): (.*)", re.DOTALL)
@@ -125,19 +126,19 @@ def _ended(pod: Pod, status: ContainerStatus, probe: tuple[str, str] | None) -> 
     if ended.reason == OUT_OF_MEMORY:
         return f"{who} is out of memory ({OUT_OF_MEMORY})", f"raise resources.limits.memory of {status.name}"
     if ended.exit_code in (126, 127, 128) or ended.reason in ("ContainerCannotRun", "StartError"):
-        words = last_line(ended)
+        words = last_words(ended)
         return f"{who} cannot start its command" + (
             f": {words}" if words else ""
         ), "correct command and args, or the image"
     if ended.exit_code in (137, 143) and probe is not None and probe[0].startswith(("liveness", "startup")):
         return f"{probe[0]}, so the kubelet restarts {who}", probe[1]
-    words = last_line(ended)
+    words = last_words(ended)
     if init or words:
         reason = f"{who} ends with exit code {ended.exit_code}" + (f": {words}" if words else "")
         return reason, f"kubectl logs {pod.metadata.name} -c {status.name} --previous"
     return None
 
 
-def last_line(ended: ContainerTermination) -> str:
-    lines = [line.strip() for line in ended.message.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else ""
+def last_words(ended: ContainerTermination) -> str:
+    """What a container wrote about its end, in one line."""
+    return telling_line(ended.message)[:200]

@@ -27,6 +27,7 @@ from grove.api.words import many
 from grove.diagnosis.draining import drain_words
 from grove.diagnosis.held_capacity import headroom_lines
 from grove.diagnosis.kueue import WAITS
+from grove.diagnosis.last_words import telling_line
 from grove.diagnosis.revisions import place_of, wanted_hashes
 from grove.diagnosis.seen import Seen
 from grove.diagnosis.served import hangs
@@ -414,13 +415,12 @@ def _own_words(health: PodHealth, waiting: ContainerWaiting | None, ended: Conta
     A container's message is the end of its log where `terminationMessagePolicy` is FallbackToLogsOnError.
     """
     if health is PodHealth.STUCK and waiting is not None:
-        message = waiting.message
+        said = telling_line(waiting.message)
     else:
-        message = ended.message if ended is not None else ""
+        said = telling_line(ended.message) if ended is not None else ""
         if ended is not None and ended.reason not in ("", "Error", "Completed"):
-            message = f"{ended.reason}. {message}".rstrip(". ")
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return f": {lines[-1][:MOST_WORDS]}" if lines else ""
+            said = f"{ended.reason}. {said}".rstrip(". ")
+    return f": {said[:MOST_WORDS]}" if said else ""
 
 
 def _drains(pod: Pod) -> bool:

@@ -18,7 +18,7 @@ from grove.api.core import ControllerRevision, Event, Pod
 from grove.api.meta import Condition, Object
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.words import many
-from grove.diagnosis.pod_causes import last_line
+from grove.diagnosis.pod_causes import last_words
 from grove.diagnosis.reasons import sentence
 from grove.diagnosis.words import listed
 from grove.scheduler.model.reasons import named
@@ -108,7 +108,7 @@ def exits_of(pod: Pod) -> Iterator[Moment]:
                 continue
             who = f"init container {status.name}" if status.name in init else f"container {status.name}"
             cause = f" ({ended.reason})" if ended.reason and ended.reason not in ("Error", "Completed") else ""
-            words = last_line(ended)
+            words = last_words(ended)
             message = f"{who} ended with exit code {ended.exit_code}{cause}" + (f": {words}" if words else "")
             yield Moment(
                 ended.finished_at, "Pod", pod.metadata.name, ENDED, message, "status", warning=ended.exit_code != 0

@@ -184,3 +184,17 @@ def unpacked(archive: Path) -> tuple[dict[str, int], dict[str, Any]]:
             with tarfile.open(fileobj=io.BytesIO(blob(layer)), mode="r:gz") as inside:
                 modes |= {one.name: one.mode for one in inside}
         return modes, json.loads(blob(manifest["config"]))["config"]
+
+
+@pytest.mark.parametrize("machine", ["aarch64", "arm64", "ppc64le"])
+def test_another_host_is_refused_with_what_to_do(machine: str, capsys, monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    assert command.main(["llama-cpp-rpc", "--target", str(tmp_path), "--cache", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert f"x86-64 only, and this host is {machine}" in said
+    assert "make image ARCH=arm64" in said
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "AMD64"])
+def test_an_x86_64_host_can_build_them(machine: str) -> None:
+    command.check_host(machine)

@@ -1,0 +1,41 @@
+"""Which line of a container's last output says why it ended. Pure.
+
+The kubelet keeps the last 80 lines, or 2 kB, of a log. The last line is often the least useful one: llama-server ends
+with `exiting due to model loading error`, and six lines above it names the file.
+"""
+
+from __future__ import annotations
+
+import re
+
+_FAULT = re.compile(
+    r"\b(\w*(error|exception)|fail(ed|ure|s)?|cannot|can't|could not|unable|no such|not found"
+    r"|denied|refused|invalid|fatal|panic)\b",
+    re.IGNORECASE,
+)
+_DETAIL = re.compile(r"'([^']+)'|\"([^\"]+)\"|(/[\w.@+/-]+)|\b([\w.-]+:\d+)\b")
+"""What a line is about: words in quotes, a path, or an address with its port."""
+_EXCEPTION = re.compile(r"\b\w*(Error|Exception): \S")
+_POINTS_UP = re.compile(r"root cause above|see above|errors? above", re.IGNORECASE)
+_FRAME = re.compile(r'^\W*(\(.*\)\s*)?File "')
+"""A line of a Python traceback that names code, not a cause."""
+
+
+def telling_line(message: str) -> str:
+    """The line that says why, empty if there is none.
+
+    Of the lines about a fault it is the last one with a name or an exception. If earlier lines about a fault have the
+    same name, it is the first of them: programs repeat a fault with fewer words on their way out.
+    """
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    faults = [line for line in lines if _FAULT.search(line) and not _POINTS_UP.search(line) and not _FRAME.match(line)]
+    last = next((line for line in reversed(faults) if _details(line) or _EXCEPTION.search(line)), "")
+    if last:
+        return next((line for line in faults if _details(line) & _details(last)), last)
+    if faults:
+        return faults[-1]
+    return lines[-1] if lines else ""
+
+
+def _details(line: str) -> set[str]:
+    return {next(filter(None, found)) for found in _DETAIL.findall(line)}
