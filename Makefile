@@ -10,7 +10,7 @@ PARALLEL := -n $(WORKERS)
 
 .DEFAULT_GOAL := help
 MINUTES ?= 5
-.PHONY: help demo test unit lint audit audit-rbac bench soak chaos coverage scale test-node answer test-failover test-keda test-karpenter test-helm test-kueue test-vpa test-browser image engines test-image crds charts docs docs-site kube-bin clean
+.PHONY: help demo test unit lint audit audit-rbac bench soak chaos coverage scale test-node answer test-failover test-keda test-karpenter test-helm test-kueue test-vpa test-gitops test-browser image engines test-image crds charts docs docs-site kube-bin clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -146,6 +146,11 @@ test-vpa: $(VENV)/dev ## the real VerticalPodAutoscaler recommends, evicts and r
 	@echo "VPA on a control plane of this machine; takes 3 minutes and 10 more the first time, installs nothing"
 	$(BIN)/python -m tests.vpa.build
 	$(PYTEST) tests/vpa -m soak -v -s
+
+test-gitops: $(VENV)/dev ## the real krew installs kubectl grove; builds krew once
+	@echo "krew with a folder of its own; takes 2 minutes and 2 more the first time, installs nothing"
+	$(BIN)/python -m tests.gitops.build
+	$(PYTEST) tests/gitops -m soak -v -s
 
 test-browser: $(VENV)/browser ## every page of the console in Chromium (apt-get install chromium), with axe-core; needs npm
 	@echo "takes about 3 minutes, installs axe-core into $(VENV) only; Chromium must be there"

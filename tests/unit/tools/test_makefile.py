@@ -20,6 +20,7 @@ HEAVY = (
     "soak",
     "test-browser",
     "test-failover",
+    "test-gitops",
     "test-image",
     "test-karpenter",
     "test-helm",

@@ -1,0 +1,1 @@
+"""The real krew installs the plugin, for `make test-gitops`. Not part of `make test`."""
