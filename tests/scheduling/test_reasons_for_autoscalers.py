@@ -95,6 +95,19 @@ async def test_a_gang_that_a_hold_keeps_out_is_not_unschedulable_and_the_owner_o
 
 
 @pytest.mark.simulated
+async def test_a_gang_with_a_pod_larger_than_every_node_is_unschedulable_because_larger_nodes_may_exist(
+    cluster: Any,
+) -> None:
+    """The scheduler does not know which types of nodes can be bought. So some may be bought for the small pod alone."""
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(1)
+        await bench.apply(gang("mixed", group("small", 1), group("huge", 1, gpus=64)))
+        await have_reason(bench, "mixed", UNSCHEDULABLE)
+        await cluster.settle(600)
+        assert await reasons(bench, "mixed") == {UNSCHEDULABLE}
+
+
+@pytest.mark.simulated
 async def test_a_scaled_gang_that_waits_for_its_base_is_not_unschedulable_and_the_base_is(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(1)
