@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World
-from tests.support.workloads import counting, uids, updated
+from tests.support.workloads import counting, lose, pause, uids, updated
 
 from grove.api import labels as key
 from grove.api.conditions import IN_PLACE, EventReason
@@ -182,6 +182,27 @@ async def test_labels_and_annotations_change_without_a_restart(world: World) -> 
         assert "old" not in pod.metadata.labels
         assert [one.restart_count for one in pod.status.container_statuses] == [0]
         assert pod.is_ready
+
+
+@pytest.mark.simulated
+async def test_a_pod_that_was_made_from_the_earlier_template_loses_its_labels_too(world: World) -> None:
+    """A pod remembers the labels of the template that it was made from, not those of the set at that moment."""
+    manifest = served(clique("engine", 2, labels={"old": "x"}))
+    await world.apply(manifest)
+    await world.available("wl")
+    await pause(world, True)
+    (template,) = manifest["spec"]["template"]["cliques"]
+    await edit(world, {"spec": {"template": {"cliques": [{**template, "labels": {"tier": "b"}}]}}})
+    await world.quiet()
+    await lose(world, "wl-0-engine-0")
+    before = await uids(world)
+
+    await pause(world, False)
+    await updated(world, "wl")
+
+    assert await uids(world) == before
+    for pod in await world.pods():
+        assert (pod.metadata.labels.get("old"), pod.metadata.labels["tier"]) == (None, "b")
 
 
 @pytest.mark.simulated

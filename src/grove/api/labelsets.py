@@ -164,6 +164,23 @@ _PLACES = frozenset({labels.SCALING_GROUP, labels.SCALING_GROUP_REPLICA_INDEX, l
 """Labels that some cliques have and others have not. Where they are, a clique is taken for what they say."""
 
 
+_OF_EVERY_CLIQUE = _PLACES | {
+    labels.MANAGED_BY,
+    labels.PART_OF,
+    labels.NAME,
+    labels.COMPONENT,
+    labels.REPLICA_INDEX,
+    labels.POD_GANG,
+    labels.POD_TEMPLATE_HASH,
+    labels.REVISION,
+}
+
+
+def template_keys(clique_labels: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys that a PodClique has from its template, in order."""
+    return tuple(sorted(clique_labels.keys() - _OF_EVERY_CLIQUE))
+
+
 def _users(template: Mapping[str, str]) -> Labels:
     """Labels of a clique template without those that only its place may give."""
     return {k: v for k, v in template.items() if k not in _PLACES}

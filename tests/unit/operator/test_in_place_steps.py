@@ -12,7 +12,8 @@ from tests.support.observed import NOW
 from grove.api import labels
 from grove.api.conditions import IN_PLACE
 from grove.api.core import Pod
-from grove.api.meta import Json
+from grove.api.meta import Json, ObjectMeta
+from grove.api.podclique import PodClique
 from grove.api.podcliqueset import CliqueTemplate
 from grove.operator.podclique.in_place import (
     PATIENCE_S,
@@ -35,7 +36,8 @@ def made(image: str = "engine:1", template: CliqueTemplate = TEMPLATE, **spec: A
         "metadata": {"name": "p", "labels": dict(template.labels), "annotations": dict(template.annotations)},
         "spec": {"containers": [{"name": "main", "image": image}], **spec},
     }
-    prepare(pod, template)
+    metadata = ObjectMeta(labels=template.labels, annotations=template.annotations)
+    prepare(pod, PodClique(metadata=metadata))
     return pod
 
 

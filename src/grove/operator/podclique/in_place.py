@@ -21,12 +21,12 @@ from datetime import datetime
 
 import msgspec
 
-from grove.api import labels
+from grove.api import labels, labelsets
 from grove.api.conditions import DRAINS, FALSE, IN_PLACE, IN_PLACE_UPDATE, READY_FOR_TRAFFIC, TRUE
 from grove.api.core import Pod
 from grove.api.draining import has_readiness_gate
 from grove.api.meta import Json, Struct, find_condition
-from grove.api.podcliqueset import CliqueTemplate
+from grove.api.podclique import PodClique
 
 PATIENCE_S = 120.0
 """How long a kubelet may run the old containers of a patched pod before the pod is recreated."""
@@ -55,14 +55,19 @@ class InPlaceStep:
     wait_s: float | None = None
 
 
-def prepare(pod: Json, template: CliqueTemplate) -> None:
-    """Gives a new pod its gate and its record."""
+def prepare(pod: Json, clique: PodClique) -> None:
+    """Gives a new pod its gate and its record.
+
+    `clique` is what the pod is made from: its template may be another than that of the set now.
+    """
     spec, metadata = pod["spec"], pod["metadata"]
     if spec.get("restartPolicy", "Always") != "Always":
         return
     add_gate(spec)
     record = InPlaceRecord(
-        base=_base(spec), labels=tuple(sorted(template.labels)), annotations=tuple(sorted(template.annotations))
+        base=_base(spec),
+        labels=labelsets.template_keys(clique.metadata.labels),
+        annotations=tuple(sorted(clique.metadata.annotations)),
     )
     metadata["annotations"][labels.IN_PLACE] = msgspec.json.encode(record).decode()
 

@@ -99,5 +99,5 @@ def build_pod(observed: ObservedClique, backend: Backend, incarnation: int, inde
     if observed.drain_s:
         in_place.add_gate(spec)
     if is_in_place(pcs):
-        in_place.prepare(pod, unit.template)
+        in_place.prepare(pod, clique)
     return pod
