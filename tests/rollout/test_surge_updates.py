@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -309,15 +310,27 @@ async def test_sixty_pods_updated_coherently_while_they_are_scaled_and_a_node_di
     async with operating(cluster) as world:
         world.nodes.start_s = 0.5
         await begun(world, obj, 60)
-        await change(world, "wl", "f", "p", "d")
-        await asyncio.sleep(2)
-        await world.scale(PodCliqueScalingGroup, "wl-0-decode", 36)
-        await world.scale(PodClique, "wl-0-f", 10)
-        await asyncio.sleep(1)
-        await world.nodes.remove_node(world.nodes.names[0])
-        await updated(world, "wl")
-        await world.ready(62)
+        async with counting(world) as seen:
+            await change(world, "wl", "f", "p", "d")
+            await asyncio.sleep(2)
+            await world.scale(PodCliqueScalingGroup, "wl-0-decode", 36)
+            await world.scale(PodClique, "wl-0-f", 10)
+            await asyncio.sleep(1)
+            dies = world.nodes.names[0]
+            await world.nodes.remove_node(dies)
+            on_it = [pod for pod in seen.pods.values() if pod.spec.node_name == dies]
+            await updated(world, "wl")
+            await world.ready(62)
         found = await versions(world)
 
     assert len(found) == 62
     assert set(found.values()) == {"two"}
+    lost = Counter(pod.metadata.labels[key.CLIQUE_NAME] for pod in on_it)
+    spared = {"f": 10 - 2, "p": 16 - 2, "d": 32 - 4}
+    assert lost
+    assert {part: seen.least[part] >= least - lost[part] for part, least in spared.items()} == dict.fromkeys(
+        "fpd", True
+    )
+    again = {pod.spec.hostname for pod in on_it} | (seen.deleted.keys() - found.keys())
+    twice = {host: count for host, count in seen.deleted.items() if count > 1 + (host in again)}
+    assert twice == {}, "the update takes no unit twice; a dead node and scaling take others"
