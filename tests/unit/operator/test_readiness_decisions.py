@@ -53,6 +53,7 @@ REFUSAL = 'pods "a" is forbidden: violates PodSecurity "restricted:latest"'
 DENIED = error(REFUSAL, for_s=GRACE_S)
 JUST_DENIED = error('admission webhook "w" denied the request: its rules are not loaded', for_s=GRACE_S - 1)
 INVALID = error('Pod "a" is invalid: spec: Required value')
+INVALID_BEFORE = error(INVALID.description, for_s=1)
 
 
 @pytest.mark.parametrize(
@@ -137,12 +138,20 @@ INVALID = error('Pod "a" is invalid: spec: Required value')
         ),
         pytest.param({"last_errors": (INVALID,)}, 0, False, "Stalled", "ReplicaFailure", id="the template is invalid"),
         pytest.param(
-            {"last_errors": (INVALID,), "update_progress": PodCliqueUpdateProgress(update_started_at=NOW)},
+            {"last_errors": (INVALID_BEFORE,), "update_progress": PodCliqueUpdateProgress(update_started_at=NOW)},
             0,
             False,
             "Reconciling",
             "ReplicaFailure",
             id="an update that began now may have repaired the template",
+        ),
+        pytest.param(
+            {"last_errors": (INVALID,), "update_progress": PodCliqueUpdateProgress(update_started_at=ago(1))},
+            0,
+            False,
+            "Stalled",
+            "ReplicaFailure",
+            id="an update brings an invalid template",
         ),
         pytest.param(
             {"last_errors": (DENIED,), "update_progress": PodCliqueUpdateProgress(update_started_at=ago(GRACE_S))},

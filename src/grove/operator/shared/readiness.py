@@ -186,10 +186,10 @@ def _trouble(status: S, now: datetime, *parts: Conditions) -> Standing | None:
 
 def _refused_since(status: S, error: LastError) -> datetime | None:
     """Since when a request is refused; None for an error that passes by itself. What is refused for good has no grace,
-    unless an update may have repaired it since."""
-    words, moment = error.description, error.observed_at
+    unless an update began since, which may repair it."""
+    words, moment, begun = error.description, error.observed_at, _update_began(status)
     if moment is not None and (error.code in _OUR_REFUSALS or _INVALID in words):
-        return _since(status, moment - _GRACE)
+        return moment - _GRACE if begun is None or moment >= begun else begun
     if _QUOTA in words or not any(refusal in words for refusal in _REFUSALS):
         return None
     return _since(status, moment)
@@ -212,9 +212,13 @@ def _stalled(gangs: Iterable[PodGang]) -> Iterator[tuple[str, Condition]]:
 
 def _since(status: S, moment: datetime | None) -> datetime | None:
     """When the grace of a trouble begins: not before the update that may end it."""
+    return max((one for one in (moment, _update_began(status)) if one is not None), default=None)
+
+
+def _update_began(status: S) -> datetime | None:
+    """When the update began that is open; None without one."""
     progress = status.update_progress
-    begun = progress.update_started_at if progress is not None and is_open(progress) else None
-    return max((one for one in (moment, begun) if one is not None), default=None)
+    return progress.update_started_at if progress is not None and is_open(progress) else None
 
 
 def _lasts(since: datetime | None, now: datetime) -> bool:
