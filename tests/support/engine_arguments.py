@@ -1,4 +1,4 @@
-"""How the samples and the inference chart start vLLM and SGLang, and what the parsers of both accept.
+"""How the samples and the inference chart start vLLM, SGLang and Dynamo, and what their parsers accept.
 
 `tests/data/engine-options` has the options that `tools/engines/options.py` recorded from the real parsers.
 """
@@ -27,7 +27,16 @@ FILES = [
     *sorted((ROOT / "samples/engines").glob("*/manifest.yaml")),
     *sorted((ROOT / "charts/inference/examples").glob("*.yaml")),
 ]
-PROGRAMS = {"vllm": ["vllm", "serve"], "sglang": ["python3", "-m", "sglang.launch_server"]}
+PROGRAMS = {
+    "vllm": ["vllm", "serve"],
+    "sglang": ["python3", "-m", "sglang.launch_server"],
+    "sglang-router": ["python3", "-m", "sglang_router.launch_router"],
+    "dynamo.frontend": ["python3", "-m", "dynamo.frontend"],
+    "dynamo.mocker": ["python3", "-m", "dynamo.mocker"],
+    "dynamo.vllm": ["python3", "-m", "dynamo.vllm"],
+}
+INNER = {"dynamo.vllm": "vllm"}
+"""Engines that hand the options that they do not have to another one."""
 TYPES = {"int": int, "float": float}
 RECORD = '#!/bin/sh\nprintf "%s\\0" "${0##*/}" "$@"\n'
 """A program that writes how it was called."""
@@ -61,7 +70,10 @@ def recorded(engine: str) -> Json:
 def parser(engine: str) -> Parser:
     """A parser with the options of the engine's own."""
     made = Parser(allow_abbrev=False, add_help=False)
-    for one in recorded(engine)["options"]:
+    options = {name: one for one in recorded(engine)["options"] for name in one["names"]}
+    inner = recorded(INNER[engine])["options"] if engine in INNER else []
+    inner = [one for one in inner if one["names"][0].startswith("-") and not set(one["names"]) & set(options)]
+    for one in [*recorded(engine)["options"], *inner]:
         fields: dict[str, Any] = {"choices": one["choices"], "type": TYPES.get(one["type"])}
         if one["nargs"] == 0:
             fields = {"action": "store_true"}
@@ -72,7 +84,7 @@ def parser(engine: str) -> Parser:
 
 
 def calls() -> list[Call]:
-    """Every start of vLLM and SGLang, with the words as the kubelet and the shell of the container pass them."""
+    """Every start of an engine, with the words as the kubelet and the shell of the container pass them."""
     with tempfile.TemporaryDirectory() as folder:
         for program, *_ in PROGRAMS.values():
             (Path(folder) / program).write_text(RECORD)
@@ -99,6 +111,8 @@ def _words(container: Json, programs: str) -> list[str]:
     for one in container.get("env", ()):
         values[one["name"]] = _expanded(one.get("value", "x"), values)
     words = [_expanded(one, values) for one in [*container.get("command", ()), *container.get("args", ())]]
+    if words[:1] == ["-m"]:
+        return ["python3", *words]  # the entry point of the image
     if words[:1] != ["sh"]:
         return words
     done = subprocess.run(
