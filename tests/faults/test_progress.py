@@ -1,8 +1,10 @@
 """The law of progress: a unit is placed in a time that does not depend on how many units are behind it.
 
 If the pods ahead of a unit in the order end in finite time, and a placement exists for it without them, it is placed.
-Each seed is a small fleet with the default configuration. Jobs of random priorities, sizes, run times, grace periods
-and disruption budgets are there before the unit. A stream of units behind it, which never ends, comes after it.
+Each seed is a small fleet with the default configuration: one or two racks, nodes with one, two or four GPUs. Jobs of
+random priorities, sizes, run times, grace periods, minima, queues and disruption budgets are there before the unit. A
+stream of units behind it, which never ends, comes after it. The unit is a gang, which may need one rack, or a group of
+Reservations.
 """
 
 from __future__ import annotations
@@ -10,46 +12,74 @@ from __future__ import annotations
 import asyncio
 import random
 
+import msgspec
 import pytest
 from tests.support.days import NAMESPACE, PRIORITIES, Day
-from tests.support.fleet import QUOTA, elastic, install
+from tests.support.fleet import QUOTA, elastic, install, reservation
 from tests.support.gangs import gang, group
 
 from grove.api.core import Pod
-from grove.api.koordinator import ElasticQuota
+from grove.api.koordinator import MIN_AVAILABLE, POD_GROUP, ElasticQuota, Reservation
 from grove.api.podgang import PodGang
+from grove.api.topology import ClusterTopologyBinding
 from grove.kube.errors import NotFound
+from grove.plan.world import binding
 from grove.sim.loop import run
+from grove.sim.topology import RACK, Topology
 
 SEEDS, SOAK_SEEDS, AT_ONCE = 50, 1000, 5
 LONGEST_S, GRACE_S = 1800.0, 60
 HOLD_S = 120.0
 
 
+class Fleet(msgspec.Struct, frozen=True):
+    """Some racks of nodes that are alike."""
+
+    racks: int
+    nodes: int
+    """In each rack."""
+    gpus: int
+
+    @classmethod
+    def random(cls, rng: random.Random) -> Fleet:
+        racks = rng.randint(1, 2)
+        return cls(racks, rng.randint(2, 5) if racks == 1 else rng.randint(1, 3), rng.choice([1, 1, 2, 4]))
+
+    def some_pods(self, rng: random.Random, racks: int | None = None) -> tuple[int, int]:
+        """How many pods, and GPUs of each, that fit the empty racks."""
+        gpus = rng.choice([gpus for gpus in (1, 2, 4) if gpus <= self.gpus])
+        return rng.randint(1, (racks or self.racks) * self.nodes * (self.gpus // gpus)), gpus
+
+    @property
+    def all_gpus(self) -> int:
+        return self.racks * self.nodes * self.gpus
+
+
 class Jobs:
     """Gangs that end by themselves."""
 
-    def __init__(self, day: Day, rng: random.Random, labels: dict[str, str]) -> None:
-        self._day, self._rng, self._labels, self._count = day, rng, labels, 0
+    def __init__(self, day: Day, rng: random.Random, fleet: Fleet) -> None:
+        self._day, self._rng, self._fleet, self._count = day, rng, fleet, 0
         self._ends: list[asyncio.Task[None]] = []
 
-    async def start(self, most_priority: str, most_pods: int) -> None:
-        """One more, of no higher priority and no more pods than that."""
+    async def start(self, most_priority: str, labels: dict[str, str]) -> None:
+        """One more, of no higher priority."""
         rng, self._count = self._rng, self._count + 1
         allowed = [name for name, value in PRIORITIES.items() if value <= PRIORITIES[most_priority]]
-        size = rng.randint(1, most_pods)
+        size, gpus = self._fleet.some_pods(rng)
+        minimum = size if rng.random() < 0.7 else rng.randint(1, size)
         spec = {"terminationGracePeriodSeconds": rng.choice([0, 5, GRACE_S])}
         name = f"job-{self._count}"
-        made = gang(name, group("w", size, spec=spec), priority_class=rng.choice(allowed), labels=self._labels)
-        await self._day.apply(made)
+        wanted = group("w", size, minimum, gpus=gpus, spec=spec)
+        await self._day.apply(gang(name, wanted, priority_class=rng.choice(allowed), labels=labels))
         if rng.random() < 0.3:
             await self._day.protect(name, {"grove.io/podgang": name}, rng.randint(0, size))
-        self._ends.append(asyncio.ensure_future(self._end(name, size, rng.uniform(60, LONGEST_S))))
+        self._ends.append(asyncio.ensure_future(self._end(name, size, minimum, rng.uniform(60, LONGEST_S))))
 
-    async def _end(self, name: str, size: int, after_s: float) -> None:
-        """It ends so long after its last pod was bound, or (evicted, never placed) after the longest time there is."""
+    async def _end(self, name: str, size: int, minimum: int, after_s: float) -> None:
+        """Ends it this long after its minimum was bound. If it was evicted or never placed, after the longest time."""
         for _ in range(int(4 * LONGEST_S / 60)):
-            if await self._day.bound(f"{name}-") == size:
+            if await self._day.bound(f"{name}-") >= minimum:
                 break
             await asyncio.sleep(60)
         await asyncio.sleep(after_s)
@@ -65,36 +95,93 @@ class Jobs:
             one.cancel()
 
 
+class AskedGang:
+    """The unit, as a gang of the law; half of the gangs on two racks need one rack."""
+
+    def __init__(self, day: Day, rng: random.Random, fleet: Fleet, priority: str, labels: dict[str, str]) -> None:
+        needs_rack = fleet.racks > 1 and rng.random() < 0.5
+        self._day, (self._pods, gpus) = day, fleet.some_pods(rng, racks=1 if needs_rack else None)
+        required = {"required": RACK} if needs_rack else {}
+        self._gang = gang("unit", group("w", self._pods, gpus=gpus), priority_class=priority, labels=labels, **required)
+
+    async def create(self) -> None:
+        await self._day.apply(self._gang)
+
+    async def is_placed(self) -> bool:
+        return await self._day.bound("unit-") >= self._pods
+
+
+class AskedReservations:
+    """The unit, as Reservations of one group."""
+
+    def __init__(self, day: Day, rng: random.Random, fleet: Fleet, priority: str) -> None:
+        self._day, (self._count, self._gpus), self._priority = day, fleet.some_pods(rng), priority
+
+    async def create(self) -> None:
+        template = {"schedulerName": "grove-scheduler", "priorityClassName": self._priority}
+        note = {MIN_AVAILABLE: str(self._count)}
+        for number in range(self._count):
+            body = reservation(
+                f"unit-{number}",
+                gpus=self._gpus,
+                template=template,
+                ttl="400h",
+                labels={POD_GROUP: "unit"},
+                annotations=note,
+            )
+            await self._day.client.create(Reservation, body)
+
+    async def is_placed(self) -> bool:
+        found = (await self._day.client.list(Reservation)).items
+        return all(one.status.phase == "Available" for one in found)
+
+
 async def story(seed: int) -> tuple[float, float]:
     """How long the unit waited, and how long it may have to."""
     rng = random.Random(seed)
-    nodes, has_queue = rng.randint(2, 5), rng.random() < 0.3
-    labels = {QUOTA: "all"} if has_queue else {}
-    async with Day(nodes=nodes, stop_s=lambda _: rng.uniform(0, 5)) as day:
-        if has_queue:
-            await install(day, "ElasticQuota")
+    fleet = Fleet.random(rng)
+    is_reservation, queues = rng.random() < 0.25, rng.choice([0, 0, 1, 2])
+    topology = Topology(racks=fleet.racks, nodes=fleet.nodes, gpus=fleet.gpus)
+    async with Day(nodes=0, topology=topology, stop_s=lambda _: rng.uniform(0, 5)) as day:
+        await day.client.create(ClusterTopologyBinding, binding())
+        kinds = ["Reservation"] if is_reservation else ["ElasticQuota"] if queues else []
+        if kinds:
+            await install(day, *kinds)
             await asyncio.sleep(60)
-            await day.client.create(ElasticQuota, elastic("all", NAMESPACE, nodes, nodes))
-        jobs = Jobs(day, rng, labels)
-        ahead = rng.randint(0, 2 * nodes)
+        labels = [{}] if is_reservation or not queues else [{QUOTA: f"queue-{number}"} for number in range(queues)]
+        for one in labels:
+            for name in one.values():
+                own = elastic(name, NAMESPACE, fleet.all_gpus // queues, fleet.all_gpus)
+                await day.client.create(ElasticQuota, own)
+        jobs = Jobs(day, rng, fleet)
+        ahead = rng.randint(0, 2 * fleet.racks * fleet.nodes)
         for _ in range(ahead):
-            await jobs.start("urgent", nodes)
+            await jobs.start("urgent", rng.choice(labels))
             await asyncio.sleep(rng.uniform(0, 60))
         priority = rng.choice(list(PRIORITIES))
-        await day.apply(gang("unit", group("w", rng.randint(1, nodes)), priority_class=priority, labels=labels))
-        wanted = len([pod for pod in await day.pods() if pod.metadata.name.startswith("unit")])
+        unit: AskedGang | AskedReservations = (
+            AskedReservations(day, rng, fleet, priority)
+            if is_reservation
+            else AskedGang(day, rng, fleet, priority, labels[0])
+        )
+        await unit.create()
 
         async def stream() -> None:
             while True:
                 await asyncio.sleep(rng.uniform(5, 120))
-                await jobs.start(priority, nodes)
+                await jobs.start(priority, labels[0])
 
         behind = asyncio.ensure_future(stream())
         most_s = HOLD_S + (ahead + 2) * (LONGEST_S + GRACE_S + 60)
-        waited_s = await day.waited_for("unit-", wanted, most_s)
+        now = asyncio.get_running_loop().time
+        began_s = now()
+        while now() - began_s < most_s:
+            if await unit.is_placed():
+                break
+            await asyncio.sleep(10)
         behind.cancel()
         jobs.stop()
-        return waited_s, most_s
+        return min(now() - began_s, most_s), most_s
 
 
 def check(seeds: range) -> None:

@@ -21,6 +21,7 @@ from grove.api.koordinator import ElasticQuota, Reservation
 from grove.api.patch import to_json
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
+from grove.kube.errors import Invalid
 from grove.plan.world import binding
 from grove.sim.loop import run
 from grove.sim.topology import HOST, RACK, Topology
@@ -703,6 +704,9 @@ def long_wait(*nodes: str) -> dict[str, Any]:
         pytest.param({"reason": "Because"}, id="an unknown reason"),
         pytest.param(long_wait("gone"), id="an unknown node"),
         pytest.param({"reason": "Replacement", "amounts": [{"group": "x", "node": "n"}]}, id="an unknown group"),
+        pytest.param({"reason": "FormerPlace", "nodes": ["gone"]}, id="a former place on an unknown node"),
+        pytest.param({"reason": "Nominated", "amounts": [{"group": "w", "node": "gone"}]}, id="an unknown nomination"),
+        pytest.param({"reason": "Headroom", "amounts": [{"group": "w", "node": "gone"}]}, id="unknown headroom"),
     ],
 )
 def test_a_record_that_cannot_be_used_is_an_event_and_holds_nothing(hold: dict[str, Any]) -> None:
@@ -724,6 +728,29 @@ def test_a_record_that_cannot_be_used_is_an_event_and_holds_nothing(hold: dict[s
             return small, await day.bound("large"), [one.involved_object.name for one in await invalid(day)]
 
     assert run(story()) == (1, 2, ["large"])
+
+
+@pytest.mark.parametrize(
+    "holds",
+    [
+        pytest.param("abc", id="a text for the list"),
+        pytest.param([7], id="a number for a hold"),
+        pytest.param([{"nodes": ["n"]}], id="no reason"),
+        pytest.param([{"reason": "WaitedLong", "nodes": "abc"}], id="a text for the nodes"),
+        pytest.param([{"reason": "WaitedLong", "nodes": [7]}], id="a number for a node"),
+        pytest.param([{"reason": "WaitedLong", "since": "soon", "nodes": ["n"]}], id="no time"),
+        pytest.param([{"reason": "Replacement", "amounts": [{"group": "w", "requests": 7}]}], id="no requests"),
+    ],
+)
+def test_a_record_of_a_wrong_type_is_refused_by_the_schema(holds: Any) -> None:
+    async def story() -> None:
+        async with Day(nodes=1) as day:
+            await day.apply(gang("large", group("w", 2)))
+            body = {"status": {"capacityHolds": holds}}
+            with pytest.raises(Invalid):
+                await day.client.patch(PodGang, "large", body, NAMESPACE, subresource="status")
+
+    run(story())
 
 
 def test_a_record_of_more_nodes_than_the_gang_has_pods_holds_nothing() -> None:

@@ -24,12 +24,14 @@ def test_a_restart_leaves_the_place_of_a_preemptor_to_it(priority: str) -> None:
             await asyncio.sleep(5)
             await day.apply(gang("urgent", group("w", 2), priority_class="urgent"))
             await asyncio.sleep(5)
-            written = [hold.reason for hold in (await day.podgang("urgent")).status.capacity_holds]
+            before = (await day.podgang("urgent")).status.capacity_holds
+            written = [hold.reason for hold in before]
             await day.stop()
             await day.apply(gang("late", group("w", 1), priority_class=priority))
             await day.start()
             await asyncio.sleep(30)
             early = await day.bound("late")
+            assert (await day.podgang("urgent")).status.capacity_holds == before, "held since the same moment"
             await day.pass_a_day()
             return written, early, await day.bound("urgent"), await day.bound("late")
 

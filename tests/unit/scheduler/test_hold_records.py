@@ -72,6 +72,16 @@ def amounts(**changes: Any) -> Json:
         pytest.param({"reason": "Because"}, "unknown reason 'Because'", id="an unknown reason"),
         pytest.param({"reason": "WaitedLong", "nodes": ["gone"]}, "WaitedLong: there is no node gone", id="a node"),
         pytest.param(amounts(node="gone"), "Replacement: there is no node gone", id="an amount on an unknown node"),
+        pytest.param(
+            {"reason": "Nominated", "amounts": [{"group": "w", "node": "gone"}]},
+            "Nominated: there is no node gone",
+            id="a nomination on an unknown node",
+        ),
+        pytest.param(
+            {"reason": "Headroom", "amounts": [{"node": "gone"}]},
+            "Headroom: there is no node gone",
+            id="headroom on an unknown node",
+        ),
         pytest.param(amounts(group="x"), "Replacement: there is no group 'x'", id="an unknown group"),
         pytest.param(
             amounts(requests={GPU: "lots"}), f"Replacement: {GPU}: 'lots' is not a quantity", id="no quantity"
@@ -102,6 +112,17 @@ def test_what_cannot_be_used_is_a_fault_and_holds_nothing(hold: Json, fault: str
     assert not found.replaced
     assert not found.headroom
     assert found.former == {"n2"}, "the other records are read"
+
+
+def test_of_a_former_place_the_nodes_that_exist_are_read() -> None:
+    found = read(podgang([{"reason": "FormerPlace", "nodes": ["gone", "n2"]}]), NODES)
+    assert (found.former, found.faults) == ({"n2"}, ("FormerPlace: there is no node gone",))
+
+
+def test_it_is_read_since_when_a_unit_is_nominated() -> None:
+    written = {"reason": "Nominated", "since": "2026-01-01T12:00:00Z", "amounts": [{"group": "w", "node": "n1"}]}
+    found = read(podgang([written]), NODES)
+    assert (found.nominated_since, found.faults) == (NOON, ())
 
 
 def test_a_record_of_more_nodes_than_the_minimum_has_pods_is_a_fault() -> None:

@@ -77,6 +77,8 @@ class HoldRestorer:
         gang.recall(found.former)
         if found.waiting is not None:
             self._view.units.of(gang.name).recorded = found.waiting
+        if found.nominated_since is not None:
+            self._view.units.of(gang.name).nominated_since = found.nominated_since
         for pod in self._replaced(gang, found):
             gang.note_replaced(*pod)
 

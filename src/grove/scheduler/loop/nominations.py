@@ -158,7 +158,7 @@ class Nominations:
     ) -> bool:
         """Looks for victims; True if there are some and the unit now has a place reserved."""
         record = self._view.units.of(unit.name)
-        record.protected_by = ()
+        since, record.nominated_since, record.protected_by = record.nominated_since, None, ()
         snapshot, lowest = self._view.snapshot, self._view.counted.running.lowest_priority()
         reclaims = snapshot.seams.may_reclaim(snapshot, unit.tree)
         if lowest is None or not (reclaims or lowest < unit.tree.priority):
@@ -198,7 +198,7 @@ class Nominations:
             refused = self._view.counted.take(unit.to_bind(answer.placement), [*answer.pods, *leaving])
             if refused is None:
                 record.protected_by = ()
-                self._nominate(unit, answer, leaving, decision, deadline_s, is_slow=is_slow)
+                self._nominate(unit, answer, leaving, decision, deadline_s, since, is_slow=is_slow)
                 return True
             log.info(
                 "no victims named, the place cannot be kept", unit=unit.name, node=refused.node, reason=refused.why
@@ -231,6 +231,7 @@ class Nominations:
         leaving: Sequence[PodFacts],
         decision: str,
         deadline_s: float,
+        since: datetime | None,
         *,
         is_slow: bool,
     ) -> None:
@@ -246,7 +247,7 @@ class Nominations:
         self._view.units.of(unit.name).nomination = found
         self._view.counted.reserve(found.pods)
         lenders = snapshot.seams.accounts(answer.pods) if answer.reclaimed else frozenset()
-        hold = CapacityHold(unit.name, unit.order, HoldReason.NOMINATED, self._clock.now(), pods=found.pods)
+        hold = CapacityHold(unit.name, unit.order, HoldReason.NOMINATED, since or self._clock.now(), pods=found.pods)
         self._view.ledger.put(msgspec.structs.replace(hold, taken_back_from=lenders))
         whole = set(answer.gangs)
         alone = sorted(f"{pod.namespace}/{pod.name}" for pod in answer.pods if pod.gang not in whole)

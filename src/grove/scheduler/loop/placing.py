@@ -277,6 +277,7 @@ class UnitPlacer:
         now = asyncio.get_running_loop().time()
         gang = unit.gang
         self._view.counted.reserve(pods)
+        self._view.units.of(unit.name).nominated_since = None
         if self._headrooms.asking:
             self._headrooms.make_way(pods)
         self._replacements.refresh(gang)

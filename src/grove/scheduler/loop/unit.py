@@ -6,6 +6,7 @@ Every part of the loop keeps what it has to remember in the unit's record. Forge
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -82,6 +83,8 @@ class UnitRecord(msgspec.Struct, eq=False):
     """What is held for further replicas, if its PodGang asks for that."""
     recorded: HeldCapacity | None = None
     """Whole nodes that an earlier scheduler held for it, until they are held again."""
+    nominated_since: datetime | None = None
+    """Since when an earlier scheduler held capacity for it while victims terminated, until its next decision."""
     protected_by: tuple[str, ...] = ()
     """Names of the disruption budgets that protect its victims."""
     held_shapes: frozenset[Shape] = frozenset()

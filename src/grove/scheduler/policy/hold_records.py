@@ -46,6 +46,8 @@ class ReadHolds(msgspec.Struct, frozen=True):
     faults: tuple[str, ...] = ()
     headroom: Sequence[tuple[str, Requests]] = ()
     """Nodes and amounts that are held for further replicas. A scheduler that decides forms them again."""
+    nominated_since: datetime | None = None
+    """Since when capacity is held for a unit whose victims terminate. A scheduler finds the place again by a search."""
 
 
 def records(
@@ -95,6 +97,7 @@ def read(podgang: PodGang, nodes: Collection[str]) -> ReadHolds:
     replaced: dict[str, list[tuple[str, Requests]]] = {}
     former: frozenset[str] = frozenset()
     headroom: list[tuple[str, Requests]] = []
+    nominated_since: datetime | None = None
     faults: list[str] = []
     groups = {group.name for group in podgang.spec.podgroups}
     for hold in holds:
@@ -105,19 +108,28 @@ def read(podgang: PodGang, nodes: Collection[str]) -> ReadHolds:
         elif len({name for one in hold.amounts for name in one.requests}) > MOST_RESOURCES:
             faults.append(f"{hold.reason}: more than {MOST_RESOURCES} resources")
         elif hold.reason == FORMER_PLACE:
-            former = frozenset(hold.nodes)
+            former = frozenset(hold.nodes).intersection(nodes)
+            faults += _unknown_nodes(hold, hold.nodes, nodes)
         elif hold.reason in LONG_WAIT:
             most = sum(group.min_replicas for group in podgang.spec.podgroups)
-            if unknown := sorted(set(hold.nodes) - set(nodes)):
-                faults.append(f"{hold.reason}: there is no node {unknown[0]}")
+            if unknown := _unknown_nodes(hold, hold.nodes, nodes):
+                faults += unknown
             elif len(set(hold.nodes)) > most:
                 faults.append(f"{hold.reason}: {len(set(hold.nodes))} nodes for a minimum of {most} pods")
             elif waiting is None:
                 waiting = hold
         elif hold.reason == HoldReason.HEADROOM.value:
-            # Groups of scaled gangs are among them, and nodes may have gone since: the next turn forms it again.
+            # Groups of scaled gangs are among them. The next turn forms it again, on nodes that are there.
+            faults += _unknown_nodes(hold, (one.node for one in hold.amounts), nodes)
             try:
                 headroom = [_amount_of(one) for one in hold.amounts if one.node in nodes]
+            except ValueError as error:
+                faults.append(f"{hold.reason}: {error}")
+        elif hold.reason == HoldReason.NOMINATED.value:
+            try:
+                for one in hold.amounts:
+                    _read_amount(one, groups, nodes)
+                nominated_since = hold.since
             except ValueError as error:
                 faults.append(f"{hold.reason}: {error}")
         elif hold.reason == HoldReason.REPLACEMENT.value:
@@ -127,7 +139,13 @@ def read(podgang: PodGang, nodes: Collection[str]) -> ReadHolds:
                 except ValueError as error:
                     faults.append(f"{hold.reason}: {error}")
     kept = {group: left for group, left in replaced.items() if left}
-    return ReadHolds(waiting, kept, former, tuple(faults), headroom)
+    return ReadHolds(waiting, kept, former, tuple(faults), headroom, nominated_since)
+
+
+def _unknown_nodes(hold: HeldCapacity, named: Iterable[str], nodes: Collection[str]) -> list[str]:
+    """The fault that it names unknown nodes; empty if it names none."""
+    unknown = sorted(set(named) - set(nodes))
+    return [f"{hold.reason}: there is no node {unknown[0]}"] if unknown else []
 
 
 def read_pod(pod: Pod, nodes: Collection[str]) -> ReadHolds:
