@@ -62,7 +62,7 @@ def test_a_preemptor_goes_ahead_when_the_budget_of_its_victims_allows_all_of_the
             await asyncio.sleep(HOUR_S)
             before = await day.bound("high")
             await day.client.delete(PodDisruptionBudget, "keep", NAMESPACE)
-            return before, await day.waited_for("high", 3)
+            return before, await day.waited_and_stayed("high", 3)
 
     before, waited_s = run(story())
     assert before == 0
@@ -76,7 +76,7 @@ def test_the_reason_names_the_budget_that_protects_the_victims() -> None:
             await day.apply(gang("low", group("w", 1), priority_class="low", labels={"app": "low"}))
             await asyncio.sleep(10)
             await day.apply(gang("high", group("w", 1), priority_class="high"))
-            await asyncio.sleep(60)
+            await day.pass_a_day()
             (said,) = [one for one in (await day.podgang("high")).status.conditions if one.type == "Scheduled"]
             return said.message
 
@@ -102,7 +102,7 @@ def test_a_pod_that_takes_long_to_leave_is_not_waited_for_where_another_can_be_e
             await day.client.delete(Pod, "slow", NAMESPACE)
             await asyncio.sleep(1)
             await day.apply(gang("high", group("w", 1), priority_class="high"))
-            return await day.waited_for("high", 1)
+            return await day.waited_and_stayed("high", 1)
 
     assert run(story()) < 60
 
@@ -116,7 +116,7 @@ def test_a_pod_that_takes_long_to_leave_is_waited_for_where_nothing_else_can_be_
             await day.client.delete(Pod, "slow", NAMESPACE)
             await asyncio.sleep(1)
             await day.apply(gang("high", group("w", 1), priority_class="high"))
-            return await day.waited_for("high", 1)
+            return await day.waited_and_stayed("high", 1)
 
     assert HOUR_S - 60 < run(story()) < HOUR_S + 60
 
@@ -139,7 +139,7 @@ def test_a_gang_that_waits_for_a_pod_to_leave_takes_a_node_that_becomes_free_bef
             await day.apply(gang("high", group("w", 1), priority_class="high"))
             await asyncio.sleep(600)
             await day.end("beside")
-            return await day.waited_for("high", 1)
+            return await day.waited_and_stayed("high", 1)
 
     assert run(story()) < 60
 
@@ -191,6 +191,8 @@ def test_a_large_gang_among_jobs_of_half_an_hour_is_placed() -> None:
             await day.apply(gang("large", group("w", 4)))
             waited_s = await day.waited_for("large", 4)
             stream.cancel()
+            await day.pass_a_day()
+            assert await day.bound("large") == 4
             return waited_s
 
     assert run(story(), limit_s=10 * DAY_S) < 2 * HOUR_S
@@ -377,7 +379,7 @@ def test_a_terminating_pod_of_another_queue_is_not_waited_for() -> None:
             await day.client.delete(Pod, "slow", NAMESPACE)
             await asyncio.sleep(1)
             await day.apply(gang("high", group("w", 1), priority_class="high", labels={QUOTA: "a"}))
-            return await day.waited_for("high", 1)
+            return await day.waited_and_stayed("high", 1)
 
     assert run(story()) < 60
 
@@ -765,7 +767,7 @@ def test_a_record_of_more_nodes_than_the_gang_has_pods_holds_nothing() -> None:
             await write_holds(day, "large", long_wait(*nodes))
             await day.start()
             await day.apply(gang("small", group("w", 1)))
-            await asyncio.sleep(60)
+            await day.pass_a_day()
             return await day.bound("small"), [one.involved_object.name for one in await invalid(day)]
 
     assert run(story()) == (1, ["large"])
@@ -882,7 +884,7 @@ def test_a_pod_that_names_an_unknown_node_gets_an_event_and_nothing_is_held() ->
             await day.start()
             await day.client.create(Pod, pod_json("small", NAMESPACE))
             await day.end("first")
-            await asyncio.sleep(60)
+            await day.pass_a_day()
             return await day.bound("small"), [one.involved_object.name for one in await invalid(day)]
 
     assert run(story()) == (1, ["large"])
@@ -951,7 +953,10 @@ def test_capacity_that_an_owner_takes_back_is_closed_to_the_borrower_of_higher_p
             await asyncio.sleep(HOUR_S)
             for task in operator:
                 task.cancel()
-            return waited_s, sum(one.count for one in await day.events("GangPreempted"))
+            evicted = sum(one.count for one in await day.events("GangPreempted"))
+            await day.pass_a_day()
+            assert await day.bound("owner") == 2
+            return waited_s, evicted
 
     waited_s, evicted = run(story())
     assert waited_s < 120

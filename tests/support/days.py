@@ -141,3 +141,10 @@ class Day:
                 return most_s
             await asyncio.sleep(1)
         return now() - began
+
+    async def waited_and_stayed(self, prefix: str, pods: int) -> float:
+        """`waited_for`, after which a day passes and the same number of pods is still bound."""
+        waited_s = await self.waited_for(prefix, pods)
+        await self.pass_a_day()
+        assert await self.bound(prefix) == pods
+        return waited_s
