@@ -12,6 +12,7 @@ import msgspec
 
 from grove.api.core import Node, Pod
 from grove.api.meta import Json
+from grove.api.podclique import PodClique
 from grove.api.podgang import PodGang
 
 GPU = "nvidia.com/gpu"
@@ -64,6 +65,12 @@ def pod_manifest(
 def pod(name: str = "p", *, spec: Json | None = None, status: Json | None = None, **metadata: Any) -> Pod:
     found = {"metadata": {"name": name, "namespace": "ns", **metadata}, "spec": spec or {}, "status": status or {}}
     return msgspec.convert(found, Pod)
+
+
+def clique(name: str = "c", *, spec: Json | None = None, status: Json | None = None, **metadata: Any) -> PodClique:
+    body = {"podSpec": {"containers": []}, **(spec or {})}
+    found = {"metadata": {"name": name, "namespace": "ns", **metadata}, "spec": body, "status": status or {}}
+    return msgspec.convert(found, PodClique)
 
 
 def gang(

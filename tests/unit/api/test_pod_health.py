@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support import objects
 
 from grove.api.meta import Json
 from grove.api.pod import Pod, PodHealth, pod_health, unprepared_since
@@ -36,10 +37,10 @@ def pod(
     sidecars: tuple[str, ...] = (),
 ) -> Pod:
     inits = [{"name": each["name"], "restartPolicy": "Always" if each["name"] in sidecars else ""} for each in init]
-    conditions = [{"type": "Ready", "status": "True"}] if ready else []
+    conditions = objects.conditions(Ready="True") if ready else []
     status = {"phase": phase, "conditions": conditions, "containerStatuses": main, "initContainerStatuses": init}
     spec = {"nodeName": "n", "restartPolicy": policy, "initContainers": inits}
-    return msgspec.convert({"metadata": {"name": "p"}, "spec": spec, "status": status}, Pod)
+    return objects.pod(spec=spec, status=status)
 
 
 @pytest.mark.parametrize(

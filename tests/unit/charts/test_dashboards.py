@@ -9,10 +9,10 @@ import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import msgspec
 import pytest
 import yaml
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
+from tests.support import objects
 from tools.dashboard import TARGET, dashboard
 
 from grove.api.podgang import PodGang
@@ -84,11 +84,7 @@ def gang(created: datetime, placed_s: float | None, ready_s: float | None) -> Po
         for type_, after in (("Scheduled", placed_s), ("Ready", ready_s))
         if after is not None
     ]
-    raw = {
-        "metadata": {"name": "g", "namespace": "a", "creationTimestamp": created.isoformat()},
-        "spec": {"podgroups": []},
-    }
-    return msgspec.convert({**raw, "status": {"conditions": said}}, PodGang)
+    return objects.gang(creationTimestamp=created.isoformat(), status={"conditions": said})
 
 
 def total(histogram: object) -> tuple[float, float]:

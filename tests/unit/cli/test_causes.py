@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support import objects
 
 from grove.api.core import Event
 from grove.api.meta import Json
@@ -19,7 +20,7 @@ TOKEN = {"name": "T", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token
 
 
 def clique(pod_spec: Json) -> PodClique:
-    return msgspec.convert({"metadata": {"name": "x-0-w", "namespace": "ns"}, "spec": {"podSpec": pod_spec}}, PodClique)
+    return objects.clique("x-0-w", spec={"podSpec": pod_spec})
 
 
 def with_env(*env: Json, **container: Any) -> Json:

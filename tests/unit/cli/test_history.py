@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+from tests.support import objects
 
 from grove.api import labels
 from grove.api.core import ControllerRevision, Event, Pod
@@ -37,20 +38,16 @@ def pod(
 ) -> Pod:
     container = {"name": "c", "restartCount": restarts, "lastState": {"terminated": ended} if ended else {}}
     status = {"conditions": said(**when), "containerStatuses": [container]}
-    raw = {"metadata": meta(name, created, **{labels.POD_CLIQUE: clique}), "spec": {"containers": []}, "status": status}
-    return msgspec.convert(raw, Pod)
+    return objects.pod(status=status, **meta(name, created, **{labels.POD_CLIQUE: clique}))
 
 
 def clique(name: str) -> PodClique:
-    return msgspec.convert(
-        {"metadata": meta(name, 0), "spec": {"replicas": 1, "podSpec": {"containers": []}}}, PodClique
-    )
+    return objects.clique(spec={"replicas": 1}, **meta(name, 0))
 
 
 def gang(name: str, created: float, base: str = "", **when: float) -> PodGang:
     own = {labels.BASE_POD_GANG: base} if base else {}
-    raw = {"metadata": meta(name, created, **own), "spec": {"podgroups": []}, "status": {"conditions": said(**when)}}
-    return msgspec.convert(raw, PodGang)
+    return objects.gang(status={"conditions": said(**when)}, **meta(name, created, **own))
 
 
 def event(about: str, second: float, reason: str, *, warning: bool = False, message: str = "") -> Event:

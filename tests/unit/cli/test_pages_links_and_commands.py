@@ -62,9 +62,3 @@ def test_the_command_line_s_page_tells_of_every_command_and_every_step_of_a_scen
     page = (ROOT / "docs" / "cli.md").read_text()
     assert [name for name in {**COMMANDS, **ASKING} if f"`{name}" not in page and name != "version"] == []
     assert [verb for verb in VERBS if f"`{verb}`" not in page] == []
-
-
-def test_the_readme_shows_both_commands_and_then_both_pictures() -> None:
-    text = (ROOT / "README.md").read_text()
-    assert [name for name in ("tree.svg", "topology.svg") if f"(docs/pictures/{name})" not in text] == []
-    assert text.index("make demo") < text.index("make test") < text.index("pictures/")

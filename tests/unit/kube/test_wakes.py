@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import objects
 
 from grove.api.core import Pod
-from grove.api.meta import Key, ObjectMeta
+from grove.api.meta import Key
 from grove.kube.wakes import Wake, always, changed, each, forgetting, is_gone, latest, never, own_key
 
 
 def pod(name: str = "p", **labels: str) -> Pod:
-    return Pod(metadata=ObjectMeta(name=name, namespace="ns", uid=f"uid-{name}", labels=labels))
+    return objects.pod(name, uid=f"uid-{name}", labels=labels)
 
 
 def of(one: Pod) -> Key | None:

@@ -7,9 +7,9 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import objects
 
-from grove.api.meta import Condition
-from grove.api.pod import ContainerState, ContainerStatus, ContainerWaiting, Pod, PodSpec, PodStatus
+from grove.api.pod import Pod
 from grove.scheduler.policy.gpu_states import (
     BROKEN,
     HELD,
@@ -44,13 +44,10 @@ def test_gpus_in_amounts_of_resources(amounts: tuple[tuple[str, int], ...], gpus
 
 
 def pod(node: str = "n", *, ready: bool = False, waiting: str = "") -> Pod:
-    statuses = (ContainerStatus(name="main", state=ContainerState(waiting=ContainerWaiting(reason=waiting))),)
-    status = PodStatus(
-        phase="Running",
-        conditions=(Condition(type="Ready", status="True"),) if ready else (),
-        container_statuses=statuses if waiting else (),
-    )
-    return Pod(spec=PodSpec(node_name=node), status=status)
+    containers = [{"name": "main", "state": {"waiting": {"reason": waiting}}}] if waiting else []
+    conditions = objects.conditions(Ready="True") if ready else []
+    status = {"phase": "Running", "conditions": conditions, "containerStatuses": containers}
+    return objects.pod(spec={"nodeName": node}, status=status)
 
 
 @pytest.mark.parametrize(

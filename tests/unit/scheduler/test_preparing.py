@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support import objects
 
-from grove.api.core import Pod, PodSpec, ResourceClaim
+from grove.api.core import Pod, ResourceClaim
 from grove.api.meta import Json, Key, ObjectMeta
 from grove.kube.errors import Conflict, Invalid, NotLeader, TooManyRequests
 from grove.scheduler.sources.claim_writer import ClaimWriter
@@ -64,8 +65,8 @@ class Claims:
 
 
 def pod(number: int, claim: str = "shared") -> Pod:
-    meta = ObjectMeta(name=f"p{number}", namespace="ns", uid=f"u{number}")
-    return Pod(metadata=meta, spec=PodSpec(resource_claims=({"name": "d", "resourceClaimName": claim},)))
+    spec = {"resourceClaims": [{"name": "d", "resourceClaimName": claim}]}
+    return objects.pod(f"p{number}", uid=f"u{number}", spec=spec)
 
 
 async def written(server: Server, pods: int = 1, deadline_s: float = 30.0) -> tuple[list[Any], float]:

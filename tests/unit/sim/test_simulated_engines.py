@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import pytest
 from aiohttp.test_utils import make_mocked_request
+from tests.support import objects
 from tests.support.manifests import clique, group, pcs
 
 from grove.api import labels
@@ -28,9 +29,8 @@ def stored(manifest: Json) -> PodCliqueSet:
 
 def pod(name: str, clique_name: str, index: str = "0", *, ready: bool = True) -> Pod:
     own = {labels.PART_OF: "d", labels.CLIQUE_NAME: clique_name, labels.POD_INDEX: index}
-    condition = {"type": "Ready", "status": "True" if ready else "False"}
-    found = {"metadata": {"name": name, "namespace": "default", "labels": own}, "status": {"conditions": [condition]}}
-    return msgspec.convert(found, Pod)
+    status = {"conditions": objects.conditions(Ready=str(ready))}
+    return objects.pod(name, namespace="default", labels=own, status=status)
 
 
 TWO_STAGES = stored(
