@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import re
+from collections.abc import Callable
 from typing import Any
 
 from grove.answers.explain import explain_answer
@@ -12,11 +14,12 @@ from grove.api.core import Event, Lease, Node, Pod, PriorityClass, Secret
 from grove.api.meta import Json
 from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
 from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.diagnosis.causes import DEFAULT_CLASS
+from grove.diagnosis.causes import DEFAULT_CLASS, DOCKER_CONFIG
 from grove.sim.topology import RACK
 from tests.support.asking import World, server
-from tests.support.situations import SERVED_S, Act, bound, breached, healthy, new_image
+from tests.support.situations import SERVED_S, Act, bound, breached, healthy
 
 TOKEN = [{"name": "T", "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "token"}}}]
 SETTINGS = [{"name": "S", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "s"}}}]
@@ -217,10 +220,71 @@ async def pods_restarted(world: World) -> None:
     await restart_answer(world.client, asked)
 
 
-async def new_template(world: World) -> None:
-    """The template is mended: new pods are not held."""
-    world.nodes.hold = lambda pod: False
-    await new_image(world)
+def template(change: Callable[[Json], None]) -> Act:
+    """The pod template is changed as the advice says, and new pods are not held. Every pod gets the change."""
+
+    async def cure(world: World) -> None:
+        world.nodes.hold = lambda pod: False
+        raw: Json = await world.client.get(PodCliqueSet.RESOURCE, "chat", world.namespace)
+        cliques = raw["spec"]["template"]["cliques"]
+        for clique in cliques:
+            change(clique["spec"]["podSpec"])
+        await world.client.patch(PodCliqueSet, "chat", {"spec": {"template": {"cliques": cliques}}}, world.namespace)
+
+        async def all_have_it() -> bool:
+            specs = [one["spec"] for one in (await world.client.list(Pod.RESOURCE, world.namespace)).items]
+            wanted = copy.deepcopy(specs)
+            for spec in wanted:
+                change(spec)
+            return bool(specs) and specs == wanted
+
+        await world.cluster.eventually(all_have_it, 120)
+
+    return cure
+
+
+def other_image(spec: Json) -> None:
+    spec["containers"][0]["image"] = "example/c:2"
+
+
+def other_init_image(spec: Json) -> None:
+    next(one for one in spec["initContainers"] if one["name"] == "fetch")["image"] = "example/c:2"
+
+
+def more_memory(spec: Json) -> None:
+    spec["containers"][0].setdefault("resources", {}).setdefault("limits", {})["memory"] = "2Gi"
+
+
+def other_command(spec: Json) -> None:
+    spec["containers"][0]["command"] = ["/bin/vllm"]
+
+
+def other_arguments(spec: Json) -> None:
+    """What the log of the container asks for."""
+    spec["containers"][0]["args"] = ["--max-model-len", "8192"]
+
+
+def registry_secret(spec: Json) -> None:
+    spec["imagePullSecrets"] = [{"name": "regcred"}]
+
+
+async def registry_secret_made(world: World) -> None:
+    meta = {"name": "regcred", "namespace": world.namespace}
+    data = {".dockerconfigjson": "e30="}
+    await world.client.create(Secret, {"metadata": meta, "type": DOCKER_CONFIG, "data": data})
+    await template(registry_secret)(world)
+
+
+async def probe_of_the_port(world: World) -> None:
+    """The probe asks the port that the advice names."""
+    explain = await explain_answer(world.client, world.namespace, "chat", now=world.now)
+    found = re.search(r"set the port of the (\w+Probe) to (\d+)", explain.data["next"])
+    assert found is not None, explain.data["next"]
+
+    def change(spec: Json) -> None:
+        spec["containers"][0].setdefault(found[1], {}).setdefault("httpGet", {"path": "/"})["port"] = int(found[2])
+
+    await template(change)(world)
 
 
 async def claim_bound(world: World, storage_class: str = "") -> None:
