@@ -10,12 +10,15 @@ from grove.answers.events import events_answer
 from grove.answers.explain import explain_answer
 from grove.answers.following import following
 from grove.answers.logs import chosen
+from grove.answers.plan import plan_answer
 from grove.answers.rollout import pause_answer, status_picture
 from grove.answers.rollout import status_answer as rollout_answer
+from grove.answers.scale import scale_answer
 from grove.answers.subjects import pods_in, subject_names
 from grove.answers.tree import status_answer, tree_answer, tree_picture
 from grove.api.core import Pod
 from grove.diagnosis.seen import read
+from grove.plan.copying import copy_cluster
 
 pytestmark = pytest.mark.simulated
 
@@ -89,3 +92,44 @@ async def test_the_shell_completes_sets_parts_numbers_and_kinds(world: World) ->
     assert await names("pg/") == ["pg/chat-0", "pg/chat-0-pair-0"]
     assert f"pod/{pod}" in await names("pod/")
     assert await names("nosuch/") == []
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        pytest.param("pcsg/chat-0-pair", "chat-0-pair", id="a scaling group"),
+        pytest.param("pclq/chat-0-front", "chat-0-front", id="a clique"),
+        pytest.param("pcs/chat", "chat", id="a set"),
+    ],
+)
+async def test_scale_and_plan_take_objects_by_kind_and_name(world: World, target: str, name: str) -> None:
+    await chat(world)
+    answer = await scale_answer(world.client, world.namespace, target, 2, dry_run=True)
+    assert [change.name for change in answer.data["changes"]] == [name]
+    copy = await copy_cluster(world.client, None)
+    plan = await plan_answer(copy, world.namespace, scales=[f"{target}=2"], now=world.now)
+    assert {gang.name.split("-")[0] for gang in plan.data.gangs} == {"chat"}
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        pytest.param(
+            "pclq/chat-0-pair-0-leader", "is scaled with it: scale pcsg/chat-0-pair", id="a clique of a group"
+        ),
+        pytest.param("pg/chat-0", "a PodGang has no replicas to scale", id="a gang"),
+        pytest.param("pcsg/nosuch", "there is no PodCliqueScalingGroup nosuch", id="a name that does not exist"),
+    ],
+)
+async def test_what_cannot_be_scaled_is_said(world: World, target: str, says: str) -> None:
+    await chat(world)
+    with pytest.raises(Unanswered, match=says):
+        await scale_answer(world.client, world.namespace, target, 2)
+
+
+async def test_a_drained_node_may_be_named_with_its_kind(world: World) -> None:
+    await chat(world)
+    node = world.nodes.names[0]
+    copy = await copy_cluster(world.client, None)
+    plans = [await plan_answer(copy, world.namespace, drains=[name], now=world.now) for name in (node, f"node/{node}")]
+    assert plans[0].data.gangs == plans[1].data.gangs

@@ -15,7 +15,7 @@ from rich.text import Text
 from grove.answers.answer import NO_FIT, RUNNING, WAITING, Answer, Unanswered, object_name
 from grove.answers.dialects import scaled_target
 from grove.answers.scale import scale_answer
-from grove.answers.subjects import there_are
+from grove.answers.subjects import object_kind, there_are
 from grove.api import labels
 from grove.api.core import Node, Pod
 from grove.api.labels import GROVE_SCHEDULER
@@ -63,6 +63,7 @@ async def plan_answer(
     `beside` are other objects of the files, `referred` objects of the cluster that the manifests refer to.
     """
     check_fields(manifests)
+    drains = [_node_name(text) for text in drains]
     given = [stood_in(manifest) for manifest in manifests]
     manifests = [one for one, _ in given]
     others = tuple(sorted({name for _, names in given for name in names}))
@@ -142,8 +143,11 @@ def _change(
         return lambda world: _apply(world, manifests, keys, there), keys
     if scales:
         sets = copy.of(PodCliqueSet.RESOURCE)
-        wanted = [(scaled_target(object_name(target), sets), count) for target, count in map(_parsed, scales)]
-        keys = [Key(namespace, target.partition("/")[0]) for target, _ in wanted]
+        wanted = [
+            (target if object_kind(target)[0] else scaled_target(object_name(target), sets), count)
+            for target, count in map(_parsed, scales)
+        ]
+        keys = [Key(namespace, _set_of(copy, namespace, target)) for target, _ in wanted]
         for key in keys:
             if key not in there:
                 names = [one.name for one in there if one.namespace == key.namespace]
@@ -158,6 +162,24 @@ def _change(
     marks = [(meta["namespace"], (meta.get("labels") or {}).get(labels.PART_OF)) for meta in metas]
     keys = sorted({Key(place, name) for place, name in marks if name} & there.keys())
     return lambda world: _drain(world, drains), keys
+
+
+def _set_of(copy: Copy, namespace: str, target: str) -> str:
+    """The name of the set that a target of --scale belongs to."""
+    kind, name = object_kind(target)
+    if kind is None:
+        return target.partition("/")[0]
+    metas = [one["metadata"] for one in copy.of(kind.RESOURCE)]
+    found = next((meta for meta in metas if (meta["namespace"], meta["name"]) == (namespace, name)), None)
+    if found is None:
+        raise Unanswered(f"there is no {kind.RESOURCE.kind} {name} in namespace {namespace}")
+    return str((found.get("labels") or {}).get(labels.PART_OF, ""))
+
+
+def _node_name(text: str) -> str:
+    """`n1` of `n1`, `node/n1` and `nodes/n1`."""
+    kind, _, name = text.rpartition("/")
+    return name if kind in ("", "no", "node", "nodes") else text
 
 
 def _pods_on(copy: Copy, nodes: Sequence[str]) -> list[Any]:

@@ -11,7 +11,7 @@ from rich.text import Text
 from grove.answers.answer import Answer, Unanswered, object_name
 from grove.answers.autoscalers import measured_clique, read_autoscalers
 from grove.answers.dialects import scaled_part
-from grove.answers.subjects import set_named
+from grove.answers.subjects import object_kind, set_named
 from grove.api import labels, names
 from grove.api.core import HorizontalPodAutoscaler, Pod
 from grove.api.deletion_cost import unit_costs
@@ -24,7 +24,7 @@ from grove.api.words import many
 from grove.diagnosis.seen import every
 from grove.diagnosis.words import counted
 from grove.kube.client import Client
-from grove.kube.errors import Forbidden
+from grove.kube.errors import Forbidden, NotFound
 from grove.plan.whatif import Plan
 from grove.show.columns import indented
 from grove.show.scaling import Existing, scaled
@@ -161,6 +161,9 @@ async def targets(
     client: Client, namespace: str, target: str, replica: int | None
 ) -> tuple[PodCliqueSet, Sequence[Object]]:
     """The set, and the objects whose replicas are meant, as they are now."""
+    kind, name = object_kind(target)
+    if kind is not None:
+        return await _object_of_kind(client, namespace, kind, name, replica)
     asked, _, part = object_name(target).partition("/")
     pcs = await set_named(client, namespace, asked)
     set_name = pcs.metadata.name  # for an object of a dialect it may be another, cut short
@@ -188,3 +191,21 @@ async def targets(
     known = [one.name for one in template.pod_clique_scaling_groups]
     known += [one.name for one in template.standalone_cliques]
     raise Unanswered(f"{set_name} has no group or clique {part} to scale (it has {', '.join(known)})")
+
+
+async def _object_of_kind(
+    client: Client, namespace: str, kind: type[Object], name: str, replica: int | None
+) -> tuple[PodCliqueSet, Sequence[Object]]:
+    """One scaling group or clique by its own name, and its set."""
+    if kind not in (PodCliqueScalingGroup, PodClique):
+        raise Unanswered(f"a {kind.RESOURCE.kind} has no replicas to scale; name a set, a scaling group or a clique")
+    if replica is not None:
+        raise Unanswered(f"--replica chooses among the replicas of a set; {name} is one object")
+    try:
+        found = await client.get(kind, name, namespace)
+    except NotFound as error:
+        raise Unanswered(f"there is no {kind.RESOURCE.kind} {name} in namespace {namespace}") from error
+    group = found.metadata.labels.get(labels.SCALING_GROUP, "")
+    if isinstance(found, PodClique) and group:
+        raise Unanswered(f"clique {name} belongs to scaling group {group} and is scaled with it: scale pcsg/{group}")
+    return await set_named(client, namespace, found.metadata.labels.get(labels.PART_OF, "")), [found]

@@ -99,6 +99,12 @@ def is_kind(text: str) -> bool:
     return _split(text)[0] not in ("", "PodCliqueSet")
 
 
+def object_kind(text: str) -> tuple[type[Object] | None, str]:
+    """Kind and name of `pcsg/NAME`, `pclq/NAME` and others; no kind for a set or a part of one."""
+    kind, name = _split(text)
+    return (_kinds()[kind], name) if kind not in ("", "PodCliqueSet") else (None, text)
+
+
 def pods_in(seen: Seen, text: str) -> set[str]:
     """Names of the pods of a subject with a slash, among what was read of its set; none if it is gone."""
     kind, name = _split(text)

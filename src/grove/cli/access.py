@@ -206,10 +206,26 @@ def formatted(data: Any, output: str, *, as_is: bool = False) -> str:
 
 
 def complete_sets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of sets and of their parts, for the shell; none if the cluster does not answer at once."""
+    """Names of sets and of their parts, for the shell."""
+    from grove.answers.subjects import subject_names
+
+    return _completed(ctx, incomplete, lambda client, namespace: subject_names(client, namespace, incomplete))
+
+
+def complete_nodes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of nodes, for the shell."""
+    from grove.api.core import Node
+
+    async def names(client: Client, namespace: str) -> list[str]:
+        return sorted(node.metadata.name for node in (await client.list(Node)).items)
+
+    return _completed(ctx, incomplete, names)
+
+
+def _completed(ctx: click.Context, incomplete: str, ask: Callable[[Client, str], Awaitable[list[str]]]) -> list[str]:
+    """The names that begin with what is typed; none if the cluster does not answer at once."""
     import asyncio
 
-    from grove.answers.subjects import subject_names
     from grove.kube.errors import KubeError
     from grove.kube.http import HttpClient
 
@@ -223,7 +239,7 @@ def complete_sets(ctx: click.Context, param: click.Parameter, incomplete: str) -
     async def names() -> list[str]:
         config, namespace = resolve(Options(said("kubeconfig"), said("context") or "", said("namespace") or ""))
         async with HttpClient(config, attempts=1, timeout_s=2.0) as client:
-            return await subject_names(client, namespace, incomplete)
+            return await ask(client, namespace)
 
     try:
         return [name for name in asyncio.run(names()) if name.startswith(incomplete)]

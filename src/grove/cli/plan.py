@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from grove.answers.answer import Unanswered
-from grove.cli.access import Options, cluster_command, show
+from grove.cli.access import Options, cluster_command, complete_nodes, complete_sets, show
 from grove.cli.settings import settings_option
 
 if TYPE_CHECKING:
@@ -26,8 +26,17 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
     help="Manifests: PodCliqueSets and what they need; - is stdin. May be given several times.",
 )
-@click.option("--scale", "scales", multiple=True, metavar="PCS[/PART]=N", help="Plan this change of replicas.")
-@click.option("--drain", "drains", multiple=True, metavar="NODE", help="Plan without this node.")
+@click.option(
+    "--scale",
+    "scales",
+    multiple=True,
+    metavar="PCS[/PART]=N",
+    shell_complete=complete_sets,
+    help="Plan this change of replicas.",
+)
+@click.option(
+    "--drain", "drains", multiple=True, metavar="NODE", shell_complete=complete_nodes, help="Plan without this node."
+)
 @click.option("--show-pods", is_flag=True, help="Show one line for each pod.")
 @settings_option
 @cluster_command()
