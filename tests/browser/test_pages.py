@@ -404,6 +404,8 @@ async def test_pages_with_a_past_are_readable_in_both_themes(opened: Opened, the
             assert (sum(map(int, re.findall(r"\d+", dark)[:3])) < 384) == (theme == "dark"), dark
             found += await violations(tab, f"{theme} {path}") if AXE else []
         assert found == []
+        if not AXE:
+            pytest.skip("drawn and readable; axe-core is not here: make test-browser brings it")
 
 
 async def test_teams_and_sets_have_their_gpu_hours_for_a_time_that_is_chosen(opened: Opened) -> None:

@@ -39,7 +39,8 @@ class Trends:
         before, note = await self._before(watched, key, last_s)
         own = watched.past.of(key)
         found = [_series(figure, before.get(figure.name, ()), own.get(figure.name, ())) for figure in figures_of(key)]
-        links = {"grafana": f"{self.grafana}/d/grove" if self.grafana else "", "logs": self.logs}
+        grafana = f"{self.grafana}/d/grove?from=now-{last_s}s&to=now" if self.grafana else ""
+        links = {"grafana": grafana, "logs": self.logs}
         return {"key": key, "figures": [one for one in found if one["points"]], "note": note} | links
 
     async def _before(self, watched: Watched, key: str, last_s: int) -> Before:

@@ -13,6 +13,8 @@ from grove.metrics import engines
 
 FLEET = "fleet"
 """The key of the fleet's figures; those of a set have `namespace/name`."""
+IN_USE = "serving|starting|broken"
+"""States of GPUs that pods have. The counter of GPU-seconds rises by their number each second."""
 OF_SETS = '{{kind="PodCliqueSet",namespace="{namespace}",name="{name}"}}'
 
 
@@ -28,8 +30,8 @@ class Figure:
 
 
 FLEET_FIGURES = (
-    Figure("used", "GPUs in use"),
-    Figure("total", "GPUs"),
+    Figure("used", "GPUs in use", query=f'sum(rate(grove_gpu_seconds_total{{state=~"{IN_USE}"}}[5m]))'),
+    Figure("total", "GPUs", query='sum(rate(grove_gpu_seconds_total{state!="waiting"}[5m]))'),
     Figure("waiting", "gangs that wait", query="max(grove_gang_pending)"),
     Figure("placements", "placements", counts=True, query='sum(grove_gang_attempts_total{result="placed"})'),
     Figure("restarts", "gang restarts", counts=True, query="max(grove_gang_restarts_total)"),
@@ -47,7 +49,11 @@ OWN_FIGURES = (
     Figure("ready", "pods ready"),
     Figure("replicas", "replicas specified"),
     Figure("available", "replicas available"),
-    Figure("held", "GPUs held"),
+    Figure(
+        "held",
+        "GPUs held",
+        query=f'sum(rate(grove_gpu_seconds_total{{{{state=~"{IN_USE}",namespace="{{namespace}}",set="{{name}}"}}}}[5m]))',
+    ),
     Figure("restarts", "container restarts", counts=True),
     Figure("gangRestarts", "gang restarts", counts=True),
 )

@@ -17,9 +17,9 @@ from grove.console.ledger import Ledger
 from grove.console.trends import Trends
 from grove.kube.errors import Forbidden, NotFound
 from grove.show.engine_figures import METRICS, read_engines
-from grove.show.figures import FLEET, GangCounts, shown
+from grove.show.figures import FLEET, GangCounts, figures_of, shown
 from grove.show.past import Past, bucketed, joined, spark
-from grove.show.prometheus import Prometheus, Series, points_of, series_of
+from grove.show.prometheus import Prometheus, Series, points_of, query_of, series_of
 
 
 def test_a_value_that_stays_makes_no_point() -> None:
@@ -28,6 +28,23 @@ def test_a_value_that_stays_makes_no_point() -> None:
     assert not past.record("a/chat", {"ready": 1, "pods": 2}, 11.0)
     assert past.record("a/chat", {"ready": 2, "pods": 2}, 12.0)
     assert past.of("a/chat") == {"ready": [(10.0, 1), (12.0, 2)], "pods": [(10.0, 2)]}
+
+
+def test_gpus_of_the_past_come_from_the_counter_of_gpu_seconds() -> None:
+    fleet = {figure.name: query_of(figure, FLEET) for figure in figures_of(FLEET)}
+    assert fleet["used"] == 'sum(rate(grove_gpu_seconds_total{state=~"serving|starting|broken"}[5m]))'
+    assert fleet["total"] == 'sum(rate(grove_gpu_seconds_total{state!="waiting"}[5m]))'
+    own = {figure.name: query_of(figure, "prod/chat") for figure in figures_of("prod/chat")}
+    labels = 'state=~"serving|starting|broken",namespace="prod",set="chat"'
+    assert own["held"] == f"sum(rate(grove_gpu_seconds_total{{{labels}}}[5m]))"
+    assert [name for name, query in own.items() if not query] == [
+        "pods",
+        "ready",
+        "replicas",
+        "available",
+        "restarts",
+        "gangRestarts",
+    ]
 
 
 @given(st.integers(4, 40), st.integers(1, 400))
@@ -199,7 +216,7 @@ async def test_a_prometheus_that_does_not_answer_is_named_and_the_own_past_stays
     trends = Trends(Prometheus("http://127.0.0.1:9"), grafana="https://grafana.example")
     answer = await trends.answer(Seen(is_everything=True), FLEET, 60)
     assert answer["note"].startswith("Prometheus at http://127.0.0.1:9 does not answer")
-    assert answer["grafana"] == "https://grafana.example/d/grove"
+    assert answer["grafana"] == "https://grafana.example/d/grove?from=now-60s&to=now"
     assert [one["name"] for one in answer["figures"]] == ["waiting"]
 
 
