@@ -1,1 +1,4 @@
-"""The real krew installs the plugin, for `make test-gitops`. Not part of `make test`."""
+"""The real krew installs the plugin, and an API server has the real kinds of gateways, for `make test-gitops`.
+
+Not part of `make test`.
+"""

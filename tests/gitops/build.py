@@ -1,9 +1,25 @@
-"""The program krew, built once from its public Go module."""
+"""The program krew and the kinds of gateways, built or fetched once from public Go modules."""
 
 from __future__ import annotations
 
 from tests.support.go_programs import GoPrograms
 
+GATEWAY_API = GoPrograms(
+    name="gateway-api",
+    module="sigs.k8s.io/gateway-api",
+    version="1.3.0",
+    programs={},
+    crds=("config/crd/standard",),
+    variable="GROVE_GATEWAY_API",
+)
+INFERENCE_EXTENSION = GoPrograms(
+    name="gateway-api-inference-extension",
+    module="sigs.k8s.io/gateway-api-inference-extension",
+    version="1.0.0",
+    programs={},
+    crds=("config/crd/bases",),
+    variable="GROVE_INFERENCE_EXTENSION",
+)
 KREW = GoPrograms(
     name="krew",
     module="sigs.k8s.io/krew",
@@ -14,4 +30,5 @@ KREW = GoPrograms(
 )
 
 if __name__ == "__main__":
-    KREW.main()
+    for module in (GATEWAY_API, INFERENCE_EXTENSION, KREW):
+        module.main()
