@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from datetime import datetime
 
 import pytest
@@ -191,6 +192,13 @@ def engine(condition: str) -> Json:
     return pcs("wl", *cliques, groups=[group("sg", "leader", "worker")], startup=EXPLICIT)
 
 
+def in_order(condition: str) -> Json:
+    """The same without `startsAfter`: the set says what each clique waits for from the one before it."""
+    cliques = clique("leader"), clique("worker")
+    groups = [group("sg", "leader", "worker")]
+    return pcs("wl", *cliques, groups=groups, startup=IN_ORDER, startsAfterCondition=condition)
+
+
 def joins(world: World) -> None:
     """Makes leaders wait for their worker, as the leader of an engine that runs over several pods does."""
     world.nodes.hold = lambda pod: pod.metadata.labels.get(key.POD_CLIQUE) == "wl-0-sg-0-leader"
@@ -217,11 +225,22 @@ WORKER = "wl-0-sg-0-worker"
 
 
 @pytest.mark.parametrize("condition", ["Started", "Created"])
-async def test_a_leader_that_needs_its_worker_comes_up(world: World, condition: str) -> None:
+@pytest.mark.parametrize("ordered", [pytest.param(engine, id="Explicit"), pytest.param(in_order, id="InOrder")])
+async def test_a_leader_that_needs_its_worker_comes_up(
+    world: World, ordered: Callable[[str], Json], condition: str
+) -> None:
     joins(world)
-    await world.apply(engine(condition))
+    await world.apply(ordered(condition))
     await world.eventually(lambda: is_up(world, WORKER))
     assert not await is_up(world, "wl-0-sg-0-leader"), "the worker did not wait for it to be ready"
+    await let_join(world)
+    await world.available("wl")
+
+
+async def test_in_order_a_clique_waits_for_ready_unless_the_set_says_otherwise(world: World) -> None:
+    joins(world)
+    await world.apply(in_order("Ready"))
+    await world.eventually(lambda: blocked_on(world, "wl-0-sg-0-leader=0/1"))
     await let_join(world)
     await world.available("wl")
 
@@ -257,9 +276,12 @@ async def test_a_deadlock_shows_and_a_weaker_condition_ends_it(world: World) -> 
 
 @pytest.mark.simulated
 @pytest.mark.parametrize(("condition", "waits"), [("Started", True), ("Created", False)])
-async def test_containers_of_a_started_parent_run_first(world: World, condition: str, waits: bool) -> None:
+@pytest.mark.parametrize("ordered", [pytest.param(engine, id="Explicit"), pytest.param(in_order, id="InOrder")])
+async def test_containers_of_a_started_parent_run_first(
+    world: World, ordered: Callable[[str], Json], condition: str, waits: bool
+) -> None:
     world.nodes.start_s = 2.0
-    await world.apply(engine(condition))
+    await world.apply(ordered(condition))
     await world.available("wl")
     began = []
     for name in ("wl-0-sg-0-leader", WORKER):
