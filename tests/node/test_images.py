@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import pytest
 from tools.engines.__main__ import default_cache
 from tools.engines.assemble import write_image
 from tools.engines.recipe import SAMPLES, Recipe
@@ -12,8 +13,9 @@ from tools.engines.recipe import SAMPLES, Recipe
 from tests.node.conftest import IMAGES
 
 
-def test_an_image_that_is_built_again_has_the_same_digest(tmp_path: Path) -> None:
-    again, image = write_image(Recipe.of(SAMPLES / "mpi"), tmp_path, default_cache())
+@pytest.mark.parametrize("name", ["mpi", "dynamo"])
+def test_an_image_that_is_built_again_has_the_same_digest(name: str, tmp_path: Path) -> None:
+    again, image = write_image(Recipe.of(SAMPLES / name), tmp_path, default_cache())
     before = IMAGES / "engines" / again.name
     print(f"\n{again.name} {image.digest}")
     assert _digest(again) == _digest(before)
