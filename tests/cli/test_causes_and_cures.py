@@ -276,7 +276,7 @@ BROKEN = {
         surplus_instance_waits, "degraded", 5, r"chat-0-pair-0: (needs|no) ", True, "add ", nodes_added
     ),
     "a surplus pod failed": Situation(
-        surplus_pod_failed, "degraded", 5, r"c: CrashLoopBackOff", advises="restart chat/worker/0"
+        surplus_pod_failed, "degraded", 5, r"c: CrashLoopBackOff", advises="restart chat/worker/"
     ),
     "surplus pods wait": Situation(
         surplus_pods_wait,
