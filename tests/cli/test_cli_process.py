@@ -7,11 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from tests.support.waiting import HANGS_S
 
+from grove.api.meta import rfc3339
 from grove.local.controlplane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
@@ -143,10 +146,15 @@ def watch(plane: ControlPlane, namespace: str, *command: str) -> subprocess.Pope
 def read_until(process: subprocess.Popen[str], words: str) -> str:
     assert process.stdout is not None
     seen = ""
-    while words not in seen:
-        line = process.stdout.readline()
-        assert line, seen
-        seen += line
+    too_long = threading.Timer(HANGS_S, process.kill)
+    too_long.start()
+    try:
+        while words not in seen:
+            line = process.stdout.readline()
+            assert line, seen
+            seen += line
+    finally:
+        too_long.cancel()
     return seen
 
 
@@ -167,7 +175,7 @@ def test_watched_events_go_on_line_by_line(control_plane: ControlPlane, namespac
             "reason": "Something",
             "message": f"happened the {number}. time",
             "type": "Normal",
-            "lastTimestamp": f"2026-01-01T00:00:0{number}Z",
+            "lastTimestamp": rfc3339(datetime.now(UTC) + timedelta(seconds=number)),
         }
         subprocess.run(
             [*kubectl, "create", "-f", "-"], input=json.dumps(event), text=True, check=True, capture_output=True
