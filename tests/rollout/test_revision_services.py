@@ -95,7 +95,8 @@ async def test_pods_that_are_updated_in_place_move_to_the_service_of_their_revis
 
     cliques = manifest["spec"]["template"]["cliques"]
     for one in cliques:
-        one["labels"] = {"version": "two"}
+        for container in one["spec"]["podSpec"]["containers"]:
+            container["image"] = "registry.k8s.io/pause:3.12"
     await world.client.patch(PodCliqueSet, "wl", {"spec": {"template": {"cliques": cliques}}}, world.namespace)
     await updated(world, "wl")
 
