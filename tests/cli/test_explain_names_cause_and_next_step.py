@@ -14,7 +14,7 @@ from grove.api.core import Event, Lease, Namespace, Node, Pod
 from grove.api.meta import Json, Resource
 from grove.api.node import PersistentVolumeClaim
 from grove.api.topology import ClusterTopologyBinding
-from grove.diagnosis.gangs import Verdict
+from grove.diagnosis.gang_answer import Verdict
 from grove.plan.world import World, binding, shaped
 from grove.sim.loop import run
 

@@ -21,7 +21,7 @@ from grove.demo.pace import run_paced
 from grove.demo.performance import perform
 from grove.demo.scenario import load_manifests, load_scenario
 from grove.demo.stage import PLAIN_WIDTH, Plain
-from grove.diagnosis.gangs import Verdict
+from grove.diagnosis.gang_answer import Verdict
 from grove.diagnosis.seen import Seen
 from grove.plan.world import World, binding, shaped
 from grove.scheduler.model.reading import pod_requests

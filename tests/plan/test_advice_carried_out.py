@@ -19,7 +19,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.diagnosis.advice import Advice
-from grove.diagnosis.gangs import Verdict
+from grove.diagnosis.gang_answer import Verdict
 from grove.kube.errors import Invalid
 from grove.plan.copying import copy_cluster
 from grove.plan.world import World, binding, shaped

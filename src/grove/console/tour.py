@@ -27,7 +27,7 @@ from grove.demo.pace import LONGEST_REST_S, PER_SECOND, PacedLoop, idle
 from grove.demo.scenario import BadScenario, Scenario, read_scenario
 from grove.demo.stage import verdict_lines
 from grove.demo.story import Story, StoryFailed
-from grove.diagnosis.gangs import Verdict
+from grove.diagnosis.gang_answer import Verdict
 from grove.diagnosis.processes import Processes
 from grove.diagnosis.seen import Seen
 from grove.plan.world import World, binding, shaped

@@ -18,7 +18,7 @@ from grove.demo.chronicle import Note
 from grove.demo.scenario import Scenario, Step, load_manifests, yaml_fault
 from grove.demo.story import Story, StoryFailed
 from grove.demo.summary import Summary, summarize
-from grove.diagnosis.gangs import Verdict
+from grove.diagnosis.gang_answer import Verdict
 from grove.diagnosis.tree import State, TreeEntry, tree_of
 from grove.kube.errors import ApiError
 from grove.plan.copying import Copy

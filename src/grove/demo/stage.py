@@ -17,7 +17,7 @@ from rich.text import Text
 
 from grove.demo.chronicle import Note
 from grove.demo.pace import PacedLoop
-from grove.diagnosis.gangs import Verdict
+from grove.diagnosis.gang_answer import Verdict
 from grove.diagnosis.seen import Seen
 from grove.diagnosis.tree import tree_of
 from grove.plan.world import World

@@ -25,7 +25,8 @@ from grove.api.words import many
 from grove.demo.chronicle import Chronicle, Note
 from grove.demo.scenario import Scenario, Step
 from grove.demo.traffic import Traffic
-from grove.diagnosis.gangs import Verdict, gang_verdict
+from grove.diagnosis.gang_answer import Verdict
+from grove.diagnosis.gangs import gang_verdict
 from grove.diagnosis.tree import tree_of
 from grove.kube.errors import ApiError
 from grove.plan.strict import faults_of

@@ -7,85 +7,37 @@ diagnosis where there is one; a verdict comes out. Whether a set as a whole runs
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from grove.api import conditions as words
 from grove.api import kueue, labels
 from grove.api.fields import natural
 from grove.api.meta import Key, find_condition, is_true
-from grove.api.pod import Pod
 from grove.api.podclique import PodClique
 from grove.api.podgang import PodGang
-from grove.api.startorder import READY
-from grove.api.words import many
-from grove.diagnosis.advice import Advice, advice_for, restarting
+from grove.diagnosis.gang_answer import MOST_NAMED, Verdict, advice_to_place, because, has_minimum
 from grove.diagnosis.held_capacity import held_sentence
 from grove.diagnosis.kueue import kueue_reason
-from grove.diagnosis.pod_causes import pod_cause, waits_for_image
+from grove.diagnosis.not_ready import why_not_ready
+from grove.diagnosis.pod_causes import waits_for_image
 from grove.diagnosis.reasons import level_of, sentence
 from grove.diagnosis.refused import why_refused
 from grove.diagnosis.seen import Seen
-from grove.diagnosis.served import hangs, is_silent_for_long, may_recover
 from grove.diagnosis.sizes import too_large_ever
 from grove.diagnosis.standing import cliques_of, fate_of, gang_facts
-from grove.diagnosis.states import BROKEN, Facts, brief, state_of
-from grove.diagnosis.tree import STARTING as SILENT
-from grove.diagnosis.tree import State, TreeEntry, tree_of
-from grove.diagnosis.units import smallest_unit
+from grove.diagnosis.states import BROKEN, Facts, state_of
+from grove.diagnosis.tree import TreeEntry, tree_of
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reading import read_node
 from grove.scheduler.model.reasons import Reason, named
 
 if TYPE_CHECKING:  # it brings the solver along, which most questions do not need
     from grove.scheduler.explain.explanation import Diagnosis
-    from grove.scheduler.model.answers import Change
 
 PREEMPTING = "Preempting"
 ROOM = "it fits; the scheduler has not placed it yet"
 NOT_HONOURED = "its pods span a required topology domain"
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """`level` is where the cause lies; `advice` are verified changes, any one of which would do.
-
-    `fate` is what the operator will do about a gang that is broken. `command` carries out `next` as it stands; it is
-    empty where a person has to decide something first.
-    """
-
-    gang: str
-    state: str
-    level: str
-    reason: str
-    evidence: tuple[str, ...] = ()
-    next: str = ""
-    advice: tuple[Advice, ...] = ()
-    why: Reason | None = None
-    fate: str = ""
-    command: str = ""
-
-    @property
-    def brief(self) -> str:
-        """The reason for a list, with what the operator will do where there is space for it."""
-        return brief(self.reason, fate=self.fate)
-
-
-def because(
-    gang: str,
-    level: str,
-    reason: str,
-    evidence: tuple[str, ...] = (),
-    next: str = "",
-    advice: tuple[Advice, ...] = (),
-    why: Reason | None = None,
-    command: str = "",
-) -> Verdict:
-    """A story whose state is decided elsewhere."""
-    return Verdict(gang, "", level, reason, evidence, next, advice, why, command=command)
 
 
 def gang_verdict(
@@ -96,14 +48,18 @@ def gang_verdict(
     `leaves` are the cliques of the gang's set with their pods, where the caller has them already.
     """
     cliques = cliques_of(seen, gang)
-    own = own_leaves(seen, gang, cliques, leaves)
-    return told(seen, gang, diagnosis, own, dataclasses.replace(gang_facts(seen, gang, cliques, own), rollout=rollout))
+    own = own_cliques(seen, gang, cliques, leaves)
+    return verdict_from(
+        seen, gang, diagnosis, own, dataclasses.replace(gang_facts(seen, gang, cliques, own), rollout=rollout)
+    )
 
 
-def told(seen: Seen, gang: PodGang, diagnosis: Diagnosis | None, own: Sequence[TreeEntry], facts: Facts) -> Verdict:
+def verdict_from(
+    seen: Seen, gang: PodGang, diagnosis: Diagnosis | None, own: Sequence[TreeEntry], facts: Facts
+) -> Verdict:
     """The verdict on a gang of which the facts are known."""
     state, cliques = state_of(facts), cliques_of(seen, gang)
-    story = _story(seen, gang, diagnosis, own)
+    story = _without_state(seen, gang, diagnosis, own)
     pcs = seen.find_set(Key(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
     fate = fate_of(seen, pcs, cliques) if pcs is not None and state == BROKEN else ""
     evidence = (*story.evidence, *_nodes_asked(gang))
@@ -117,14 +73,14 @@ def _nodes_asked(gang: PodGang) -> Iterator[str]:
         yield f"node autoscaler: {condition.message}"
 
 
-def own_leaves(
+def own_cliques(
     seen: Seen, gang: PodGang, cliques: Sequence[PodClique], leaves: Sequence[TreeEntry] | None
 ) -> list[TreeEntry]:
     mine = {clique.metadata.name for clique in cliques}
-    return [entry for entry in (leaves if leaves is not None else _clique_twigs(seen, gang)) if entry.name in mine]
+    return [entry for entry in (leaves if leaves is not None else _cliques_of_set(seen, gang)) if entry.name in mine]
 
 
-def _story(seen: Seen, gang: PodGang, diagnosis: Diagnosis | None, own: Sequence[TreeEntry]) -> Verdict:
+def _without_state(seen: Seen, gang: PodGang, diagnosis: Diagnosis | None, own: Sequence[TreeEntry]) -> Verdict:
     name, cliques = gang.metadata.name, cliques_of(seen, gang)
     levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
     refused = [(clique, error.description) for clique in cliques for error in clique.status.last_errors]
@@ -132,7 +88,7 @@ def _story(seen: Seen, gang: PodGang, diagnosis: Diagnosis | None, own: Sequence
     if refused and missing:
         return not_created(name, refused)
     mine = {clique.metadata.name for clique in cliques}
-    placed = is_true(gang.status.conditions, words.SCHEDULED) or _has_minimum(seen, gang)
+    placed = is_true(gang.status.conditions, words.SCHEDULED) or has_minimum(seen, gang)
     placed = placed or (diagnosis is not None and diagnosis.placed)
     unpulled = any(waits_for_image(pod) for pod in seen.pods_of_gang.get(gang.metadata.key, ()))
     wrong = [
@@ -144,12 +100,12 @@ def _story(seen: Seen, gang: PodGang, diagnosis: Diagnosis | None, own: Sequence
         rest = tuple(cause.reason for cause in wrong if cause is not first)
         return because(name, "reference", first.reason, rest, first.step, command=first.command)
     if wrong:
-        waits = _story(dataclasses.replace(seen, causes=()), gang, diagnosis, own)
+        waits = _without_state(dataclasses.replace(seen, causes=()), gang, diagnosis, own)
         return dataclasses.replace(
             waits, evidence=(*waits.evidence, *(f"reference: {cause.reason}" for cause in wrong))
         )
     if placed:
-        return _as_placed(gang, _not_ready(seen, gang, diagnosis, cliques, own))
+        return _as_placed(gang, why_not_ready(seen, gang, diagnosis, cliques, own))
     if (queued := _by_kueue(seen, gang)) is not None:
         return queued
     kept = _kept_waiting(gang)
@@ -158,17 +114,6 @@ def _story(seen: Seen, gang: PodGang, diagnosis: Diagnosis | None, own: Sequence
     if diagnosis is None:
         return _as_written(seen, gang)
     return _not_placed(seen, gang, diagnosis, levels)
-
-
-def _has_minimum(seen: Seen, gang: PodGang) -> bool:
-    """True if every pod group has its minimum of pods on nodes: the scheduler writes its condition a moment later."""
-    bound = Counter(
-        pod.metadata.labels.get(labels.POD_CLIQUE)
-        for pod in seen.pods_of_gang.get(gang.metadata.key, ())
-        if pod.is_bound and not pod.metadata.is_deleting
-    )
-    groups = gang.spec.podgroups
-    return bool(bound and groups) and all(bound[group.name] >= group.min_replicas for group in groups)
 
 
 def _as_placed(gang: PodGang, verdict: Verdict) -> Verdict:
@@ -247,9 +192,6 @@ def _shut_nodes(seen: Seen, gang: PodGang) -> dict[str, list[str]]:
     return found
 
 
-MOST_NAMED = 3
-
-
 def _not_placed(seen: Seen, gang: PodGang, diagnosis: Diagnosis, levels: Sequence[tuple[str, str]]) -> Verdict:
     name, explanation = gang.metadata.name, diagnosis.explanation
     if diagnosis.gate is not None:
@@ -266,7 +208,7 @@ def _not_placed(seen: Seen, gang: PodGang, diagnosis: Diagnosis, levels: Sequenc
         reason = f"{lost}; {reason}"
     for what, names in shut.items():
         evidence = (*evidence, f"node: {len(names)} {what}: {', '.join(names[:MOST_NAMED])}" + _more(names))
-    advice = _advice(seen, gang, explanation.changes, levels)
+    advice = advice_to_place(seen, gang, explanation.changes, levels)
     level = level_of(why)
     if not explanation.proven:
         evidence = (*evidence, "search: a place was not found within its budget; there may be one")
@@ -290,15 +232,6 @@ def _lost(gang: PodGang) -> str:
     if condition is None or condition.status == words.TRUE or condition.reason != kinds.PODS_LOST:
         return ""
     return condition.message.partition("; ")[0]
-
-
-def _advice(
-    seen: Seen, gang: PodGang, changes: Sequence[Change], levels: Sequence[tuple[str, str]]
-) -> tuple[Advice, ...]:
-    pcs = seen.find_set(Key(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
-    others = {str(one.metadata.key): one for one in seen.others}
-    runs = pcs is not None and any(pod.is_bound for pod in seen.of_set(seen.pods, pcs))
-    return advice_for(changes, gang, pcs, levels, others, runs=runs)
 
 
 def _held_for(gang: PodGang) -> Iterator[str]:
@@ -357,171 +290,7 @@ def _refusals(seen: Seen, gang: PodGang) -> Iterator[str]:
             yield condition.message
 
 
-def _not_ready(
-    seen: Seen, gang: PodGang, diagnosis: Diagnosis | None, cliques: Sequence[PodClique], own: Sequence[TreeEntry]
-) -> Verdict:
-    name = gang.metadata.name
-    entries = [pod for entry in own for pod in entry.children if pod.state is not State.LEAVING]
-    sick = [entry for entry in entries if entry.state is not State.READY]
-    short = [entry for entry in own if entry.state is State.MISSING]
-    if short and not any(entry.state is State.FAILED for entry in sick):
-        evidence = tuple(f"{entry.name}: {entry.why}" for entry in short)
-        step = "the operator is making them; if it stays so, kubectl grove doctor"
-        return because(name, "operator", f"{short[0].name}: {short[0].why}", evidence, step)
-    draining = [entry for entry in own if entry.state is State.LEAVING]
-    if not sick and draining:
-        evidence = tuple(f"{entry.name}: {entry.why}" for entry in draining)
-        return because(name, "operator", draining[0].why, evidence, "wait: the operator then deletes these pods")
-    if not sick:
-        ready = sum(entry.count.ready for entry in own)
-        return because(name, "", f"{many(ready, 'pod')} ready")
-    worst = min(sick, key=lambda entry: (entry.state, entry.name))
-    evidence = tuple(_together(sick))
-    if worst.state is State.FAILED:
-        node = seen.node_of.get(worst.node)
-        lost = bool(seen.nodes) and bool(worst.node) and (node is None or not node.is_ready)
-        if lost:
-            step = f"recover node {worst.node}; if it is gone for good, delete it"
-            return because(name, "node", worst.why, evidence, step, command=f"kubectl delete node {worst.node}")
-        return _failed(seen, gang, worst, sick, evidence)
-    if worst.state is State.PENDING:
-        return _surplus_waits(seen, gang, diagnosis, [one for one in sick if one.state is State.PENDING], evidence)
-    blocked = [clique for clique in cliques if clique.spec.starts_after and _is_waiting(seen, clique)]
-    if blocked:
-        clique = blocked[0]
-        after = ", ".join(clique.spec.starts_after)
-        is_ready = clique.spec.start_condition == READY
-        step = f"look at {after} first: kubectl grove tree"
-        if is_ready and any(_runs(seen, gang, parent) for parent in clique.spec.starts_after):
-            step += f"; if it is ready only after {clique.spec.role_name} has joined, set startsAfterCondition: Started"
-        why = f"{clique.metadata.name} starts after {after}" + (
-            "" if is_ready else f" is {clique.spec.start_condition}"
-        )
-        return because(name, "dependency", why, evidence, step)
-    if all(entry.why == SILENT for entry in sick):
-        return _complaints(seen, gang, worst.name, evidence)
-    return because(name, "pod", worst.why or "its pods are starting", evidence, "wait, or read their logs")
-
-
-def _surplus_waits(
-    seen: Seen, gang: PodGang, diagnosis: Diagnosis | None, pending: Sequence[TreeEntry], evidence: tuple[str, ...]
-) -> Verdict:
-    """Pods of a gang that is placed have no node: how many, and the smallest change that places all of them."""
-    which = "above the minimum " if _has_minimum(seen, gang) else ""
-    verb = "waits" if len(pending) == 1 else "wait"
-    reason = f"{many(len(pending), 'pod')} {which}{verb}: {pending[0].why}"
-    found = diagnosis.explanation if diagnosis is not None else None
-    if found is None:
-        return because(gang.metadata.name, "node", reason, evidence, "the minimum runs: wait for a node")
-    if found.fits:
-        step = "wait: there is capacity, and the scheduler has not placed them yet"
-        return because(gang.metadata.name, "node", reason, evidence, step, why=found.why)
-    levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
-    advice = _advice(seen, gang, found.changes, levels)
-    spoken = {key: level for level, key in levels}
-    findings = tuple(f"{level_of(finding)}: {sentence(named(finding, spoken))}" for finding in found.findings)
-    step = advice[0].sentence if advice else "no small change helps: they need more or larger nodes"
-    command = advice[0].command if advice else ""
-    why = named(found.why, spoken)
-    return because(gang.metadata.name, "node", reason, (*evidence, *findings), step, advice, why, command)
-
-
-def _failed(
-    seen: Seen, gang: PodGang, worst: TreeEntry, sick: Sequence[TreeEntry], evidence: tuple[str, ...]
-) -> Verdict:
-    """A pod whose container ended, cannot start or hangs, as exactly as it is known.
-
-    A restart of the smallest unit comes first if the pod served before and nothing known keeps a new one from serving.
-    """
-    name, pods = gang.metadata.name, {pod.metadata.name: pod for pod in seen.pods_of_gang.get(gang.metadata.key, ())}
-    pod = pods.get(worst.name)
-    cause = pod_cause(pod, seen.events) if pod is not None else None
-    reason, step = cause if cause is not None else (worst.why, _remedy(worst))
-    if pod is not None and may_recover(pod) and (cause is None or hangs(pod)):
-        broken = {one.name for one in sick if one.name in pods and may_recover(pods[one.name])}
-        return _restarting(seen, gang, broken, reason, evidence, f"{_log_of(pod)} may say why")
-    return because(name, "pod", reason, evidence, step)
-
-
-def _restarting(
-    seen: Seen, gang: PodGang, pods: Collection[str], reason: str, evidence: tuple[str, ...], after: str
-) -> Verdict:
-    """Advises to restart the smallest unit that holds these pods."""
-    pcs = seen.find_set(Key(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
-    target = smallest_unit(seen, gang, pcs, pods) if pcs is not None else f"pg/{gang.metadata.name}"
-    step = f"restart {target}; {after}"
-    return because(gang.metadata.name, "pod", reason, evidence, step, command=restarting(gang, target))
-
-
-def _log_of(pod: Pod) -> str:
-    return f"kubectl logs {pod.metadata.name}" + ("" if hangs(pod) else " --previous")
-
-
-def _complaints(seen: Seen, gang: PodGang, pod: str, evidence: tuple[str, ...]) -> Verdict:
-    """Pods that are bound and whose containers say nothing: what their kubelets warn of, the latest first."""
-    pods = {one.metadata.name: one for one in seen.pods_of_gang.get(gang.metadata.key, ())}
-    name, mine = gang.metadata.name, {key for key, one in pods.items() if not one.is_ready}
-    events = [event for event in seen.events if event.involved_object.name in mine and event.type == "Warning"]
-    events.sort(key=lambda event: str(event.last_timestamp or event.event_time or ""), reverse=True)
-    hung = {key for key, one in pods.items() if key in mine and (may_recover(one) or is_silent_for_long(one, seen.now))}
-    if not events and hung:
-        return _restarting(
-            seen, gang, hung, "its pods are starting", evidence, f"kubectl describe pod {pod} may say why"
-        )
-    if not events:
-        step = f"wait, or kubectl describe pod {pod}"
-        return because(name, "pod", "its pods are starting", evidence, step)
-    latest = events[0]
-    if (cause := pod_cause(pods[latest.involved_object.name], events)) is not None:
-        return because(name, "pod", cause[0], evidence, cause[1])
-    warnings = dict.fromkeys(f"{event.involved_object.name}: {event.reason}: {event.message}" for event in events)
-    step = _create_absent(latest.message) or f"kubectl describe pod {latest.involved_object.name}"
-    reason = f"{latest.reason}: {latest.message}"
-    return because(name, "pod", reason, tuple(warnings)[:MOST_NAMED], step)
-
-
-def _remedy(pod: TreeEntry) -> str:
-    """The next step for a pod whose container ended or cannot start."""
-    if _IMAGE.search(pod.why):
-        return "check the image's name, and that its node has it or can pull it (registry, imagePullSecrets)"
-    return _create_absent(pod.why) or f"kubectl logs {pod.name} --previous"
-
-
-def _create_absent(message: str) -> str:
-    match = _ABSENT.search(message)
-    return f"create the {match[1].lower()} {match[2]} in its namespace, or correct the pod template" if match else ""
-
-
-_IMAGE = re.compile(r": (ErrImage\w*|ImagePullBackOff|InvalidImageName)\b")
-_ABSENT = re.compile(r"\b(secret|configmap|persistentvolumeclaim) \"?([^\"\s]+)\"? not found", re.IGNORECASE)
-
-
-def _together(sick: Sequence[TreeEntry]) -> Iterator[str]:
-    """One line a reason, with the pods that have it."""
-    by_reason: dict[str, list[str]] = {}
-    for entry in sick:
-        by_reason.setdefault(entry.why, []).append(entry.name)
-    for why, names in by_reason.items():
-        more = f" and {many(len(names) - 1, 'other pod')}" if len(names) > 1 else ""
-        yield f"{names[0]}{more}: {why}"
-
-
-def _runs(seen: Seen, gang: PodGang, clique: str) -> bool:
-    """True if all containers of a pod of this clique run and the pod is not ready."""
-    pods = seen.pods_of_clique.get(Key(gang.metadata.namespace, clique), ())
-    running = (pod for pod in pods if pod.status.container_statuses and not pod.is_ready)
-    return any(all(status.state.running for status in pod.status.container_statuses) for pod in running)
-
-
-def _is_waiting(seen: Seen, clique: PodClique) -> bool:
-    return any(
-        status.name == labels.STARTUP_CONTAINER and status.state.running
-        for pod in seen.pods_of_clique.get(clique.metadata.key, ())
-        for status in pod.status.init_container_statuses
-    )
-
-
-def _clique_twigs(seen: Seen, gang: PodGang) -> list[TreeEntry]:
+def _cliques_of_set(seen: Seen, gang: PodGang) -> list[TreeEntry]:
     pcs = seen.find_set(Key(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
     return leaves_of(tree_of(seen, pcs)) if pcs is not None else []
 

@@ -16,7 +16,8 @@ from grove.api.meta import Key
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.words import many
-from grove.diagnosis.gangs import NOT_HONOURED, Verdict, because, leaves_of, not_created, told
+from grove.diagnosis.gang_answer import Verdict, because
+from grove.diagnosis.gangs import NOT_HONOURED, leaves_of, not_created, verdict_from
 from grove.diagnosis.processes import Process, Processes
 from grove.diagnosis.rollouts import Rollout, rollout_of
 from grove.diagnosis.seen import Seen
@@ -97,7 +98,7 @@ def judge(
         entries = [leaves[clique.metadata.name] for clique in cliques if clique.metadata.name in leaves]
         facts[gang.metadata.name] = gang_facts(seen, gang, cliques, entries)
         known = replace(facts[gang.metadata.name], rollout=turning)
-        verdicts.append(told(seen, gang, diagnoses.get(gang.metadata.key), entries, known))
+        verdicts.append(verdict_from(seen, gang, diagnoses.get(gang.metadata.key), entries, known))
     tree = with_reasons(
         tree,
         {

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from grove.diagnosis.advice import Advice
-from grove.diagnosis.gangs import Verdict
+from grove.diagnosis.gang_answer import Verdict
 from grove.diagnosis.states import RUNNING, STYLES
 from grove.diagnosis.verdict import Judgement
 from grove.diagnosis.words import alike, listed, unnumbered

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from grove.api.words import many
-from grove.diagnosis.gangs import Verdict
+from grove.diagnosis.gang_answer import Verdict
 from grove.diagnosis.states import STYLES
 from grove.diagnosis.verdict import Judgement
 from grove.diagnosis.words import age

@@ -12,7 +12,7 @@ from datetime import datetime
 from rich.text import Text
 
 from grove.api.words import many
-from grove.diagnosis.gangs import Verdict
+from grove.diagnosis.gang_answer import Verdict
 from grove.diagnosis.processes import Processes
 from grove.diagnosis.states import STYLES, WORST_FIRST
 from grove.diagnosis.words import age

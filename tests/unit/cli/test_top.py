@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from grove.cli.top_screen import split_keys
-from grove.diagnosis.gangs import Verdict
+from grove.diagnosis.gang_answer import Verdict
 from grove.diagnosis.processes import DOWN, Process, Processes
 from grove.show.figures import Figure
 from grove.show.overview import Row

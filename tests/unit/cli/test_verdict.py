@@ -14,7 +14,8 @@ from grove.api.core import Pod
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.diagnosis.gangs import Verdict, gang_verdict
+from grove.diagnosis.gang_answer import Verdict
+from grove.diagnosis.gangs import gang_verdict
 from grove.diagnosis.refused import raised_quota
 from grove.diagnosis.seen import Seen
 from grove.diagnosis.verdict import Judgement, judge, judge_all

@@ -1,0 +1,194 @@
+"""Why a gang that has its nodes is not ready: a pod failed, waits for another clique, or says nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from grove.api import labels
+from grove.api.meta import Key
+from grove.api.pod import Pod
+from grove.api.podclique import PodClique
+from grove.api.podgang import PodGang
+from grove.api.startorder import READY
+from grove.api.words import many
+from grove.diagnosis.advice import restarting
+from grove.diagnosis.gang_answer import MOST_NAMED, Verdict, advice_to_place, because, has_minimum
+from grove.diagnosis.pod_causes import pod_cause
+from grove.diagnosis.reasons import level_of, sentence
+from grove.diagnosis.seen import Seen
+from grove.diagnosis.served import hangs, is_silent_for_long, may_recover
+from grove.diagnosis.tree import STARTING as SILENT
+from grove.diagnosis.tree import State, TreeEntry
+from grove.diagnosis.units import smallest_unit
+from grove.scheduler.model.reasons import named
+
+if TYPE_CHECKING:  # it brings the solver along, which most questions do not need
+    from grove.scheduler.explain.explanation import Diagnosis
+
+
+def why_not_ready(
+    seen: Seen, gang: PodGang, diagnosis: Diagnosis | None, cliques: Sequence[PodClique], own: Sequence[TreeEntry]
+) -> Verdict:
+    name = gang.metadata.name
+    entries = [pod for entry in own for pod in entry.children if pod.state is not State.LEAVING]
+    sick = [entry for entry in entries if entry.state is not State.READY]
+    short = [entry for entry in own if entry.state is State.MISSING]
+    if short and not any(entry.state is State.FAILED for entry in sick):
+        evidence = tuple(f"{entry.name}: {entry.why}" for entry in short)
+        step = "the operator is making them; if it stays so, kubectl grove doctor"
+        return because(name, "operator", f"{short[0].name}: {short[0].why}", evidence, step)
+    draining = [entry for entry in own if entry.state is State.LEAVING]
+    if not sick and draining:
+        evidence = tuple(f"{entry.name}: {entry.why}" for entry in draining)
+        return because(name, "operator", draining[0].why, evidence, "wait: the operator then deletes these pods")
+    if not sick:
+        ready = sum(entry.count.ready for entry in own)
+        return because(name, "", f"{many(ready, 'pod')} ready")
+    worst = min(sick, key=lambda entry: (entry.state, entry.name))
+    evidence = tuple(_together(sick))
+    if worst.state is State.FAILED:
+        node = seen.node_of.get(worst.node)
+        lost = bool(seen.nodes) and bool(worst.node) and (node is None or not node.is_ready)
+        if lost:
+            step = f"recover node {worst.node}; if it is gone for good, delete it"
+            return because(name, "node", worst.why, evidence, step, command=f"kubectl delete node {worst.node}")
+        return _failed(seen, gang, worst, sick, evidence)
+    if worst.state is State.PENDING:
+        return _surplus_waits(seen, gang, diagnosis, [one for one in sick if one.state is State.PENDING], evidence)
+    blocked = [clique for clique in cliques if clique.spec.starts_after and _is_waiting(seen, clique)]
+    if blocked:
+        clique = blocked[0]
+        after = ", ".join(clique.spec.starts_after)
+        is_ready = clique.spec.start_condition == READY
+        step = f"look at {after} first: kubectl grove tree"
+        if is_ready and any(_runs(seen, gang, parent) for parent in clique.spec.starts_after):
+            step += f"; if it is ready only after {clique.spec.role_name} has joined, set startsAfterCondition: Started"
+        why = f"{clique.metadata.name} starts after {after}" + (
+            "" if is_ready else f" is {clique.spec.start_condition}"
+        )
+        return because(name, "dependency", why, evidence, step)
+    if all(entry.why == SILENT for entry in sick):
+        return _complaints(seen, gang, worst.name, evidence)
+    return because(name, "pod", worst.why or "its pods are starting", evidence, "wait, or read their logs")
+
+
+def _surplus_waits(
+    seen: Seen, gang: PodGang, diagnosis: Diagnosis | None, pending: Sequence[TreeEntry], evidence: tuple[str, ...]
+) -> Verdict:
+    """Pods of a gang that is placed have no node: how many, and the smallest change that places all of them."""
+    which = "above the minimum " if has_minimum(seen, gang) else ""
+    verb = "waits" if len(pending) == 1 else "wait"
+    reason = f"{many(len(pending), 'pod')} {which}{verb}: {pending[0].why}"
+    found = diagnosis.explanation if diagnosis is not None else None
+    if found is None:
+        return because(gang.metadata.name, "node", reason, evidence, "the minimum runs: wait for a node")
+    if found.fits:
+        step = "wait: there is capacity, and the scheduler has not placed them yet"
+        return because(gang.metadata.name, "node", reason, evidence, step, why=found.why)
+    levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
+    advice = advice_to_place(seen, gang, found.changes, levels)
+    spoken = {key: level for level, key in levels}
+    findings = tuple(f"{level_of(finding)}: {sentence(named(finding, spoken))}" for finding in found.findings)
+    step = advice[0].sentence if advice else "no small change helps: they need more or larger nodes"
+    command = advice[0].command if advice else ""
+    why = named(found.why, spoken)
+    return because(gang.metadata.name, "node", reason, (*evidence, *findings), step, advice, why, command)
+
+
+def _failed(
+    seen: Seen, gang: PodGang, worst: TreeEntry, sick: Sequence[TreeEntry], evidence: tuple[str, ...]
+) -> Verdict:
+    """A pod whose container ended, cannot start or hangs, as exactly as it is known.
+
+    A restart of the smallest unit comes first if the pod served before and nothing known keeps a new one from serving.
+    """
+    name, pods = gang.metadata.name, {pod.metadata.name: pod for pod in seen.pods_of_gang.get(gang.metadata.key, ())}
+    pod = pods.get(worst.name)
+    cause = pod_cause(pod, seen.events) if pod is not None else None
+    reason, step = cause if cause is not None else (worst.why, _remedy(worst))
+    if pod is not None and may_recover(pod) and (cause is None or hangs(pod)):
+        broken = {one.name for one in sick if one.name in pods and may_recover(pods[one.name])}
+        return _restarting(seen, gang, broken, reason, evidence, f"{_log_of(pod)} may say why")
+    return because(name, "pod", reason, evidence, step)
+
+
+def _restarting(
+    seen: Seen, gang: PodGang, pods: Collection[str], reason: str, evidence: tuple[str, ...], after: str
+) -> Verdict:
+    """Advises to restart the smallest unit that holds these pods."""
+    pcs = seen.find_set(Key(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
+    target = smallest_unit(seen, gang, pcs, pods) if pcs is not None else f"pg/{gang.metadata.name}"
+    step = f"restart {target}; {after}"
+    return because(gang.metadata.name, "pod", reason, evidence, step, command=restarting(gang, target))
+
+
+def _log_of(pod: Pod) -> str:
+    return f"kubectl logs {pod.metadata.name}" + ("" if hangs(pod) else " --previous")
+
+
+def _complaints(seen: Seen, gang: PodGang, pod: str, evidence: tuple[str, ...]) -> Verdict:
+    """Pods that are bound and whose containers say nothing: what their kubelets warn of, the latest first."""
+    pods = {one.metadata.name: one for one in seen.pods_of_gang.get(gang.metadata.key, ())}
+    name, mine = gang.metadata.name, {key for key, one in pods.items() if not one.is_ready}
+    events = [event for event in seen.events if event.involved_object.name in mine and event.type == "Warning"]
+    events.sort(key=lambda event: str(event.last_timestamp or event.event_time or ""), reverse=True)
+    hung = {key for key, one in pods.items() if key in mine and (may_recover(one) or is_silent_for_long(one, seen.now))}
+    if not events and hung:
+        return _restarting(
+            seen, gang, hung, "its pods are starting", evidence, f"kubectl describe pod {pod} may say why"
+        )
+    if not events:
+        step = f"wait, or kubectl describe pod {pod}"
+        return because(name, "pod", "its pods are starting", evidence, step)
+    latest = events[0]
+    if (cause := pod_cause(pods[latest.involved_object.name], events)) is not None:
+        return because(name, "pod", cause[0], evidence, cause[1])
+    warnings = dict.fromkeys(f"{event.involved_object.name}: {event.reason}: {event.message}" for event in events)
+    step = _create_absent(latest.message) or f"kubectl describe pod {latest.involved_object.name}"
+    reason = f"{latest.reason}: {latest.message}"
+    return because(name, "pod", reason, tuple(warnings)[:MOST_NAMED], step)
+
+
+def _remedy(pod: TreeEntry) -> str:
+    """The next step for a pod whose container ended or cannot start."""
+    if _IMAGE.search(pod.why):
+        return "check the image's name, and that its node has it or can pull it (registry, imagePullSecrets)"
+    return _create_absent(pod.why) or f"kubectl logs {pod.name} --previous"
+
+
+def _create_absent(message: str) -> str:
+    match = _ABSENT.search(message)
+    return f"create the {match[1].lower()} {match[2]} in its namespace, or correct the pod template" if match else ""
+
+
+_IMAGE = re.compile(r": (ErrImage\w*|ImagePullBackOff|InvalidImageName)\b")
+
+
+_ABSENT = re.compile(r"\b(secret|configmap|persistentvolumeclaim) \"?([^\"\s]+)\"? not found", re.IGNORECASE)
+
+
+def _together(sick: Sequence[TreeEntry]) -> Iterator[str]:
+    """One line a reason, with the pods that have it."""
+    by_reason: dict[str, list[str]] = {}
+    for entry in sick:
+        by_reason.setdefault(entry.why, []).append(entry.name)
+    for why, names in by_reason.items():
+        more = f" and {many(len(names) - 1, 'other pod')}" if len(names) > 1 else ""
+        yield f"{names[0]}{more}: {why}"
+
+
+def _runs(seen: Seen, gang: PodGang, clique: str) -> bool:
+    """True if all containers of a pod of this clique run and the pod is not ready."""
+    pods = seen.pods_of_clique.get(Key(gang.metadata.namespace, clique), ())
+    running = (pod for pod in pods if pod.status.container_statuses and not pod.is_ready)
+    return any(all(status.state.running for status in pod.status.container_statuses) for pod in running)
+
+
+def _is_waiting(seen: Seen, clique: PodClique) -> bool:
+    return any(
+        status.name == labels.STARTUP_CONTAINER and status.state.running
+        for pod in seen.pods_of_clique.get(clique.metadata.key, ())
+        for status in pod.status.init_container_statuses
+    )
