@@ -67,6 +67,7 @@ from tests.support.situations import (
     surplus_pod_failed,
     surplus_pods_wait,
     surplus_replica_waits,
+    together_too_large,
     waits_for_quota,
 )
 
@@ -245,6 +246,15 @@ BROKEN = {
     "pods too large": Situation(too_large, "waiting", 4, ".*0/8 nodes", True, "ask for 8 nvidia.com/gpu"),
     "a rack too small": Situation(
         rack_too_small, "waiting", 4, r"no rack has capacity for \S+chat-0 \(5 pods\)", True, "add 1 node", nodes_added
+    ),
+    "a rack too small for both cliques together": Situation(
+        together_too_large,
+        "waiting",
+        4,
+        r"no rack has capacity for \S+chat-0 \(5 pods\); rack \S+ has capacity for each of the 2 groups alone, but not",
+        True,
+        "add 1 node",
+        nodes_added,
     ),
     "no ServiceAccount": Situation(
         no_account,

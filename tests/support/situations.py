@@ -90,6 +90,12 @@ async def rack_too_small(world: World) -> None:
     await world.refused("chat-0")
 
 
+async def together_too_large(world: World) -> None:
+    """A rack has capacity for the leader or for the workers."""
+    await world.apply(world.system("chat", cliques=[server("leader", 1, 8), server("worker", 4, 8)]))
+    await world.refused("chat-0")
+
+
 async def operator_dead(world: World) -> None:
     """It died, and somebody deleted a pod since."""
     await healthy(world)

@@ -113,13 +113,15 @@ def _nodes_held(reason: Reason) -> str:
 def _closest(reason: Reason) -> str:
     """Only the groups that do not fit are named; where each group fits by itself, that is said instead."""
     where = f"{reason.names['level']} {reason.subject}"
-    if reason.number("each"):
+    short = [part for part in reason.parts if part.number("room") < part.number("pods")]
+    if not reason.parts:
+        return f"{where} comes closest"
+    if reason.number("each") or not short:
         if len(reason.parts) == 1:
             return f"{where} has enough free, but no way to divide it among its nodes works"
         return (
             f"{where} has capacity for each of the {len(reason.parts)} groups alone, but not for all of them together"
         )
-    short = [part for part in reason.parts if part.number("room") < part.number("pods")]
     rooms = ", ".join(f"{part.subject} {part.number('room')}/{part.number('pods')}" for part in short)
     capacity = f"capacity for {rooms} pods{' each by itself' if len(short) > 1 else ''}"
     return f"{where} has {capacity}" if reason.number("pinned") else f"{where} comes closest, with {capacity}"
@@ -158,7 +160,8 @@ def _skew(reason: Reason) -> str:
     level, full, domain = (reason.names.get(name, "") for name in ("level", "full", "domain"))
     text = f"{level} {full} has no capacity for {reason.subject}; in {domain} it would make"
     counts = ", ".join(sentence(part) for part in reason.parts_of(kinds.UNITS_IN))
-    return f"{text} the skew {reason.number('skew')}, and maxSkew is {reason.number('most')} (now {counts})"
+    text = f"{text} the skew {reason.number('skew')}, and maxSkew is {reason.number('most')}"
+    return f"{text} (now {counts})" if counts else text
 
 
 def _missing(reason: Reason) -> str:
@@ -180,7 +183,8 @@ def _lost(reason: Reason) -> str:
         f"{part.subject} {part.number('room')}/{part.number('pods')}" for part in reason.parts_of(kinds.GROUP_ROOM)
     )
     why = [sentence(part) for part in reason.parts if part.kind != kinds.GROUP_ROOM]
-    return "; ".join([f"pods are missing since the gang was placed: {lost}", *why])
+    text = "pods are missing since the gang was placed"
+    return "; ".join([f"{text}: {lost}" if lost else text, *why])
 
 
 def _preempting(reason: Reason) -> str:

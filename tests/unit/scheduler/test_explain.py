@@ -46,6 +46,14 @@ def test_the_closest_domain_is_named_with_numbers():
     assert "example.com/rack z/b/r2 comes closest, with capacity for g 3/4 pods" in sentence(answer.why)
 
 
+def test_groups_that_fit_a_rack_alone_and_not_together_are_not_named_as_short():
+    wanted = gang(group("leader", 1, 8), group("worker", 4, 8), required=RACK)
+    answer = explain(snap(racks({"r1": 4, "r2": 4})), wanted)
+    assert sentence(answer.why).endswith(
+        "example.com/rack z/b/r1 has capacity for each of the 2 groups alone, but not for all of them together"
+    )
+
+
 def test_findings_go_from_gang_to_node():
     answer = explain(snap(racks({"r1": 1}), [used("r1-0", 4)]), gang(group("g", 2, 8), required=RACK))
     assert [level_of(one) for one in answer.findings] == ["gang", "node"]

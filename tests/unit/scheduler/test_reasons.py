@@ -66,6 +66,13 @@ def test_the_closest_domain_of_a_refused_gang_is_named_once():
             "rack r1 has capacity for each of the 2 groups alone, but not for all of them together",
             id="every group fits alone",
         ),
+        pytest.param(
+            {},
+            {"leader": (1, 1), "worker": (3, 3)},
+            "rack r1 has capacity for each of the 2 groups alone, but not for all of them together",
+            id="no group is too large, and the reason does not say so",
+        ),
+        pytest.param({}, {}, "rack r1 comes closest", id="a reason without groups"),
     ],
 )
 def test_the_closest_domain_names_only_what_does_not_fit(each, rooms, words):
@@ -91,3 +98,11 @@ def test_totals_are_told_unless_no_node_can_take_a_single_pod():
     some, none = (Reason(kinds.NODES_FOR, "g", {"fit": fit, "nodes": 2}) for fit in (1, 0))
     assert sentence(Reason(kinds.NO_ROOM, parts=(wants, some))).startswith("needs 16 nvidia.com/gpu, 8 free")
     assert sentence(Reason(kinds.NO_ROOM, parts=(wants, none))).startswith("g: 0/2 nodes")
+
+
+def test_missing_pods_are_reported_without_an_empty_list_of_groups():
+    why = Reason(kinds.NO_ROOM, "g", parts=(Reason(kinds.WANTS, "gpu", {"wanted": 8000, "free": 0}),))
+    assert sentence(Reason(kinds.PODS_LOST, "g")) == "pods are missing since the gang was placed"
+    assert sentence(Reason(kinds.PODS_LOST, "g", parts=(why,))).startswith(
+        "pods are missing since the gang was placed; needs 8 gpu"
+    )

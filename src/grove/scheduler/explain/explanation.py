@@ -108,18 +108,20 @@ def closest_domain(snapshot: Snapshot, gang: Gang) -> Reason | None:
     share = np.minimum(held / need[:, None], 1.0)
     best = int(np.lexsort((np.arange(share.shape[1]), -share.sum(axis=0), -share.min(axis=0)))[0])
     name = snapshot.domain_name(problem.tree, part.required_level, int(segments.ids[best]))
-    return _closest(problem, part, name, held[:, best], need)
+    return _closest(problem, part, name, held[:, best])
 
 
-def _closest(problem: Problem, part: Part, name: str, held: Ints, need: Ints) -> Reason:
-    """`each` is 1 when every group has capacity by itself, though not all at once; `pinned` is 1 when running pods
+def _closest(problem: Problem, part: Part, name: str, held: Ints) -> Reason:
+    """`held` begins with the pods that the domain holds of each group; sums over groups follow.
+
+    `each` is 1 when every group has capacity by itself, though not all at once; `pinned` is 1 when running pods
     keep the part in this domain.
     """
     rooms = []
     for i, group in enumerate(problem.groups[g] for g in part.groups if problem.groups[g].need > 0):
         numbers = {"room": min(int(held[i]), group.need), "pods": group.need}
         rooms.append(Reason(GROUP_ROOM, group.name, numbers))
-    how = {} if (held < need).any() else {"each": 1}
+    how = {"each": 1} if all(room.number("room") >= room.number("pods") for room in rooms) else {}
     if part.pinned_domains is not None:
         how["pinned"] = 1
     return Reason(CLOSEST, name, how, {"level": problem.tree.keys[part.required_level]}, tuple(rooms))
