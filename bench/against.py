@@ -2,8 +2,9 @@
 
     python -m bench.against /path/to/earlier/checkout kube admission ...
 
-Each benchmark runs from its own checkout, in a process of its own, the earlier first, `--rounds` times in turns, so
-that a busy moment meets both. Of each figure the median is shown. Figures that only one has are left out.
+Each benchmark runs from its own checkout, in a process of its own, the earlier checkout first. They take turns,
+`--rounds` times, so that a busy moment meets both. The table has the median of each figure. Figures that only one
+checkout has are left out.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m bench.bare_wait ACCOUNT_FOLDER CLIQUE
 
-does what `grove startup` does for one parent clique of one pod, and nothing else: no order of parents, no expectation
-of another answer than the right one.
+It does the work of `grove startup` for one parent clique of one pod, and nothing else. It has no order of parents, and
+accepts only the right answer.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
 """The least that a system costs on this control plane: a bare client makes only the writes that every client must make.
 
-They are the objects the operator makes for the same set (Services, cliques, gangs, pods), and a binding a pod. Fake
-nodes make the pods Ready, as they do for the operator. With `promised` there is also what the API promises. That is the
-set itself and the owner references that lead to it, which the garbage collector follows. It is finalizers, which cost a
-second write when their object is deleted. And it is the final status of each clique, group and gang, written once. A
-test compares what is left on a server with what the operator leaves there. Then all of it is deleted, Services first,
-so that no controller follows their pods any more, and no owner before what it owns. No watch, no decision: what a real
-operator and scheduler take beyond it is theirs, and so are the status of the set, its revision and Events. 64 requests
-are in flight, by the same HTTP client that the operator has.
+They are the objects the operator makes for the same set (Services, cliques, gangs, pods), and a binding for each pod.
+Fake nodes make the pods Ready, as they do for the operator. With `promised` there is also what the API promises. That
+is the set itself and the owner references that lead to it, which the garbage collector follows. It is finalizers, which
+cost a second write when their object is deleted. And it is the final status of each clique, group and gang, written
+once. A test compares what is left on a server with what the operator leaves there.
 
-The same client also binds pods that others made, as a scheduler would that has nothing to decide, and replaces the pods
-of an update one at a time.
+Then the client deletes all of it: Services first, so that no controller follows their pods any more, and no owner
+before what it owns. It has no watch and makes no decision. So everything that a real operator and scheduler cost beyond
+it is their own cost, also the status of the set, its revision and Events. 64 requests are in flight, by the same HTTP
+client that the operator has.
+
+The same client also binds pods of others, like a scheduler without a decision to make. It replaces the pods of an
+update one at a time.
 
 `python -m bench.baseline KUBECONFIG` takes its orders as JSON on stdin, from the benchmarks.
 """

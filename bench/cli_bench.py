@@ -219,8 +219,10 @@ def system(name: str, cliques: dict[str, tuple[int, int]], required: str = "") -
 
 
 async def large_cluster() -> dict[str, list[Any]]:
-    """One block of ten nodes with a set of a hundred pods, as operator and scheduler made it, a hundred times over;
-    and one set that fits nowhere. Names, places and uids differ."""
+    """A hundred blocks of ten nodes, each with a set of a hundred pods, as operator and scheduler made it once.
+
+    Names, places and uids differ. One more set fits nowhere.
+    """
     async with World(shaped(NODES), seed=1, objects=[(ClusterTopologyBinding, binding())]) as world:
         await world.apply(system("s000", {"engine": (60, 1), "front": (PODS - 60, 0)}, "block"))
         assert await world.until(lambda: world.is_settled("s000"))

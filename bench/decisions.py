@@ -3,8 +3,8 @@
     python -m bench.decisions record before.json
     python -m bench.decisions compare before.json after.json
 
-Recorded before a change and after it, the two say whether the change moved any gang: every case where the answers
-differ is printed with both of them, and with how good each is. Cases are pure functions of their names.
+Record before a change and after it. The comparison says whether the change moved any gang. It prints every case with
+different answers, both answers, and how good each is. Cases are pure functions of their names.
 """
 
 from __future__ import annotations

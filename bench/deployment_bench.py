@@ -2,9 +2,9 @@
 
     python -m bench deployment
 
-One control plane with kube-scheduler, one hundred fake nodes. Rounds without and with Grove (operator and scheduler as
-processes, as installed) take turns, so that a busy moment of the machine meets both; the best of each is shown. CPU is
-that of API server, etcd, controllers and kube-scheduler, and with Grove also Grove's own.
+One control plane with kube-scheduler, one hundred fake nodes. With Grove, operator and scheduler run as processes, as
+installed. Rounds without and with Grove take turns, so that a busy moment of the machine meets both. The table has the
+best of each. CPU is that of API server, etcd, controllers and kube-scheduler, and with Grove also Grove's own.
 """
 
 from __future__ import annotations

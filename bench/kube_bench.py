@@ -1,8 +1,8 @@
 """What the kube layer costs: CPU of a request over TLS, watch decoding, a cache of 100,000 pods, the workqueue.
 
-The server stands in a process of its own and replays pods in the API server's format; the sync runs in one too, so that
-its memory is its own. Times of our side are CPU seconds of the measured process, which a busy machine does not stretch.
-The baseline is the HTTP library alone: the same bytes are asked for and read, but not decoded or kept.
+The server is a process of its own and replays pods in the API server's format. The sync is a process too, so that its
+memory is measured alone. Times of our side are CPU seconds of the measured process, which a busy machine does not
+change. The baseline is the HTTP library alone: it reads the same bytes, but does not decode or keep them.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m bench.kube_server CERT KEY PODS      prints its port
 
-GET and PATCH of any object answer one pod; a streamed list of pods sends PODS of them, then nothing; `?watch` with
-`resourceVersion=1` sends PODS modifications as fast as they are taken.
+GET and PATCH of any object answer one pod. A streamed list of pods sends PODS of them, then nothing. `?watch` with
+`resourceVersion=1` sends PODS modifications as fast as the client takes them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """What the operator costs and how quick it is: on a real API server, with grove-scheduler and fake nodes.
 
 Everything runs in processes of its own, as it would in a cluster. Times are wall time from the user's write to what the
-user sees, so a busy machine stretches them; CPU seconds and API calls are not stretched. Beside each stands the
-baseline: what a bare client takes for the unavoidable writes of the same system, on the same control plane; in
-`GROVE_BENCH_ROUNDS` rounds, of which the median is shown. Calls are counted by the API server, so no program's are
-forgotten. `GROVE_BENCH_REPLICAS`, `GROVE_BENCH_SETS` (0 leaves the many sets out) and `GROVE_BENCH_NODES` make it
-smaller; `GROVE_BENCH_CALLS=1` lists every kind of call. `GROVE_BENCH_BEFORE` names the folder of an earlier checkout,
-whose operator and scheduler make and delete the same set on the same control plane in every round.
+user sees, so they are longer on a busy machine. CPU seconds and API calls are not. Each figure has its baseline beside
+it: what a bare client needs for the unavoidable writes of the same system there. There are
+`GROVE_BENCH_ROUNDS` rounds, and the table has the median. The API server counts the calls, so the count has those of
+all programs.
+
+`GROVE_BENCH_REPLICAS`, `GROVE_BENCH_SETS` (0 leaves the many sets out) and `GROVE_BENCH_NODES` make it smaller.
+`GROVE_BENCH_CALLS=1` lists every kind of call. `GROVE_BENCH_BEFORE` names the folder of an earlier checkout, whose
+operator and scheduler make and delete the same set on the same control plane in every round.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The control planes of benchmarks: stock settings, all controllers, as people have them.
 
-What stays of our local control plane: nodes without heartbeats are not declared lost, because fake ones send none, and
-etcd does not wait for the disk, which is not what is measured.
+Two settings of our local control plane stay. Nodes without heartbeats are not declared lost, because fake ones send
+none. And etcd does not wait for the disk, because the benchmarks do not measure the disk.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """`make scale`: the same thousand sets on 100, 1,000 and 10,000 nodes, so that growth can be read.
 
-On a stock control plane each time: 1,000 sets of four pods made at once, 100 of them scaled, then all deleted at once.
-Time is wall time as a user's watch sees it; CPU and memory are of each process by itself. Fake nodes run what is bound.
-Beside time and CPU stands the baseline: a bare client that makes and deletes the same systems on the same nodes just
-before (see `baseline`); that of the scaled sets is their share of it. `--nodes` and `--sets` make it smaller.
+Each time on a stock control plane, 1,000 sets of four pods are made at once. 100 of them are scaled, and then all are
+deleted at once. Time is wall time in a user's watch. CPU and memory are those of each process. Fake nodes run the bound
+pods. Time and CPU have their baseline beside them: a bare client makes and deletes the same systems on the same nodes
+just before (see `baseline`). The baseline of the scaled sets is their share of it. `--nodes` and `--sets` make it
+smaller.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Our own processes while everything breaks: two operators and two schedulers, each started again as a kubelet would.
 
 Each has a kubeconfig with a token file, as in a pod, that leads through the bad line. `sample` reads memory, open files
-and tasks of each; a process that died has a new life in the record, so that growth is judged within one life.
+and tasks of each. A process that died has a new life in the record, so growth is judged within one life.
 """
 
 from __future__ import annotations

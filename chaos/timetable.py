@@ -1,8 +1,8 @@
 """What is done to the cluster and when: a pure function of the seed.
 
-A round holds every fault once, in an order of its own, so that a run of one round (about three minutes) has met them
-all. Between two faults there is time to recover, or not: the pause is drawn too. Sets are made, scaled, updated and
-deleted all the while, about one change in two seconds.
+A round has every fault once, in its own order. So a run of one round (about three minutes) has all of them. Between two
+faults there is time to recover, or not, because the pause is random too. Meanwhile sets are made, scaled, updated and
+deleted, about one change in two seconds.
 """
 
 from __future__ import annotations

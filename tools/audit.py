@@ -1,8 +1,8 @@
 """`make audit`: known vulnerabilities of the pinned wheels, as the package index that pip uses reports them.
 
-It asks the index once for each pinned release: for the JSON page of the release, or for the page of the project if that
-is the newest release. Mirrors often have only the page of the project. Releases without an answer are listed. Exit
-codes: 0 no vulnerability is known, 1 one is known, 2 the index answers for no release, or with `--strict` not for all.
+It asks the index once for each pinned release: for its JSON page, or that of the project if it is the newest release.
+Mirrors often have only the page of the project. Releases without an answer are listed. Exit codes: 0 no vulnerability
+is known, 1 one is known, 2 the index answers for no release, or with `--strict` not for all.
 """
 
 from __future__ import annotations

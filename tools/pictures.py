@@ -1,7 +1,7 @@
 """Draws the pictures of the README: `python tools/pictures.py`, part of `make docs`.
 
-The sample system is played on the simulated cluster; a moment later, while its workers still wait for their leaders,
-the program's own tree and topology of it are drawn. The seed decides everything, so a test can compare.
+It plays the sample system on the simulated cluster. A moment later, while workers still wait for their leaders, it
+draws the program's own tree and topology of it. The seed decides everything, so a test can compare.
 """
 
 from __future__ import annotations

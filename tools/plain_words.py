@@ -1,13 +1,14 @@
 """Checks the language of pages, docstrings, comments and messages by the rules of docs/development/style.md.
 
-It finds long sentences, words that the rules exclude, and pages with many passive sentences. Of comments and messages,
-and of the comments of charts, samples and workflows, it checks the words only. `make lint` runs it. A finding names
-file, line, rule and text.
+It finds long sentences, words that the rules exclude, and pages with many passive sentences. Of messages in several
+lines, and of the comments of charts, samples and workflows, it checks the words only. `make lint` runs it. A finding
+names file, line, rule and text.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import io
 import re
 import sys
@@ -17,9 +18,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-LONGEST_SENTENCE = 30
-"""Words of a sentence in a docstring. Most should have 20 or fewer; above this number a reader loses the start."""
-LONGEST_ON_PAGES = 25
+LONGEST_SENTENCE = 25
+"""Words of a sentence. Most should have 20 or fewer; above this number a reader loses the start. A colon ends none."""
+LONGEST_MESSAGE = 30
+"""Some messages are those of Kubernetes, word for word."""
 
 BANNED = {
     word: rule
@@ -37,9 +39,6 @@ EXAMPLES = ROOT / "docs/development/style.md"
 
 PAGES = ("*.md", "docs/**/*.md", "samples/**/*.md", "tests/*.md", ".github/**/*.md")
 WITH_COMMENTS = (".github/**/*.yaml", "charts/**/*.*", "samples/**/*.yaml", "src/grove/**/*.js")
-
-GENERATED = ROOT / "docs/api-reference.md"
-"""Its text comes from docstrings."""
 
 COMMENTS = re.compile(r"(?:^|\s|\{)(?:#|//|/\*)\s(.*)")
 """In files that are neither Python nor pages: the rest of a line after the mark of a comment."""
@@ -63,14 +62,12 @@ class Finding(NamedTuple):
     text: str
 
 
-def sentences(text: str, colons: bool = True) -> Iterator[tuple[int, str]]:
-    """Each sentence of prose with the number of newlines before it. With `colons` a colon ends a sentence too.
+def sentences(text: str) -> Iterator[tuple[int, str]]:
+    """Each sentence of prose with the number of newlines before it. A colon ends none.
 
     An item of a list begins a sentence. A line that begins with a number only does so if it is such an item.
     """
-    end = ".!?:" if colons else ".!?"
-    pattern = rf"(?:[^{end}\n]|[{end}](?!\s)|\n(?!\s*\n|\s*(?:[-*|#]|\d+\.\s)))+"
-    for match in re.finditer(pattern, text):
+    for match in re.finditer(r"(?:[^.!?\n]|[.!?](?!\s)|\n(?!\s*\n|\s*(?:[-*|#]|\d+\.\s)))+", text):
         start = match.start() + len(match.group()) - len(match.group().lstrip())
         yield text[:start].count("\n"), match.group()
 
@@ -104,12 +101,10 @@ def words_in(path: Path, text: str, first_line: int = 1) -> Iterator[Finding]:
             yield Finding(path, number, f"'{match.group()}' ({rule})", " ".join(line.split())[:90])
 
 
-def check(
-    path: Path, text: str, first_line: int = 1, longest: int = LONGEST_SENTENCE, colons: bool = True
-) -> Iterator[Finding]:
+def check(path: Path, text: str, first_line: int = 1, longest: int = LONGEST_SENTENCE) -> Iterator[Finding]:
     """Long sentences and excluded words in prose."""
     text = prose(text)
-    for offset, sentence in sentences(text, colons):
+    for offset, sentence in sentences(text):
         if (count := len(WORD.findall(sentence))) > longest:
             yield Finding(path, first_line + offset, f"{count} words", " ".join(sentence.split())[:90])
     yield from words_in(path, text, first_line)
@@ -117,11 +112,10 @@ def check(
 
 def check_page(path: Path, text: str) -> Iterator[Finding]:
     """What `check` finds, the same in cells of tables, and the share of passive sentences."""
-    longest = LONGEST_SENTENCE if path == GENERATED else LONGEST_ON_PAGES
-    yield from check(path, text, longest=longest, colons=False)
+    yield from check(path, text)
     if path != EXAMPLES:
         for number, cell in cells(text):
-            yield from check(path, cell, number, longest, colons=False)
+            yield from check(path, cell, number)
     read = [sentence for _, sentence in sentences(prose(text)) if len(WORD.findall(sentence)) > 3]
     passive = sum(PASSIVE.search(sentence) is not None for sentence in read)
     if len(read) >= FEWEST_SENTENCES and passive > MOST_PASSIVE * len(read):
@@ -129,19 +123,53 @@ def check_page(path: Path, text: str) -> Iterator[Finding]:
 
 
 def check_code(path: Path) -> Iterator[Finding]:
-    """Docstrings as prose; of comments and messages the words. A message is a string with a space in it."""
+    """Docstrings and comments as prose, and messages. A message is a string with a space in it.
+
+    The length counts only in messages of one line: in others, lines are often rows of a table.
+    """
     text = path.read_text()
     tree = ast.parse(text)
-    docstrings = {id(node.value): node for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if id(node) in docstrings:
-                yield from check(path, node.value, node.lineno)
-            elif " " in node.value:
+                yield from check(path, without_blocks(node.value), node.lineno)
+            elif "\n" in node.value:
                 yield from words_in(path, node.value, node.lineno)
+            elif " " in node.value:
+                yield from check(path, node.value, node.lineno, LONGEST_MESSAGE)
+    for line, comment in comments(text):
+        yield from check(path, comment, line)
+
+
+def without_blocks(docstring: str) -> str:
+    """The docstring without its blocks of code: indented lines after a blank line."""
+    blank, inside, read = True, False, []
+    for line in inspect.cleandoc(docstring).split("\n"):
+        inside = (line.startswith("    ") and (blank or inside)) or (inside and not line)
+        blank = not line
+        read.append("" if inside else line)
+    return "\n".join(read)
+
+
+def comments(text: str) -> Iterator[tuple[int, str]]:
+    """Each comment with its first line. Comments on lines of their own, one below the other, are one text."""
+    first, lines = 0, list[str]()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            yield from words_in(path, token.string, token.start[0])
+        if token.type != tokenize.COMMENT:
+            continue
+        is_alone = token.line.lstrip().startswith("#")
+        if lines and (not is_alone or token.start[0] != first + len(lines)):
+            yield first, "\n".join(lines)
+            lines = []
+        if not lines:
+            first = token.start[0]
+        lines.append(token.string.removeprefix("#").removeprefix(" "))
+        if not is_alone:
+            yield first, "\n".join(lines)
+            lines = []
+    if lines:
+        yield first, "\n".join(lines)
 
 
 def check_comments(path: Path) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """Takes the pictures of the console for README and docs: `python tools/screenshots.py`, part of `make docs`.
 
-Needs Chromium and playwright (requirements/browser.txt). The pages are the real ones, on the simulated cluster: the
-guided tour where a gang does not fit, and a fleet that five teams share.
+Needs Chromium and playwright (requirements/browser.txt). The pages are the real ones, on the simulated cluster. One is
+the guided tour where a gang does not fit, the others are a fleet that five teams share.
 """
 
 from __future__ import annotations

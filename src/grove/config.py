@@ -1,7 +1,8 @@
 """The OperatorConfiguration file: every setting of the operator, its default, and what is wrong with a given file.
 
-A file is refused as a whole, with every fault at once and each fault's path (`server.webhooks.port: …`): an operator
-that starts with half of what was asked for is harder to notice than one that does not start. Unknown fields are faults.
+The operator refuses a faulty file whole and names every fault with its path (`server.webhooks.port: …`). An operator
+that started with half of its settings would be harder to notice than one that does not start. Unknown fields are
+faults.
 """
 
 from __future__ import annotations

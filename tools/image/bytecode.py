@@ -1,8 +1,8 @@
 """Run by the Python of the image: modules come in by their paths, their bytecode goes out, both marshalled.
 
-A program of its own, since what `marshal` writes of a module also depends on what else its process has in memory: a
-process that does nothing but this gives the same bytes every time. And the image's own Python, so that it does not
-matter which Python builds the image.
+It is a program of its own, because the output of `marshal` also depends on other objects in memory. A process that does
+nothing else gives the same bytes every time. It runs in the image's own Python, so the Python that builds the image
+does not matter.
 """
 
 import importlib.util

@@ -209,8 +209,8 @@ def with_condition(
 ) -> Conditions:
     """The conditions with one of them set: the same tuple if nothing changed.
 
-    A condition keeps its place and moves its transition time only with its status, so that a status made from the same
-    facts compares equal and is not written.
+    A condition keeps its place, and its transition time changes only with its status. So a status made from the same
+    facts is equal, and the operator does not write it.
     """
     wanted = Condition(
         type=type_,

@@ -175,8 +175,8 @@ _KEPT = "kept"
 def written_down(value: Json) -> Json:
     """A value as the `data` of a ControllerRevision: JSON text, in which no character is spelled in two ways.
 
-    `data` is immutable, compared byte by byte, and the API server writes it in its own spelling at every patch, also
-    when the garbage collector removes an owner: keys sorted, and `&`, `<` and `>` escaped.
+    `data` is immutable and compared byte by byte. The API server writes it in its own spelling at every patch, also
+    when the garbage collector removes an owner. This spelling has sorted keys and escapes `&`, `<` and `>`.
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     for one in "&<>":

@@ -39,8 +39,10 @@ def parsed(text: str) -> Any:
 
 
 def natural(value: str) -> int | None:
-    """The number that these digits write. None for other text, and for more of them than any number has: thousands of
-    digits, which an annotation may hold, are an error in Python.
+    """The number that these digits write, None for other text.
+
+    Also None for more digits than any real number has: an annotation can hold thousands, and Python refuses to convert
+    those.
     """
     return int(value) if value.isascii() and value.isdigit() and len(value) <= MOST_DIGITS else None
 

@@ -41,8 +41,8 @@ _ZERO_IS_ABSENT = frozenset(
 POD_DEFAULTS: Mapping[str, Any] = {"restartPolicy": "Always", "terminationGracePeriodSeconds": 30}
 """What admission fills in where a pod spec leaves it open. Kubernetes has the same defaults, so no pod differs.
 
-The hash reads a template with these values. A default that a later version adds must be left out of the hash where the
-template has that very value: then the hashes that are recorded in clusters stay as they are.
+The hash reads a template with these values. If a later version adds a default, the hash must leave it out wherever the
+template has exactly that value. Then the hashes that clusters have recorded stay the same.
 """
 
 

@@ -1,7 +1,7 @@
 """What every Kubernetes object has: a resource (where it lives), metadata, owner references, conditions.
 
-Structs are frozen views: they decode the fields Grove reads and drop the rest, so they are for reading and deciding,
-never for writing an object back. What is written is plain JSON made by the packages that own it.
+Structs are frozen views. They decode the fields that Grove reads and drop the rest. So they are for reading and
+deciding, never for writing an object back. Writes are plain JSON from the package that owns it.
 """
 
 from __future__ import annotations

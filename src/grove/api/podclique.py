@@ -30,8 +30,8 @@ class PodCliqueSpec(Struct):
     starts_after_condition: Annotated[
         str,
         doc(
-            "What the pods of those cliques must be: Ready, Started (their containers run) or Created (they have a "
-            "node); the template's value if absent, else Ready.",
+            "State that the pods of those cliques need: Ready, Started (containers run) or Created (on a node). "
+            "Without it the value of the template counts, else Ready.",
             enum=[*START_CONDITIONS],
         ),
     ] = ""

@@ -161,8 +161,11 @@ class PodCliqueSetTemplate(Struct):
         return next((clique.name for clique in self.cliques if clique.name in group.clique_names), "")
 
     def metrics_clique(self, annotations: Mapping[str, str]) -> str:
-        """The clique whose first pod stands for a replica of the set: the one that the set's annotations name, else the
-        first standalone one, else that of the first group."""
+        """The clique whose first pod stands for a replica of the set.
+
+        It is the clique that the set's annotations name. Without one it is the first standalone clique, and without
+        that the first clique of the first group.
+        """
         named = annotations.get(METRICS_CLIQUE, "")
         if self.find_clique(named) is not None:
             return named

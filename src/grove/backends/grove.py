@@ -1,7 +1,7 @@
 """grove-scheduler: reads PodGangs itself, waits for whole gangs and for the base gang before scaled ones.
 
-So it needs no object beside the PodGang, no gate on pods (one write a pod less), and no topology object: PodGangs carry
-node label keys.
+PodGangs carry node label keys. So this backend needs no topology object, no object beside the PodGang, and no gate on
+pods, which saves one write for each pod.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from grove.config import Section, read_section
 
 NAME = GROVE_SCHEDULER
 OFF = (
-    "the feature gate GroveIntegration of grove-scheduler is off, so it would place the pods one by one: sets for it "
+    "the feature gate GroveIntegration of grove-scheduler is off, so it would place the pods one by one. Sets for it "
     "are refused until the gate is on again"
 )
 

@@ -1,8 +1,8 @@
 """kai-scheduler: a PodGang as a KAI PodGroup with subgroups, or left to KAI's own podgrouper.
 
-Owning the PodGroup needs KAI 0.15, whose CRD has `minSubGroup`; older ones, and installations that want it so, let
-podgrouper read the PodGang, which it does as it is. Queue, priority and topology then travel the way podgrouper looks
-for them. Which of the two it is, is recorded on the gang: pods are marked at birth.
+A PodGroup of ours needs KAI 0.15, whose CRD has `minSubGroup`. With an older KAI, or if the configuration asks for it,
+podgrouper reads the PodGang as it is. Queue, priority and topology are then written where podgrouper looks for them.
+The gang records which of the two applies, because pods get their marks at creation.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """koord-scheduler (Koordinator): a PodGang as a gang group, one PodGroup a clique, all of which must be met together.
 
-Order matters here: the scheduler counts gated pods and may try to bind them, so its PodGroups are made last, when
-every core pod has lost its gate. Until then the gang is unknown to it and its pods are held. Pods carry their label
-from birth, because the scheduler does not look at a label that comes later. Surplus pods carry none and are let go when
-the gang stands: as members they would be tried while gated, and one that does not fit would throw the gang back.
+The order of writes matters. The scheduler counts gated pods and may try to bind them. So the backend creates the
+PodGroups last, when every pod of the minimum has lost its gate. Until then the scheduler has no gang and holds the
+pods. Pods carry their label from creation, because the scheduler ignores a label that comes later.
+
+Surplus pods have no label and lose their gate when the minimum is bound. As members of the gang, the scheduler would
+try them while they are gated, and one that does not fit would undo the gang.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ GROUPS, TOTAL, MODE, MATCH = (f"{_PREFIX}{name}" for name in ("groups", "total-n
 TOPOLOGY_SPEC, TOPOLOGY_INDEX = f"{_PREFIX}network-topology-spec", f"{_PREFIX}network-topology-index"
 QUESTIONED = "scheduling.koordinator.sh/questioned-object-key"
 UNEQUAL = (
-    "koord-scheduler 1.8 places gangs with topology in part, across domains, or crashes when their core pods ask for "
-    "different amounts; give all cliques the same requests, or drop the constraint"
+    "koord-scheduler 1.8 places gangs with topology in part, across domains, or crashes if the pods of their "
+    "minimum have different requests. Give all cliques the same requests, or remove the constraint"
 )
 
 

@@ -250,8 +250,8 @@ _MISSING = (
 
 
 _PARTED = (
-    "a clique was scaled to zero and a pod was lost: the group cannot be filled any more, pods are placed one by one; "
-    "recreate the set for a gang"
+    "a clique was scaled to zero and a pod was lost: the group cannot be filled any more, and pods are placed one by "
+    "one. Create the set again to have a gang"
 )
 
 

@@ -1,10 +1,13 @@
 """A PodGang in the words of the Workload API: groups, templates, and the objects of each version.
 
-Flat groups cannot say "each clique has its minimum and all cliques go together", hence three mappings. `Merged`: one
-group of exactly the core pods, which keeps both promises and says nothing about single cliques. `PerClique`: one group
-a clique, each with its own minimum and topology, not bound to each other. `Tree` (1.37): a group of groups, which says
-everything. The invariant of all: a pod's reference is a function of its gang's name, its clique and its index, so a
-pod can be made before any of these objects is.
+Flat groups cannot express "each clique has its minimum and all cliques start together". So there are three mappings:
+
+- `Merged`: one group of exactly the pods of all minima. It keeps both promises, but has no numbers of single cliques.
+- `PerClique`: one group for each clique, with its own minimum and topology. The groups are independent.
+- `Tree` (1.37): a group of groups, which expresses everything.
+
+All three have one invariant: a pod's reference depends only on its gang's name, its clique and its index. So the
+operator can create a pod before these objects exist.
 """
 
 from __future__ import annotations

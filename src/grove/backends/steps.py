@@ -86,8 +86,8 @@ def _metadata_alone(patch: Json) -> Json | None:
 def remembering(wanted: Json, once: Collection[tuple[str, ...]] = ()) -> Json:
     """The object as it is to be written, with an annotation that names every field of ours in it.
 
-    The annotation has the form of the merge patch that takes all of it back, but a list, which can only be replaced
-    whole, leaves a digest. Fields of the spec that are said once (`once`) are never taken back.
+    The annotation has the form of the merge patch that removes all of these fields. A list can only be replaced whole,
+    so the annotation has its digest. Fields of the spec that can be set only once (`once`) are never removed.
     """
     metadata = wanted["metadata"]
     said = {name: _trace(metadata[name]) for name in ("labels", "annotations") if metadata.get(name)}

@@ -1,7 +1,7 @@
 """What all pods of a gang must share: QoS class, sub-priority, queue. Koordinator's table of what goes with what.
 
-A set says it once, in its own labels or alike in those of all its cliques; the operator puts it on every pod, whatever
-scheduler places them.
+A set states them in its own labels, or equally in those of all its cliques. The operator writes them on every pod, for
+every scheduler.
 """
 
 from __future__ import annotations

@@ -189,8 +189,8 @@ def pod_group(gang: PodGang, queue: str, tiers: Mapping[str, str]) -> Json:
             "subGroupSize": group.min_replicas,
             "minSubGroups": 1,
         }
-        # After a restart vc-scheduler finds the place of a gang only by subgroups that have a topology of their own:
-        # where a clique has none, its subgroup repeats the gang's.
+        # After a restart vc-scheduler finds the place of a gang only by subgroups that have a topology of their own. So
+        # the subgroup of a clique without one repeats the gang's.
         own = group.topology_constraint or alone.get(group.name)
         if topology := _network(own, tiers) or _network(gang.spec.topology_constraint, tiers):
             policy["networkTopology"] = topology

@@ -1,6 +1,6 @@
 """The web console: one page, and the small server behind it.
 
-`ledger` is what the page shows, as rows with a history of changes; `follow` keeps it from a cluster, `tour` from the
-guided tour; `viewers` says who may see which ledger; `server` speaks HTTP. Questions that need thought (why,
-plan, queue) are answered by the functions of the command line, which `grove.cli.console` hands in: both say the same.
+`ledger` has the rows of the page with a history of changes. `follow` keeps it from a cluster, `tour` from the guided
+tour. `viewers` decides who may see which ledger, and `server` speaks HTTP. The functions of the command line answer
+longer questions (why, plan, queue), so both give the same answer. `grove.cli.console` passes them in.
 """

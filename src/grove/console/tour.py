@@ -1,8 +1,8 @@
 """The guided tour in a browser: the world of the demo in a thread of its own, at a pace the page sets.
 
-The world's loop has virtual time and no sockets; the server's has real time. Between them go finished rows (to the
-page) and calls (to the world), both handed over thread-safely. What the page shows and what buttons do is the demo's
-own engine: the same operator, the same scheduler, the same verbs as in a scenario file.
+The loop of this world has virtual time and no sockets. The server's loop has real time. Finished rows go to the page
+and calls go to the world, both across threads safely. The page shows what the demo itself runs: the same operator, the
+same scheduler, and the same verbs as in a scenario file.
 """
 
 from __future__ import annotations

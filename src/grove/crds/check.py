@@ -1,10 +1,13 @@
 """A CRD's schema as one function from a value to its faults, in the API server's words.
 
-The API server applies the same schema before any other program sees an object. Here it serves the simulator, which is
-an API server, and admission, for the command line and for a server with an older CRD. A schema is compiled once into
-closures that return None when all is well, so a sound object costs no path strings. A value that is stored just so is
-taken as right: an older schema let it in. Items of a list are compared by their keys, in a list without keys by their
-place (an API server compares only the whole of such a list). CEL rules are the caller's (`Rules`).
+The API server applies the same schema before any other program sees an object. This module serves two callers. One is
+the simulator, which acts as an API server. The other is admission, for the command line and for a server with an older
+CRD.
+
+A schema is compiled once into closures that return None for a valid value, so a valid object costs no path strings. A
+value that is stored unchanged counts as valid, because an older schema admitted it. Items of a list are compared by
+their keys. In a list without keys they are compared by position, where an API server compares only the whole list. The
+caller checks CEL rules (`Rules`).
 """
 
 from __future__ import annotations
@@ -68,8 +71,8 @@ class Check:
 def published_check(crd: str) -> Check:
     """The schema of one of our CRDs, by the CRD's name (`podcliquesets.grove.io`), without its status and its rules.
 
-    A status cannot be changed by the requests admission is asked about; one written by an older version must not stand
-    in the way of a change of the spec. What the rules say admission says with an index in the path.
+    Requests to admission cannot change a status. A status from an older version must not prevent a change of the spec.
+    Admission itself checks the rules, and its paths have the index of each item.
     """
     found = next(one for one in crds.load(dialects=True) if one["metadata"]["name"] == crd)
     schema = found["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

@@ -1,7 +1,7 @@
 """Puts the CRDs into a cluster, or brings those that are there up to date.
 
-Server-side apply, because the schemas are too large for the annotation that a client-side apply would leave; then waits
-until the API server says that it serves them.
+It uses server-side apply, because the schemas are too large for the annotation of a client-side apply. Then it waits
+until the API server serves the kinds.
 """
 
 from __future__ import annotations

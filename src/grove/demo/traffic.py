@@ -1,7 +1,7 @@
 """Requests arrive in a story: engines get pages of metrics, and autoscalers that read them act, in virtual time.
 
-The pages are read by the same code as real ones (`grove.metrics`), so what is seen here is what `grove metrics` would
-serve; only the engines (`load`) and the HPA controller (`scaling`) are played.
+The code that reads real pages reads these too (`grove.metrics`), so the numbers are those that `grove metrics` would
+serve. Only the engines (`load`) and the HPA controller (`scaling`) are simulated.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ _FRAME = re.compile(r'^\W*(\(.*\)\s*)?File "')
 def telling_line(message: str) -> str:
     """The line that says why, empty if there is none.
 
-    Of the lines about a fault it is the last one with a name or an exception. If earlier lines about a fault have the
-    same name, it is the first of them: programs repeat a fault with fewer words on their way out.
+    It is the last line about a fault that has a name or an exception. If earlier lines have the same name, it is the
+    first of them, because programs repeat a fault with fewer words when they end.
     """
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     faults = [line for line in lines if _FAULT.search(line) and not _POINTS_UP.search(line) and not _FRAME.match(line)]

@@ -1,5 +1,7 @@
-"""Gangs that would not fit on an empty cluster: a pod that is larger than every node, or a minimum that is larger than
-every domain of the level that it requires. Free capacity does not matter here. Pure."""
+"""Gangs that would not fit on an empty cluster: a pod is larger than every node, or a minimum larger than every domain.
+
+The domains are those of the level that the gang requires. Free capacity does not matter here. Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """How evenly units are distributed: the units in each domain of every spread constraint, and the skew.
 
 Pure: from gangs, pods and nodes to values. A unit is a replica, or a pod. The domains are those that the scheduler
-counts (`scheduler/solve/spread_domains.py`): a node of the domain could run every kind of pod of the unit when it is
-empty. Pods that terminate do not count.
+counts (`scheduler/solve/spread_domains.py`): when one of their nodes is empty, it could run every kind of pod of the
+unit. Pods that terminate do not count.
 """
 
 from __future__ import annotations

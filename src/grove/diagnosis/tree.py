@@ -1,7 +1,7 @@
 """A set as a tree: set → replica → groups and cliques → pods, each with its counts, its place and what is wrong.
 
-Pure: from what was read to values. The reason of a branch is the reason of its worst leaf, so the top line of a set
-says why the whole is not running.
+Pure: from objects to values. A branch has the reason of its worst leaf, so the first line of a set says why the set
+does not run.
 """
 
 from __future__ import annotations

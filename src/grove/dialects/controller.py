@@ -1,7 +1,7 @@
 """Keeps a PodCliqueSet for every PodGangSet and every PodCliqueSet of `grove.ai`, and their status as the set's.
 
-The two are linked by labels on the set and a finalizer on the object, not by an owner: a scheduler that looks for the
-top of a workload shall find the set. Everything that is decided here is decided in the pure modules beside it.
+Labels on the set and a finalizer on the object link the two. An owner reference would not do: a scheduler that searches
+for the top of a workload must end at the set. The pure modules beside this one make all decisions.
 """
 
 from __future__ import annotations

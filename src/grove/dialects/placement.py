@@ -1,7 +1,7 @@
 """PodClique of `grove.dynamo.ai/v1`: a rule about where the pods of matching PodGangSets go.
 
-A term about a gang's own pods on a level of the cluster's topology packs the gang there; every other term is pod
-affinity as it stands. Rules never make one gang of two PodGangSets.
+If a term is about a gang's own pods, on a level of the cluster's topology, it packs the gang there. Every other term
+becomes pod affinity unchanged. Rules never make one gang of two PodGangSets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The dialects, built and wired: what the operator runs when they are switched on.
 
-Their kinds have a cache of their own. They may be missing when the operator starts, come later, or be removed under it:
-then there is nothing to translate, and nothing else is held up.
+Their kinds have a cache of their own. The kinds may be absent when the operator starts, be installed later, or be
+removed while it runs. Then the dialects have nothing to translate, and the rest of the operator works as before.
 """
 
 from __future__ import annotations

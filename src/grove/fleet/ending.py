@@ -1,7 +1,7 @@
 """The end of a run: everything from outside stops, and then operator and scheduler must come to rest.
 
-Stable: within `SETTLE_S` there is an hour without a write; Leases and Events do not count. Convergent: after it every
-set is complete, or one of its gangs waits with a reason, and after all sets are deleted nothing of them is left.
+Stable: within `SETTLE_S` there is an hour without a write. Leases and Events do not count. Convergent: afterwards every
+set is complete, or one of its gangs waits with a reason. When all sets are deleted, none of their objects is left.
 Memory: operator and scheduler hold as much for the empty cluster after the run as before it. During the run they do not
 hold more for the same number of pods and gangs.
 """

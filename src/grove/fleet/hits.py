@@ -1,8 +1,9 @@
 """Pods that something from outside took from a set, until a ready pod has their place again.
 
-A place is a pod index in a PodClique. Each cause names its pods: a node fails, is drained or is removed; an engine
-crashes; the scheduler evicts a gang; the operator restarts a gang after a breach. An instance of a scaling group is hit
-while one of its places is open. So a failure excuses the instances that it hit, and no others.
+A place is a pod index in a PodClique. Each cause names its pods. Causes from outside are nodes that fail, are drained
+or are removed, and engines that crash. The scheduler evicts gangs, and the operator restarts gangs after a breach. An
+instance of a scaling group is hit while one of its places is open. So a failure excuses the instances that it hit, and
+no others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What happens to the nodes of a fleet: failures and repairs, whole racks, maintenance on a calendar, spot reclaim.
 
-Each process has a random stream of its own and picks among all nodes, also those that are down already: a second
-failure of a node that is down changes nothing. So two runs with other settings have the same failures at the same time.
+Each process has its own random stream and picks among all nodes, also among those that are down. A second failure of a
+node that is down changes nothing. So two runs with other settings have the same failures at the same time.
 """
 
 from __future__ import annotations

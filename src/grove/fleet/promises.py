@@ -1,11 +1,15 @@
 """What must never happen, checked at every write of a run.
 
-Exact: no node holds more GPUs than it has, no team uses more than its limit. Atomic: a gang that is bound in part is
-whole, or not bound at all, before its deadline. Caused: a set and its scaling groups fall below their minimum by no
-more instances than something from outside hit (`grove.fleet.hits`). Minimum: an update takes one instance more, and
-leaves a scaling group that can spare an instance at its minimum. Budget: no pod is deleted below a disruption budget
-unless it was hit itself, its set is updated or deleted, or its group was scaled in. Progress: a gang is not overtaken
-for ever. `grove.fleet.ending` has the promises of a run's end.
+- Exact: no node holds more GPUs than it has, and no team uses more than its limit.
+- Atomic: before its deadline, a gang that is bound in part becomes whole or is not bound at all.
+- Caused: a set and its scaling groups fall below their minimum only by the instances that something from outside hit
+  (`grove.fleet.hits`).
+- Minimum: an update takes one instance more, and leaves a scaling group that can spare an instance at its minimum.
+- Budget: no pod is deleted below a disruption budget. Exceptions: it was hit itself, its set is updated or deleted, or
+  its group was scaled in.
+- Progress: other gangs do not overtake a gang for ever.
+
+`grove.fleet.ending` has the promises of a run's end.
 """
 
 from __future__ import annotations

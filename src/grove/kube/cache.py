@@ -6,9 +6,9 @@
         await cache.wait_synced()
         pods = cache.owned(Pod, by=clique.metadata.uid)
 
-Objects are frozen and may lag behind the cluster, but not behind what was written through this process: `wrote` and
-`removed` record our own writes in the cache, and a read never shows an object older than those. They never go back in
-time (see `grove.kube.store`).
+Objects are frozen and may lag behind the cluster, but not behind the writes of this process. `wrote` and `removed`
+record those writes in the cache, and a read never shows an older object. Objects never go back in time (see
+`grove.kube.store`).
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ class Cache:
     async def wait_synced(self, timeout_s: float | None = None, *, kind: type[Any] | None = None) -> None:
         """Returns when every kind, or this one, was listed once.
 
-        Raises what stands in the way when waiting cannot help (no such kind, no rights), and at the time-out whatever
-        does: the message is for a person.
+        Raises the cause if waiting cannot help: no such kind, or no rights. At the time-out it raises whatever the
+        cause is, with a message for a person.
         """
         try:
             async with asyncio.timeout(timeout_s):

@@ -1,7 +1,8 @@
 """Finds the API server: the file a person names, `KUBECONFIG`, `~/.kube/config`, else the pod we run in.
 
-Reads what kubectl reads and merges several files as it does: the first one to name a thing wins, relative paths
-belong to the file they stand in. Whatever is wrong becomes a ConfigError of one line that says where.
+It reads what kubectl reads and merges several files in the same way. The first file that names a thing wins, and
+relative paths belong to the file that has them. Every fault becomes a ConfigError of one line with the place of the
+fault.
 """
 
 from __future__ import annotations
@@ -117,8 +118,8 @@ def load_config(
 ) -> ClusterConfig:
     """The cluster to talk to. `kubeconfig` and `context` are what a person gave on the command line, if anything.
 
-    The pod we run in comes last, as for kubectl, and never for a context that was named: a command that writes would
-    act on another cluster than the one that was meant.
+    The pod we run in comes last, as for kubectl. It is never used if the person named a context, because a command
+    could then write to another cluster than the person meant.
     """
     if kubeconfig:
         return from_files([Path(kubeconfig)], context)

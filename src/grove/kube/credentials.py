@@ -1,7 +1,8 @@
-"""Who we are to an API server: a fixed token, a token file that is rotated under us, or a plugin that is asked.
+"""Our identity for an API server: a fixed token, a token file that Kubernetes rotates, or a plugin that returns a
+token.
 
-A source answers `current()` before every request, so it must be cheap while its answer is still good, and it returns
-the same `Credential` object as long as nothing changed: the client rebuilds headers and TLS state only for a new one.
+The client calls `current()` before every request, so it must be cheap while its last answer is valid. It returns the
+same `Credential` object as long as nothing changed. The client builds headers and TLS state again only for a new one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Records what happened to objects: Events that `kubectl describe` shows. A reconcile never waits for them.
 
-The same thing said again raises the count of the Event there is; an object that says too many different things with one
-reason gets one combined Event. Good news of many siblings (five hundred gangs of one set are placed) stands for itself
-a few times, and is then summed up on their owner. A task of its own writes them; when it cannot keep up, the oldest
-unsaid are dropped.
+If the same thing happens again, the recorder raises the count of the Event. If an object has many different messages
+with one reason, they become one combined Event. Good news of many siblings (500 gangs of one set are placed) become a
+few Events of their own, and then one summary on their owner. A separate task writes the Events. When it cannot keep up,
+it drops the oldest ones.
 """
 
 from __future__ import annotations

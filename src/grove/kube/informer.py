@@ -36,8 +36,11 @@ T = TypeVar("T", bound=Object)
 
 PAGE = 500
 STALL_S = 120.0
-"""After this long without a word the connection is replaced. It may be dead, or nothing happens: the API server sends a
-bookmark a minute, but none while nothing is newer than where the watch began."""
+"""After this time without data the informer replaces the connection.
+
+The connection may be dead, or nothing changes. The API server sends a bookmark each minute, but none while nothing is
+newer than the start of the watch.
+"""
 BACKOFF_S, MAX_BACKOFF_S = 0.1, 2.0
 MAX_RETRY_AFTER_S = MAX_HOPELESS_S = 30.0
 PATIENCE = 5

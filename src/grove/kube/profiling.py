@@ -1,7 +1,7 @@
 """Where a running process spends its time, asked over HTTP: a profile of the event loop, and what its tasks wait for.
 
-`/debug/pprof/profile?seconds=N` and `/debug/pprof/tasks`, as text. Profiling slows the process down while it lasts, so
-it is off unless the configuration asks for it, and one profile is taken at a time.
+The paths are `/debug/pprof/profile?seconds=N` and `/debug/pprof/tasks`, as text. Profiling slows the process down, so
+it is off unless the configuration switches it on. The process makes one profile at a time.
 """
 
 from __future__ import annotations

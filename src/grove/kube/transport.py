@@ -33,10 +33,10 @@ _DISCARD = struct.pack("ii", 1, 0)
 
 
 def _socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket that takes back what it has not delivered when it is closed.
+    """A socket that drops what it has not delivered when it is closed.
 
-    Otherwise the kernel would go on sending, for minutes, what a process wrote that was cut off and has ended: a write
-    of a former leader, arriving when the network is back.
+    Otherwise the kernel would send the last data of a process for minutes, also after the process ended. When the
+    network is back, a write of a former leader could then arrive.
     """
     family, kind, protocol, *_ = address
     made = socket.socket(family, kind, protocol)
@@ -202,8 +202,8 @@ class Transport:
     async def _has_newer(self, used: Credential | None) -> bool:
         """True if a newer credential may exist after the server refused this one.
 
-        Many requests are refused at once when a token is rotated, those of other clients of the same source too: the
-        first of them asks for another, the rest use it.
+        When a token is rotated, the server refuses many requests at once, also those of other clients of the same
+        source. The first of them fetches a new credential, and the others use it.
         """
         await self._ready()
         return used is not self._credential or self._config.credentials.reject()

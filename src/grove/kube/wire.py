@@ -1,7 +1,7 @@
 """Between bytes and Structs: cached decoders for objects, lists and watches of a kind, typed errors from a Status.
 
-An object that does not decode is left out with an error in the log rather than stopping all others: the API server
-validated it, so this is a bug of ours, and a controller that stands still would be a worse one.
+If an object does not decode, it is left out with an error in the log. The API server validated it, so this is a fault
+of ours. A controller that stops for all objects would be worse.
 """
 
 from __future__ import annotations

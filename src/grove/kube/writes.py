@@ -1,8 +1,8 @@
-"""Many writes at once, but not too many, and carefully after trouble; and errors that are no fault.
+"""Many writes at once, within a limit, and slowly after a failure. Also: errors that are no fault.
 
-A first attempt runs `width` at a time and stops at the first error that others would meet too. An attempt after one
-that failed starts slowly: one, then two, then four …, so that a full quota costs one request a try and not a thousand.
-`Refusals` remembers what failed.
+A first attempt runs `width` writes at a time and stops at the first error that the others would get too. An attempt
+after a failure starts slowly: one write, then two, then four. So a full quota costs one request for each attempt and
+not a thousand. `Refusals` records what failed.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ async def _work(waiting: Iterator[Act], errors: list[KubeError]) -> None:
 
 
 def _concerns_others(error: KubeError) -> bool:
-    """An object that is wrong, or whose name or version is another's, says nothing about the next one; a full quota or
-    a lost server does."""
+    """True if the next write would fail too, for example with a full quota or without a server.
+
+    A wrong object, or one whose name or version is taken, tells nothing about the next one.
+    """
     return not isinstance(error, Invalid | AlreadyExists | Conflict)
 
 

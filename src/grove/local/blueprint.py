@@ -95,8 +95,8 @@ class Blueprint:
         self.etcd_data = directory / "etcd"
         self._pki = directory / "pki"
         self._users = directory / "users"
-        # Three authorities, because a client of the API server must be taken neither for one of etcd
-        # nor for the front proxy, which may act for any user.
+        # Three authorities: a certificate for the API server must not be valid for etcd, nor for the front proxy, which
+        # may act for any user.
         self._authority = Authority("grove-kubernetes")
         self._etcd_authority = Authority("grove-etcd")
         self._front_proxy_authority = Authority("grove-front-proxy")

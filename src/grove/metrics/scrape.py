@@ -1,8 +1,8 @@
 """Reads the pages of all targets, each once an interval, a bounded number at a time.
 
-A page that is endless, huge, binary, slow or wrong costs its own pod's numbers and one warning, nothing else: bytes,
-seconds and connections are bounded, redirects are not followed, a compressed answer is not unpacked. A target that
-fails is tried less and less often, so that many dead pods do not keep the living waiting.
+A page may be endless, huge, binary, slow or wrong. Then it costs only the numbers of its own pod and one warning.
+Bytes, seconds and connections have limits, redirects are not followed, and a compressed answer is not unpacked. A
+target that fails is read less and less often, so a crowd of dead pods does not delay the others.
 """
 
 from __future__ import annotations

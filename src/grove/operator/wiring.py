@@ -78,8 +78,8 @@ _OF_CLUSTER: tuple[type[Object], ...] = (ClusterTopologyBinding, Node)
 class Operator:
     """All controllers over one client. Made anywhere, run once, on one event loop.
 
-    `startup_image` is the whole image of the start-order container, needed only by sets with a start order; `namespace`
-    confines the operator to one, as tests that share a cluster want it.
+    `startup_image` is the whole image name of the start-order container. Only sets with a start order need it.
+    `namespace` limits the operator to one namespace. Tests that share a cluster need that.
     """
 
     def __init__(

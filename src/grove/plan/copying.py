@@ -113,10 +113,10 @@ def controllers_of(pods: Iterable[Json]) -> dict[str, str]:
 
 
 def limited(objects: Iterable[tuple[Resource, Json]], sets: Collection[Key]) -> list[tuple[Resource, Json]]:
-    """The objects, of the kinds an operator acts on only those of these sets; owners that are left out are struck.
+    """Objects for a copy of the cluster: of the kinds that an operator acts on, only those of these sets.
 
-    Pods of other sets lose the label by which an operator follows them: to it they belong to no set, and ten thousand
-    of them need not be read twice.
+    References to owners that are left out are removed. Pods of other sets lose the label by which an operator follows
+    them, so it does not read ten thousand of them.
     """
     kept = [(kind, one) for kind, one in objects if kind not in _OF_SETS or _set_of(kind, one) in sets]
     known = {one["metadata"].get("uid") for _, one in kept}

@@ -1,8 +1,8 @@
 """Pods that a drained node sends away and that have no gang: whether each would find another node.
 
-Gangs are placed again by the operator and the scheduler themselves; these pods belong to controllers and schedulers
-that a copy of the cluster does not have. Each is fitted with the scheduler's own filters onto what the gangs left free,
-most important first. Which of several nodes another scheduler would choose is not foretold.
+The operator and the scheduler place gangs again themselves. These pods belong to controllers and schedulers that a copy
+of the cluster does not have. The scheduler's own filters fit each of them onto what the gangs left free, most important
+first. They do not predict which of several nodes another scheduler would choose.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Capacity for a whole PodCliqueSet before it exists: the Reservations that stand for its pods.
 
-One a pod that the set will have, gang by gang: those of one gang carry its name as their pod group, so they are placed
-together or not at all. Their owners are the pods of the clique they stand for.
+There is one Reservation for each pod that the set will have. Those of one gang carry its name as their pod group, so
+they are placed together or not at all. Their owners are the pods of their clique.
 """
 
 from __future__ import annotations

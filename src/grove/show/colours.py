@@ -1,7 +1,7 @@
 """Colours of gangs: one hue a set, shades of it for its gangs, the same in a terminal and in a drawing.
 
-Sets are given hues so that no two on one node are alike, as far as there are hues: greedily, in order of name, each the
-first that none of its neighbours has.
+As long as there are enough hues, no two sets on one node have the same. In order of name, each set gets the first hue
+that none of its neighbours has.
 """
 
 from __future__ import annotations

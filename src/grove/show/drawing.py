@@ -1,7 +1,7 @@
-"""Drawings as SVG: a layout (one square a node, filled from below in the colours of the gangs on it, racks in blocks
-in zones), and what a terminal shows.
+"""Drawings as SVG: a layout of the cluster, and what a terminal shows.
 
-Text only, no library: a drawing is a list of shapes, and its size follows from their number.
+In a layout one square is a node, filled from below in the colours of its gangs, with racks in blocks and blocks in
+zones. Text only, no library: a drawing is a list of shapes, and its size follows from their number.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Admission hooks: what webhooks are to a real server, as callables inside the process.
 
-A hook is called with the `request` of an AdmissionReview and answers with its `response`, both as plain JSON in the
-wire's own form, so the webhook server's handlers plug in unchanged. Hooks may be async. Mutating hooks run first, each
-seeing the work of those before it; then the object is validated; then the validating hooks run.
+A hook takes the `request` of an AdmissionReview and returns its `response`. Both are plain JSON in the form of the
+wire, so the handlers of the webhook server work unchanged. Hooks may be async. Mutating hooks run first, and each gets
+the result of those before it. Then the object is validated, and then the validating hooks run.
 """
 
 from __future__ import annotations

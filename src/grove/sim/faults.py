@@ -1,7 +1,7 @@
-"""Bad weather for the simulated cluster: refused, lost and delayed calls, broken and late watches, stale lists.
+"""Faults of the simulated cluster: refused, lost and delayed calls, broken and late watches, stale lists.
 
-`Faults` hands out clients that misbehave at given rates, from one seeded random source, and can be stopped so that a
-test sees what the system settles to afterwards. Crashes of a whole process are `grove.sim.crash`.
+`Faults` returns clients that fail at given rates, from one seeded random source. A test can stop the faults and then
+look at the final state. `grove.sim.crash` has crashes of a whole process.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An event loop whose time jumps: when every task is blocked, the clock moves to the next timer at once.
 
-A four-hour delay takes microseconds, and a run is a pure function of its seed: tasks hash by creation order (so sets of
-tasks iterate the same way every time) and work meant for threads runs in place. When nothing can ever wake a
-task again the loop raises `Stalled` instead of hanging, and `OutOfTime` when virtual time passes its limit.
+A four-hour delay takes microseconds, and a run is a pure function of its seed. Tasks hash by creation order, so sets of
+tasks iterate the same way every time. Work meant for threads runs in place. If nothing can ever wake a task again, the
+loop raises `Stalled` instead of hanging. It raises `OutOfTime` when virtual time passes its limit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A CRD's structural schema at work: drop what it does not know, fill its defaults, and say what is wrong.
+"""A CRD's structural schema in use: drops unknown fields, fills defaults, and names faults.
 
-`shape` and `faults` take the old object too: where old and new share a subtree (patches share what they do not
-touch) it was shaped and checked before, so a status patch never walks a pod template again. The check of the structure
-is shared with admission (`grove.crds.check`); CEL rules are evaluated here only.
+`shape` and `faults` take the old object too. If old and new share a subtree, it was shaped and checked before. Patches
+share what they do not touch, so a status patch never walks a pod template again. Admission uses the same check of the
+structure (`grove.crds.check`). CEL rules are evaluated here only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The API server of the simulated cluster: one method a verb, over a `Store`, with the rules of Kubernetes.
 
-Reads are plain calls; writes are coroutines because admission hooks may be. A write decides on the current version and
-commits without an await in between, unless a hook awaited: then it looks again and, if the object moved, starts over.
-Inner controllers (garbage collection, token Secrets) hang on the store as listeners and live beside this module.
+Reads are plain calls. Writes are coroutines because admission hooks may be. A write decides on the current version and
+commits without an await in between. If a hook awaited, it compares the version again and starts over if the object
+changed. Inner controllers (garbage collection, token Secrets) listen to the store and live beside this module.
 """
 
 from __future__ import annotations

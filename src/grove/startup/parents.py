@@ -39,9 +39,10 @@ class Readiness:
 
     A pod belongs to the clique its label names. Upstream compares name prefixes, which takes `x-0-ab` for `x-0-a`.
 
-    A pod that is being deleted answers at its host name until its containers have ended, also while its successor is
-    there. Who connects then may reach the old one and lose it soon after. So nothing is enough while two pods have one
-    host name, but not for longer than the old one has time to end: one on a lost node never goes.
+    A pod that is being deleted answers at its host name until its containers have ended, also while its successor
+    exists. A client that connects then may reach the old pod and lose it soon after. So a parent does not count while
+    two pods have one host name. This lasts only for the time that the old pod needs to end, because a pod on a lost
+    node never ends.
     """
 
     def __init__(self, parents: Mapping[str, int], condition: str = READY, *, now: Callable[[], float]) -> None:

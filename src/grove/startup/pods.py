@@ -1,7 +1,7 @@
 """Reads and watches pods with the in-cluster credentials: blocking, one connection, standard library only.
 
-Every error that time can heal (no connection, no rights yet, a token not filled in yet, an expired version) is tried
-again after a growing pause. The caller never sees it. An error that time cannot heal is `CannotStart`.
+If an error can pass by itself, the request is tried again after a growing pause, and the caller never sees it. Such
+errors are: no connection, no rights yet, an empty token, an expired version. Every other error is `CannotStart`.
 """
 
 from __future__ import annotations

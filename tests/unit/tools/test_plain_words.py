@@ -26,8 +26,8 @@ def words() -> ModuleType:
     [
         pytest.param("The operator deletes the pod.", [], id="a plain sentence"),
         pytest.param("First line.\nNobody asked.", ["'Nobody' (personification)"], id="a person"),
-        pytest.param("Words " * 31 + ".", ["31 words"], id="a long sentence"),
-        pytest.param("Words " * 30 + ". " + "Words " * 30 + ".", [], id="two shorter sentences"),
+        pytest.param("Words " * 26 + ".", ["26 words"], id="a long sentence"),
+        pytest.param("Words " * 25 + ". " + "Words " * 25 + ".", [], id="two shorter sentences"),
         pytest.param("The field `nobody` is empty.", [], id="code in a sentence"),
         pytest.param("```\nnobody\n```", [], id="a block of code"),
         pytest.param("1. x\n\n   ```sh\n   nobody\n   ```", [], id="a block of code in a list"),
@@ -54,6 +54,24 @@ def test_comments_and_messages_are_read(words: ModuleType, tmp_path: Path) -> No
         (1, "'anew' (riddle)"),
         (2, "'Nobody' (personification)"),
     ]
+
+
+def test_comments_on_neighbouring_lines_are_one_text(words: ModuleType, tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(f"x = 1  # {'word ' * 13}\n# {'word ' * 13}\n# {'word ' * 13}\ny = 1\n# {'word ' * 13}\n")
+    assert [(found.line, found.rule) for found in words.check_code(module)] == [(2, "26 words")]
+
+
+def test_long_messages_are_found_unless_they_have_several_lines(words: ModuleType, tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(f"x = '{'word ' * 31}'\ny = '{'word ' * 30}'\nz = '{'word ' * 20}\\n{'word ' * 20}'\n")
+    assert [(found.line, found.rule) for found in words.check_code(module)] == [(1, "31 words")]
+
+
+def test_code_in_a_docstring_is_not_read(words: ModuleType, tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text('def f():\n    """Plain.\n\n        nobody\n\n        nobody\n\n    Nobody.\n    """\n')
+    assert [found.line for found in words.check_code(module)] == [8]
 
 
 def test_comments_of_charts_and_scripts_are_read(words: ModuleType, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Certificates of the webhook server, made here: an authority of ours, a server certificate, and when to renew them.
 
-Pure but for the randomness of keys; the time is an argument. A new authority is cross-signed by the old one and the
-cross-signed certificate is served along, so clients that still trust only the old one keep working: an authority can
-be replaced without a failed request and without waiting until a person notices.
+Pure, except that keys are random. The time is an argument. The old authority cross-signs a new one, and the server
+sends the cross-signed certificate too. So clients that still trust only the old authority keep working. A new authority
+costs no failed request, and no person has to act.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ class Authorizer:
         return Key(_namespace(request, obj or {}), name) if name else None
 
     def authorize(self, request: Json, lookups: Known) -> Verdict:
-        # Trusted users come first, before any look at the owner: upstream asks for the set even for its own writes and
-        # fails them when it cannot be read.
+        # Trusted users come before any read of the owner. Upstream reads the set even for its own writes, and refuses
+        # them when it cannot.
         if self._passes_at_once(request):
             return Verdict(True)
         operation = text(request.get("operation"))

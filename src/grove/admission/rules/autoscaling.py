@@ -1,7 +1,7 @@
 """Checks of the autoscaling settings of a set: the metrics it names, the pods they measure, and surprising values.
 
-A fault is a name that means nothing. A warning is for a legal value that surprises: a metric that measures one pod of
-a unit, a metric that this cluster does not serve, a minimum of zero.
+A fault is a name that means nothing. A warning is for a legal value that surprises. Three examples: a metric that
+measures one pod of a unit, a metric that this cluster does not serve, and a minimum of zero.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Names of one set that become one name: `-` joins the parts of a generated name, and users may write it too.
 
-Replicas come and go with every autoscaler, so an index counts as any number: what could collide at some count is
-refused on creation, when renaming is still free. Upstream admits it, and then two owners fight over one object.
+Autoscalers create and delete replicas, so these rules compare every possible index. Two names that could become equal
+at some number of replicas are refused on creation, when the user can still rename. Upstream admits them, and then two
+owners change one object in turn.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The HTTPS server in front of the rules: decode, fetch what the rules ask for, answer.
 
-Whatever goes wrong inside is an answer with status 500 and a line in the log, never a dropped connection: with failure
-policy Fail a silent webhook stops every write of the kinds it guards. All replicas serve, leader or not.
+A fault inside becomes an answer with status 500 and a line in the log, never a dropped connection. With failure policy
+Fail, a webhook that does not answer stops every write of its kinds. All replicas serve, leader or not.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The first process of a cluster of real nodes, in namespaces of its own: starts everything, keeps it, ends it.
 
-A program that ends is started again. A program stays down while a file of its name is in the folder `held`: that is how
-a test takes away a kubelet or the DNS from outside. The names are `node-1-kubelet`, `node-1-containerd`,
-`node-1-kube-proxy` and so on, `hub-kube-proxy` and `coredns`.
+A program that ends is started again. It stays down while a file of its name is in the folder `held`. So a test can stop
+a kubelet or the DNS from outside. The names are `node-1-kubelet`, `node-1-containerd`, `node-1-kube-proxy` and so on,
+`hub-kube-proxy` and `coredns`.
 """
 
 from __future__ import annotations

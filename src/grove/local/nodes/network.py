@@ -1,7 +1,7 @@
 """The network of a cluster of real nodes: a bridge in the control plane's namespace, a cable to each node, routes.
 
-Pods have a range for each node and are reached by routes, so packets between pods cross the node's own namespace, where
-kube-proxy translates cluster addresses.
+Each node has a range of pod addresses, and routes lead to it. So packets between pods cross the node's own namespace,
+where kube-proxy translates cluster addresses.
 """
 
 from __future__ import annotations

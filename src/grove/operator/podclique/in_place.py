@@ -7,9 +7,9 @@ cannot be patched. An update takes such a pod in three steps, and looks at the p
     patched    a pod that is not ready gets its images, labels and annotations; the annotation names the old containers
     back       the kubelet has started other containers: the gate opens, and the probes decide about readiness
 
-A pod is recreated instead if more than that changed, if it is not `restartPolicy: Always`, or if its kubelet still runs
-the old containers after two minutes. In a coherent update it is also recreated if a container would keep its old
-GROVE_REVISION. A pod that is no longer chosen, after a pause or an undo, has its gate opened.
+A pod is recreated instead if more than that changed, or if it is not `restartPolicy: Always`. The same holds if its
+kubelet still runs the old containers after two minutes. In a coherent update it is also recreated if a container would
+keep its old GROVE_REVISION. If a pod is no longer chosen, after a pause or an undo, its gate opens.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One new pod of a clique, as the JSON that is created.
 
-The clique's pod spec passes through untouched except for what Grove promises: scheduler, gate, host name, environment,
-claims, start order, and the set's priority where the pod has none of its own.
+The clique's pod spec stays as it is, except for what Grove promises: scheduler, gate, host name, environment, claims
+and start order. A pod without a priority of its own gets that of the set.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ FAILED_POD_PAUSE_S = 10.0
 class PodPlan:
     """The writes for the pods of one clique, in this order: delete, create, ungate, relabel, then updates in place.
 
-    `indexes` are those of the pods that stay or come, for their claims; `next_look_s` is the exact time until something
-    is due, None if only an event can help.
+    `indexes` are those of the pods that stay or come, for their claims. `next_look_s` is the exact time until the next
+    step is due. It is None if only an event can help.
     """
 
     delete: list[Removal] = field(default_factory=list)

@@ -193,8 +193,8 @@ def clique_update_facts(observed: ObservedClique) -> CliqueUpdateFacts:
 def is_due(observed: ObservedClique) -> bool:
     """True if the clique gets the present template: it has another one, and its unit was chosen.
 
-    OnDelete hands the template out at once. A clique whose pods are all from the template of now has it back at once:
-    a change was taken back before any pod was replaced.
+    OnDelete gives the template to all cliques at once. A clique also gets it at once if all its pods are from the
+    current template of the set. A user then undid a change before any pod was replaced.
     """
     pcs, clique, unit, group = observed.pcs, observed.clique, observed.unit, observed.group
     if observed.leaving is not None:

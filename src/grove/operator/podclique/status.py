@@ -51,8 +51,10 @@ from grove.operator.shared.rollout import has_template, is_open
 from grove.operator.shared.surge import DEFAULT_WAIT_S
 
 VANISHED_NODE_GRACE_S = 10.0
-"""How long a node may be missing before its pods are given up: a node that registers again, or one our cache has not
-seen yet, must not cost its pods."""
+"""How long a node may be missing before its pods count as lost.
+
+Within this time a node can register again, or our cache can receive a node that it does not have yet.
+"""
 
 PREPARATION_S = 600.0
 """How long a node may prepare the volumes, devices and network of a pod. Afterwards the pod counts as missing.
@@ -205,8 +207,8 @@ def is_available(clique: PodClique) -> bool:
 def has_hashes(clique: PodClique, template_hash: str, generation: str) -> bool:
     """True if a clique and all its pods are from its present template.
 
-    Its pods are counted too: what it became it says until it has become something else, and some of its pods may be
-    from a change that came since and was taken back.
+    The pods count too. The status of a clique keeps the last template until the clique has another one. Some of its
+    pods may be from a later change that was undone.
     """
     status = clique.status
     return (

@@ -6,10 +6,13 @@ hash of the set's templates at that change. Parts that did not change keep their
 
 Under `Coherent` a chosen replica of the set is updated slice by slice (`shared.stepper.next_slice`). A slice is written
 into the set's status as the number of outdated units that each part keeps. The parts then replace their own units,
-within their own budgets. The next slice begins when every part has replaced its share, all of them are back, and no
-part has more units down than its budget allows. If a part may have surge units, a slice takes nothing before the surge
-units of all its parts are ready, or the scheduler did not place them in time. If the new pods of a slice without surge
-units ask for more than the old ones, it takes nothing before the scheduler has a place for all (`shared.replacement`).
+within their own budgets.
+
+The next slice begins when three things hold. Every part has replaced its share, all replaced units are ready again, and
+no part has more units down than its budget allows. If a part may have surge units, a slice takes nothing before the
+surge units of all its parts are ready. If the scheduler does not place them in time, the slice goes on without them. If
+new pods request more than the old ones and have no surge units, the operator asks the scheduler first
+(`shared.replacement`). The slice takes nothing before the scheduler has a place for all.
 """
 
 from __future__ import annotations

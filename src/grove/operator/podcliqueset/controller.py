@@ -1,8 +1,8 @@
 """PodCliqueSet: keeps the children of a set as its template says, and its status equal to that of its parts.
 
 `PodCliqueSetController.wakes` lists what wakes it. The status of cliques, groups and gangs changes a hundred times more
-often than all else. So the children are compared only when there is a reason to, and the bigger the set, the longer
-the controller waits for more news before it looks.
+often than all else. So the controller compares the children only for a reason. The larger the set, the longer it
+collects events before it looks.
 """
 
 from __future__ import annotations
@@ -54,8 +54,11 @@ from grove.operator.shared.status_batching import PROGRESS_S, SETTLE_S
 Part = PodClique | PodCliqueScalingGroup
 
 UPDATE_LOOK_S, LOOK_S = 0.001, 0.002
-"""What a look waits for each replica of the set: ten times what it costs while an update waits for the next step, and
-twenty times while only progress is to be reported."""
+"""Delay of a reconcile for each replica of the set.
+
+It is ten times the cost of a reconcile while an update waits for the next step. It is twenty times the cost while there
+is only progress to report.
+"""
 LONGEST_WAIT_S = 1.0
 REPLICA_PROGRESS_S = 0.01
 """How long progress of a set may go unreported for each of its replicas: its status names every gang, and costs so.

@@ -1,14 +1,14 @@
 """An update as the set sees it: which replicas are being updated now.
 
-The units of `shared.stepper` are its replicas, the lowest index first. A replica of which nothing has a node, or that
-is in breach, is broken: it is chosen at once, uses no budget, and is waited for only until it has the new templates.
-Every other chosen replica stays chosen until every clique and group of it has become what the templates say now, and is
-whole again. A changed hash starts over, with the replicas that are open already. Under OnDelete an update is over the
-moment it begins; what was open when the strategy changed is closed.
+The units of `shared.stepper` are its replicas, the lowest index first. A replica is broken if none of its pods has a
+node, or if it is in breach. A broken replica is chosen at once, uses no budget, and the update waits only until it has
+the new templates. Every other chosen replica stays chosen until all its cliques and groups have the current templates
+and are whole again. A changed hash starts over, with the replicas that are open already. Under OnDelete an update ends
+as soon as it begins. Replicas that were open when the strategy changed are closed.
 
-Earlier templates are kept as ControllerRevisions, as StatefulSets do: what `rollout undo` goes back to. One is written
-when a set is first seen and whenever what its pods are made from changes; the last few are kept. A template that comes
-back gets the highest number again. Writing them is `podcliqueset.revision_writer`.
+Earlier templates are kept as ControllerRevisions, as StatefulSets do, and `rollout undo` uses them. The operator writes
+one when it first sees a set, and whenever the templates of its pods change. It keeps the last few. A template that
+comes back gets the highest number again. `podcliqueset.revision_writer` writes them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Everything that is made for a set, brought to what is wanted: cliques, groups, Services, access, autoscalers, claims.
+"""Makes the children of a set equal to its plan: cliques, groups, Services, access, autoscalers and claims.
 
-What is wanted, and what must wait, says `podcliqueset.plan`, and `children_writer` and `claim_writer` know how one kind
-is written; here is in which order, and what is said about it.
+`podcliqueset.plan` decides which children there should be, and which must wait. `children_writer` and `claim_writer`
+write one kind each. This module decides the order, and reports.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ that has cliques has a name, the generation gets the recorded one; otherwise an 
 update, pods of the new template stay and those of the old one are updated. The decision is pure, and the same until
 the set changes: `doctor --takeover` predicts it, and the operator carries it out.
 
-Hashes of an earlier version of this operator can be computed. They are recorded likewise if they stand for the current
-set, so an upgrade of the operator touches no pod. The same holds for an edit of the priority class alone, if the
-scheduler reads it from the gang and the pods do not carry it.
+Hashes of an earlier version of this operator can be computed. If they stand for the current set, they are recorded in
+the same way, so an upgrade of the operator restarts no pod. So is an edit of the priority class alone, if the scheduler
+reads it from the gang and not from the pods.
 """
 
 from __future__ import annotations

@@ -79,8 +79,9 @@ def gang_status(
 def _with_initialized(gang: PodGang, wanted: WantedGang, now: datetime) -> PodGangStatus:
     """True once all pods exist and are listed.
 
-    It stays True while more pods are being made for a clique that was scaled out. It becomes False again only when a
-    group has fewer pods than its minimum: surplus that cannot be made must not hold up the replacement of a core pod.
+    It stays True while more pods are created for a clique that was scaled out. It becomes False again only when a group
+    has fewer pods than its minimum. If surplus pods cannot be created, the replacement of a pod of the minimum must not
+    wait for them.
     """
     conditions = gang.status.conditions
     short = any(len(group["podReferences"]) < group["minReplicas"] for group in wanted.object["spec"]["podgroups"])

@@ -87,8 +87,10 @@ def earlier_reading(pcs: PodCliqueSet) -> Reading | None:
 
 
 def earlier_priority(pcs: PodCliqueSet, gangs: Iterable[PodGang]) -> str | None:
-    """The priority class of the templates that the set's status records, if they differ from those of now in it alone;
-    None if they differ in more."""
+    """The priority class of the recorded templates, if it is their only difference from the current ones; else None.
+
+    The set's status records those templates.
+    """
     template, status = pcs.spec.template, pcs.status
     for priority in sorted({gang.spec.priority_class_name for gang in gangs} - {template.priority_class_name}):
         before = generation_hash(structs.replace(template, priority_class_name=priority))
@@ -140,8 +142,8 @@ def revisions_in_use(pcs: PodCliqueSet, cliques: Iterable[PodClique], pods: Iter
 def wanted_access(pcs: PodCliqueSet) -> list[Json]:
     """The objects that let the start-order container watch pods: account, role, binding and token Secret of the set.
 
-    None for a set without a start order, which has no use for a long-lived token. (Upstream makes them for every set.)
-    A set whose clique runs under that account gets them too: sets made for the Go operator may rely on them.
+    None for a set without a start order, which needs no long-lived token. Upstream makes them for every set. If a
+    clique of the set runs under that account, it gets them too, because sets for the Go operator may rely on them.
     """
     pcs_name, role = pcs.metadata.name, names.role(pcs.metadata.name)
     account = names.service_account(pcs_name)

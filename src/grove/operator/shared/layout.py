@@ -273,8 +273,8 @@ def pod_index(pod: Pod) -> int | None:
 def replica_layouts(pcs: PodCliqueSet, replica: int, group_replicas: GroupReplicas) -> Iterator[GangLayout]:
     """The gangs of one replica.
 
-    The base gang holds the standalone cliques and each group's replicas up to its minimum; every further replica is a
-    gang of its own, numbered from 0 again. A group at zero replicas takes part in nothing.
+    The base gang holds the standalone cliques and each group's replicas up to its minimum. Every further replica is a
+    gang of its own, numbered from 0 again. A group at zero replicas is in no gang.
     """
     units: list[Unit] = list(standalone_units(pcs, replica))
     scaled: list[GangLayout] = []
@@ -307,10 +307,10 @@ def _index(meta: ObjectMeta, label: str) -> int | None:
     return int(value) if value.isascii() and value.isdigit() else None
 
 
-# The selectors that scaling groups and sets publish for autoscalers. The HPA controller takes the pods that a selector
-# matches for replicas of its target; a replica of a group or a set is several pods, so the selector matches the first
-# pod of one clique of each: the metrics clique. Pods made by an operator that did not know the label carry none, and
-# are not touched for it: as long as such a pod would stand for its replica the selector stays as it was, all pods.
+# The selectors that scaling groups and sets publish for autoscalers. For the HPA controller, each
+# pod that a selector matches is a replica of its target. Such a replica is several pods, so the selector
+# matches the first pod of one clique of each: the metrics clique. Pods from an operator without the label have none,
+# and keep none. As long as such a pod would stand for its replica, the selector still matches all pods.
 
 PodsOf = Callable[[str], Iterable[Pod]]
 """The pods of a PodClique, by its name."""

@@ -58,8 +58,10 @@ NEW_SET = Standing("Reconciling", REPLICAS_NOT_AVAILABLE, "the operator begins w
 """Written with the first status: without a condition, tools take an object for finished."""
 
 GRACE_S = 30.0
-"""How long a refusal or a stalled gang may last before the object stalls: a webhook that starts, a scheduler or a
-service account that is installed a little later."""
+"""How long a refusal or a stalled gang may last before the object stalls.
+
+A webhook, a scheduler or a service account may start a little later than the set.
+"""
 _GRACE = timedelta(seconds=GRACE_S)
 
 _OUR_REFUSALS = frozenset({ErrorCode.BUILD_POD, ErrorCode.STARTUP_IMAGE_MISSING})

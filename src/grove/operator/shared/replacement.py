@@ -1,9 +1,9 @@
 """The question of a coherent update to the scheduler: would the new pods of a slice fit if the old ones were gone?
 
-It is asked only if the new pods ask for more than the pods that they replace: the nodes of a slice are held for its new
-pods, so what asks for no more has a place. The question is on the base PodGang of the replica (`spec.replacement`) and
-covers the slice whole, with the pods of scaled gangs. The answer is in the status of the same PodGang. Both the set and
-the PodGang are looked at with the same function, so an answer belongs to a question by its id.
+The operator asks only if the new pods request more than the pods that they replace. Otherwise they have a place,
+because the nodes of a slice are held for its new pods. The question is on the base PodGang of the replica
+(`spec.replacement`) and covers the whole slice, with the pods of scaled gangs. The answer is in the status of the same
+PodGang, and has the id of its question. The reconcilers of the set and of the PodGang use the same function.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """What the three levels of an update share, and how a replica of a set or of a scaling group is restarted.
 
-A change of templates is recorded on the set (`podcliqueset.rollout`), which chooses replicas; within a chosen replica
-each scaling group chooses replicas (`scalinggroup.rollout`) and each standalone clique chooses pods
-(`podclique.rollout`). All of them ask `shared.stepper`. Every level writes its choice into its status before anything
-is replaced, and does nothing unless the level above chose it: a new change in the middle takes the choice away and so
-stops what it overtakes.
+A change of templates is recorded on the set (`podcliqueset.rollout`), which chooses replicas. Within a chosen replica
+each scaling group chooses replicas (`scalinggroup.rollout`), and each standalone clique chooses pods
+(`podclique.rollout`). All of them ask `shared.stepper`. Every level writes its choice into its status before it
+replaces anything, and does nothing unless the level above chose it. A new change in the middle removes the choice, and
+so stops the earlier update.
 
 Pods are made from the template of their own PodClique. A PodClique gets a new template when its unit is chosen
 (`podclique.rollout.is_due`), only from its own controller.
 
-A replica is restarted by raising one number in its owner's status, its incarnation. Every clique below reads it and
-replaces, at once, the pods that were made for a lower one: one write decides for the whole gang, so no crash leaves
-half of it restarted. The PodClique objects stay, and with them the replicas a user or an autoscaler chose. (Upstream
-deletes the PodCliques, which puts the template's replicas back.)
+To restart a replica, the operator raises one number in its owner's status, its incarnation. Every clique below reads it
+and replaces at once the pods that were made for a lower number. One write decides for the whole gang, so no crash
+leaves half of it restarted. The PodClique objects stay, and so do the replicas that a user or an autoscaler chose.
+(Upstream deletes the PodCliques, which restores the template's replicas.)
 """
 
 from __future__ import annotations
@@ -145,10 +145,11 @@ def is_origin(pcs: PodCliqueSet, revision: ControllerRevision) -> bool:
 
 
 def concerned_replicas(old: PodCliqueSet, new: PodCliqueSet) -> frozenset[int] | None:
-    """Replicas of which a set asks something else now than before; None is all of them.
+    """Replicas for which the set's decision changed; None is all of them.
 
-    An update of a thousand replicas changes the status at every step: were each step looked at by every clique, the
-    whole would cost a million looks. A replica that is wanted again was not looked at while it was not.
+    An update of 1,000 replicas changes the status at every step. If every clique reconciled at each step, that would be
+    a million reconciles. A replica that was not wanted for a while was not reconciled in that time, so it counts as
+    changed.
     """
     before, after = old.status, new.status
     if before.current_generation_hash != after.current_generation_hash or before.adopted_hashes != after.adopted_hashes:
@@ -205,10 +206,10 @@ def group_replica_incarnation(pcs: PodCliqueSet, replica: int, group: PodCliqueS
 def known_restarts(
     pcs: PodCliqueSet, replica: int, group: PodCliqueScalingGroup, members: Iterable[PodClique]
 ) -> Restarts:
-    """The entries of a group, with what its members have beyond what it or its set says.
+    """The entries of a group, raised to the numbers of its members where those are higher.
 
-    A set or a group that was deleted without its children and made again says nothing, and would restart them by a
-    number that they have already, which restarts nothing.
+    If a set or a group was deleted without its children and created again, its own status has no number. It would then
+    restart its members by a number that they have already, which restarts nothing.
     """
     restarts, of_set = group.status.replica_restarts, replica_incarnation(pcs, replica)
     indexes = group_indexes(group)
@@ -238,8 +239,8 @@ def incarnation_in_effect(
 ) -> int:
     """The incarnation whose pods a clique shall have now.
 
-    A replica that an update restarts waits until the clique itself has the new template (`template_hash`): its pods
-    would else be created again from the old one.
+    If an update restarts a replica, this waits until the clique itself has the new template (`template_hash`).
+    Otherwise the operator would create its pods again from the old template.
     """
     index = group_replica_of(clique.metadata)
     if group is not None and index is not None:

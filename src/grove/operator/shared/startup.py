@@ -1,7 +1,7 @@
 """Start order: which PodCliques a PodClique waits for, and the init container that does the waiting.
 
-Order never crosses gangs: a clique waits for parents in its own gang, a scaled gang follows its base gang by the way it
-is scheduled. Parents are exact names, resolved from the templates.
+A clique waits only for parents in its own gang. A scaled gang follows its base gang because it is scheduled after it.
+Parents are exact names, resolved from the templates.
 """
 
 from __future__ import annotations

@@ -32,17 +32,26 @@ SCHEDULER_FIRST_S, BUSY_SCHEDULER_S = 2.0, 15.0
 """The same for the first status of a gang whose scheduler reports on it: its own first status says what ours would.
 The scheduler is busy when it has said something of any gang within the second time."""
 SCHEDULER_QUEUE_S = 60.0
-"""The same while the scheduler is busy: where hundreds of gangs start at once the last one's turn comes late, and what
-is written meanwhile only makes it later."""
+"""The same while the scheduler is busy.
+
+If hundreds of gangs start at once, the last one is scheduled late. Every status written before makes it later.
+"""
 FIRST_PODS_S, ALL_PODS_S = 300.0, 30.0
-"""How long a new gang waits for its first pod, and then for its last, while its cliques met no trouble: in a set of a
-thousand replicas the last one's turn comes late, and a gang written before would have to be written again."""
+"""How long a new gang waits for its first pod, and then for its last, while its cliques have no trouble.
+
+In a set of 1,000 replicas the last one is scheduled late. A gang that was written before would have to be written
+again.
+"""
 FLAPS, FLAP_WINDOW_S, FLAP_S = 6, 60.0, 10.0
-"""How often within the window a set may report at once that replicas became unavailable or available; after that it
-reports every `FLAP_S` seconds, until the window has passed. A pod that flaps then costs few writes."""
+"""How often within the window a set may report at once that replicas became unavailable or available.
+
+After that it reports every `FLAP_S` seconds until the window has passed, so a pod that flaps costs few writes.
+"""
 CROWD_S, LONGEST_CROWD_S = 0.05, 30.0
-"""What each status that waits adds to the wait of all, and the longest wait: together they report progress twenty times
-a second at most, and leave the API server to the pods."""
+"""What each waiting status adds to the wait of all, and the longest wait.
+
+Together they limit reports of progress to twenty a second, and leave the API server to the pods.
+"""
 
 
 class StatusBatches:
@@ -149,8 +158,9 @@ def group_news(
 
 
 def _is_mixed(before: PodCliqueScalingGroupStatus, after: PodCliqueScalingGroupStatus) -> bool:
-    """Whether a group was scaled that waits for its turn in an update: if the change is taken back, its set has to know
-    that some of it is from the change.
+    """True if a group was scaled that waits for its update.
+
+    If the change is undone, the set needs this to find the parts that already have the change.
     """
     was, is_now = before.current_pod_clique_set_generation_hash, after.current_pod_clique_set_generation_hash
     return bool(was) and not is_now and before.observed_generation != after.observed_generation

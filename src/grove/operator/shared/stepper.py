@@ -8,9 +8,9 @@ units and what it recorded at the last step, and records the answer before it ac
     taken      = the first of the other outdated units that are not in flight, while
                    in flight < maxUnavailable, up > minAvailable, and more than `keep` outdated units are left
 
-`up` falls by one with each unit taken. If exactly minAvailable units are up and none is in flight, one unit is taken
-all the same: no update of a part with replicas = minAvailable could go on otherwise. A unit in flight that lost its
-place to a unit that never had one uses no budget: as many units are up as before the update. A paused update takes
+`up` falls by one with each unit taken. If exactly minAvailable units are up and none is in flight, one unit is taken.
+Without this rule, no update of a part with replicas = minAvailable could proceed. A unit in flight uses no budget if it
+lost its place to a unit that never had one. As many units are up then as before the update. A paused update takes
 nothing.
 
 With surge units (`shared.surge`) the first bound is another: in flight < surge units that are up. Then no unit is taken

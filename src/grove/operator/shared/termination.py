@@ -5,9 +5,9 @@
 
 A replica of a scaling group is terminated alone while its group keeps its minimum. Otherwise its whole set replica is.
 
-A part counts only if its minimum had nodes before. Its own status records that (`WasScheduled`, `WasHealthy`) until
-the next restart, or until it is scaled out from 0 or from below its minimum, because the larger one was not whole. The
-reference operator guesses that from times, and so restarts for ever what never fitted.
+A part counts only if its minimum had nodes before. Its own status records that (`WasScheduled`, `WasHealthy`) until the
+next restart. If it is scaled out from 0, or from below its minimum, the record ends too, because the larger part was
+not whole yet. The reference operator guesses this from times. So it restarts for ever what never fitted.
 
 If restarts are limited (`grove.io/max-gang-restarts`), earlier ones are forgotten once the part's minimum was ready
 for ten minutes (`WasReady`); starting does not count.

@@ -1,8 +1,9 @@
-"""The pods of a snapshot, and numbers about them: how many a term speaks of on each row, and what they take by account.
+"""The pods of a snapshot, and numbers about them: how many pods a term matches on each row, and what they use by
+account.
 
-A counter of a term (affinity, anti-affinity, spread) is made by one scan the first time it is asked about, and kept
-current by pod events from then on. Those of running pods' own anti-affinity terms are always kept. Arrays are shared
-between copies until written to. Sums by account are what a policy compares with its limits.
+A counter of a term (affinity, anti-affinity, spread) is made by one scan at the first question about it. Pod events
+then keep it current. The counters of running pods' own anti-affinity terms are always kept. Copies share arrays until
+one of them writes. A policy compares the sums by account with its limits.
 """
 
 from __future__ import annotations

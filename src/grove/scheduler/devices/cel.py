@@ -3,9 +3,9 @@
     device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].model in ["h100", "h200"]
     device.capacity["gpu.example.com"].memory.compareTo(quantity("40Gi")) >= 0 || !device.attributes["x.io"].shared
 
-Understood are `&&`, `||`, `!`, brackets, comparisons, `in`, and `device.driver`, attributes and capacities. A device
-that lacks what a selector speaks of does not match. That much of CEL is Python in other signs, so Python's own parser
-reads it, and only what is listed here is taken from the tree.
+It supports `&&`, `||`, `!`, brackets, comparisons, `in`, and `device.driver`, attributes and capacities. A device that
+lacks an attribute of the selector does not match. This part of CEL differs from Python only in its operators, so
+Python's own parser reads it. From the tree it takes only what is listed here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What resource claims ask for, read from their spec, and as counts on nodes.
 
-`counted` is what the search counts. Where counting one request at a time could be too hopeful (requests that compete
-for the same devices, alternatives, all devices of a node, shared attributes), `set_name` names one more resource: whole
-sets of what a pod claims.
+`counted` is what the search counts. Counting one request at a time can be too optimistic. Requests may compete for the
+same devices, have alternatives, take all devices of a node, or share attributes. Then `set_name` names one more
+resource: whole sets of what a pod claims.
 """
 
 from __future__ import annotations

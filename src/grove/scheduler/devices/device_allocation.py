@@ -1,14 +1,14 @@
 """Which devices of a node its claims get: exactly, by Kubernetes' rules, or a plain no.
 
-`allot` takes the first alternatives of the first request that leave a way for all others, then for each attribute that
-devices must share the first value that does. What is left is a matching of devices to requests, found by augmenting
-paths: a device given to an easy request moves on when a harder one needs it. `copies` counts how many times over claims
-can be met, by the same search.
+`allot` takes the first alternatives of the first request that leave a solution for all others. Then, for each attribute
+that devices must share, it takes the first value that leaves one. The rest is a matching of devices to requests, found
+by augmenting paths. If an easy request has a device that a harder one needs, the easy one gets another. `copies` counts
+by the same search how many times claims can be met.
 
-Choices are made claim by claim, and one is dropped as soon as no matching exists. Equal claims take their choices in
-order: two of them that swap devices are the same answer. A choice of values holds a limited number of copies of a claim
-by itself; where the values left cannot hold the claims left, none of them is tried. So eight equal claims on eight PCIe
-roots are met without a wrong choice, and the ninth is refused by counting.
+It chooses claim by claim, and drops a choice as soon as no matching exists. Equal claims take their choices in order,
+because two of them with swapped devices are the same answer. A choice of values holds a limited number of copies of a
+claim by itself. If the remaining values cannot hold the remaining claims, it tries none of them. So it meets eight
+equal claims on eight PCIe roots without a wrong choice, and refuses the ninth by counting.
 """
 
 from __future__ import annotations
@@ -83,8 +83,10 @@ def _most_alike(claim: ClaimRequests, same: MatchAttribute, free: Sequence[Devic
 
 
 def device_signature(wants: Sequence[ClaimRequests], devices: Sequence[Device]) -> tuple[object, ...]:
-    """Equal for nodes of which `copies` says the same where the same devices are taken: what each device is good for,
-    and which of them are alike."""
+    """Equal for nodes for which `copies` gives the same answer when the same devices are taken.
+
+    It has the requests that each device can serve, and which devices are alike.
+    """
     keys = sorted({same.attribute for claim_requests in wants for same in claim_requests.same})
     seen: list[dict[object, int]] = [{} for _ in keys]
     found = []
@@ -118,8 +120,10 @@ class _Values(NamedTuple):
 
 
 class _Search:
-    """Devices are numbers here. `owner` is a matching: by device the unit that has it, or -1; a unit is one device that
-    is asked for, with the devices that would do."""
+    """Devices are numbers here. `owner` is a matching: for each device the unit that has it, or -1.
+
+    A unit is one requested device, with the devices that can serve it.
+    """
 
     def __init__(
         self, wants: Sequence[ClaimRequests], devices: Sequence[Device], taken: Collection[DeviceId], failures: int

@@ -1,10 +1,12 @@
 """Which nodes to hold for a gang that waited too long, or was overtaken.
 
-They are the nodes where the gang would fit if everything that can end there ended, least occupied first, so that the
-wait is short. Nodes where the gang would fit once pods have gone that end by themselves are chosen before others: pods
-that are always restarted may stay for ever. Nodes are chosen again when capacity became free and was not enough. A new
-choice replaces the old one only if at least as many of its nodes are free. What sources keep for its owners, and what
-daemons use, never ends. Nothing is held for a gang that would not fit then either.
+They are the nodes where the gang would fit if everything that can end there ended. The least occupied come first, so
+that the wait is short. Pods that are always restarted may stay for ever. So a node comes before others if the gang
+would fit there once the pods that end by themselves have ended. The choice is made again when capacity became free and
+was not enough. A new choice replaces the old one only if at least as many of its nodes are free.
+
+What sources keep for its owners, and what daemons use, never ends. If the gang would not fit even then, nothing is
+held.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which running gangs to move so that a waiting gang fits. The answer is the cheapest set we find. Pure.
 
-A gang moves whole. Its new place must be free while it still runs in its old one, so the place can be held before the
-first pod is evicted. Only a node that the gang itself has now may be in both. Moves are made one after the other: a
-later one may use what an earlier one left.
+A gang moves whole. Its new place must be free while it still runs in its old one. So the scheduler can hold the place
+before it evicts the first pod. Only a node that the gang itself has now may be in both. Moves are made one after the
+other: a later one may use what an earlier one left.
 
 Plans are compared by pods that restart, then by the priorities of their gangs, then by how lately a gang was moved.
 Candidates come from the search for victims, one domain after the other, and from all small sets of gangs. Every plan

@@ -1,10 +1,10 @@
 """Pods that want to be near, apart from, or evenly spread with others: kube-scheduler's rules, as masks over rows.
 
-All three count pods by the value of a node label (the domain). Counters live in the snapshot, so that the search can
-add its own pods to a copy one by one and ask again. `PodRelations` is the same for the pods of one gang: pods are alike
-if they have the same shape and every term that matters sees them alike. Most terms speak of running pods only, or keep
-pods of the gang on different hosts; those become masks, limits and pairs. The rest (affinity to, spread over, or zones
-apart from each other) makes the gang coupled, and the search has to go pod by pod.
+All three count pods by the value of a node label (the domain). Counters live in the snapshot, so the search can add its
+own pods to a copy one by one and ask again. `PodRelations` is the same for the pods of one gang. Pods are alike if they
+have the same shape and every relevant term treats them alike. Most terms concern running pods only, or keep pods of the
+gang on different hosts. These become masks, limits and pairs. The rest (affinity to, spread over, or zones apart from
+each other) makes the gang coupled, and the search goes pod by pod.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Carries decisions out: binds the pods of a placement in parallel, and takes a gang back that cannot be completed.
 
-`Binder` says what became of each pod. A bind that may have happened is never guessed at: after a lost answer or a
-conflict the pod is read again. Trouble that passes (no answer, busy server) is waited out until the deadline; a refusal
-and a vanished pod are answers.
+`Binder` reports the result for each pod. It never guesses whether a bind happened: after a lost answer or a conflict it
+reads the pod again. If no answer comes or the server is busy, it tries again until the deadline. A refusal and a pod
+that no longer exists are results.
 
-`Committer` says what that means. A gang that never stood and has a refused pod, or whose deadline came, is rolled back:
-its bound pods are deleted, since a binding cannot be undone, and their owner makes new ones. Anything else that went
-wrong with single pods leaves the gang to the next cycle, which places the rest beside what is bound, until the same
-deadline.
+`Committer` decides what follows. If a gang was never whole, and one of its pods is refused or its deadline has passed,
+it is rolled back. The scheduler deletes its bound pods, since a binding cannot be undone, and their owner creates new
+ones. After any other fault of single pods, the next cycle places the rest of the gang beside its bound pods, until the
+same deadline.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Gangs that may be moved, and plans to move them for a waiting gang or the whole fleet. Reads a view only.
 
 A gang may be moved if its set allows it (`grove.io/disruption`), and if it and every other gang of its set are complete
-and ready. So no more than one unit of a set is down. Gangs whose pods have devices from claims or capacity of
-Reservations are not moved: what they would ask of another node is not known before they are created again.
+and ready. So no more than one unit of a set is down. A gang is not moved if its pods have devices from claims or
+capacity of Reservations. Their needs on another node are unknown before they are created again.
 """
 
 from __future__ import annotations

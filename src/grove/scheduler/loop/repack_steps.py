@@ -1,7 +1,7 @@
 """Carries out a repack plan step by step: one gang is moved and complete again before the next one is asked to move.
 
-Each step begins with a new plan on the cluster as it is then. The work stops if that plan restarts more pods than were
-agreed to, if there is none any more, or if the scheduler refuses a move. `kubectl grove repack --apply` and the
+Each step begins with a new plan on the cluster as it is then. The work stops if there is no plan any more, if it
+restarts more pods than the limit, or if the scheduler refuses a move. `kubectl grove repack --apply` and the
 scheduler itself (`self_repack`) both move gangs this way.
 """
 

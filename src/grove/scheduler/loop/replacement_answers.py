@@ -1,9 +1,9 @@
 """Answers whether pods that are to replace others fit, while the others still run.
 
-The operator asks on a PodGang (`spec.replacement`) before it takes pods down whose successors ask for more. The answer
-counts the nodes of the old pods as free. All new pods need a place, also those above the minimum, and evicting pods of
-lower priority is as good as for a gang that waits. Devices of claims are not part of the question. Nothing is held:
-the answer is about this moment. A refusal is checked again when the cluster changes.
+The operator asks on a PodGang (`spec.replacement`) before it takes down pods whose successors request more. The answer
+counts the nodes of the old pods as free. All new pods need a place, also those above the minimum. The gang may evict
+pods of lower priority, as any gang that waits. Devices of claims are not part of the question. Nothing is held: the
+answer is about this moment. A refusal is checked again when the cluster changes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Holds the capacity of pods that are being replaced, for the pods that replace them.
 
-A pod that terminates is noted. When it is gone, the snapshot counts the same amounts on its node at once, in the
-ledger's name, so that no unit behind its gang takes them. The number of held pods is what the gang still lacks:
-references or minimum, whichever is more, less the pods that have a place. A replacement that gets another node ends the
-hold on the first one. A gang that has no pod at all holds nothing for longer than `ABSENT_S`: its pods are not
-replaced.
+The module records each pod that terminates. When the pod no longer exists, the snapshot counts the same amounts on its
+node at once, in the ledger's name. So no unit behind its gang takes them. The number of held pods is what the gang
+still lacks: references or minimum, whichever is more, less the pods that have a place. A replacement that gets another
+node ends the hold on the first one. A gang without any pod holds nothing for longer than `ABSENT_S`, because its pods
+are not replaced.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Writes what became of gangs and pods: PodGang status, the pods' PodScheduled condition, events.
+"""Writes the results of gangs and pods: PodGang status, the pods' PodScheduled condition, events.
 
 A status is written only if it differs from the object's, once for each settled change. It is one merge patch under the
 version it was made from, since the operator writes the same list of conditions. The condition of a waiting pod is
-written once, and again only when the reason changed and a while has passed: a gang may have hundreds of pods. The
-reason `Unschedulable` is withdrawn at once, because node autoscalers buy nodes for it. The longer a gang waits,
-the longer a text stays.
+written once. It is written again only when the reason changed and some time has passed, because a gang may have
+hundreds of pods. The reason `Unschedulable` is withdrawn at once, because node autoscalers buy nodes for it. The longer
+a gang waits, the longer a text stays.
 """
 
 from __future__ import annotations

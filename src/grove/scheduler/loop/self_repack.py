@@ -1,8 +1,8 @@
-"""Moves running gangs of its own accord, so that waiting gangs fit, if the configuration switches it on.
+"""Moves running gangs so that waiting gangs fit, if the configuration switches it on.
 
-Every half minute it looks at the first gangs that have waited for a minute. A plan is made in a thread, and carried out
-by the same steps as `repack --apply`: a new plan before each move, and an end if the cluster changed. The pods that it
-restarts in any hour are never more than `repack.restartsPerHour`.
+Every half minute it looks at the first gangs that have waited for a minute. It makes a plan in a thread and follows it
+with the steps of `repack --apply`. There is a new plan before each move, and the work ends if the cluster changed. The
+pods that it restarts in any hour are never more than `repack.restartsPerHour`.
 
 A scheduler that starts does not have the count of the one before it. It counts pods that are younger than their gang:
 such a pod replaced another. So it may count too many. It does not count gangs that were deleted since.

@@ -1,8 +1,8 @@
-"""The four places where something new joins the scheduler: a filter, a source, a score, a policy.
+"""Four ways to add to the scheduler: a filter, a source, a score, a policy.
 
-A snapshot carries one list of each (`Seams`), and everybody asks those lists: the search, explanations, the wake-up of
-units that wait, the check before a bind. So a new module behind a seam is known everywhere at once. What a class does
-not need to say it inherits. `docs/extending-scheduler.md` has an example of each.
+A snapshot carries one list of each (`Seams`). All parts of the scheduler use those lists: the search, explanations, the
+wake-up of units that wait, and the check before a bind. So every part uses a new module at once. A class inherits what
+it does not define. `docs/extending-scheduler.md` has an example of each.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ class NodeFilter(Protocol):
 
     name: str
     lasts: bool = True
-    """Whether the answer depends on nodes' names, labels and taints alone: it is then kept until one of them changes,
-    and asked again before a bind. One that looks at running pods says False and is asked for every decision."""
+    """True if the answer depends only on the names, labels and taints of nodes.
+
+    The scheduler then keeps it until one of them changes, and asks again before a bind. A filter that looks at running
+    pods has False, and is asked for every decision.
+    """
 
     def looks_at(self, shape: Shape) -> Hashable | None:
         """The part of the shape that decides, as a key for stored answers. None if the filter ignores such pods."""
@@ -174,10 +177,10 @@ class NodeSource(Protocol):
 
 
 class Score(Protocol):
-    """How much pods of a shape like each node. It decides only between placements that are equally close together.
+    """How well each node suits pods of a shape. It decides only between placements that are equally close together.
 
-    Placements are compared by, in this order: pods lost (preemption), former nodes kept, domains crossed,
-    capacity for pods that will join, score, whole domains left whole, tightness. The score is the sum of all scores
+    Placements are compared in this order: pods lost (preemption), former nodes kept, domains crossed, and capacity for
+    pods that will join. Then come score, whole domains left whole, and tightness. The score is the sum of all scores
     times their weights. The score of a domain is the sum over the pods it would take.
     """
 

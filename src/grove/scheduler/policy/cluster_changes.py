@@ -15,8 +15,9 @@ from grove.scheduler.model.facts import HOSTNAME, PodFacts, PodScope, Shape
 from grove.scheduler.policy.gang_state import GangState, is_initialized
 
 MOST_MOVES = 64
-"""Pods that came, left or changed in one turn of which each is looked at; after more, each unit that looks at other
-pods may be helped.
+"""Most changed pods of one turn that are looked at one by one.
+
+Above this number, the scheduler tries each unit again that looks at other pods.
 """
 
 

@@ -288,8 +288,9 @@ def was_placed(podgang: PodGang) -> bool:
 def says_placed(podgang: PodGang, bound_since: Iterable[datetime]) -> bool:
     """True if the object records that the minimum was on nodes once, with one of the pods that are bound now.
 
-    Pods that are all bound later than that belong to another attempt: the gang was evicted or restarted since, and died
-    half-way before a scheduler could write that down. The cluster dates bindings, a scheduler what it writes.
+    If all bound pods are younger than that record, they belong to another attempt. The gang was evicted or restarted,
+    and lost pods before a scheduler could write it. The cluster sets the times of bindings, the scheduler those of its
+    own writes.
     """
     condition = find_condition(podgang.status.conditions, words.SCHEDULED)
     if condition is None or not was_placed(podgang):

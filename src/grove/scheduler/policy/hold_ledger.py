@@ -1,7 +1,15 @@
 """Capacity that is held for one unit: one value (`CapacityHold`), one ledger, one question. Pure.
 
-Six kinds of holders hold capacity in the same way: a binding attempt, a nomination, a gang that has waited long, a
-pending Reservation, a pod that is being replaced, and the headroom of a set. Three laws:
+Six kinds of holders hold capacity in the same way:
+
+- a binding attempt,
+- a nomination,
+- a gang that has waited long,
+- a pending Reservation,
+- a pod that is being replaced,
+- the headroom of a set.
+
+Three laws:
 
 - A hold excludes only units behind its owner in the order. A unit ahead of the owner may take the capacity, but only
   if it has no place elsewhere that is as good. Units of a queue that gives back what it borrowed count as behind the

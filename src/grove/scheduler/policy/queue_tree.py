@@ -156,8 +156,8 @@ class QueueTree:
     def _asks(self, wanted: Mapping[str, Amounts], resource: str) -> dict[str, int]:
         """The demand of each queue: the demands of its leaves, each up to the leaf's own limit.
 
-        One that does not lend asks for its guarantee in any case: it is kept from its siblings, whose share would else
-        be too small for what they want.
+        A queue that does not lend always asks for its guarantee. Otherwise its siblings would get a share of it, and
+        their share would be too small without it.
         """
         found: dict[str, int] = {}
 

@@ -1,8 +1,8 @@
 """Calling loans back: which units of other queues a gang may take its queue's share from, and in which order.
 
-In rounds of growing harm: pods above minima first, then scaled gangs, base gangs last, so that a serving system gets
-smaller before it goes away. Nothing is taken from a queue beyond what it has above its share and its guarantee, but for
-the one gang that straddles it.
+It proceeds in rounds of growing harm: pods above minima first, then scaled gangs, base gangs last. So a serving system
+shrinks before it stops. A queue loses only what it has above its share and its guarantee. The one gang that crosses
+this limit is the exception.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Reclaim:
     """The amounts that queues may take back for a gang, given its demand, and the use and shares of one moment.
 
     A queue lends to the gang if it has more than its share of a resource that one of the gang's queues may take back.
-    No other queue of the gang may then need that resource without a right to it, because a search does not say which
-    pods use what is freed.
+    No other queue of the gang may then need that resource without a right to it. The reason: a search does not say
+    which pods use the freed capacity.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Records a scheduler's run as a journal, from which `replay` makes every decision again.
 
-The journal is one JSON line per change of the snapshot and per decision, in the order they happened; what pods have in
-common (their shape) is written once. It holds what placement looks at and nothing else of the objects: no images, no
-environment, no annotations. A decision has its time and the reason of a refusal, for `history`.
+The journal is one JSON line for each change of the snapshot and for each decision, in their order. The common part of
+pods (their shape) is written once. The journal holds only what placement reads: no images, no environment, no
+annotations. A decision has its time and the reason of a refusal, for `history`.
 """
 
 from __future__ import annotations

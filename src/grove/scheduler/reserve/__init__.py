@@ -1,2 +1,4 @@
-"""Reservations as values: who may use one, how many pods it takes and which its pods use (`slots`), pods that have to
-be kept apart (`apart`), and what is written (`status`)."""
+"""Reservations as values: who may use one, how many pods it takes, and which its pods use (`slots`).
+
+`apart` names pods that must not share a node, and `status` makes what is written.
+"""

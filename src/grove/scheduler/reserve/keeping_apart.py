@@ -1,8 +1,9 @@
 """Gangs whose pods have to be kept apart: what to try next when a source cannot give what was counted on.
 
-The search counts what sources have for each kind of pod by itself, and never too low. Where kinds met on a node and one
-takes what another was counted on for, the source names pods that cannot be there together. In every placement then one
-kind of them has fewer there; each of these possibilities is tried, so that no placement is missed while tries last.
+The search counts for each kind of pod alone what sources have, and never too little. If two kinds meet on a node, one
+may take what the search counted for the other. Then the source names pods that cannot be there together. In every valid
+placement, one kind of them has fewer pods there. The search tries each of these possibilities, so it misses no
+placement while its tries last.
 """
 
 from __future__ import annotations

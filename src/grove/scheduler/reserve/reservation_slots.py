@@ -1,11 +1,11 @@
-"""Reservations as places for pods: who may use one, what it gives, what is left to be had from the node.
+"""Reservations as places for pods: who may use one, what it gives, and what the node still has.
 
-A pod uses one reservation. `Aligned` (and nothing said): it takes from the reservation first and the rest from the
-node. `Restricted`: of resources that the reservation holds, only from it. What several pods may take from the same
-reservation is counted one after the other, in the order of the reservations.
+A pod uses one reservation. With `Aligned` (the default) it takes from the reservation first and the rest from the node.
+With `Restricted` it takes the resources that the reservation holds only from there. What several pods may take from the
+same reservation is counted one after the other, in the order of the reservations.
 
-Which of a node's reservations its pods use is decided for all of them at once: as the search has counted, or in any
-other way there is.
+The choice of reservations is made for all pods of a node at once. It is first what the search has counted, then any
+other possible one.
 """
 
 from __future__ import annotations
@@ -226,8 +226,8 @@ def reservations_for(
 ) -> dict[str, ReservationUse] | None:
     """The reservation of each pod of a node, in the order of use, so that the rest fits on the node; None if none does.
 
-    Every order is tried, as each use leaves the next something else; pods that are alike are tried once, and so is
-    what led to the same amounts before. Raises Undecided after MOST_STEPS steps.
+    It tries every order, because each use changes what the next pod can take. It tries equal pods once, and skips
+    orders that led to the same amounts before. Raises Undecided after MOST_STEPS steps.
     """
     left = [MOST_STEPS]
     here = {

@@ -1,14 +1,14 @@
 """Counting bounds: cheap tests that every placement passes, so a gang that fails one has no placement.
 
-For groups that share nodes, a bound takes one resource and one size u and counts everything in units of u: a pod of
-size q weighs q // u, a node holds free // u. No packing can beat that, and it sees fragmentation that plain sums miss
-(ten nodes with 7 GPUs hold no 8-GPU pod). A group's own bound counts the pods of it that each node holds, exactly.
-Sums over a domain are differences of running sums, so one pass answers for every domain of every level.
+For groups that share nodes, a bound takes one resource and one size u and counts everything in units of u. A pod of
+size q weighs q // u, and a node holds free // u. No packing can be better. The bound also finds fragmentation that
+plain sums miss (ten nodes with 7 GPUs hold no 8-GPU pod). A group's own bound counts exactly the pods of it that each
+node holds. Sums over a domain are differences of running sums, so one pass answers for every domain of every level.
 
-`PartCapacity` has these sums for one part in one run: which domains could hold it, how well, and (`domain_sets`) which
-few of them together when no single one can. That is a covering problem: several greedy orders are tried, the last
-domain of each set is exchanged for the tightest that will do, and sets come out smallest first. For one class of pods
-the largest-first order is exactly right, and the only one tried.
+`PartCapacity` has these sums for one part in one run: which domains could hold it, and how well. If no single domain
+can, `domain_sets` names the few that can together. That is a covering problem. It tries several greedy orders and
+exchanges the last domain of each set for the tightest that suffices. Sets come out smallest first. For one class of
+pods the largest-first order is exactly right, and it is the only one tried.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Gangs whose pods look at each other: placed pod by pod on a copy of the snapshot, with backtracking.
+"""Gangs whose pods depend on each other: placed pod by pod on a copy of the snapshot, with backtracking.
 
-Affinity among the gang's own pods, spread over zones, anti-affinity wider than a host: each placed pod changes where
-the next may go, in the order they are bound. The rules are those of the masks that serve single pods. Slow beside the
-class-wise search, complete within its budget, and used only when needed. Where it takes too many detours `tally` says
-first how many pods go where, and what is left is to find an order for them.
+Examples are affinity among the gang's own pods, spread over zones, and anti-affinity wider than a host. Each placed pod
+changes where the next may go, in the order of binding. The masks of single pods have the same rules. The search is
+slower than the class-wise one, complete within its budget, and used only when needed. If it takes too many detours,
+`tally` first decides how many pods go where, and then only the order is left to find.
 """
 
 from __future__ import annotations

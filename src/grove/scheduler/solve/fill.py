@@ -1,9 +1,9 @@
 """Puts pods of one group on the nodes of a run: the last and cheapest decision, made greedily in a few array passes.
 
-Pods go back to the nodes their group left. Packing goes down the levels: the tightest domain that holds all, one
-already broken before a whole one; if none does, the largest ones, so that few are used. On the hosts the fullest come
-first: whole nodes stay whole. Spread evens out. Pods above the minimum come after the core, best effort, as near to
-their own group and gang as capacity allows.
+Pods go back to the nodes that their group left. Packing goes down the levels. It takes the tightest domain that holds
+all pods, and a partly used one before a whole one. If none holds all, it takes the largest ones, so that few are used.
+On the hosts, the fullest come first, so whole nodes stay whole. Spread distributes evenly. Pods above the minimum come
+after those of the minimum, best effort, as near to their own group and gang as capacity allows.
 """
 
 from __future__ import annotations

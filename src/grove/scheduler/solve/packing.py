@@ -1,8 +1,8 @@
 """Packs groups of pods, each into its own run of rows, node by node and exactly.
 
-On a node only patterns to which nothing can be added need to be tried: unused capacity never helps the nodes that
-follow. What is left to place after each node is remembered if it led nowhere, so the packing is a walk over (node, pods
-left) states and not over assignments.
+On a node it needs to try only patterns to which nothing can be added, because unused capacity never helps the nodes
+that follow. It records the rest of the pods after each node that led to no solution. So the packing walks over (node,
+remaining pods) states and not over assignments.
 """
 
 from __future__ import annotations

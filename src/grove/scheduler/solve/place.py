@@ -1,12 +1,18 @@
 """Where a gang goes: `place(snapshot, gang, budget)` is the scheduler's one decision, a pure function.
 
-1. state the problem in numbers  2. counting bounds: most impossible gangs end here, with a proof  3. search for a good
-placement  4. if that finds none, the exact search decides  5. surplus pods  6. names and score. The same input gives
-the same answer on any machine: no clock, no randomness, no dictionary order; ties go to the lower domain and node name.
+- 1: state the problem in numbers.
+- 2: counting bounds. Most impossible gangs end here, with a proof.
+- 3: search for a good placement.
+- 4: if that finds none, the exact search decides.
+- 5: surplus pods.
+- 6: names and score.
 
-Groups that each prefer a domain of their own compete for the same ones, and the first group has the choice. Trying a
-few orders (`close_placement`) is cheap and mostly ends at the fewest domains possible; where it does not, the exact
-search is asked for one domain less, again and again (`tightened`).
+The same input gives the same answer on any machine. The module reads no clock, no random numbers and no order of a
+dictionary. Ties go to the lower domain and node name.
+
+Groups that each prefer a domain of their own compete for the same ones, and the first group chooses first. A few orders
+(`close_placement`) are cheap to try and mostly end at the fewest domains possible. Otherwise the exact search tries one
+domain less, again and again (`tightened`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How good a placement is, and how much capacity is left: numbers for PodGang status, metrics and plans.
 
-The score compares the domains a gang uses with the fewest it could use if the cluster were idle: 1 is as close together
-as the machines allow, 0.5 is twice as many domains as needed. What stands between is other people's pods.
+The score compares the domains a gang uses with the fewest it could use if the cluster were idle. 1 is as close together
+as the nodes allow, and 0.5 is twice as many domains as needed. Pods of other gangs make the difference.
 """
 
 from __future__ import annotations

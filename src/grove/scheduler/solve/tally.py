@@ -1,8 +1,8 @@
 """How many pods of each kind go to each row, whatever the order: a search over tallies.
 
-It branches first over domains that pods have to share, then between one more pod on a row and no more there; after each
-step `closing` brings the rules to bear. What comes out is what a finished placement could look like; for `order` to say
-whether it can be bound one by one. If nothing is left there is no placement, in any order.
+It branches first over domains that pods have to share, then between one more pod on a row and no more there. After each
+step `closing` applies the rules. The result is what a finished placement could look like, and `order` decides whether
+it can be bound one by one. Without a result there is no placement, in any order.
 """
 
 from __future__ import annotations

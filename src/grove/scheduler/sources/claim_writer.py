@@ -1,7 +1,8 @@
-"""Writes into claims what they got, before their pods are bound.
+"""Writes allocations into claims before their pods are bound.
 
-Each claim gets its allocation, if it has none, and the pod's name among its users; both under the version that was
-read, for others write to shared claims too. Pods of ours that share a claim are written together.
+Each claim gets its allocation, if it has none, and the pod's name among its users. Both are written under the version
+that was read, because other clients write to shared claims too. If several pods of ours share a claim, one write has
+them all.
 """
 
 from __future__ import annotations

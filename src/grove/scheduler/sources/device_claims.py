@@ -256,8 +256,10 @@ class DeviceClaims(FollowedSource):
         return self._promises.get(key)
 
     async def until_free(self, key: Key, deadline_s: float) -> None:
-        """Waits until no other claim has the devices that were set aside for this one: those who leave give theirs back
-        a moment after they are gone. Ends at the deadline in any case."""
+        """Waits until no other claim has the devices of this one.
+
+        A claim that is deleted gives its devices back a moment later. Ends at the deadline in any case.
+        """
         loop = asyncio.get_running_loop()
         while loop.time() < deadline_s and not self.is_free(key):
             self._freed.clear()

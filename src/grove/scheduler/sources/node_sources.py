@@ -1,11 +1,11 @@
-"""The sources behind the seam, asked together: what they count on nodes, what pods need of it, and who has it.
+"""The sources of the scheduler together: what they count on nodes, what pods need of it, and who has it.
 
-The list itself is the snapshot's. What a source counts is among a node's resources under names of its own. What was set
-aside for a pod is not free there any more. So a pod that has its place no longer counts by those names.
+The list itself is the snapshot's. What a source counts is among a node's resources under names of its own. What is
+reserved for a pod is not free there any more. So a pod that has its place no longer counts by those names.
 
-`FollowedSource` is what the scheduler's own have in common: volumes, attach limits, device claims, Koordinator's
-devices and reservations follow objects of the cluster, promise things to pods on their way, and write down what they
-got.
+`FollowedSource` is the common part of the scheduler's own sources: volumes, attach limits, device claims, Koordinator's
+devices and reservations. They follow objects of the cluster, reserve things for pods that are being bound, and write
+the result.
 """
 
 from __future__ import annotations

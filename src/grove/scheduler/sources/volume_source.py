@@ -1,12 +1,12 @@
 """Volumes as a source: which nodes a pod's claims allow, the node that is written on a claim, and attach limits.
 
-A claim that waits for its first consumer gets a volume that is there already, by name, or the annotation
+A claim that waits for its first consumer gets an existing volume by name. Otherwise it gets the annotation
 `selected-node`, and the provisioner makes the volume there. The bind follows when the claim is bound. A provisioner
-that cannot takes the annotation off again: the pod needs another place.
+that cannot make the volume removes the annotation, and then the pod needs another place.
 
-Attach limits (CSINode) are counted like any other resource of a node. What is attached is counted once, however many
-pods use it; a pod that waits is counted with all its volumes, even those that are on the node already: a node may be
-refused that would just do, never the other way round.
+Attach limits (CSINode) count like any other resource of a node. A volume that is attached counts once, also if many
+pods use it. A waiting pod counts with all its volumes, even with those that the node has already. So the scheduler may
+refuse a node that would just suffice, but never accepts one that does not.
 """
 
 from __future__ import annotations

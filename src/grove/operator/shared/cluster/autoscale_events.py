@@ -53,8 +53,9 @@ class AutoscaleEvents:
 def rescale_between(old: HorizontalPodAutoscalerStatus, new: HorizontalPodAutoscalerStatus) -> tuple[int, int] | None:
     """From how many to how many replicas the autoscaler went between two of its statuses; None if it did not.
 
-    The HPA controller says two different numbers only in the status that follows a rescale. Its time has whole seconds,
-    so two rescales may share one; and a watch that was interrupted shows the next status, with the numbers equal again.
+    In the status of an HPA, the two numbers differ only right after a rescale. Its time has whole seconds, so two
+    rescales may have the same time. If a watch was interrupted, it can show only the next status, in which the numbers
+    are equal again.
     """
     before, after = new.current_replicas, new.desired_replicas
     timed = new.last_scale_time != old.last_scale_time

@@ -1,7 +1,7 @@
-"""Answers the questions of scheduler backends about the cluster: at the start, when something is missing, and now and
-then, because an API may be switched on or off under a running operator.
+"""Answers the questions of scheduler backends about the cluster.
 
-While gangs wait for an answer to change, the objects that the question is about are watched.
+It asks the API server at the start, when something is missing, and from time to time. A person may switch an API on or
+off while the operator runs. While gangs wait for another answer, it watches the objects of the question.
 """
 
 from __future__ import annotations

@@ -213,10 +213,10 @@ async def delete(client: Client, cache: Cache, obj: Object, **options: Any) -> N
 
 
 async def check_owner(client: Client, owner: Object) -> None:
-    """Raises Conflict if an object that is about to adopt something is going, or gone.
+    """Raises Conflict if an object that is about to adopt something terminates or no longer exists.
 
-    Asked of the server: one that is deleted without its children loses them before our cache shows that it is deleted,
-    and what it would adopt then would be deleted after it.
+    It asks the server. If an object is deleted without its children, it loses them before our cache shows the deletion.
+    If it adopted something then, the garbage collector would delete that too.
     """
     try:
         now = await client.get(type(owner), owner.metadata.name, owner.metadata.namespace)

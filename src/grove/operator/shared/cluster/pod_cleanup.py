@@ -1,10 +1,11 @@
 """Deletes the children of an object or of a replica, in the order that costs the cluster least.
 
-The garbage collector would reach the pods last, one by one, after all objects between. Here PodGangs are deleted
-first, so that no scheduler reports on them, together with the Services, so that no EndpointSlice is written for a
-leaving pod. Then the pods and after them their PodCliques are deleted by a few collection deletes at once. The API
-server works on each of these one by one, and the garbage collector would ask twice about each object. Each collection
-delete reads every object of its kind in the namespace, so the children of a small set are deleted by name.
+The garbage collector would delete the pods last, one by one, after all objects between. Here the operator deletes
+PodGangs first, so that no scheduler reports on them. It deletes the Services at the same time, so that no EndpointSlice
+is written for a pod that terminates. Then it deletes the pods and after them their PodCliques, by a few collection
+deletes at once. The API server works on each of these one by one, and the garbage collector would ask twice about each
+object. Each collection delete reads every object of its kind in the namespace, so the children of a small set are
+deleted by name.
 
 This is safe while our finalizer holds the object: no other object of the same name can exist, whose children would
 carry the same labels. An earlier object may have left children (deleted with orphans). If an object with those labels

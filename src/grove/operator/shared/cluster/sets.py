@@ -113,8 +113,11 @@ class Sets:
         return None if self.awaits_takeover(pcs) else pcs
 
     def awaits_takeover(self, pcs: PodCliqueSet) -> bool:
-        """True if the present templates have a hash that is not recorded yet: of another operator, of an earlier
-        version, or of before an edit that pods do not show."""
+        """True if the hash of the present templates is not recorded yet.
+
+        Such a hash is from another operator, from an earlier version, or from before an edit that does not concern
+        pods.
+        """
         if not pcs.status.current_generation_hash or self.is_recorded(pcs):
             return False
         return awaits_takeover(pcs) or earlier_reading(pcs) is not None or self.is_same_to_pods(pcs)

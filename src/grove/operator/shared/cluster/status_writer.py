@@ -1,7 +1,7 @@
-"""Writes a status when it says something new: news at once, progress after a short wait for more of it.
+"""Writes a status that has changed: news at once, progress after a short wait for more of it.
 
-Events about many children are gathered likewise: five hundred gangs made for one set are one Event with the count and
-the first names, not five hundred writes.
+It also collects Events about many children. If 500 gangs are created for one set, it writes one Event with the count
+and the first names, not 500.
 """
 
 from __future__ import annotations
