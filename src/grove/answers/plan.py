@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -29,11 +29,11 @@ from grove.plan.binding import binding_volumes
 from grove.plan.copying import Copy, controllers_of, limited
 from grove.plan.given import Given, KnownObjects, apply_given, wrong_references
 from grove.plan.standin import other_schedulers_remark, stood_in
-from grove.plan.strict import faults_of, unknown_fields
+from grove.plan.strict import faults_of, unknown_fields, warnings_of
 from grove.plan.whatif import MOST_MORE, GangPlan, Plan, planned
 from grove.plan.world import World
 from grove.scheduler.model.config import SchedulerConfiguration
-from grove.show.columns import indented, table
+from grove.show.columns import indented, table, warning_lines
 from grove.show.explained import pasted
 
 PATIENCE_S = 600.0
@@ -85,11 +85,12 @@ async def plan_answer(
         except ApiError as error:
             raise refused(error) from error
         wrong = wrong_references(world, sets, referred or KnownObjects(), copy.unreadable) if manifests else ()
+        warnings = tuple(_warnings(copy, world, sets)) if manifests else ()
     notes = [other_schedulers_remark(others)] if others else []
     if left_out := (beside or Given()).left_out:
         notes.append(f"not part of the plan: {', '.join(left_out)}")
     missing = tuple(f"{cause.reason}: {cause.step}" for cause in wrong)
-    plan = replace(plan, unreadable=copy.unreadable, note="; ".join(notes), missing=missing)
+    plan = replace(plan, unreadable=copy.unreadable, note="; ".join(notes), missing=missing, warnings=warnings)
     states = {gang.answer for gang in plan.gangs}
     homeless = any(displaced.fits is False for displaced in plan.others)
     waits = bool(missing) or "waits" in states or any(gang.why for gang in plan.gangs)
@@ -127,10 +128,7 @@ def _change(
     drains: Sequence[str],
     replica: int | None = None,
 ) -> tuple[Callable[[World], Awaitable[None]], list[Key]]:
-    there = {
-        Key(one["metadata"].get("namespace", ""), one["metadata"]["name"]): one
-        for one in copy.of(PodCliqueSet.RESOURCE)
-    }
+    there = _stored(copy)
     if manifests:
         keys = [
             Key(manifest["metadata"].get("namespace") or namespace, manifest["metadata"]["name"])
@@ -162,6 +160,20 @@ def _change(
     marks = [(meta["namespace"], (meta.get("labels") or {}).get(labels.PART_OF)) for meta in metas]
     keys = sorted({Key(place, name) for place, name in marks if name} & there.keys())
     return lambda world: _drain(world, drains), keys
+
+
+def _stored(copy: Copy) -> dict[Key, Any]:
+    """The sets of the cluster that was copied."""
+    metas = [(one["metadata"], one) for one in copy.of(PodCliqueSet.RESOURCE)]
+    return {Key(meta.get("namespace", ""), meta["name"]): one for meta, one in metas}
+
+
+def _warnings(copy: Copy, world: World, sets: Sequence[Key]) -> Iterator[str]:
+    """What admission warns of in these sets of the world, compared with the sets that the copy has."""
+    stored = _stored(copy)
+    applied = world.cluster.server.store.collection(PodCliqueSet.RESOURCE).objects
+    for key in sets:
+        yield from warnings_of(applied[key].json, stored.get(key))
 
 
 def _set_of(copy: Copy, namespace: str, target: str) -> str:
@@ -260,6 +272,7 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
         parts.append(Text(f"{least}{many(plan.more, 'more base gang')} of it would fit after that"))
     for line in plan.missing:
         parts += indented(f"its pods would not start: {line}", width, 0, "red")
+    parts += warning_lines(plan.warnings, width)
     if plan.note:
         parts += indented(plan.note, width, 0, "yellow")
     if plan.unreadable:

@@ -10,7 +10,7 @@ from grove.answers.tree import tree_data
 from grove.demo.simulation import Ground, Outcome
 from grove.demo.summary import summary_line, summary_table
 from grove.plan.world import shaped
-from grove.show.columns import indented
+from grove.show.columns import indented, warning_lines
 from grove.show.paint import tree_table
 
 
@@ -31,6 +31,7 @@ def outcome_answer(outcome: Outcome, *, timeline: bool = True) -> Answer:
         "failed": outcome.failed,
         "faults": outcome.faults,
         "note": outcome.note,
+        "warnings": outcome.warnings,
     }
     return Answer(data, lambda width: _paint(outcome, width, timeline), code)
 
@@ -44,6 +45,7 @@ def _paint(outcome: Outcome, width: int, timeline: bool) -> RenderableType:
     for tree in outcome.sets:
         parts += [tree_table(tree, width), Text("")]
     parts += [summary_table(outcome.summary, width), Text(""), *indented(summary_line(outcome.summary), width, 0)]
+    parts += warning_lines(outcome.warnings, width)
     if outcome.note:
         parts += indented(outcome.note, width, 0, "yellow")
     if outcome.failed:

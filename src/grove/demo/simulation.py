@@ -23,6 +23,7 @@ from grove.diagnosis.tree import State, TreeEntry, tree_of
 from grove.kube.errors import ApiError
 from grove.plan.copying import Copy
 from grove.plan.standin import other_schedulers_remark, stood_in
+from grove.plan.strict import warnings_of
 from grove.plan.world import World, binding, shaped
 from grove.sim.kinds import BUILT_IN
 from grove.sim.topology import Topology
@@ -67,6 +68,8 @@ class Outcome:
     failed: str = ""
     note: str = ""
     faults: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What admission warns of, each with the name of its set."""
 
     @property
     def is_whole(self) -> bool:
@@ -165,7 +168,8 @@ async def simulate(
         remarks = [other_schedulers_remark(others)] if others else []
         if left_out := sorted({one["kind"] for one in manifests} & _LEFT_OUT):
             remarks.append(f"not simulated: {', '.join(left_out)}")
-        return Outcome(trees, notes, placement, summary, failed, "; ".join(remarks), faults)
+        warnings = () if failed else tuple(said for system in systems for said in warnings_of(system))
+        return Outcome(trees, notes, placement, summary, failed, "; ".join(remarks), faults, warnings)
 
 
 async def create_beside(world: World, obj: Json) -> None:

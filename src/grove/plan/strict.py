@@ -1,4 +1,4 @@
-"""What an API server answers to a manifest: unknown fields first, then the faults that admission finds.
+"""What an API server answers to a manifest: unknown fields, the faults that admission finds, and its warnings.
 
 A server that is not asked to be strict drops a misspelt field, and `replcas: 1` would then "fit". kubectl asks.
 """
@@ -10,6 +10,8 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
+from grove.admission.rules.sets import notes, replica_notes
+from grove.admission.rules.view import SetView
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.crds import load
@@ -40,6 +42,17 @@ def faults_of(error: ApiError) -> tuple[str, ...]:
     return tuple(
         f"{cause['field']}: {cause['message']}" if cause.get("field") else cause["message"] for cause in causes
     )
+
+
+def warnings_of(pcs: Json, stored: Json | None = None) -> tuple[str, ...]:
+    """What admission warns of in an admitted PodCliqueSet, each with the name of the set.
+
+    Only warnings that depend on the manifest and on the set that is `stored`: a copy of a cluster has not all that the
+    others look at.
+    """
+    new, old = SetView(pcs), SetView(stored) if stored else None
+    found = (*(replica_notes(new, old) if old else ()), *notes(new, old))
+    return tuple(f"{pcs['metadata']['name']}: {said}" for said in found)
 
 
 def unknown_fields(manifest: Json) -> list[str]:

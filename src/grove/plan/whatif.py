@@ -87,6 +87,8 @@ class Plan:
     """What is not as it would be on the cluster itself."""
     missing: tuple[str, ...] = ()
     """Objects that pods cannot start without and that are not there or not right, each with what to do."""
+    warnings: tuple[str, ...] = ()
+    """What admission warns of, each with the name of its set."""
     spreads: tuple[SpreadCount, ...] = ()
     """How evenly the units of the concerned sets would be distributed."""
     headroom: tuple[str, ...] = ()

@@ -77,3 +77,8 @@ def indented(text: str, width: int, indent: int = 4, style: str = "") -> list[Te
     lead = " " * indent
     lines = textwrap.wrap(text, max(width, indent + 20), initial_indent=lead, subsequent_indent=f"{lead}  ")
     return [Text(line, style=style) for line in lines]
+
+
+def warning_lines(warnings: Iterable[str], width: int) -> list[Text]:
+    """Warnings of admission, each as kubectl prints it."""
+    return [line for said in warnings for line in indented(f"Warning: {said}", width, 0, "yellow")]

@@ -39,6 +39,12 @@ def engine(first: Json, condition: str = "", grouped: bool = True, **template: A
         pytest.param(engine(leader(f"--world={NUM_PODS}")), "GROVE_PCSG_TEMPLATE_NUM_PODS", id="counts its group"),
         pytest.param(engine(leader("--rpc=$(GROVE_PCSG_NAME)-0-worker-0:50052")), "worker", id="names its workers"),
         pytest.param(
+            engine(leader("--workers=$(GROVE_PCSG_NAME)-$(GROVE_PCSG_INDEX)-worker")),
+            "worker",
+            id="names its workers, and its program adds the index",
+        ),
+        pytest.param(engine(leader("--no-worker", "--is-worker=no")), None, id="an option with the name of a clique"),
+        pytest.param(
             pcs(
                 "web",
                 leader("--nnodes", "2"),

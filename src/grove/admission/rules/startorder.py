@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from grove.admission.rules.view import TEMPLATE, CliqueView, SetView
-from grove.api.env import PCSG_TEMPLATE_NUM_PODS
+from grove.api.env import PCSG_INDEX, PCSG_TEMPLATE_NUM_PODS
 from grove.api.faults import Fault, duplicate, invalid, required
 from grove.api.fields import mapping, sequence, text
 from grove.api.podcliqueset import EXPLICIT, IN_ORDER
@@ -121,5 +122,11 @@ def _needs(clique: CliqueView, others: Sequence[str]) -> str:
     for container in _containers(clique):
         said += (text(one) for field in ("command", "args") for one in sequence(container.get(field)))
         said += (text(mapping(one).get("value")) for one in sequence(container.get("env")))
-    hosts = tuple(f"-{name}-" for name in others)
-    return next((word for word in (*_MANY_NODES, *hosts) if any(word in one for one in said)), "").strip("-$()")
+    counted = (word for word in _MANY_NODES if any(word in one for one in said))
+    named = (name for name in others if any(_names_a_pod(one, name) for one in said))
+    return next(chain(counted, named), "").strip("-")
+
+
+def _names_a_pod(word: str, clique: str) -> bool:
+    """True if a word has the host name of a pod of the clique, or the host name up to its index."""
+    return f"-{clique}-" in word or re.search(rf"{PCSG_INDEX}[)}}]?-{re.escape(clique)}$", word) is not None
