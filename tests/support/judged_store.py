@@ -49,6 +49,10 @@ class Watched:
     def broken(self) -> list[str]:
         return [one.promise for one in self.promises.broken]
 
+    def crash(self, uid: str) -> None:
+        """The engine of a pod crashes now."""
+        self.promises.hits.crash(uid, self.now_s)
+
     def put(self, resource: Resource, name: str, marks: Json | None = None, **rest: Any) -> None:
         meta = {"name": name, "namespace": "default", "uid": name, "labels": marks or {}, **rest.pop("meta", {})}
         self._store.put(resource, {"metadata": meta, **rest})

@@ -157,8 +157,9 @@ class Hits:
         for index in _restarted(change):
             self._mark(uid for uid, pod in self._pods.items() if pod.place[:2] == (name, index))
 
-    def crash(self, uid: str) -> None:
-        """The engine of a pod crashes now."""
+    def crash(self, uid: str, now_s: float) -> None:
+        """The engine of a pod crashes now. No write comes first, so the figures may still show an earlier time."""
+        self._figures.now_s = now_s
         self._mark([uid])
 
     # Asking

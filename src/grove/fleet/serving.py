@@ -73,8 +73,8 @@ class Service:
     team: Team
     seed: int
     began: datetime
-    hit: Callable[[str], None]
-    """Takes the uid of a pod whose engine crashes now."""
+    hit: Callable[[str, float], None]
+    """Takes the uid of a pod whose engine crashes now, and the time."""
     note: Callable[[str, str], None]
     """Takes a kind of happening and what it happened to."""
     stages: dict[str, Stage] = field(default_factory=dict)
@@ -198,7 +198,7 @@ class Service:
         return [pod for pod in pods if pod.is_ready and not pod.metadata.is_deleting]
 
     async def _crash(self, pod: Pod) -> None:
-        self.hit(pod.metadata.uid)
+        self.hit(pod.metadata.uid, self.world.time_s)
         try:
             await self.world.cluster.nodes.crash_pod(NAMESPACE, pod.metadata.name, restart_s=RESTART_S)
         except ApiError:

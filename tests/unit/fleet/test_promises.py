@@ -63,7 +63,7 @@ def test_a_gang_that_was_whole_may_lose_a_pod(watched):
 
 def crash(watched: Watched, name: str) -> None:
     """The engine of a pod on `n0` crashes, and the pod is not ready any more."""
-    watched.promises.hits.crash(name)
+    watched.crash(name)
     watched.pod(name, node="n0", is_ready=False)
 
 
@@ -124,6 +124,16 @@ def test_a_set_falls_below_its_minimum_only_if_its_pod_was_hit(watched, happens,
     watched.now_s += 1.0
     watched.set("web", 0)
     assert watched.broken == broken
+
+
+def test_a_crash_is_dated_by_the_clock_even_if_nothing_was_written_for_an_hour(watched):
+    watched.node("n0")
+    watched.set("web", 1)
+    watched.pod("p0", node="n0")
+    watched.now_s = 3600.0
+    crash(watched, "p0")
+    watched.set("web", 0)
+    assert watched.broken == []
 
 
 def test_a_failure_excuses_nothing_that_happens_after_its_repair(watched):
@@ -266,7 +276,7 @@ def nothing(_watched: Watched) -> None:
         pytest.param(lambda watched: watched.node("n1", is_cordoned=True), ["Budget"], id="a drain heeds the budget"),
         pytest.param(lambda watched: watched.node("n0", is_up=False), ["Budget"], id="the node of another pod fails"),
         pytest.param(lambda watched: watched.node("n1", is_up=False), [], id="its node fails"),
-        pytest.param(lambda watched: watched.promises.hits.crash("p1"), [], id="its engine crashes"),
+        pytest.param(lambda watched: watched.crash("p1"), [], id="its engine crashes"),
         pytest.param(lambda watched: watched.group(3, replicas=2), [], id="its group is scaled in"),
         pytest.param(lambda watched: watched.set("web", 1, is_updating=True), [], id="its set is updated"),
         pytest.param(
