@@ -131,18 +131,53 @@ READY, MOVING, STUCK = SETS[0], SETS[1], SETS[2]
             "InProgress",
             id="one has the generation before",
         ),
-        pytest.param([], {}, 0, CURRENT, id="no cluster yet"),
+        pytest.param(
+            [item("paris", READY, 2), {"clusterName": "oslo", "applied": True}],
+            {"Ready": "False", "Reconciling": "True"},
+            2,
+            "InProgress",
+            id="one has not reported yet",
+        ),
+        pytest.param(
+            [item("paris", READY, 2), item("oslo", READY, 2) | {"applied": False, "appliedMessage": "no such kind"}],
+            {"Ready": "False", "Reconciling": "True"},
+            4,
+            "InProgress",
+            id="one cluster refuses the set",
+        ),
+        pytest.param([], {"Ready": "False", "Reconciling": "True"}, 0, "InProgress", id="no cluster yet"),
     ],
 )
 def test_status_is_gathered(items: list[Json], conditions: dict[str, str], available: int, seen: str) -> None:
     before = chat()
     before["status"] = {"observedGeneration": 3} if items else {}
+    before["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
     found = asked("statusAggregation", "AggregateStatus", before, items)
     status = found["status"]
     assert {one["type"]: one["status"] for one in status.get("conditions", [])} == conditions
     assert status["availableReplicas"] == available
     assert kstatus(found) == seen
     assert all(one["lastTransitionTime"] for one in status.get("conditions", [])), "the CRD requires it"
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        pytest.param([], "no cluster has this set yet", id="no cluster yet"),
+        pytest.param([{"clusterName": "oslo"}], "oslo: it has not reported yet", id="no report"),
+        pytest.param(
+            [item("paris", READY, 2), {"clusterName": "oslo", "applied": False, "appliedMessage": "no such kind"}],
+            "oslo: no such kind",
+            id="not applied",
+        ),
+        pytest.param([item("paris", STUCK, 0), item("oslo", MOVING, 1)], "paris: why", id="a person has to help"),
+        pytest.param([item("paris", READY, 2)], "ready in 1 of 1 clusters", id="ready"),
+    ],
+)
+def test_the_condition_names_the_cluster(items: list[Json], message: str) -> None:
+    before = chat(creationTimestamp="2026-01-01T00:00:00Z")
+    found = asked("statusAggregation", "AggregateStatus", before, items)["status"]["conditions"]
+    assert {one["message"] for one in found} == {message}
 
 
 @pytest.mark.parametrize("row", [pytest.param(one, id=one.id) for one in SETS])
