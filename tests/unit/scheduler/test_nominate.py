@@ -59,6 +59,6 @@ def test_a_try_in_which_the_cluster_moved_on_makes_those_after_it_doubtful(
     still_waits = iter((True, False)) if aside == 0 else iter((False,))
 
     closed = Ledger().closed_to("g", unit.order)
-    assert not run(made.try_preempt(unit, Budget(), 0.0, closed, lambda: next(still_waits)))
+    assert not run(made.try_preempt(unit, Budget(), 0.0, closed, lambda: next(still_waits), lambda *_: None))
     assert len(tries) == 2
     assert made.take_unsettled() == {"g"}

@@ -24,6 +24,7 @@ from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.gang_trees import domain_of, former_nodes, gang_order, order_of, pin_of
 from grove.scheduler.loop.headrooms import Headrooms
 from grove.scheduler.loop.hold_restorer import HoldRestorer
+from grove.scheduler.loop.holds_behind import HoldsBehind
 from grove.scheduler.loop.long_wait_holds import LongWaitHolds
 from grove.scheduler.loop.nominations import Nominations
 from grove.scheduler.loop.pending_reservations import PendingReservations
@@ -242,6 +243,7 @@ class Cycle:
             self._headrooms,
         )
         check = AnswerCheck(view, queue)
+        behind = HoldsBehind(view, check, nominations, replacements, self._headrooms)
         self._refuser = UnitRefuser(
             view,
             queue,
@@ -255,6 +257,7 @@ class Cycle:
             reserving,
             check,
             self._headrooms,
+            behind,
         )
         self._placing = UnitPlacer(
             view,
@@ -271,6 +274,7 @@ class Cycle:
             self._refuser,
             check,
             self._headrooms,
+            behind,
             base_of=self._intake.base_of,
         )
         self.ended = self._intake.ended

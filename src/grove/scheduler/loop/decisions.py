@@ -125,6 +125,7 @@ class Decider:
         closed: Iterable[str] = (),
         vacancies: Vacancies = NO_VACANCIES,
         leaving: Sequence[PodFacts] | None = None,
+        open_uids: Collection[str] = (),
     ) -> tuple[str, Victims | NoVictims]:
         """The same for victims. A recording has what sources said would come free."""
         decision = self._next()
@@ -139,12 +140,13 @@ class Decider:
         def note(answer: Victims | NoVictims) -> None:
             if self._tape is not None:
                 freed = vacancies.answers()
-                self._tape.preempted(decision, gang, running, budgets, budget, shut, answer, freed, leaving)
+                self._tape.preempted(decision, gang, running, budgets, budget, shut, answer, freed, leaving, open_uids)
 
         is_long = sum(len(unit.pods) for unit in running) > IN_PLACE_PODS
 
         def ask(snapshot: Snapshot) -> Victims | NoVictims:
-            return preempt(snapshot, gang, running, budgets, budget, closed=shut, vacancies=vacancies, leaving=leaving)
+            free = snapshot.without(open_uids)
+            return preempt(free, gang, running, budgets, budget, closed=shut, vacancies=vacancies, leaving=leaving)
 
         answer = await self.work(ask, note, is_long=is_long)
         steps.take(answer.steps)

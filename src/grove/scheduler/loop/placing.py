@@ -20,6 +20,7 @@ from grove.scheduler.loop.bind import BindAttempt, Committer
 from grove.scheduler.loop.decisions import Decider, FoundPlacement, SharedClaimPlacer
 from grove.scheduler.loop.gang_trees import Unit, closed_capacity, level_names, order_of, score_in_replica, tree_of
 from grove.scheduler.loop.headrooms import Headrooms
+from grove.scheduler.loop.holds_behind import HoldsBehind
 from grove.scheduler.loop.long_wait_holds import LongWaitHolds
 from grove.scheduler.loop.nominations import Nomination, Nominations
 from grove.scheduler.loop.pending_reservations import PendingReservations
@@ -43,7 +44,7 @@ from grove.scheduler.policy.gang_state import (
     GangState,
     Verdict,
 )
-from grove.scheduler.policy.hold_ledger import ClosedCapacity, HoldReason
+from grove.scheduler.policy.hold_ledger import ClosedCapacity
 from grove.scheduler.policy.waiting_queue import Order, Stage, WaitingQueue
 from grove.scheduler.policy.waiting_reasons import refused
 
@@ -72,12 +73,14 @@ class UnitPlacer:
         refuser: UnitRefuser,
         check: AnswerCheck,
         headrooms: Headrooms,
+        behind: HoldsBehind,
         *,
         base_of: Callable[[str], Base],
     ) -> None:
         self._view, self._queue, self._decider, self._committer = view, queue, decider, committer
         self._nominations, self._holding, self._refuser, self._check = nominations, holding, refuser, check
         self._replacements, self._reserving, self._headrooms = replacements, reserving, headrooms
+        self._behind = behind
         self._reporter, self._config = reporter, config
         self._budget, self._base_of = budget, base_of
         self._sharing = SharedClaimPlacer(view, decider)
@@ -167,13 +170,13 @@ class UnitPlacer:
             found = await self._sharing.place(unit.name, unit.tree, steps, closed.nodes, to_bind, closed.own)
         if isinstance(found.answer, Placement) and (found.answer.pods or not found.answer.unplaced):
             return found
-        open_uids = closed.own.union(pod.uid for hold in closed.behind for pod in hold.pods)
+        open_uids = closed.open_uids
         if open_uids == closed.own or found.has_more:
             return found
         second = await self._sharing.place(unit.name, unit.tree, steps, closed.nodes, to_bind, open_uids)
         if isinstance(second.answer, NoFit) or not second.answer.pods:
             return found
-        self._take_from_behind(closed, unit.to_bind(second.answer))
+        self._behind.take(closed, unit.to_bind(second.answer))
         return second
 
     async def _find_elsewhere(
@@ -218,22 +221,6 @@ class UnitPlacer:
         if later is None or later.score <= answer.score or len(later.pods) < len(answer.pods):
             return None
         return now_s + max(left_s for _, left_s in ends)
-
-    def _take_from_behind(self, closed: ClosedCapacity, pods: Sequence[PodFacts]) -> None:
-        """Ends holds of units behind, the last in order first, until these pods fit."""
-        nodes = frozenset(pod.node for pod in pods)
-        for hold in closed.behind:
-            if self._check.have_room(pods, closed.own):
-                return
-            if nodes.isdisjoint(pod.node for pod in hold.pods):
-                continue
-            if hold.reason is HoldReason.REPLACEMENT:
-                self._replacements.give_up(hold, nodes)
-            elif hold.reason is HoldReason.HEADROOM:
-                self._headrooms.give_up((hold,))
-            else:
-                self._nominations.drop(hold.owner)
-                self._view.changes.mark(hold.owner, fresh=True)  # it is placed again
 
     def _unit(self, name: str, order: Order) -> Unit | None:
         view = self._view

@@ -17,6 +17,7 @@ from grove.scheduler.loop.answer_checks import AnswerCheck
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.gang_trees import Unit, level_names
 from grove.scheduler.loop.headrooms import Headrooms
+from grove.scheduler.loop.holds_behind import HoldsBehind
 from grove.scheduler.loop.long_wait_holds import LongWaitHolds, kept_out_by
 from grove.scheduler.loop.nominations import Nominations
 from grove.scheduler.loop.pending_reservations import PendingReservations
@@ -76,10 +77,12 @@ class UnitRefuser:
         reserving: PendingReservations,
         check: AnswerCheck,
         headrooms: Headrooms,
+        behind: HoldsBehind,
     ) -> None:
         self._view, self._queue, self._decider, self._check = view, queue, decider, check
         self._nominations, self._holding, self._relief = nominations, holding, relief
         self._replacements, self._reserving, self._headrooms = replacements, reserving, headrooms
+        self._behind = behind
         self._reporter, self._config = reporter, config
         self._refused: dict[Hashable, SharedRefusal] = {}
         """By what a unit asks for and what is closed to it."""
@@ -135,10 +138,12 @@ class UnitRefuser:
             waits = partial(self._check.still_waits, unit)
             if closed.headrooms:  # with it fewer victims are needed
                 self._headrooms.give_up(closed.headrooms)
-            is_nominated = await self._nominations.try_preempt(unit, steps, deadline_s, closed, waits)
+            make_room = partial(self._behind.take, closed)
+            is_nominated = await self._nominations.try_preempt(unit, steps, deadline_s, closed, waits, make_room)
             if closed.headrooms:
                 await self._headrooms.turn(now)
             if is_nominated:
+                self._replacements.refresh(unit.gang)
                 self._queue.withdraw(unit.name)
                 return
             if protected := self._view.units.of(unit.name).protected_by:

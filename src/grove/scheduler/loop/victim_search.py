@@ -60,7 +60,9 @@ class VictimSearch:
             if await self._count_asked():
                 running = [unit for unit in running if self._is_there(*unit.pods)]
             vacancies = self._view.sources.vacancies(variant, running, leaving)
-            if (found := await self._without_leaving(variant, steps, closed, vacancies, leaving)) is not None:
+            if (
+                found := await self._without_leaving(variant, steps, closed, vacancies, leaving, closed.own)
+            ) is not None:
                 return found
         return None
 
@@ -80,11 +82,12 @@ class VictimSearch:
         closed: ClosedCapacity,
         vacancies: Vacancies,
         leaving: Sequence[PodFacts],
+        open_uids: Collection[str],
     ) -> Placement | None:
         """Where the gang fits once these terminating pods are gone."""
 
         def ask(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:
-            twin = snapshot.without(closed.own).copy()
+            twin = snapshot.without(open_uids).copy()
             for pod in leaving:
                 if twin.find_pod(pod.uid) is not None:  # else it is gone, and only its devices are still in use
                     twin.remove_pod(pod.uid)
@@ -102,7 +105,27 @@ class VictimSearch:
         closed: ClosedCapacity,
         leaving: Sequence[PodFacts],
     ) -> tuple[str, Victims | NoVictims | None]:
-        """Victims for a gang, whose shared claims may need a home first; None if there is none for them."""
+        """Victims for a gang, whose shared claims may need a home first; None if there is none for them.
+
+        If there are none that may be evicted, it counts on what is held for units behind the gang as well.
+        """
+        open_uids = closed.open_uids
+        decision, answer = await self._victims_beside(tree, running, steps, closed, leaving, closed.own)
+        if open_uids == closed.own or (isinstance(answer, Victims) and not answer.budgets_broken):
+            return decision, answer
+        second, found = await self._victims_beside(tree, running, steps, closed, leaving, open_uids)
+        return (second, found) if isinstance(found, Victims) and not found.budgets_broken else (decision, answer)
+
+    async def _victims_beside(
+        self,
+        tree: Gang,
+        running: Sequence[Running],
+        steps: DecisionSteps,
+        closed: ClosedCapacity,
+        leaving: Sequence[PodFacts],
+        open_uids: Collection[str],
+    ) -> tuple[str, Victims | NoVictims | None]:
+        """The same, where only what is held under these uids counts as free."""
         pods = [pod for unit in running for pod in unit.pods]
         decision: str = ""
         answer: Victims | NoVictims | None = None
@@ -113,10 +136,10 @@ class VictimSearch:
             vacancies = self._view.sources.vacancies(variant, running)
             budgets = budgets_of(self._view)
             decision, answer = await self._decider.preempt(
-                variant, running, budgets, steps, closed.nodes, vacancies, leaving
+                variant, running, budgets, steps, closed.nodes, vacancies, leaving, open_uids
             )
             if not isinstance(answer, Victims) and answer.reason == LEAVING:
-                kept = await self._without_leaving(variant, steps, closed, vacancies, leaving)
+                kept = await self._without_leaving(variant, steps, closed, vacancies, leaving, open_uids)
                 answer = no_victims(kept) if kept is not None else answer
             if isinstance(answer, Victims):
                 break

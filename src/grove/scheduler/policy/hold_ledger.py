@@ -100,6 +100,11 @@ class ClosedCapacity(msgspec.Struct, frozen=True):
     nodes_behind: frozenset[str] = frozenset()
     """Nodes that are held whole for units behind it, without those where something is held for itself."""
 
+    @property
+    def open_uids(self) -> frozenset[str]:
+        """Uids of all that does not stand in its way: its own, and those of units behind it."""
+        return self.own.union(pod.uid for hold in self.behind for pod in hold.pods)
+
 
 class Ledger:
     """All holds, by owner and reason. An owner has at most one hold for each reason.

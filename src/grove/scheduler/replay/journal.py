@@ -113,6 +113,7 @@ class Journal:
         answer: Victims | NoVictims,
         freed: Sequence[Freed] = (),
         leaving: Sequence[PodFacts] | None = None,
+        open_uids: Collection[str] = (),
     ) -> None:
         self._write_seams()
         units = [[u.name, u.priority, [p.uid for p in u.pods], dict(u.minimums), u.preemptible] for u in running]
@@ -128,6 +129,8 @@ class Journal:
         }
         if leaving is not None:
             asked["leaving"] = [pod.uid for pod in leaving]
+        if open_uids:
+            asked["open"] = sorted(open_uids)
         self._write({"op": "preempt", **self._when(decision), **asked, "answer": victims_digest(answer)})
         self._file.flush()
 

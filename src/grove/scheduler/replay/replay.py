@@ -92,7 +92,7 @@ def _apply(line: Json, snapshot: Snapshot, shapes: list[Shape]) -> Iterator[Repl
             gang = _gang(line["gang"], shapes)
             try:
                 found = preempt(
-                    snapshot,
+                    snapshot.without(line.get("open", ())),
                     gang,
                     _running(line["running"], snapshot),
                     _budgets(line["budgets"]),
