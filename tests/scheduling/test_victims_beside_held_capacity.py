@@ -9,9 +9,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.support.days import Day
+from tests.support.days import NAMESPACE, Day
 from tests.support.gangs import gang, group
 
+from grove.api.core import PodDisruptionBudget
+from grove.kube.errors import Forbidden
+from grove.scheduler.policy.hold_ledger import HoldReason
 from grove.sim.loop import run
 
 pytestmark = pytest.mark.simulated
@@ -64,3 +67,65 @@ def test_a_unit_that_evicts_others_takes_what_is_held_for_a_unit_behind_it() -> 
     waited_s, left = run(story())
     assert waited_s < 60
     assert left == 1
+
+
+def test_the_node_that_is_held_for_a_repair_stays_held_when_its_evictions_are_called_off() -> None:
+    """The budget allows the eviction, and refuses it a moment later. Another gang of the same priority waits."""
+
+    async def story() -> tuple[int, int, float]:
+        async with Day(nodes=4) as day:
+            high = gang("high", group("w", 3), priority_class="high")
+            await day.apply(high)
+            await asyncio.sleep(60)
+            await day.apply(gang("low", group("w", 1), priority_class="low", labels={"app": "low"}))
+            await asyncio.sleep(60)
+            await day.protect("keep", {"app": "low"}, 1)
+            evict = day.scheduler_client.evict
+
+            async def refused_at_last(*args: Any, **more: Any) -> None:
+                await day.client.patch(PodDisruptionBudget, "keep", {"spec": {"maxUnavailable": 0}}, NAMESPACE)
+                await evict(*args, **more)
+
+            setattr(day.scheduler_client, "evict", refused_at_last)  # noqa: B010
+            await lose_two(day, high)
+            await day.apply(gang("other", group("w", 1), priority_class="high"))
+            await day.pass_a_day()
+            bound, others = await day.bound("high-"), await day.bound("other-")
+            setattr(day.scheduler_client, "evict", evict)  # noqa: B010
+            await day.client.delete(PodDisruptionBudget, "keep", NAMESPACE)
+            return bound, others, await day.waited_and_stayed("high-", 3)
+
+    bound, others, waited_s = run(story())
+    assert (bound, others) == (1, 0)
+    assert waited_s < 60
+
+
+def test_the_node_that_is_held_for_a_repair_is_held_at_once_when_its_binding_fails() -> None:
+    async def story() -> tuple[list[bool], float, int]:
+        async with Day(nodes=2) as day:
+            high = gang("high", group("w", 2), priority_class="high")
+            await day.apply(high)
+            await asyncio.sleep(60)
+            await day.apply(gang("other", group("w", 1), priority_class="high"))
+            await asyncio.sleep(60)
+            bind, failures, held = day.scheduler_client.bind, iter(range(20)), list[bool]()
+
+            def look(node: str) -> None:
+                hold = day.scheduler.view.ledger.find(f"{NAMESPACE}/high", HoldReason.REPLACEMENT)
+                held.append(hold is not None and [pod.node for pod in hold.pods] == [node])
+
+            async def refused_at_first(namespace: str, name: str, node: str, **more: Any) -> None:
+                if name.startswith("high-") and next(failures, None) is not None:
+                    asyncio.get_running_loop().call_later(0.01, look, node)
+                    raise Forbidden("a webhook refuses it", code=403)
+                await bind(namespace, name, node, **more)
+
+            setattr(day.scheduler_client, "bind", refused_at_first)  # noqa: B010
+            await day.end("high-w-0")
+            await day.make_again(high, 0)
+            return held, await day.waited_and_stayed("high-", 2), await day.bound("other-")
+
+    held, waited_s, others = run(story())
+    assert held == [True] * 20
+    assert waited_s < 60
+    assert others == 0

@@ -52,6 +52,8 @@ class CountedPods:
         self.confirmed: dict[str, str] = {}
         """The same, for bindings that were answered and not seen yet."""
         self.running = RunningIndex()
+        self.on_given_back: Callable[[GangState], None] = lambda _: None
+        """Called when a pod is not bound on the node of a pod that it replaces: the node is held for the gang again."""
         self.cpu_s: Callable[[], float] = lambda: 0.0
         """CPU seconds of this thread. Always 0 on the simulator, where a run must not depend on the machine."""
 
@@ -82,7 +84,7 @@ class CountedPods:
         for pod in pods:
             self.reserved[pod.uid] = pod.node
             if (gang := self._gangs.get(pod.gang)) is not None:
-                taken = gang.take_replaced(pod.group, pod.node)
+                taken = gang.take_replaced(pod.group, pod.node, pod.uid)
                 if taken is not None:
                     self.end_hold(f"{HELD}{taken.uid}")
             self.put(self._sources.without_counted(pod))
@@ -104,15 +106,29 @@ class CountedPods:
             self._snapshot.remove_pod(uid)
         return is_counted
 
+    def end_reservation(self, uid: str) -> str | None:
+        """The pod is bound, or gone. The node that was reserved for it."""
+        node = self.reserved.pop(uid, None)
+        if (gang := self._gang_with(uid)) is not None:
+            gang.forget_replaced(uid)
+        return node
+
+    def _gang_with(self, uid: str) -> GangState | None:
+        pod = self._snapshot.find_pod(uid)
+        return self._gangs.get(pod.gang) if pod is not None else None
+
     def release(self, uid: str) -> None:
         """Ends the reservation of a node, unless the pod is bound."""
         if uid in self.confirmed:
-            self.reserved.pop(uid, None)
+            self.end_reservation(uid)
             return
         self._sources.give_back(uid)
         node = self.reserved.pop(uid, None)
         if node is not None:
+            gang = self._gang_with(uid)
             self.drop(uid)
+            if gang is not None and gang.give_back_replaced(uid):
+                self.on_given_back(gang)
             self._changes.relief.add(node)
             self._changes.wake()
 

@@ -65,7 +65,7 @@ class ClusterFollower:
                 else:
                     self._view.changes.relief.add(node)  # it may take less than before
                     self._view.changes.wake()
-            self._view.counted.reserved.pop(uid, None)
+            self._view.counted.end_reservation(uid)
             self._view.counted.confirmed.pop(uid, None)
             self._view.reader.forget_waiting(key)
         elif old is not None and asks_of(old) != asks_of(new):
@@ -81,7 +81,7 @@ class ClusterFollower:
     def _pod_left(self, pod: Pod) -> None:
         key, uid = pod.metadata.key, pod.metadata.uid
         self._view.sources.give_back(uid)
-        node = self._view.counted.reserved.pop(uid, None) or pod.spec.node_name
+        node = self._view.counted.end_reservation(uid) or pod.spec.node_name
         self._view.counted.confirmed.pop(uid, None)
         self._view.reader.forget_waiting(key)
         if node:

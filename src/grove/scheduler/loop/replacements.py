@@ -37,6 +37,7 @@ class Replacements:
         """By the uid of each pod that is leaving, the gang that referred to it: by now it may refer to others."""
         self._lacking_pods: set[str] = set()
         """Gangs that had replaced pods when they were looked at last."""
+        view.counted.on_given_back = self.refresh
 
     def note_leaving(self, pod: PodFacts, known: Pod) -> None:
         """The pod begins to terminate, or is gone without that."""

@@ -109,6 +109,8 @@ class GangState(msgspec.Struct):
     """The same as an earlier scheduler wrote it down."""
     replaced: dict[str, list[ReplacedPod]] = msgspec.field(default_factory=dict)
     """By group, pods that left or are about to, and whose nodes no other pod of the group took since."""
+    taken_over: dict[str, tuple[str, ReplacedPod]] = msgspec.field(default_factory=dict)
+    """By uid of each pod that is to be bound where a replaced pod was: its group, and that replaced pod."""
     moving: frozenset[str] = frozenset()
     """Uids of the pods that are evicted so that the gang moves. `replaced` then names the nodes it moves to."""
     returns: bool = False
@@ -196,18 +198,31 @@ class GangState(msgspec.Struct):
             for replaced_pod in left
         ]
 
-    def take_replaced(self, group: str, node: str) -> ReplacedPod | None:
+    def take_replaced(self, group: str, node: str, uid: str) -> ReplacedPod | None:
         """A pod of the group gets a place on the node: the replaced pod whose place it is, if there is one."""
         left = self.replaced.get(group, [])
         replaced_pod = next((one for one in left if one.node == node), None)
         if replaced_pod is not None:
             left.remove(replaced_pod)
+            self.taken_over[uid] = group, replaced_pod
         return replaced_pod
+
+    def give_back_replaced(self, uid: str) -> bool:
+        """The pod is not bound where it was to be: whether that was the place of a replaced pod, which waits again."""
+        group, replaced_pod = self.taken_over.pop(uid, ("", None))
+        if replaced_pod is not None:
+            self.replaced.setdefault(group, []).append(replaced_pod)
+        return replaced_pod is not None
+
+    def forget_replaced(self, uid: str) -> None:
+        """The pod is bound, or gone."""
+        self.taken_over.pop(uid, None)
 
     def begin_move(self, uids: frozenset[str], places: Iterable[tuple[str, ReplacedPod]]) -> None:
         """Its pods leave for these places, whatever it was to return to before."""
         self.moving, self.returns = uids, True
         self.replaced.clear()
+        self.taken_over.clear()
         for group, place in places:
             self.replaced.setdefault(group, []).append(place)
 
@@ -215,6 +230,7 @@ class GangState(msgspec.Struct):
         """It stays where it is."""
         self.moving = frozenset()
         self.replaced.clear()
+        self.taken_over.clear()
 
     def cannot_return(self) -> None:
         """There is no place for it in what its replaced pods had."""
