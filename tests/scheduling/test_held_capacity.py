@@ -268,6 +268,44 @@ def test_nodes_are_held_where_pods_end_and_not_beside_a_pod_that_stays() -> None
     assert waited_s < 2 * HOUR_S
 
 
+def test_no_node_is_held_because_the_gangs_own_pod_might_leave_it() -> None:
+    """The head of the gang has one of four GPUs of a node. Its worker needs all four GPUs of another node."""
+
+    async def story() -> tuple[float, int]:
+        async with Day(nodes=3, gpus=4) as day:
+            large = gang("large", group("worker", 1, gpus=4), group("head", 1))
+            await day.apply(large)
+            await asyncio.sleep(60)
+            where = {pod.metadata.name: pod.spec.node_name for pod in await day.pods()}
+
+            async def jobs(lane: int) -> None:
+                """Jobs of half an hour. The next one waits already when one ends."""
+                name = f"job-{lane}-000"
+                await asyncio.sleep(lane * 230)
+                await day.client.create(Pod, pod_json(name, NAMESPACE))
+                for number in range(1, 200):
+                    await day.waited_for(name, 1)
+                    await asyncio.sleep(HOUR_S / 2)
+                    ended, name = name, f"job-{lane}-{number:03}"
+                    await day.client.create(Pod, pod_json(name, NAMESPACE))
+                    await day.end(ended)
+
+            lanes = [asyncio.ensure_future(jobs(lane)) for lane in range(7)]
+            await asyncio.sleep(HOUR_S)
+            await day.sim.nodes.cordon(where["large-worker-0"], unschedulable=True)
+            await day.end("large-worker-0")
+            await day.make_again(large, 0)
+            waited_s = await day.waited_for("large-", 2)
+            for lane in lanes:
+                lane.cancel()
+            await day.pass_a_day()
+            return waited_s, await day.bound("large-")
+
+    waited_s, bound = run(story())
+    assert bound == 2
+    assert waited_s < 2 * HOUR_S
+
+
 @pytest.mark.parametrize(
     ("urgent", "left"),
     [

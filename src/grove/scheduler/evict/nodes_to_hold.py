@@ -5,13 +5,13 @@ that the wait is short. Pods that are always restarted may stay for ever. So a n
 would fit there once the pods that end by themselves have ended. The choice is made again when capacity became free and
 was not enough. A new choice replaces the old one only if at least as many of its nodes are free.
 
-What sources keep for its owners, and what daemons use, never ends. If the gang would not fit even then, nothing is
-held.
+What sources keep for its owners, what daemons use, and the gang's own pods on nodes never end. If the gang would not
+fit even then, nothing is held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 
@@ -32,9 +32,13 @@ def may_be_used(snapshot: Snapshot, node: str, shapes: Collection[Shape]) -> boo
     return row is not None and any(bool(allowed_mask(snapshot, shape)[row]) for shape in shapes)
 
 
-def free_nodes(snapshot: Snapshot, nodes: Iterable[str], open_uids: Collection[str] = ()) -> int:
-    """How many of these nodes nothing occupies that can end; `open_uids` do not count."""
-    kept = [item for source in snapshot.seams.sources for item in source.kept().items()]
+Uses = Sequence[tuple[str, Requests]]
+"""What pods use, with the nodes where they are."""
+
+
+def free_nodes(snapshot: Snapshot, nodes: Iterable[str], own: Uses, open_uids: Collection[str] = ()) -> int:
+    """How many of these nodes nothing occupies that can end; `own` pods of the gang stay, `open_uids` do not count."""
+    kept = [*own, *(item for source in snapshot.seams.sources for item in source.kept().items())]
     now = snapshot.without(open_uids)
     occupied = _occupied(now, _emptied(now, kept))
     row_of = now.nodes.row_of
@@ -44,9 +48,12 @@ def free_nodes(snapshot: Snapshot, nodes: Iterable[str], open_uids: Collection[s
 Question = Callable[[Snapshot, Budget], Placement | NoFit]
 
 
-def nodes_to_hold(snapshot: Snapshot, gang: Gang, others: Collection[str]) -> Question:
-    """Which nodes to hold for a gang, as a question about the snapshot; `others` are held for other units."""
-    kept = [item for source in snapshot.seams.sources for item in source.kept().items()]
+def nodes_to_hold(snapshot: Snapshot, gang: Gang, others: Collection[str], own: Uses) -> Question:
+    """Which nodes to hold for a gang, as a question about the snapshot; `others` are held for other units.
+
+    `own` pods of the gang are on nodes and stay there.
+    """
+    kept = [*own, *(item for source in snapshot.seams.sources for item in source.kept().items())]
 
     def choose(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:
         emptied = _emptied(snapshot, kept)
@@ -55,14 +62,18 @@ def nodes_to_hold(snapshot: Snapshot, gang: Gang, others: Collection[str]) -> Qu
     return choose
 
 
-def nodes_of_ending_pods(snapshot: Snapshot, gang: Gang, others: Collection[str]) -> Question | None:
-    """The same, where only pods go that end by themselves; None if there are no such pods."""
+def nodes_of_ending_pods(snapshot: Snapshot, gang: Gang, others: Collection[str], own: Uses) -> Question | None:
+    """The same, where only pods go that end by themselves; None if there are no such pods.
+
+    `own` are those of the gang itself that would end by themselves.
+    """
     ending = [item for source in snapshot.seams.sources for item in source.ending().items()]
 
     def choose(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:
-        _meet(snapshot, ending)
+        _meet(snapshot, (*ending, *own))
         emptied = snapshot.free.copy()
         _add(snapshot, emptied, ending, 1)
+        _add(snapshot, emptied, own, -1)
         return place_admitted(snapshot, gang, budget, sorted(others), emptied, _occupied(snapshot, emptied))
 
     return choose if ending else None

@@ -41,6 +41,7 @@ from grove.scheduler.policy.gang_state import GangState
 from grove.scheduler.policy.hold_ledger import LONG_WAIT, CapacityHold, ClosedCapacity, HoldReason
 from grove.scheduler.policy.long_waits import NEVER, LongWaits
 from grove.scheduler.policy.waiting_queue import Order, Stage, Waiting, WaitingQueue, place_of
+from grove.scheduler.sources.node_sources import ends
 
 MOST_ELDERS = 16
 """How many gangs at the head of the queue are watched for being overtaken: holds for more would block each other."""
@@ -329,7 +330,7 @@ class LongWaitHolds:
         if has_quota and snapshot.seams.held_against(snapshot, needed, ahead) is not None:
             self._give_up(name)  # a unit ahead has the quota: units behind this one do not get it either
             return
-        answer, is_ending = await self._choose_nodes(tree, steps, closed)
+        answer, is_ending = await self._choose_nodes(name, tree, steps, closed)
         if self._subject(name) is not subject or name not in self._queue:
             return
         before = self._ledger.find(name, *LONG_WAIT)
@@ -360,15 +361,26 @@ class LongWaitHolds:
         self._put(CapacityHold(name, order, reason, since, nodes, quota=quota))
 
     async def _choose_nodes(
-        self, tree: Gang, steps: DecisionSteps, closed: ClosedCapacity
+        self, name: str, tree: Gang, steps: DecisionSteps, closed: ClosedCapacity
     ) -> tuple[Placement | NoFit, bool]:
         """Which nodes to hold, and whether all pods that the gang waits for there end by themselves."""
-        surely = nodes_of_ending_pods(self._view.snapshot, tree, closed.nodes)
+        own = self._own_pods(name)
+        ending = [(facts.node, facts.shape.requests) for facts, does_end in own if does_end]
+        surely = nodes_of_ending_pods(self._view.snapshot, tree, closed.nodes, ending)
         if surely is not None:
             answer = await self._decider.search(tree, steps, surely)
             if isinstance(answer, Placement):
                 return answer, True
-        return await self._decider.search(tree, steps, nodes_to_hold(self._view.snapshot, tree, closed.nodes)), False
+        staying = [(facts.node, facts.shape.requests) for facts, _ in own]
+        choice = nodes_to_hold(self._view.snapshot, tree, closed.nodes, staying)
+        return await self._decider.search(tree, steps, choice), False
+
+    def _own_pods(self, name: str) -> list[tuple[PodFacts, bool]]:
+        """Pods of the gang that are on nodes and do not terminate; whether each ends by itself some time."""
+        if (gang := self._units.gangs.get(name)) is None:
+            return []
+        found = ((pod, self._view.snapshot.find_pod(pod.metadata.uid)) for pod, _ in self._view.members(gang))
+        return [(facts, ends(pod)) for pod, facts in found if facts is not None and not pod.metadata.is_deleting]
 
     def _put(self, hold: CapacityHold) -> None:
         self._ledger.put(hold)
@@ -386,7 +398,8 @@ class LongWaitHolds:
         if self._has_lost(before):
             return False
         own, snapshot = self._ledger.closed_to(name, order).own, self._view.snapshot
-        return free_nodes(snapshot, nodes, own) < free_nodes(snapshot, before.nodes, own)
+        staying = [(facts.node, facts.shape.requests) for facts, _ in self._own_pods(name)]
+        return free_nodes(snapshot, nodes, staying, own) < free_nodes(snapshot, before.nodes, staying, own)
 
     def _has_lost(self, hold: CapacityHold) -> bool:
         """Whether a held node has gone, or takes no pod of the gang any more: the others alone are not enough."""

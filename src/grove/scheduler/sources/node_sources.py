@@ -152,7 +152,7 @@ class DaemonPods(NodeSource):
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if _count(self._used, _use(old, _is_daemon), _use(new, _is_daemon)):
             self._cluster.changes.daemons_went = True
-        _count(self._ending, _use(old, _ends), _use(new, _ends))
+        _count(self._ending, _use(old, ends), _use(new, ends))
 
 
 def _count(
@@ -184,7 +184,7 @@ def _is_daemon(pod: Pod) -> bool:
     return owner is not None and owner.kind in DAEMONS
 
 
-def _ends(pod: Pod) -> bool:
+def ends(pod: Pod) -> bool:
     """True if the pod ends by itself, or is being deleted."""
     return pod.metadata.is_deleting or pod.spec.restart_policy in RUN_ONCE
 
