@@ -1,4 +1,4 @@
-"""Ends what is held for units behind a unit, where the unit takes it. The owners are then placed anew."""
+"""Ends what is held for units behind a unit, where the unit takes it. The scheduler then places the owners again."""
 
 from __future__ import annotations
 
