@@ -1,4 +1,4 @@
-"""Which line of a container's last output says why it ended. Pure.
+"""How a container ended: the line of its last output that says why, and the signal that an exit code means. Pure.
 
 The kubelet keeps the last 80 lines, or 2 kB, of a log. The last line is often the least useful one: llama-server ends
 with `exiting due to model loading error`, and six lines above it names the file.
@@ -7,6 +7,7 @@ with `exiting due to model loading error`, and six lines above it names the file
 from __future__ import annotations
 
 import re
+import signal
 
 _FAULT = re.compile(
     r"\b(\w*(error|exception)|fail(ed|ure|s)?|cannot|can't|could not|unable|no such|not found"
@@ -19,6 +20,15 @@ _EXCEPTION = re.compile(r"\b\w*(Error|Exception): \S")
 _POINTS_UP = re.compile(r"root cause above|see above|errors? above", re.IGNORECASE)
 _FRAME = re.compile(r'^\W*(\(.*\)\s*)?File "')
 """A line of a Python traceback that names code, not a cause."""
+
+
+def exit_words(code: int, reason: str = "") -> str:
+    """`exit code 139 (SIGSEGV)`: codes above 128 are of a signal. A reason such as OOMKilled says more than it."""
+    if reason not in ("", "Error"):
+        return f"exit code {code}"
+    names = {one.value: one.name for one in signal.Signals}
+    name = names.get(code - 128, "")
+    return f"exit code {code} ({name})" if name else f"exit code {code}"
 
 
 def telling_line(message: str) -> str:

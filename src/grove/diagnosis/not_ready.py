@@ -15,10 +15,18 @@ from grove.api.startorder import READY
 from grove.api.words import many
 from grove.diagnosis.advice import restarting
 from grove.diagnosis.gang_answer import MOST_NAMED, Verdict, advice_to_place, because, has_minimum
-from grove.diagnosis.pod_causes import pod_cause
+from grove.diagnosis.pod_causes import create_absent, pod_cause
 from grove.diagnosis.reasons import level_of, sentence
 from grove.diagnosis.seen import Seen
-from grove.diagnosis.served import hangs, is_silent_for_long, may_recover
+from grove.diagnosis.served import (
+    INIT_RUNS,
+    hangs,
+    init_at_work,
+    init_words,
+    is_silent_for_long,
+    may_recover,
+    runs_something,
+)
 from grove.diagnosis.tree import STARTING as SILENT
 from grove.diagnosis.tree import State, TreeEntry
 from grove.diagnosis.units import smallest_unit
@@ -69,7 +77,7 @@ def why_not_ready(
             "" if is_ready else f" is {clique.spec.start_condition}"
         )
         return because(name, "dependency", why, evidence, step)
-    if all(entry.why == SILENT for entry in sick):
+    if all(entry.why == SILENT or entry.why.startswith(INIT_RUNS) for entry in sick):
         return _complaints(seen, gang, worst.name, evidence)
     return because(name, "pod", worst.why or "its pods are starting", evidence, "wait, or read their logs")
 
@@ -107,6 +115,9 @@ def _failed(
     name, pods = gang.metadata.name, {pod.metadata.name: pod for pod in seen.pods_of_gang.get(gang.metadata.key, ())}
     pod = pods.get(worst.name)
     cause = pod_cause(pod, seen.events) if pod is not None else None
+    if pod is not None and pod.status.phase == "Failed":
+        step = f"wait: the operator replaces the pod; kubectl describe pod {worst.name} says what its node did"
+        return because(name, "pod", worst.why, evidence, step)
     reason, step = cause if cause is not None else (worst.why, _remedy(worst))
     if pod is not None and may_recover(pod) and (cause is None or hangs(pod)):
         broken = {one.name for one in sick if one.name in pods and may_recover(pods[one.name])}
@@ -134,39 +145,52 @@ def _complaints(seen: Seen, gang: PodGang, pod: str, evidence: tuple[str, ...]) 
     name, mine = gang.metadata.name, {key for key, one in pods.items() if not one.is_ready}
     events = [event for event in seen.events if event.involved_object.name in mine and event.type == "Warning"]
     events.sort(key=lambda event: str(event.last_timestamp or event.event_time or ""), reverse=True)
-    hung = {key for key, one in pods.items() if key in mine and (may_recover(one) or is_silent_for_long(one, seen.now))}
+    hung = {
+        key
+        for key, one in pods.items()
+        if key in mine and (may_recover(one) or (is_silent_for_long(one, seen.now) and not _is_timed(seen, one)))
+    }
     if not events and hung:
         return _restarting(
             seen, gang, hung, "its pods are starting", evidence, f"kubectl describe pod {pod} may say why"
         )
     if not events:
-        step = f"wait, or kubectl describe pod {pod}"
-        return because(name, "pod", "its pods are starting", evidence, step)
+        return _at_work(seen, name, [one for key, one in sorted(pods.items()) if key in mine], evidence)
     latest = events[0]
     if (cause := pod_cause(pods[latest.involved_object.name], events)) is not None:
         return because(name, "pod", cause[0], evidence, cause[1])
     warnings = dict.fromkeys(f"{event.involved_object.name}: {event.reason}: {event.message}" for event in events)
-    step = _create_absent(latest.message) or f"kubectl describe pod {latest.involved_object.name}"
+    step = create_absent(latest.message) or f"kubectl describe pod {latest.involved_object.name}"
     reason = f"{latest.reason}: {latest.message}"
     return because(name, "pod", reason, tuple(warnings)[:MOST_NAMED], step)
+
+
+def _is_timed(seen: Seen, pod: Pod) -> bool:
+    """True if a container runs and has a startup probe: the kubelet itself restarts one that takes too long."""
+    clique = seen.clique_of.get(Key(pod.metadata.namespace, pod.metadata.labels.get(labels.POD_CLIQUE, "")))
+    containers = clique.spec.pod_spec.get("containers") or () if clique is not None else ()
+    return runs_something(pod) and any(container.get("startupProbe") for container in containers)
+
+
+def _at_work(seen: Seen, gang: str, pods: Sequence[Pod], evidence: tuple[str, ...]) -> Verdict:
+    """Pods that start, and nothing speaks against them. Their logs say how far they are."""
+    for pod in pods:
+        if (init := init_at_work(pod)) is not None:
+            step = f"wait, or kubectl logs {pod.metadata.name} -c {init.name}"
+            return because(gang, "pod", init_words(init, seen.now), evidence, step)
+    name = pods[0].metadata.name
+    step = f"wait, or kubectl {'logs' if runs_something(pods[0]) else 'describe pod'} {name}"
+    return because(gang, "pod", "its pods are starting", evidence, step)
 
 
 def _remedy(pod: TreeEntry) -> str:
     """The next step for a pod whose container ended or cannot start."""
     if _IMAGE.search(pod.why):
         return "check the image's name, and that its node has it or can pull it (registry, imagePullSecrets)"
-    return _create_absent(pod.why) or f"kubectl logs {pod.name} --previous"
-
-
-def _create_absent(message: str) -> str:
-    match = _ABSENT.search(message)
-    return f"create the {match[1].lower()} {match[2]} in its namespace, or correct the pod template" if match else ""
+    return create_absent(pod.why) or f"kubectl logs {pod.name} --previous"
 
 
 _IMAGE = re.compile(r": (ErrImage\w*|ImagePullBackOff|InvalidImageName)\b")
-
-
-_ABSENT = re.compile(r"\b(secret|configmap|persistentvolumeclaim) \"?([^\"\s]+)\"? not found", re.IGNORECASE)
 
 
 def _together(sick: Sequence[TreeEntry]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Why the containers of a pod do not run or are not ready, and what to do: images, probes, ends of containers. Pure.
 
-The reason comes from the pod's status and from the warnings that kubelets wrote about the pod.
+The reason comes from the pod's status and from the warnings that kubelets wrote about the pod. What a node does before
+it starts containers, volumes and network, is in `preparing`.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from collections.abc import Iterable, Sequence
 
 from grove.api.core import Event
 from grove.api.pod import Container, ContainerStatus, ContainerTermination, Pod
-from grove.diagnosis.last_words import telling_line
+from grove.diagnosis.last_words import exit_words, telling_line
+from grove.diagnosis.preparing import not_prepared
 
 OUT_OF_MEMORY = "OOMKilled"
+CRASH_LOOP = "CrashLoopBackOff"
 _PROBE = re.compile(r"^(Readiness|Liveness|Startup) probe (?:failed|errored[^:]*): (.*)", re.DOTALL)
 _FIELD = re.compile(r"\{(.+)\}")
 """The name of a container in the field that an event is about: `spec.containers{llm}`."""
@@ -23,6 +26,11 @@ _NOT_FOUND = re.compile(r"not found|manifest unknown|NotFound|does not exist", r
 _REFUSED = re.compile(r"unauthorized|denied|authentication required|forbidden|no basic auth", re.IGNORECASE)
 _SILENT = re.compile(r"no such host|i/o timeout|connection refused|dial tcp|deadline exceeded", re.IGNORECASE)
 _FULL = re.compile(r"no space left", re.IGNORECASE)
+_NOT_CREATED = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+_NO_COMMAND = re.compile(r"exec: .*?(?=: unknown$|$)", re.MULTILINE)
+"""What a container runtime says about a command, behind the names of its own layers."""
+_AS_ROOT = re.compile(r"runAsNonRoot", re.IGNORECASE)
+_ABSENT = re.compile(r"\b(secret|configmap|persistentvolumeclaim) \"?([^\"\s]+)\"? not found", re.IGNORECASE)
 
 
 def pod_cause(pod: Pod, warnings: Iterable[Event]) -> tuple[str, str] | None:
@@ -36,10 +44,20 @@ def pod_cause(pod: Pod, warnings: Iterable[Event]) -> tuple[str, str] | None:
             return _image(pod, status, [waiting.message, *(event.message for event in mine)])
     probe = next((found for event in mine if (found := _probe(pod, event)) is not None), None)
     for status in statuses:
-        if (found := _ended(pod, status, probe)) is not None:
+        if (found := _not_created(pod, status) or _ended(pod, status, probe)) is not None:
+            return found
+    if not any(status.state.running for status in statuses):
+        said = (not_prepared(pod, event) for event in mine if create_absent(event.message) == "")
+        if (found := next(filter(None, said), None)) is not None:
             return found
     # A container that ended refuses every probe: its own end is the cause, and the caller has that.
     return None if any(map(_is_down, statuses)) else probe
+
+
+def create_absent(message: str) -> str:
+    """The step for an object that a kubelet does not find; empty if a message is about something else."""
+    match = _ABSENT.search(message)
+    return f"create the {match[1].lower()} {match[2]} in its namespace, or correct the pod template" if match else ""
 
 
 def waits_for_image(pod: Pod) -> bool:
@@ -116,26 +134,52 @@ def _probe(pod: Pod, event: Event) -> tuple[str, str] | None:
     return f"{where} refused", f"kubectl logs {pod.metadata.name}: does the server listen on port {ports[-1]}?"
 
 
+def _not_created(pod: Pod, status: ContainerStatus) -> tuple[str, str] | None:
+    """A container that the kubelet cannot create from its template. It never ran, so it has no log."""
+    waiting = status.state.waiting
+    if waiting is None or waiting.reason not in _NOT_CREATED or create_absent(waiting.message):
+        return None
+    who, said = _who(pod, status), telling_line(waiting.message)
+    if _AS_ROOT.search(said):
+        step = f"set securityContext.runAsUser of {status.name}, use an image with another user, or allow root"
+        return f"{who} may not run as root, and its image does", step
+    if (command := _NO_COMMAND.search(said)) is not None:
+        return f"{who} cannot start its command: {command[0][:200]}", NO_SUCH_COMMAND
+    text = f": {said[:200]}" if said else ""
+    return f"{who} cannot be created{text}", f"correct the pod template; kubectl describe pod {pod.metadata.name}"
+
+
+def _who(pod: Pod, status: ContainerStatus) -> str:
+    init = any(container.name == status.name for container in pod.spec.init_containers)
+    return f"init container {status.name}" if init else f"container {status.name}"
+
+
+NO_SUCH_COMMAND = "correct command and args, or the image"
+
+
 def _ended(pod: Pod, status: ContainerStatus, probe: tuple[str, str] | None) -> tuple[str, str] | None:
     """Ends of containers with a known cause."""
     ended = status.state.terminated or status.last_state.terminated
-    if status.ready or ended is None or not ended.exit_code:
+    if status.ready or ended is None:
         return None
-    init = any(container.name == status.name for container in pod.spec.init_containers)
-    who = f"init container {status.name}" if init else f"container {status.name}"
+    who, logs = _who(pod, status), f"kubectl logs {pod.metadata.name} -c {status.name} --previous"
+    waiting = status.state.waiting
+    if not ended.exit_code:
+        if waiting is None or waiting.reason != CRASH_LOOP:
+            return None
+        step = f"correct command and args, so that it keeps running; {logs}"
+        return f"{who} ends by itself with exit code 0, again and again", step
     if ended.reason == OUT_OF_MEMORY:
         return f"{who} is out of memory ({OUT_OF_MEMORY})", f"raise resources.limits.memory of {status.name}"
     if ended.exit_code in (126, 127, 128) or ended.reason in ("ContainerCannotRun", "StartError"):
-        words = last_words(ended)
-        return f"{who} cannot start its command" + (
-            f": {words}" if words else ""
-        ), "correct command and args, or the image"
+        command = _NO_COMMAND.search(ended.message)
+        words = command[0][:200] if command is not None else last_words(ended)
+        return f"{who} cannot start its command" + (f": {words}" if words else ""), NO_SUCH_COMMAND
     if ended.exit_code in (137, 143) and probe is not None and probe[0].startswith(("liveness", "startup")):
         return f"{probe[0]}, so the kubelet restarts {who}", probe[1]
     words = last_words(ended)
-    if init or words:
-        reason = f"{who} ends with exit code {ended.exit_code}" + (f": {words}" if words else "")
-        return reason, f"kubectl logs {pod.metadata.name} -c {status.name} --previous"
+    if words or who.startswith("init "):
+        return f"{who} ends with {exit_words(ended.exit_code)}" + (f": {words}" if words else ""), logs
     return None
 
 

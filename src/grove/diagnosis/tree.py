@@ -27,10 +27,11 @@ from grove.api.words import many
 from grove.diagnosis.draining import drain_words
 from grove.diagnosis.held_capacity import headroom_lines
 from grove.diagnosis.kueue import WAITS
-from grove.diagnosis.last_words import telling_line
+from grove.diagnosis.last_words import exit_words, telling_line
+from grove.diagnosis.leaving import leaving_words
 from grove.diagnosis.revisions import place_of, wanted_hashes
 from grove.diagnosis.seen import Seen
-from grove.diagnosis.served import hangs
+from grove.diagnosis.served import hangs, init_at_work, init_words
 from grove.diagnosis.words import refusal
 
 if TYPE_CHECKING:  # it brings numpy along, which most trees do not need
@@ -268,7 +269,7 @@ class _TreeBuilder:
         is_lost = bool(pod.spec.node_name and self._seen.nodes) and (node is None or not node.is_ready)
         lost = f"node {pod.spec.node_name} " + ("is gone" if node is None else "does not answer")
         if pod.metadata.is_deleting:
-            return State.LEAVING, lost if is_lost else "is being deleted"
+            return State.LEAVING, lost if is_lost else leaving_words(pod, self._seen.now)
         if _drains(pod) and not is_lost:
             return State.LEAVING, drain_words(pod, self._seen.now)
         if pod.is_finished:
@@ -293,7 +294,8 @@ class _TreeBuilder:
             after = ", ".join(clique.spec.starts_after)
             condition = "" if clique.spec.start_condition == READY else f" is {clique.spec.start_condition}"
             return State.STARTING, f"starts after {after}{condition}" if after else "waits for the cliques before it"
-        return State.STARTING, STARTING
+        init = init_at_work(pod)
+        return State.STARTING, init_words(init, self._seen.now) if init is not None else STARTING
 
     def _gate_reason(self, pod: Pod) -> str:
         base = pod.metadata.labels.get(labels.BASE_POD_GANG, "")
@@ -400,9 +402,9 @@ def _trouble(pod: Pod) -> str:
     if waiting is not None and waiting.reason:
         said = waiting.reason
         if waiting.reason == "CrashLoopBackOff" and ended is not None:
-            said += f", ended with exit code {ended.exit_code}"
+            said += f", ended with {exit_words(ended.exit_code, ended.reason)}"
     else:
-        said = f"ended with exit code {ended.exit_code}" if ended is not None else health.value
+        said = f"ended with {exit_words(ended.exit_code, ended.reason)}" if ended is not None else health.value
         if status.state.running is not None:
             said = f"{said} and is not ready since" if ended is not None else "runs and is not ready"
     restarts = f", {many(status.restart_count, 'restart')}" if status.restart_count else ""

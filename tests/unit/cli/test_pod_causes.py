@@ -15,6 +15,8 @@ from grove.diagnosis.pod_causes import pod_cause
 
 IMAGE = "registry.example.com/llm:9"
 PULL = 'Failed to pull image "registry.example.com/llm:9": rpc error: code = '
+RUNC = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+NO_VLLM = 'exec: "vllm": executable file not found in $PATH'
 REFUSED = 'Get "http://10.0.0.7:8000/health": dial tcp 10.0.0.7:8000: connect: connection refused'
 
 
@@ -36,7 +38,7 @@ def ended(code: int, reason: str = "Error", message: str = "", name: str = "llm"
     return {"name": name, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": last}
 
 
-def warning(message: str, at: int = 0, name: str = "p") -> Event:
+def warning(message: str, at: int = 0, name: str = "p", reason: str = "") -> Event:
     about = {"kind": "Pod", "name": name, "namespace": "ns"}
     when = f"2026-01-01T00:00:{at:02d}Z"
     return msgspec.convert(
@@ -44,6 +46,7 @@ def warning(message: str, at: int = 0, name: str = "p") -> Event:
             "metadata": {"name": f"e{at}"},
             "involvedObject": about,
             "type": "Warning",
+            "reason": reason,
             "message": message,
             "lastTimestamp": when,
         },
@@ -169,12 +172,116 @@ def warning(message: str, at: int = 0, name: str = "p") -> Event:
             id="a container that runs again and refuses its probe",
         ),
         pytest.param(pod(), ["Created container llm"], "", "", id="another warning"),
+        pytest.param(
+            pod(waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root")),
+            [],
+            "container llm may not run as root, and its image does",
+            "set securityContext.runAsUser of llm",
+            id="an image of root",
+        ),
+        pytest.param(
+            pod(waiting("RunContainerError", f"{RUNC}unable to start container process: {NO_VLLM}: unknown")),
+            [],
+            f"container llm cannot start its command: {NO_VLLM}",
+            "correct command and args",
+            id="a command that the kubelet could not start",
+        ),
+        pytest.param(
+            pod(ended(128, "StartError", f"{RUNC}unable to start container process: {NO_VLLM}: unknown")),
+            [],
+            f"container llm cannot start its command: {NO_VLLM}",
+            "correct command and args",
+            id="a command that could not be started, without the names of the runtime's layers",
+        ),
+        pytest.param(
+            pod(waiting("CreateContainerError", "context deadline exceeded")),
+            [],
+            "container llm cannot be created: context deadline exceeded",
+            "kubectl describe pod p",
+            id="another fault of the template",
+        ),
+        pytest.param(
+            pod(waiting("CreateContainerConfigError", 'secret "hf-token" not found')),
+            [],
+            "",
+            "",
+            id="a Secret that is missing is named by its reference",
+        ),
+        pytest.param(
+            pod(ended(0, "Completed")),
+            [],
+            "container llm ends by itself with exit code 0, again and again",
+            "so that it keeps running",
+            id="a command that ends",
+        ),
+        pytest.param(
+            pod(waiting("CrashLoopBackOff") | {"state": {"terminated": {"exitCode": 0}}}),
+            [],
+            "",
+            "",
+            id="a command that ended once",
+        ),
     ],
 )
 def test_why_a_pod_is_not_ready(found: Pod, warnings: list[str], reason: str, step: str) -> None:
     said = pod_cause(found, [warning(text, at) for at, text in enumerate(warnings)])
     assert (said[0] if said else "") == reason
     assert step in (said[1] if said else "")
+
+
+@pytest.mark.parametrize(
+    ("event", "reason", "step"),
+    [
+        pytest.param(
+            warning(
+                'MountVolume.SetUp failed for volume "models" : rpc error: code = DeadlineExceeded desc = timed out',
+                reason="FailedMount",
+            ),
+            "volume models cannot be mounted: timed out",
+            "check the volume's CSI driver on node n1",
+            id="a volume that cannot be mounted",
+        ),
+        pytest.param(
+            warning(
+                "Unable to attach or mount volumes: unmounted volumes=[models], unattached volumes=[], failed to "
+                "process volumes=[]: timed out waiting for the condition",
+                reason="FailedMount",
+            ),
+            "volume models cannot be mounted: timed out waiting for the condition",
+            "kubectl describe pod p",
+            id="a volume that never came",
+        ),
+        pytest.param(
+            warning(
+                'Multi-Attach error for volume "pvc-7" Volume is already used by pod(s) other-0',
+                reason="FailedAttachVolume",
+            ),
+            "volume pvc-7 is attached to another node, and allows one",
+            "ReadWriteMany",
+            id="a volume of another node",
+        ),
+        pytest.param(
+            warning(
+                "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to setup network for sandbox "
+                '"ab": plugin type="cilium-cni" failed (add): unable to allocate IP',
+                reason="FailedCreatePodSandBox",
+            ),
+            "node n1 cannot set up the pod: unable to allocate IP",
+            "check the network plugin on node n1",
+            id="a node without addresses",
+        ),
+    ],
+)
+def test_what_a_node_does_before_it_starts_containers(event: Event, reason: str, step: str) -> None:
+    said = pod_cause(pod(), [event])
+    assert said is not None
+    assert said[0] == reason
+    assert step in said[1]
+
+
+def test_the_mount_of_an_absent_secret_is_not_a_fault_of_the_node() -> None:
+    message = 'MountVolume.SetUp failed for volume "t" : secret "hf-token" not found'
+    assert pod_cause(pod(), [warning(message, reason="FailedMount")]) is None
 
 
 def test_the_latest_warning_of_the_pod_itself_counts() -> None:

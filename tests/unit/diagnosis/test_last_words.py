@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from grove.api.core import Pod
-from grove.diagnosis.last_words import telling_line
+from grove.diagnosis.last_words import exit_words, telling_line
 from grove.diagnosis.tree import _trouble
 
 LLAMA_SERVER = """\
@@ -72,3 +72,16 @@ def test_the_reason_of_the_kubelet_stays_in_front_of_several_lines() -> None:
 
 def test_a_container_that_wrote_nothing_shows_the_reason() -> None:
     assert _trouble(ended("OOMKilled", "")).endswith("2 restarts: OOMKilled")
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "want"),
+    [
+        pytest.param(1, "Error", "exit code 1", id="an error of the program"),
+        pytest.param(139, "Error", "exit code 139 (SIGSEGV)", id="a signal"),
+        pytest.param(137, "OOMKilled", "exit code 137", id="a reason that says more than the signal"),
+        pytest.param(255, "Error", "exit code 255", id="no signal has this number"),
+    ],
+)
+def test_an_exit_code_names_its_signal(code: int, reason: str, want: str) -> None:
+    assert exit_words(code, reason) == want
