@@ -1,4 +1,4 @@
-"""A gang that would not fit on an empty cluster: `explain` says so, also while other gangs use every node."""
+"""A gang that would not fit on an empty cluster, whatever else runs: `explain` says so, and what to ask for."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from tests.support.broken import apply
 from tests.support.situations import Act
 
 from grove.answers.explain import explain_answer
+from grove.api import labels
+from grove.api.meta import Json
 
 pytestmark = pytest.mark.simulated
 
@@ -53,3 +55,55 @@ async def test_a_gang_that_fits_on_an_empty_cluster_is_not_called_too_large(worl
     await world.refused("chat-0")
     explain = await explain_answer(world.client, world.namespace, "chat", now=world.now)
     assert not [line for line in explain.data["gangs"][0].evidence if "has more than" in line]
+
+
+def asking_for(resources: Json) -> Act:
+    """One pod with these requests."""
+
+    async def act(world: World) -> None:
+        manifest = world.system("chat", cliques=[server("worker", 1, 8)])
+        container = manifest["spec"]["template"]["cliques"][0]["spec"]["podSpec"]["containers"][0]
+        container["resources"] = {"limits": resources, "requests": resources}
+        await world.apply(manifest)
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("resources", "evidence", "step"),
+    [
+        pytest.param(
+            {"cpu": "400"},
+            "node: a pod asks for 400 cpu, and no node has more than 128",
+            "ask for at most 128 cpu in each pod, or add larger nodes",
+            id="more CPU than any node has",
+        ),
+        pytest.param(
+            {"amd.com/gpu": "8"},
+            "node: a pod asks for 8 amd.com/gpu, and no node has amd.com/gpu",
+            "correct the name of the resource, or install the device plugin that gives nodes amd.com/gpu",
+            id="a resource that no node has",
+        ),
+    ],
+)
+async def test_the_step_names_the_resource_that_no_node_has_enough_of(
+    world: World, resources: Json, evidence: str, step: str
+) -> None:
+    await asking_for(resources)(world)
+    await world.refused("chat-0")
+    explain = await explain_answer(world.client, world.namespace, "chat", now=world.now)
+    assert explain.data["gangs"][0].evidence[0] == evidence
+    assert explain.data["next"] == step
+
+
+async def test_pods_that_may_not_share_a_node_are_named(world: World) -> None:
+    """64 GPUs are free, five are needed, and a rack has four nodes."""
+    manifest = world.system("chat", cliques=[server("worker", 5, 1)])
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {labels.PART_OF: "chat"}}}
+    rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    manifest["spec"]["template"]["cliques"][0]["spec"]["podSpec"]["affinity"] = rule
+    await world.apply(manifest)
+    await world.refused("chat-0")
+    explain = await explain_answer(world.client, world.namespace, "chat", now=world.now)
+    want = "node: pods of chat-0-worker may not share one kubernetes.io/hostname (podAntiAffinity)"
+    assert want in explain.data["gangs"][0].evidence

@@ -19,12 +19,13 @@ from grove.api.podgang import PodGang
 from grove.diagnosis.gang_answer import MOST_NAMED, Verdict, advice_to_place, because, has_minimum
 from grove.diagnosis.held_capacity import held_sentence
 from grove.diagnosis.kueue import kueue_reason
+from grove.diagnosis.leaving import leaving_words, overdue_pods
 from grove.diagnosis.not_ready import why_not_ready
 from grove.diagnosis.pod_causes import waits_for_image
-from grove.diagnosis.reasons import level_of, sentence
+from grove.diagnosis.reasons import PROTECTED, level_of, sentence
 from grove.diagnosis.refused import why_refused
 from grove.diagnosis.seen import Seen
-from grove.diagnosis.sizes import too_large_ever
+from grove.diagnosis.sizes import kept_apart, too_large_ever
 from grove.diagnosis.standing import cliques_of, fate_of, gang_facts
 from grove.diagnosis.states import BROKEN, Facts, state_of
 from grove.diagnosis.tree import TreeEntry, tree_of
@@ -62,7 +63,7 @@ def verdict_from(
     story = _without_state(seen, gang, diagnosis, own)
     pcs = seen.find_set(Key(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
     fate = fate_of(seen, pcs, cliques) if pcs is not None and state == BROKEN else ""
-    evidence = (*story.evidence, *_nodes_asked(gang))
+    evidence = (*story.evidence, *_nodes_asked(gang), *_overdue(seen, gang))
     return dataclasses.replace(story, state=state, fate=fate, evidence=evidence)
 
 
@@ -71,6 +72,12 @@ def _nodes_asked(gang: PodGang) -> Iterator[str]:
     condition = find_condition(gang.status.conditions, words.NODES_PROVISIONED)
     if condition is not None:
         yield f"node autoscaler: {condition.message}"
+
+
+def _overdue(seen: Seen, gang: PodGang) -> Iterator[str]:
+    """Pods of the gang that should be gone and still hold their capacity."""
+    for pod in overdue_pods(seen.pods_of_gang.get(gang.metadata.key, ()), seen.now):
+        yield f"pod: {pod.metadata.name} {leaving_words(pod, seen.now)}"
 
 
 def own_cliques(
@@ -217,8 +224,11 @@ def _not_placed(seen: Seen, gang: PodGang, diagnosis: Diagnosis, levels: Sequenc
         step = "correct what excludes every node (the node lines above), or add nodes that can take it"
     if why.kind == kinds.UNKNOWN_LEVEL:
         step = f"kubectl label node NODE {why.subject}=…, for every node (kubectl grove doctor lists them)"
-    if said := too_large_ever(seen, gang, levels):
-        evidence = (said, *evidence)
+    if protected := _protected(gang):
+        reason, evidence = f"{reason}; {protected}", (*evidence, f"preemption: {BUDGETS_HELP}")
+    evidence = (*evidence, *kept_apart(seen, gang))
+    if (large := too_large_ever(seen, gang, levels)) is not None:
+        evidence, step = (large.words, *evidence), (step if advice else large.step or step)
     if unlabelled:
         evidence = (f"node: its pods select {unlabelled}, and no node has that label", *evidence)
         step = f"kubectl label node NODE {unlabelled}, or correct the nodeSelector of its pods"
@@ -234,6 +244,16 @@ def _lost(gang: PodGang) -> str:
     return condition.message.partition("; ")[0]
 
 
+BUDGETS_HELP = "the scheduler evicts them when their disruption budgets allow it"
+
+
+def _protected(gang: PodGang) -> str:
+    """Which disruption budgets keep pods of lower priority, as the gang's scheduler wrote; empty if none do."""
+    condition = find_condition(gang.status.conditions, words.SCHEDULED)
+    clauses = condition.message.split("; ") if condition is not None and condition.status != words.TRUE else []
+    return next((clause for clause in clauses if clause.startswith(PROTECTED)), "")
+
+
 def _held_for(gang: PodGang) -> Iterator[str]:
     """The capacity that the scheduler holds for a gang that waits."""
     if said := held_sentence(gang):
@@ -245,6 +265,8 @@ def _more(names: Sequence[str]) -> str:
 
 
 def _gate_step(gate: Reason) -> str:
+    if gate.kind == kinds.BASE_WAITS and gate.names.get("state") == "absent":
+        return "the operator makes its base gang again; if it stays so, kubectl grove doctor: does the operator run?"
     if gate.kind == kinds.BASE_WAITS:
         return "explain its base gang first: a scaled gang follows when that is scheduled"
     if gate.kind in (kinds.PODS_COMING, kinds.PODS_MISSING):

@@ -12,6 +12,7 @@ from grove.scheduler.model.reasons import Reason
 
 _HELPFUL = (kinds.CLOSEST, kinds.SHARED_HOME, kinds.BUDGETS)
 """Parts that `sentence` adds after the reason itself."""
+PROTECTED = "pods of lower priority are protected by disruption budgets"
 
 
 def sentence(reason: Reason) -> str:
@@ -340,7 +341,7 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.NOBODY_LOWER: lambda reason: f"nothing of a priority below {reason.number('priority')} runs",
     kinds.LEAVING: lambda one: "fits once the pods that are terminating are gone",
     kinds.NOT_ENOUGH: _not_enough,
-    kinds.BUDGETS: lambda reason: f"pods of lower priority are protected by disruption budgets {reason.subject}",
+    kinds.BUDGETS: lambda reason: f"{PROTECTED} {reason.subject}",
     kinds.NO_SMALL_SET: _rests_on("no small enough set of victims found"),
     kinds.NOT_ENOUGH_FREE: _rests_on("not enough is free, so moves of other gangs do not help"),
     kinds.NONE_MAY_MOVE: lambda one: "no running gang may be moved: no set allows it, or budgets protect them",

@@ -1,23 +1,34 @@
 """Gangs that would not fit on an empty cluster: a pod is larger than every node, or a minimum larger than every domain.
 
-The domains are those of the level that the gang requires. Free capacity does not matter here. Pure.
+The domains are those of the level that the gang requires. Free capacity does not matter here. Pods that may not share a
+node are named too. Pure.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+from grove.api import labels
 from grove.api.node import Node
 from grove.api.pod import Pod
 from grove.api.podgang import PodGang
 from grove.api.quantity import InvalidQuantity, amount, format_amount
+from grove.api.selector import of
 from grove.diagnosis.seen import Seen
 from grove.scheduler.model.reading import pod_requests
 
 
-def too_large_ever(seen: Seen, gang: PodGang, levels: Sequence[tuple[str, str]]) -> str:
-    """Why the gang does not fit even if nothing else runs; empty if its size is not the reason."""
+class TooLarge(NamedTuple):
+    """Why a gang never fits, and the step where no tried change helps."""
+
+    words: str
+    step: str = ""
+
+
+def too_large_ever(seen: Seen, gang: PodGang, levels: Sequence[tuple[str, str]]) -> TooLarge | None:
+    """Why the gang does not fit even if nothing else runs; None if its size is not the reason."""
     pod_of = {pod.metadata.name: pod for pod in seen.pods_of_gang.get(gang.metadata.key, ())}
     groups = [
         (group.min_replicas, pod_of[first.name])  # the pods of a group are alike
@@ -25,22 +36,38 @@ def too_large_ever(seen: Seen, gang: PodGang, levels: Sequence[tuple[str, str]])
         for first in group.pod_references[:1]
         if first.name in pod_of
     ]
-    return next(_larger_than_nodes(seen, groups), "") or next(_larger_than_domains(seen, gang, groups, levels), "")
+    return next(_larger_than_nodes(seen, groups), None) or next(_larger_than_domains(seen, gang, groups, levels), None)
 
 
-def _larger_than_nodes(seen: Seen, groups: Sequence[tuple[int, Pod]]) -> Iterator[str]:
+def kept_apart(seen: Seen, gang: PodGang) -> Iterator[str]:
+    """Cliques whose pods refuse to share a domain with each other. The counts of free capacity do not show that."""
+    pods = seen.pods_of_gang.get(gang.metadata.key, ())
+    first = {pod.metadata.labels.get(labels.POD_CLIQUE, ""): pod for pod in reversed(pods)}
+    for clique, pod in sorted(first.items()):
+        affinity = pod.spec.affinity
+        terms = affinity.pod_anti_affinity.required if affinity is not None and affinity.pod_anti_affinity else ()
+        for term in terms:
+            if of(term.label_selector).matches(pod.metadata.labels):
+                yield f"node: pods of {clique} may not share one {term.topology_key} (podAntiAffinity)"
+
+
+def _larger_than_nodes(seen: Seen, groups: Sequence[tuple[int, Pod]]) -> Iterator[TooLarge]:
     for _, pod in groups:
         nodes = _selected(seen, pod)
         for resource, asked in pod_requests(pod) if nodes else ():
             most = max(_size(node, resource) for node in nodes)
-            if most < asked:
-                largest = format_amount(resource, most)
-                yield f"node: a pod asks for {_shown(resource, asked)}, and no node has more than {largest}"
+            if not most:
+                step = f"correct the name of the resource, or install the device plugin that gives nodes {resource}"
+                yield TooLarge(f"node: a pod asks for {_shown(resource, asked)}, and no node has {resource}", step)
+            elif most < asked:
+                words = f"node: a pod asks for {_shown(resource, asked)}, and no node has more than"
+                step = f"ask for at most {_shown(resource, most)} in each pod, or add larger nodes"
+                yield TooLarge(f"{words} {format_amount(resource, most)}", step)
 
 
 def _larger_than_domains(
     seen: Seen, gang: PodGang, groups: Sequence[tuple[int, Pod]], levels: Sequence[tuple[str, str]]
-) -> Iterator[str]:
+) -> Iterator[TooLarge]:
     required = gang.spec.topology_constraint.required if gang.spec.topology_constraint is not None else ""
     depth = next((number for number, (_, key) in enumerate(levels, 1) if key == required), 0)
     if not depth or not groups:
@@ -57,10 +84,8 @@ def _larger_than_domains(
     for resource, asked in sorted(need.items()) if domains else ():
         most = max(sum(_size(node, resource) for node in nodes) for nodes in domains.values())
         if most < asked:
-            yield (
-                f"gang: its minimum needs {_shown(resource, asked)} in one {level}, "
-                f"and no {level} has more than {format_amount(resource, most)}"
-            )
+            words = f"gang: its minimum needs {_shown(resource, asked)} in one {level}"
+            yield TooLarge(f"{words}, and no {level} has more than {format_amount(resource, most)}")
 
 
 def _selected(seen: Seen, pod: Pod) -> list[Node]:
