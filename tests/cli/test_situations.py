@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.asking import World, server, text_of
+from tests.support.broken import init_at_work
 from tests.support.situations import (
     Situation,
     agreed,
@@ -114,6 +115,7 @@ SITUATIONS = {
     ),
     "a group at zero": Situation(group_at_zero, "running", 0, r"1 of 1 pod ready"),
     "held": Situation(held, "waiting", 4, HELD, True),
+    "an init container at work": Situation(init_at_work, "starting", 3, r"init container fetch has run for \d+[sm]"),
     "image missing": Situation(image_missing, "broken", 4, r"c: ImagePullBackOff"),
 }
 """Situations that are well, that pass by themselves, or that ask for nothing but patience."""

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import copy
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from grove.answers.explain import explain_answer
 from grove.answers.restart import asked_for, restart_answer
-from grove.api.core import Event, Lease, Node, Pod, PriorityClass, Secret
-from grove.api.meta import Json
+from grove.api.conditions import TOPOLOGY_LEVELS_UNAVAILABLE
+from grove.api.core import Event, Lease, Node, Pod, PodDisruptionBudget, PriorityClass, Secret
+from grove.api.labels import PART_OF
+from grove.api.meta import Json, find_condition, is_true
 from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.api.topology import ClusterTopologyBinding
 from grove.diagnosis.causes import DEFAULT_CLASS, DOCKER_CONFIG
-from grove.sim.topology import RACK
+from grove.sim.topology import LEVELS, RACK
 from tests.support.asking import World, server
 from tests.support.situations import SERVED_S, Act, bound, breached, healthy
 
@@ -93,13 +96,51 @@ def warned(message: str) -> Act:
 
     async def act(world: World) -> None:
         await starting_with()(world)
-        [pod] = (await world.client.list(Pod, world.namespace)).items
-        about = {"kind": "Pod", "name": pod.metadata.name, "namespace": world.namespace, "uid": pod.metadata.uid}
-        meta = {"name": "warned", "namespace": world.namespace}
-        event = {"metadata": meta, "involvedObject": about, "type": "Warning", "reason": "Unhealthy"}
-        await world.client.create(Event, {**event, "message": message})
+        await warn(world, "Unhealthy", message)
 
     return act
+
+
+async def warn(world: World, reason: str, message: str) -> None:
+    [pod] = (await world.client.list(Pod, world.namespace)).items
+    about = {"kind": "Pod", "name": pod.metadata.name, "namespace": world.namespace, "uid": pod.metadata.uid}
+    event = {"metadata": {"name": "warned", "namespace": world.namespace}, "involvedObject": about, "type": "Warning"}
+    await world.client.create(Event, {**event, "reason": reason, "message": message})
+
+
+RUNC = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+NO_COMMAND = 'exec: "vllm": executable file not found in $PATH'
+AS_ROOT = "container has runAsNonRoot and image will run as root"
+
+
+def ends_well(world: World) -> Awaitable[None]:
+    """The command of the only container ends again and again, and not with an error."""
+    ended = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    return container({"waiting": {"reason": "CrashLoopBackOff"}}, lastState=ended)(world)
+
+
+def unprepared(reason: str, message: str) -> Act:
+    """The node of the only pod warns that it cannot prepare the pod, so no container runs."""
+
+    async def act(world: World) -> None:
+        await container({"waiting": {"reason": "ContainerCreating"}}, restartCount=0)(world)
+        await warn(world, reason, message)
+
+    return act
+
+
+async def init_at_work(world: World) -> None:
+    """An init container fetches a model."""
+    await starting_with(initContainers=[{"name": "fetch", "image": "example/c:1"}])(world)
+    init = {**OF_CONTAINER, "name": "fetch", "restartCount": 0}
+    running = {"running": {"startedAt": f"{world.now:%Y-%m-%dT%H:%M:%SZ}"}}
+    waits = {**OF_CONTAINER, "restartCount": 0, "state": {"waiting": {"reason": "PodInitializing"}}}
+    await report(world, {"initContainerStatuses": [{**init, "state": running}], "containerStatuses": [waits]})
+
+
+async def node_repaired(world: World) -> None:
+    world.nodes.hold = lambda pod: False
+    await pods_restarted(world)
 
 
 async def unpulled_without_secret(world: World) -> None:
@@ -251,6 +292,10 @@ def other_init_image(spec: Json) -> None:
     next(one for one in spec["initContainers"] if one["name"] == "fetch")["image"] = "example/c:2"
 
 
+def other_user(spec: Json) -> None:
+    spec["containers"][0]["securityContext"] = {"runAsUser": 1000}
+
+
 def more_memory(spec: Json) -> None:
     spec["containers"][0].setdefault("resources", {}).setdefault("limits", {})["memory"] = "2Gi"
 
@@ -331,6 +376,49 @@ async def nodes_added(world: World) -> None:
     status = {field: raw["status"][field] for field in ("capacity", "allocatable")}
     names = [f"{world.namespace}-new-{n}" for n in range(int(found[1]))]
     await world.nodes.add([{"metadata": {**kept, "name": name}, "status": status} for name in names])
+
+
+async def level_removed(world: World) -> None:
+    """The binding of a set that runs loses the level that the set requires."""
+    await healthy(world)
+    await with_levels(world, [level for level in LEVELS if level[1] != RACK])
+
+    async def is_reported() -> bool:
+        pcs = await world.client.get(PodCliqueSet, "chat", world.namespace)
+        return is_true(pcs.status.conditions, TOPOLOGY_LEVELS_UNAVAILABLE)
+
+    await world.cluster.eventually(is_reported)
+
+
+async def level_added(world: World) -> None:
+    await with_levels(world, LEVELS)
+
+
+async def with_levels(world: World, levels: Sequence[tuple[str, str]]) -> None:
+    spec = {"levels": [{"domain": domain, "key": key} for domain, key in levels]}
+    await world.client.patch(ClusterTopologyBinding, world.namespace, {"spec": spec})
+
+
+async def protected_by_a_budget(world: World) -> None:
+    """A set of lower priority uses every node, and a budget allows no disruption of it."""
+    classes = {name: f"{world.namespace}-{name}" for name in ("low", "high")}
+    for value, name in enumerate(classes.values(), 1):
+        meta = {"name": name, "labels": {OF_TEST: world.namespace}}
+        await world.client.create(PriorityClass, {"metadata": meta, "value": value})
+    cheap = [server("worker", 8, 8)]
+    await world.apply(world.system("idle-gpus", required="block", cliques=cheap, priorityClassName=classes["low"]))
+    await world.available("idle-gpus")
+    spec = {"maxUnavailable": 0, "selector": {"matchLabels": {PART_OF: "idle-gpus"}}}
+    meta = {"name": "keep", "namespace": world.namespace}
+    await world.client.create(PodDisruptionBudget, {"metadata": meta, "spec": spec})
+    await world.apply(world.system("chat", cliques=[server("worker", 2, 8)], priorityClassName=classes["high"]))
+
+    async def is_said() -> bool:
+        gang = await world.client.get(PodGang, "chat-0", world.namespace)
+        said = find_condition(gang.status.conditions, "Scheduled")
+        return said is not None and "budgets" in said.message
+
+    await world.cluster.eventually(is_said)
 
 
 async def pods_apart_deleted(world: World) -> None:

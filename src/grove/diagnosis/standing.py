@@ -17,6 +17,7 @@ from grove.api.termination import breached_since, termination_delay
 from grove.diagnosis.seen import Seen
 from grove.diagnosis.states import Facts, state_of, worst_of
 from grove.diagnosis.tree import State, TreeEntry
+from grove.diagnosis.unapplied import unapplied_topology
 
 PODS_COMING = "WaitingForPods"
 
@@ -95,7 +96,7 @@ def set_state(
         placed=any(gang.placed for gang in gangs.values()),
         trouble=unattended or any(gang.trouble for gang in gangs.values()),
         waits=any(gang.waits for gang in gangs.values()),
-        astray=any(gang.astray for gang in gangs.values()),
+        astray=any(gang.astray for gang in gangs.values()) or unapplied_topology(pcs) is not None,
         rollout=rollout,
         deleting=pcs.metadata.is_deleting,
     )

@@ -18,6 +18,7 @@ from grove.api.podgang import PodGang
 from grove.api.words import many
 from grove.diagnosis.gang_answer import Verdict, because
 from grove.diagnosis.gangs import NOT_HONOURED, leaves_of, not_created, verdict_from
+from grove.diagnosis.leaving import leaving_words, overdue_pods, step_for, why_deleting
 from grove.diagnosis.processes import Process, Processes
 from grove.diagnosis.rollouts import Rollout, rollout_of
 from grove.diagnosis.seen import Seen
@@ -36,6 +37,7 @@ from grove.diagnosis.states import (
     brief,
 )
 from grove.diagnosis.tree import State, TreeEntry, tree_of, with_reasons
+from grove.diagnosis.unapplied import unapplied_topology
 from grove.diagnosis.words import counted
 
 if TYPE_CHECKING:  # it brings the solver along, which most questions do not need
@@ -113,10 +115,11 @@ def judge(
         own = _without_gangs(seen, pcs)
         state = own.state if down is None else state
     else:
-        own = _first(state, pcs, tree, verdicts, rollout)
+        own = _first(state, seen, pcs, tree, verdicts, rollout)
     if state == RUNNING and pcs.status.observed_generation is not None and not is_taken_up(pcs):
         state, own = UPDATING, because("", "operator", "the operator has not taken up its last change yet")
-    first = own if down is None or state in (DELETING, STOPPED) else _unattended(down, tree)
+    matters = down is not None and state != STOPPED and (state != DELETING or processes.operator.is_down)
+    first = _unattended(down, tree) if down is not None and matters else own
     lead, own_lead = (
         f"{verdict.gang}: " if verdict.gang and len(gangs) > 1 and not verdict.reason.startswith(verdict.gang) else ""
         for verdict in (first, own)
@@ -148,11 +151,13 @@ def _ready(tree: TreeEntry) -> str:
     return f"{tree.count.ready} of {many(tree.count.wanted, 'pod')} ready"
 
 
-def _first(state: str, pcs: PodCliqueSet, tree: TreeEntry, verdicts: Sequence[Verdict], rollout: Rollout) -> Verdict:
+def _first(
+    state: str, seen: Seen, pcs: PodCliqueSet, tree: TreeEntry, verdicts: Sequence[Verdict], rollout: Rollout
+) -> Verdict:
     """The reason of a state that matters most; its `gang` is empty if it is about the set as a whole."""
     name, count = pcs.metadata.name, _ready(tree)
     if state == DELETING:
-        return because("", "operator", "is being deleted", next="wait until its pods are gone")
+        return why_deleting(pcs, seen.of_set(seen.pods, pcs), seen.now)
     if state == STOPPED:
         return because("", "", "is scaled to zero", next="scale it up", command=_scaling_up(pcs))
     if state in (PAUSED, UPDATING):
@@ -162,11 +167,15 @@ def _first(state: str, pcs: PodCliqueSet, tree: TreeEntry, verdicts: Sequence[Ve
     worst = min(verdicts, key=lambda verdict: (WORST_FIRST.index(verdict.state), verdict.level == "topology"))
     if worst.level == "topology":
         return replace(worst, reason=f"{NOT_HONOURED}; {count}")
+    if state != RUNNING and worst.state == RUNNING and (unapplied := unapplied_topology(pcs)) is not None:
+        return replace(unapplied, reason=f"{unapplied.reason}; {count}")
     if state == RUNNING or worst.state == RUNNING:
         rest = f"; {rollout.sentence}" if rollout.outdated else ("; updates are paused" if rollout.paused else "")
         if tree.state is State.LEAVING and tree.why:  # some pods drain
             rest = f"; {tree.why}{rest}"
-        return because("", "", f"{count}{rest}")
+        if late := overdue_pods(seen.of_set(seen.pods, pcs), seen.now):
+            rest = f"; {late[0].metadata.name} {leaving_words(late[0], seen.now)}{rest}"
+        return because("", "", f"{count}{rest}", next=step_for(late[0]) if late else "")
     return worst
 
 
