@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from grove.api import labels
-from grove.api.core import Event, Node, Pod
-from grove.api.meta import Json
+from grove.api.core import Event, Node, Pod, PodDisruptionBudget, PriorityClass
+from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import PodCliqueSet
+from grove.api.topology import ClusterTopologyBinding
 from grove.kube.config import load_config
 from grove.kube.errors import NotFound
 from grove.kube.http import HttpClient
@@ -124,15 +125,24 @@ async def probe_fails(client: HttpClient, name: str) -> None:
     for one in await pods_of(client, name):
         conditions = [{"type": kind, "status": "False"} for kind in ("Ready", "ContainersReady")]
         await patch_status(client, one, {"status": {"conditions": conditions}})
-        about = {"kind": "Pod", "name": one.metadata.name, "namespace": NAMESPACE, "uid": one.metadata.uid}
-        event = {
-            "metadata": {"name": f"{one.metadata.name}.probe", "namespace": NAMESPACE},
-            "involvedObject": about,
-            "type": "Warning",
-            "reason": "Unhealthy",
-            "message": "Readiness probe failed: dial tcp 10.0.0.7:8000: connect: connection refused",
-        }
-        await client.create(Event, event)
+        message = "Readiness probe failed: dial tcp 10.0.0.7:8000: connect: connection refused"
+        await client.create(Event, warning_of(one, "Unhealthy", message))
+
+
+def warning_of(one: Pod, reason: str, message: str) -> Json:
+    """The event with which a kubelet warns about a pod."""
+    return {
+        "metadata": {"name": f"{one.metadata.name}.{reason.lower()}", "namespace": NAMESPACE},
+        "involvedObject": {
+            "kind": "Pod",
+            "name": one.metadata.name,
+            "namespace": NAMESPACE,
+            "uid": one.metadata.uid,
+        },
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
+    }
 
 
 def own_node(patch: Json) -> After:
@@ -143,6 +153,91 @@ def own_node(patch: Json) -> After:
         await client.patch(Node, nodes[-1].metadata.name, {"metadata": {"labels": {"pool": name}}, **patch})
 
     return before
+
+
+def unprepared(reason: str, message: str) -> After:
+    """The node of every pod warns that it cannot prepare the pod, so no container runs."""
+
+    async def after(client: HttpClient, name: str) -> None:
+        await waiting("ContainerCreating")(client, name)
+        for one in (await client.list(Pod, NAMESPACE, labels=f"app.kubernetes.io/part-of={name}")).items:
+            await client.create(Event, warning_of(one, reason, message))
+
+    return after
+
+
+def init_fails(obj: Json) -> None:
+    pod(obj)["initContainers"] = [{"name": "fetch", "image": "example/fetch:1"}]
+
+
+async def init_ended(client: HttpClient, name: str) -> None:
+    ended = {"terminated": {"exitCode": 3, "reason": "Error", "message": "no space left on /models"}}
+    status = {"name": "fetch", "image": "example/fetch:1", "imageID": "", "ready": False, "restartCount": 4}
+    status |= {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": ended}
+    main = {"name": "main", "image": "example/engine:1", "imageID": "", "ready": False, "restartCount": 0}
+    main |= {"state": {"waiting": {"reason": "PodInitializing"}}, "started": False}
+    for one in await pods_of(client, name):
+        conditions = [{"type": kind, "status": "False"} for kind in ("Ready", "ContainersReady", "Initialized")]
+        body = {"initContainerStatuses": [status], "containerStatuses": [main], "conditions": conditions}
+        await patch_status(client, one, {"status": body})
+
+
+def kept_by_a_finalizer(obj: Json) -> None:
+    obj["metadata"]["finalizers"] = [FINALIZER]
+
+
+async def deleted(client: HttpClient, name: str) -> None:
+    await pods_of(client, name)
+    await client.delete(PodCliqueSet, name, NAMESPACE)
+
+
+def with_own_topology(obj: Json) -> None:
+    sized(8, 2, "rack")(obj)
+    obj["spec"]["template"]["topologyConstraint"]["topologyName"] = obj["metadata"]["name"]
+
+
+async def topology(client: HttpClient, name: str) -> None:
+    """A copy of the topology of the fake nodes, for this set alone."""
+    raw: Json = await client.get(ClusterTopologyBinding.RESOURCE, "fake-nodes")
+    await client.create(ClusterTopologyBinding, {"metadata": {"name": name}, "spec": {"levels": raw["spec"]["levels"]}})
+
+
+async def level_lost(client: HttpClient, name: str) -> None:
+    await pods_of(client, name)
+    raw: Json = await client.get(ClusterTopologyBinding.RESOURCE, name)
+    levels = [level for level in raw["spec"]["levels"] if level["domain"] != "rack"]
+    await client.patch(ClusterTopologyBinding, name, {"spec": {"levels": levels}})
+
+
+def with_own_priority(obj: Json) -> None:
+    edited(priorityClassName=obj["metadata"]["name"])(obj)
+
+
+async def quota(client: HttpClient, name: str) -> None:
+    """A quota that counts only pods of this set: it is for their priority class."""
+    await client.create(PriorityClass, {"metadata": {"name": name}, "value": 7})
+    scope = {"scopeName": "PriorityClass", "operator": "In", "values": [name]}
+    spec = {"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [scope]}}
+    await client.create(RESOURCE_QUOTA, {"metadata": {"name": f"{name}-pods", "namespace": NAMESPACE}, "spec": spec})
+
+
+def behind_a_budget(obj: Json) -> None:
+    """It wants the node of a set of lower priority."""
+    on_own_node(obj)
+    with_own_priority(obj)
+
+
+async def budget(client: HttpClient, name: str) -> None:
+    """A set without priority uses the node, and a budget protects its pod."""
+    await own_node({})(client, name)
+    await client.create(PriorityClass, {"metadata": {"name": name}, "value": 7})
+    batch = f"{name}-batch"
+    obj = manifest(batch, 8, 1)
+    edited(nodeSelector={"pool": name})(obj)
+    await client.create(PodCliqueSet, obj)
+    await pods_of(client, batch)
+    spec = {"maxUnavailable": 0, "selector": {"matchLabels": {"app.kubernetes.io/part-of": batch}}}
+    await client.create(PodDisruptionBudget, {"metadata": {"name": batch, "namespace": NAMESPACE}, "spec": spec})
 
 
 async def paused_update(client: HttpClient, name: str) -> None:
@@ -172,6 +267,15 @@ TOKEN = [{"name": "T", "valueFrom": {"secretKeyRef": {"name": "hf-token", "key":
 SETTINGS = [{"name": "S", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "s"}}}]
 PROBE = {"tcpSocket": {"port": 8000}}
 NO_IMAGE = 'Failed to pull image "example/engine:1": not found'
+FINALIZER = "backup.example.com/snapshot"
+RESOURCE_QUOTA = Resource("", "v1", "ResourceQuota", "resourcequotas")
+NO_COMMAND = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+    'unable to start container process: exec: "vllm": executable file not found in $PATH: unknown'
+)
+NO_MOUNT = (
+    'MountVolume.SetUp failed for volume "models" : rpc error: code = Internal desc = mount.nfs: timed out'
+)
 PORT_USED = "RuntimeError: port 29500 is in use"
 
 POOL: dict[str, tuple[Edit, After, After]] = {
@@ -191,6 +295,13 @@ POOL: dict[str, tuple[Edit, After, After]] = {
     "an image that does not exist": (edited(), nothing, waiting("ErrImagePull", NO_IMAGE)),
     "a registry that refuses the pull": (edited(), nothing, waiting("ImagePullBackOff", "pull access denied")),
     "a crash with a message": (edited(), nothing, crashing(1, "Error", PORT_USED)),
+    "an init container that fails": (init_fails, nothing, init_ended),
+    "a command that the image lacks": (edited(), nothing, waiting("RunContainerError", NO_COMMAND)),
+    "a volume that the node cannot mount": (edited(), nothing, unprepared("FailedMount", NO_MOUNT)),
+    "a finalizer of another program": (kept_by_a_finalizer, nothing, deleted),
+    "a topology that lost a level": (with_own_topology, topology, level_lost),
+    "a quota that is full": (with_own_priority, quota, nothing),
+    "a budget that protects lower pods": (behind_a_budget, budget, nothing),
     "too little memory": (edited(), nothing, crashing(137, "OOMKilled")),
     "a probe of the wrong port": (
         in_container(readinessProbe=PROBE, ports=[{"containerPort": 8080}]),
@@ -238,14 +349,29 @@ async def broken(kubeconfig: Path, seed: int, count: int) -> dict[str, str]:
     return answers
 
 
+def left_by(name: str) -> tuple[tuple[Any, str, str], ...]:
+    """What faults of a set may have created: kind, name and namespace."""
+    return (
+        (PodCliqueSet, name, NAMESPACE),
+        (PodCliqueSet, f"{name}-batch", NAMESPACE),
+        (PodDisruptionBudget, f"{name}-batch", NAMESPACE),
+        (RESOURCE_QUOTA, f"{name}-pods", NAMESPACE),
+        (PriorityClass, name, ""),
+        (ClusterTopologyBinding, name, ""),
+    )
+
+
 async def removed(kubeconfig: Path) -> None:
     """Takes the sets and the changes of nodes back."""
     async with HttpClient(load_config(kubeconfig, ""), user_agent="break-sets") as client:
         for name in NAMES:
-            try:
-                await client.delete(PodCliqueSet, name, NAMESPACE)
-            except NotFound:
-                continue
+            for kind, one, where in left_by(name):
+                try:
+                    if kind is PodCliqueSet:
+                        await client.patch(PodCliqueSet, one, {"metadata": {"finalizers": None}}, where)
+                    await client.delete(kind, one, where)
+                except NotFound:
+                    continue
         for node in (await client.list(Node)).items:
             if "pool" in node.metadata.labels:
                 back = {"metadata": {"labels": {"pool": None}}, "spec": {"unschedulable": None, "taints": None}}
