@@ -1,7 +1,7 @@
 """The state of a set or of a gang in one word. Every command, the console and JSON take it from here. Pure.
 
 - running: every pod is ready.
-- degraded: the minimum serves; a pod above it failed or waits, or a required topology is not kept.
+- degraded: the minimum serves; a pod above it failed or waits, or a required topology is not kept or not applied.
 - updating: an update replaces pods.
 - paused: an update is paused.
 - starting: pods are created or start; nothing failed.
@@ -59,7 +59,7 @@ class Facts:
     `serves`: its minimum is ready. `whole`: every pod is ready. `placed`: its minimum has or had nodes since its last
     restart. `trouble`: a pod failed, the API server refuses a pod, a scheduler found no node, or no operator or
     scheduler runs. `waits`: it has no place yet, and no scheduler refused it. `astray`: a required topology is not
-    kept. `rollout` is `updating`, `paused` or empty.
+    kept, or cannot be applied. `rollout` is `updating`, `paused` or empty.
     """
 
     wanted: int = 1
