@@ -222,7 +222,7 @@ async def quota(client: HttpClient, name: str) -> None:
 
 
 def behind_a_budget(obj: Json) -> None:
-    """It wants the node of a set of lower priority."""
+    """The set selects the node of a set of lower priority."""
     on_own_node(obj)
     with_own_priority(obj)
 
