@@ -273,9 +273,7 @@ NO_COMMAND = (
     "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
     'unable to start container process: exec: "vllm": executable file not found in $PATH: unknown'
 )
-NO_MOUNT = (
-    'MountVolume.SetUp failed for volume "models" : rpc error: code = Internal desc = mount.nfs: timed out'
-)
+NO_MOUNT = 'MountVolume.SetUp failed for volume "models" : rpc error: code = Internal desc = mount.nfs: timed out'
 PORT_USED = "RuntimeError: port 29500 is in use"
 
 POOL: dict[str, tuple[Edit, After, After]] = {
