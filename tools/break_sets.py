@@ -270,8 +270,7 @@ NO_IMAGE = 'Failed to pull image "example/engine:1": not found'
 FINALIZER = "backup.example.com/snapshot"
 RESOURCE_QUOTA = Resource("", "v1", "ResourceQuota", "resourcequotas")
 NO_COMMAND = (
-    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
-    'unable to start container process: exec: "vllm": executable file not found in $PATH: unknown'
+    'OCI runtime create failed: unable to start container process: exec: "vllm": executable file not found in $PATH'
 )
 NO_MOUNT = 'MountVolume.SetUp failed for volume "models" : rpc error: code = Internal desc = mount.nfs: timed out'
 PORT_USED = "RuntimeError: port 29500 is in use"
