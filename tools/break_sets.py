@@ -269,9 +269,7 @@ PROBE = {"tcpSocket": {"port": 8000}}
 NO_IMAGE = 'Failed to pull image "example/engine:1": not found'
 FINALIZER = "backup.example.com/snapshot"
 RESOURCE_QUOTA = Resource("", "v1", "ResourceQuota", "resourcequotas")
-NO_COMMAND = (
-    'OCI runtime create failed: unable to start container process: exec: "vllm": executable file not found in $PATH'
-)
+NO_COMMAND = 'OCI runtime create failed: unable to start process: exec: "vllm": executable file not found in $PATH'
 NO_MOUNT = 'MountVolume.SetUp failed for volume "models" : rpc error: code = Internal desc = mount.nfs: timed out'
 PORT_USED = "RuntimeError: port 29500 is in use"
 
