@@ -47,8 +47,8 @@ def faults_of(error: ApiError) -> tuple[str, ...]:
 def warnings_of(pcs: Json, stored: Json | None = None) -> tuple[str, ...]:
     """What admission warns of in an admitted PodCliqueSet, each with the name of the set.
 
-    Only warnings that depend on the manifest and on the set that is `stored`: a copy of a cluster has not all that the
-    others look at.
+    Only warnings that depend on the manifest and on the set that is `stored`. A copy of a cluster lacks what the others
+    look at.
     """
     new, old = SetView(pcs), SetView(stored) if stored else None
     found = (*(replica_notes(new, old) if old else ()), *notes(new, old))
