@@ -19,6 +19,9 @@ ROOT = Path(__file__).parents[1]
 PROGRAMS = {**llama.TOOLS, "ssh-keygen": "openssh-client", "curl": "curl"}
 """Programs that builds and tests use beside those of the nodes, each with the Debian package that has it."""
 
+OTHER_APT_S = 600
+"""How long apt-get waits for another one, such as the unattended upgrades of a new machine."""
+
 
 def main() -> int:
     print(preflight.words(2), flush=True)
@@ -52,7 +55,8 @@ def install(packages: list[str]) -> None:
     print(f"installing {', '.join(packages)}", flush=True)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for step in (["update", "--quiet"], ["install", "--quiet", "--yes", "--no-install-recommends", *packages]):
-        subprocess.run(["apt-get", *step], stdout=subprocess.DEVNULL, env=environment, check=False)
+        command = ["apt-get", "-o", f"DPkg::Lock::Timeout={OTHER_APT_S}", *step]
+        subprocess.run(command, stdout=subprocess.DEVNULL, env=environment, check=False)
 
 
 if __name__ == "__main__":

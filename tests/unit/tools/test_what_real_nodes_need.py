@@ -38,6 +38,7 @@ def test_packages_of_missing_programs_are_installed_and_what_is_still_missing_is
     assert install[-1] == "cmake"
     assert set(preflight.PACKAGES) < set(install)
     assert "ninja-build" not in install
+    assert all("DPkg::Lock::Timeout=600" in command for command in commands), "another apt-get may run on a new machine"
     said = capsys.readouterr()
     assert said.out.index("needs     root") < said.out.index("installing")
     assert said.err == "not installed: cmake. On Debian and Ubuntu: apt-get install cmake\n"
