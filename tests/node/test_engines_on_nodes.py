@@ -212,11 +212,13 @@ def computed(leader: dict[str, Any]) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith("llamacpp:tokens_predicted_total "))
 
 
+@pytest.mark.parametrize("strategy", ["RollingRecreate", "Coherent"])
 @pytest.mark.parametrize("surge", [0, 1])
 def test_an_update_of_the_model_reaches_every_pod_and_a_surge_loses_no_request(
-    llama_image: None, stage: Stage, surge: int
+    llama_image: None, stage: Stage, surge: int, strategy: str
 ) -> None:
     def surging(system: dict[str, Any]) -> None:
+        system["spec"]["updateStrategy"] = {"type": strategy}
         (group,) = system["spec"]["template"]["podCliqueScalingGroups"]
         group |= {"rollingUpdate": {"maxSurge": surge}} if surge else {}
 
@@ -242,7 +244,7 @@ def test_an_update_of_the_model_reaches_every_pod_and_a_surge_loses_no_request(
         stage.until("every pod is new and ready", is_updated)
         stage.until("the old pods are gone", is_settled)
         stage.answers(url, "tiny-b")
-    print(f"\nupdate with maxSurge {surge}: {counts}")
+    print(f"\n{strategy} update with maxSurge {surge}: {counts}")
     (leader,) = stage.ready("leader")
     assert restarts(leader) == 0, "it computes with the new workers, not with old ones of the same names"
     assert not stage.ask(url, "tiny-a")[0], "the old model is gone"
