@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -209,6 +210,27 @@ def test_replicas_of_a_template_are_told_to_count_only_for_what_is_made(edit: tu
     assert told.startswith(want)
     assert warnings(ADMISSION, changed(stored, ("spec.replicas", 3)), stored) == []
     assert warnings(ADMISSION, stored) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "want"),
+    [
+        pytest.param(None, 0, ["spec.replicas: the set has 0 replicas, so it gets no pods"], id="made with 0"),
+        pytest.param(None, ABSENT, ["spec.replicas: the set has 0 replicas, so it gets no pods"], id="made without"),
+        pytest.param(None, 1, [], id="made with 1"),
+        pytest.param(2, 0, ["spec.replicas: with 0 replicas the operator deletes all pods of the set"], id="to 0"),
+        pytest.param(
+            2, ABSENT, ["spec.replicas: with 0 replicas the operator deletes all pods of the set"], id="field removed"
+        ),
+        pytest.param(0, 0, [], id="0 as before"),
+        pytest.param(0, 2, [], id="from 0"),
+    ],
+)
+def test_a_set_without_replicas_has_a_warning(before: int | None, now: Any, want: list[str]) -> None:
+    stored = None if before is None else changed(plain(), ("spec.replicas", before))
+    found = warnings(ADMISSION, changed(plain(), ("spec.replicas", now)), stored)
+    assert [one.partition(";")[0] for one in found] == want
+    assert all("0 is the default" in one for one in found)
 
 
 def test_a_set_with_a_start_order_is_not_called_like_the_account_of_its_namespace() -> None:

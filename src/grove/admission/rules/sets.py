@@ -196,6 +196,11 @@ def notes(new: SetView, old: SetView | None = None) -> Iterator[str]:
             f"metadata.annotations[{SCHEDULER_ANNOTATION}]: what runs stays with its scheduler; "
             "to move the set, scale it to 0 replicas and back"
         )
+    if new.has_no_replicas and not (old is not None and old.has_no_replicas):
+        what = "the set has 0 replicas, so it gets no pods"
+        if old is not None:
+            what = "with 0 replicas the operator deletes all pods of the set"
+        yield f"spec.replicas: {what}; 0 is the default of a manifest without the field"
     yield from start_order_notes(new)
     for clique in new.cliques:
         path = f"{clique.path}.spec.podSpec"

@@ -137,6 +137,10 @@ class SetView:
         self._owners = {member: group for group in reversed(self.groups) for member in group.clique_names}
 
     @property
+    def has_no_replicas(self) -> bool:
+        return not integer(self.spec.get("replicas"))
+
+    @property
     def constraints(self) -> list[Constraint]:
         """Every topology constraint of the set, broadest owner first."""
         owners = [self.constraint, *(g.constraint for g in self.groups), *(c.constraint for c in self.cliques)]
