@@ -221,7 +221,7 @@ def test_the_example_for_open_cluster_management_can_be_applied() -> None:
     (found,) = (one for one in WORK["spec"]["workload"]["manifests"] if one["kind"] == "PodCliqueSet")
     admitted = with_additions(found, missing_defaults(found))
     assert faults(Admission(), admitted) == []
-    assert "replicas" not in found["spec"], "an autoscaler of the member cluster may own it"
+    assert found["spec"]["replicas"] == 1, "0 is the default"
     assert identifier == {
         "group": "grove.io",
         "resource": "podcliquesets",
