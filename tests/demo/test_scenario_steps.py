@@ -46,6 +46,18 @@ def test_nodes_that_join_take_what_had_no_room(tmp_path: Path) -> None:
     assert "joining the cluster: 1 node with 8 GPUs each" in told
 
 
+def test_pods_that_drain_are_told_before_they_leave(tmp_path: Path) -> None:
+    annotation = 'change: {metadata: {annotations: {grove.io/drain-seconds: "60"}}}'
+    steps = (
+        f"- patch: {{set: small, {annotation}}}\n- wait: small\n- scale: {{set: small, replicas: 0}}\n- after: 90s\n"
+    )
+    pods, told = played(tmp_path, steps)
+    assert pods == {}
+    told = " ".join(told.split())
+    assert "2 pods of small-0-server drain for 60 s" in told
+    assert told.index("drain for 60 s") < told.index("2 pods of small-0-server leave")
+
+
 @pytest.mark.parametrize(
     ("step", "want"),
     [

@@ -10,10 +10,12 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.core import Node, Pod
+from grove.api.draining import draining_until, is_draining
 from grove.api.meta import Condition, Key, Resource, find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -22,9 +24,11 @@ from grove.api.words import many
 from grove.plan.world import World
 from grove.sim.store import Change
 
+T = TypeVar("T")
+
 _BURST_S = 0.003
-"""Pods that are deleted within this time share one sentence. It is longer than a call to the API server and shorter
-than the creation of a pod.
+"""Pods that are deleted, or begin to drain, within this time share one sentence. It is longer than a call to the API
+server and shorter than the creation of a pod.
 """
 
 
@@ -58,6 +62,7 @@ class Chronicle:
         self.gangs: dict[str, GangRecord] = {}
         self._begun_s = world.time_s
         self._leaving: Counter[str] = Counter()
+        self._draining: Counter[tuple[str, int]] = Counter()
         self._settled: set[str] = set()
         """Cliques that had all their pods ready at last sight."""
         world.cluster.server.store.listeners.append(self._heard)
@@ -147,7 +152,10 @@ class Chronicle:
         if not clique:
             return
         if new is not None and new.metadata.is_deleting and (old is None or not old.metadata.is_deleting):
-            self._leave(clique)
+            self._together(self._leaving, clique, self._tell_leaving)
+        if new is not None and (end := draining_until(new)) and (old is None or not is_draining(old)):
+            seconds = round((end - self._world.cluster.clock.now()).total_seconds())
+            self._together(self._draining, (clique, seconds), self._tell_draining)
         if old is not None and new is not None and new.is_bound and not old.is_bound:
             self._bound(new)
         self._clique_stands(Key(pod.metadata.namespace, clique))
@@ -161,16 +169,22 @@ class Chronicle:
             clique = pod.metadata.labels[labels.POD_CLIQUE]
             self.note("joined", clique, f"a pod of {clique} joins gang {name} on {pod.spec.node_name}")
 
-    def _leave(self, clique: str) -> None:
-        """Pods that leave together share one sentence, which appears when the last of them has left."""
-        if not self._leaving:
-            asyncio.get_running_loop().call_later(_BURST_S, self._tell_leaving)
-        self._leaving[clique] += 1
+    def _together(self, pods: Counter[T], which: T, tell: Callable[[], None]) -> None:
+        """Pods to which the same happens share one sentence, which appears after the last of them."""
+        if not pods:
+            asyncio.get_running_loop().call_later(_BURST_S, tell)
+        pods[which] += 1
 
     def _tell_leaving(self) -> None:
         for clique, count in sorted(self._leaving.items()):
             self.note("leaving", clique, f"{many(count, 'pod')} of {clique} {'leave' if count > 1 else 'leaves'}")
         self._leaving.clear()
+
+    def _tell_draining(self) -> None:
+        for (clique, seconds), count in sorted(self._draining.items()):
+            verb = "drain" if count > 1 else "drains"
+            self.note("draining", clique, f"{many(count, 'pod')} of {clique} {verb} for {seconds} s")
+        self._draining.clear()
 
     def _clique_stands(self, key: Key) -> None:
         clique = self._world.find(PodClique, key.name, key.namespace)

@@ -37,6 +37,7 @@ _STYLES = {
     "waiting": "magenta",
     "below": "red",
     "node": "red",
+    "draining": "yellow",
     "leaving": "yellow",
     "updated": "bold green",
     "preempted": "red",
