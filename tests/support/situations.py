@@ -352,6 +352,11 @@ async def compared(world: World, situation: Situation) -> None:
         said = text_of(queue, 400, world)
         assert re.search(rf"chat is {situation.state}: .*", said), f"why it is not 0: {said}"
     assert re.match(situation.sentence, explain.data["reason"]), explain.data["reason"]
+    shown = "".join(text_of(explain, 400, world).split())
+    reason = re.sub(r"^chat-\S+: ", "", explain.data["reason"]).split("; ")[0]  # the gang's name is in the heading
+    for part in (reason, explain.data["next"], explain.data["command"]):
+        plain = part.replace(world.cluster.prefix, "").replace(namespace, "NS")
+        assert "".join(plain.split()) in shown, f"the text of explain lacks {part!r}"
     whys = [row.why, tree.data["reason"], rollout.data.set_reason]
     assert len(set(whys)) == 1, whys
     assert [row.why] == [one.why for one in listed if one.name == "chat"], "in a list of sets"

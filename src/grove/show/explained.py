@@ -23,12 +23,13 @@ def explanation(
     """`head` is the set as a whole, where that was asked about or matters most; `headroom` has a line for a gang."""
     parts: list[RenderableType] = []
     troubles = [one for one in _together(verdicts) if one[0].state != RUNNING]
+    known = {trouble[0].next for trouble in troubles}
     alone = head is not None and not head.unattended and [trouble[0].state for trouble in troubles] == [head.state]
-    if alone:
+    if head is not None and alone and head.next in known:
         head = None  # its one trouble says it all
     if head is not None:
         parts.append(headline(head))
-        if head.unattended or all(verdict.state == RUNNING for verdict in verdicts):
+        if head.next not in known:
             parts += [line for one in head.evidence for line in indented(one, width, style="dim")]
             if head.next:
                 parts += [*indented(f"next: {head.next}", width), *pasted(head.command, 6)]
