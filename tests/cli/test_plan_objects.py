@@ -140,3 +140,15 @@ async def test_an_object_that_exists_is_changed_and_other_kinds_are_named(world:
     assert "not part of the plan: Deployment" in text_of(answer, 200, world)
     found = await world.client.get(StorageClass, "nfs")
     assert found.provisioner == "kubernetes.io/no-provisioner", "the cluster itself stays as it is"
+
+
+async def test_a_priority_class_that_does_not_exist_is_named(world: World) -> None:
+    """The API server refuses the pods, so the gang has none."""
+    answer = await plan_of(world, chat(world, priorityClassName="urgent"))
+    assert answer.code == 3
+    [gang] = answer.data.gangs
+    assert (gang.answer, gang.pods) == ("waits", ())
+    assert gang.why == (
+        "pods of chat-0-worker cannot be created: there is no PriorityClass urgent; "
+        "create it, or correct priorityClassName"
+    )

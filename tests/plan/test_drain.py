@@ -12,6 +12,7 @@ from rich.console import Console
 from grove.answers.answer import Answer, Unanswered
 from grove.answers.plan import plan_answer
 from grove.answers.settings import settings_of
+from grove.api import labels
 from grove.api.core import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget
 from grove.api.meta import Json, Resource
 from grove.api.topology import ClusterTopologyBinding
@@ -60,7 +61,7 @@ def small() -> Json:
     }
 
 
-def drained(*others: Json, budget_for: str = "") -> Answer:
+def drained(*others: Json, budget_for: str = "", labelled: str = "app") -> Answer:
     """Two nodes of 8 GPUs; a gang of 4 on the first, with others; the second has 3 taken. The first is drained."""
 
     async def look() -> Answer:
@@ -71,7 +72,7 @@ def drained(*others: Json, budget_for: str = "") -> Answer:
             for one in (pod("neighbour", 3, OTHER, "ReplicaSet"), *others):
                 await create(world, one)
             if budget_for:
-                spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": budget_for}}}
+                spec = {"minAvailable": 2, "selector": {"matchLabels": {labelled: budget_for}}}
                 meta = {"name": "keep", "namespace": "default"}
                 await world.client.create(PodDisruptionBudget, {"metadata": meta, "spec": spec})
             await asyncio.sleep(10)
@@ -186,3 +187,12 @@ def test_a_gang_pinned_to_the_drained_rack_is_restarted_and_no_set_is_deleted() 
     assert gang.commands[0] == "kubectl grove -n default restart pg/small-0"
     assert not [text for text in (*gang.helps, *gang.commands) if "delete" in text]
     assert gang.commands[0] in [line.strip() for line in text_of(answer)]
+
+
+def test_a_budget_that_keeps_the_pods_of_a_gang_is_named() -> None:
+    """Such a drain does not end; the plan once said that the gang fits, on the node itself."""
+    answer = drained(budget_for="small", labelled=labels.PART_OF)
+    [gang] = answer.data.gangs
+    assert (gang.answer, gang.why) == ("waits", f"disruption budget keep keeps 2 pods on {FULL}")
+    assert answer.code == 3
+    assert text_of(answer)[2:] == [f"small-0 waits: disruption budget keep keeps 2 pods on {FULL}"]

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 import msgspec
 
 from grove.api import labels
-from grove.api.core import Pod
+from grove.api.core import Pod, PodDisruptionBudget
 from grove.api.meta import Key
+from grove.api.selector import of
+from grove.api.words import many
 from grove.plan.world import World
 from grove.scheduler.filters.fit import feasible_nodes
 
@@ -31,6 +33,25 @@ class Displaced:
     node: str
     fits: bool | None
     note: str = ""
+
+
+KEPT = "a disruption budget keeps it there"
+
+
+def kept_words(pods: Sequence[Pod], budgets: Sequence[PodDisruptionBudget]) -> str:
+    """Which disruption budgets keep pods of one gang on a drained node."""
+    names = sorted(
+        {
+            budget.metadata.name
+            for budget in budgets
+            for pod in pods
+            if budget.metadata.namespace == pod.metadata.namespace
+            and of(budget.spec.selector).matches(pod.metadata.labels)
+        }
+    )
+    nodes = sorted({pod.spec.node_name for pod in pods})
+    which = f"disruption budget {', '.join(names)}" if names else "a disruption budget"
+    return f"{which} keeps {many(len(pods), 'pod')} on {', '.join(nodes)}"
 
 
 def bystanders(world: World, nodes: Collection[str], concerned: Collection[Key]) -> list[Pod]:
@@ -58,7 +79,7 @@ def displaced(world: World, pods: Sequence[Pod], controllers: Mapping[str, str])
             continue
         now = world.find(Pod, meta.name, meta.namespace)
         if now is not None and not now.metadata.is_deleting:
-            note = "a disruption budget keeps it there"
+            note = KEPT
             displaced.append(Displaced(meta.namespace, meta.name, node, False, note))
         elif not controller:
             displaced.append(Displaced(meta.namespace, meta.name, node, None, "no controller would create it again"))

@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from grove.api import conditions, labels
-from grove.api.core import Pod
+from grove.api.core import Pod, PodDisruptionBudget
 from grove.api.meta import Key, find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -22,10 +22,12 @@ from grove.api.words import many
 from grove.diagnosis.advice import Advice, advice_for
 from grove.diagnosis.held_capacity import headroom_lines
 from grove.diagnosis.reasons import sentence
+from grove.diagnosis.refused import why_refused
 from grove.diagnosis.seen import Seen
 from grove.diagnosis.spreads import SpreadCount, spread_counts
+from grove.diagnosis.standing import cliques_of
 from grove.diagnosis.words import counted
-from grove.plan.displaced import Displaced, bystanders, displaced
+from grove.plan.displaced import Displaced, bystanders, displaced, kept_words
 from grove.plan.world import World
 from grove.scheduler.loop.diagnosis import LiveDiagnosis
 from grove.scheduler.loop.gang_trees import tree_of
@@ -235,7 +237,12 @@ def _gang_plan(
             where = values.pop() if len(values) == 1 else where
         score, rest = gang.status.placement_score, [pod for pod in pods if not pod.is_bound]
         why = _above_minimum(rest) if rest else ""
-        return GangPlan(key.name, key.namespace, FITS, bound, len(rest), where, score, why, moved=moved)
+        answer = FITS
+        if kept := [pod for pod in pods if pod.spec.node_name in drained]:
+            answer, why = WAITS, kept_words(kept, world.all(PodDisruptionBudget))
+        return GangPlan(key.name, key.namespace, answer, bound, len(rest), where, score, why, moved=moved)
+    if (missing := _not_created(seen, gang)) is not None:
+        return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=missing, moved=moved)
     state = world.scheduler.view.units.gangs.get(str(key))
     diagnosis = answers.diagnose(state) if state is not None else None
     scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
@@ -269,6 +276,20 @@ def _gang_plan(
         moved=moved,
         commands=commands,
     )
+
+
+def _not_created(seen: Seen, gang: PodGang) -> str | None:
+    """Why the API server refuses pods of the gang, and what to do; None if all its pods exist."""
+    refused = [
+        (clique, error.description)
+        for clique in cliques_of(seen, gang)
+        for error in clique.status.last_errors
+        if clique.status.replicas < clique.spec.replicas
+    ]
+    if not refused:
+        return None
+    _, reason, step, _ = why_refused(refused)
+    return f"{reason}; {step}"
 
 
 def _above_minimum(rest: Sequence[Pod]) -> str:
