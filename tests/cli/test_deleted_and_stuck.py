@@ -65,6 +65,17 @@ async def test_a_set_that_is_deleted_while_the_operator_is_dead_waits_for_the_op
         assert "grove-operator does not run" in text_of(answer, 200, world).splitlines()[0]
 
 
+async def test_a_deletion_that_takes_long_asks_for_the_operator(world: World) -> None:
+    """Nothing says whether an operator runs: it holds no lease."""
+    await healthy(world)
+    await world.stop("operator")
+    await world.client.delete(PodCliqueSet, "chat", world.namespace)
+    await asyncio.sleep(10)
+    assert (await explained(world))["next"] == "wait until its pods are gone"
+    await asyncio.sleep(120)
+    assert (await explained(world))["next"].startswith("kubectl grove doctor: does the operator run?")
+
+
 async def kept_pod(world: World) -> str:
     """A pod of a set that runs is deleted, and a finalizer keeps it. The operator makes another one."""
     await healthy(world)

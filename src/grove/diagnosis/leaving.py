@@ -55,7 +55,10 @@ def why_deleting(pcs: PodCliqueSet, pods: Iterable[Pod], now: datetime | None) -
         evidence = tuple(f"pod: {pod.metadata.name} {leaving_words(pod, now)}" for pod in late)
         reason = f"is being deleted; {late[0].metadata.name} {leaving_words(late[0], now)}"
         return because("", "pod", reason, evidence, step_for(late[0]))
-    return because("", "operator", "is being deleted", next="wait until its pods are gone")
+    step = "wait until its pods are gone"
+    if is_overdue(pcs.metadata, now):
+        step = "kubectl grove doctor: does the operator run? It ends the deletion"
+    return because("", "operator", "is being deleted", next=step)
 
 
 def _named(meta: ObjectMeta) -> str:

@@ -16,6 +16,8 @@ from grove.kube.errors import Forbidden
 from grove.scheduler.model.config import LeaderElection as SchedulerLease
 
 RUNS, UNSURE, DOWN = "ok", "warning", "failed"
+HANDOVER = timedelta(seconds=30)
+"""Time in which another process takes a lease that was given back."""
 OPERATOR, SCHEDULER = "grove-operator", "grove-scheduler"
 
 
@@ -58,14 +60,21 @@ async def read_processes(client: Client, now: datetime) -> Processes:
 
 
 async def sign_of_life(client: Client, app: str, lease_name: str, now: datetime) -> tuple[str, str]:
-    """Its state and the evidence: the leader, else its pods. A lease that expired without release is always a fault."""
-    expired = ""
+    """Its state and the evidence: the leader, else its pods.
+
+    A lease that expired without release is always a fault. One that was given back is a fault if no pod is ready: the
+    process ended in good order, and no other process leads.
+    """
+    expired = given_back = ""
     try:
         for lease in (await client.list(Lease, fields=f"metadata.name={lease_name}")).items:
             holder, renewed = lease.spec.holder_identity, lease.spec.renew_time
-            if not holder or renewed is None:
-                continue  # given back by one that ended in good order
+            if renewed is None:
+                continue
             quiet, lasts = now - renewed, timedelta(seconds=lease.spec.lease_duration_seconds or 15)
+            if not holder:
+                given_back = given_back or (quiet > HANDOVER and f"the last one ended {age(renewed, now)} ago") or ""
+                continue
             if quiet < lasts:
                 return RUNS, f"{holder} leads"
             if quiet < 2 * lasts:  # clocks differ, and another may just be taking over
@@ -77,6 +86,8 @@ async def sign_of_life(client: Client, app: str, lease_name: str, now: datetime)
     ready = sum(pod.is_ready for pod in pods)
     if expired:
         return DOWN, f"{expired}; {ready} of {many(len(pods), 'pod')} ready"
+    if given_back and not ready:
+        return DOWN, f"no process leads: {given_back}; {ready} of {many(len(pods), 'pod')} ready"
     if not pods:
         return UNSURE, "no sign of it: no lease is held and no pod carries its label"
     return (RUNS if ready else DOWN), f"{ready} of {many(len(pods), 'pod')} ready"

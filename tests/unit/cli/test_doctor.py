@@ -45,6 +45,8 @@ class Patient:
         self.authority_days, self.served_days, self.made_days_ago = 3650, 365, 0
         self.registered = True
         self.renewed_s_ago: dict[str, float | None] = {"grove-operator": 2, "grove-scheduler": 2}
+        self.ended: tuple[str, ...] = ()
+        """Processes that ended in good order, and gave their lease back."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -93,7 +95,7 @@ class Patient:
             if ago_s is None:
                 continue
             spec = {
-                "holderIdentity": f"{app}-1",
+                "holderIdentity": "" if app in self.ended else f"{app}-1",
                 "leaseDurationSeconds": 15,
                 "renewTime": f"{NOW - timedelta(seconds=ago_s):%Y-%m-%dT%H:%M:%S.000000Z}",
             }
@@ -235,6 +237,22 @@ REFUSED = 'failed calling webhook "pcs.defaulting.webhooks.grove.io": connection
             "no process leads: grove-scheduler-1 last renewed its lease 5m ago; 0 of 0 pods ready",
             "run grove scheduler",
             id="a scheduler that died",
+        ),
+        pytest.param(
+            setting(renewed_s_ago={"grove-operator": 300, "grove-scheduler": 2}, ended=("grove-operator",)),
+            "operator",
+            "failed",
+            "no process leads: the last one ended 5m ago; 0 of 0 pods ready",
+            "run grove operator",
+            id="an operator that was stopped",
+        ),
+        pytest.param(
+            setting(renewed_s_ago={"grove-operator": 5, "grove-scheduler": 2}, ended=("grove-operator",)),
+            "operator",
+            "warning",
+            "no sign of it",
+            "run grove operator",
+            id="an operator that was stopped just now, so another one may lead in a moment",
         ),
         pytest.param(
             setting(renewed_s_ago={"grove-operator": 20, "grove-scheduler": 2}),
