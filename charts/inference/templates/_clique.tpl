@@ -74,6 +74,9 @@ One clique. Takes root, name, role, part (what the values say of it), replicas, 
   {{- with $annotations }}
   annotations: {{- toYaml . | nindent 4 }}
   {{- end }}
+  {{- with $part.rollingUpdate }}
+  rollingUpdate: {{ toJson . }}
+  {{- end }}
   spec:
     roleName: {{ .name }}
     replicas: {{ .replicas }}
@@ -237,6 +240,9 @@ metrics:
   cliqueNames: [{{ include "inference.leaderName" . }}{{ if .part.workers }}, {{ .name }}-worker{{ end }}]
   replicas: {{ .part.instances }}
   minAvailable: {{ .part.minAvailable }}
+  {{- with .part.rollingUpdate }}
+  rollingUpdate: {{ toJson . }}
+  {{- end }}
   {{- with include "inference.scale" (dict "root" .root "scaling" .part.autoscaling "kind" "PodCliqueScalingGroup" "stage" .stage) }}
   scaleConfig: {{- . | nindent 4 }}
   {{- end }}

@@ -256,6 +256,15 @@ def test_what_is_given_reaches_the_pods() -> None:
     assert "readinessProbe" in router
 
 
+def test_the_budget_of_an_update_reaches_cliques_and_scaling_groups() -> None:
+    found = cliques("every-option")
+    assert found["engine"]["rollingUpdate"] == {"maxSurge": 2, "maxUnavailable": 1}
+    assert found["router"]["rollingUpdate"] == {"maxSurge": 1}
+    (group,) = rendered("llamacpp-rpc")["PodCliqueSet"]["spec"]["template"]["podCliqueScalingGroups"]
+    assert group["rollingUpdate"] == {"maxSurge": 1}
+    assert all("rollingUpdate" not in clique for clique in cliques("llamacpp-rpc").values()), "the group has it"
+
+
 def test_what_stands_beside_the_set() -> None:
     objects = rendered("every-option")
     assert objects["Ingress"]["spec"]["rules"][0]["http"]["paths"][0]["path"] == "/v1"
