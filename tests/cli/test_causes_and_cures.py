@@ -322,7 +322,14 @@ BROKEN = {
         "create it",
         priority_made,
     ),
-    "quota": Situation(waits_for_quota, "waiting", 4, "a ResourceQuota does not let", True, "patch resourcequota few"),
+    "quota": Situation(
+        waits_for_quota,
+        "waiting",
+        4,
+        "ResourceQuota few is full: pods 1 of 1 used, a pod asks for 1",
+        True,
+        "patch resourcequota few",
+    ),
     "scaled to zero": Situation(scaled_to_zero, "stopped", 0, "is scaled to zero", advises="scale chat 1"),
     "the only clique at zero": Situation(
         clique_at_zero, "stopped", 0, "is scaled to zero", advises="scale chat/worker 1"

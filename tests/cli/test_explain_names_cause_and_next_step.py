@@ -168,7 +168,7 @@ def asked(manifest: Json, trouble: Trouble) -> tuple[Verdict, int, str, str]:
             limited,
             4,
             "quota",
-            "a ResourceQuota does not let its pods be created",
+            "ResourceQuota few is full: pods",
             "raise the quota",
             id="a quota",
         ),
@@ -258,7 +258,7 @@ def test_the_cause_comes_first_and_the_next_step_with_it(
 @pytest.mark.parametrize(
     ("manifest", "trouble", "words"),
     [
-        pytest.param(serving(2), limited, "exceeded quota: few", id="a quota"),
+        pytest.param(serving(2), limited, "ResourceQuota few is full: pods 1 of 1 used", id="a quota"),
         pytest.param(
             serving(serviceAccountName="absent"), nothing, "there is no ServiceAccount absent", id="an account"
         ),

@@ -64,7 +64,7 @@ async def waits_for_quota(world: World) -> None:
     async def told() -> bool:
         gangs = (await world.client.list(PodGang, world.namespace)).items  # it lists the one pod after a second
         answer = await status_answer(world.client, world.namespace, "chat", world.now)
-        return bool(gangs) and "quota" in answer.data[0].why
+        return bool(gangs) and "ResourceQuota" in answer.data[0].why
 
     await world.cluster.eventually(told)
 

@@ -13,7 +13,7 @@ from grove.diagnosis.words import refusal
 Refused = Sequence[tuple[PodClique, str]]
 """Cliques with the errors of the API server."""
 
-_QUOTA = re.compile(r"exceeded quota: ([^,\s]+), requested: (\S+), used: (\S+), limited: ")
+_QUOTA = re.compile(r"exceeded quota: ([^,\s]+), requested: (\S+), used: (\S+), limited: (\S+)")
 _ACCOUNT = re.compile(r"service account ([^/\s]+)/([^:\s]+): .*not found")
 _PRIORITY = re.compile(r"no PriorityClass with name (\S+) was found")
 
@@ -22,12 +22,29 @@ def why_refused(refused: Refused) -> tuple[str, str, str, str]:
     """The level of the cause, the reason, the step, and the command of the step where there is one."""
     quota = next((error for _, error in refused if "quota" in error), None)
     if quota is not None:
-        reason = f"a ResourceQuota does not let its pods be created: {refusal(quota)}"
-        return "quota", reason, "raise the quota, or scale something else down", raised_quota(refused)
+        return "quota", _full(quota), "raise the quota, or scale something else down", raised_quota(refused)
     unknown = ("", "correct what the API server refuses", "")
     cause, step, command = next(filter(None, (_known(error) for _, error in refused)), unknown)
     reason = f"pods of {refused[0][0].metadata.name} cannot be created" + (f": {cause}" if cause else "")
     return "create", reason, step, command
+
+
+def _full(error: str) -> str:
+    """Which quota is used up, and what a pod asks for, from the refusal of the API server."""
+    match = _QUOTA.search(error)
+    if match is None:
+        return f"a ResourceQuota does not let its pods be created: {refusal(error)}"
+    asked, used, limit = (_amounts(match[group]) for group in (2, 3, 4))
+    each = [
+        f"{name} {used.get(name, '0')} of {limit.get(name, '?')} used, a pod asks for {size}"
+        for name, size in asked.items()
+    ]
+    return f"ResourceQuota {match[1]} is full: {'; '.join(each)}"
+
+
+def _amounts(text: str) -> dict[str, str]:
+    """The resources of `pods=1,requests.nvidia.com/gpu=8`."""
+    return dict(part.split("=", 1) for part in text.rstrip(",").split(","))
 
 
 def raised_quota(refused: Refused) -> str:
@@ -37,7 +54,7 @@ def raised_quota(refused: Refused) -> str:
         if match is None or quota not in ("", match[1]):
             continue
         quota, missing = match[1], clique.spec.replicas - clique.status.replicas
-        asked, used = (dict(part.split("=", 1) for part in match[n].rstrip(",").split(",")) for n in (2, 3))
+        asked, used = _amounts(match[2]), _amounts(match[3])
         for resource, size in asked.items():
             before = hard.get(resource, amount(_unit(resource), used.get(resource, "0")))
             hard[resource] = before + missing * amount(_unit(resource), size)

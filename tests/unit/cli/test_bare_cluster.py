@@ -122,7 +122,7 @@ def test_a_quota_that_forbids_pods_is_the_reason_before_all_others() -> None:
     answer = run(look())
     [verdict] = answer.data["gangs"]
     assert (answer.code, verdict.level) == (4, "quota")
-    assert verdict.reason.startswith("a ResourceQuota does not let its pods be created: exceeded quota")
+    assert verdict.reason.startswith("ResourceQuota few is full: pods ")
     assert "exceeded quota: few" in verdict.evidence[0]
 
 
