@@ -467,6 +467,21 @@ async def test_gangs_that_wait_for_the_same_reason_are_shown_together(opened: Op
         assert await tab.page.locator(".layers .stopped").count() == 2
 
 
+async def test_the_step_of_a_paused_update_is_shown_and_no_layer_is_called_unreached(opened: Opened) -> None:
+    """The cause is of the set, and its one gang has no fault."""
+    viewer = Painted()
+    gang = {"gang": "chat-0", "state": "paused", "reason": "2 pods ready"}
+    said = {"reason": "the update is paused: 0 of 2 pods up to date", "next": "let it go on"}
+    viewer.answers = {"state": "paused", **said, "command": "kubectl grove rollout resume chat", "gangs": [gang]}
+    async with serving(viewer, "local") as (url, owner):
+        tab = await opened(url, owner)
+        await tab.go("why/a/chat")
+        for text in (said["reason"], said["next"], "kubectl grove rollout resume chat", "2 pods ready"):
+            await tab.page.get_by_text(text).first.wait_for()
+        assert await tab.page.locator(".layers .passed").count() == 11
+        assert await tab.page.locator(".layers .beyond").count() == 0
+
+
 async def test_a_tree_shows_a_reason_where_it_begins(opened: Opened) -> None:
     viewer, why = Painted(), "needs 32 nvidia.com/gpu, 20 free in the cluster"
     pods = [{"kind": "Pod", "name": f"chat-0-w-{n}", "state": "pending", "why": why} for n in range(4)]

@@ -13,7 +13,7 @@ const MOST_NAMED = 4;
 const SAID = { passed: ["✓", "yes"], stopped: ["✕", "stops here"], beyond: ["", "not reached"] };
 
 function layers(verdict) {
-  const at = LAYERS.findIndex(([name]) => name === verdict.level), running = verdict.state === "running";
+  const at = LAYERS.findIndex(([name]) => name === verdict.level), running = verdict.state === "running" || !verdict.level;
   return h("ol", { class: "layers card", "aria-label": "from the outside in" }, LAYERS.map(([name, text], index) => {
     const kind = running || (at >= 0 && index < at) ? "passed" : index === at ? "stopped" : "beyond", [sign, word] = SAID[kind];
     return h("li", { class: kind, "aria-current": kind === "stopped" ? "step" : undefined }, h("span", { class: "dot", "aria-hidden": "true" }, sign),
@@ -64,8 +64,9 @@ export function page(main, [namespace, name]) {
     try {
       const found = await ask("why", { namespace, name });
       const gangs = found.gangs ?? [], trouble = gangs.filter((gang_) => gang_.state !== "running");
+      const isSaid = trouble.length === 1 && (trouble[0].next ?? "") === (found.next ?? ""); // its one trouble has it all
       fill(body, found.note && h("p", {}, found.note),
-        found.state && trouble.length !== 1 && h("p", {}, badge(found.state), ` ${found.reason}`, found.next && h("span", { class: "dim" }, ` · ${found.next}`), pasted(found)),
+        found.state && !isSaid && h("p", {}, badge(found.state), ` ${found.reason}`, found.next && h("span", { class: "dim" }, ` · ${found.next}`), pasted(found)),
         alike(trouble.length ? trouble : gangs).map(one), !gangs.length && !found.state && h("p", {}, "no gangs"));
     } catch (error) {
       fill(body, h("p", { class: "error", role: "alert" }, error.message));
