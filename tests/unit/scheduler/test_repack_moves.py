@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.scheduler.kit import GPU, free_of
+from tests.support.scheduler.kit import GPU, free_of, gang, group, snap, used
 from tests.support.scheduler.repacking import (
     Asked,
     Fragmented,
@@ -20,9 +21,10 @@ from tests.support.scheduler.repacking import (
     random_fleet,
     restarts_of,
 )
+from tests.support.scheduler.spreads import COUNTED, UNIT, spread, unit, zones
 
-from grove.scheduler.evict.repack import NoRepack, Repack, repack
-from grove.scheduler.evict.running import DisruptionBudget
+from grove.scheduler.evict.repack import Movable, NoRepack, Repack, repack
+from grove.scheduler.evict.running import DisruptionBudget, Running
 from grove.scheduler.evict.small_sets import SETS_A_STEP, SmallSets
 from grove.scheduler.filters.fit import RoomWithout
 from grove.scheduler.model.answers import Budget, DecisionSteps, Placement
@@ -265,3 +267,31 @@ def test_every_gang_of_a_plan_has_a_place_that_is_free_while_it_still_runs(case:
             now.remove_pod(pod.uid)
         now.assume(move.placement)
     assert isinstance(place(now, case.waits.tree), Placement)
+
+
+@pytest.mark.parametrize(
+    ("taken", "to"),
+    [
+        pytest.param(8, "", id="a gang beyond the skew stays: its new pods would have to wait for z0"),
+        pytest.param(4, "z0-0", id="it moves to the zone with the fewest, where its new pods will go"),
+    ],
+)
+def test_the_new_place_of_a_gang_is_judged_without_its_old_pods(taken: int, to: str):
+    """Both replicas are in z1 since z0 was lost. z0 is back, and others use it in part or whole."""
+
+    def replica(name: str, on: str) -> Movable:
+        labels = {**COUNTED, UNIT: name}
+        running = used(on, 4, group=name, gang=name, labels=labels)
+        tree = replace(gang(unit(name, 1, 4)), name=name, spreads=(spread({name: [name]}),))
+        return Movable(Running(name, 0, (running,), {name: 1}), tree)
+
+    movable = [replica("u0", "z1-0"), replica("u1", "z1-1")]
+    other = used("z0-0", taken)
+    snapshot = snap(zones({"z0": 1, "z1": 2}), [other, *(one.unit.pods[0] for one in movable)])
+    answer = repack(snapshot, gang(group("waits", 1, 8)), movable)
+    if to:
+        assert isinstance(answer, Repack), answer
+        assert [list(move.places.values()) for move in answer.moves] == [[(to,)]]
+    else:
+        assert isinstance(answer, NoRepack), answer
+        assert answer.why.kind == NO_MOVES

@@ -398,8 +398,10 @@ class _RepackTrial:
     def _move_to(self, now: Snapshot, one: Movable, closed: tuple[str, ...], free: Ints) -> Move | None:
         """A place for the whole gang in these free amounts, which it can have while it still runs."""
         tree = one.tree.with_pods({pod.uid: _renamed(pod) for group in one.tree.groups() for pod in group.pods})
+        # Its replacements are placed when the old pods are gone, so a spread is judged without them.
+        judged = now.without([pod.uid for pod in one.unit.pods]) if tree.spreads else now
         # The policies are not asked: what the gang uses does not change.
-        answer = self._taken(place_admitted(now, tree, self._steps.next_search(), closed, free, None))
+        answer = self._taken(place_admitted(judged, tree, self._steps.next_search(), closed, free, None))
         if isinstance(answer, NoFit) or answer.unplaced or len(answer.pods) < len(one.unit.pods):
             return None
         move = Move(one.unit, answer)
