@@ -257,6 +257,36 @@ def test_a_higher_priority_takes_the_headroom_if_it_finds_no_other_place() -> No
 
 
 @pytest.mark.simulated
+def test_headroom_that_others_took_while_the_replica_lacks_a_pod_is_said_to_be_missing() -> None:
+    async def tell(here: World) -> None:
+        await here.apply(serving("chat", 1, "1"))
+        assert await here.until(lambda: is_held(here, "chat-0"))
+        await here.apply(serving("other", 2))
+        assert await here.until(lambda: len(nodes_of(here, "other")) == 4)
+        lost = next(pod for pod in here.all(Pod) if pod.metadata.labels.get(labels.PART_OF) == "chat")
+        await here.cluster.nodes.cordon(lost.spec.node_name)
+        await here.client.delete(Pod, lost.metadata.name, here.namespace, grace_period_s=0)
+        await asyncio.sleep(60)
+        assert is_held(here, "chat-0"), "the gang itself may need it"
+        await here.apply(serving("urgent", 1, "", "high"))
+        assert await here.until(lambda: len(nodes_of(here, "urgent")) == 2)
+        assert await here.until(lambda: not is_held(here, "chat-0"), 60.0)
+        condition = said(here, "chat-0")
+        assert condition is not None
+        assert condition.message == (
+            "headroom for 0 of 1 replica is held on 0 nodes: "
+            "a pod of the replica has no node; the scheduler looks for a place when all of them have one"
+        )
+        assert not held_nodes(here, "chat-0")
+        await here.client.delete(PodCliqueSet, "urgent", here.namespace)
+        await here.cluster.nodes.cordon(lost.spec.node_name, unschedulable=False)
+        assert await here.until(lambda: is_held(here, "chat-0"))
+        assert len(held_nodes(here, "chat-0")) == 2
+
+    story(tell)
+
+
+@pytest.mark.simulated
 @pytest.mark.parametrize("way", ["the set is deleted", "the annotation is removed"])
 def test_the_headroom_ends_with_its_set_and_with_its_annotation(way: str) -> None:
     async def tell(here: World) -> None:

@@ -310,6 +310,9 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.KEPT_OUT: _kept_out,
     kinds.NODES_HELD: _nodes_held,
     kinds.HEADROOM: _headroom,
+    kinds.REPLICA_INCOMPLETE: lambda one: (
+        "a pod of the replica has no node; the scheduler looks for a place when all of them have one"
+    ),
     kinds.HEADROOM_OF_OTHERS: lambda reason: f"it would fit, but capacity is held as headroom of {reason.subject}",
     kinds.QUOTA_OF_HEADROOM: lambda reason: f"it would fit, but its quota is held as headroom of {reason.subject}",
     kinds.CLOSEST: _closest,

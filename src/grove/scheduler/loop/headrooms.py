@@ -39,7 +39,7 @@ from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placemen
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import PODS, PodFacts, Requests, Shape
 from grove.scheduler.model.gang import BadGang, Gang
-from grove.scheduler.model.reasons import NOT_ADMITTED
+from grove.scheduler.model.reasons import NOT_ADMITTED, REPLICA_INCOMPLETE, Reason
 from grove.scheduler.policy.gang_state import GangState
 from grove.scheduler.policy.headroom import (
     HeadroomState,
@@ -48,6 +48,7 @@ from grove.scheduler.policy.headroom import (
     counted_amounts,
     group_replica,
     unit_label,
+    whole_copies,
     whole_replica,
 )
 from grove.scheduler.policy.hold_ledger import CapacityHold, HoldReason
@@ -290,7 +291,16 @@ class Headrooms:
         """Holds what is free of the last places."""
         amounts, _ = self._amounts(list(look.places.values()), frozenset())
         pods = self._count(look, [one for one in amounts if any(amount for name, amount in one[2] if name != PODS)])
-        self._enter(gang, look, pods, self._clock.now())
+        on = self._enter(gang, look, pods, self._clock.now())
+        if not look.places:
+            return  # nothing was held so far
+        wanted = sum(entry.units for entry in look.asked)
+        requests = {uid: pod.shape.requests for uid, pod in look.places.items()}
+        held = whole_copies(requests, {uid: amount for uid, _, amount in amounts})
+        if look.is_recorded and held:
+            held = wanted  # the record does not tell the copies apart
+        why = Reason(REPLICA_INCOMPLETE) if held < wanted else None
+        self._note(gang, look, HeadroomState(wanted, held, 0, len(on), why))
 
     def _enter(self, gang: GangState, look: HeadroomLook, pods: tuple[PodFacts, ...], since: datetime) -> set[str]:
         """Enters the hold and returns its nodes. Others may have nodes that are not held any more."""

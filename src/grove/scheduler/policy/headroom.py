@@ -43,6 +43,16 @@ class HeadroomState(msgspec.Struct, frozen=True):
         return Reason(HEADROOM, numbers=numbers, parts=(self.why,) if self.why is not None else ())
 
 
+def whole_copies(wanted: Mapping[str, Requests], held: Mapping[str, Requests]) -> int:
+    """How many copies have all that their pods request. Both are by uid: that of the copy, a slash, that of the pod."""
+    short = {copy_uid(uid) for uid, requests in wanted.items() if held.get(uid) != requests}
+    return len({copy_uid(uid) for uid in wanted} - short)
+
+
+def copy_uid(uid: str) -> str:
+    return uid.rpartition("/")[0]
+
+
 def unit_label(group_names: Collection[str]) -> str:
     """The label that tells the replicas apart: those of a scaling group, or of the set if no pod groups are named."""
     return labels.SCALING_GROUP_REPLICA_INDEX if group_names else labels.REPLICA_INDEX
