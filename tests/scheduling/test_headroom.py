@@ -17,8 +17,8 @@ from tests.support.operating import operating
 from tests.support.running import beside
 
 from grove.api import labels
-from grove.api.conditions import HEADROOM_HELD, SCHEDULED
-from grove.api.core import Node, Pod, PriorityClass
+from grove.api.conditions import HEADROOM_HELD, SCHEDULED, EventReason
+from grove.api.core import Event, Node, Pod, PriorityClass
 from grove.api.koordinator import QUOTA, ElasticQuota
 from grove.api.meta import Condition, Json, find_condition
 from grove.api.podcliqueset import PodCliqueSet
@@ -33,7 +33,7 @@ from grove.scheduler.policy.gpu_states import Owner
 from grove.scheduler.policy.hold_ledger import HoldReason
 from grove.show.usage import METRIC
 from grove.sim.loop import run
-from grove.sim.topology import Topology
+from grove.sim.topology import HOST, Topology
 
 GPU = "nvidia.com/gpu"
 SHAPE = Topology(zones=1, racks=4, nodes=2)
@@ -57,6 +57,16 @@ def serving(name: str, replicas: int, headroom: str = "", priority: str = "", *c
         "metadata": metadata,
         "spec": {"replicas": replicas, "template": template},
     }
+
+
+def decoding(front: Json) -> Json:
+    """A set with a scaling group whose replica fills a rack, and headroom for one further replica of the group."""
+    pack = {"topologyName": TOPOLOGY, "pack": {"required": "rack"}}
+    group = {"name": "decode", "cliqueNames": ["work"], "replicas": 1, "topologyConstraint": pack}
+    group["annotations"] = {labels.HEADROOM: "1"}
+    made = serving("chat", 1, "", "", front, gpu_clique("work", 2, 8), podCliqueScalingGroups=[group])
+    del made["spec"]["template"]["topologyConstraint"]
+    return made
 
 
 def charged(manifest: Json) -> Json:
@@ -163,6 +173,158 @@ def _pods(here: World, set_: str) -> list[str]:
 
 
 @pytest.mark.simulated
+def test_a_gang_that_cannot_be_completed_in_its_rack_goes_whole_to_the_headroom() -> None:
+    """One node of the rack fails. The pod on the other node keeps the gang in a rack without capacity."""
+
+    async def tell(here: World) -> None:
+        await here.apply(serving("chat", 1, "1"))
+        assert await here.until(lambda: is_held(here, "chat-0"))
+        reserve = held_nodes(here, "chat-0")
+        await here.apply(serving("other", 3))
+        assert await here.until(lambda: len(nodes_of(here, "other")) == 4)
+        before = here.time_s
+        await fail_node(here, min(nodes_of(here, "chat")))
+        assert await here.until(lambda: nodes_of(here, "chat") == reserve and here.is_settled("chat"), 300.0)
+        assert here.time_s - before < 300
+        assert nodes_of(here, "other").isdisjoint(reserve)
+        events = [one for one in here.all(Event) if one.reason == EventReason.GANG_MOVING]
+        assert [one.involved_object.name for one in events] == ["chat-0"]
+        assert events[0].message == (
+            "1 pod is evicted: a topology domain has no capacity for the pods that are missing beside it, "
+            "and the headroom of default/chat is a place for all of them"
+        )
+
+    story(tell)
+
+
+@pytest.mark.simulated
+def test_only_the_part_of_a_gang_that_must_be_together_goes_to_the_headroom() -> None:
+    async def tell(here: World) -> None:
+        await here.apply(decoding(gpu_clique("front", 1, 0)))
+        assert await here.until(lambda: is_held(here, "chat-0"))
+        reserve = held_nodes(here, "chat-0")
+        await here.apply(serving("other", 3))
+        assert await here.until(lambda: len(nodes_of(here, "other")) == 4)
+        work = [pod for pod in here.all(Pod) if "work" in pod.metadata.labels.get(labels.POD_CLIQUE, "")]
+        front = next(pod for pod in here.all(Pod) if "front" in pod.metadata.labels.get(labels.POD_CLIQUE, ""))
+        lost = next(pod.spec.node_name for pod in work if pod.spec.node_name != front.spec.node_name)
+        await fail_node(here, lost)
+        assert await here.until(lambda: nodes_of(here, "chat") >= reserve and here.is_settled("chat"), 300.0)
+        assert front.metadata.uid in {pod.metadata.uid for pod in here.all(Pod)}
+
+    story(tell)
+
+
+@pytest.mark.simulated
+def test_it_goes_there_too_if_a_lower_priority_uses_the_headroom() -> None:
+    async def tell(here: World) -> None:
+        await here.apply(serving("chat", 1, "1"))
+        assert await here.until(lambda: is_held(here, "chat-0"))
+        reserve = held_nodes(here, "chat-0")
+        await here.apply(serving("other", 2))
+        assert await here.until(lambda: len(nodes_of(here, "other")) == 4)
+        await here.apply(serving("batch", 1, "", "low"))
+        assert await here.until(lambda: nodes_of(here, "batch") == reserve)
+        await fail_node(here, min(nodes_of(here, "chat")))
+        assert await here.until(lambda: nodes_of(here, "chat") == reserve and here.is_settled("chat"), 300.0)
+
+    story(tell)
+
+
+@pytest.mark.simulated
+def test_without_headroom_a_gang_that_cannot_be_completed_keeps_its_pods() -> None:
+    """Its node may come back before the termination delay is over."""
+
+    async def tell(here: World) -> None:
+        await here.apply(serving("chat", 1))
+        assert await here.until(lambda: len(nodes_of(here, "chat")) == 2)
+        await here.apply(serving("other", 3))
+        assert await here.until(lambda: len(nodes_of(here, "other")) == 6)
+        stays = max(nodes_of(here, "chat"))
+        await fail_node(here, min(nodes_of(here, "chat")))
+        await asyncio.sleep(600)
+        assert nodes_of(here, "chat") == {stays}
+
+    story(tell)
+
+
+@pytest.mark.simulated
+def test_headroom_for_one_replica_moves_one_gang_and_the_other_keeps_its_pods() -> None:
+    async def tell(here: World) -> None:
+        await here.apply(serving("chat", 2, "1"))
+        assert await here.until(lambda: is_held(here, "chat-0"))
+        reserve = held_nodes(here, "chat-0")
+        await here.apply(serving("other", 1))
+        assert await here.until(lambda: len(nodes_of(here, "other")) == 2)
+        for gang in ("chat-0", "chat-1"):
+            await fail_node(here, min(pod.spec.node_name for pod in here.pods_of(gang)))
+        await asyncio.sleep(600)
+        assert sorted(len([pod for pod in here.pods_of(gang) if pod.is_ready]) for gang in ("chat-0", "chat-1")) == [
+            1,
+            2,
+        ]
+        assert nodes_of(here, "chat") > reserve
+
+    story(tell)
+
+
+@pytest.mark.simulated
+def test_a_replica_whose_zone_is_full_goes_to_its_headroom_in_another_zone() -> None:
+    """A spread keeps the new pod of a replica in the zone of the replica."""
+
+    async def tell(here: World) -> None:
+        spread = {"topologyName": TOPOLOGY, "domain": "rack", "maxSkew": 2}
+        made = serving("chat", 1, "1", "", gpu_clique("work", 2, 8), spreadConstraint=spread)
+        del made["spec"]["template"]["topologyConstraint"]
+        await here.apply(made)
+        assert await here.until(lambda: is_held(here, "chat-0"))
+        reserve = held_nodes(here, "chat-0")
+        await here.apply(serving("other", 2))
+        assert await here.until(lambda: len(nodes_of(here, "other")) == 4)
+        await fail_node(here, min(nodes_of(here, "chat")))
+        assert await here.until(lambda: nodes_of(here, "chat") == reserve and here.is_settled("chat"), 300.0)
+
+    story(tell)
+
+
+@pytest.mark.simulated
+def test_a_gang_leaves_a_node_whose_kubelet_is_silent_although_its_pods_never_end() -> None:
+    async def tell(here: World) -> None:
+        await here.apply(serving("chat", 1, "1"))
+        assert await here.until(lambda: is_held(here, "chat-0"))
+        reserve = held_nodes(here, "chat-0")
+        await here.apply(serving("other", 2))
+        assert await here.until(lambda: len(nodes_of(here, "other")) == 4)
+        await here.cluster.nodes.stop_node(min(nodes_of(here, "chat")))
+        assert await here.until(lambda: nodes_of(here, "chat") == reserve, 420.0), "pods are deleted after 300 s"
+        assert any(pod.metadata.is_deleting for pod in here.all(Pod)), "the lost pod still terminates"
+
+    story(tell)
+
+
+@pytest.mark.simulated
+def test_an_update_whose_old_pods_end_slowly_stays_in_its_rack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new pod of an update has no place in the rack until the old one has ended. That is no lost node."""
+    monkeypatch.setattr("grove.plan.world.STOP_S", (20.0, 60.0))
+
+    async def tell(here: World) -> None:
+        made = serving("chat", 1, "1", "", gpu_clique("lead", 1, 4), gpu_clique("work", 3, 4))
+        await here.apply(made)
+        assert await here.until(lambda: is_held(here, "chat-0"))
+        before = nodes_of(here, "chat")
+        cliques = made["spec"]["template"]["cliques"]
+        for one in cliques:
+            one["spec"]["podSpec"]["containers"][0]["image"] = "example/serve:2"
+        await here.client.patch(PodCliqueSet, "chat", {"spec": {"template": {"cliques": cliques}}}, here.namespace)
+        await asyncio.sleep(10)
+        assert await here.until(lambda: here.is_settled("chat"))
+        assert nodes_of(here, "chat") == before
+        assert not [one for one in here.all(Event) if one.reason == EventReason.GANG_MOVING]
+
+    story(tell)
+
+
+@pytest.mark.simulated
 def test_a_scale_out_takes_the_headroom_and_another_one_is_formed() -> None:
     async def tell(here: World) -> None:
         await here.apply(serving("chat", 1, "1"))
@@ -259,12 +421,15 @@ def test_a_higher_priority_takes_the_headroom_if_it_finds_no_other_place() -> No
 @pytest.mark.simulated
 def test_headroom_that_others_took_while_the_replica_lacks_a_pod_is_said_to_be_missing() -> None:
     async def tell(here: World) -> None:
-        await here.apply(serving("chat", 1, "1"))
+        host = here.all(Node)[-1].metadata.name
+        front = gpu_clique("front", 1, 0)
+        front["spec"]["podSpec"]["nodeSelector"] = {HOST: host}
+        await here.apply(decoding(front))
         assert await here.until(lambda: is_held(here, "chat-0"))
         await here.apply(serving("other", 2))
         assert await here.until(lambda: len(nodes_of(here, "other")) == 4)
-        lost = next(pod for pod in here.all(Pod) if pod.metadata.labels.get(labels.PART_OF) == "chat")
-        await here.cluster.nodes.cordon(lost.spec.node_name)
+        lost = next(pod for pod in here.all(Pod) if pod.metadata.labels.get(labels.POD_CLIQUE) == "chat-0-front")
+        await here.cluster.nodes.cordon(host)
         await here.client.delete(Pod, lost.metadata.name, here.namespace, grace_period_s=0)
         await asyncio.sleep(60)
         assert is_held(here, "chat-0"), "the gang itself may need it"
@@ -279,7 +444,7 @@ def test_headroom_that_others_took_while_the_replica_lacks_a_pod_is_said_to_be_m
         )
         assert not held_nodes(here, "chat-0")
         await here.client.delete(PodCliqueSet, "urgent", here.namespace)
-        await here.cluster.nodes.cordon(lost.spec.node_name, unschedulable=False)
+        await here.cluster.nodes.cordon(host, unschedulable=False)
         assert await here.until(lambda: is_held(here, "chat-0"))
         assert len(held_nodes(here, "chat-0")) == 2
 

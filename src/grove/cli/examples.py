@@ -53,7 +53,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "queue": ("kubectl grove queue -A", "kubectl grove queue -w"),
     "record": ("grove record --for 8h --out mine.yaml",),
     "replay": ("grove replay /var/lib/grove/journal",),
-    "reserve": ("kubectl grove reserve -f samples/disaggregated.yaml --for 2h",),
+    "reserve": (
+        "kubectl grove reserve -f samples/disaggregated.yaml --for 2h",
+        "kubectl grove reserve chat --standing 1",
+    ),
     "rollout": ("kubectl grove rollout status chat", "kubectl grove rollout undo chat --to-revision 3"),
     "rollout history": ("kubectl grove rollout history chat", "kubectl grove rollout history chat --revision 2"),
     "rollout pause": ("kubectl grove rollout pause chat",),

@@ -21,7 +21,9 @@ from grove.scheduler.loop import metrics
 from grove.scheduler.loop.answer_checks import AnswerCheck
 from grove.scheduler.loop.bind import BindAttempt, Committer
 from grove.scheduler.loop.decisions import Decider
+from grove.scheduler.loop.evictions import Evictions
 from grove.scheduler.loop.gang_trees import domain_of, former_nodes, gang_order, order_of, pin_of
+from grove.scheduler.loop.headroom_moves import HeadroomMoves
 from grove.scheduler.loop.headrooms import Headrooms
 from grove.scheduler.loop.hold_restorer import HoldRestorer
 from grove.scheduler.loop.holds_behind import HoldsBehind
@@ -210,6 +212,7 @@ class Cycle:
         config: SchedulerConfiguration,
         wake_at: Callable[[float], None],
         reserving: PendingReservations,
+        evictions: Evictions,
     ) -> None:
         self._view, self._queue, self._committer, self._nominations = view, queue, committer, nominations
         self._wake_at, self._demand = wake_at, WaitingDemand(view)
@@ -258,6 +261,7 @@ class Cycle:
             check,
             self._headrooms,
             behind,
+            HeadroomMoves(view, self._headrooms, replacements, evictions, reporter, config),
         )
         self._placing = UnitPlacer(
             view,

@@ -168,6 +168,11 @@ class Headrooms:
         held = [hold for hold in self._holds() if any(pod.node in nodes for pod in hold.pods)]
         self.give_up(hold for hold in held if not self._is_kept(hold))
 
+    def has_places_for(self, family: str) -> bool:
+        """Whether headroom of this set was held. Units of a lower priority may use it now."""
+        gangs = (gang for name in self.asking if (gang := self._view.units.gangs.get(name)) is not None)
+        return any(family_of(gang) == family and (look := self._find(gang.name)) and look.places for gang in gangs)
+
     def _find(self, name: str) -> HeadroomLook | None:
         unit = self._view.units.find(name)
         return unit.headroom if unit is not None else None
@@ -271,7 +276,7 @@ class Headrooms:
             for number in range(entry.units):
                 uid = partial(_uid, gang, (entry.name, number))
                 copy = copy_of(replica, uid, number, priority, label)
-                answer = await self._place(copy, steps, own, placed, closed)
+                answer = await self.find_place(copy, steps, own, placed, closed)
                 if isinstance(answer, NoFit) or answer.unplaced:
                     why = answer.why if isinstance(answer, NoFit) else None
                     break
@@ -345,10 +350,10 @@ class Headrooms:
             look.state = state
         self._reporter.touch(gang.name)
 
-    async def _place(
+    async def find_place(
         self, copy: Gang, steps: DecisionSteps, own: frozenset[str], placed: Sequence[PodFacts], closed: Sequence[str]
     ) -> Placement | NoFit:
-        """A place in what is free; if there is none, also where units of a lower priority are."""
+        """A place in what is free without the pods of `own`; if there is none, also where lower priorities are."""
 
         def ask(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:
             twin = snapshot.without(own).copy()

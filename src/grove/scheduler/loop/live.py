@@ -164,6 +164,7 @@ class Scheduler:
             config,
             self._wake_at,
             reserving,
+            evictions,
         )
         self.in_step_since: float | None = None
         """Loop time since which the caches follow the cluster."""

@@ -16,6 +16,7 @@ from grove.scheduler.loop import metrics
 from grove.scheduler.loop.answer_checks import AnswerCheck
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.gang_trees import Unit, level_names
+from grove.scheduler.loop.headroom_moves import HeadroomMoves
 from grove.scheduler.loop.headrooms import Headrooms
 from grove.scheduler.loop.holds_behind import HoldsBehind
 from grove.scheduler.loop.long_wait_holds import LongWaitHolds, kept_out_by
@@ -78,11 +79,13 @@ class UnitRefuser:
         check: AnswerCheck,
         headrooms: Headrooms,
         behind: HoldsBehind,
+        headroom_moves: HeadroomMoves,
     ) -> None:
         self._view, self._queue, self._decider, self._check = view, queue, decider, check
         self._nominations, self._holding, self._relief = nominations, holding, relief
         self._replacements, self._reserving, self._headrooms = replacements, reserving, headrooms
         self._behind = behind
+        self._headroom_moves = headroom_moves
         self._reporter, self._config = reporter, config
         self._refused: dict[Hashable, SharedRefusal] = {}
         """By what a unit asks for and what is closed to it."""
@@ -148,6 +151,8 @@ class UnitRefuser:
                 return
             if protected := self._view.units.of(unit.name).protected_by:
                 answer = replace(answer, why=answer.why.with_parts(Reason(kinds.BUDGETS, ", ".join(protected))))
+        if unit.is_floor and may_evict and self._headrooms.asking:
+            await self._headroom_moves.try_move(unit, answer, closed, steps)
         if answer.reason == kinds.NO_DEVICES:
             ask = None  # its own claims cannot be met: others' may
         self.park(unit, ask, by_anything=answer.reason == kinds.NOT_ADMITTED)

@@ -121,7 +121,7 @@ class Gang:
 
     def keys(self) -> set[str]:
         """Level keys the gang speaks of."""
-        parts = _parts(self.root)
+        parts = parts_of(self.root)
         preferred = {part.preferred for part in parts if part.preferred}
         within = {pin.key for part in parts for pin in part.within[:1]}
         return self.required_keys() | preferred | within | {spread.key for spread in self.spreads}
@@ -130,7 +130,7 @@ class Gang:
         """Level keys without which the gang has no place."""
         pin = {self.pinned_domain.key} if self.pinned_domain else set()
         spread = {spread.key for spread in self.spreads if spread.is_required}
-        return {part.required for part in _parts(self.root) if part.required} | pin | spread
+        return {part.required for part in parts_of(self.root) if part.required} | pin | spread
 
     def with_part(self, part: Branch | PodGroup, **changes: object) -> Gang:
         """The gang with one part of its tree changed."""
@@ -311,7 +311,7 @@ def leaves_of(part: Branch | PodGroup) -> Iterator[PodGroup]:
     return chain.from_iterable(map(leaves_of, part.children))
 
 
-def _parts(part: Branch | PodGroup) -> list[Branch | PodGroup]:
+def parts_of(part: Branch | PodGroup) -> list[Branch | PodGroup]:
     """A part and all parts below it."""
     found: list[Branch | PodGroup] = [part]
     for one in found:  # the list grows while it is read
