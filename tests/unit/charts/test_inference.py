@@ -39,6 +39,7 @@ GANGS = {
     "dynamo-disaggregated": 2,
     "llamacpp-rpc": 1,
     "vllm-gateway": 2,
+    "own-engine": 2,
 }
 ORDER = {
     "vllm-multi-node": {"engine-worker": (["engine-leader"], "Started")},
@@ -51,6 +52,7 @@ ORDER = {
     },
     "dynamo-disaggregated": {"router": (["prefill", "decode"], None)},
     "vllm": {},
+    "own-engine": {"engine-worker": (["engine-leader"], "Started")},
 }
 """Who starts after whom, and what is waited for if that is not Ready."""
 
@@ -174,6 +176,18 @@ def test_an_engine_over_several_pods_finds_its_leader_by_groves_names() -> None:
         pod = cliques("vllm-multi-node")[clique]["spec"]["podSpec"]
         assert pod["resourceClaims"] == [{"name": "nics", "resourceClaimTemplateName": "vllm-nics"}]
         assert {"name": "models", "persistentVolumeClaim": {"claimName": "models", "readOnly": False}} in pod["volumes"]
+
+
+def test_an_engine_of_your_own_has_your_commands_and_a_service_for_its_leaders() -> None:
+    leader, worker = container("own-engine", "engine-leader"), container("own-engine", "engine-worker")
+    assert leader["command"] == ["serve", "--rank=0", "--nodes=3", "--port=8000"]
+    assert "args" not in leader
+    assert {"startupProbe", "readinessProbe"} <= set(leader)
+    host = "$(GROVE_PCSG_NAME)-$(GROVE_PCSG_INDEX)-engine-leader-0.$(GROVE_HEADLESS_SERVICE)"
+    assert worker["env"] == [{"name": "LEADER", "value": host}]
+    service = rendered("own-engine")["Service"]["spec"]
+    assert service["selector"]["grove.io/clique-name"] == "engine-leader"
+    assert [port["targetPort"] for port in service["ports"]] == [port["name"] for port in leader["ports"]]
 
 
 def after(args: list[str], option: str) -> str:
