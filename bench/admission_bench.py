@@ -110,22 +110,22 @@ def latencies(kind: type[Admission], obj: Json, requests: int) -> list[float]:
     assert child.stdin is not None
     assert child.stdout is not None
     try:
-        told: Json = {}
-        while "port" not in told:  # log lines come first
+        address: Json = {}
+        while "port" not in address:  # log lines come first
             line = child.stdout.readline()
-            told = json.loads(line) if line.startswith("{") else {}
-        return asyncio.run(_ask_all(told, json.dumps(review_of(obj)).encode(), requests))
+            address = json.loads(line) if line.startswith("{") else {}
+        return asyncio.run(_ask_all(address, json.dumps(review_of(obj)).encode(), requests))
     finally:
         child.stdin.close()
         child.wait(timeout=10)
         child.stdout.close()
 
 
-async def _ask_all(told: Json, body: bytes, requests: int) -> list[float]:
+async def _ask_all(address: Json, body: bytes, requests: int) -> list[float]:
     taken: list[float] = []
-    trusted = ssl.create_default_context(cadata=told["ca"])
+    trusted = ssl.create_default_context(cadata=address["ca"])
     async with aiohttp.ClientSession(
-        f"https://127.0.0.1:{told['port']}", connector=aiohttp.TCPConnector(ssl=trusted, limit=IN_FLIGHT)
+        f"https://127.0.0.1:{address['port']}", connector=aiohttp.TCPConnector(ssl=trusted, limit=IN_FLIGHT)
     ) as http:
 
         async def ask(count: int) -> None:

@@ -236,18 +236,18 @@ async def main(kubeconfig: str) -> None:
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             order = json.loads(line)
 
-            async def when_told(say: str) -> None:
+            async def when_ordered(say: str) -> None:
                 print(say, flush=True)
                 await loop.run_in_executor(None, sys.stdin.readline)
 
             match order["do"]:
                 case "make":
                     systems = systems_of(order)
-                    await when_told("planned")
+                    await when_ordered("planned")
                     await baseline.make(systems)
                 case "replace":
                     await baseline.fill(systems_of(order))
-                    await when_told("planned")
+                    await when_ordered("planned")
                     await baseline.replace()
                 case "bind":
                     await baseline.bind(order["namespace"], order["places"], order["gang"])

@@ -38,7 +38,7 @@ class Served(NamedTuple):
     first_s: float
     core: float
     memory_mb: float
-    told_a_second: float
+    events_a_second: float
     written: Chunks
     """To the first viewer, with the seconds after it came."""
 
@@ -52,7 +52,7 @@ def run(results: dict[str, Figure]) -> None:
     name = f"console, {VIEWERS} viewers, {SETS:,} sets, {NODES:,} nodes"
     results[f"{name}: CPU"] = Figure(100 * ours.core, "% of a core", "≤ 10", 100 * least.core)
     results[f"{name}: memory"] = Figure(ours.memory_mb, "MB", "≤ 500")
-    results[f"{name}: events to all viewers"] = Figure(ours.told_a_second, "a second")
+    results[f"{name}: events to all viewers"] = Figure(ours.events_a_second, "a second")
     results["console: whole picture to a new viewer"] = Figure(ours.first_s, "s", "≤ 1.5", least.first_s)
     results["console: from start to serving"] = Figure(ours.up_s, "s", "", least.up_s)
 
@@ -66,10 +66,10 @@ def _measured(module: str, *words: str) -> Served:
         process = psutil.Process(server.pid)
         first_s, _, _ = asyncio.run(_watched(int(port), session))
         before, wall = process.cpu_times(), time.perf_counter()
-        _, told, written = asyncio.run(_watched(int(port), session, SECONDS))
+        _, events, written = asyncio.run(_watched(int(port), session, SECONDS))
         after, wall = process.cpu_times(), time.perf_counter() - wall
         core = (after.user + after.system - before.user - before.system) / wall
-        return Served(up_s, first_s, core, process.memory_info().rss / 1e6, told / wall, written)
+        return Served(up_s, first_s, core, process.memory_info().rss / 1e6, events / wall, written)
 
 
 @contextmanager
@@ -86,15 +86,15 @@ def _server(module: str, *words: str) -> Iterator[subprocess.Popen[str]]:
 async def _watched(port: int, session: str, seconds: float = 0.0) -> tuple[float, int, Chunks]:
     """How long the first picture took for one viewer; with `seconds`, how many events all viewers got, and what
     was written to the first."""
-    headers, told, written = {"Authorization": f"Bearer {session}"}, 0, list[tuple[float, str]]()
+    headers, events, written = {"Authorization": f"Bearer {session}"}, 0, list[tuple[float, str]]()
 
     async def watch(number: int) -> float:
-        nonlocal told
+        nonlocal events
         begun, first_s = time.perf_counter(), 0.0
         async with http.get(f"http://127.0.0.1:{port}/api/stream", headers=headers) as stream:
             while not stream.content.at_eof():
                 chunk = await stream.content.readuntil(b"\n\n")
-                told += chunk.startswith(b"id:")
+                events += chunk.startswith(b"id:")
                 after_s = time.perf_counter() - begun
                 first_s = first_s or after_s
                 if number == 0 and seconds:
@@ -105,4 +105,4 @@ async def _watched(port: int, session: str, seconds: float = 0.0) -> tuple[float
 
     async with ClientSession(timeout=ClientTimeout(), read_bufsize=2**25) as http:
         found = await asyncio.gather(*(watch(number) for number in range(VIEWERS if seconds else 1)))
-    return found[0], told, written
+    return found[0], events, written

@@ -51,7 +51,7 @@ from grove.local.controlplane import ControlPlane
 from grove.sim import kubelet
 
 PAIRS, AT_ONCE = int(os.environ.get("GROVE_BENCH_PAIRS", "240")), 20
-NOBODY = 10_000
+ABSENT = 10_000
 """The number of a parent that is not there."""
 REPLICAS, NODES = 100, 32
 SETS, DELAY_S = 20, 5
@@ -93,7 +93,7 @@ class Releases:
     async def alone(self, *, bare: bool = False) -> tuple[float, float]:
         """Seconds from the start of one such process to its first look at the pods, and its memory then, in MB."""
         began = time.perf_counter()
-        child = await self._start(NOBODY, bare=bare)
+        child = await self._start(ABSENT, bare=bare)
         await _said(child, "waiting for")
         seconds = time.perf_counter() - began
         memory_mb = _peak_mb(child.pid)

@@ -185,9 +185,9 @@ class Baseline(NamedTuple):
 
     created_s: float
     ready_s: float
-    told_s: float
+    reported_s: float
     """All of it, statuses too."""
-    told_cpu_s: Mapping[str, float]
+    reported_cpu_s: Mapping[str, float]
     gone_s: float
     """All pods."""
     all_gone_s: float
@@ -218,9 +218,9 @@ async def baseline_of(
     await bench.until(lambda: bench.pods(ready=True) == pods)
     ready_s = time.perf_counter() - began
     await asyncio.to_thread(bare.expect, "done")
-    told_s = time.perf_counter() - began
+    reported_s = time.perf_counter() - began
     await asyncio.sleep(SETTLE_S)
-    told_cpu_s = bench.spent_since(cpu)
+    reported_cpu_s = bench.spent_since(cpu)
     print_calls(f"baseline, {pods} pods made", await served(bench) - calls_before)
 
     calls_before, cpu, began = await served(bench), bench.cpu_s(), time.perf_counter()
@@ -232,7 +232,7 @@ async def baseline_of(
     all_gone_s = time.perf_counter() - began
     await asyncio.sleep(SETTLE_S)
     print_calls(f"baseline, {pods} pods deleted", await served(bench) - calls_before)
-    return Baseline(created_s, ready_s, told_s, told_cpu_s, gone_s, all_gone_s, bench.spent_since(cpu))
+    return Baseline(created_s, ready_s, reported_s, reported_cpu_s, gone_s, all_gone_s, bench.spent_since(cpu))
 
 
 @contextmanager
@@ -246,7 +246,7 @@ def bare_client(bench: Bench, kubeconfig: Path) -> Iterator[Process]:
 async def baselines(bench: Bench, kubeconfig: Path) -> Baselines:
     with bare_client(bench, kubeconfig) as bare:
         several = [await baseline_of(bench, bare, nine_pods(f"f{n}"), 1, f"f{n}", f"f{n}") for n in range(3)]
-        small_ = sorted(several, key=lambda one: one.told_s)[1]
+        small_ = sorted(several, key=lambda one: one.reported_s)[1]
         pair, names = many_pairs("big", 1), ("big-0", f"big-{NUMBER}")
         least = await baseline_of(bench, bare, pair, REPLICAS, *names, promised=False)
         return Baselines(small_, await baseline_of(bench, bare, pair, REPLICAS, *names), least)
@@ -295,15 +295,15 @@ async def made(bench: Bench, least: Baselines, results: dict[str, Figure]) -> No
         ("created", lambda: bench.pods() == pods, "", baseline.created_s),
         ("without gates", lambda: bench.pods(ungated=True) == pods, "", baseline.created_s),
         ("Ready", lambda: bench.pods(ready=True) == pods, "", baseline.ready_s),
-        ("available", lambda: bench.available() == REPLICAS, AIM, baseline.told_s),
+        ("available", lambda: bench.available() == REPLICAS, AIM, baseline.reported_s),
     ):
         await bench.until(holds)
         results[f"operator: {shape} {step}"] = Figure(time.perf_counter() - began, "s", aim, least_s)
     available_s = results[f"operator: {shape} available"].value
-    results[f"operator: {shape} available, {BARE}"] = Figure(available_s, "s", "", least.bare.told_s)
+    results[f"operator: {shape} available, {BARE}"] = Figure(available_s, "s", "", least.bare.reported_s)
     await asyncio.sleep(SETTLE_S)
     spent, now, after_all = bench.spent_since(cpu), bench.operator.ask(), await served(bench)
-    for beside, aim, cpu_of in (("", AIM, baseline.told_cpu_s), (f", {BARE}", "", least.bare.told_cpu_s)):
+    for beside, aim, cpu_of in (("", AIM, baseline.reported_cpu_s), (f", {BARE}", "", least.bare.reported_cpu_s)):
         results[f"operator: {shape} available, CPU of all processes{beside}"] = Figure(
             sum(spent.values()), "s", aim, sum(cpu_of.values())
         )
@@ -318,7 +318,7 @@ async def made(bench: Bench, least: Baselines, results: dict[str, Figure]) -> No
     results["operator: API writes a pod, operator's"] = Figure(writes(now, used) / pods, "")
     results["operator: API writes a pod, with the scheduler's"] = Figure(ours / pods, "", "<= 6; 17 upstream")
     calls(everybodys, pods, results)
-    a_pod = {name: seconds / pods * 1000 for name, seconds in baseline.told_cpu_s.items()}
+    a_pod = {name: seconds / pods * 1000 for name, seconds in baseline.reported_cpu_s.items()}
     for name, seconds in spent.items():
         results[f"operator: CPU a pod, {name}"] = Figure(seconds / pods * 1000, "ms", "", a_pod.get(name))
     both = (spent["operator"] + spent["scheduler"]) / pods * 1000
@@ -345,7 +345,7 @@ async def idle_and_scaled(bench: Bench, baseline: Baseline, results: dict[str, F
     for was, replicas in ((REPLICAS, half), (half, REPLICAS), (REPLICAS, 0), (0, REPLICAS)):
         share = abs(was - replicas) / REPLICAS
         least_s, least_cpu_s = (
-            (baseline.gone_s, baseline.gone_cpu_s) if replicas < was else (baseline.told_s, baseline.told_cpu_s)
+            (baseline.gone_s, baseline.gone_cpu_s) if replicas < was else (baseline.reported_s, baseline.reported_cpu_s)
         )
         cpu = bench.cpu_s()
         await _scale(bench, replicas)
@@ -391,10 +391,10 @@ async def before(bench: Bench, baseline: Baseline, results: dict[str, Figure]) -
     cpu, used, before_all, began = bench.cpu_s(), bench.operator.ask(), await served(bench), time.perf_counter()
     await bench.client.create(PodCliqueSet, many_pairs("big", REPLICAS))
     await bench.until(lambda: bench.available() == REPLICAS)
-    results[f"before: {shape} available"] = Figure(time.perf_counter() - began, "s", "", baseline.told_s)
+    results[f"before: {shape} available"] = Figure(time.perf_counter() - began, "s", "", baseline.reported_s)
     await asyncio.sleep(SETTLE_S)
     spent, now, everybodys = bench.spent_since(cpu), bench.operator.ask(), await served(bench) - before_all
-    least = sum(baseline.told_cpu_s.values())
+    least = sum(baseline.reported_cpu_s.values())
     results[f"before: {shape} available, CPU of all processes"] = Figure(sum(spent.values()), "s", "", least)
     results["before: CPU a pod, operator"] = Figure((now["cpu_s"] - used["cpu_s"]) / pods * 1000, "ms")
     results["before: CPU a pod, scheduler"] = Figure(spent["scheduler"] / pods * 1000, "ms")
@@ -422,7 +422,7 @@ async def small(bench: Bench, baseline: Baseline, results: dict[str, Figure]) ->
         await bench.client.create(PodCliqueSet, nine_pods(f"s{number}"))
         await bench.until(lambda wanted=number + 1: bench.available() == wanted)  # type: ignore[misc]
         times.append(time.perf_counter() - began)
-    results["operator: a set of 9 pods available"] = Figure(sorted(times)[2], "s", "< 1 s", baseline.told_s)
+    results["operator: a set of 9 pods available"] = Figure(sorted(times)[2], "s", "< 1 s", baseline.reported_s)
     await clear(bench)
 
 
@@ -433,7 +433,9 @@ async def many_sets(bench: Bench, baseline: Baseline, results: dict[str, Figure]
         for number in range(SETS):
             group_.create_task(bench.client.create(PodCliqueSet, pcs(f"m{number}", clique("w", 3))))
     await bench.until(lambda: bench.available() == SETS)
-    results[f"operator: {SETS} sets x 3 pods available"] = Figure(time.perf_counter() - began, "s", "", baseline.told_s)
+    results[f"operator: {SETS} sets x 3 pods available"] = Figure(
+        time.perf_counter() - began, "s", "", baseline.reported_s
+    )
     after = bench.operator.ask()
     results["operator: API writes a pod, many sets"] = Figure(writes(after, before) / (3 * SETS), "")
     await bench.events_end()  # and revisions: what is still on its way belongs to the creation

@@ -65,7 +65,7 @@ class Growth:
         for name in ("operator", "scheduler"):
             self._column[f"idle, {name}, % of a core"] = self._bench.spent_since(before)[name] / IDLE_S * 100
         made, gone = (
-            (self._baseline.told_s, self._baseline.told_cpu_s),
+            (self._baseline.reported_s, self._baseline.reported_cpu_s),
             (self._baseline.gone_s, self._baseline.gone_cpu_s),
         )
         await self._part(f"{self._sets} sets made", self._make, lambda: self._bench.available() == self._sets, made)

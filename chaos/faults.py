@@ -143,10 +143,10 @@ class Faults:
         for_s = rng.uniform(2, 6)
         await asyncio.sleep(for_s)
         await self._persist(lambda: self._client.delete_collection(CONFIG_MAP, SYSTEM, labels=FILLER))
-        size = await self._persist(self._make_room)
+        size = await self._persist(self._shrink_etcd)
         return f"etcd was full after {made} big objects, for {for_s:.0f} s; {size / 1024**2:.0f} MB now"
 
-    async def _make_room(self) -> int:
+    async def _shrink_etcd(self) -> int:
         """What an administrator does when etcd is full, in this order; the size it has then."""
         etcd = self._plane.blueprint.etcd_client()
         await asyncio.to_thread(self._plane.compact_etcd)
@@ -195,8 +195,8 @@ class Faults:
         await asyncio.sleep(rng.uniform(3, 12))
         for node in kept:
             meta = {"name": node["metadata"]["name"], "labels": node["metadata"]["labels"]}
-            room = {field: node["status"][field] for field in ("capacity", "allocatable")}
-            again = {"metadata": meta, "spec": {}, "status": room}
+            sizes = {field: node["status"][field] for field in ("capacity", "allocatable")}
+            again = {"metadata": meta, "spec": {}, "status": sizes}
             await self._persist(partial(self._nodes.add, [again]))
         return f"nodes {', '.join(names)} deleted and back"
 

@@ -21,7 +21,7 @@ class Witness:
         self._deadline_s = deadline_s
         self.broken: list[str] = []
         self.seen = Counter[str]()
-        self._room: dict[str, int] = {}
+        self._capacity: dict[str, int] = {}
         self._load: dict[str, dict[str, int]] = {}
         """GPUs asked for on each node, by the pod's uid."""
         self._minimum: dict[Key, dict[str, int]] = {}
@@ -34,8 +34,8 @@ class Witness:
         """How long a gang has been bound in part, in attended seconds."""
 
     def node(self, node: Json, *, gone: bool) -> None:
-        room = int((node.get("status", {}).get("allocatable") or {}).get(GPU, 0))
-        self._room[node["metadata"]["name"]] = 0 if gone else room
+        gpus = int((node.get("status", {}).get("allocatable") or {}).get(GPU, 0))
+        self._capacity[node["metadata"]["name"]] = 0 if gone else gpus
 
     def pod(self, pod: Json, *, gone: bool) -> None:
         self.seen["pods"] += 1
@@ -50,9 +50,9 @@ class Witness:
             load.pop(uid, None)
             return
         load[uid] = _gpus(pod)
-        room = self._room.get(node, 0)
-        if is_new and room and sum(load.values()) > room:
-            self.broken.append(f"Exact: {meta['name']} overfills {node}: {sum(load.values())} of {room} GPUs")
+        gpus = self._capacity.get(node, 0)
+        if is_new and gpus and sum(load.values()) > gpus:
+            self.broken.append(f"Exact: {meta['name']} overfills {node}: {sum(load.values())} of {gpus} GPUs")
 
     def gang(self, gang: Json, *, gone: bool) -> None:
         key = Key(gang["metadata"]["namespace"], gang["metadata"]["name"])

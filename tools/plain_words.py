@@ -1,4 +1,4 @@
-"""Checks the language of pages, docstrings, comments and messages by the rules of docs/development/style.md.
+"""Checks the language of pages, docstrings, comments, messages and names by the rules of docs/development/style.md.
 
 It finds long sentences, words that the rules exclude, and pages with many passive sentences. Of messages in several
 lines, and of the comments of charts, samples and workflows, it checks the words only. `make lint` runs it. A finding
@@ -33,6 +33,8 @@ BANNED = {
     for word in words.split(", ")
 }
 BANNED_WORDS = re.compile(rf"\b(?:{'|'.join(BANNED)})\b", re.IGNORECASE)
+PARTS_OF_NAMES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+"""`CapacityWithout` and `MOST_SHOWN` have two parts each."""
 
 EXAMPLES = ROOT / "docs/development/style.md"
 """Its table shows the words that the rules exclude."""
@@ -123,7 +125,7 @@ def check_page(path: Path, text: str) -> Iterator[Finding]:
 
 
 def check_code(path: Path) -> Iterator[Finding]:
-    """Docstrings and comments as prose, and messages. A message is a string with a space in it.
+    """Docstrings and comments as prose, messages, and names. A message is a string with a space in it.
 
     The length counts only in messages of one line: in others, lines are often rows of a table.
     """
@@ -140,6 +142,22 @@ def check_code(path: Path) -> Iterator[Finding]:
                 yield from check(path, node.value, node.lineno, LONGEST_MESSAGE)
     for line, comment in comments(text):
         yield from check(path, comment, line)
+    yield from names_in(path, tree)
+
+
+def names_in(path: Path, tree: ast.AST) -> Iterator[Finding]:
+    """Names that the module defines with an excluded word in them, and its own name."""
+    defined = [(1, path.stem)]
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                defined.append((node.lineno, name))
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+                defined.append((node.lineno, name))
+    for line, name in sorted(set(defined)):
+        for part in PARTS_OF_NAMES.findall(name):
+            if (rule := BANNED.get(part.lower())) is not None:
+                yield Finding(path, line, f"'{part}' ({rule})", f"in the name {name}")
 
 
 def without_blocks(docstring: str) -> str:

@@ -95,7 +95,7 @@ async def showing(tour: Tour, browser: Browser, theme: str) -> AsyncIterator[Pag
         await runner.cleanup()
 
 
-async def told(tour: Tour) -> None:
+async def tour_over(tour: Tour) -> None:
     async with asyncio.timeout(120):
         while tour.ledger.table("story").get("state") not in ("over", "failed"):
             await tour.ledger.moved(tour.ledger.revision)
@@ -127,7 +127,7 @@ async def main() -> None:
             await take(page, "why", "why/default/wide", wait_for=".layers")
         shared = Tour(busy(), speed=20.0)
         async with showing(shared, browser, "dark") as page:
-            await told(shared)
+            await tour_over(shared)
             node = "z1-b0-r0-n3"
             status = {"status": {"capacity": {"nvidia.com/gpu": "8"}, "allocatable": {"nvidia.com/gpu": "7"}}}
             await shared.answer(lambda client, *_: client.patch(Node, node, status, subresource="status"), "", {})

@@ -49,7 +49,7 @@ class CrewBackend(Backend):
         return (Question("crews", "served", CREW),)
 
     def learn(self, answers: Answers) -> None:
-        self.installed, self.heard = bool(answers.get("crews")), True
+        self.installed, self.discovered = bool(answers.get("crews")), True
 
     def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
         if pcs.spec.template.topology_constraint is None:

@@ -11,7 +11,7 @@ from grove.local.binaries import cache_root
 from grove.local.oci import Tree, write_archive
 
 HERE = Path(__file__).parent
-NOBODY = "65532:65532"
+USER = "65532:65532"
 PORT = 8080
 """Where serve.go listens."""
 SERVE = "docker.io/library/grove-serve:test"
@@ -27,5 +27,5 @@ def program_image(source: str, name: str, directory: Path) -> Path:
     tree = Tree()
     tree.add(program, gobuild.build_main(program, version, text, cache_root()).read_bytes(), 0o755)
     archive = directory / f"{program}.tar"
-    write_archive(archive, name, [tree.layer()], {"Entrypoint": [f"/{program}"], "User": NOBODY}, "amd64")
+    write_archive(archive, name, [tree.layer()], {"Entrypoint": [f"/{program}"], "User": USER}, "amd64")
     return archive

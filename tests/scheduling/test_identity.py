@@ -91,7 +91,7 @@ async def test_the_end_of_an_attempt_is_told_to_its_own_gang_though_another_of_i
         assert before.phase is Phase.BINDING
         after = GangState(before.name, PodGang(metadata=msgspec.structs.replace(before.podgang.metadata, uid="new")))
         after.tell(Looked(Phase.QUEUED, on_nodes=False, stood=False))
-        after.tell(AttemptBegan(is_floor=True))
+        after.tell(AttemptBegan(is_minimum=True))
         view.units.gangs[before.name] = after
         view.changes.forget(before)
         await bench.cluster.settle(60)

@@ -241,7 +241,7 @@ def test_a_back_off_that_ends_in_the_middle_of_a_turn_is_not_missed(monkeypatch:
             before = waiting.failures
             waiting.not_before_s = asyncio.get_running_loop().time() + 0.01
             monkeypatch.setattr(LongWaitHolds, "resume", slow)
-            scheduler.view.changes.help_anybody()
+            scheduler.view.changes.help_all()
             await asyncio.sleep(5)
             after = waiting.failures
             task.cancel()

@@ -38,7 +38,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
-from grove.backends.base import NO_OBJECTS, TOLD, Backend, GangObjectsState
+from grove.backends.base import NO_OBJECTS, WRITTEN, Backend, GangObjectsState
 from grove.backends.kube import KubeBackend
 from grove.operator.podclique.pods import PodPlan, plan_pods
 from grove.operator.podclique.rollout import CliqueStep
@@ -194,7 +194,7 @@ class PureGraph:
             gang = self.get(PodGang, one.name)
             pods = [pod for group in gang.spec.podgroups for pod in self.pods_of(group.name)]
             objects = self.backend.gang_objects(gang, pcs, pods)
-            told = GangObjectsState(True, TOLD, "") if objects is not NO_OBJECTS else None
+            told = GangObjectsState(True, WRITTEN, "") if objects is not NO_OBJECTS else None
             self._write_status(gang, gang_status(gang, one, self.backend, self.pods_of, self.now, told))
         seen_set = ObservedSet(
             pcs,

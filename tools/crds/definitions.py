@@ -175,7 +175,7 @@ DEFINITIONS = (
 )
 
 _TRANSLATED = Column("Translated", '.status.conditions[?(@.type=="Translated")].status', "string", wide=True)
-_FLOOR_RULE = {
+_MINIMUM_RULE = {
     "rule": "self.replicas in [0, oldSelf.replicas] || !has(self.minAvailable) || self.minAvailable <= self.replicas",
     "fieldPath": ".minAvailable",
     "message": "minAvailable must not be greater than replicas",
@@ -199,7 +199,7 @@ DIALECTS = (
             AGE,
         ),
         scale_selector=".status.selector",
-        rules={PodGangSetSpec: [_FLOOR_RULE]},
+        rules={PodGangSetSpec: [_MINIMUM_RULE]},
     ),
     Definition(
         PlacementPodClique,

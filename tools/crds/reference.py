@@ -45,7 +45,7 @@ def _link(name: str) -> str:
     return f"[{name}](#{name.lower()})"
 
 
-def _chapter(definition: Definition, told: set[type[Struct]]) -> Iterator[str]:
+def _chapter(definition: Definition, described: set[type[Struct]]) -> Iterator[str]:
     kind, resource = definition.kind, definition.kind.RESOURCE
     where = "in a namespace" if resource.namespaced else "for the whole cluster"
     yield f"## {kind.__name__}\n"
@@ -60,8 +60,8 @@ def _chapter(definition: Definition, told: set[type[Struct]]) -> Iterator[str]:
         yield f"**{part}**: {_type(hints[part])}. {_described(hints[part])}\n"
     for part in ("spec", "status"):
         for struct in _structs(hints[part]):
-            if struct not in told:
-                told.add(struct)
+            if struct not in described:
+                described.add(struct)
                 yield from _table(struct)
 
 
@@ -94,8 +94,8 @@ def _plain(value: Any) -> str:
 
 
 def _described(hint: Any) -> str:
-    told = [meta.description for meta in get_args(hint)[1:] if meta.description] if _is_annotated(hint) else []
-    return str(told[-1]) if told else ""
+    described = [meta.description for meta in get_args(hint)[1:] if meta.description] if _is_annotated(hint) else []
+    return str(described[-1]) if described else ""
 
 
 def _facts(hint: Any) -> Json:

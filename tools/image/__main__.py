@@ -44,7 +44,7 @@ from tools.image.sources import (  # noqa: E402
 from grove import __version__  # noqa: E402
 from grove.local.oci import Tree, write_archive  # noqa: E402
 
-NOBODY = 65532
+USER_ID = 65532
 HOME = "opt/grove"
 PYTHON = "/usr/bin/python3.11"
 _PYTHON_LIB = "usr/lib/python3.11/"
@@ -75,8 +75,8 @@ def base_layer(cache: Path, where: Sequence[str], machine: Machine) -> tuple[Tre
     authorities = sorted(path for path in tree.files if path.startswith("usr/share/ca-certificates/"))
     if authorities:
         tree.add("etc/ssl/certs/ca-certificates.crt", b"".join(tree.files.pop(path)[0] for path in authorities))
-    tree.add("etc/passwd", f"root:x:0:0::/:/nologin\ngrove:x:{NOBODY}:{NOBODY}::/:/nologin\n".encode())
-    tree.add("etc/group", f"root:x:0:\ngrove:x:{NOBODY}:\n".encode())
+    tree.add("etc/passwd", f"root:x:0:0::/:/nologin\ngrove:x:{USER_ID}:{USER_ID}::/:/nologin\n".encode())
+    tree.add("etc/group", f"root:x:0:\ngrove:x:{USER_ID}:\n".encode())
     tree.add("etc/nsswitch.conf", b"hosts: files dns\n")
     tree.folders["tmp"] = 0o1777
     return tree, parts
@@ -163,7 +163,7 @@ ENV = [
 def config(entry: list[str], command: list[str]) -> dict[str, object]:
     labels = {"org.opencontainers.image.title": "grove", "org.opencontainers.image.version": __version__}
     found: dict[str, object] = {
-        "User": f"{NOBODY}:{NOBODY}",
+        "User": f"{USER_ID}:{USER_ID}",
         "Env": ENV,
         "Entrypoint": entry,
         "WorkingDir": "/",

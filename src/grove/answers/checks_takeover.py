@@ -47,19 +47,19 @@ async def takeovers(client: Client, namespace: str) -> list[Finding]:
     schedulers: dict[str, int] = {}
     others = 0
     for pcs in sorted(seen.sets, key=lambda one: one.metadata.key):
-        told = forecast(
+        predicted = forecast(
             pcs,
             seen.of_set(seen.cliques, pcs),
             seen.of_set(seen.groups, pcs),
             seen.of_set(seen.gangs, pcs),
             seen.of_set(seen.pods, pcs),
         )
-        if told is None:
+        if predicted is None:
             others += 1
             continue
-        for name in told.schedulers:
+        for name in predicted.schedulers:
             schedulers[name] = schedulers.get(name, 0) + 1
-        findings.append(_finding(str(pcs.metadata.key), told))
+        findings.append(_finding(str(pcs.metadata.key), predicted))
     if others:
         text = f"{many(others, 'set')} that no other operator made, or that Grove has already taken over"
         findings.append(Finding("sets", OK, text))
@@ -82,15 +82,21 @@ async def rivals(client: Client, now: datetime) -> list[Finding]:
     return [Finding("operator", WARN, f"an operator runs ({sign})", "uninstall it before installing this one")]
 
 
-def _finding(name: str, told: Forecast) -> Finding:
-    stays = "1 pod stays as it is" if told.stays == 1 else f"{many(told.stays, 'pod')} stay as they are"
-    access = "; its unused ServiceAccount, Role, RoleBinding and token Secret are removed" if told.drops_access else ""
-    if not told.replaced:
+def _finding(name: str, predicted: Forecast) -> Finding:
+    stays = "1 pod stays as it is" if predicted.stays == 1 else f"{many(predicted.stays, 'pod')} stay as they are"
+    access = (
+        "; its unused ServiceAccount, Role, RoleBinding and token Secret are removed" if predicted.drops_access else ""
+    )
+    if not predicted.replaced:
         return Finding(name, OK, f"{stays}{access}")
-    of = ", ".join(f"{count} of {clique}" for clique, count in sorted(told.replaced.items()))
-    why = "the update that is under way goes on" if told.continues else "the set was changed after its operator looked"
-    if told.held:
-        return Finding(name, OK, f"{stays}; outdated pods stay too ({of}): {told.held}{access}")
+    of = ", ".join(f"{count} of {clique}" for clique, count in sorted(predicted.replaced.items()))
+    why = (
+        "the update that is under way goes on"
+        if predicted.continues
+        else "the set was changed after its operator looked"
+    )
+    if predicted.held:
+        return Finding(name, OK, f"{stays}; outdated pods stay too ({of}): {predicted.held}{access}")
     namespace, _, of_set = name.rpartition("/")
     fix = f"to keep them for now: kubectl -n {namespace} annotate podcliqueset {of_set} {labels.ROLLOUT_PAUSED}=true"
     return Finding(name, WARN, f"{stays}; replaced one after another: {of} ({why}){access}", fix)

@@ -39,7 +39,7 @@ from grove.show.explained import pasted
 PATIENCE_S = 600.0
 """Virtual time in which disruption budgets have let go what they ever will."""
 
-MOST_TOLD = 3
+MOST_SHOWN = 3
 """Reasons that are printed in full; gangs with the same reason share it."""
 
 MOST_NAMED = 4
@@ -246,7 +246,7 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
         parts.append(table(titles, rows, width, may_go=("NODES", "SCORE"), right=("PODS", "NEW", "NODES", "SCORE")))
     refused = [gang for gang in plan.gangs if gang.why]
     troubles = alike(refused, lambda gang: (gang.answer, unnumbered(gang.why)))
-    for together in troubles[:MOST_TOLD]:
+    for together in troubles[:MOST_SHOWN]:
         gang, partly = together[0], together[0].answer == "fits"
         names = listed([gang_plan.name for gang_plan in together], MOST_NAMED)
         said = f"{names} {_answer_of(gang, len(together))}"
@@ -255,7 +255,7 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
             parts += indented("any one of these would make it fit:", width, 2)
             for text, command in zip(gang.helps, gang.commands, strict=True):
                 parts += [*indented(f"- {text}", width, 4), *pasted(command, 6)]
-    if rest := sum(map(len, troubles[MOST_TOLD:])):
+    if rest := sum(map(len, troubles[MOST_SHOWN:])):
         parts += indented(f"of {many(rest, 'more gang')} -o json has the reason", width, 0)
     if show_pods:
         parts += [Text(f"{gang.name}  {pod.pod}  {pod.node}") for gang in plan.gangs for pod in gang.pods]

@@ -85,7 +85,7 @@ FORMER_PLACE = "FormerPlace"
 """True while a gang waits that may take over another's place (`reuseReservationRef`); else absent. The message has the
 names of the nodes."""
 REUSE_RESERVATION = "ReuseReservation"
-SEATS_KEPT = "SeatsKept"
+OLDER_FORMER_PLACE = "SeatsKept"
 """True while a gang lacks pods that it had; else absent. The message has, by group, the nodes that they left."""
 NOMINATED = "Nominated"
 """True while a place is reserved for the gang that others have to leave first; else absent. The message names them."""

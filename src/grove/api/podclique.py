@@ -43,7 +43,7 @@ class PodCliqueSpec(Struct):
         return self.starts_after_condition or READY
 
     @property
-    def floor(self) -> int:
+    def minimum(self) -> int:
         """Pods that must run for the clique to be whole; all of them unless said otherwise."""
         return self.replicas if self.min_available is None else self.min_available
 

@@ -72,6 +72,6 @@ def add_amounts(into: dict[str, int], more: Amounts) -> None:
         into[name] = into.get(name, 0) + value
 
 
-def _raise_to(into: dict[str, int], floor: Amounts) -> None:
-    for name, value in floor.items():
+def _raise_to(into: dict[str, int], least: Amounts) -> None:
+    for name, value in least.items():
         into[name] = max(into.get(name, 0), value)

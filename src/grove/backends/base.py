@@ -25,8 +25,8 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.backends.queues import QueueRule
 
 # Reasons of the condition SchedulerObjectsReady
-TOLD = "Told"
-TOLD_IN_PART = "ToldInPart"
+WRITTEN = "Told"
+WRITTEN_IN_PART = "ToldInPart"
 PODS_HELD = "PodsHeld"
 NOT_OFFERED = "GangsNotOffered"
 NOT_INSTALLED = "SchedulerNotInstalled"
@@ -106,7 +106,7 @@ class GangObjects(NamedTuple):
 
     objects: Sequence[Json] = ()
     ready: bool = True
-    reason: str = TOLD
+    reason: str = WRITTEN
     message: str = ""
     create: bool = True
 
@@ -151,7 +151,7 @@ class Backend:
     """Whose `spreadConstraint` the scheduler honours: of the set, of a scaling group, of a clique."""
     tries_once = False
     """Whether it has pods that it does not try again when a node has capacity: see `late_pods`."""
-    heard = False
+    discovered = False
     """Whether `learn` was called. Before that, admission refuses nothing because of a feature that the cluster may
     lack.
     """
@@ -175,7 +175,7 @@ class Backend:
 
     def learn(self, answers: Answers) -> None:
         """Gets what the cluster offers; called before the first pod is made, and again from time to time."""
-        self.heard = True
+        self.discovered = True
 
     @property
     def awaited(self) -> Sequence[Question]:

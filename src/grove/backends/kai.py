@@ -75,7 +75,7 @@ class KaiBackend(TopologyBackend):
     sets_pod_priority = False  # the PodGroup carries it; a pod that names a class which does not exist is refused
 
     def __init__(self, ownership: str = AUTO, facts: KaiFacts | None = None) -> None:
-        self.ownership, self.facts, self.heard = ownership, facts or KaiFacts(), facts is not None
+        self.ownership, self.facts, self.discovered = ownership, facts or KaiFacts(), facts is not None
 
     @property
     def owns(self) -> bool:
@@ -95,7 +95,7 @@ class KaiBackend(TopologyBackend):
         )
 
     def learn(self, answers: Answers) -> None:
-        self.heard = True
+        self.discovered = True
         spec: Json = (answers.get("group") or {}).get("spec") or {}
         subgroups = any("minSubGroup" in one for one in spec.get("subGroups") or ())
         self.topology_served = bool(answers.get("topologies"))
@@ -105,7 +105,7 @@ class KaiBackend(TopologyBackend):
 
     def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
         refusals: list[Refusal] = []
-        if self.heard and not self.facts.installed:
+        if self.discovered and not self.facts.installed:
             refusals.append(Refusal("spec", "KAI is not installed: there is no PodGroup of scheduling.run.ai"))
         if self.ownership == GROVE and self.facts.installed and not self.facts.subgroups:
             refusals.append(Refusal("spec", "podGroupOwnership grove needs KAI 0.15: its PodGroup has no minSubGroup"))

@@ -72,7 +72,7 @@ class KoordBackend(Backend):
     fixed = (("metadata", "annotations", GROUPS),)
 
     def __init__(self, options: KoordOptions | None = None, *, installed: bool = False) -> None:
-        self.options, self.installed, self.heard = options or KoordOptions(), installed, installed
+        self.options, self.installed, self.discovered = options or KoordOptions(), installed, installed
 
     @property
     def gang_resources(self) -> Sequence[Resource]:
@@ -83,13 +83,13 @@ class KoordBackend(Backend):
         return (Question("podgroups", "served", POD_GROUP),)
 
     def learn(self, answers: Answers) -> None:
-        self.installed, self.heard = bool(answers.get("podgroups")), True
+        self.installed, self.discovered = bool(answers.get("podgroups")), True
 
     # Admission
 
     def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
         refusals: list[Refusal] = []
-        if self.heard and not self.installed:
+        if self.discovered and not self.installed:
             refusals.append(
                 Refusal("spec", "Koordinator is not installed: there is no PodGroup of scheduling.sigs.k8s.io")
             )
@@ -178,7 +178,7 @@ class KoordBackend(Backend):
         if not self.options.group_first and not _core_released(gang, pods):
             return GangObjects(objects, False, base.PODS_HELD, "made when all core pods may be scheduled", create=False)
         if dropped:
-            return GangObjects(objects, reason=base.TOLD_IN_PART, message=f"ignored: {', '.join(dropped)}")
+            return GangObjects(objects, reason=base.WRITTEN_IN_PART, message=f"ignored: {', '.join(dropped)}")
         return GangObjects(objects)
 
     def _unsupported_constraints(self, gang: PodGang) -> tuple[list[str], list[str]]:

@@ -57,14 +57,18 @@ class KubeBackend(Backend):
     """How long part of a gang may be bound without the rest before it is taken for a scheduler that ignores gangs."""
 
     def __init__(self, options: KubeOptions | None = None, offered: Capability | None = None) -> None:
-        self.options, self.offered, self.heard = options or KubeOptions(), offered or Capability(), offered is not None
+        self.options, self.offered, self.discovered = (
+            options or KubeOptions(),
+            offered or Capability(),
+            offered is not None,
+        )
 
     @property
     def questions(self) -> Sequence[Question]:
         return () if self.options.gang == OFF else tuple(kube_api.questions())
 
     def learn(self, answers: Answers) -> None:
-        self.offered, self.heard = kube_api.capability(answers), True
+        self.offered, self.discovered = kube_api.capability(answers), True
 
     @property
     def gang_resources(self) -> Sequence[Resource]:
@@ -163,7 +167,7 @@ class KubeBackend(Backend):
             return GangObjects(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
         objects = kube_objects.gang_objects(gang, pcs, mapping, self.offered)
         if dropped:
-            return GangObjects(objects, reason=base.TOLD_IN_PART, message=f"ignored: {', '.join(dropped)}")
+            return GangObjects(objects, reason=base.WRITTEN_IN_PART, message=f"ignored: {', '.join(dropped)}")
         return GangObjects(objects)
 
     def _without_objects(self, gang: PodGang) -> GangObjects:
@@ -174,7 +178,7 @@ class KubeBackend(Backend):
             return GangObjects(ready=False, reason=base.NOT_OFFERED, message=f"{_MISSING}; pods are placed one by one")
         if ignored := [str(constraint) for constraint in gang_constraints(gang)]:
             message = f"pods are placed one by one; ignored: {', '.join(ignored)}"
-            return GangObjects(ready=False, reason=base.TOLD_IN_PART, message=message)
+            return GangObjects(ready=False, reason=base.WRITTEN_IN_PART, message=message)
         return NO_OBJECTS
 
     def may_ungate(self, pod: Pod, gang: PodGang) -> bool:
@@ -208,7 +212,7 @@ class KubeBackend(Backend):
             return ()
         mapping = self.mapping_for(pcs)
         if not mapping:
-            return (Refusal("spec", _MISSING),) if self.heard and self.options.gang == REQUIRED else ()
+            return (Refusal("spec", _MISSING),) if self.discovered and self.options.gang == REQUIRED else ()
         single = kube_objects.largest_gang(pcs) == 1
         refusals: list[Refusal] = []
         for constraint in constraints_of(pcs):

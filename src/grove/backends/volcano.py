@@ -42,7 +42,7 @@ class VolcanoBackend(Backend):
     ) -> None:
         self.tiers = dict(tiers or {})
         """HyperNode tier names by node label key."""
-        self.capable, self.known_tiers, self.heard = capable, known, capable
+        self.capable, self.known_tiers, self.discovered = capable, known, capable
         self.depths: dict[str, int] = {}
         """How far from the nodes a tier is, by its name."""
         self.config = CONFIG_MAP
@@ -67,13 +67,13 @@ class VolcanoBackend(Backend):
     @property
     def awaited(self) -> Sequence[Question]:
         """HyperNodes while a tier of the profile has none, and vc-scheduler's configuration while its plugin is off."""
-        if not self.tiers or not self.heard:
+        if not self.tiers or not self.discovered:
             return ()
         missing = (_TIERS,) if self.served and not set(self.tiers.values()) <= self.known_tiers else ()
         return missing if self.has_plugin is not False else (*missing, config_question(self.config))
 
     def learn(self, answers: Answers) -> None:
-        self.heard = True
+        self.discovered = True
         self.capable = "subGroupPolicy" in spec_fields(answers.get("crd"), POD_GROUP.version)
         nodes = answers.get("tiers") or ()
         named = [node["spec"] for node in nodes if node["spec"].get("tierName")]
@@ -84,7 +84,7 @@ class VolcanoBackend(Backend):
 
     def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
         refusals: list[Refusal] = []
-        if self.heard and not self.capable:
+        if self.discovered and not self.capable:
             message = "Volcano 1.14 or later is not installed: its PodGroup has no subGroupPolicy"
             refusals.append(Refusal("spec", message))
         for constraint in constraints_of(pcs):
@@ -121,12 +121,12 @@ class VolcanoBackend(Backend):
             required = [one for one in asked if one.required]
             placed = is_true(gang.status.conditions, conditions.SCHEDULED)
             message = f"{'; '.join(map(str, required or asked))}: {self._ignored()}"
-            reason = base.TOLD_IN_PART if placed or not required else base.NOT_REPRESENTABLE
+            reason = base.WRITTEN_IN_PART if placed or not required else base.NOT_REPRESENTABLE
             return GangObjects(objects, placed or not required, reason, message)
         # One of the two can be said, and the binding one is.
         dropped = [f"preferred {one.preferred} of {one.name}" for one in asked if one.required and one.preferred]
         if dropped:
-            return GangObjects(objects, reason=base.TOLD_IN_PART, message=f"ignored: {', '.join(dropped)}")
+            return GangObjects(objects, reason=base.WRITTEN_IN_PART, message=f"ignored: {', '.join(dropped)}")
         return GangObjects(objects)
 
     def _ignored(self) -> str:

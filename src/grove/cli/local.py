@@ -103,7 +103,7 @@ def up(
     if not foreground:
         _start(directory, wanted)
         return
-    with _until_told(directory):
+    with _until_stopped(directory):
         commands = _start(directory, wanted)
         _say("it runs until Ctrl-C; what ends of it is started again")
         supervise(directory.absolute(), commands, _say)
@@ -223,7 +223,7 @@ def _beside(kubeconfig: Path, config: OperatorConfig, ports: MetricsPorts, wante
 
 
 @contextlib.contextmanager
-def _until_told(directory: Path) -> Iterator[None]:
+def _until_stopped(directory: Path) -> Iterator[None]:
     """Takes the cluster down when the work in it ends, on Ctrl-C, on a polite kill, or when the terminal is closed."""
 
     from grove.local.controlplane import ControlPlaneError

@@ -46,12 +46,12 @@ async def _stream(options: Options, players: Sequence[Player], query: dict[str, 
         else:  # in order, so that a pipe gets the same twice
             for at, player in enumerate(players):
                 await one(client, at, player)
-    for line in told_failures(failed):
+    for line in failure_lines(failed):
         click.echo(f"error: {line}", err=True)
     return 2 if sum(map(len, failed.values())) == len(players) else 0
 
 
-def told_failures(failed: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def failure_lines(failed: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """One line a reason, with the pods that have it."""
     for why, pods in failed.items():
         more = f" and {many(len(pods) - 1, 'other pod')}" if len(pods) > 1 else ""

@@ -163,7 +163,7 @@ class Following:
             self.cache.add(kind, namespace=namespace if kind.RESOURCE.namespaced else "")
             if kind.RESOURCE.namespaced:
                 self.cache.add_index(kind, _SET, _set_of)
-            self.cache.on_event(kind, self._heard)
+            self.cache.on_event(kind, self._note_change)
 
     @property
     def unreadable(self) -> list[str]:
@@ -193,7 +193,7 @@ class Following:
                 for task in tasks:
                     task.cancel()
 
-    def _heard(self, old: Any, new: Any) -> None:
+    def _note_change(self, old: Any, new: Any) -> None:
         one = new if new is not None else old
         if isinstance(one, Node | ClusterTopologyBinding | Reservation):
             self._fleet = True

@@ -65,10 +65,10 @@ class Chronicle:
         self._draining: Counter[tuple[str, int]] = Counter()
         self._settled: set[str] = set()
         """Cliques that had all their pods ready at last sight."""
-        world.cluster.server.store.listeners.append(self._heard)
+        world.cluster.server.store.listeners.append(self._note_change)
 
     def close(self) -> None:
-        self._world.cluster.server.store.listeners.remove(self._heard)
+        self._world.cluster.server.store.listeners.remove(self._note_change)
 
     @property
     def now_s(self) -> float:
@@ -79,7 +79,7 @@ class Chronicle:
         self.notes.append(one)
         self._tell(one)
 
-    def _heard(self, resource: Resource, change: Change) -> None:
+    def _note_change(self, resource: Resource, change: Change) -> None:
         hear = _HEARERS.get(resource.plural)
         if hear is None:
             return

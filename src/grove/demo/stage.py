@@ -171,10 +171,10 @@ class Screen:
     def _picture(self) -> RenderableType:
         assert self._world is not None
         lines = list(picture(self._world.seen(), self._console.width))
-        room = max(8, self._console.height - 8)
-        if len(lines) > room:
+        space = max(8, self._console.height - 8)
+        if len(lines) > space:
             sets = lines[: -_racks_height(lines)]
-            lines = [*sets[: room - _racks_height(lines) - 1], Text("…"), *lines[-_racks_height(lines) :]]
+            lines = [*sets[: space - _racks_height(lines) - 1], Text("…"), *lines[-_racks_height(lines) :]]
         for line in lines:
             line.truncate(self._console.width, overflow="ellipsis")
         clock = f"{self._world.time_s:.0f} s"

@@ -189,13 +189,13 @@ def _claim(name: str, referred: Referred) -> Fault | None:
         return None
     own = claim.spec.storage_class_name
     if own is None:
-        if not any(is_default(class_) for class_ in referred.classes.values() if class_ is not None) and not _blind(
+        if not any(is_default(class_) for class_ in referred.classes.values() if class_ is not None) and not _is_unread(
             referred
         ):
             step = f"kubectl annotate storageclass NAME {DEFAULT_CLASS}=true, or name a class in the claim"
             return f"{CLAIM} {name} names no StorageClass, and no class is the default", step
         return _pending(name, referred)
-    if own and referred.classes.get(own) is None and not _blind(referred):
+    if own and referred.classes.get(own) is None and not _is_unread(referred):
         there = (
             ", ".join(sorted(key for key, storage_class in referred.classes.items() if storage_class is not None))
             or "none"
@@ -267,7 +267,7 @@ def _no_volume(claim: PersistentVolumeClaim, named: str, volumes: tuple[Persiste
     return f"no free PersistentVolume allows {asked} for {CLAIM} {name}; they allow {', '.join(modes)}", step
 
 
-def _blind(referred: Referred) -> bool:
+def _is_unread(referred: Referred) -> bool:
     return "StorageClass" in referred.unread
 
 

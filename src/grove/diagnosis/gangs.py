@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # it brings the solver along, which most questions do not nee
     from grove.scheduler.explain.explanation import Diagnosis
 
 PREEMPTING = "Preempting"
-ROOM = "it fits; the scheduler has not placed it yet"
+FITS = "it fits; the scheduler has not placed it yet"
 NOT_HONOURED = "its pods span a required topology domain"
 
 
@@ -173,7 +173,7 @@ def not_created(name: str, refused: Sequence[tuple[PodClique, str]]) -> Verdict:
     return because(name, level, reason, tuple(dict.fromkeys(error for _, error in refused)), step, command=command)
 
 
-def _nobody_selected(seen: Seen, gang: PodGang) -> str:
+def _without_pods(seen: Seen, gang: PodGang) -> str:
     """A node label that pods of the gang select and that no node has, as `key=value`; empty if there is none."""
     there = {pair for node in seen.nodes for pair in node.metadata.labels.items()}
     for pod in seen.pods_of_gang.get(gang.metadata.key, ()):
@@ -204,10 +204,10 @@ def _not_placed(seen: Seen, gang: PodGang, diagnosis: Diagnosis, levels: Sequenc
     if diagnosis.gate is not None:
         return because(name, "gate", sentence(diagnosis.gate), next=_gate_step(diagnosis.gate), why=diagnosis.gate)
     assert explanation is not None
-    unlabelled, shut = _nobody_selected(seen, gang), _shut_nodes(seen, gang)
+    unlabelled, shut = _without_pods(seen, gang), _shut_nodes(seen, gang)
     if explanation.fits:
         step = "if it stays so, kubectl grove doctor: is grove-scheduler running?"
-        return because(name, "gang", ROOM, next=step, why=explanation.why)
+        return because(name, "gang", FITS, next=step, why=explanation.why)
     spoken = {key: level for level, key in levels}
     why, *findings = (named(one, spoken) for one in (explanation.why, *explanation.findings))
     evidence, reason = tuple(f"{level_of(finding)}: {sentence(finding)}" for finding in findings), sentence(why)
@@ -279,10 +279,12 @@ def _as_written(seen: Seen, gang: PodGang) -> Verdict:
     name = gang.metadata.name
     scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
     condition = find_condition(gang.status.conditions, words.SCHEDULED)
-    told = find_condition(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
-    if told is not None and told.status == words.FALSE:
-        step = f"{scheduler} does not know the gang yet; docs/backends.md says what {told.reason} asks for"
-        return because(name, "gate", told.message or told.reason, (f"{scheduler}: {told.reason}",), step)
+    objects_ready = find_condition(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
+    if objects_ready is not None and objects_ready.status == words.FALSE:
+        step = f"{scheduler} does not know the gang yet; docs/backends.md says what {objects_ready.reason} asks for"
+        return because(
+            name, "gate", objects_ready.message or objects_ready.reason, (f"{scheduler}: {objects_ready.reason}",), step
+        )
     refusals = tuple(dict.fromkeys(_refusals(seen, gang)))
     if condition is None:
         complete = find_condition(gang.status.conditions, words.INITIALIZED)

@@ -42,11 +42,11 @@ _LEVELS = {
 }
 
 
-def _room(reason: Reason) -> str:
+def _no_capacity(reason: Reason) -> str:
     """The total request of the gang. If no node can take even one pod, that is the reason instead."""
     nodes = reason.part(kinds.NODES_FOR)
-    wants = reason.part(kinds.WANTS)
-    parts = [wants] if wants is not None and (nodes is None or nodes.number("fit")) else []
+    preference = reason.part(kinds.NEEDS)
+    parts = [preference] if preference is not None and (nodes is None or nodes.number("fit")) else []
     return "; ".join(sentence(one) for one in (*parts, nodes) if one is not None) or "nothing to place"
 
 
@@ -67,7 +67,7 @@ def _one_more(reason: Reason) -> str:
     return f"{reason.number('fit')}/{reason.number('nodes')} nodes can take one more pod of the gang ({why})"
 
 
-def _wants(reason: Reason) -> str:
+def _preference(reason: Reason) -> str:
     name = reason.subject
     wanted, free = (format_amount(name, reason.number(one)) for one in ("wanted", "free"))
     return f"needs {wanted} {name}, {free} free in {reason.names.get('where', 'the cluster')}"
@@ -84,8 +84,8 @@ def _insufficient(reason: Reason) -> str:
 
 
 def _held(reason: Reason) -> str:
-    whom = f"for {reason.subject}" if reason.subject else "for others that wait longer"
-    return f"{reason.number('nodes')} held {whom}"
+    holder = f"for {reason.subject}" if reason.subject else "for others that wait longer"
+    return f"{reason.number('nodes')} held {holder}"
 
 
 def _kept_out(reason: Reason) -> str:
@@ -123,8 +123,8 @@ def _closest(reason: Reason) -> str:
         return (
             f"{where} has capacity for each of the {len(reason.parts)} groups alone, but not for all of them together"
         )
-    rooms = ", ".join(f"{part.subject} {part.number('room')}/{part.number('pods')}" for part in short)
-    capacity = f"capacity for {rooms} pods{' each by itself' if len(short) > 1 else ''}"
+    capacities = ", ".join(f"{part.subject} {part.number('room')}/{part.number('pods')}" for part in short)
+    capacity = f"capacity for {capacities} pods{' each by itself' if len(short) > 1 else ''}"
     return f"{where} has {capacity}" if reason.number("pinned") else f"{where} comes closest, with {capacity}"
 
 
@@ -137,8 +137,8 @@ def _pinned(reason: Reason) -> str:
 
 def _together(reason: Reason) -> str:
     text = f"{many_pods(reason)} must be placed together"
-    wants = reason.part(kinds.WANTS)
-    return f"{text}; {sentence(wants)}" if wants is not None else text
+    preference = reason.part(kinds.NEEDS)
+    return f"{text}; {sentence(preference)}" if preference is not None else text
 
 
 def many_pods(reason: Reason) -> str:
@@ -181,9 +181,9 @@ def _placed(reason: Reason) -> str:
 
 def _lost(reason: Reason) -> str:
     lost = ", ".join(
-        f"{part.subject} {part.number('room')}/{part.number('pods')}" for part in reason.parts_of(kinds.GROUP_ROOM)
+        f"{part.subject} {part.number('room')}/{part.number('pods')}" for part in reason.parts_of(kinds.GROUP_CAPACITY)
     )
-    why = [sentence(part) for part in reason.parts if part.kind != kinds.GROUP_ROOM]
+    why = [sentence(part) for part in reason.parts if part.kind != kinds.GROUP_CAPACITY]
     text = "pods are missing since the gang was placed"
     return "; ".join([f"{text}: {lost}" if lost else text, *why])
 
@@ -278,8 +278,8 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.UNKNOWN_LEVEL: lambda reason: (
         f"no node carries the label {reason.subject} that its topology constraint names"
     ),
-    kinds.NO_NODE: _room,
-    kinds.NO_ROOM: _room,
+    kinds.NO_NODE: _no_capacity,
+    kinds.NO_CAPACITY: _no_capacity,
     kinds.NO_DOMAIN: lambda reason: (
         f"no {reason.names['level']} has capacity for {reason.subject} ({many_pods(reason)})"
     ),
@@ -301,7 +301,7 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.SCORED: lambda reason: (
         f"{reason.subject}: {reason.number('got')} for this placement, {reason.number('most')} at most"
     ),
-    kinds.WANTS: _wants,
+    kinds.NEEDS: _preference,
     kinds.NODES_FOR: _nodes_for,
     kinds.FILTERED: _filtered,
     kinds.INSUFFICIENT: _insufficient,
@@ -341,7 +341,7 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.PREEMPTING: _preempting,
     kinds.KEPT_PLACE: _kept,
     kinds.NEVER_PREEMPTS: lambda one: "its priority class does not preempt",
-    kinds.NOBODY_LOWER: lambda reason: f"nothing of a priority below {reason.number('priority')} runs",
+    kinds.NONE_LOWER: lambda reason: f"nothing of a priority below {reason.number('priority')} runs",
     kinds.LEAVING: lambda one: "fits once the pods that are terminating are gone",
     kinds.NOT_ENOUGH: _not_enough,
     kinds.BUDGETS: lambda reason: f"{PROTECTED} {reason.subject}",

@@ -147,7 +147,7 @@ def _shares(seen: Seen, pcs: PodCliqueSet) -> tuple[Share, ...]:
 def _budgets(pcs: PodCliqueSet) -> Iterator[PartBudget]:
     template = pcs.spec.template
     yield PartBudget("", max_unavailable(pcs), 0, set_partition(pcs))
-    minimums = [(clique.name, clique.rolling_update, clique.spec.floor) for clique in template.standalone_cliques]
+    minimums = [(clique.name, clique.rolling_update, clique.spec.minimum) for clique in template.standalone_cliques]
     minimums += [
         (group.name, group.rolling_update, group.min_available) for group in template.pod_clique_scaling_groups
     ]

@@ -37,7 +37,8 @@ def gang_facts(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], leaves: 
     known = [clique for clique in cliques if clique.metadata.name in of]
     failed = any(entry.state is State.FAILED for entry in entries)
     return Facts(
-        serves=bool(known) and all(of[clique.metadata.name].count.ready >= floor(clique.spec) for clique in known),
+        serves=bool(known)
+        and all(of[clique.metadata.name].count.ready >= current_minimum(clique.spec) for clique in known),
         whole=bool(known) and all(of[clique.metadata.name].count.ready >= clique.spec.replicas for clique in known),
         placed=stands or any(entry.count.scheduled for entry in entries) or _remembers(known),
         trouble=failed or any(_is_refused(clique) for clique in cliques) or _no_node(seen, gang),
@@ -46,9 +47,9 @@ def gang_facts(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], leaves: 
     )
 
 
-def floor(spec: PodCliqueSpec) -> int:
+def current_minimum(spec: PodCliqueSpec) -> int:
     """Pods that must be ready: minAvailable, or what the clique was scaled to if that is less."""
-    return min(spec.replicas, max(1, spec.floor))
+    return min(spec.replicas, max(1, spec.minimum))
 
 
 def _remembers(cliques: Sequence[PodClique]) -> bool:
@@ -125,7 +126,7 @@ def _serves(seen: Seen, pcs: PodCliqueSet, replica: TreeEntry) -> bool:
 
     def is_ready(entry: TreeEntry) -> bool:
         clique = seen.clique_of.get(Key(namespace, entry.name))
-        return clique is not None and entry.count.ready >= floor(clique.spec)
+        return clique is not None and entry.count.ready >= current_minimum(clique.spec)
 
     for child in replica.children:
         if child.kind == "PodClique":

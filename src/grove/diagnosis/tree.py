@@ -141,8 +141,8 @@ def with_reasons(entry: TreeEntry, reasons: Mapping[str, str]) -> TreeEntry:
     The scheduler wrote its own reason on the objects earlier, when other capacity was free.
     """
     if entry.kind == "Pod":
-        told = reasons.get(entry.gang, "") if entry.state is State.PENDING else ""
-        return replace(entry, why=told) if told else entry
+        reason = reasons.get(entry.gang, "") if entry.state is State.PENDING else ""
+        return replace(entry, why=reason) if reason else entry
     children = tuple(with_reasons(child, reasons) for child in entry.children)
     before = [child.why for child in entry.children]
     why = children[before.index(entry.why)].why if entry.why in before else entry.why

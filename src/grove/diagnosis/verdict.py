@@ -185,7 +185,7 @@ def _scaling_up(pcs: PodCliqueSet) -> str:
     if not pcs.spec.replicas:
         return f"{scale} 1"
     parts = [(group.name, max(1, group.min_available)) for group in template.pod_clique_scaling_groups]
-    parts += [(clique.name, max(1, clique.spec.floor)) for clique in template.standalone_cliques]
+    parts += [(clique.name, max(1, clique.spec.minimum)) for clique in template.standalone_cliques]
     return " && ".join(f"{scale}/{name} {minimum}" for name, minimum in parts)
 
 

@@ -205,7 +205,7 @@ class DialectReconciler:
         """Scales the PodCliques and groups that exist: a template counts only when a PodClique or group is created."""
         scaling, errors = list[Scaling](), list[KubeError]()
         for one in record.scaling:
-            scaled_uids = set(one.told)
+            scaled_uids = set(one.done)
             for part in self._parts(pcs, one):
                 if part.metadata.uid in scaled_uids:
                     continue  # a later change of the scale counts from now on
@@ -216,7 +216,7 @@ class DialectReconciler:
                     scaled_uids.add(part.metadata.uid)
                 except KubeError as error:
                     errors.append(error)
-            scaling.append(one._replace(told=tuple(sorted(scaled_uids))))
+            scaling.append(one._replace(done=tuple(sorted(scaled_uids))))
         if not errors and is_taken_up(pcs):
             scaling = []  # until then the operator may make parts from the old template; the next look scales those
         if scaling != record.scaling:

@@ -94,8 +94,8 @@ def to_set(obj: Json, placement: Placement = NO_PLACEMENT, levels: Levels | None
     scheduler = text(pod_spec["schedulerName"])
     pod_spec = with_affinity(pod_spec, placement.affinity)
     inner: Json = {"roleName": CLIQUE, "replicas": _replicas(spec)}
-    if (floor := integer(spec.get("minAvailable"))) is not None:
-        inner["minAvailable"] = floor
+    if (minimum := integer(spec.get("minAvailable"))) is not None:
+        inner["minAvailable"] = minimum
     metadata = mapping(template.get("metadata"))
     kept = {part: dict(metadata[part]) for part in ("labels", "annotations") if mapping(metadata.get(part))}
     clique: Json = {"name": CLIQUE, **kept, "spec": {**inner, "podSpec": pod_spec}}
@@ -137,13 +137,13 @@ def _replicas(spec: Json) -> int:
 
 
 def _faults(spec: Json, scheduler: str, queue: str) -> Iterator[Fault]:
-    replicas, floor = _replicas(spec), integer(spec.get("minAvailable"))
+    replicas, minimum = _replicas(spec), integer(spec.get("minAvailable"))
     if replicas < 0:
         yield invalid("spec.replicas", replicas, "must not be negative")
-    if floor is not None and floor < 1:
-        yield invalid("spec.minAvailable", floor, "must be at least 1")
-    elif floor is not None and 0 < replicas < floor:
-        yield invalid("spec.minAvailable", floor, f"must not be greater than replicas ({replicas})")
+    if minimum is not None and minimum < 1:
+        yield invalid("spec.minAvailable", minimum, "must be at least 1")
+    elif minimum is not None and 0 < replicas < minimum:
+        yield invalid("spec.minAvailable", minimum, f"must not be greater than replicas ({replicas})")
     if queue and scheduler not in QUEUES:
         detail = f"{scheduler} has no queues: name one of {', '.join(QUEUES)} in spec.template.spec.schedulerName"
         yield forbidden("spec.scheduling.queue", detail)

@@ -127,8 +127,8 @@ def _clique(member: Member, waits: list[str]) -> Json:
         "podSpec": with_device_limits(mapping(template.get("spec"))),
         "replicas": 1 if replicas is None else replicas,
     }
-    if (floor := integer(raw.get("minAvailable"))) is not None:
-        spec["minAvailable"] = floor
+    if (minimum := integer(raw.get("minAvailable"))) is not None:
+        spec["minAvailable"] = minimum
     if waits:
         spec["startsAfter"] = waits
     if raw.get("autoScalingConfig") is not None:
@@ -143,12 +143,12 @@ def _clique(member: Member, waits: list[str]) -> Json:
 
 def _group(group: Json, members: Sequence[Member]) -> Json:
     name = text(group.get("name"))
-    replicas, floor = integer(group.get("replicas")), integer(group.get("minAvailable"))
+    replicas, minimum = integer(group.get("replicas")), integer(group.get("minAvailable"))
     found: Json = {
         "name": name,
         "cliqueNames": [member.set_name for member in members if member.group == name],
         "replicas": 1 if replicas is None else replicas,
-        "minAvailable": 1 if floor is None else floor,
+        "minAvailable": 1 if minimum is None else minimum,
     }
     return found | {part: group[part] for part in ("scaleConfig", "topologyConstraint") if group.get(part) is not None}
 
@@ -204,14 +204,14 @@ def _faults(obj: Json, members: Sequence[Member], inner: int) -> Iterator[Fault]
 
 
 def _count_faults(part: Json, path: str) -> Iterator[Fault]:
-    found, floor = integer(part.get("replicas")), integer(part.get("minAvailable"))
+    found, minimum = integer(part.get("replicas")), integer(part.get("minAvailable"))
     replicas = 1 if found is None else found
     if replicas < 0:
         yield invalid(f"{path}.replicas", replicas, "must not be negative")
-    if floor is not None and floor < 1:
-        yield invalid(f"{path}.minAvailable", floor, "must be at least 1")
-    elif floor is not None and 0 < replicas < floor:
-        yield invalid(f"{path}.minAvailable", floor, f"must not be greater than replicas ({replicas})")
+    if minimum is not None and minimum < 1:
+        yield invalid(f"{path}.minAvailable", minimum, "must be at least 1")
+    elif minimum is not None and 0 < replicas < minimum:
+        yield invalid(f"{path}.minAvailable", minimum, f"must not be greater than replicas ({replicas})")
 
 
 def _warnings(obj: Json, members: Sequence[Member], short: str) -> Iterator[str]:

@@ -19,20 +19,20 @@ from grove.api.meta import Json
 from grove.api.patch import merge_patch
 
 CLIQUES, GROUPS = "cliques", "podCliqueScalingGroups"
-_FLOOR = "minAvailable"
+_MINIMUM = "minAvailable"
 """Cannot change on a set that runs, so one that is left out stays, as in the set itself."""
 
 
 class Scaling(NamedTuple):
     """Replicas of a clique or a group of a set: which of the two lists it stands in, its name, how many.
 
-    `told` are the uids of PodCliques or groups that have been scaled to it. Each is scaled once.
+    `done` are the uids of PodCliques or groups that have been scaled to it. Each is scaled once.
     """
 
     part: str
     name: str
     replicas: int
-    told: tuple[str, ...] = ()
+    done: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def merged(live: Any, wanted: Any, last: Any) -> Any:
     """
     if isinstance(wanted, dict) and isinstance(live, dict):
         before = mapping(last)
-        kept = {name: value for name, value in live.items() if name in wanted or name not in before or name == _FLOOR}
+        kept = {name: value for name, value in live.items() if name in wanted or name not in before or name == _MINIMUM}
         return kept | {name: _field(name, live, value, before) for name, value in wanted.items()}
     if _is_named(wanted) and _is_named(live):
         mine, before = _by_name(live), _by_name(last) if _is_named(last) else {}

@@ -167,7 +167,7 @@ def _clique_reports(members: dict[str, Member], cliques: Sequence[PodClique]) ->
     for clique in cliques:
         member = members.get(clique.spec.role_name)
         parents = [by_name[name] for name in clique.spec.starts_after if name in by_name]
-        waits = clique.status.ready_replicas < clique.spec.floor
+        waits = clique.status.ready_replicas < clique.spec.minimum
         yield CliqueReport(
             group=member.group if member else "",
             name=member.name if member else clique.spec.role_name,
@@ -179,7 +179,9 @@ def _clique_reports(members: dict[str, Member], cliques: Sequence[PodClique]) ->
             gated=clique.status.schedule_gated_replicas,
             start_order=member.order if member else None,
             blocked_on=tuple(
-                parent.metadata.name for parent in parents if waits and parent.status.ready_replicas < parent.spec.floor
+                parent.metadata.name
+                for parent in parents
+                if waits and parent.status.ready_replicas < parent.spec.minimum
             ),
         )
 

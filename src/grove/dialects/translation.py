@@ -89,16 +89,16 @@ def set_name(name: str, inner: int) -> str:
 
     `inner` is the length of the longest group and clique name together.
     """
-    room = MAX_COMBINED_LENGTH - inner
-    if len(name) <= room:
+    longest = MAX_COMBINED_LENGTH - inner
+    if len(name) <= longest:
         return name
-    return f"{name[: max(room - _MARK, 1)].rstrip('-.')}-{_fnv1a(name) >> 16:04x}"
+    return f"{name[: max(longest - _MARK, 1)].rstrip('-.')}-{_fnv1a(name) >> 16:04x}"
 
 
 def name_faults(name: str, inner: int, path: str) -> Iterator[Fault]:
     """Names inside that leave no characters for a name of the set, even one that is cut."""
-    room = MAX_COMBINED_LENGTH - inner
-    if len(name) > room and room < SHORTEST_NAME + _MARK:
+    longest = MAX_COMBINED_LENGTH - inner
+    if len(name) > longest and longest < SHORTEST_NAME + _MARK:
         detail = (
             f"the names of a group and its clique may have {MAX_COMBINED_LENGTH - SHORTEST_NAME - _MARK} characters"
         )

@@ -101,9 +101,9 @@ def _too_large_sets(fleet: Fleet) -> Iterator[str]:
                 what = f"{serving.name}: an instance of {part.name} has {part.pods} pods of {part.gpus} GPUs"
                 yield f"{what}; {where} takes at most {most} of them, so it would wait for ever"
         least = sum(part.min_available * part.pods * part.gpus for part in serving.parts)
-        rooms = [kind.nodes_in(serving.pack) * kind.gpus for kind in fleet.cluster.nodes]
+        capacities = [kind.nodes_in(serving.pack) * kind.gpus for kind in fleet.cluster.nodes]
         where = f"one {serving.pack}" if serving.pack else "the cluster"
-        bounds = [(f"{where} has", max(rooms) if serving.pack else sum(rooms))]
+        bounds = [(f"{where} has", max(capacities) if serving.pack else sum(capacities))]
         if (limit := limits[serving.team]) is not None:
             bounds.append((f"team {serving.team} may use", limit))
         for who, most in bounds:

@@ -135,7 +135,7 @@ def _points(hours: Sequence[float], values: Sequence[float], top: float) -> list
 
 
 def _figure(label: str, shapes: str, hours: Sequence[float], top: float, unit: str, caption: str) -> str:
-    floor = HEIGHT - BOTTOM
+    bottom = HEIGHT - BOTTOM
     ticks = []
     for step in range(5):
         x = LEFT + (WIDTH - LEFT - 8) * step / 4
@@ -143,7 +143,7 @@ def _figure(label: str, shapes: str, hours: Sequence[float], top: float, unit: s
         days = f"{hours[-1] * step / 4 / 24:.3g} d"
         ticks.append(f'<text x="{x:.0f}" y="{HEIGHT - 6}" text-anchor="{anchor}">{days}</text>')
     for step in range(3):
-        y = 8 + (floor - 8) * (1 - step / 2)
+        y = 8 + (bottom - 8) * (1 - step / 2)
         ticks.append(f'<text x="{LEFT - 6}" y="{y + 4:.0f}" text-anchor="end">{top * step / 2:.4g}</text>')
         ticks.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - 8}" y1="{y:.0f}" y2="{y:.0f}"/>')
     title = f"<title>{escape(label)} ({escape(unit)})</title>"

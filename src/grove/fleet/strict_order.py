@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from grove.scheduler.cluster.snapshot import Snapshot
 
 BEHIND = "BehindAnotherGang"
-_NEW = (Stage.FLOOR, Stage.SCALED_FLOOR)
+_NEW = (Stage.MINIMUM, Stage.SCALED_MINIMUM)
 
 
 class StrictOrder(Policy):

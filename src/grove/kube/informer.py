@@ -178,10 +178,10 @@ class Informer(Generic[T]):
 
     async def _consume(self, events: AsyncIterator[WatchEvent[T]]) -> None:
         put, remove = self.store.put, self.store.remove
-        heard = False
+        received = False
         async for event in events:
-            if not heard:
-                heard = True
+            if not received:
+                received = True
                 self._recovered()
             obj = event.object
             if obj is not None:
@@ -193,7 +193,7 @@ class Informer(Generic[T]):
                 self.store.passed(revision_of(event.resource_version))
             if event.resource_version:
                 self._resume_at = event.resource_version
-        if not heard:
+        if not received:
             raise ConnectionLost(f"the watch of {self.kind.RESOURCE} ended without a word")
 
     async def _take_initial(self, events: AsyncIterator[WatchEvent[T]]) -> None:

@@ -78,10 +78,10 @@ class Silence:
     def __init__(self, content: aiohttp.StreamReader, limit_s: float) -> None:
         self._content, self._limit_s = content, limit_s
         self._loop = asyncio.get_running_loop()
-        self._heard_s = self._loop.time()
+        self._received_s = self._loop.time()
 
     def __enter__(self) -> Silence:
-        self._timer = self._loop.call_at(self._heard_s + self._limit_s, self._look)
+        self._timer = self._loop.call_at(self._received_s + self._limit_s, self._look)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -89,10 +89,10 @@ class Silence:
 
     def broken(self) -> None:
         """Something came."""
-        self._heard_s = self._loop.time()
+        self._received_s = self._loop.time()
 
     def _look(self) -> None:
-        due_s = self._heard_s + self._limit_s
+        due_s = self._received_s + self._limit_s
         if due_s > self._loop.time():
             self._timer = self._loop.call_at(due_s, self._look)
         else:

@@ -69,9 +69,9 @@ class ClaimMaker:
         self._store, self._since = store, since
         self._waiting: dict[Key, set[Key]] = {}
         """Pods that wait for a template."""
-        store.listeners.append(self._heard)
+        store.listeners.append(self._note_change)
 
-    def _heard(self, resource: Resource, change: Change) -> None:
+    def _note_change(self, resource: Resource, change: Change) -> None:
         if change.type == "DELETED" or resource.plural not in ("pods", COMPUTE_DOMAINS, "resourceclaimtemplates"):
             return
         key = change.version.key

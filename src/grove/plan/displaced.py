@@ -70,7 +70,7 @@ def bystanders(world: World, nodes: Collection[str], concerned: Collection[Key])
 def displaced(world: World, pods: Sequence[Pod], controllers: Mapping[str, str]) -> tuple[Displaced, ...]:
     """Where these pods, gone from their nodes by now, would fit. `controllers` are kinds by the pod's uid."""
     view = world.scheduler.view
-    room = view.snapshot.copy()
+    capacity = view.snapshot.copy()
     displaced: list[Displaced] = []
     for pod in pods:
         meta, node = pod.metadata, pod.spec.node_name
@@ -85,9 +85,9 @@ def displaced(world: World, pods: Sequence[Pod], controllers: Mapping[str, str])
             displaced.append(Displaced(meta.namespace, meta.name, node, None, "no controller would create it again"))
         else:
             facts = msgspec.structs.replace(view.reader.read(pod), uid=f"{meta.uid}+", node="")
-            open_nodes = feasible_nodes(room, facts)
+            open_nodes = feasible_nodes(capacity, facts)
             if open_nodes:
-                room.add_pod(facts.on(open_nodes[0]))
+                capacity.add_pod(facts.on(open_nodes[0]))
             note = "" if open_nodes else f"no node has capacity for it (a {controller} would create it again)"
             displaced.append(Displaced(meta.namespace, meta.name, node, bool(open_nodes), note))
     return tuple(displaced)

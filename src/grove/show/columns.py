@@ -34,9 +34,9 @@ def table(
         if _left(kept, wide, width) >= min(READABLE, wide[-1]):
             break
         kept = [i for i in kept if titles[i] != name]
-    room = max(_left(kept, wide, width), 8)
-    lines = [_line([Text(title, style="bold") for title in titles], kept, wide, room, titles, right)]
-    lines += [_line(row, kept, wide, room, titles, right) for row in cells]
+    space = max(_left(kept, wide, width), 8)
+    lines = [_line([Text(title, style="bold") for title in titles], kept, wide, space, titles, right)]
+    lines += [_line(row, kept, wide, space, titles, right) for row in cells]
     return Group(*lines)
 
 
@@ -48,7 +48,7 @@ def _line(
     row: Sequence[Text],
     kept: Sequence[int],
     wide: Sequence[int],
-    room: int,
+    space: int,
     titles: Sequence[str],
     right: Sequence[str],
 ) -> Text:
@@ -65,7 +65,7 @@ def _line(
     last = row[kept[-1]].copy()
     if titles[kept[-1]] in right:
         line.append(" " * (wide[kept[-1]] - last.cell_len))
-    last.truncate(room, overflow="ellipsis")
+    last.truncate(space, overflow="ellipsis")
     line.append_text(last)
     line.rstrip()
     line.end = "\n"

@@ -128,11 +128,11 @@ def layout_of(seen: Seen, topology: str = "", resource: str = "") -> Layout:
     namespace_of: dict[str, str] = {}
     gangs: dict[str, tuple[bool, list[int]]] = {}
     for pod in seen.pods:
-        if not pod.is_finished and (wants := dict(pod_requests(pod)).get(resource, 0)):
+        if not pod.is_finished and (requested := dict(pod_requests(pod)).get(resource, 0)):
             if not pod.metadata.is_deleting:
                 name = f"{pod.metadata.namespace}/{pod.metadata.labels.get(labels.POD_GANG) or pod.metadata.name}"
                 waits, asked = gangs.get(name, (True, []))
-                gangs[name] = (waits and not pod.spec.node_name, [*asked, wants])
+                gangs[name] = (waits and not pod.spec.node_name, [*asked, requested])
             if pod.spec.node_name:
                 meta = pod.metadata
                 gang, whole = meta.labels.get(labels.POD_GANG, ""), f"{meta.namespace}/{meta.name}"
@@ -142,13 +142,13 @@ def layout_of(seen: Seen, topology: str = "", resource: str = "") -> Layout:
                     owner = gang if namespace_of.setdefault(gang, meta.namespace) == meta.namespace else whole
                     set_of[owner] = f"{meta.namespace}/{meta.labels.get(labels.PART_OF, '')}"
                     gang_of[owner] = whole
-                taken.setdefault(pod.spec.node_name, Counter())[owner] += wants
+                taken.setdefault(pod.spec.node_name, Counter())[owner] += requested
     reserved, held = reserved_on(seen.reservations, resource), held_nodes(seen.gangs)
     headroom = headroom_on(seen.gangs, resource)
     spots = [
         replace(
-            _spot(node, resource, taken.get(name, _NOBODY), reserved.get(name, _NOBODY), held.get(name, "")),
-            headroom=_most_first(headroom.get(name, _NOBODY)),
+            _spot(node, resource, taken.get(name, _NONE), reserved.get(name, _NONE), held.get(name, "")),
+            headroom=_most_first(headroom.get(name, _NONE)),
         )
         for node in seen.nodes
         if (name := node.metadata.name)
@@ -171,7 +171,7 @@ def accelerator(nodes: Sequence[Node]) -> str:
     return best[0] if best[1] else USUAL
 
 
-_NOBODY: Counter[str] = Counter()
+_NONE: Counter[str] = Counter()
 
 
 def _spot(node: Node, resource: str, taken: Counter[str], reserved: Counter[str], held_for: str) -> Spot:

@@ -44,7 +44,7 @@ def tree_table(tree: TreeEntry, width: int, *, pods: bool = True) -> Group:
         counts = [count for count in counts if not idle[count[1]]]
     titles = ["NAME", "READY", *(title for title, _ in counts), "GANG", "WHERE", "WHY"]
     rows: list[list[Text | str]] = []
-    told: set[str] = set()
+    printed: set[str] = set()
     for stem, entry in lines:
         mark, hue = MARKS[entry.state]
         name = Text().append(stem, style="dim")
@@ -56,8 +56,8 @@ def tree_table(tree: TreeEntry, width: int, *, pods: bool = True) -> Group:
             other = entry.kind == "GroupReplica" and _is_numbered_otherwise(entry)
             gang = entry.gang + (f" (instance {entry.label})" if other else "")
             gang += f" {entry.score:.2f}" if entry.score is not None else ""
-        why = brief(entry.why) if _tells(entry) and entry.why not in told else ""
-        told |= {entry.why} if entry.kind == "Pod" else set()
+        why = brief(entry.why) if _tells(entry) and entry.why not in printed else ""
+        printed |= {entry.why} if entry.kind == "Pod" else set()
         rows.append(
             [
                 name,
@@ -143,9 +143,9 @@ def growth(tree: TreeEntry, width: int = WIDE) -> Iterator[Text]:
         if entry.gang and entry.kind != "PodClique":
             score = f" · {entry.score:.2f}" if entry.score is not None else ""
             place = f" · {_few(entry.domains)}" if entry.domains else ""
-            room = width - line.cell_len
+            space = width - line.cell_len
             whole = f"  {entry.gang}{place}{score}"
-            line.append(whole if len(whole) <= room else f"  {entry.gang}{place}", style="dim")
+            line.append(whole if len(whole) <= space else f"  {entry.gang}{place}", style="dim")
         yield line
 
 

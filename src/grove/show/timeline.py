@@ -213,20 +213,20 @@ def painted(moments: Sequence[Moment], width: int, only: Container[Moment] | Non
     """
     if not moments:
         return Text("nothing is known to have happened") if only is None else Group()
-    rows = [(_when(one), _whom(one), _what(one), one) for one in moments]
+    rows = [(_when(one), _subject(one), _what(one), one) for one in moments]
     titles = ("TIME", "OBJECT", "WHAT", "MESSAGE")
     wide = [max(len(title), *(len(row[i]) for row in rows)) for i, title in enumerate(titles[:3])]  # type: ignore[arg-type]
     wide[1] = min(wide[1], MOST_NAME) if width < 200 else wide[1]
     lead = sum(wide) + 3 * GAP
     shown = [row for row in rows if only is None or row[3] in only]
     if width - lead < READABLE:
-        return Group(*(line for when, whom, what, one in shown for line in _narrow(when, whom, what, one, width)))
+        return Group(*(line for when, subject, what, one in shown for line in _narrow(when, subject, what, one, width)))
     head = "".join(title.ljust(size + GAP) for title, size in zip(titles, wide, strict=False)) + titles[3]
     lines = [Text(head, style="bold", no_wrap=True, overflow="ellipsis")] if only is None else []
-    for when, whom, what, moment in shown:
+    for when, subject, what, moment in shown:
         line = Text(no_wrap=True, overflow="ignore")
         line.append(when.ljust(wide[0] + GAP), style="dim")
-        line.append(whom.ljust(wide[1] + GAP))
+        line.append(subject.ljust(wide[1] + GAP))
         line.append(what.ljust(wide[2] + GAP) if moment.message else what, style=_style(moment))
         message = textwrap.wrap(moment.message, width - lead)
         line.append(message[0] if message else "", style="red" if moment.warning else "")
@@ -236,13 +236,15 @@ def painted(moments: Sequence[Moment], width: int, only: Container[Moment] | Non
     return Group(*lines)
 
 
-def _narrow(when: str, whom: str, what: str, moment: Moment, width: int) -> Iterator[Text]:
+def _narrow(when: str, subject: str, what: str, moment: Moment, width: int) -> Iterator[Text]:
     """For narrow terminals without columns: time and event, and below it the object and the full message."""
     first = Text(f"{when}{' ' * GAP}", style="dim", overflow="fold")
     yield first.append(what, style=_style(moment) or "default")
-    told = f"{whom}: {moment.message}" if moment.message else whom
+    heading = f"{subject}: {moment.message}" if moment.message else subject
     style = "red" if moment.warning else ""
-    yield from (Text(f"    {part}", style=style, overflow="fold") for part in textwrap.wrap(told, max(width - 4, 16)))
+    yield from (
+        Text(f"    {part}", style=style, overflow="fold") for part in textwrap.wrap(heading, max(width - 4, 16))
+    )
 
 
 def _style(moment: Moment) -> str:
@@ -253,7 +255,7 @@ def _when(moment: Moment) -> str:
     return moment.at.strftime("%H:%M:%S")
 
 
-def _whom(moment: Moment) -> str:
+def _subject(moment: Moment) -> str:
     more = f" +{moment.others}" if moment.others else ""
     return f"{moment.kind}/{moment.name}{more}"
 

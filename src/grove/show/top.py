@@ -122,7 +122,7 @@ def press(screen: Screen, key: str, model: Model, height: int) -> tuple[Screen, 
     if key in FETCH and rows:
         namespace, name = rows[min(screen.at, len(rows) - 1)]
         return screen, Wanted(FETCH[key], namespace, name) if name else None
-    return replace(screen, at=_moved(screen.at, key, len(rows), _room(height))), None
+    return replace(screen, at=_moved(screen.at, key, len(rows), _space(height))), None
 
 
 def _type(screen: Screen, key: str) -> Screen:
@@ -140,8 +140,8 @@ def _turn(screen: Screen, key: str, height: int) -> tuple[Screen, Wanted | None]
         return replace(screen, page=(), title="", scroll=0), None
     if key == "ctrl-c":
         return screen, Wanted(ends=True)
-    most = max(0, len(screen.page) - _room(height))
-    return replace(screen, scroll=min(most, _moved(screen.scroll, key, most + 1, _room(height)))), None
+    most = max(0, len(screen.page) - _space(height))
+    return replace(screen, scroll=min(most, _moved(screen.scroll, key, most + 1, _space(height)))), None
 
 
 def _moved(at: int, key: str, count: int, page: int) -> int:
@@ -149,7 +149,7 @@ def _moved(at: int, key: str, count: int, page: int) -> int:
     return max(0, min(count - 1, at + step)) if count else 0
 
 
-def _room(height: int) -> int:
+def _space(height: int) -> int:
     """Lines between head and foot."""
     return max(1, height - 4)
 
@@ -189,18 +189,18 @@ def _trends(screen: Screen, model: Model) -> list[Trend]:
 
 def draw(screen: Screen, model: Model, width: int, height: int) -> list[Text]:
     """Exactly `height` lines of at most `width` cells."""
-    room = _room(height)
+    space = _space(height)
     head = [_tabs(screen, model), _summary(model)]
     if screen.page:
-        body = [Text(line) for line in screen.page[screen.scroll : screen.scroll + room]]
-        left = len(screen.page) - screen.scroll - room
+        body = [Text(line) for line in screen.page[screen.scroll : screen.scroll + space]]
+        left = len(screen.page) - screen.scroll - space
         foot = f"{screen.title} · esc back" + (f" · {many(left, 'more line')}" if left > 0 else "")
     else:
-        body = _body(screen, model, width, room)
+        body = _body(screen, model, width, space)
         foot = "↑↓ move  enter explain  d describe  l logs  y yaml  / search  ←→ views  ? keys  q quit"
     if screen.typing or screen.search:
         foot = f"/{screen.search}" + ("▏" if screen.typing else f"   {foot}")
-    lines = [*head, *body[:room]]
+    lines = [*head, *body[:space]]
     lines += [Text("")] * (height - 2 - len(lines))
     alarm = _alarm(model)
     lines += [Text(alarm, style="bold red") if alarm else Text(model.note, style="yellow"), Text(foot, style="dim")]
@@ -240,11 +240,11 @@ def _summary(model: Model) -> Text:
     return text
 
 
-def _body(screen: Screen, model: Model, width: int, room: int) -> list[Text]:
+def _body(screen: Screen, model: Model, width: int, space: int) -> list[Text]:
     if screen.tab == FLEET:
         return _fleet(model, width)
     if screen.tab == TRENDS:
-        return _over_time(screen, model, width, room)
+        return _over_time(screen, model, width, space)
     if screen.tab == SETS:
         titles = ("NAME", "STATE", "PODS", "GPUS", "AGE", "WHY")
         rows = [
@@ -271,14 +271,14 @@ def _body(screen: Screen, model: Model, width: int, room: int) -> list[Text]:
             )
             for gang in _gangs(screen, model)
         ]
-    return _table(titles, rows, min(screen.at, max(0, len(rows) - 1)), room)
+    return _table(titles, rows, min(screen.at, max(0, len(rows) - 1)), space)
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], at: int, room: int) -> list[Text]:
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], at: int, space: int) -> list[Text]:
     wide = [max([len(title), *(len(row[i]) for row in rows)]) + 2 for i, title in enumerate(titles)]
     lines = [Text("".join(title.ljust(wide[i]) for i, title in enumerate(titles)).rstrip(), style="bold")]
-    first = max(0, min(at - (room - 2), len(rows) - (room - 1))) if at >= room - 1 else 0
-    for number, row in enumerate(rows[first : first + room - 1], first):
+    first = max(0, min(at - (space - 2), len(rows) - (space - 1))) if at >= space - 1 else 0
+    for number, row in enumerate(rows[first : first + space - 1], first):
         line = Text(style="reverse" if number == at else "")
         for i, cell in enumerate(row):
             style = STYLES.get(cell, "yellow") if titles[i] == "STATE" and number != at else ""
@@ -289,7 +289,7 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], at: int, room: 
     return lines
 
 
-def _over_time(screen: Screen, model: Model, width: int, room: int) -> list[Text]:
+def _over_time(screen: Screen, model: Model, width: int, space: int) -> list[Text]:
     """A line a figure: its value, the highest one of the last hour, and the hour as blocks."""
     trends = _trends(screen, model)
     if model.now is None or not trends:
@@ -307,7 +307,7 @@ def _over_time(screen: Screen, model: Model, width: int, room: int) -> list[Text
             (name, trend.figure.title, shown_value(now, trend.figure.unit), _highest(known, trend.figure), spark(found))
         )
     titles = ("OF", "FIGURE", "NOW", "HIGHEST", "THE LAST HOUR")
-    return _table(titles, rows, min(screen.at, max(0, len(rows) - 1)), room)
+    return _table(titles, rows, min(screen.at, max(0, len(rows) - 1)), space)
 
 
 def _highest(known: Sequence[float], figure: Figure) -> str:

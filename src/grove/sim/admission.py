@@ -32,7 +32,7 @@ class Hook:
     operations: Collection[Operation] = ("CREATE", "UPDATE")
     subresources: Collection[str] = ("",)
 
-    def wants(self, resource: Resource, operation: Operation, subresource: str) -> bool:
+    def matches(self, resource: Resource, operation: Operation, subresource: str) -> bool:
         if operation not in self.operations or subresource not in self.subresources:
             return False
         wanted = {(r.group, r.plural) for r in self.resources}
@@ -83,7 +83,7 @@ class Admission:
 
     async def mutate(self, attempt: Attempt, uid: str, new: Json, old: Json | None) -> Json:
         for hook in self.mutating:
-            if hook.wants(attempt.resource, attempt.operation, attempt.subresource):
+            if hook.matches(attempt.resource, attempt.operation, attempt.subresource):
                 response = await _ask(hook, attempt.request(uid, new, old))
                 if response.get("patch"):
                     new = json_patch(new, json.loads(base64.b64decode(response["patch"])))
@@ -91,12 +91,12 @@ class Admission:
 
     async def validate(self, attempt: Attempt, uid: str, new: Json | None, old: Json | None) -> None:
         for hook in self.validating:
-            if hook.wants(attempt.resource, attempt.operation, attempt.subresource):
+            if hook.matches(attempt.resource, attempt.operation, attempt.subresource):
                 await _ask(hook, attempt.request(uid, new, old))
 
     def concerns(self, attempt: Attempt) -> bool:
         hooks = (*self.mutating, *self.validating)
-        return any(hook.wants(attempt.resource, attempt.operation, attempt.subresource) for hook in hooks)
+        return any(hook.matches(attempt.resource, attempt.operation, attempt.subresource) for hook in hooks)
 
 
 async def _ask(hook: Hook, request: Json) -> Json:

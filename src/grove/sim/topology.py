@@ -48,14 +48,14 @@ class Topology:
             yield self._node(name, domains)
 
     def _node(self, name: str, domains: Mapping[str, str]) -> Json:
-        room = {"cpu": self.cpu, "memory": self.memory, "pods": str(self.pods)}
+        capacity = {"cpu": self.cpu, "memory": self.memory, "pods": str(self.pods)}
         if self.gpus:
-            room["nvidia.com/gpu"] = str(self.gpus)
+            capacity["nvidia.com/gpu"] = str(self.gpus)
         arch = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
         return {
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {"name": name, "labels": {**arch, **domains, HOST: name, **self.labels}},
             "spec": {},
-            "status": {"capacity": dict(room), "allocatable": dict(room)},
+            "status": {"capacity": dict(capacity), "allocatable": dict(capacity)},
         }

@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _wait(parents: dict[str, int], condition: str, pod_info: Path, account: Path) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    threading.Thread(target=_stop_when_told, daemon=True).start()
+    threading.Thread(target=_stop_on_signal, daemon=True).start()
     namespace, gang = _mounted(pod_info / "namespace"), _mounted(pod_info / "podgangname")
     selector = f"{GANG_LABEL}={gang},{CLIQUE_LABEL} in ({','.join(sorted(parents))})"
     readiness = Readiness(parents, condition, now=time.time)
@@ -95,7 +95,7 @@ def _say(line: str) -> None:
     print(f"grove startup: {line}", flush=True)
 
 
-def _stop_when_told() -> None:
+def _stop_on_signal() -> None:
     """A thread of its own: a handler would not run before a read that began just after the signal came to its end."""
     signal.sigwait({signal.SIGTERM})
     print("grove startup: asked to stop before all parents were there", file=sys.stderr, flush=True)

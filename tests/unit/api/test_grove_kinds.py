@@ -59,7 +59,7 @@ def test_everything_reads_as_written() -> None:
         "30m",
     )
     assert (front.spec.min_available, lead.spec.min_available) == (2, None)
-    assert (front.spec.floor, lead.spec.floor) == (2, 1)
+    assert (front.spec.minimum, lead.spec.minimum) == (2, 1)
     assert front.spec.starts_after == ("lead",)
     assert (pair.replicas, pair.min_available) == (3, 2)
     assert template.headless_service_config is not None

@@ -18,7 +18,7 @@ from grove.api.core import Pod
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.cli.access import Options
-from grove.cli.log_stream import labels_of, say, told_failures
+from grove.cli.log_stream import failure_lines, labels_of, say
 from grove.cli.logs import exec_, exec_argv
 from grove.cli.main import run
 from grove.diagnosis.roles import NoSuchRole, players
@@ -160,7 +160,7 @@ async def test_lines_come_whole_however_they_arrive(server: Path) -> None:
 
 def test_pods_without_a_log_for_the_same_reason_are_one_line() -> None:
     failed = {"no preferred addresses found; known addresses: []": ["a", "b", "c"], "container c is waiting": ["d"]}
-    assert list(told_failures(failed)) == [
+    assert list(failure_lines(failed)) == [
         "a and 2 other pods: no preferred addresses found; known addresses: []; its node has no kubelet that could be "
         "asked, as fake nodes have none",
         "d: container c is waiting",

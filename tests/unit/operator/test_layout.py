@@ -9,8 +9,8 @@ from tests.support.puregraph import gang_layouts
 
 from grove.api.podclique import PodCliqueSpec
 from grove.operator.shared.layout import (
-    floor,
-    group_floor,
+    current_minimum,
+    group_minimum,
     live_replicas,
     member_units,
     standalone_units,
@@ -99,9 +99,9 @@ def test_a_member_whose_name_looks_like_a_standalone_clique_is_told_apart_by_its
     ],
 )
 def test_floor(replicas: int, min_available: int | None, needs: int) -> None:
-    assert floor(PodCliqueSpec(replicas=replicas, min_available=min_available)) == needs
+    assert current_minimum(PodCliqueSpec(replicas=replicas, min_available=min_available)) == needs
 
 
 @pytest.mark.parametrize(("asked", "needs"), [(3, 2), (2, 2), (1, 1), (0, 0)])
-def test_group_floor(asked: int, needs: int) -> None:
-    assert group_floor(asked, 2) == needs
+def test_group_minimum(asked: int, needs: int) -> None:
+    assert group_minimum(asked, 2) == needs

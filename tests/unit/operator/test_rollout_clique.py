@@ -244,11 +244,13 @@ def test_pods_are_not_counted_by_a_change_that_ondelete_told_and_that_was_taken_
 @given(
     facts=st.lists(st.text("obn._", min_size=4, max_size=4), min_size=1, max_size=8),
     budget=st.integers(1, 3),
-    floor=st.integers(1, 4),
+    current_minimum=st.integers(1, 4),
     targets=st.lists(st.sampled_from([NEW, NEWER]), min_size=8, max_size=8),
 )
-def test_what_is_taken_can_be_spared(facts: list[str], budget: int, floor: int, targets: list[tuple[str, str]]) -> None:
-    observed = CliqueUpdateFacts(NEW, OLD, None, (), wanted=4, budget=Budget(budget, floor))
+def test_what_is_taken_can_be_spared(
+    facts: list[str], budget: int, current_minimum: int, targets: list[tuple[str, str]]
+) -> None:
+    observed = CliqueUpdateFacts(NEW, OLD, None, (), wanted=4, budget=Budget(budget, current_minimum))
     for text, target in zip(facts, targets, strict=False):
         observed = replace(observed, pods=pods(text), target=target)
         step = next_rollout_step(observed, NOW)
@@ -256,8 +258,8 @@ def test_what_is_taken_can_be_spared(facts: list[str], budget: int, floor: int, 
         assert len(_indexes(step.progress)) <= budget
         if taken:
             left = sum(one.ready and one.uid not in step.replace for one in observed.pods)
-            is_only_one = len(_indexes(step.progress)) == 1 and left == floor - 1
-            assert left >= floor or is_only_one, "below the minimum only by one pod, if no other is in flight"
+            is_only_one = len(_indexes(step.progress)) == 1 and left == current_minimum - 1
+            assert left >= current_minimum or is_only_one, "below the minimum only by one pod, if no other is in flight"
         assert all(one.uid in step.replace for one in observed.pods if one.old and not one.ready)
         assert not any(one.uid in step.replace for one in observed.pods if not one.old)
         realised = target if selected(step.progress) == "end" else observed.realised

@@ -185,10 +185,10 @@ def test_a_group_that_is_what_it_shall_be_has_no_update() -> None:
 @given(
     facts=st.lists(st.text("obrn.", min_size=1, max_size=5), min_size=1, max_size=6),
     budget=st.integers(1, 3),
-    floor=st.integers(1, 4),
+    current_minimum=st.integers(1, 4),
 )
-def test_what_is_taken_can_be_spared(facts: list[str], budget: int, floor: int) -> None:
-    observed = GroupUpdateFacts(NEW, OLD, None, (), budget=Budget(budget, floor))
+def test_what_is_taken_can_be_spared(facts: list[str], budget: int, current_minimum: int) -> None:
+    observed = GroupUpdateFacts(NEW, OLD, None, (), budget=Budget(budget, current_minimum))
     for text in facts:
         observed = replace(observed, replicas=states(text))
         step = next_rollout_step(observed, NOW)
@@ -198,8 +198,10 @@ def test_what_is_taken_can_be_spared(facts: list[str], budget: int, floor: int) 
         assert len(whole) <= budget
         if whole:
             left = sum(replica.whole for replica in observed.replicas) - len(whole)
-            is_only_one = len(flying(step.progress).split()) == 1 and left == floor - 1
-            assert left >= floor or is_only_one, "below the minimum only by one replica, if no other is in flight"
+            is_only_one = len(flying(step.progress).split()) == 1 and left == current_minimum - 1
+            assert left >= current_minimum or is_only_one, (
+                "below the minimum only by one replica, if no other is in flight"
+            )
         observed = replace(observed, progress=step.progress)
 
 

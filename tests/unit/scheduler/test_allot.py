@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grove.api.core import DeviceClass, ResourceSlice
-from grove.scheduler.devices.claim_requests import ClaimRequests, MatchAttribute, counted, read_wants, set_name
+from grove.scheduler.devices.claim_requests import ClaimRequests, MatchAttribute, counted, read_claim_requests, set_name
 from grove.scheduler.devices.device_allocation import MOST_DEVICES, allot, copies, device_signature
 from grove.scheduler.devices.device_inventory import ANY, SHARED, Device, DeviceInventory, DeviceRequest, is_shorthand
 
@@ -219,7 +219,9 @@ def test_reading_a_claim() -> None:
         {"name": "rest", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}},
     ]
     constraints = [{"requests": ["r"], "matchAttribute": NUMA}, {"matchAttribute": "other.io/x"}]
-    assert read_wants({"devices": {"requests": requests, "constraints": constraints}}, classes) == ClaimRequests(
+    assert read_claim_requests(
+        {"devices": {"requests": requests, "constraints": constraints}}, classes
+    ) == ClaimRequests(
         ((ask("r/big", 1, LARGE), ask("r/two", 2)), (ask("rest", 0),)),
         (MatchAttribute(NUMA, frozenset(("r",))), MatchAttribute("other.io/x")),
     )

@@ -28,7 +28,7 @@ from grove.sim.loop import run
 
 WANTED = PodFacts("u1", "ns", "p", Shape(), node="n1")
 GANG = GangState("ns/g", PodGang())
-ORDER = Order((), Stage.FLOOR, 0.0, "ns/g")
+ORDER = Order((), Stage.MINIMUM, 0.0, "ns/g")
 
 
 def stored(node: str = "", uid: str = "u1", gates: tuple[str, ...] = ()) -> Pod:

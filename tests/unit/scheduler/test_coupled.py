@@ -233,7 +233,7 @@ def test_surplus_counts_when_a_rack_is_chosen_for_pods_that_look_at_each_other()
 
 def test_a_pod_that_looks_at_others_goes_back_to_its_seat():
     nodes = [node(f"{rack}-{i}", 4, zone="z", block="b", rack=rack) for rack in "ab" for i in range(2)]
-    one = replace(group("g", 1, 1, labels=A, affinity=(term(ZONE, "a"),), bound=["b-0"]), seats=("b-1",))
+    one = replace(group("g", 1, 1, labels=A, affinity=(term(ZONE, "a"),), bound=["b-0"]), earlier_nodes=("b-1",))
     assert [p.node for p in place(snap(nodes, [used("b-0", 1, labels=A)]), gang(one)).pods] == ["b-1"]
 
 

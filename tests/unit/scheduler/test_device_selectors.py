@@ -9,7 +9,7 @@ import pytest
 
 from grove.api.core import DeviceClass, ResourceSlice
 from grove.scheduler.devices.cel import NotUnderstood, selector
-from grove.scheduler.devices.claim_requests import read_wants
+from grove.scheduler.devices.claim_requests import read_claim_requests
 from grove.scheduler.devices.device_inventory import Device, DeviceRequest, allocated, allocation, read_devices
 
 DRIVER = "gpu.example.com"
@@ -83,7 +83,9 @@ def claim(**exactly) -> dict:
 
 def test_a_request_has_the_selectors_of_its_class_and_its_own():
     own = 'device.attributes["a"].b == 1'
-    found = read_wants(claim(count=2, selectors=[{"cel": {"expression": own}}]), classes('device.driver == "x"'))
+    found = read_claim_requests(
+        claim(count=2, selectors=[{"cel": {"expression": own}}]), classes('device.driver == "x"')
+    )
     assert found.requests == ((DeviceRequest("r", "gpu", 2, ('device.driver == "x"', own)),),)
 
 
@@ -108,7 +110,7 @@ def test_a_request_has_the_selectors_of_its_class_and_its_own():
 )
 def test_a_claim_that_counting_cannot_meet_says_why(spec, said):
     with pytest.raises(NotUnderstood, match=said):
-        read_wants(spec, classes())
+        read_claim_requests(spec, classes())
 
 
 def slice_(generation: int, *devices: dict, **where) -> ResourceSlice:

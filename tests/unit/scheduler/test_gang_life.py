@@ -33,9 +33,9 @@ from grove.scheduler.policy.gang_life import (
 from grove.scheduler.policy.gang_state import GangState
 
 READY = Looked(Phase.QUEUED, on_nodes=False, stood=False)
-FLOOR = AttemptBegan(is_floor=True)
+MINIMUM = AttemptBegan(is_minimum=True)
 NOMINATED = Nominated(Reason("Preempting"))
-BOUND = (AttemptEnded(is_floor=True), Stands())
+BOUND = (AttemptEnded(is_minimum=True), Stands())
 
 
 def lived(*events: Event) -> Life:
@@ -50,57 +50,60 @@ def lived(*events: Event) -> Life:
     [
         pytest.param((), Phase.NEW, False, id="nobody looked yet"),
         pytest.param((READY,), Phase.QUEUED, False, id="ready"),
-        pytest.param((READY, FLOOR), Phase.BINDING, False, id="on its way"),
-        pytest.param((READY, FLOOR, *BOUND), Phase.PLACED, True, id="bound"),
-        pytest.param((READY, FLOOR, AttemptEnded(True)), Phase.QUEUED, False, id="the attempt failed"),
+        pytest.param((READY, MINIMUM), Phase.BINDING, False, id="on its way"),
+        pytest.param((READY, MINIMUM, *BOUND), Phase.PLACED, True, id="bound"),
+        pytest.param((READY, MINIMUM, AttemptEnded(True)), Phase.QUEUED, False, id="the attempt failed"),
         pytest.param(
-            (READY, FLOOR, Looked(Phase.PLACED, True, False)), Phase.BINDING, False, id="reserved is not placed"
+            (READY, MINIMUM, Looked(Phase.PLACED, True, False)), Phase.BINDING, False, id="reserved is not placed"
         ),
         pytest.param(
-            (READY, FLOOR, *BOUND, Looked(Phase.REPAIRING, True, True)), Phase.REPAIRING, True, id="lost a pod"
+            (READY, MINIMUM, *BOUND, Looked(Phase.REPAIRING, True, True)), Phase.REPAIRING, True, id="lost a pod"
         ),
         pytest.param(
-            (READY, FLOOR, *BOUND, Looked(Phase.REPAIRING, True, True), FLOOR, *BOUND),
+            (READY, MINIMUM, *BOUND, Looked(Phase.REPAIRING, True, True), MINIMUM, *BOUND),
             Phase.PLACED,
             True,
             id="repaired",
         ),
         pytest.param(
-            (READY, FLOOR, *BOUND, Looked(Phase.REPAIRING, True, True), FLOOR, AttemptEnded(True)),
+            (READY, MINIMUM, *BOUND, Looked(Phase.REPAIRING, True, True), MINIMUM, AttemptEnded(True)),
             Phase.REPAIRING,
             True,
             id="the repair failed",
         ),
         pytest.param(
-            (READY, FLOOR, *BOUND, Looked(Phase.WAITING_FOR_PODS, False, False)),
+            (READY, MINIMUM, *BOUND, Looked(Phase.WAITING_FOR_PODS, False, False)),
             Phase.WAITING_FOR_PODS,
             False,
             id="lost all its pods, and starts anew",
         ),
         pytest.param((READY, NOMINATED), Phase.NOMINATED, False, id="waits for victims"),
         pytest.param((READY, NOMINATED, NominationDropped()), Phase.QUEUED, False, id="lost its place"),
-        pytest.param((READY, NOMINATED, FLOOR), Phase.BINDING, False, id="the victims are gone"),
+        pytest.param((READY, NOMINATED, MINIMUM), Phase.BINDING, False, id="the victims are gone"),
         pytest.param(
-            (READY, FLOOR, AttemptBegan(False), *BOUND), Phase.PLACED, True, id="surplus is on its way behind it"
+            (READY, MINIMUM, AttemptBegan(False), *BOUND), Phase.PLACED, True, id="surplus is on its way behind it"
         ),
         pytest.param(
-            (READY, FLOOR, AttemptEnded(True), HalfBound(9.0), TakingBack()), Phase.TAKING_BACK, False, id="half bound"
+            (READY, MINIMUM, AttemptEnded(True), HalfBound(9.0), TakingBack()),
+            Phase.TAKING_BACK,
+            False,
+            id="half bound",
         ),
         pytest.param(
-            (READY, FLOOR, AttemptEnded(True), TakingBack(), TakenBack()),
+            (READY, MINIMUM, AttemptEnded(True), TakingBack(), TakenBack()),
             Phase.WAITING_FOR_PODS,
             False,
             id="taken back",
         ),
-        pytest.param((READY, FLOOR, *BOUND, Evicting("for x")), Phase.LEAVING, True, id="a victim"),
+        pytest.param((READY, MINIMUM, *BOUND, Evicting("for x")), Phase.LEAVING, True, id="a victim"),
         pytest.param(
-            (READY, FLOOR, *BOUND, Evicting("for x"), Looked(Phase.REPAIRING, True, True)),
+            (READY, MINIMUM, *BOUND, Evicting("for x"), Looked(Phase.REPAIRING, True, True)),
             Phase.LEAVING,
             True,
             id="a victim that lost a pod is still one",
         ),
         pytest.param(
-            (READY, FLOOR, *BOUND, Evicting("for x"), EvictionEnded(), Looked(Phase.PLACED, True, True)),
+            (READY, MINIMUM, *BOUND, Evicting("for x"), EvictionEnded(), Looked(Phase.PLACED, True, True)),
             Phase.PLACED,
             True,
             id="spared",
@@ -117,14 +120,14 @@ def test_a_gang_lives(events: tuple[Event, ...], phase: Phase, stood: bool) -> N
     "events",
     [
         pytest.param((AttemptEnded(True),), id="an attempt that never began ends"),
-        pytest.param((READY, FLOOR, *BOUND, AttemptEnded(True)), id="an attempt ends twice"),
-        pytest.param((READY, FLOOR, FLOOR), id="its minimum is bound twice at once"),
-        pytest.param((READY, FLOOR, *BOUND, FLOOR), id="its minimum is bound again while it stands"),
-        pytest.param((READY, FLOOR, NOMINATED), id="nominated while it is being bound"),
-        pytest.param((READY, FLOOR, *BOUND, TakingBack()), id="taken back after it stood"),
-        pytest.param((READY, FLOOR, Evicting("for x")), id="evicted while it is being bound"),
+        pytest.param((READY, MINIMUM, *BOUND, AttemptEnded(True)), id="an attempt ends twice"),
+        pytest.param((READY, MINIMUM, MINIMUM), id="its minimum is bound twice at once"),
+        pytest.param((READY, MINIMUM, *BOUND, MINIMUM), id="its minimum is bound again while it stands"),
+        pytest.param((READY, MINIMUM, NOMINATED), id="nominated while it is being bound"),
+        pytest.param((READY, MINIMUM, *BOUND, TakingBack()), id="taken back after it stood"),
+        pytest.param((READY, MINIMUM, Evicting("for x")), id="evicted while it is being bound"),
         pytest.param((READY, NOMINATED, Evicting("for x")), id="evicted while it waits for its own victims"),
-        pytest.param((READY, FLOOR, *BOUND, Evicting("for x"), Evicting("for y")), id="evicted twice"),
+        pytest.param((READY, MINIMUM, *BOUND, Evicting("for x"), Evicting("for y")), id="evicted twice"),
         pytest.param((READY, NominationDropped()), id="a place is given back that it never had"),
     ],
 )

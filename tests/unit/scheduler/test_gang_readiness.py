@@ -43,7 +43,7 @@ def seen(bound: int = 0, reserved: int = 0, pending: int = 3, **fields: Any) -> 
 @pytest.mark.parametrize(
     ("gang", "look", "phase", "stage"),
     [
-        pytest.param(state(), seen(), Phase.QUEUED, Stage.FLOOR, id="all pods wait for a place"),
+        pytest.param(state(), seen(), Phase.QUEUED, Stage.MINIMUM, id="all pods wait for a place"),
         pytest.param(state(minimum=0), seen(), Phase.QUEUED, Stage.SURPLUS, id="no minimum: as far as there is room"),
         pytest.param(state(base="ns/base"), seen(), Phase.WAITING_FOR_BASE, None, id="its base waits"),
         pytest.param(state(initialized="False"), seen(), Phase.WAITING_FOR_PODS, None, id="pods are being created"),
@@ -54,7 +54,7 @@ def seen(bound: int = 0, reserved: int = 0, pending: int = 3, **fields: Any) -> 
             state(missing={Key("ns", "p0")}, returns=True),
             seen(pending=2),
             Phase.QUEUED,
-            Stage.FLOOR,
+            Stage.MINIMUM,
             id="it lost every pod, and those that wait fill its minimum",
         ),
         pytest.param(
@@ -87,7 +87,7 @@ def test_turn(gang: GangState, look: Look, phase: Phase, stage: Stage | None) ->
 
 def test_a_scaled_gang_comes_after_minima_of_base_gangs() -> None:
     found = readiness(state(base="ns/base"), seen(), lambda _: Base.STANDS)
-    assert found.stage is Stage.SCALED_FLOOR
+    assert found.stage is Stage.SCALED_MINIMUM
 
 
 def test_a_base_that_does_not_exist_is_told_apart() -> None:

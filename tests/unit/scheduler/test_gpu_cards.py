@@ -161,9 +161,9 @@ def test_what_is_counted_as_room_can_be_given_and_comes_back(state: list[tuple[i
         }
     )
     before = [(card.core, card.memory) for card in here.cards.values()]
-    room = here.room(want)
+    capacity = here.pod_slots(want)
     assert before == [(card.core, card.memory) for card in here.cards.values()]
-    for _ in range(room):
+    for _ in range(capacity):
         one = here.allot(want)
         assert one is not None
         here.take(one)
@@ -205,7 +205,7 @@ def test_as_many_pods_of_a_kind_get_cards_as_any_way_of_giving_them_away_serves(
             for minor, (core, memory) in enumerate(state)
         }
     )
-    assert here.room(want) == most_pods(here, want)
+    assert here.pod_slots(want) == most_pods(here, want)
 
 
 def test_a_device_with_two_equal_minors_gives_nothing() -> None:

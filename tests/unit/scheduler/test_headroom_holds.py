@@ -28,7 +28,7 @@ def order(priority: int, stage: Stage, age: int, name: str) -> Order:
 
 def headroom(priority: int, age: int) -> CapacityHold:
     pod = PodFacts("held:1", "", "1", Shape(((GPU, 8),)), node="n")
-    at = order(priority, Stage.FLOOR, age, "a/chat-0")
+    at = order(priority, Stage.MINIMUM, age, "a/chat-0")
     return CapacityHold("a/chat-0", at, HoldReason.HEADROOM, NOW, pods=(pod,), family="a/chat", lends_below=priority)
 
 

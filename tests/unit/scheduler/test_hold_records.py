@@ -23,7 +23,7 @@ from grove.scheduler.policy.hold_records import read, read_pod, records
 from grove.scheduler.policy.waiting_queue import Order, Stage
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-ORDER = Order((0,), Stage.FLOOR, 0.0, "ns/g")
+ORDER = Order((0,), Stage.MINIMUM, 0.0, "ns/g")
 NODES = [f"n{number}" for number in range(100)]
 
 

@@ -33,7 +33,7 @@ def test_a_try_in_which_the_cluster_moved_on_makes_those_after_it_doubtful(
     tries: list[object] = []
     wants = pod("a")
     tree = gang_of("g", [PodGroup("g", 1, (wants,))])
-    unit = Unit("g", tree, Order((), Stage.FLOOR, 0.0, "g"), GangState("g", PodGang()))
+    unit = Unit("g", tree, Order((), Stage.MINIMUM, 0.0, "g"), GangState("g", PodGang()))
 
     async def victims(self: Nominations, tree: Any, *_: Any) -> tuple[str, Victims]:
         decider.asides += len(tries) == aside

@@ -17,7 +17,7 @@ from grove.scheduler.policy.relief import Relief
 from grove.scheduler.policy.waiting_queue import Backoff, Order, Stage, WaitingQueue
 
 
-def order(name: str, *, priority: int = 0, stage: Stage = Stage.FLOOR, created: float = 0.0) -> Order:
+def order(name: str, *, priority: int = 0, stage: Stage = Stage.MINIMUM, created: float = 0.0) -> Order:
     return Order((-priority,), stage, created, name)
 
 
@@ -32,12 +32,12 @@ def names(queue: WaitingQueue, now: float) -> list[str]:
         pytest.param([order("old", created=1), order("new", created=2)], ["old", "new"], id="the older first"),
         pytest.param([order("a", created=1), order("b", priority=5, created=9)], ["b", "a"], id="priority beats age"),
         pytest.param(
-            [order("scaled", stage=Stage.SCALED_FLOOR, created=1), order("base", created=9)],
+            [order("scaled", stage=Stage.SCALED_MINIMUM, created=1), order("base", created=9)],
             ["base", "scaled"],
             id="base gangs before scaled ones, whatever their age",
         ),
         pytest.param(
-            [order("more", stage=Stage.SURPLUS), order("scaled", stage=Stage.SCALED_FLOOR), order("base")],
+            [order("more", stage=Stage.SURPLUS), order("scaled", stage=Stage.SCALED_MINIMUM), order("base")],
             ["base", "scaled", "more"],
             id="surplus last",
         ),

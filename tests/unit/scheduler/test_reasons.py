@@ -19,7 +19,7 @@ def test_a_reason_survives_json():
     assert msgspec.json.decode(msgspec.json.encode(why), type=Reason) == why
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS - {kinds.GROUP_ROOM}))
+@pytest.mark.parametrize("kind", sorted(KINDS - {kinds.GROUP_CAPACITY}))
 def test_every_kind_has_words(kind):
     assert kind in _WORDS
     why = Reason(kind, "subject", {"pods": 1, "units": 2}, {"level": "rack", "node": "n"})
@@ -28,7 +28,9 @@ def test_every_kind_has_words(kind):
 
 def test_a_level_is_called_what_the_topology_calls_it_all_the_way_down():
     why = Reason(kinds.NO_DOMAIN, "g", {"pods": 4}, {"level": "x/rack"}).with_parts(
-        Reason(kinds.CLOSEST, "r1", {}, {"level": "x/rack"}, (Reason(kinds.GROUP_ROOM, "g", {"room": 3, "pods": 4}),))
+        Reason(
+            kinds.CLOSEST, "r1", {}, {"level": "x/rack"}, (Reason(kinds.GROUP_CAPACITY, "g", {"room": 3, "pods": 4}),)
+        )
     )
     assert sentence(named(why, {"x/rack": "rack"})) == (
         "no rack has capacity for g (4 pods); rack r1 comes closest, with capacity for g 3/4 pods"
@@ -38,7 +40,7 @@ def test_a_level_is_called_what_the_topology_calls_it_all_the_way_down():
 def test_the_closest_domain_of_a_refused_gang_is_named_once():
     full = Reason(kinds.QUEUE_MISSING, "research", {}, {"kind": "ElasticQuota"})
     closest = Reason(
-        kinds.CLOSEST, "r1", {}, {"level": "rack"}, (Reason(kinds.GROUP_ROOM, "g", {"room": 3, "pods": 4}),)
+        kinds.CLOSEST, "r1", {}, {"level": "rack"}, (Reason(kinds.GROUP_CAPACITY, "g", {"room": 3, "pods": 4}),)
     )
     assert sentence(Reason(kinds.NOT_ADMITTED, "quota", parts=(full, closest))) == (
         "quota: there is no ElasticQuota research; rack r1 comes closest, with capacity for g 3/4 pods"
@@ -77,14 +79,15 @@ def test_the_closest_domain_of_a_refused_gang_is_named_once():
 )
 def test_the_closest_domain_names_only_what_does_not_fit(each, rooms, words):
     parts = tuple(
-        Reason(kinds.GROUP_ROOM, group, {"room": room, "pods": pods}) for group, (room, pods) in rooms.items()
+        Reason(kinds.GROUP_CAPACITY, group, {"room": capacity, "pods": pods})
+        for group, (capacity, pods) in rooms.items()
     )
     assert sentence(Reason(kinds.CLOSEST, "r1", each, {"level": "rack"}, parts)) == words
 
 
 def test_a_domain_with_enough_for_the_only_group_is_not_said_to_have_too_little():
-    room = Reason(kinds.GROUP_ROOM, "g", {"room": 1, "pods": 1})
-    said = sentence(Reason(kinds.CLOSEST, "r1", {"each": 1}, {"level": "rack"}, (room,)))
+    capacity = Reason(kinds.GROUP_CAPACITY, "g", {"room": 1, "pods": 1})
+    said = sentence(Reason(kinds.CLOSEST, "r1", {"each": 1}, {"level": "rack"}, (capacity,)))
     assert said == "rack r1 has enough free, but no way to divide it among its nodes works"
 
 
@@ -94,14 +97,14 @@ def test_a_label_that_no_node_carries_keeps_its_key():
 
 
 def test_totals_are_told_unless_no_node_can_take_a_single_pod():
-    wants = Reason(kinds.WANTS, "nvidia.com/gpu", {"wanted": 16, "free": 8}, {"where": "the cluster"})
+    wants = Reason(kinds.NEEDS, "nvidia.com/gpu", {"wanted": 16, "free": 8}, {"where": "the cluster"})
     some, none = (Reason(kinds.NODES_FOR, "g", {"fit": fit, "nodes": 2}) for fit in (1, 0))
-    assert sentence(Reason(kinds.NO_ROOM, parts=(wants, some))).startswith("needs 16 nvidia.com/gpu, 8 free")
-    assert sentence(Reason(kinds.NO_ROOM, parts=(wants, none))).startswith("g: 0/2 nodes")
+    assert sentence(Reason(kinds.NO_CAPACITY, parts=(wants, some))).startswith("needs 16 nvidia.com/gpu, 8 free")
+    assert sentence(Reason(kinds.NO_CAPACITY, parts=(wants, none))).startswith("g: 0/2 nodes")
 
 
 def test_missing_pods_are_reported_without_an_empty_list_of_groups():
-    why = Reason(kinds.NO_ROOM, "g", parts=(Reason(kinds.WANTS, "gpu", {"wanted": 8000, "free": 0}),))
+    why = Reason(kinds.NO_CAPACITY, "g", parts=(Reason(kinds.NEEDS, "gpu", {"wanted": 8000, "free": 0}),))
     assert sentence(Reason(kinds.PODS_LOST, "g")) == "pods are missing since the gang was placed"
     assert sentence(Reason(kinds.PODS_LOST, "g", parts=(why,))).startswith(
         "pods are missing since the gang was placed; needs 8 gpu"

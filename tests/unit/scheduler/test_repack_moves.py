@@ -26,7 +26,7 @@ from tests.support.scheduler.spreads import COUNTED, UNIT, spread, unit, zones
 from grove.scheduler.evict.repack import Movable, NoRepack, Repack, repack
 from grove.scheduler.evict.running import DisruptionBudget, Running
 from grove.scheduler.evict.small_sets import SETS_A_STEP, SmallSets
-from grove.scheduler.filters.fit import RoomWithout
+from grove.scheduler.filters.fit import CapacityWithout
 from grove.scheduler.model.answers import Budget, DecisionSteps, Placement
 from grove.scheduler.model.reasons import FITS, NO_MOVES, NONE_MAY_MOVE, NOT_ENOUGH_FREE
 from grove.scheduler.solve.place import place
@@ -134,11 +134,11 @@ def test_a_gang_does_not_move_to_nodes_that_are_held_for_units_ahead_of_it():
 def test_what_a_set_of_gangs_may_free_is_counted_alike_gang_by_gang_and_as_a_whole(seed: int):
     case = random_fleet(seed)
     snapshot, units = case.snapshot(), [one.unit for one in case.movable()]
-    sets, room = SmallSets(snapshot, case.waits.tree, units), RoomWithout(snapshot, case.waits.tree)
+    sets, capacity = SmallSets(snapshot, case.waits.tree, units), CapacityWithout(snapshot, case.waits.tree)
     for pods, some in sets.by_size(DecisionSteps(Budget(10_000))):
         gone = [pod for unit in some for pod in unit.pods]
         assert pods == len(gone)
-        assert sets.may_suffice(some) == room.may_suffice(gone)
+        assert sets.may_suffice(some) == capacity.may_suffice(gone)
 
 
 def test_counting_sets_of_gangs_takes_steps():

@@ -113,28 +113,28 @@ def test_what_its_rack_cannot_hold_goes_to_one_more_rack_nearby_and_not_all_of_i
 def test_a_pod_goes_back_to_its_own_node():
     home = ["r1-0"] * 3
     snapshot = snap(racks({"r1": 4, "r2": 2}), [*on(home), used("r1-3", 5)])
-    back = replace(standing("g", 2, home), seats=("r1-2", "r1-1"))
+    back = replace(standing("g", 2, home), earlier_nodes=("r1-2", "r1-1"))
     assert sorted(placed(snapshot, gang(back, preferred=RACK)).nodes.values()) == ["r1-1", "r1-2"]
 
 
 def test_a_seat_that_somebody_else_took_is_not_waited_for():
     home = ["r1-0"] * 3
     snapshot = snap(racks({"r1": 3, "r2": 2}), [*on(home), used("r1-2", 8)])
-    back = replace(standing("g", 1, home), seats=("r1-2",))
+    back = replace(standing("g", 1, home), earlier_nodes=("r1-2",))
     assert set(placed(snapshot, gang(back, preferred=RACK)).nodes.values()) <= {"r1-0", "r1-1"}
 
 
 @pytest.mark.parametrize("required", ["", RACK], ids=["rack preferred", "rack required"])
 def test_a_replica_that_is_updated_whole_keeps_its_domain(required):
-    seats = ("r2-0", "r2-0", "r2-1", "r2-1")
+    earlier_nodes = ("r2-0", "r2-0", "r2-1", "r2-1")
     snapshot = snap(racks({"r1": 2, "r2": 2, "r3": 2}), [used("r1-0", 4), used("r3-1", 4)])
-    again = replace(group("g", 4, 4), seats=seats)
+    again = replace(group("g", 4, 4), earlier_nodes=earlier_nodes)
     answer = placed(snapshot, gang(again, required=required, preferred=RACK))
-    assert sorted(answer.nodes.values()) == sorted(seats)
+    assert sorted(answer.nodes.values()) == sorted(earlier_nodes)
 
 
 def test_a_replica_that_was_scattered_and_is_updated_whole_moves_together():
-    again = replace(group("g", 4, 4), seats=("r1-0", "r2-0", "r3-0", "r1-1"))
+    again = replace(group("g", 4, 4), earlier_nodes=("r1-0", "r2-0", "r3-0", "r1-1"))
     answer = placed(
         snap(racks({"r1": 2, "r2": 2, "r3": 2}), [used("r1-0", 4), used("r1-1", 4)]), gang(again, preferred=RACK)
     )
@@ -142,7 +142,7 @@ def test_a_replica_that_was_scattered_and_is_updated_whole_moves_together():
 
 
 def test_a_replica_that_does_not_fit_where_it_was_goes_elsewhere():
-    again = replace(group("g", 4, 4), seats=("r2-0", "r2-0", "r2-1", "r2-1"))
+    again = replace(group("g", 4, 4), earlier_nodes=("r2-0", "r2-0", "r2-1", "r2-1"))
     answer = placed(snap(racks({"r1": 2, "r2": 2}), [used("r2-0", 8)]), gang(again, required=RACK))
     assert {name.rpartition("-")[0] for name in answer.nodes.values()} == {"r1"}
 
@@ -150,7 +150,7 @@ def test_a_replica_that_does_not_fit_where_it_was_goes_elsewhere():
 def test_surplus_pods_go_back_too():
     home = ["r1-0"] * 3
     snapshot = snap(racks({"r1": 3, "r2": 2}), [*on(home), used("r2-0", 5)])
-    back = replace(standing("g", 1, home), minimum=3, seats=("r1-2",))
+    back = replace(standing("g", 1, home), minimum=3, earlier_nodes=("r1-2",))
     assert set(placed(snapshot, gang(back)).nodes.values()) == {"r1-2"}
 
 

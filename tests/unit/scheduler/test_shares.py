@@ -18,8 +18,10 @@ from grove.scheduler.policy.quota_policy import Quota
 
 def exact_level(amount: int, rooms: list[int], weights: list[int]) -> list[Fraction]:
     """The referee: the water level at which all of it is poured out, found over the heights where someone is full."""
-    amount = min(amount, sum(room for room, weight in zip(rooms, weights, strict=True) if weight))
-    heights = sorted({Fraction(room, weight) for room, weight in zip(rooms, weights, strict=True) if weight and room})
+    amount = min(amount, sum(capacity for capacity, weight in zip(rooms, weights, strict=True) if weight))
+    heights = sorted(
+        {Fraction(capacity, weight) for capacity, weight in zip(rooms, weights, strict=True) if weight and capacity}
+    )
     below = Fraction(0)
     for height in [*heights, Fraction(10**9)]:
         held = sum(min(Fraction(r), height * w) for r, w in zip(rooms, weights, strict=True))
@@ -39,12 +41,12 @@ vessels = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 5)), min_size=1,
 def test_what_is_poured_is_within_one_of_the_exact_level_and_nothing_is_lost(
     amount: int, found: list[tuple[int, int]]
 ) -> None:
-    rooms, weights = [room for room, _ in found], [weight for _, weight in found]
+    rooms, weights = [capacity for capacity, _ in found], [weight for _, weight in found]
     got = poured(amount, rooms, weights)
     want = exact_level(amount, rooms, weights)
     assert all(abs(one - exact) < 1 for one, exact in zip(got, want, strict=True)), (got, want)
-    assert sum(got) == min(amount, sum(room for room, weight in found if weight))
-    assert all(0 <= one <= room for one, room in zip(got, rooms, strict=True))
+    assert sum(got) == min(amount, sum(capacity for capacity, weight in found if weight))
+    assert all(0 <= one <= capacity for one, capacity in zip(got, rooms, strict=True))
 
 
 claims = st.builds(

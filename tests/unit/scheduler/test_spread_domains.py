@@ -31,7 +31,7 @@ from grove.diagnosis.reasons import sentence
 from grove.scheduler.cluster.snapshot import cluster
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.gang import BadGang, Gang, UnitSpread, build_gang
-from grove.scheduler.model.reasons import NO_ROOM, SPREAD_SKEW
+from grove.scheduler.model.reasons import NO_CAPACITY, SPREAD_SKEW
 from grove.scheduler.solve.distributions import distributions, skew_of
 from grove.scheduler.solve.place import place, place_on
 from grove.scheduler.solve.problem import Problem, state_problem
@@ -54,9 +54,9 @@ def where(answer: Placement | NoFit) -> dict[str, int]:
     st.integers(1, 3),
 )
 def test_distributions_are_all_that_keep_the_skew(domains: list[tuple[int, int]], units: int, skew: int) -> None:
-    counts, room = zip(*domains, strict=True)
-    found = list(distributions(counts, room, units, skew))
-    ways = product(*(range(most + 1) for most in room))
+    counts, capacity = zip(*domains, strict=True)
+    found = list(distributions(counts, capacity, units, skew))
+    ways = product(*(range(most + 1) for most in capacity))
     wanted = {way for way in ways if sum(way) == units and skew_of(counts, way) <= skew}
     assert set(found) == wanted
     assert len(found) == len(wanted)
@@ -158,7 +158,7 @@ def test_a_gang_without_room_anywhere_is_not_refused_for_its_spread() -> None:
     wanted = gang(unit("2-w", 9, 8, of="2"), spreads=(spread({"2": ["2-w"]}),))
     answer = place(snap(zones(THREE)), wanted)
     assert isinstance(answer, NoFit)
-    assert answer.reason == NO_ROOM
+    assert answer.reason == NO_CAPACITY
 
 
 def test_a_preferred_spread_gives_way() -> None:

@@ -17,7 +17,7 @@ def kept_out(kind: str) -> Reason:
 
 NODES_HELP = [
     kinds.NO_NODE,
-    kinds.NO_ROOM,
+    kinds.NO_CAPACITY,
     kinds.NO_DOMAIN,
     kinds.NO_PACKING,
     kinds.NO_DEVICES,
@@ -63,7 +63,7 @@ def test_a_refusal_that_no_node_changes_has_another_reason_on_the_pods(why: Reas
 
 @pytest.mark.parametrize(("reason", "on_pod"), OTHER_WAITS)
 def test_every_other_wait_has_its_own_reason_on_the_pods(reason: str, on_pod: str) -> None:
-    assert pod_reason(Verdict(False, reason, Reason(kinds.NO_ROOM))) == on_pod
+    assert pod_reason(Verdict(False, reason, Reason(kinds.NO_CAPACITY))) == on_pod
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_docstrings_of_modules_classes_and_attributes_are_read(words: ModuleType
 
 def test_comments_and_messages_are_read(words: ModuleType, tmp_path: Path) -> None:
     module = tmp_path / "module.py"
-    module.write_text('x = f"{x} is made anew"\n# Nobody.\nroom = x["room"]\n')
+    module.write_text('x = f"{x} is made anew"\n# Nobody.\nx = x["room"]\n')
     assert sorted((found.line, found.rule) for found in words.check_code(module)) == [
         (1, "'anew' (riddle)"),
         (2, "'Nobody' (personification)"),
@@ -72,6 +72,24 @@ def test_code_in_a_docstring_is_not_read(words: ModuleType, tmp_path: Path) -> N
     module = tmp_path / "module.py"
     module.write_text('def f():\n    """Plain.\n\n        nobody\n\n        nobody\n\n    Nobody.\n    """\n')
     assert [found.line for found in words.check_code(module)] == [8]
+
+
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        pytest.param("def f():\n    room = 1", [2], id="a variable"),
+        pytest.param("def f(x, is_told):\n    pass", [1], id="an argument"),
+        pytest.param("class NoRoom:\n    pass", [1], id="a part of the name of a class"),
+        pytest.param("class C:\n    def f(self):\n        self._seats = 1", [3], id="an attribute"),
+        pytest.param("NOBODY_WAITS = 1", [1], id="a constant"),
+        pytest.param("headroom = broom", [], id="part of a longer word"),
+        pytest.param("x = math.floor(1)", [], id="a name of another module"),
+    ],
+)
+def test_names_that_a_module_defines_are_read(words: ModuleType, tmp_path: Path, code: str, lines: list[int]) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(code)
+    assert [found.line for found in words.check_code(module)] == lines
 
 
 def test_comments_of_charts_and_scripts_are_read(words: ModuleType, tmp_path: Path) -> None:

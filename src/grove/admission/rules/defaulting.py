@@ -117,13 +117,13 @@ def _clique(at: tuple[Segment, ...], clique: Json, stored: Json) -> Iterator[Add
     if spec.get("replicas") is None:
         replicas = 1
         yield Addition((*at, "replicas"), replicas)
-    floor = integer(spec.get("minAvailable"))
+    minimum = integer(spec.get("minAvailable"))
     if spec.get("minAvailable") is None and replicas is not None:
-        floor = integer(mapping(stored.get("spec")).get("minAvailable")) or max(replicas, 1)
-        yield Addition((*at, "minAvailable"), floor)
+        minimum = integer(mapping(stored.get("spec")).get("minAvailable")) or max(replicas, 1)
+        yield Addition((*at, "minAvailable"), minimum)
     scaling = spec.get("autoScalingConfig")
     if isinstance(scaling, dict) and scaling.get("minReplicas") is None and replicas is not None:
-        yield Addition((*at, "autoScalingConfig", "minReplicas"), max(replicas, floor or 1))
+        yield Addition((*at, "autoScalingConfig", "minReplicas"), max(replicas, minimum or 1))
     pod_spec = spec.get("podSpec")
     if isinstance(pod_spec, dict):
         for name, value in POD_DEFAULTS.items():
@@ -132,13 +132,13 @@ def _clique(at: tuple[Segment, ...], clique: Json, stored: Json) -> Iterator[Add
 
 
 def _group(at: tuple[Segment, ...], group: Json) -> Iterator[Addition]:
-    replicas, floor = integer(group.get("replicas")), integer(group.get("minAvailable"))
+    replicas, minimum = integer(group.get("replicas")), integer(group.get("minAvailable"))
     if group.get("replicas") is None:
         replicas = 1
         yield Addition((*at, "replicas"), replicas)
     if group.get("minAvailable") is None:
-        floor = 1
-        yield Addition((*at, "minAvailable"), floor)
+        minimum = 1
+        yield Addition((*at, "minAvailable"), minimum)
     scaling = group.get("scaleConfig")
     if isinstance(scaling, dict) and scaling.get("minReplicas") is None and replicas is not None:
-        yield Addition((*at, "scaleConfig", "minReplicas"), max(replicas, floor or 1))
+        yield Addition((*at, "scaleConfig", "minReplicas"), max(replicas, minimum or 1))

@@ -90,7 +90,7 @@ def set_behind(translation: Translation, stored: Json | None, namespace: str) ->
     return with_additions(found, missing_defaults(found, stored, namespace))
 
 
-def wants_new_set(obj: Json) -> bool:
+def needs_new_set(obj: Json) -> bool:
     """True if Grove may delete and create a set again for a change that a running set cannot take."""
     return mapping(mapping(obj.get("metadata")).get("annotations")).get(dynamo.RECREATE) == "true"
 
@@ -105,7 +105,7 @@ def in_source_words(translation: Translation, faults: Iterable[Fault]) -> Iterat
             yield fault
 
 
-def told_warnings(translation: Translation, warnings: Iterable[str]) -> Iterator[str]:
+def translated_warnings(translation: Translation, warnings: Iterable[str]) -> Iterator[str]:
     yield from translation.warnings
     for warning in warnings:
         path, colon, rest = warning.partition(": ")

@@ -122,7 +122,7 @@ def _too_large_for_a_node(clique: CliqueView, need: Amounts, summary: NodeSummar
 def _domain_warnings(
     new: SetView, needs: Mapping[str, Amounts], summary: NodeSummary, level_keys: Mapping[str, str]
 ) -> Iterator[str]:
-    told_levels: set[str] = set()
+    reported_levels: set[str] = set()
     for spread in new.spreads:
         key = level_keys.get(spread.domain, "")
         if key and summary.has_level(key) is False:
@@ -130,8 +130,8 @@ def _domain_warnings(
     for owner, constraint, need in _gangs(new, needs):
         for domain in (constraint.hard, constraint.preferred):
             key = level_keys.get(domain, "")
-            if domain and summary.has_level(key) is False and domain not in told_levels:
-                told_levels.add(domain)
+            if domain and summary.has_level(key) is False and domain not in reported_levels:
+                reported_levels.add(domain)
                 yield f'{constraint.path}: no node carries label {key} of topology level "{domain}"'
         key = level_keys.get(constraint.hard, "")
         if constraint.hard and summary.has_level(key) and not summary.fits_a_domain(key, need):
@@ -147,12 +147,14 @@ def _domain_warnings(
 
 def _gangs(new: SetView, needs: Mapping[str, Amounts]) -> Iterator[tuple[str, Constraint, Amounts]]:
     """Every constrained unit with what its smallest allowed form needs: set replica, group replica, clique."""
-    floors = {clique.name: max(clique.min_available or 1, 1) for clique in new.cliques}
+    minimums = {clique.name: max(clique.min_available or 1, 1) for clique in new.cliques}
 
     def total(cliques: Iterable[str], times: int = 1) -> dict[str, int]:
         summed: dict[str, int] = {}
         for name in cliques:
-            add_amounts(summed, {r: v * floors[name] * times for r, v in needs.get(name, {}).items() if name in floors})
+            add_amounts(
+                summed, {r: v * minimums[name] * times for r, v in needs.get(name, {}).items() if name in minimums}
+            )
         return summed
 
     members: dict[str, list[str]] = {}

@@ -153,7 +153,7 @@ class Admission:
         faults = list(self._set_faults(new, old, request.namespace, lookups))
         if faults and request.keeps_spec:
             # A label must go on whatever older rules let in. Upstream judges the whole set at every edit.
-            faults = _unless_told(faults, self._set_faults(old or new, old, request.namespace, lookups))
+            faults = _new_faults(faults, self._set_faults(old or new, old, request.namespace, lookups))
         if faults:
             return request.refused(faults, "PodCliqueSet")
         kept = replica_notes(new, old) if old is not None else ()
@@ -222,12 +222,12 @@ class Admission:
         faults = request.wrong_shape(str(resource), request.old) or self._dialect_faults(request.new, behind, lookups)
         if faults and request.old is not None and request.new.get("spec") == request.old.get("spec"):
             before = self._behind(request.old, request.namespace, lookups)
-            faults = _unless_told(faults, self._dialect_faults(request.old, before, lookups))
+            faults = _new_faults(faults, self._dialect_faults(request.old, before, lookups))
         if faults:
             return request.refused(faults, resource.kind, resource.group)
         if behind is None:
             return Answer()
-        warnings = dialects.told_warnings(behind.translation, self._set_warnings(behind.new, behind.old, lookups))
+        warnings = dialects.translated_warnings(behind.translation, self._set_warnings(behind.new, behind.old, lookups))
         return Answer(warnings=(*behind.conflict, *warnings)[:MOST_WARNINGS])
 
     def _behind(self, obj: Json, namespace: str, lookups: Known) -> _Behind | None:
@@ -244,7 +244,7 @@ class Admission:
             conflict = (f"metadata.name: PodCliqueSet {translation.name} exists and is left alone; rename one of them",)
             stored = None
         new = SetView(dialects.set_behind(translation, stored, namespace))
-        keeps = stored is not None and not dialects.wants_new_set(obj)
+        keeps = stored is not None and not dialects.needs_new_set(obj)
         return _Behind(translation, namespace, new, SetView(stored) if keeps else None, conflict)
 
     def _dialect_faults(self, obj: Json, behind: _Behind | None, lookups: Known) -> list[Fault]:
@@ -277,7 +277,7 @@ class _Behind(NamedTuple):
     conflict: tuple[str, ...]
 
 
-def _unless_told(faults: list[Fault], stored: Iterable[Fault]) -> list[Fault]:
+def _new_faults(faults: list[Fault], stored: Iterable[Fault]) -> list[Fault]:
     """Those that are not also faults of what is stored."""
     known = {str(fault) for fault in stored}
     return [fault for fault in faults if str(fault) not in known]

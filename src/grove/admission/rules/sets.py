@@ -128,27 +128,27 @@ def _group_faults(new: SetView, group: GroupView) -> Iterator[Fault]:
         yield from _scaling_faults(group.scaling, group.min_available)
 
 
-def _replica_faults(path: str, replicas: int | None, floor: int | None, *, optional: bool = False) -> Iterator[Fault]:
+def _replica_faults(path: str, replicas: int | None, minimum: int | None, *, optional: bool = False) -> Iterator[Fault]:
     """Zero replicas are allowed, for a part that an autoscaler stops when it is idle. The first scale-out must then
     reach the minimum.
     """
     if replicas is not None and replicas < 0:
         yield invalid(f"{path}.replicas", replicas, "must not be negative")
-    if floor is None:
+    if minimum is None:
         if not optional:
             yield required(f"{path}.minAvailable")
-    elif floor <= 0:
-        yield invalid(f"{path}.minAvailable", floor, "must be greater than 0")
-    elif replicas and replicas > 0 and floor > replicas:
-        yield invalid(f"{path}.minAvailable", floor, f"must not be greater than replicas ({replicas})")
+    elif minimum <= 0:
+        yield invalid(f"{path}.minAvailable", minimum, "must be greater than 0")
+    elif replicas and replicas > 0 and minimum > replicas:
+        yield invalid(f"{path}.minAvailable", minimum, f"must not be greater than replicas ({replicas})")
 
 
-def _scaling_faults(scaling: Scaling, floor: int | None) -> Iterator[Fault]:
+def _scaling_faults(scaling: Scaling, minimum: int | None) -> Iterator[Fault]:
     low, high = scaling.min_replicas, scaling.max_replicas
     if low is None:
         yield required(f"{scaling.path}.minReplicas")
-    elif floor is not None and 0 != low < floor:  # at zero a clique or a group is no part of its gang
-        yield invalid(f"{scaling.path}.minReplicas", low, f"must be greater than or equal to minAvailable ({floor})")
+    elif minimum is not None and 0 != low < minimum:  # at zero a clique or a group is no part of its gang
+        yield invalid(f"{scaling.path}.minReplicas", low, f"must be greater than or equal to minAvailable ({minimum})")
     if high is not None and low is not None and high < low:
         yield invalid(f"{scaling.path}.maxReplicas", high, f"must be greater than or equal to minReplicas ({low})")
 

@@ -34,9 +34,9 @@ def to_set(obj: Json) -> Moved:
     size = integer(group.get("size")) or 1
     replicas = integer(spec.get("replicas"))
     waits = text(spec.get("startupPolicy")) == "LeaderReady"
-    cliques = [clique(LEADER, _told(leader, size, leads=True), 1, 1)]
+    cliques = [clique(LEADER, _with_lws_variables(leader, size, leads=True), 1, 1)]
     if size > 1:
-        workers = _told(worker, size, leads=False)
+        workers = _with_lws_variables(worker, size, leads=False)
         cliques.append(clique(WORKER, workers, size - 1, size - 1, [LEADER] if waits else ()))
     update = _update(spec)
     name = text(mapping(obj.get("metadata")).get("name"))
@@ -45,7 +45,7 @@ def to_set(obj: Json) -> Moved:
     return Moved(manifest, (*cut, *_chosen(size, waits=waits, has_leader=bool(own))), tuple(_lost(obj, spec, group)))
 
 
-def _told(template: Json, size: int, *, leads: bool) -> Json:
+def _with_lws_variables(template: Json, size: int, *, leads: bool) -> Json:
     """The pod template with the variables that a LeaderWorkerSet gives; a worker's own index is only known to ours."""
     address = f"$({env.PCS_NAME})-$({env.PCS_INDEX})-{LEADER}-0.$({env.HEADLESS_SERVICE})"
     given = [{"name": "LWS_LEADER_ADDRESS", "value": address}, {"name": "LWS_GROUP_SIZE", "value": str(size)}]

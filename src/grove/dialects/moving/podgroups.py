@@ -65,8 +65,8 @@ def _clique(obj: Json, gang: Gang) -> Json:
     name = text(mapping(obj.get("metadata")).get("name"))
     bare = without_keys({**template, "spec": spec}, [*_LABELS, _KOORD])
     replicas = _replicas(obj)
-    floor = _minimum(gang) if len(gang.workloads) == 1 else None
-    return clique(name, bare, replicas, max(1, min(floor or replicas, replicas or 1)))
+    minimum = _minimum(gang) if len(gang.workloads) == 1 else None
+    return clique(name, bare, replicas, max(1, min(minimum or replicas, replicas or 1)))
 
 
 def _annotations(gang: Gang) -> Json:

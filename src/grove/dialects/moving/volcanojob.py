@@ -57,13 +57,13 @@ def _clique(task: Json, name: str, spec: Json, scheduler: str) -> Json:
     if scheduler:
         template = {**template, "spec": {**mapping(template.get("spec")), "schedulerName": scheduler}}
     replicas = _replicas(task)
-    floor = integer(task.get("minAvailable"))
-    if floor is None:
+    minimum = integer(task.get("minAvailable"))
+    if minimum is None:
         tasks = sequence(spec.get("tasks"))
         whole = integer(spec.get("minAvailable"))
-        floor = whole if len(tasks) == 1 and whole is not None else replicas
+        minimum = whole if len(tasks) == 1 and whole is not None else replicas
     after = texts(mapping(task.get("dependsOn")).get("name"))
-    return clique(name, template, replicas, max(1, min(floor, replicas or floor)), after)
+    return clique(name, template, replicas, max(1, min(minimum, replicas or minimum)), after)
 
 
 def _chosen(spec: Json, tasks: Sequence[Json]) -> Iterator[str]:

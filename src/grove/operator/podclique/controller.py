@@ -46,7 +46,7 @@ from grove.operator.shared.rollout import concerned_replicas
 from grove.operator.shared.startup import parent_minimums
 from grove.operator.shared.status_batching import SETTLE_S
 
-TOLD_FIRST = 1
+HIGH_PRIORITY = 1
 """Priority of a clique with a pod that turned ready. Where hundreds of pods start at once, their status is written
 before more pods are created.
 """
@@ -77,7 +77,7 @@ class PodCliqueController:
     def wakes(self) -> tuple[Wake[Any, Key], ...]:
         """The table of what wakes the controller: source, keys, and the changes that count."""
         now, settled, hurry = self._queue.add, partial(self._queue.add, after_s=SETTLE_S), self._queue.hurry
-        ready, ready_settled = partial(hurry, priority=TOLD_FIRST), partial(settled, priority=TOLD_FIRST)
+        ready, ready_settled = partial(hurry, priority=HIGH_PRIORITY), partial(settled, priority=HIGH_PRIORITY)
         return (
             Wake(PodClique, own_key, now, self._cache.is_news),
             Wake(PodClique, latest(self._children_of), settled, _is_shrunk),

@@ -103,8 +103,8 @@ class CliquePlan:
         before = self.observed.clique.status
         if before.observed_generation is None:
             return FIRST_S
-        is_counted_anew = structs.replace(after, updated_replicas=before.updated_replicas) == before
-        return TURN_S if is_counted_anew and waits_for_turn(self.observed) else PROGRESS_S
+        is_only_recount = structs.replace(after, updated_replicas=before.updated_replicas) == before
+        return TURN_S if is_only_recount and waits_for_turn(self.observed) else PROGRESS_S
 
     def warnings(self, after: PodCliqueStatus) -> list[Notice]:
         """The events to send when the status is written."""

@@ -20,7 +20,7 @@ from grove.api.draining import counts_as_ready
 from grove.api.podclique import PodCliqueStatus, PodCliqueUpdateProgress, PodsSelectedToUpdate
 from grove.operator.podclique.draining import is_passed_by
 from grove.operator.podclique.status import ObservedClique, is_outdated_pod
-from grove.operator.shared.layout import floor, pod_index
+from grove.operator.shared.layout import current_minimum, pod_index
 from grove.operator.shared.rollout import (
     ALL,
     has_template,
@@ -172,7 +172,7 @@ def clique_update_facts(observed: ObservedClique) -> CliqueUpdateFacts:
         replica,
         template.name,
         template.rolling_update,
-        floor(clique.spec),
+        current_minimum(clique.spec),
         clique.spec.replicas or ALL,
         observed.surge_wait_s,
     )

@@ -45,7 +45,7 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.api.words import many
 from grove.backends.base import Backend
 from grove.operator.shared.kueue import KueueGroup
-from grove.operator.shared.layout import Unit, asked_indexes, floor
+from grove.operator.shared.layout import Unit, asked_indexes, current_minimum
 from grove.operator.shared.outcome import Outcome, with_outcome
 from grove.operator.shared.rollout import has_template, is_open
 from grove.operator.shared.surge import DEFAULT_WAIT_S
@@ -201,7 +201,7 @@ def clique_status(observed: ObservedClique, outcome: Outcome, now: datetime) -> 
 
 
 def is_available(clique: PodClique) -> bool:
-    return clique.status.ready_replicas >= floor(clique.spec)
+    return clique.status.ready_replicas >= current_minimum(clique.spec)
 
 
 def has_hashes(clique: PodClique, template_hash: str, generation: str) -> bool:
@@ -226,12 +226,12 @@ def is_updated(clique: PodClique, template_hash: str, generation: str) -> bool:
 
 def is_whole_again(clique: PodClique) -> bool:
     """True if an updated clique has enough ready pods and enough new pods."""
-    least = floor(clique.spec)
+    least = current_minimum(clique.spec)
     return clique.status.ready_replicas >= least and clique.status.updated_replicas >= least
 
 
 def _conditions(clique: PodClique, counts: PodCounts, now: datetime) -> Conditions:
-    need = floor(clique.spec)
+    need = current_minimum(clique.spec)
     enough = counts.scheduled >= need
     conditions = with_condition(
         clique.status.conditions,
@@ -243,7 +243,7 @@ def _conditions(clique: PodClique, counts: PodCounts, now: datetime) -> Conditio
     )
     status, reason, message = _breach(clique, counts, need)
     conditions = with_condition(conditions, MIN_AVAILABLE_BREACHED, status, reason, message, now)
-    return with_below_minimum(conditions, clique.spec.replicas, clique.spec.floor, now)
+    return with_below_minimum(conditions, clique.spec.replicas, clique.spec.minimum, now)
 
 
 def with_below_minimum(conditions: Conditions, replicas: int, min_available: int, now: datetime) -> Conditions:

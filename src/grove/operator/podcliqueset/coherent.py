@@ -37,8 +37,8 @@ from grove.api.podgang import ReplacementAnswer
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupUpdateProgress
 from grove.operator.podcliqueset.status import ObservedSet
 from grove.operator.shared.layout import (
-    floor,
-    group_floor,
+    current_minimum,
+    group_minimum,
     group_names,
     live_replicas,
     living,
@@ -219,7 +219,7 @@ def _clique_part(
 ) -> SeenPart | None:
     if clique is None or not _is_about(clique, generation):
         return None
-    status, minimum = clique.status, floor(clique.spec)
+    status, minimum = clique.status, current_minimum(clique.spec)
     progress = status.update_progress or PodCliqueUpdateProgress()
     selected = progress.ready_pods_selected_to_update
     return SeenPart(
@@ -243,7 +243,7 @@ def _group_part(
 ) -> SeenPart | None:
     if group is None or not _is_about(group, generation):
         return None
-    status, minimum = group.status, group_floor(group.spec.replicas, group.spec.min_available)
+    status, minimum = group.status, group_minimum(group.spec.replicas, group.spec.min_available)
     progress = status.update_progress or PodCliqueScalingGroupUpdateProgress()
     return SeenPart(
         Part(group.spec.replicas, minimum, progress.outdated_replicas_count or 0),

@@ -28,10 +28,10 @@ class Retries:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
         self._waiting: dict[GangKey, Mapping[str, str]] = {}
-        self._room_at: dict[GangKey, datetime] = {}
+        self._capacity_at: dict[GangKey, datetime] = {}
         deps.follow(
             (
-                Wake(Node, latest(self._waiting_for), self._try_again, has_more_room),
+                Wake(Node, latest(self._waiting_for), self._try_again, has_more_capacity),
                 Wake(Pod, latest(self._waiting_beside), self._try_again, leaves_node),
             )
         )
@@ -44,21 +44,21 @@ class Retries:
             return None
         bound = (seen.labels_of(pod.spec.node_name) for pod in pods if pod.is_bound)
         self._waiting[key_] = seen.backend.node_labels_to_keep(gang, [labels for labels in bound if labels is not None])
-        due, look_s = pods_to_try_again(late, self._room_at.get(key_), self._deps.clock.now())
+        due, look_s = pods_to_try_again(late, self._capacity_at.get(key_), self._deps.clock.now())
         for pod in due:
             await delete(self._deps.client, self._deps.cache, pod)
             message = f"made Pod {pod.metadata.name} again: a node is free, and {seen.backend.name} tries a pod once"
             self._deps.events.normal(seen.pcs, EventReason.POD_TRIED_AGAIN, message)
         if look_s is None:
-            self._room_at.pop(key_, None)
+            self._capacity_at.pop(key_, None)
         return look_s
 
     def forget(self, key_: GangKey) -> None:
         self._waiting.pop(key_, None)
-        self._room_at.pop(key_, None)
+        self._capacity_at.pop(key_, None)
 
     def _try_again(self, key_: GangKey) -> None:
-        self._room_at[key_] = self._deps.clock.now()
+        self._capacity_at[key_] = self._deps.clock.now()
         self._deps.queues.gangs.add(key_)
 
     def _waiting_for(self, node: Node | None) -> list[GangKey]:
@@ -78,9 +78,11 @@ def leaves_node(old: Pod | None, new: Pod | None) -> bool:
     return was_running and (new is None or new.is_finished)
 
 
-def pods_to_try_again(late: Sequence[Pod], room_at: datetime | None, now: datetime) -> tuple[list[Pod], float | None]:
+def pods_to_try_again(
+    late: Sequence[Pod], capacity_at: datetime | None, now: datetime
+) -> tuple[list[Pod], float | None]:
     """Pods that waited before a node had capacity, and seconds until those are due that were made a moment ago."""
-    if room_at is None:
+    if capacity_at is None:
         return [], None
     ages = [(pod, now - (pod.metadata.creation_timestamp or now)) for pod in late]
     due = [pod for pod, age in ages if age >= timedelta(seconds=TRY_S)]
@@ -88,7 +90,7 @@ def pods_to_try_again(late: Sequence[Pod], room_at: datetime | None, now: dateti
     return due, min(young, default=None)
 
 
-def has_more_room(old: Node | None, new: Node | None) -> bool:
+def has_more_capacity(old: Node | None, new: Node | None) -> bool:
     """True if a node is new, was opened or grew. Labels count, because they decide its domain."""
     if new is None or new.spec.unschedulable or not new.is_ready:
         return False

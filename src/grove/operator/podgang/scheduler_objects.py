@@ -16,7 +16,7 @@ from grove.api.core import Pod
 from grove.api.meta import Json, Key, Object, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.backends.base import NO_OBJECTS, REPLACING, SHRUNK, TOLD_IN_PART, Backend, GangObjects, GangObjectsState
+from grove.backends.base import NO_OBJECTS, REPLACING, SHRUNK, WRITTEN_IN_PART, Backend, GangObjects, GangObjectsState
 from grove.backends.steps import Step, merged, owner_references, remembering, step_for, taking_back
 from grove.kube.cache import Cache
 from grove.kube.client import Client
@@ -183,7 +183,7 @@ def _dropped(wanted: Json, answer: Json) -> Step | None:
     if not lost:
         return None
     what = f"{wanted['kind']} {wanted['metadata']['name']}"
-    return Step("keep", reason=TOLD_IN_PART, message=f"{what}: the server does not keep {', '.join(sorted(lost))}")
+    return Step("keep", reason=WRITTEN_IN_PART, message=f"{what}: the server does not keep {', '.join(sorted(lost))}")
 
 
 def _resource_of(wanted: Json, backend: Backend) -> Resource:

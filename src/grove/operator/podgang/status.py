@@ -124,7 +124,7 @@ def _with_derived_progress(status: PodGangStatus, gang: PodGang, pods_of: PodsOf
     return msgspec.structs.replace(status, conditions=conditions, phase=phase)
 
 
-_ON_ITS_WAY = frozenset({base.TOLD, base.PODS_HELD, base.REPLACING})
+_ON_ITS_WAY = frozenset({base.WRITTEN, base.PODS_HELD, base.REPLACING})
 
 
 def is_trouble(said: Condition) -> bool:

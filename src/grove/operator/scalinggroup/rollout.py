@@ -19,7 +19,7 @@ from grove.api.podcliqueset import is_coherent, partition_of
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupUpdateProgress, ReplicasSelectedToUpdate
 from grove.operator.podclique.status import has_hashes
 from grove.operator.scalinggroup.status import GroupReplica, ObservedGroup, group_replicas, is_outdated_member
-from grove.operator.shared.layout import group_floor, group_indexes
+from grove.operator.shared.layout import group_indexes, group_minimum
 from grove.operator.shared.rollout import (
     ALL,
     group_replica_incarnation,
@@ -137,7 +137,7 @@ def group_update_facts(observed: ObservedGroup) -> GroupUpdateFacts:
     """The facts of a group, from its member cliques."""
     pcs, group, target = observed.pcs, observed.group, observed.pcs.status.current_generation_hash
     config = observed.config
-    minimum = group_floor(group.spec.replicas, config.min_available)
+    minimum = group_minimum(group.spec.replicas, config.min_available)
     first = max(max(group.indexes) + 1, config.min_available) if group.spec.replicas else ALL
     budget = part_budget(
         pcs, observed.replica, config.name, config.rolling_update, minimum, first, observed.surge_wait_s

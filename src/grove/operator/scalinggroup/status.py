@@ -39,7 +39,7 @@ from grove.operator.shared.draining import next_draining
 from grove.operator.shared.layout import (
     PodsOf,
     asked_indexes,
-    group_floor,
+    group_minimum,
     group_replica_of,
     group_scale_selector,
     living,
@@ -192,7 +192,7 @@ def is_outdated_member(observed: ObservedGroup, clique: PodClique, template_hash
 
 def _conditions(observed: ObservedGroup, replicas: Sequence[GroupReplica], now: datetime) -> Conditions:
     group, config = observed.group, observed.config
-    need = group_floor(group.spec.replicas, config.min_available)
+    need = group_minimum(group.spec.replicas, config.min_available)
     healthy = sum(not any(_is_breached(clique) for clique, _ in replica.cliques) for replica in replicas)
     if is_open(group.status.update_progress):
         status, reason, message = UNKNOWN, UPDATE_IN_PROGRESS, "not judged while an update is under way"

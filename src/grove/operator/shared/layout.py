@@ -68,32 +68,32 @@ GroupReplicas = Callable[[str, ScalingGroupConfig], Collection[int]]
 """The replicas of a scaling group, by its object name; those of the template while there is no object."""
 
 
-def floor(spec: PodCliqueSpec) -> int:
+def current_minimum(spec: PodCliqueSpec) -> int:
     """Pods a clique must have running: its minAvailable, or what it was scaled to if that is less.
 
     None at 0 replicas: scaling to zero releases the clique from its gang.
     """
-    return min(spec.replicas, max(1, spec.floor))
+    return min(spec.replicas, max(1, spec.minimum))
 
 
-def group_floor(replicas: int, min_available: int) -> int:
+def group_minimum(replicas: int, min_available: int) -> int:
     """The same for the replicas of a scaling group."""
     return min(replicas, min_available)
 
 
 def is_group_available(group: PodCliqueScalingGroup) -> bool:
     """True if a scaling group has its minimum of whole replicas. At 0 replicas it needs none."""
-    return group.status.available_replicas >= group_floor(group.spec.replicas, group.spec.min_available)
+    return group.status.available_replicas >= group_minimum(group.spec.replicas, group.spec.min_available)
 
 
 def is_group_scheduled(group: PodCliqueScalingGroup) -> bool:
     """True if a scaling group has its minimum of replicas, each with its minimum of pods on nodes."""
-    return group.status.scheduled_replicas >= group_floor(group.spec.replicas, group.spec.min_available)
+    return group.status.scheduled_replicas >= group_minimum(group.spec.replicas, group.spec.min_available)
 
 
 def min_pods(template: CliqueTemplate) -> int:
     """Pods of a clique that are placed together; at least one, whatever the template says."""
-    return max(1, template.spec.floor)
+    return max(1, template.spec.minimum)
 
 
 def living(objects: Iterable[T]) -> dict[str, T]:

@@ -42,7 +42,7 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
 from grove.api.status import LastError
 from grove.api.words import many
-from grove.operator.shared.layout import floor, group_floor
+from grove.operator.shared.layout import current_minimum, group_minimum
 from grove.operator.shared.outcome import REPLICA_FAILURE, Outcome
 from grove.operator.shared.rollout import is_open, is_paused
 
@@ -85,7 +85,7 @@ def clique_standing(
         return found
     if is_open(status.update_progress):
         return Standing("Reconciling", UPDATE_IN_PROGRESS, "an update replaces pods")
-    need, all_exist = floor(spec), status.replicas >= spec.replicas
+    need, all_exist = current_minimum(spec), status.replicas >= spec.replicas
     are_decided = status.scheduled_replicas + unfit >= status.replicas
     if status.ready_replicas < need:
         if is_scaled and status.scheduled_replicas < need and all_exist and are_decided:
@@ -110,7 +110,7 @@ def group_standing(
         return found
     if is_open(status.update_progress):
         return Standing("Reconciling", UPDATE_IN_PROGRESS, "an update replaces replicas")
-    need = group_floor(group.spec.replicas, group.spec.min_available)
+    need = group_minimum(group.spec.replicas, group.spec.min_available)
     if status.available_replicas < need:
         message = f"fewer than {many(need, 'replica is', 'replicas are')} available"
         return Standing("Reconciling", INSUFFICIENT_AVAILABLE_GROUP_REPLICAS, message)

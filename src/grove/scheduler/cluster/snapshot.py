@@ -175,7 +175,7 @@ class Snapshot:
         self.nodes.forget_derived()
         self.version += 1
 
-    def with_room_of(self, pods: Iterable[PodFacts]) -> Snapshot:
+    def with_capacity_of(self, pods: Iterable[PodFacts]) -> Snapshot:
         """A copy in which these pods take nothing of their nodes, and are neighbours still: for what-ifs by the
         thousand, where only amounts matter."""
         twin = self.copy()

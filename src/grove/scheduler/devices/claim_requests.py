@@ -47,10 +47,10 @@ class ClaimRequests:
         return replace(self, requests=tuple(kept))
 
 
-def counted(wants: Iterable[ClaimRequests]) -> Counter[str]:
+def counted(claims_requests: Iterable[ClaimRequests]) -> Counter[str]:
     """Devices that must be free on a node whatever else is true, by what is asked of them."""
     count: Counter[str] = Counter()
-    for claim_requests in wants:
+    for claim_requests in claims_requests:
         for either in claim_requests.requests:
             if len(either) == 1 and either[0].count:
                 count[either[0].resource] += either[0].count
@@ -58,16 +58,19 @@ def counted(wants: Iterable[ClaimRequests]) -> Counter[str]:
     return count
 
 
-def set_name(wants: Sequence[ClaimRequests]) -> str:
+def set_name(claims_requests: Sequence[ClaimRequests]) -> str:
     """The resource that stands for one whole set of what these claims ask for; empty where counting is exact."""
-    if all(claim_requests.is_plain for claim_requests in wants) and len(counted(wants).keys() - {ANY}) <= 1:
+    if (
+        all(claim_requests.is_plain for claim_requests in claims_requests)
+        and len(counted(claims_requests).keys() - {ANY}) <= 1
+    ):
         return ""
-    kinds = sorted({asked.kind for claim_requests in wants for asked in claim_requests.asked()})
-    mark = sha256(repr(sorted(map(repr, wants))).encode()).hexdigest()[:8]
+    kinds = sorted({asked.kind for claim_requests in claims_requests for asked in claim_requests.asked()})
+    mark = sha256(repr(sorted(map(repr, claims_requests))).encode()).hexdigest()[:8]
     return f"{DEVICES}{'+'.join(kinds)}{SET}{mark}"
 
 
-def read_wants(spec: Json, classes: Mapping[str, DeviceClass]) -> ClaimRequests:
+def read_claim_requests(spec: Json, classes: Mapping[str, DeviceClass]) -> ClaimRequests:
     """The requests of a claim. Raises NotUnderstood for requests that we cannot meet, and for unknown classes."""
     devices = spec.get("devices") or {}
     requests: list[tuple[DeviceRequest, ...]] = []

@@ -34,7 +34,7 @@ MOST_VALUES = 256
 
 
 def allot(
-    wants: Sequence[ClaimRequests],
+    claims_requests: Sequence[ClaimRequests],
     devices: Sequence[Device],
     taken: Collection[DeviceId],
     failures: int = MOST_FAILURES,
@@ -43,25 +43,25 @@ def allot(
 
     None also if no way is found within the limit of failures.
     """
-    search = _Search(wants, devices, taken, failures)
+    search = _Search(claims_requests, devices, taken, failures)
     try:
         return search.found()
     except _TooManyFailures:
         return None
 
 
-def copies(wants: Sequence[ClaimRequests], devices: Sequence[Device], taken: Collection[DeviceId]) -> int:
+def copies(claims_requests: Sequence[ClaimRequests], devices: Sequence[Device], taken: Collection[DeviceId]) -> int:
     """How many times over these claims could be met at once; at least that, where there are too many ways to try."""
     free = [device for device in devices if device.id not in taken]
-    needed = counted(wants)
-    asked = {device_request.resource: device_request for claim in wants for device_request in claim.asked()}
+    needed = counted(claims_requests)
+    asked = {device_request.resource: device_request for claim in claims_requests for device_request in claim.asked()}
     have = {name: sum(map(asked[name].matches, free)) for name in needed if name != ANY} | {ANY: len(free)}
     bounds = [have[name] // amount for name, amount in needed.items()]
-    bounds += [_most_alike(claim, same, free) for claim in wants for same in claim.same]
+    bounds += [_most_alike(claim, same, free) for claim in claims_requests for same in claim.same]
     least, most = 0, min(bounds, default=len(devices))
     trial = most
     while least < most:
-        if allot([*wants] * trial, devices, taken, MOST_COUNT_FAILURES) is None:
+        if allot([*claims_requests] * trial, devices, taken, MOST_COUNT_FAILURES) is None:
             most = trial - 1
         else:
             least = trial
@@ -82,18 +82,20 @@ def _most_alike(claim: ClaimRequests, same: MatchAttribute, free: Sequence[Devic
     return sum(count // least for value, count in values.items() if value is not None) if least else len(free)
 
 
-def device_signature(wants: Sequence[ClaimRequests], devices: Sequence[Device]) -> tuple[object, ...]:
+def device_signature(claims_requests: Sequence[ClaimRequests], devices: Sequence[Device]) -> tuple[object, ...]:
     """Equal for nodes for which `copies` gives the same answer when the same devices are taken.
 
     It has the requests that each device can serve, and which devices are alike.
     """
-    keys = sorted({same.attribute for claim_requests in wants for same in claim_requests.same})
+    keys = sorted({same.attribute for claim_requests in claims_requests for same in claim_requests.same})
     seen: list[dict[object, int]] = [{} for _ in keys]
     found = []
     for device in devices:
         values = (_value(device, key) for key in keys)
         alike = tuple(-1 if v is None else seen[k].setdefault(v, len(seen[k])) for k, v in enumerate(values))
-        good_for = tuple(asked.matches(device) for claim_requests in wants for asked in claim_requests.asked())
+        good_for = tuple(
+            asked.matches(device) for claim_requests in claims_requests for asked in claim_requests.asked()
+        )
         found.append((good_for, alike))
     return tuple(found)
 
@@ -105,7 +107,7 @@ class _TooManyFailures(Exception):
 class _Claim(NamedTuple):
     """A claim with its alternatives chosen."""
 
-    wants: ClaimRequests
+    claims_requests: ClaimRequests
     picked: tuple[DeviceRequest, ...]
 
 
@@ -126,17 +128,21 @@ class _Search:
     """
 
     def __init__(
-        self, wants: Sequence[ClaimRequests], devices: Sequence[Device], taken: Collection[DeviceId], failures: int
+        self,
+        claims_requests: Sequence[ClaimRequests],
+        devices: Sequence[Device],
+        taken: Collection[DeviceId],
+        failures: int,
     ) -> None:
-        self._wants, self._devices, self._failures_left = wants, devices, failures
+        self._claims_requests, self._devices, self._failures_left = claims_requests, devices, failures
         self._none = [-1] * len(devices)
-        self._requests = [(claim, either) for claim, one in enumerate(wants) for either in one.requests]
-        self._first = list(accumulate((len(one.requests) for one in wants), initial=0))
+        self._requests = [(claim, either) for claim, one in enumerate(claims_requests) for either in one.requests]
+        self._first = list(accumulate((len(one.requests) for one in claims_requests), initial=0))
         self._free = [device.id not in taken for device in devices]
         self._units: list[list[int]] = []
         self._twin: list[int] = []
         last: dict[ClaimRequests, int] = {}
-        for claim, claim_requests in enumerate(wants):
+        for claim, claim_requests in enumerate(claims_requests):
             self._twin.append(last.get(claim_requests, -1))
             last[claim_requests] = claim
         self._matching = {
@@ -182,7 +188,7 @@ class _Search:
 
     def _with_values(self, picked: Sequence[int]) -> list[Chosen] | None:
         claims = []
-        for claim, claim_requests in enumerate(self._wants):
+        for claim, claim_requests in enumerate(self._claims_requests):
             numbers = picked[self._first[claim] : self._first[claim + 1]]
             claims.append(
                 _Claim(
@@ -193,7 +199,7 @@ class _Search:
         ways = {one: self._values_of(one, number) for one, number in count.items()}
         if not all(ways.values()):
             return None
-        room = {one: list(accumulate(way.most for way in reversed(found)))[::-1] for one, found in ways.items()}
+        capacity = {one: list(accumulate(way.most for way in reversed(found)))[::-1] for one, found in ways.items()}
 
         def choose(claim: int, chosen: list[int], owner: list[int]) -> list[int] | None:
             if claim == len(claims):
@@ -203,7 +209,7 @@ class _Search:
             first = alike[-1] if alike else 0
             for number in range(first, len(ways[own])):
                 used = alike.count(number)
-                if room[own][number] - used < count[own] - len(alike):
+                if capacity[own][number] - used < count[own] - len(alike):
                     return None
                 if used == ways[own][number].most:
                     continue
@@ -222,7 +228,7 @@ class _Search:
 
     def _values_of(self, claim: _Claim, number: int) -> list[_Values]:
         """Choices of values, the best first; those that no claim could have are left out."""
-        bound = [same for same in claim.wants.same if any(map(same.covers, claim.picked))]
+        bound = [same for same in claim.claims_requests.same if any(map(same.covers, claim.picked))]
         found = []
         for values in islice(product(*(self._usable(same, claim.picked) for same in bound)), MOST_VALUES):
             way = tuple(zip(bound, values, strict=True))

@@ -72,12 +72,12 @@ class DeviceCounts:
             layout = self._layouts[node] = _Layout(devices)
         found = {name: (self._matching(layout, name) & free).bit_count() for name in self.asked}
         found[ANY] = free.bit_count()
-        for name, wants in self.sets.items():
+        for name, claims_requests in self.sets.items():
             key = (name, self._pattern(layout, name), free)
             if key not in self._copies:
                 if len(self._copies) >= MOST_PATTERNS:
                     self._copies.clear()
-                self._copies[key] = copies(wants, devices, taken)
+                self._copies[key] = copies(claims_requests, devices, taken)
             found[name] = self._copies[key]
         return found
 

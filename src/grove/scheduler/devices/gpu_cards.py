@@ -147,17 +147,17 @@ class NodeDevices:
         """The minors for one pod, or None. Nothing is taken yet."""
         return next(self._allotments(want), None)
 
-    def allot_all(self, wants: Sequence[CardRequest]) -> list[Allotment] | None:
+    def allot_all(self, card_requests: Sequence[CardRequest]) -> list[Allotment] | None:
         """The minors for several pods at once, best for the first; None if `MOST_STEPS` find no way."""
         left, failed = [MOST_STEPS], set[object]()
 
         def rest(number: int) -> list[Allotment] | None:
-            if number == len(wants):
+            if number == len(card_requests):
                 return []
             state = (number, self.pattern)
             if state in failed:
                 return None
-            for allotment in self._allotments(wants[number]):
+            for allotment in self._allotments(card_requests[number]):
                 left[0] -= 1
                 if left[0] < 0:
                     break
@@ -190,7 +190,7 @@ class NodeDevices:
             if minor in self.rdma:
                 self.rdma[minor].core -= sign * parts
 
-    def room(self, want: CardRequest, most: int = 64) -> int:
+    def pod_slots(self, want: CardRequest, most: int = 64) -> int:
         """How many such pods fit one after the other."""
         taken: list[Allotment] = []
         while len(taken) < most and (allotment := self.allot(want)) is not None:
@@ -302,14 +302,14 @@ class CardCounts:
     def __init__(self) -> None:
         self._known: dict[tuple[object, object], dict[str, int]] = {}
 
-    def room(self, kind: object, free: NodeDevices, wants: Mapping[str, CardRequest]) -> dict[str, int]:
+    def pod_slots(self, kind: object, free: NodeDevices, card_requests: Mapping[str, CardRequest]) -> dict[str, int]:
         """By the name of each kind; `kind` is that of the node's devices, `free` what is free of them."""
         if len(self._known) > MOST_PATTERNS:
             self._known.clear()
         known = self._known.setdefault((kind, free.pattern), {})
-        for name in wants.keys() - known.keys():
-            known[name] = free.room(wants[name])
-        return {name: known[name] for name in wants}
+        for name in card_requests.keys() - known.keys():
+            known[name] = free.pod_slots(card_requests[name])
+        return {name: known[name] for name in card_requests}
 
     def forget(self) -> None:
         self._known.clear()
@@ -318,16 +318,16 @@ class CardCounts:
 class CardVacancy:
     """How many pods of each kind would fit on nodes without some of those that are there."""
 
-    def __init__(self, nodes: Mapping[str, UsedCards], wants: Mapping[str, CardRequest]) -> None:
-        self._nodes, self._wants, self._counts = nodes, wants, CardCounts()
+    def __init__(self, nodes: Mapping[str, UsedCards], card_requests: Mapping[str, CardRequest]) -> None:
+        self._nodes, self._card_requests, self._counts = nodes, card_requests, CardCounts()
 
     def freed(self, node: str, uids: Collection[str]) -> Mapping[str, int]:
         used = self._nodes.get(node)
         if used is None or not any(uid in used.by_pod for uid in uids):
             return {}
-        before, after = self._room(used, ()), self._room(used, uids)
+        before, after = self._capacity(used, ()), self._capacity(used, uids)
         return {name: after[name] - before[name] for name in after}
 
-    def _room(self, used: UsedCards, gone: Collection[str]) -> dict[str, int]:
+    def _capacity(self, used: UsedCards, gone: Collection[str]) -> dict[str, int]:
         free = used.without(gone)
-        return {FREE_CORE: free.core, **self._counts.room(used.kind, free, self._wants)}
+        return {FREE_CORE: free.core, **self._counts.pod_slots(used.kind, free, self._card_requests)}

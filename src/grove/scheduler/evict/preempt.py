@@ -40,7 +40,7 @@ from grove.scheduler.evict.victims import (
     pods_by_row,
     row_costs,
 )
-from grove.scheduler.filters.fit import RoomWithout
+from grove.scheduler.filters.fit import CapacityWithout
 from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
@@ -49,7 +49,7 @@ from grove.scheduler.model.reasons import (
     LEAVING,
     NEVER_PREEMPTS,
     NO_SMALL_SET,
-    NOBODY_LOWER,
+    NONE_LOWER,
     NOT_ADMITTED,
     NOT_ENOUGH,
     Reason,
@@ -137,7 +137,7 @@ def _preempt(
     may_put_out = snapshot.seams.may_put_out
     lower = _evictable([unit for unit in running if may_put_out(snapshot, gang, unit)], gang, gone)
     found: Victims | NoVictims = NoVictims(
-        gang.name, Reason(NOBODY_LOWER, numbers={"priority": gang.priority}), True, version
+        gang.name, Reason(NONE_LOWER, numbers={"priority": gang.priority}), True, version
     )
     if lower:
         found = trial.sparing_budgets(lower)
@@ -191,7 +191,7 @@ class PreemptionTrial:
     def emptied(self, pods: Sequence[PodFacts]) -> Snapshot:
         """The snapshot without these pods. If they mean nothing to the gang but capacity, only that is taken away."""
         if self._plain:
-            twin = self._base.with_room_of(pods)
+            twin = self._base.with_capacity_of(pods)
         else:
             twin = self._base.copy()
             for pod in pods:
@@ -389,14 +389,14 @@ class PreemptionTrial:
         smaller = list(islice((some for size in sizes for some in sets_of_pods(among, size)), MOST_SETS + 1))
         if len(smaller) > MOST_SETS:
             return found
-        room = RoomWithout(self._base, self._gang)
+        capacity = CapacityWithout(self._base, self._gang)
         bases = bases_of(among)
         heads = {pod.uid for unit in among if unit.name in bases for pod in unit.pods}
         if not any(pod.uid in heads for pod in found.pods):
             smaller = [some for some in smaller if not any(pod.uid in heads for pod in some)]
         for some in smaller:
             breaks = len(broken_budgets(some, self._budgets))
-            if breaks <= len(found.budgets_broken) and (self._vacancies or room.may_suffice(some)):
+            if breaks <= len(found.budgets_broken) and (self._vacancies or capacity.may_suffice(some)):
                 tried = self.without(some)
                 if isinstance(tried, Placement):
                     victims = ChosenVictims(among)

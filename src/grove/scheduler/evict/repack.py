@@ -332,8 +332,8 @@ class _RepackTrial:
     def _several_places(self, now: Snapshot, end: Snapshot, one: Movable) -> Iterator[Move]:
         """Places with fewer pods on nodes of the first place, with and without the nodes that the gang has now."""
         known = list[dict[str, tuple[str, ...]]]()
-        for room in (now.with_room_of(one.unit.pods), now):
-            free, places = np.minimum(room.free, end.free), SeveralPlaces()
+        for capacity in (now.with_capacity_of(one.unit.pods), now):
+            free, places = np.minimum(capacity.free, end.free), SeveralPlaces()
             for limits in islice(places, MOST_PLACES):
                 if self._steps.are_over:
                     return
@@ -385,7 +385,7 @@ class _RepackTrial:
             free = now.free if end is None else np.minimum(now.free, end.free)
             move = self._move_to(now, one, closed, free)
             if move is None and end is not None:
-                own = now.with_room_of(one.unit.pods)
+                own = now.with_capacity_of(one.unit.pods)
                 move = self._move_to(now, one, closed, np.minimum(own.free, end.free))
             if move is None:
                 return None

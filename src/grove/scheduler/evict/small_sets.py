@@ -12,7 +12,7 @@ from itertools import chain, combinations, islice
 
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import Running
-from grove.scheduler.filters.fit import Freed, RoomWithout
+from grove.scheduler.filters.fit import CapacityWithout, Freed
 from grove.scheduler.model.answers import DecisionSteps
 from grove.scheduler.model.gang import Gang
 
@@ -28,7 +28,7 @@ class SmallSets:
     """Sets of these gangs. If there are too many, single gangs are listed before pairs."""
 
     def __init__(self, snapshot: Snapshot, gang: Gang, units: Sequence[Running]) -> None:
-        self._room = RoomWithout(snapshot, gang)
+        self._capacity = CapacityWithout(snapshot, gang)
         self._units = sorted(units, key=lambda unit: (len(unit.pods), unit.priority, unit.name))
         self._freed: dict[str, Freed] = {}
 
@@ -53,12 +53,14 @@ class SmallSets:
         if len(freed) > 1:
             rows = frozenset[int]().union(*(one.rows for one in freed))
             if len(rows) < sum(len(one.rows) for one in freed):
-                return self._room.may_suffice(pod for unit in some for pod in unit.pods)
-            return self._room.suffices(Freed(rows, tuple(map(sum, zip(*(one.gained for one in freed), strict=True)))))
-        return self._room.suffices(freed[0])
+                return self._capacity.may_suffice(pod for unit in some for pod in unit.pods)
+            return self._capacity.suffices(
+                Freed(rows, tuple(map(sum, zip(*(one.gained for one in freed), strict=True))))
+            )
+        return self._capacity.suffices(freed[0])
 
     def _freed_by(self, unit: Running) -> Freed:
         known = self._freed.get(unit.name)
         if known is None:
-            known = self._freed[unit.name] = self._room.without(unit.pods)
+            known = self._freed[unit.name] = self._capacity.without(unit.pods)
         return known

@@ -24,7 +24,7 @@ from grove.scheduler.filters.fit import nodes_for_groups, scarcest
 from grove.scheduler.model.answers import Budget, Change, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
-from grove.scheduler.model.reasons import CLOSEST, FITS, GROUP_ROOM, SCORED, TOGETHER, Reason
+from grove.scheduler.model.reasons import CLOSEST, FITS, GROUP_CAPACITY, SCORED, TOGETHER, Reason
 from grove.scheduler.policy.queue_tree import NO_LIMIT
 from grove.scheduler.solve.bounds import PartCapacity, bounds_for
 from grove.scheduler.solve.place import place
@@ -117,14 +117,16 @@ def _closest(problem: Problem, part: Part, name: str, held: Ints) -> Reason:
     `each` is 1 when every group has capacity by itself, though not all at once; `pinned` is 1 when running pods
     keep the part in this domain.
     """
-    rooms = []
+    capacities = []
     for i, group in enumerate(problem.groups[g] for g in part.groups if problem.groups[g].need > 0):
         numbers = {"room": min(int(held[i]), group.need), "pods": group.need}
-        rooms.append(Reason(GROUP_ROOM, group.name, numbers))
-    how = {"each": 1} if all(room.number("room") >= room.number("pods") for room in rooms) else {}
+        capacities.append(Reason(GROUP_CAPACITY, group.name, numbers))
+    how = (
+        {"each": 1} if all(free_slots.number("room") >= free_slots.number("pods") for free_slots in capacities) else {}
+    )
     if part.pinned_domains is not None:
         how["pinned"] = 1
-    return Reason(CLOSEST, name, how, {"level": problem.tree.keys[part.required_level]}, tuple(rooms))
+    return Reason(CLOSEST, name, how, {"level": problem.tree.keys[part.required_level]}, tuple(capacities))
 
 
 def _outermost(part: Part) -> Part | None:

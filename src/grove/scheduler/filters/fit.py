@@ -1,9 +1,9 @@
 """Which nodes a pod may go to, and how much it would like each: the snapshot's filters and scores, put together.
 
 What lasts (see `NodeFilter`) is cached until a node changes. Capacity, ports and neighbours are computed when asked.
-`feasible_nodes` is all of it together and equals kube-scheduler's answer. `open_rows` is what is open to a gang as a
-whole, whatever its pods ask for: allowed domains, pinned domain, held nodes. `room_reason` says with numbers why nodes
-fall out.
+`feasible_nodes` is all of it together and equals kube-scheduler's answer. `open_rows` is what is open to a whole gang:
+allowed domains, pinned domain, held nodes. Requests of its pods do not count there. `capacity_reason` gives the numbers
+of nodes that are excluded, by reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.pod_relations import affinity_mask, anti_affinity_mask, spread_mask
 from grove.scheduler.model.facts import PodFacts, Requests, Shape
 from grove.scheduler.model.gang import Gang
-from grove.scheduler.model.reasons import FILTERED, HELD, INSUFFICIENT, NODES_FOR, ONE_MORE, OUTSIDE_BASE, WANTS, Reason
+from grove.scheduler.model.reasons import FILTERED, HELD, INSUFFICIENT, NEEDS, NODES_FOR, ONE_MORE, OUTSIDE_BASE, Reason
 
 PLENTY = 2**40
 """Capacity of a node for a pod that asks for nothing limited."""
@@ -84,7 +84,7 @@ def open_mask(snapshot: Snapshot, shape: Shape) -> Mask:
     return mask
 
 
-def liking(snapshot: Snapshot, shape: Shape) -> Ints | None:
+def suitability(snapshot: Snapshot, shape: Shape) -> Ints | None:
     """How much a pod would like each row: the scores times their weights; None if all rows are alike to it."""
     total: Ints | None = None
     for score in snapshot.seams.scores:
@@ -104,7 +104,7 @@ def fits_mask(snapshot: Snapshot, requests: Requests, *, idle: bool = False) -> 
     return mask
 
 
-def room(free: Ints, request: Ints) -> Ints:
+def pod_slots(free: Ints, request: Ints) -> Ints:
     """How many pods with this request each column of `free` (resource by node) holds."""
     slots: Ints | None = None
     for r, amount in enumerate(request.tolist()):
@@ -127,7 +127,7 @@ class Freed(NamedTuple):
     """For how many more pods of each counted group."""
 
 
-class RoomWithout:
+class CapacityWithout:
     """How many pods of each group the nodes could hold without some of those that run, by amounts alone.
 
     A count that no placement can beat, at a fraction of what trying one costs. Groups of unlike pods are not counted.
@@ -142,7 +142,7 @@ class RoomWithout:
             kinds = {(pod.shape.requests, *pod.shape.alternatives) for pod in group.pods if group.need}
             if len(kinds) == 1 and not group.pods[0].shape.alternatives:
                 request = self._column_of(group.pods[0].shape.requests)
-                held = room(snapshot.free, request)
+                held = pod_slots(snapshot.free, request)
                 self._groups.append((group.need - int(held.sum()), request, held))
 
     def may_suffice(self, gone: Iterable[PodFacts]) -> bool:
@@ -159,7 +159,7 @@ class RoomWithout:
         if not freed:
             return Freed(frozenset(), (0,) * len(self._groups))
         rows, free = list(freed), np.array(list(freed.values())).T
-        gained = tuple(int((room(free, request) - held[rows]).sum()) for _, request, held in self._groups)
+        gained = tuple(int((pod_slots(free, request) - held[rows]).sum()) for _, request, held in self._groups)
         return Freed(frozenset(rows), gained)
 
     def suffices(self, freed: Freed) -> bool:
@@ -241,7 +241,7 @@ def nodes_for_groups(snapshot: Snapshot, gang: Gang, closed: Iterable[str] = ())
     return found
 
 
-def room_reason(kind: str, snapshot: Snapshot, gang: Gang, closed: Iterable[str] = ()) -> Reason:
+def capacity_reason(kind: str, snapshot: Snapshot, gang: Gang, closed: Iterable[str] = ()) -> Reason:
     """The gang's total requests beside the nodes' capacity, and for its hardest group why nodes are excluded."""
     groups = sorted(nodes_for_groups(snapshot, gang, closed), key=lambda node: node.number("fit"))
     scarce = scarcest(snapshot, gang)
@@ -274,7 +274,7 @@ def scarcest(snapshot: Snapshot, gang: Gang) -> Reason | None:
         share = amount / free if free else float("inf")
         if amount and share > worst:
             worst = share
-            found = Reason(WANTS, name, {"wanted": amount, "free": free}, {"where": where})
+            found = Reason(NEEDS, name, {"wanted": amount, "free": free}, {"where": where})
     return found
 
 

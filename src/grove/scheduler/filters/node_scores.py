@@ -77,7 +77,7 @@ def _closeness(snapshot: Snapshot, shape: Shape, network: Network) -> Ints | Non
     peers = [(weight, row) for weight, node in network.peers if (row := table.row_of.get(node)) is not None]
     if not peers:
         above = [key for key in _levels(snapshot) if key != HOSTNAME]
-        return _room_for_all(snapshot, shape, network, above[-1]) if above else None
+        return _capacity_for_all(snapshot, shape, network, above[-1]) if above else None
     levels = _levels(snapshot)
     near = np.zeros(table.rows, dtype=np.int64)
     for key in levels:
@@ -89,7 +89,7 @@ def _closeness(snapshot: Snapshot, shape: Shape, network: Network) -> Ints | Non
     return near * WHOLE // (len(levels) * sum(weight for weight, _ in peers))
 
 
-def _room_for_all(snapshot: Snapshot, shape: Shape, network: Network, key: str) -> Ints | None:
+def _capacity_for_all(snapshot: Snapshot, shape: Shape, network: Network, key: str) -> Ints | None:
     """The share of its gang's waiting pods that a node's domain of a label would hold, were they all like this one."""
     asked = [(r, amount) for r, amount in snapshot.amounts(shape.requests) if amount > 0]
     if not asked:
@@ -117,7 +117,7 @@ def _accelerator(snapshot: Snapshot, shape: Shape, network: Network) -> Ints | N
     table = snapshot.nodes
     ids = table.column(NVLINK_LABEL).ids
     if not network.clique:
-        return _room_for_all(snapshot, shape, network, NVLINK_LABEL) if ids.max(initial=-1) >= 0 else None
+        return _capacity_for_all(snapshot, shape, network, NVLINK_LABEL) if ids.max(initial=-1) >= 0 else None
     placed = [row for node in network.clique if (row := table.row_of.get(node)) is not None and ids[row] >= 0]
     if not placed:
         return None

@@ -28,14 +28,14 @@ class AnswerCheck:
         if isinstance(answer, NoFit):
             return self.still_waits(unit)
         is_same = labels_version == self._view.snapshot.nodes.labels_version
-        if not is_same or not self.still_waits(unit) or not self.have_room(unit.to_bind(answer), self._own(unit)):
+        if not is_same or not self.still_waits(unit) or not self.have_capacity(unit.to_bind(answer), self._own(unit)):
             return False
         return next(broken_spreads(self._view.snapshot, unit.tree, unit.to_bind(answer)), None) is None
 
     def _own(self, unit: Unit) -> Collection[str]:
         return closed_capacity(self._view, unit.name, unit.order).own
 
-    def have_room(self, pods: Sequence[PodFacts], open_uids: Collection[str]) -> bool:
+    def have_capacity(self, pods: Sequence[PodFacts], open_uids: Collection[str]) -> bool:
         """Whether pods for which sources have set aside what they need still fit on their nodes, all at once."""
         asking = [self._view.sources.without_counted(pod) for pod in pods]
         return has_place(self._view.snapshot.without(open_uids), asking)

@@ -84,7 +84,7 @@ class BindAttempt(msgspec.Struct, eq=False):
     deadline_s: float
     order: Order
     """Where its unit comes in the queue."""
-    is_floor: bool = False
+    is_minimum: bool = False
     """Whether it is for the gang's minimum."""
     decision: str = ""
     after: BindAttempt | None = None
@@ -236,14 +236,14 @@ class Committer:
         unit = self._view.units.find(gang.name)
         return [attempt for attempt in unit.attempts if attempt.gang is gang] if unit is not None else []
 
-    def floor_of(self, gang: GangState | None) -> BindAttempt | None:
+    def minimum_attempt(self, gang: GangState | None) -> BindAttempt | None:
         """The attempt for a gang's minimum that is on its way, if there is one."""
         mine = self._attempts(gang) if gang is not None else ()
-        return next((attempt for attempt in mine if attempt.is_floor), None)
+        return next((attempt for attempt in mine if attempt.is_minimum), None)
 
     def launch(self, attempt: BindAttempt) -> None:
         """Starts binding; the pods are reserved already."""
-        attempt.gang.tell(AttemptBegan(attempt.is_floor))
+        attempt.gang.tell(AttemptBegan(attempt.is_minimum))
         self._view.units.of(attempt.unit).attempts.append(attempt)
         self._hold(attempt)
         self._spawn(self._run(attempt))
@@ -318,7 +318,7 @@ class Committer:
         self._ended(attempt, all_bound)
 
     def _settle_gang(self, attempt: BindAttempt, gang: GangState, results: list[BindResult]) -> None:
-        gang.tell(AttemptEnded(attempt.is_floor))
+        gang.tell(AttemptEnded(attempt.is_minimum))
         if not self._view.units.is_current(gang):
             return
         if self._view.has_minimum(gang):

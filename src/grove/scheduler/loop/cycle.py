@@ -173,7 +173,7 @@ class QueueUpdater:
         base = self._view.units.gangs.get(name)
         if base is None:
             return Base.ABSENT
-        stands = self._committer.floor_of(base) is not None or base.stood or self._view.has_minimum(base)
+        stands = self._committer.minimum_attempt(base) is not None or base.stood or self._view.has_minimum(base)
         return Base.STANDS if stands else Base.WAITS
 
     def _note_standing(self, gang: GangState, now: float) -> None:
@@ -358,7 +358,7 @@ class Cycle:
                 self._queue.move(name, order._replace(rank=rank))  # others of its queue were placed meanwhile
                 heapq.heappush(heap, (waiting.order, name))
                 continue
-            if order.stage > Stage.FLOOR:
+            if order.stage > Stage.MINIMUM:
                 until_s = self._relief.stands_back_until_s(name, order, loop.time())
                 if until_s is not None:
                     self._queue.defer(name, loop.time(), until_s)

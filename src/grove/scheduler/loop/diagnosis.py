@@ -135,7 +135,7 @@ class LiveDiagnosis:
             if self._view.has_minimum(state) or not state.has_object:
                 continue
             meta = state.podgang.metadata
-            stage = turn.stage if turn.stage is not None else Stage.FLOOR
+            stage = turn.stage if turn.stage is not None else Stage.MINIMUM
             said = find_condition(state.podgang.status.conditions, words.SCHEDULED) if turn.stage is not None else None
             line = InLine(
                 meta.namespace,

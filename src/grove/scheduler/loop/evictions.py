@@ -132,7 +132,7 @@ class Evictions:
             await self._evict(
                 [pod],
                 pod.name,
-                lambda: any(wants() for wants, _ in wanting),
+                lambda: any(is_wanted() for is_wanted, _ in wanting),
                 lambda: [tell() for _, tell in wanting],
                 self._evict_one,
             )

@@ -312,7 +312,7 @@ class ClusterFollower:
         elif old is not None:
             self._view.levels.pop(old.metadata.name, None)
             self._view.snapshot.set_topology(old.metadata.name, None)
-        self._view.changes.help_anybody()
+        self._view.changes.help_all()
 
     def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
         if new is None:
@@ -321,7 +321,7 @@ class ClusterFollower:
         elif old is None or old.metadata.labels != new.metadata.labels:
             self._view.snapshot.set_namespace(new.metadata.name, new.metadata.labels)
             if old is not None:
-                self._view.changes.help_anybody()
+                self._view.changes.help_all()
             else:
                 self._view.changes.neighbours_changed()  # the events of its pods may have come before its own
 

@@ -18,7 +18,7 @@ from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.model.gang import BadGang, Gang, Pin, Strategy, build_gang
 from grove.scheduler.model.network import ZONES, InvalidLinks, Neighbourhood, Wishes, links_of, wishing, zone_wishes
 from grove.scheduler.model.seams import Applicant
-from grove.scheduler.policy.gang_state import GangState, floor_of
+from grove.scheduler.policy.gang_state import GangState, minimum_stage
 from grove.scheduler.policy.hold_ledger import ClosedCapacity
 from grove.scheduler.policy.waiting_queue import Order, Stage
 
@@ -45,26 +45,26 @@ class Unit(msgspec.Struct, frozen=True):
         return None if isinstance(self.subject, GangState) else self.subject
 
     @property
-    def is_floor(self) -> bool:
+    def is_minimum(self) -> bool:
         """Whether it is about the minimum."""
         return self.order.stage is not Stage.SURPLUS
 
     def to_bind(self, placement: Placement) -> tuple[PodFacts, ...]:
         """Minima go alone, so that other gangs' minima come before this one's surplus."""
-        return placement.pods[: placement.core] if self.is_floor else placement.pods
+        return placement.pods[: placement.core] if self.is_minimum else placement.pods
 
 
 def order_of(view: View, name: str) -> Order:
     """Where the minimum of a unit comes in the queue."""
     gang, waiting = view.units.gangs.get(name), view.units.reservation(name)
     if gang is not None:
-        return gang_order(view, gang, floor_of(gang))
+        return gang_order(view, gang, minimum_stage(gang))
     who = Applicant(name, 0, {})
     if waiting is not None:
         namespace = next((pod.namespace for group in waiting.tree.groups() for pod in group.pods), "")
         who = Applicant(name, waiting.tree.priority, waiting.labels, namespace)
     rank = view.snapshot.seams.rank(view.snapshot, who)
-    return Order(rank, Stage.FLOOR, waiting.created_s if waiting else 0.0, name)
+    return Order(rank, Stage.MINIMUM, waiting.created_s if waiting else 0.0, name)
 
 
 def gang_order(view: View, gang: GangState, stage: Stage, priority: int | None = None) -> Order:
@@ -93,7 +93,7 @@ def headroom_priority(view: View, gang: GangState) -> int:
 
 def headroom_order(view: View, gang: GangState) -> Order:
     """Where the headroom of a gang comes: with new minima of its own priority, by the age of the gang."""
-    return gang_order(view, gang, Stage.FLOOR, headroom_priority(view, gang))
+    return gang_order(view, gang, Stage.MINIMUM, headroom_priority(view, gang))
 
 
 def closed_capacity(view: View, name: str, order: Order, queues: frozenset[str] = frozenset()) -> ClosedCapacity:
@@ -148,7 +148,7 @@ def tree_of(
         headroom=_headroom(view, gang),
         strategy=strategy,
         former=former_nodes(view, gang),
-        seats={group: tuple(one.node for one in left) for group, left in gang.replaced.items()},
+        earlier_nodes={group: tuple(one.node for one in left) for group, left in gang.replaced.items()},
     )
 
 

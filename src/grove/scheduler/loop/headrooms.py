@@ -369,7 +369,7 @@ class Headrooms:
             return found
 
         def ask_for_lent(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:
-            twin = snapshot.without(own).with_room_of(lower)
+            twin = snapshot.without(own).with_capacity_of(lower)
             for pod in placed:
                 twin.add_pod(pod)
             return place(twin, copy, budget, closed=closed)

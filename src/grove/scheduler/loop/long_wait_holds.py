@@ -132,7 +132,7 @@ class LongWaitHolds:
         if known is not None:
             await self._take(name, order, tree, known.reason, steps)
 
-    def note_room_taken(self, order: Order, pods: Iterable[PodFacts]) -> None:
+    def note_capacity_taken(self, order: Order, pods: Iterable[PodFacts]) -> None:
         """A unit got a place: units ahead of it that could have used that capacity are overtaken by that amount."""
         taken: Counter[tuple[Shape, str]] = Counter((pod.shape, pod.node) for pod in pods)
         for waiting in self._elders:
@@ -436,7 +436,7 @@ class LongWaitHolds:
 
     def _warn_of_timeout(self, gang: GangState, waiting: Waiting, now_s: float) -> None:
         waiting.warned_s = now_s
-        said = gang.verdict.why if gang.verdict is not None else Reason(kinds.NO_ROOM)
+        said = gang.verdict.why if gang.verdict is not None else Reason(kinds.NO_CAPACITY)
         why = Reason(kinds.TIMED_OUT, numbers={"seconds": self.timeout_s(gang)}, parts=(said,))
         self._reporter.warn(gang, EventReason.GANG_TIMEOUT, why)
 

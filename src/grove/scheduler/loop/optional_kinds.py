@@ -76,17 +76,17 @@ class OptionalKinds:
         stream = self._client.watch(
             CustomResourceDefinition, fields=f"metadata.name={kind.RESOURCE}", initial_events=True, timeout_s=WATCH_S
         )
-        heard = False
+        seen = False
         async with aclosing(cast(AsyncGenerator[WatchEvent[CustomResourceDefinition], None], stream)) as events:
             async for event in events:
-                heard = True
+                seen = True
                 if event.object is not None and event.type != "DELETED" and event.object.is_established:
                     for _ in range(SERVED_SOON):
                         await self._follow_if_served(kind)
                         if kind not in self._missing:
                             return
                         await asyncio.sleep(RETRY_S)  # it is accepted a moment before it is served
-        if not heard:
+        if not seen:
             raise ConnectionLost("the watch ended without a word")
 
     async def _follow_if_served(self, kind: type[Object]) -> None:

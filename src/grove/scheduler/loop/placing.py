@@ -141,7 +141,7 @@ class UnitPlacer:
         if unit.reservation is not None or not closed.quota:
             return None
         snapshot, groups = self._view.snapshot, unit.tree.groups()
-        pods = [pod for group in groups for pod in (group.pods[: group.need] if unit.is_floor else group.pods)]
+        pods = [pod for group in groups for pod in (group.pods[: group.need] if unit.is_minimum else group.pods)]
         held = [pod for hold in closed.quota for pod in hold.quota]
         why = snapshot.seams.held_against(snapshot, pods, held)
         return NoFit(unit.tree.name, why, True, version=snapshot.version) if why is not None else None
@@ -229,14 +229,14 @@ class UnitPlacer:
         gang = view.units.gangs.get(name)
         if gang is None or gang.phase is Phase.NEW or not gang.life.is_open:
             return None  # the one that was due is gone; another of its name has not been looked at yet
-        if order.stage is Stage.SCALED_FLOOR and not gang.stood and self._base_of(gang.base) is not Base.STANDS:
+        if order.stage is Stage.SCALED_MINIMUM and not gang.stood and self._base_of(gang.base) is not Base.STANDS:
             return None  # it lost its base while it waited; it is looked at again when that stands
         return Unit(name, tree_of(view, gang, self._config.node_policy), order, gang)
 
     def _accept(self, unit: Unit, placement: Placement, decision: str, ask: Hashable | None) -> Sequence[str]:
         """Reserves and launches; returns the units to try next because of that."""
         if unit.reservation is not None:
-            self._holding.note_room_taken(unit.order, placement.pods)
+            self._holding.note_capacity_taken(unit.order, placement.pods)
             self._holding.end(unit.name)
             self._reserving.commit(unit.reservation, placement)
             return ()
@@ -252,7 +252,7 @@ class UnitPlacer:
             return ()
         self._queue.withdraw(unit.name)
         self._commit(unit, placement, pods, decision)
-        if not unit.is_floor:
+        if not unit.is_minimum:
             return ()
         scaled = sorted(self._view.units.scaled_of.get(unit.name, ()))
         if len(placement.pods) + len(placement.unplaced) <= placement.core:
@@ -268,16 +268,18 @@ class UnitPlacer:
         if self._headrooms.asking:
             self._headrooms.make_way(pods)
         self._replacements.refresh(gang)
-        self._holding.note_room_taken(unit.order, pods)
+        self._holding.note_capacity_taken(unit.order, pods)
         deadline = now + self._holding.timeout_s(gang)
-        after = self._committer.floor_of(self._view.units.gangs.get(gang.base) if unit.is_floor else gang)
-        if unit.is_floor and gang.has_object:
+        after = self._committer.minimum_attempt(self._view.units.gangs.get(gang.base) if unit.is_minimum else gang)
+        if unit.is_minimum and gang.has_object:
             self._note_choice(gang, unit.tree, placement)
             if unit.tree.former and unit.tree.former.issuperset(pod.node for pod in pods):
                 metrics.RESERVATION_USED.inc()
         elif gang.verdict is not None:
             gang.judge(gang.verdict, round(score_in_replica(self._view, gang, placement), 4))
-        self._committer.launch(BindAttempt(unit.name, gang, pods, deadline, unit.order, unit.is_floor, decision, after))
+        self._committer.launch(
+            BindAttempt(unit.name, gang, pods, deadline, unit.order, unit.is_minimum, decision, after)
+        )
         if self._view.traces is not None:
             self._view.traces.decided("placed", decision=decision, pods=len(pods), domain=placement.domain)
         log.info(

@@ -75,11 +75,11 @@ class PodReader:
         """What a waiting pod depends on may have changed; a later change of that helps it as before."""
         self._facts.pop(key, None)
 
-    def read_anew(self) -> None:
+    def read_all_again(self) -> None:
         """What every waiting pod asks for may have changed."""
         self._facts.clear()
         self._dependent.clear()
-        self._changes.help_anybody()
+        self._changes.help_all()
 
     def help_dependents(self) -> None:
         """Volumes or devices changed, or who has them: pods that ask for any are read again, and their units tried."""

@@ -136,7 +136,7 @@ class UnitRefuser:
             proven=answer.proven,
             message=self._reporter.say(answer.why),
         )
-        if unit.is_floor and may_evict and unit.tree.may_preempt and self._config.preemption.enabled:
+        if unit.is_minimum and may_evict and unit.tree.may_preempt and self._config.preemption.enabled:
             deadline_s = now + self._holding.timeout_s(unit.gang)
             waits = partial(self._check.still_waits, unit)
             if closed.headrooms:  # with it fewer victims are needed
@@ -200,7 +200,7 @@ class UnitRefuser:
         if unit.reservation is not None:
             await self._holding.note_refused(unit.name, unit.order, unit.tree, steps, is_admitted=not is_kept_out)
             self._reserving.refuse(unit.reservation, verdict.why)
-        elif unit.is_floor:
+        elif unit.is_minimum:
             gang = unit.gang
             await self._holding.note_refused(unit.name, unit.order, unit.tree, steps, is_admitted=not is_kept_out)
             if not gang.stood and not any(self._replacements.due_to_leave(gang)):
@@ -212,7 +212,7 @@ class UnitRefuser:
 
     def leave_over(self, gang: GangState, verdict: Verdict) -> None:
         """Pods above the minimum have no place. They get the reason; the gang gets it only if it has no other pods."""
-        if gang.has_floor or gang.stood or gang.life.attempts:
+        if gang.needs_minimum or gang.stood or gang.life.attempts:
             self._reporter.report_waiting(gang.name, verdict)
         else:
             self._reporter.report(gang, verdict)
@@ -245,7 +245,7 @@ class UnitRefuser:
         return isinstance(await self._decider.search(tree, steps, ask), Placement)
 
     def park(self, unit: Unit, ask: Hashable | None, *, by_anything: bool) -> None:
-        may_evict = self._config.preemption.enabled and unit.is_floor
+        may_evict = self._config.preemption.enabled and unit.is_minimum
         self._relief.remember(unit.name, unit.tree, may_evict=may_evict, by_anything=by_anything)
         now_s = asyncio.get_running_loop().time()
         self._queue.park(unit.name, now_s, (ask, by_anything) if ask is not None else None)

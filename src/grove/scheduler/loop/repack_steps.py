@@ -102,16 +102,18 @@ async def _gets_its_place(gangs: Gangs, gang: str) -> bool:
 async def move_gang(gangs: Gangs, gang: str, places: Mapping[str, tuple[str, ...]], purpose: str, clock: Clock) -> None:
     """Asks the scheduler for one move, and waits until the gang is complete in its new place."""
     old = {pod.metadata.uid for pod in await gangs.pods(gang)}
-    heard = await gangs.refusals(gang)
+    updated = await gangs.refusals(gang)
     until = clock.now() + timedelta(seconds=BEGIN_S)
     await gangs.request(gang, MoveRequest(places=dict(places), until=until, purpose=purpose))
     try:
-        await _until_moved(gangs, gang, sorted(node for nodes in places.values() for node in nodes), old, heard)
+        await _until_moved(gangs, gang, sorted(node for nodes in places.values() for node in nodes), old, updated)
     finally:
         await gangs.request(gang, None)
 
 
-async def _until_moved(gangs: Gangs, gang: str, target: Sequence[str], old: set[str], heard: Mapping[str, int]) -> None:
+async def _until_moved(
+    gangs: Gangs, gang: str, target: Sequence[str], old: set[str], updated: Mapping[str, int]
+) -> None:
     waited_s = 0.0
     while True:
         pods = await gangs.pods(gang)
@@ -122,7 +124,7 @@ async def _until_moved(gangs: Gangs, gang: str, target: Sequence[str], old: set[
             if all(pod.is_ready for pod in fresh):
                 return
         for message, count in (await gangs.refusals(gang)).items():
-            if count > heard.get(message, 0):
+            if count > updated.get(message, 0):
                 raise Stopped(f"{gang}: {message}")
         drains = any(map(is_draining, pods))
         waits = all(pod.metadata.uid in old and not pod.metadata.is_deleting for pod in pods)

@@ -173,11 +173,11 @@ class Replacements:
         counted = known.get(f"{HELD}{one.uid}")
         if counted is None:
             return self._count(one)
-        return counted if self._is_usable(one) and self._has_room(one, more=False) else None
+        return counted if self._is_usable(one) and self._has_capacity(one, more=False) else None
 
     def _count(self, one: ReplacedPod) -> PodFacts | None:
         """Counts what a replaced pod had, unless its node is closed to it or the capacity is taken already."""
-        if not self._is_usable(one) or not self._has_room(one, more=True):
+        if not self._is_usable(one) or not self._has_capacity(one, more=True):
             return None
         return self._view.counted.hold(f"{HELD}{one.uid}", one.node, one.shape.requests)
 
@@ -186,7 +186,7 @@ class Replacements:
         row = snapshot.nodes.row_of.get(one.node)
         return row is not None and bool(allowed_mask(snapshot, one.shape)[row])
 
-    def _has_room(self, one: ReplacedPod, *, more: bool) -> bool:
+    def _has_capacity(self, one: ReplacedPod, *, more: bool) -> bool:
         """Whether its node has this amount free, or is at least not over its capacity.
 
         What sources count is left out: devices are given back a moment after their pod is gone.

@@ -188,7 +188,7 @@ def at_cleared_homes(view: View, gang: Gang, pods: Sequence[PodFacts]) -> Iterat
     if not found:
         yield gang
         return
-    cleared = view.snapshot.with_room_of(pods)
+    cleared = view.snapshot.with_capacity_of(pods)
     everywhere = np.ones(cleared.nodes.rows, dtype=np.bool_)
     sites = view.sources.sites(cleared, everywhere, frozenset(pod.uid for pod in pods))
     for nodes in islice(sites.choices(found), MOST_CLEARED):

@@ -61,7 +61,7 @@ class PodGroup:
     preferred: str = ""
     standing: tuple[tuple[Shape, int], ...] = ()
     """What the bound pods ask for, and how many of each kind they are."""
-    seats: tuple[str, ...] = ()
+    earlier_nodes: tuple[str, ...] = ()
     """Nodes that pods of the group left and that its pending ones go back to if they can, one for each that left."""
     within: tuple[Pin, ...] = ()
     """Domains that the pending pods may go to; all if empty."""
@@ -201,9 +201,9 @@ def build_gang(
     headroom: tuple[tuple[Shape, int], ...] = (),
     strategy: Strategy = "pack",
     former: frozenset[str] = frozenset(),
-    seats: Mapping[str, tuple[str, ...]] = {},
+    earlier_nodes: Mapping[str, tuple[str, ...]] = {},
 ) -> Gang:
-    """The tree of a PodGang; `seats` (former nodes) are by group.
+    """The tree of a PodGang; `earlier_nodes` (former nodes) are by group.
 
     Raises BadGang for groups named twice, unknown groups, and pods that do not exist.
     """
@@ -228,7 +228,7 @@ def build_gang(
             tuple(sorted(pod.node for pod in running if pod.node)),
             *_levels(entry.topology_constraint),
             tuple(Counter(pod.shape for pod in running if pod.node).items()),
-            seats.get(entry.name, ()),
+            earlier_nodes.get(entry.name, ()),
         )
     children: list[Branch | PodGroup] = []
     branched: set[str] = set()

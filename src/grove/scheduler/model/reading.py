@@ -198,8 +198,8 @@ def _add(total: Amounts, more: Mapping[str, int]) -> None:
         total[name] = total.get(name, 0) + value
 
 
-def _raise_to(total: Amounts, floor: Mapping[str, int]) -> None:
-    for name, value in floor.items():
+def _raise_to(total: Amounts, least: Mapping[str, int]) -> None:
+    for name, value in least.items():
         if value > total.get(name, 0):
             total[name] = value
 

@@ -98,7 +98,7 @@ def _part_asks(part: Branch | PodGroup) -> Hashable:
     if isinstance(part, Branch):
         return (part.required, part.preferred, *map(_part_asks, part.children))
     shapes = tuple(pod.shape for pod in part.pods)
-    return (part.minimum, shapes, part.bound, part.required, part.preferred, part.standing, part.seats)
+    return (part.minimum, shapes, part.bound, part.required, part.preferred, part.standing, part.earlier_nodes)
 
 
 def part_names(gang: Gang) -> list[str]:

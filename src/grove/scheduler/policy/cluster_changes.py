@@ -97,7 +97,7 @@ class Changes:
         self.dirty[unit] = fresh or self.dirty.get(unit, False)
         self.wake()
 
-    def help_anybody(self) -> None:
+    def help_all(self) -> None:
         """Something changed that no node stands for."""
         self.wide_relief = True
         self.wake()
@@ -136,7 +136,7 @@ class Changes:
     def pod_moved(self, before: PodFacts | None, after: PodFacts | None) -> None:
         """Records which units a pod that came, left or changed may help, beside those that need its capacity."""
         if before is not None and _keeps_off(before) != (_keeps_off(after) if after is not None else ()):
-            self.help_anybody()
+            self.help_all()
         elif self.sees_pods and _seen(before) != _seen(after):
             if self.moves is not None and len(self.moves) < MOST_MOVES:
                 self.moves.append(PodMove(before, after))
@@ -172,10 +172,10 @@ def _seen(pod: PodFacts | None) -> tuple[object, ...]:
 def fate_of(pod: Pod) -> tuple[object, ...]:
     """The parts of a pod that can change the decision on its gang."""
     fate = (pod.spec.node_name, pod.metadata.is_deleting, pod.is_gated, pod.status.resource_claim_statuses)
-    return fate if pod.spec.node_name else (*fate, *_wants(pod))
+    return fate if pod.spec.node_name else (*fate, *_requests(pod))
 
 
-def _wants(pod: Pod) -> tuple[object, ...]:
+def _requests(pod: Pod) -> tuple[object, ...]:
     """The changeable parts of a waiting pod that decide its nodes."""
     spec = pod.spec
     return (pod.metadata.labels, spec.tolerations, spec.node_selector, spec.affinity)
@@ -184,7 +184,7 @@ def _wants(pod: Pod) -> tuple[object, ...]:
 def asks_of(pod: Pod) -> tuple[object, ...]:
     """The changeable parts of a waiting pod from which its facts are read."""
     meta = pod.metadata
-    return (meta.generation, meta.annotations, pod.status.resource_claim_statuses, *_wants(pod))
+    return (meta.generation, meta.annotations, pod.status.resource_claim_statuses, *_requests(pod))
 
 
 def gang_fate_of(podgang: PodGang) -> tuple[object, ...]:

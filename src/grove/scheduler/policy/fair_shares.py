@@ -15,7 +15,7 @@ class ShareClaim(NamedTuple):
     """The claim of one of several siblings. Without `lends` it keeps its whole guarantee, even if it asks for less."""
 
     guaranteed: int
-    wants: int
+    demand: int
     limit: int
     weight: int = 1
     lends: bool = True
@@ -23,11 +23,11 @@ class ShareClaim(NamedTuple):
     @property
     def first(self) -> int:
         """The amount that it gets before the rest is shared."""
-        return min(self.guaranteed, self.limit, self.wants if self.lends else self.guaranteed)
+        return min(self.guaranteed, self.limit, self.demand if self.lends else self.guaranteed)
 
     @property
     def most(self) -> int:
-        return max(self.first, min(self.wants, self.limit))
+        return max(self.first, min(self.demand, self.limit))
 
 
 def fair_shares(total: int, claims: Sequence[ShareClaim]) -> list[int]:
@@ -42,18 +42,18 @@ def fair_shares(total: int, claims: Sequence[ShareClaim]) -> list[int]:
     return [got + extra for got, extra in zip(first, more, strict=True)]
 
 
-def poured(amount: int, rooms: Sequence[int], weights: Sequence[int]) -> list[int]:
+def poured(amount: int, capacities: Sequence[int], weights: Sequence[int]) -> list[int]:
     """Shares of `amount` in proportion to the weights, none above its capacity; ties go to the earlier one."""
-    found = [0] * len(rooms)
-    open_ = [i for i, room in enumerate(rooms) if room > 0 and weights[i] > 0]
+    found = [0] * len(capacities)
+    open_ = [i for i, capacity in enumerate(capacities) if capacity > 0 and weights[i] > 0]
     while open_ and amount > 0:
         width = sum(weights[i] for i in open_)
-        full = [i for i in open_ if amount * weights[i] >= rooms[i] * width]
+        full = [i for i in open_ if amount * weights[i] >= capacities[i] * width]
         if not full:
             break
         for i in full:
-            found[i] = rooms[i]
-        amount -= sum(rooms[i] for i in full)
+            found[i] = capacities[i]
+        amount -= sum(capacities[i] for i in full)
         open_ = [i for i in open_ if not found[i]]
     if open_ and amount > 0:
         width = sum(weights[i] for i in open_)

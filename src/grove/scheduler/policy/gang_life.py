@@ -87,11 +87,11 @@ class NominationDropped(msgspec.Struct, frozen=True):
 
 
 class AttemptBegan(msgspec.Struct, frozen=True):
-    is_floor: bool
+    is_minimum: bool
 
 
 class AttemptEnded(msgspec.Struct, frozen=True):
-    is_floor: bool
+    is_minimum: bool
 
 
 class Stands(msgspec.Struct, frozen=True):
@@ -153,13 +153,13 @@ def after(life: Life, event: Event) -> Life:
         case NominationDropped():
             _only(life, event, Phase.NOMINATED)
             return replace(life, phase=_idle(life), nominated=None)
-        case AttemptBegan(is_floor):
-            if is_floor:
+        case AttemptBegan(is_minimum):
+            if is_minimum:
                 _only(life, event, Phase.QUEUED, Phase.REPAIRING, Phase.NOMINATED)
                 return replace(life, phase=Phase.BINDING)
             return replace(life, extra=life.extra + 1)
-        case AttemptEnded(is_floor):
-            if is_floor:
+        case AttemptEnded(is_minimum):
+            if is_minimum:
                 _only(life, event, Phase.BINDING)
                 return replace(life, phase=_idle(life), nominated=None)
             if not life.extra:

@@ -146,7 +146,7 @@ class GangState(msgspec.Struct):
         return self.fault
 
     @property
-    def has_floor(self) -> bool:
+    def needs_minimum(self) -> bool:
         """True if it has a minimum. Without one the scheduler places as many pods as fit."""
         return any(self.minima.values())
 
@@ -405,14 +405,14 @@ def readiness(gang: GangState, look: Look, base: Callable[[str], Base]) -> Readi
     if gang.base and (found := base(gang.base)) is not Base.STANDS:
         state = {"state": "absent"} if found is Base.ABSENT else {}
         return _waits(WAITING_FOR_BASE, Reason(kinds.BASE_WAITS, gang.base, names=state))
-    return Readiness(Phase.QUEUED, floor_of(gang) if gang.has_floor else Stage.SURPLUS)
+    return Readiness(Phase.QUEUED, minimum_stage(gang) if gang.needs_minimum else Stage.SURPLUS)
 
 
-def floor_of(gang: GangState) -> Stage:
+def minimum_stage(gang: GangState) -> Stage:
     """The stage of its minimum."""
     if gang.stood:
         return repair_of(gang)
-    return Stage.SCALED_FLOOR if gang.base else Stage.FLOOR
+    return Stage.SCALED_MINIMUM if gang.base else Stage.MINIMUM
 
 
 def repair_of(gang: GangState) -> Stage:

@@ -101,19 +101,19 @@ def copy_of(replica: Gang, uid: Callable[[PodFacts], str], number: int, priority
     name = f"headroom-{number}"
     own_labels = {label: name, COPY: name}
 
-    def anew(part: Branch | PodGroup) -> Branch | PodGroup:
+    def empty(part: Branch | PodGroup) -> Branch | PodGroup:
         if isinstance(part, Branch):
-            return replace(part, children=tuple(anew(child) for child in part.children), within=())
+            return replace(part, children=tuple(empty(child) for child in part.children), within=())
         pods = tuple(_twin(pod, uid(pod), priority, own_labels) for pod in part.pods)
-        return replace(part, minimum=len(pods), pods=pods, bound=(), standing=(), seats=(), within=())
+        return replace(part, minimum=len(pods), pods=pods, bound=(), standing=(), earlier_nodes=(), within=())
 
-    def spread_anew(spread: UnitSpread) -> UnitSpread:
+    def empty_spread(spread: UnitSpread) -> UnitSpread:
         if spread.unit_label == label:
             return replace(spread, units=((name, tuple(group for _, groups in spread.units for group in groups)),))
         here = Selector((*spread.scope.selector.requirements, *of_labels({COPY: name}).requirements))
         return replace(spread, scope=replace(spread.scope, selector=here))
 
-    root = anew(replica.root)
+    root = empty(replica.root)
     assert isinstance(root, Branch)
     return replace(
         replica,
@@ -122,7 +122,7 @@ def copy_of(replica: Gang, uid: Callable[[PodFacts], str], number: int, priority
         may_preempt=False,
         headroom=(),
         former=frozenset(),
-        spreads=tuple(map(spread_anew, replica.spreads)),
+        spreads=tuple(map(empty_spread, replica.spreads)),
     )
 
 

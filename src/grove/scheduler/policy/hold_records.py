@@ -187,7 +187,7 @@ def of_conditions(podgang: PodGang) -> Iterator[HeldCapacity]:
         yield HeldCapacity(reason=said.reason, since=said.last_transition_time)
     if (said := find_condition(conditions, words.FORMER_PLACE)) is not None:
         yield HeldCapacity(reason=FORMER_PLACE, since=said.last_transition_time, nodes=tuple(said.message.split()))
-    if (said := find_condition(conditions, words.SEATS_KEPT)) is not None:
+    if (said := find_condition(conditions, words.OLDER_FORMER_PLACE)) is not None:
         parts = [part.partition(": ") for part in said.message.split("; ")]
         amounts = tuple(HeldAmount(group=group, node=node) for group, _, nodes in parts for node in nodes.split())
         reason = HoldReason.REPLACEMENT.value

@@ -68,7 +68,7 @@ def wanted_status(
             verdict, message = PLACED, said or say(PLACED.why)
     elif gang.stood and any(standing.values()):
         lost = [
-            Reason(kinds.GROUP_ROOM, name, {"room": standing[name], "pods": minimum})
+            Reason(kinds.GROUP_CAPACITY, name, {"room": standing[name], "pods": minimum})
             for name, minimum in gang.minima.items()
             if standing[name] < minimum
         ]
@@ -108,7 +108,7 @@ def wanted_status(
         conditions = without_condition(conditions, words.DISRUPTION_TARGET)
     conditions = _with_plans(conditions, gang.life, holds, now, say)
     conditions = _with_headroom(conditions, gang, headroom, now, say)
-    for older in (words.FORMER_PLACE, words.SEATS_KEPT):
+    for older in (words.FORMER_PLACE, words.OLDER_FORMER_PLACE):
         conditions = without_condition(conditions, older)
     stalled = None
     if verdict is not None and verdict.reason == INVALID:

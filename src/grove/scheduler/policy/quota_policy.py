@@ -167,23 +167,23 @@ class Quota(Policy):
     ) -> Reason | None:
         """Why pods of one queue may not run; a queue above it counts those of the gang's other queues too."""
         usage = self.reading(snapshot)
-        wants = usage.counted(pods)
+        demand = usage.counted(pods)
         path = self.tree.path(name)
         for queue in path:
             if len(by_queue) > 1:
-                wants = usage.counted(self._below(queue, by_queue))
+                demand = usage.counted(self._below(queue, by_queue))
             used = usage.below(queue.name)
             for resource, limit in sorted(queue.limit.items()):
-                if (wanted := wants.get(resource, 0)) and used.get(resource, 0) + wanted > limit:
+                if (wanted := demand.get(resource, 0)) and used.get(resource, 0) + wanted > limit:
                     leaving = self._leaving(snapshot, queue, resource)
                     numbers = {"used": used.get(resource, 0), "limit": limit, "wanted": wanted, "leaving": leaving}
                     names = {"resource": resource, "rule": "limit", "of": path[0].short}
                     return Reason(QUOTA_EXCEEDED, queue.short, numbers, names, self._holders(usage, queue, resource))
-        wants = usage.counted([pod for pod in pods if needs_guarantee(pod.labels)])
-        if wants:
+        demand = usage.counted([pod for pod in pods if needs_guarantee(pod.labels)])
+        if demand:
             fixed = counted(snapshot.usage.of(f"{name}{FIXED}").items(), usage.card_memory)
             for resource, most in sorted(path[0].guaranteed.items()):
-                if (wanted := wants.get(resource, 0)) and fixed.get(resource, 0) + wanted > most:
+                if (wanted := demand.get(resource, 0)) and fixed.get(resource, 0) + wanted > most:
                     numbers = {"used": fixed.get(resource, 0), "limit": most, "wanted": wanted}
                     return Reason(QUOTA_EXCEEDED, path[0].short, numbers, {"resource": resource, "rule": "guaranteed"})
         return self._kept_for_siblings(snapshot, usage, path, usage.counted(pods))
@@ -204,18 +204,18 @@ class Quota(Policy):
             if any(fixed.get(resource, 0) > most for resource, most in path[0].guaranteed.items()):
                 return False
             for queue in path:
-                wants = usage.counted(self._below(queue, by_queue))
-                if any(wants.get(resource, 0) > limit for resource, limit in queue.limit.items()):
+                demand = usage.counted(self._below(queue, by_queue))
+                if any(demand.get(resource, 0) > limit for resource, limit in queue.limit.items()):
                     return False
         return bool(by_queue)
 
     def held_against(self, snapshot: Snapshot, pods: Sequence[PodFacts], held: Sequence[PodFacts]) -> Reason | None:
         usage, by_queue, theirs = self.reading(snapshot), self._by_queue(pods), self._by_queue(held)
         for queue in {queue.name: queue for name in by_queue for queue in self.tree.path(name)}.values():
-            wants, used = usage.counted(self._below(queue, by_queue)), usage.below(queue.name)
+            demand, used = usage.counted(self._below(queue, by_queue)), usage.below(queue.name)
             kept = self._kept_below(usage, queue, theirs)
             for resource, limit in sorted(queue.limit.items()):
-                wanted, ahead = wants.get(resource, 0), kept.get(resource, 0)
+                wanted, ahead = demand.get(resource, 0), kept.get(resource, 0)
                 if wanted and ahead and used.get(resource, 0) + ahead + wanted > limit:
                     numbers = {"used": used.get(resource, 0), "limit": limit, "wanted": wanted, "held": ahead}
                     return Reason(QUOTA_EXCEEDED, queue.short, numbers, {"resource": resource, "rule": "limit"})
@@ -256,11 +256,11 @@ class Quota(Policy):
         found: list[tuple[bool, Reason]] = []
         for name, own in self._by_queue(pods).items():
             queue, share, used = self.tree.queues[name], self.shares(snapshot)[name], reclaim.usage.below(name)
-            wants = reclaim.usage.counted(own)
-            asked = sorted(r for r in queue.resources if wants.get(r))
-            over = [r for r in asked if used.get(r, 0) + wants[r] > share.get(r, 0)]
+            demand = reclaim.usage.counted(own)
+            asked = sorted(r for r in queue.resources if demand.get(r))
+            over = [r for r in asked if used.get(r, 0) + demand[r] > share.get(r, 0)]
             for resource in (over or asked)[:1]:
-                numbers = {"used": used.get(resource, 0), "share": share.get(resource, 0), "wanted": wants[resource]}
+                numbers = {"used": used.get(resource, 0), "share": share.get(resource, 0), "wanted": demand[resource]}
                 names = {"resource": resource, "over": "yes" if over else "", "from": lenders}
                 found.append((not over, Reason(MAY_CALL_BACK, queue.short, numbers, names)))
         return min(found, key=lambda one: one[0])[1] if found else None
@@ -313,8 +313,8 @@ class Quota(Policy):
         if not by_queue or any(self._unusable(name) is not None for name in by_queue):
             return None
         usage = self.reading(snapshot)
-        wants = {name: usage.counted(own) for name, own in by_queue.items()}
-        return Reclaim(self.tree, self.shares(snapshot), usage, wants)
+        demand = {name: usage.counted(own) for name, own in by_queue.items()}
+        return Reclaim(self.tree, self.shares(snapshot), usage, demand)
 
     def remembered(self, snapshot: Snapshot) -> Json:
         looks_at_age = any(queue.min_runtime_s for queue in self.tree.queues.values())
@@ -353,7 +353,7 @@ class Quota(Policy):
         return None
 
     def _kept_for_siblings(
-        self, snapshot: Snapshot, usage: QueueUsage, path: Sequence[QuotaQueue], wants: Amounts
+        self, snapshot: Snapshot, usage: QueueUsage, path: Sequence[QuotaQueue], demand: Amounts
     ) -> Reason | None:
         """Whether it would use capacity that a sibling does not lend."""
         for queue in path:
@@ -366,7 +366,7 @@ class Quota(Policy):
             if not keepers:
                 continue
             used = usage.below(queue.name)
-            for resource, wanted in sorted(wants.items()):
+            for resource, wanted in sorted(demand.items()):
                 if used.get(resource, 0) + wanted <= queue.guaranteed.get(resource, 0):
                     continue
                 kept = {

@@ -38,57 +38,57 @@ class Reclaim:
     """
 
     def __init__(
-        self, tree: QueueTree, shares: Mapping[str, Amounts], usage: QueueUsage, wants: Mapping[str, Amounts]
+        self, tree: QueueTree, shares: Mapping[str, Amounts], usage: QueueUsage, demand: Mapping[str, Amounts]
     ) -> None:
         self.tree, self._shares, self.usage = tree, shares, usage
-        self._wants: dict[str, int] = {}
-        for amounts in wants.values():
+        self._demand: dict[str, int] = {}
+        for amounts in demand.values():
             for resource, amount in amounts.items():
-                self._wants[resource] = self._wants.get(resource, 0) + amount
-        self._mine = frozenset.intersection(*(frozenset(tree.paths[ours]) for ours in wants))
+                self._demand[resource] = self._demand.get(resource, 0) + amount
+        self._mine = frozenset.intersection(*(frozenset(tree.paths[ours]) for ours in demand))
         """Queues above all of ours."""
-        right = {ours: self._lenders(ours, wants) for ours in wants}
+        right = {ours: self._lenders(ours, demand) for ours in demand}
         self.lenders = {
             leaf: self.usage.fullness(tree.queues[leaf], shares[leaf])
             for leaf in tree.queues
             if any(leaf in found for found in right.values())
-            and all(leaf in found or not self._has_loan(leaf, wants[ours]) for ours, found in right.items())
+            and all(leaf in found or not self._has_loan(leaf, demand[ours]) for ours, found in right.items())
         }
         """Leaves above their share that the gang may call back from, with how far above they are, in millionths."""
 
-    def _lenders(self, ours: str, wants: Mapping[str, Amounts]) -> set[str]:
+    def _lenders(self, ours: str, demand: Mapping[str, Amounts]) -> set[str]:
         """Leaves that one of our queues may call back from."""
         tree, mine = self.tree, self.tree.paths[ours]
         entitled: list[str] = []
         for name in mine:
-            used, more = self.usage.below(name), self._wanted_below(name, wants)
+            used, more = self.usage.below(name), self._wanted_below(name, demand)
             asked = [r for r in tree.queues[name].resources if more.get(r)]
             if any(used.get(r, 0) + more[r] > self._shares[name].get(r, 0) for r in asked):
                 break
             entitled.append(name)
         found: set[str] = set()
         for leaf in tree.queues if entitled else ():
-            if leaf in wants or not tree.is_leaf(leaf) or tree.fault(leaf) is not None:
+            if leaf in demand or not tree.is_leaf(leaf) or tree.fault(leaf) is not None:
                 continue
             apart = [name for name in tree.paths.get(leaf, ()) if name not in mine]
             level = next((name for name in mine if tree.queues[name].parent == tree.queues[apart[-1]].parent), "")
             if level not in entitled or tree.queues[leaf].tree != tree.queues[ours].tree:
                 continue
-            if all(self._has_loan(name, wants[ours]) for name in apart):
+            if all(self._has_loan(name, demand[ours]) for name in apart):
                 found.add(leaf)
         return found
 
-    def _wanted_below(self, name: str, wants: Mapping[str, Amounts]) -> dict[str, int]:
+    def _wanted_below(self, name: str, demand: Mapping[str, Amounts]) -> dict[str, int]:
         """The demand of the gang in a queue and in those below it."""
         total: dict[str, int] = {}
-        for ours, amounts in wants.items():
+        for ours, amounts in demand.items():
             if name in self.tree.paths[ours]:
                 for resource, amount in amounts.items():
                     total[resource] = total.get(resource, 0) + amount
         return total
 
-    def _has_loan(self, name: str, wants: Amounts) -> bool:
-        return self.is_above(self.tree.queues[name], self.usage.below(name), wants)
+    def _has_loan(self, name: str, demand: Amounts) -> bool:
+        return self.is_above(self.tree.queues[name], self.usage.below(name), demand)
 
     def apart(self, leaf: str) -> list[str]:
         """The queues above a leaf, itself included, that are not above all of ours."""
@@ -100,7 +100,7 @@ class Reclaim:
         return any(
             used.get(r, 0) > max(share.get(r, 0), min(queue.guaranteed.get(r, 0), NO_LIMIT - 1))
             for r in queue.resources
-            if self._wants.get(r) and given.get(r)
+            if self._demand.get(r) and given.get(r)
         )
 
     def rounds(

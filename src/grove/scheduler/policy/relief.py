@@ -164,8 +164,8 @@ class Relief:
         """
         row_of = self._snapshot.nodes.row_of
         rows = np.array(sorted(row_of[name] for name in roomier if name in row_of), dtype=np.int64)
-        room_for = functools.cache(lambda above: self._room(rows, above))
-        fits = functools.cache(lambda shape, above: self._fits(shape, rows, room_for(above)))
+        capacity_for = functools.cache(lambda above: self._capacity(rows, above))
+        fits = functools.cache(lambda shape, above: self._fits(shape, rows, capacity_for(above)))
         inside: dict[tuple[Pin | None, str], bool] = {}
         """Whether one of the rows is in the domain to which units are pinned."""
 
@@ -185,7 +185,7 @@ class Relief:
 
         return could_use
 
-    def _room(self, rows: Ints, above: int | None) -> Ints:
+    def _capacity(self, rows: Ints, above: int | None) -> Ints:
         """What is free on these rows; with a priority, what there is but for pods of at least that.
 
         What sources count is known only as free: without some pods there may be any amount of it.
@@ -193,23 +193,23 @@ class Relief:
         snapshot = self._snapshot
         if above is None:
             return snapshot.free[:, rows]
-        room: Ints = snapshot.allocatable[:, rows]
+        capacity: Ints = snapshot.allocatable[:, rows]
         for i, row in enumerate(rows.tolist()):
             for pod in snapshot.pods_on(row):
                 if pod.priority >= above:
                     for r, amount in snapshot.amounts(pod.shape.requests):
-                        room[r, i] -= amount
+                        capacity[r, i] -= amount
         counted = tuple(source.counts for source in snapshot.seams.sources if source.counts)
-        room[[r for r, name in enumerate(snapshot.resources) if name.startswith(counted)]] = PLENTY
-        return room
+        capacity[[r for r, name in enumerate(snapshot.resources) if name.startswith(counted)]] = PLENTY
+        return capacity
 
-    def _fits(self, shape: Shape, rows: Ints, room: Ints) -> bool:
+    def _fits(self, shape: Shape, rows: Ints, capacity: Ints) -> bool:
         snapshot = self._snapshot
         allowed = allowed_mask(snapshot, shape)[rows]
         for requests in (shape.requests, *shape.alternatives):
             fitting = allowed.copy()
             for r, amount in snapshot.amounts(requests):
-                fitting &= room[r] >= amount
+                fitting &= capacity[r] >= amount
             if fitting.any():
                 return True
         return False

@@ -32,10 +32,10 @@ class Stage(IntEnum):
 
     REPAIR = 0
     SCALED_REPAIR = 1
-    FLOOR = 2
+    MINIMUM = 2
     RETURNING = 3
     """The capacity of pods above a minimum that are being replaced. Only holds have this stage."""
-    SCALED_FLOOR = 4
+    SCALED_MINIMUM = 4
     SURPLUS = 5
 
 

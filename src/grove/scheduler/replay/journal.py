@@ -150,10 +150,10 @@ class Journal:
         if self.snapshot is None:
             return
         seams = self.snapshot.seams
-        told = {
-            policy.name: told for policy in seams.policies if (told := policy.remembered(self.snapshot)) is not None
+        state = {
+            policy.name: state for policy in seams.policies if (state := policy.remembered(self.snapshot)) is not None
         }
-        line = {"op": "seams", "weights": dict(seams.weights), "policies": told}
+        line = {"op": "seams", "weights": dict(seams.weights), "policies": state}
         if (written := encode(line)) != self._seams:
             self._seams = written
             self._write(line)
@@ -180,7 +180,7 @@ class Journal:
         if isinstance(part, PodGroup):
             pods = [self.pod(pod) for pod in part.pods]
             standing = [[self._shape(shape), count] for shape, count in part.standing]
-            more = {"minimum": part.minimum, "bound": part.bound, "standing": standing, "seats": part.seats}
+            more = {"minimum": part.minimum, "bound": part.bound, "standing": standing, "seats": part.earlier_nodes}
             return {**common, **more, "pods": pods}
         return {**common, "children": [self._part(child) for child in part.children]}
 

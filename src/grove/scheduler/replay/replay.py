@@ -81,7 +81,7 @@ def _apply(line: Json, snapshot: Snapshot, shapes: list[Shape]) -> Iterator[Repl
         case "namespace":
             snapshot.set_namespace(line["name"], line["labels"])
         case "seams":
-            policies = [policy for name, told in line["policies"].items() for policy in RECALLED[name](told)]
+            policies = [policy for name, state in line["policies"].items() for policy in RECALLED[name](state)]
             seams = STANDARD.joined(policies=policies, weights=line["weights"])
             snapshot.use(replace(snapshot.seams, policies=seams.policies, weights=seams.weights))
         case "place":
@@ -116,8 +116,8 @@ def _leaving(uids: list[str] | None, snapshot: Snapshot) -> list[PodFacts] | Non
     return [pod for pod in found if pod is not None]
 
 
-def _quota(told: Json) -> list[Policy]:
-    quota = Quota.recalled(told)
+def _quota(state: Json) -> list[Policy]:
+    quota = Quota.recalled(state)
     return [quota, FixedUse(quota)]
 
 

@@ -199,18 +199,18 @@ class PartCapacity:
         return found
 
 
-def liking(state: SearchState, groups: Iterable[int], low: int, high: int, domains: Segments) -> Ints:
+def suitability(state: SearchState, groups: Iterable[int], low: int, high: int, domains: Segments) -> Ints:
     """How well the groups' pods would like each of these domains of a run: their node preferences met, summed up."""
     found = np.zeros(domains.size, dtype=np.int64)
     for g in groups:
         group = state.problem.groups[g]
-        column = state.problem.options[group.options[0]].liking if group.options else None
+        column = state.problem.options[group.options[0]].suitability if group.options else None
         if column is None or group.need == 0:
             continue
-        room, column = state.room(group.options[0], low, high), column[low:high]
+        free_slots, column = state.pod_slots(group.options[0], low, high), column[low:high]
         left = np.full(domains.size, group.need, dtype=np.int64)
         for value in np.unique(column)[::-1][:MOST_LIKINGS]:
-            held = running_sum(room * (column == value))
+            held = running_sum(free_slots * (column == value))
             got = np.minimum(left, held[domains.ends - low] - held[domains.starts - low])
             found += int(value) * got
             left -= got

@@ -159,7 +159,7 @@ class Coupled:
         """Candidate rows for the pod: former nodes, few preferred domains, best score, near placed pods, fullest."""
         problem = self._problem
         self.state.spend(problem.size + LOOK_STEPS * ROWS_A_STEP)
-        slots = self.state.room(option, 0, problem.size)
+        slots = self.state.pod_slots(option, 0, problem.size)
         alike = len(problem.groups[group].options) == 1
         mask = self._neighbours(pod)[problem.rows] & (slots > 0)
         for i in self._chains[group]:
@@ -186,19 +186,19 @@ class Coupled:
         used = self._used_by(problem.root)
         for domains in problem.tree.domains[:-1] if used.size else ():
             near -= np.isin(domains[problem.positions[rows]], domains[used])
-        liking = problem.options[option].liking
+        suitability = problem.options[option].suitability
         tight = slots[rows] if problem.gang.strategy == "pack" else -slots[rows]
         keys = [tight, near]
-        if liking is not None:
-            keys.append(-liking[rows])
-        keys += self._room_for_all(group, slots, rows)
+        if suitability is not None:
+            keys.append(-suitability[rows])
+        keys += self._capacity_for_all(group, slots, rows)
         for preference in reversed([preference for preference in self.preferences if group in preference.part.groups]):
             keys += preference.keys(rows, slots, self._left[group], self._used_by(preference.part))
-        if seats := self.state.seats_left(group):
-            keys.append(-np.isin(rows, list(seats)).astype(np.int64))
+        if earlier_nodes := self.state.earlier_nodes_left(group):
+            keys.append(-np.isin(rows, list(earlier_nodes)).astype(np.int64))
         return rows[np.lexsort(keys)]
 
-    def _room_for_all(self, group: int, slots: Ints, rows: Ints) -> list[Ints]:
+    def _capacity_for_all(self, group: int, slots: Ints, rows: Ints) -> list[Ints]:
         """Where a domain is yet to be chosen for good: those first that hold most of the pods above the minimum too."""
         problem = self._problem
         wanted = problem.groups[group].pending - sum(self.state.taken[group])
@@ -206,8 +206,8 @@ class Coupled:
         for i in self._chains[group] if wanted > self._left[group] else ():
             if not self._domain.get(i):
                 domains = problem.tree.domains[self._parts[i].required_level][problem.positions]
-                room = sums_by_domain(domains, np.minimum(slots, wanted), int(domains.max(initial=0)) + 1)
-                found.append(-np.minimum(room, wanted)[domains[rows]])
+                capacity = sums_by_domain(domains, np.minimum(slots, wanted), int(domains.max(initial=0)) + 1)
+                found.append(-np.minimum(capacity, wanted)[domains[rows]])
         return found
 
     def crossed(self, preference: int) -> int:

@@ -16,20 +16,20 @@ MOST_DOMAINS = 64
 Distribution = tuple[int, ...]
 
 
-def distributions(counts: Sequence[int], room: Sequence[int], units: int, skew: int) -> Iterator[Distribution]:
+def distributions(counts: Sequence[int], capacity: Sequence[int], units: int, skew: int) -> Iterator[Distribution]:
     """Ways to add units to domains with these counts within the skew, the most even one first.
 
-    `room` is how many more units each domain can hold at most.
+    `capacity` is how many more units each domain can hold at most.
     """
     if not counts:
         return
     seen: set[Distribution] = set()
-    for low in range(_highest_low(counts, room, units), min(counts) - 1, -1):
+    for low in range(_highest_low(counts, capacity, units), min(counts) - 1, -1):
         least = [max(0, low - count) for count in counts]
-        most = [min(held, max(0, low + skew - count)) for count, held in zip(counts, room, strict=True)]
+        most = [min(held, max(0, low + skew - count)) for count, held in zip(counts, capacity, strict=True)]
         if any(a > b for a, b in zip(least, most, strict=True)) or not sum(least) <= units <= sum(most):
             continue
-        even = _evenly(counts, room, least, most, units)
+        even = _evenly(counts, capacity, least, most, units)
         if even not in seen:
             seen.add(even)
             yield even
@@ -41,9 +41,9 @@ def distributions(counts: Sequence[int], room: Sequence[int], units: int, skew: 
                 yield found
 
 
-def _highest_low(counts: Sequence[int], room: Sequence[int], units: int) -> int:
+def _highest_low(counts: Sequence[int], capacity: Sequence[int], units: int) -> int:
     """The most units that the emptiest domain can have in the end."""
-    low, high = min(counts), min(count + held for count, held in zip(counts, room, strict=True))
+    low, high = min(counts), min(count + held for count, held in zip(counts, capacity, strict=True))
     while low < high:
         middle = (low + high + 1) // 2
         if sum(max(0, middle - count) for count in counts) <= units:
@@ -54,11 +54,11 @@ def _highest_low(counts: Sequence[int], room: Sequence[int], units: int) -> int:
 
 
 def _evenly(
-    counts: Sequence[int], room: Sequence[int], least: Sequence[int], most: Sequence[int], units: int
+    counts: Sequence[int], capacity: Sequence[int], least: Sequence[int], most: Sequence[int], units: int
 ) -> Distribution:
     """The units beyond the least go where there are fewest; of equals to the domain with the most capacity."""
     given = list(least)
-    heap = [(count + n, n - held, i) for i, (count, held, n) in enumerate(zip(counts, room, given, strict=True))]
+    heap = [(count + n, n - held, i) for i, (count, held, n) in enumerate(zip(counts, capacity, given, strict=True))]
     heapify(heap)
     for _ in range(units - sum(least)):
         while given[heap[0][2]] >= most[heap[0][2]]:

@@ -39,28 +39,28 @@ def fill_group(state: SearchState, group: int, count: int, low: int, high: int, 
 def fill_option(state: SearchState, option: int, count: int, low: int, high: int, level: int) -> int:
     """Puts up to `count` pods of one option into the run, as many as there is capacity for."""
     state.spend(high - low + FILL_STEPS * ROWS_A_STEP)
-    slots = state.room(option, low, high)
+    slots = state.pod_slots(option, low, high)
     total = int(slots.sum())
     count = min(count, total)
     if count == 0:
         return 0
-    back = 0 if state.problem.is_new else take_seats(state, option, slots, count, low)
+    back = 0 if state.problem.is_new else take_earlier_nodes(state, option, slots, count, low)
     if back < count:
-        slots = state.room(option, low, high) if back else slots
+        slots = state.pod_slots(option, low, high) if back else slots
         _fill(state, option, slots, count - back, low, high, level)
     return count
 
 
-def take_seats(state: SearchState, option: int, slots: Ints, count: int, low: int) -> int:
+def take_earlier_nodes(state: SearchState, option: int, slots: Ints, count: int, low: int) -> int:
     """Puts pods back on the nodes that pods of their group left, as far as `slots` (from row `low` on) go; how many."""
     problem = state.problem
     group = problem.options[option].group
-    if not problem.groups[group].seats or problem.cost is not None:
+    if not problem.groups[group].earlier_nodes or problem.cost is not None:
         return 0
     back = np.zeros_like(slots)
-    for row, seats in state.seats_left(group).items():
+    for row, earlier_nodes in state.earlier_nodes_left(group).items():
         if 0 <= row - low < slots.size:
-            back[row - low] = min(seats, int(slots[row - low]), count - int(back.sum()))
+            back[row - low] = min(earlier_nodes, int(slots[row - low]), count - int(back.sum()))
     _put(state, option, low, back)
     return int(back.sum())
 
@@ -71,15 +71,15 @@ def _fill(state: SearchState, option: int, slots: Ints, count: int, low: int, hi
         _put(state, option, low, _level_out(slots, count))
     elif problem.cost is not None:
         # Preemption: cheapest rows first, then best liked (soft affinity), then fullest.
-        liking = problem.options[option].liking
-        liked = np.zeros_like(slots) if liking is None else -liking[low:high]
+        suitability = problem.options[option].suitability
+        liked = np.zeros_like(slots) if suitability is None else -suitability[low:high]
         _put(state, option, low, _in_order(slots, count, np.lexsort((slots, liked, problem.cost[low:high]))))
     else:
         for here in (slots,) if problem.is_new else _nearest_first(state, option, slots, low, high, level):
             part = min(count, int(here.sum()))
-            liking = problem.options[option].liking
-            if liking is not None:
-                here = _liked(here, liking[low:high], part)
+            suitability = problem.options[option].suitability
+            if suitability is not None:
+                here = _liked(here, suitability[low:high], part)
             _pack(state, option, here, part, low, high, level)
             count -= part
             if count == 0:
@@ -174,10 +174,10 @@ def _in_order(slots: Ints, count: int, order: Ints) -> Ints:
     return pods
 
 
-def _liked(slots: Ints, liking: Ints, count: int) -> Ints:
+def _liked(slots: Ints, suitability: Ints, count: int) -> Ints:
     """The slots of the rows that are liked best, as many kinds of rows as it takes to hold all."""
-    for least in np.unique(liking[slots > 0])[::-1]:
-        liked: Ints = slots * (liking >= least)
+    for least in np.unique(suitability[slots > 0])[::-1]:
+        liked: Ints = slots * (suitability >= least)
         if int(liked.sum()) >= count:
             return liked
     return slots
@@ -231,10 +231,10 @@ def _domain_rows(state: SearchState, part: Part, open_rows: Mask) -> Mask:
         domains = np.arange(segments.ids.size)
     mask = np.zeros(problem.size, dtype=np.bool_)
     if domains.size:
-        room = np.zeros(problem.size, dtype=np.int64)
+        free_slots = np.zeros(problem.size, dtype=np.int64)
         for o in (o for g in part.groups for o in problem.groups[g].options):
-            room += state.room(o, 0, problem.size) * open_rows
-        running = running_sum(room)
+            free_slots += state.pod_slots(o, 0, problem.size) * open_rows
+        running = running_sum(free_slots)
         chosen = domains[np.argmax(running[segments.ends[domains]] - running[segments.starts[domains]])]
         mask[segments.starts[chosen] : segments.ends[chosen]] = True
     return mask
@@ -249,17 +249,17 @@ def _fill_near(state: SearchState, group: int, open_rows: Mask) -> None:
         wanted = len(entry.classes[kind]) - state.taken[group][kind]
         if wanted <= 0:
             continue
-        slots = state.room(option, 0, problem.size) * open_rows
-        if not problem.is_new and (back := take_seats(state, option, slots, wanted, 0)):
+        slots = state.pod_slots(option, 0, problem.size) * open_rows
+        if not problem.is_new and (back := take_earlier_nodes(state, option, slots, wanted, 0)):
             wanted -= back
-            slots = state.room(option, 0, problem.size) * open_rows
+            slots = state.pod_slots(option, 0, problem.size) * open_rows
         if wanted == 0 or not slots.any():
             continue
         if near is None:
             near = 2 * _nearness(problem, state.pods_at([group]))
             near += _nearness(problem, state.pods_at(problem.root.groups))
-        liking = problem.options[option].liking
-        liked = np.zeros_like(slots) if liking is None else -liking
+        suitability = problem.options[option].suitability
+        liked = np.zeros_like(slots) if suitability is None else -suitability
         tight = slots if problem.gang.strategy == "pack" else -slots
         _put(state, option, 0, _in_order(slots, wanted, np.lexsort((tight, -near, liked))))
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from grove.scheduler.cluster.node_table import Ints
-from grove.scheduler.filters.fit import PLENTY, room
+from grove.scheduler.filters.fit import PLENTY, pod_slots
 from grove.scheduler.solve.search_state import ROWS_A_STEP, SearchState
 
 Slice = tuple[int, int]
@@ -52,29 +52,30 @@ class Packing:
         self._rivals = {(o, other) for o in self._cells_of for other in problem.conflicts[o]}
         self._looks = 0
         self._particular = {o for o in self._cells_of if problem.conflicts[o] or problem.options[o].limit < PLENTY}
-        rooms = {o: self._room_in(o, slices[problem.options[o].group]) for o in self._cells_of}
-        self._order_rows(rooms)
-        self._bounds = [(tuple(weights.items()), held) for weights, held in self._suffix_bounds(slices, rooms)]
+        capacities = {o: self._capacity_in(o, slices[problem.options[o].group]) for o in self._cells_of}
+        self._order_rows(capacities)
+        self._bounds = [(tuple(weights.items()), held) for weights, held in self._suffix_bounds(slices, capacities)]
 
-    def _room_in(self, option: int, run: Slice) -> Ints:
-        rooms = np.zeros(self._problem.size, dtype=np.int64)
-        rooms[run[0] : run[1]] = self._state.room(option, *run)
-        return rooms
+    def _capacity_in(self, option: int, run: Slice) -> Ints:
+        capacities = np.zeros(self._problem.size, dtype=np.int64)
+        capacities[run[0] : run[1]] = self._state.pod_slots(option, *run)
+        return capacities
 
-    def _order_rows(self, rooms: dict[int, Ints]) -> None:
+    def _order_rows(self, capacities: dict[int, Ints]) -> None:
         """Rows that can take something: first those that few options compete for, then by domain, most capacity first.
 
         On each row the options with least to spare go first.
         """
-        stack = np.array([rooms[o] for o in rooms])
+        stack = np.array([capacities[o] for o in capacities])
         rows = np.flatnonzero(stack.any(axis=0))
         self._free = [[int(v) for v in self._state.free[:, row]] for row in rows]
-        groups = [self._problem.groups[self._problem.options[o].group] for o in rooms]
+        groups = [self._problem.groups[self._problem.options[o].group] for o in capacities]
         spare = [
-            int(room) / group.need if group.need else 0.0 for room, group in zip(stack.sum(axis=1), groups, strict=True)
+            int(capacity) / group.need if group.need else 0.0
+            for capacity, group in zip(stack.sum(axis=1), groups, strict=True)
         ]
-        scarce_first = sorted(range(len(rooms)), key=lambda i: (spare[i], i))
-        option = list(rooms)
+        scarce_first = sorted(range(len(capacities)), key=lambda i: (spare[i], i))
+        option = list(capacities)
         active = [tuple(option[i] for i in scarce_first if stack[i, row]) for row in rows]
         level = max(self._problem.tree.host_level - 1, 0)
         domains = self._problem.tree.domains[level][self._problem.positions[rows]]
@@ -86,7 +87,7 @@ class Packing:
         self._active = [active[i] for i in order]
 
     def _suffix_bounds(
-        self, slices: dict[int, Slice], rooms: dict[int, Ints]
+        self, slices: dict[int, Slice], capacities: dict[int, Ints]
     ) -> list[tuple[dict[int, int], list[int]]]:
         """(weights by group cell, what the rows from i on hold) for each counting bound."""
         problem = self._problem
@@ -94,9 +95,9 @@ class Packing:
         bounds: list[tuple[dict[int, int], list[int]]] = []
         for g, cell in cell_of.items():
             options = problem.groups[g].options
-            held = sum((rooms[o] for o in options), np.zeros(problem.size, dtype=np.int64))
+            held = sum((capacities[o] for o in options), np.zeros(problem.size, dtype=np.int64))
             if len(options) > 1:
-                held = np.minimum(held, room(self._state.free, problem.least_request(g)))
+                held = np.minimum(held, pod_slots(self._state.free, problem.least_request(g)))
             bounds.append(({cell: 1}, self._suffix(held)))
         for r in range(len(problem.resources)):
             least = {g: min(self._request[o][r] for o in problem.groups[g].options) for g in slices}

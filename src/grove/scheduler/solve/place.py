@@ -24,11 +24,11 @@ import numpy as np
 
 from grove.scheduler.cluster.node_table import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.filters.fit import room_reason
+from grove.scheduler.filters.fit import capacity_reason
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
-from grove.scheduler.model.reasons import BUDGET_ENDED, NO_DOMAIN, NO_NODE, NO_PACKING, NO_ROOM, PINNED, Reason
+from grove.scheduler.model.reasons import BUDGET_ENDED, NO_CAPACITY, NO_DOMAIN, NO_NODE, NO_PACKING, PINNED, Reason
 from grove.scheduler.solve.bounds import PartCapacity, bounds_for
 from grove.scheduler.solve.coupled import Coupled, closer, placed_in_some_order
 from grove.scheduler.solve.exact import exact_placement, preferences_granted
@@ -111,7 +111,7 @@ def place_admitted(
     problem = state_problem(snapshot, gang, closed, free, cost)
     if isinstance(problem, NoFit):
         if problem.reason == NO_NODE:
-            return NoFit(gang.name, room_reason(NO_NODE, snapshot, gang, closed), True, version=snapshot.version)
+            return NoFit(gang.name, capacity_reason(NO_NODE, snapshot, gang, closed), True, version=snapshot.version)
         return problem
     needing = sum(group.need > 0 for group in problem.groups)
     # For one group the search itself begins with the counting bounds: asking them first would be asking twice.
@@ -169,7 +169,7 @@ def _whole(problem: Problem, budget: Budget) -> SearchState | None:
         if not PartCapacity(SearchState(problem, 1), bounds, 0, problem.size).is_enough:
             return None
         if not problem.is_new:
-            _leave_scattered_seats(problem)
+            _leave_scattered_nodes(problem)
         return close_placement(problem, _quick_steps(problem, budget), budget.steps // 4)
 
 
@@ -193,7 +193,7 @@ def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded:
     if problem.root.need == 0:
         return SearchState(problem, 0)
     if not problem.is_new:
-        _leave_scattered_seats(problem)
+        _leave_scattered_nodes(problem)
     state = close_placement(problem, _quick_steps(problem, budget), budget.steps // 2)
     if state is not None:
         return state
@@ -229,9 +229,9 @@ def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded:
     return tightened(exact, budget.steps - problem.steps_used)
 
 
-def _leave_scattered_seats(problem: Problem) -> None:
+def _leave_scattered_nodes(problem: Problem) -> None:
     """Pods of a part that left whole do not return to nodes that are further apart than necessary now."""
-    if not any(group.seats for group in problem.groups):
+    if not any(group.earlier_nodes for group in problem.groups):
         return
     for part in problem.root.preferring() or [problem.root]:
         level = part.preferred_level if part.preferred_level >= 0 else problem.tree.host_level - 1
@@ -240,7 +240,7 @@ def _leave_scattered_seats(problem: Problem) -> None:
         bounds = bounds_for(problem, tuple(part.groups))
         if PartCapacity(SearchState(problem, 1), bounds, 0, problem.size).is_scattered(part.pods_at, level):
             for g in part.groups:
-                problem.groups[g].seats = {}
+                problem.groups[g].earlier_nodes = {}
 
 
 def _refusal(problem: Problem, closed: Collection[str]) -> NoFit | None:
@@ -253,7 +253,9 @@ def _refusal(problem: Problem, closed: Collection[str]) -> NoFit | None:
         parts += [child for child in part.children if child.need > 0]
         capacity = PartCapacity(state, bounds_for(problem, tuple(part.groups)), 0, problem.size)
         if part is problem.root and not capacity.is_enough:
-            return NoFit(gang.name, room_reason(NO_ROOM, snapshot, gang, closed), True, version=snapshot.version)
+            return NoFit(
+                gang.name, capacity_reason(NO_CAPACITY, snapshot, gang, closed), True, version=snapshot.version
+            )
         if part.required_level < 0:
             continue
         segments = problem.segments(part.required_level)

@@ -13,7 +13,7 @@ import numpy as np
 from grove.api.fragmentation import GangSize, unusable_share
 from grove.scheduler.cluster.node_table import Ints, running_sum
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.filters.fit import allowed_mask, room
+from grove.scheduler.filters.fit import allowed_mask, pod_slots
 from grove.scheduler.model.facts import HOSTNAME, Shape
 from grove.scheduler.solve.bounds import fewest_needed
 from grove.scheduler.solve.problem import Part
@@ -100,7 +100,7 @@ def slots_by_domain(snapshot: Snapshot, shape: Shape, key: str = HOSTNAME, topol
     assert level is not None
     rows = [r for r, _ in snapshot.amounts(shape.requests)]
     request = np.array([amount for _, amount in snapshot.amounts(shape.requests)], dtype=np.int64)
-    slots = room(snapshot.free[rows, : snapshot.nodes.rows], request) * allowed_mask(snapshot, shape)
+    slots = pod_slots(snapshot.free[rows, : snapshot.nodes.rows], request) * allowed_mask(snapshot, shape)
     starts, ends, domains = tree.runs[level]
     running = running_sum(slots[tree.order])
     held = running[ends] - running[starts]

@@ -38,12 +38,12 @@ class PreferredLevel:
         """Rows of domains in use come first, then of the tightest that holds all that is left, then of the roomiest."""
         domains = self._row_domains
         here = domains[rows]
-        room = sums_by_domain(domains, np.minimum(slots, left), int(domains.max(initial=0)) + 1)[here]
-        enough = (room >= left) & (here >= 0)
+        free_slots = sums_by_domain(domains, np.minimum(slots, left), int(domains.max(initial=0)) + 1)[here]
+        enough = (free_slots >= left) & (here >= 0)
         if used.size == 0:
             enough &= np.isin(here, self._enough)
         is_used = (here >= 0) & np.isin(here, self._domains[used])
-        whole_room = sums_by_domain(domains, np.minimum(slots, PLENTY), int(domains.max(initial=0)) + 1)[here]
-        tight = np.where(is_used, 0, np.where(enough, whole_room, -room))
+        whole_capacity = sums_by_domain(domains, np.minimum(slots, PLENTY), int(domains.max(initial=0)) + 1)[here]
+        tight = np.where(is_used, 0, np.where(enough, whole_capacity, -free_slots))
         rank = np.where(is_used, 0, np.where(enough, 1, np.where(here >= 0, 2, 3)))
         return [tight, rank]

@@ -16,7 +16,7 @@ import numpy as np
 from grove.scheduler.cluster.node_table import Ints, Mask, running_sum
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.cluster.topology import Tree
-from grove.scheduler.filters.fit import PLENTY, allowed_mask, liking, open_mask, open_rows, room
+from grove.scheduler.filters.fit import PLENTY, allowed_mask, open_mask, open_rows, pod_slots, suitability
 from grove.scheduler.filters.pod_relations import PodRelations
 from grove.scheduler.model.answers import NoFit
 from grove.scheduler.model.facts import HOSTNAME, PodFacts, Shape
@@ -34,7 +34,7 @@ class Option:
     """Candidate rows where it may go, None for all."""
     limit: int
     """Most pods of it on one node, capacity aside."""
-    liking: Ints | None = None
+    suitability: Ints | None = None
     """How much each candidate row is liked."""
     rather_apart: bool = False
     """Whether its pods would rather not share a host."""
@@ -47,7 +47,7 @@ class Group:
     need: int
     classes: list[list[PodFacts]]
     options: list[int] = field(default_factory=list)
-    seats: dict[int, int] = field(default_factory=dict)
+    earlier_nodes: dict[int, int] = field(default_factory=dict)
     """Candidate rows that pods of the group left, and how many did."""
     pods_at: Ints | None = None
     """Positions, in the tree's order, of nodes where pods of the group run."""
@@ -129,7 +129,7 @@ class Problem:
         """Whether placing one pod changes where others may go in ways the masks cannot say."""
         self.cost: Ints | None = None
         """What using a row destroys, for preemption; rows are taken in this order first."""
-        self.is_new = not gang.former and not any(group.bound or group.seats for group in gang.groups())
+        self.is_new = not gang.former and not any(group.bound or group.earlier_nodes for group in gang.groups())
         """Whether nothing of the gang runs or ran anywhere."""
         self.steps_used = 0
         """Work spent on the problem so far, by whatever search."""
@@ -208,7 +208,7 @@ class Problem:
         def sums() -> Ints:
             """Running sums in topology order: one pass serves all levels."""
             capacity = snapshot.allocatable[np.array([r for r, _ in asked], dtype=np.int64)[:, None], tree.order]
-            slots = np.minimum(room(capacity, np.array([amount for _, amount in asked], dtype=np.int64)), limit)
+            slots = np.minimum(pod_slots(capacity, np.array([amount for _, amount in asked], dtype=np.int64)), limit)
             return running_sum(slots * allowed_mask(snapshot, shape)[tree.order])
 
         key = ("idle", tree.keys, shape, limit, asked)
@@ -235,7 +235,7 @@ def state_problem(
     groups = iter(range(len(problem.groups)))
     former = None
     if not problem.is_new:
-        _find_seats(problem)
+        _find_earlier_nodes(problem)
         former = positions_of(problem, sorted(gang.former))
     problem.root = _part(problem, gang.root, groups.__next__, -1, former)
     if problem.size == 0 and problem.root.need > 0:
@@ -266,7 +266,7 @@ def _add_groups(problem: Problem, closed: Collection[str], free: Ints | None, co
             for narrower in (scope, relations.mask(pods[0])):
                 mask = mask if narrower is None else mask & narrower
             limit = 1 if relations.apart_from_itself(pods[0]) else group.most_on_host or PLENTY
-            liked, apart = liking(snapshot, shape), relations.rather_apart(pods[0])
+            liked, apart = suitability(snapshot, shape), relations.rather_apart(pods[0])
             for requests in (shape.requests, *shape.alternatives):
                 entry.options.append(len(problem.options))
                 problem.options.append(
@@ -305,19 +305,19 @@ def _keep_candidates(
         inside = mask[rows]
         if not inside.all():
             option.mask = seen.setdefault(inside.tobytes(), inside)
-        if option.liking is not None:
-            liked = option.liking[rows]
-            option.liking = liked if liked.size and liked.min() < liked.max() else None
+        if option.suitability is not None:
+            liked = option.suitability[rows]
+            option.suitability = liked if liked.size and liked.min() < liked.max() else None
 
 
-def _find_seats(problem: Problem) -> None:
+def _find_earlier_nodes(problem: Problem) -> None:
     """Former nodes of the groups as candidate rows, for those that are candidates."""
     row_of = problem.snapshot.nodes.row_of
     for entry, group in zip(problem.groups, problem.gang.groups(), strict=True):
-        if group.seats:
-            left = Counter(row_of[name] for name in group.seats if name in row_of)
+        if group.earlier_nodes:
+            left = Counter(row_of[name] for name in group.earlier_nodes if name in row_of)
             at = np.isin(problem.rows, list(left)).nonzero()[0]
-            entry.seats = {int(i): left[int(problem.rows[i])] for i in at}
+            entry.earlier_nodes = {int(i): left[int(problem.rows[i])] for i in at}
 
 
 def positions_of(problem: Problem, names: Iterable[str]) -> Ints | None:
@@ -344,7 +344,7 @@ def _part(
     if not problem.is_new:
         leaves = list(leaves_of(part))
         bound = tuple(node for leaf in leaves for node in leaf.bound)
-        own = positions_of(problem, (*bound, *(node for leaf in leaves for node in leaf.seats)))
+        own = positions_of(problem, (*bound, *(node for leaf in leaves for node in leaf.earlier_nodes)))
         pods_at = around if own is None else own
     if isinstance(part, PodGroup):
         groups = [next_group()]

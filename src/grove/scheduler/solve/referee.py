@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from grove.scheduler.cluster.node_table import Ints, Mask
-from grove.scheduler.filters.fit import room
+from grove.scheduler.filters.fit import pod_slots
 from grove.scheduler.model.gang import UnitSpread, leaves_of
 from grove.scheduler.solve.problem import Problem
 from grove.scheduler.solve.spread_domains import container_of, spread_domains
@@ -106,7 +106,7 @@ def find_referee() -> Referee | None:
 def question_of(problem: Problem) -> Question:
     options = []
     for o in problem.options:
-        most = np.minimum(room(problem.free, o.request), o.limit)
+        most = np.minimum(pod_slots(problem.free, o.request), o.limit)
         if o.mask is not None:
             most = most * o.mask
         options.append((o.group, o.kind, o.request, np.minimum(most, problem.groups[o.group].need)))

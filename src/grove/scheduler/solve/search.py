@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from grove.scheduler.cluster.node_table import Ints, Mask, running_sum
-from grove.scheduler.solve.bounds import BoundsOf, PartCapacity, domain_sets, headroom_sums, liking
+from grove.scheduler.solve.bounds import BoundsOf, PartCapacity, domain_sets, headroom_sums, suitability
 from grove.scheduler.solve.exact import exact_placement
 from grove.scheduler.solve.fill import fill_group
 from grove.scheduler.solve.problem import Part, Segments
@@ -50,7 +50,7 @@ class Search:
         self._pinned = any(part.pinned_domains is not None for part in parts)
         self._levels = sorted({level for part in parts for level in (part.required_level, part.preferred_level)} - {-1})
         self._headroom = headroom_sums(problem)
-        self._has_scores = any(option.liking is not None for option in problem.options)
+        self._has_scores = any(option.suitability is not None for option in problem.options)
 
     def ways(self, part: Part, run: DomainRun) -> Iterator[None]:
         """Each yield leaves the part placed inside the run; the next step undoes it."""
@@ -98,7 +98,7 @@ class Search:
         scarce = capacity.scarce(held)
         keys: list[Ints] = [held[scarce]]
         if self._has_scores:
-            keys.append(-self._liking(part, run, domains))
+            keys.append(-self._suitability(part, run, domains))
         if part is self._problem.root and self._headroom:
             keys.append(self._lacks_headroom(domains))
         if (missing := self._surplus_missing(part, run, domains)) is not None:
@@ -116,9 +116,9 @@ class Search:
             keys.append(capacity.costs(scarce, domains))
         return np.lexsort(keys)
 
-    def _liking(self, part: Part, run: DomainRun, domains: Segments) -> Ints:
+    def _suitability(self, part: Part, run: DomainRun, domains: Segments) -> Ints:
         self._state.spend(len(part.groups) * (run.high - run.low))
-        return liking(self._state, part.groups, run.low, run.high, domains)
+        return suitability(self._state, part.groups, run.low, run.high, domains)
 
     def _surplus_missing(self, part: Part, run: DomainRun, domains: Segments) -> Ints | None:
         """How many of the part's pods above the minimum do not fit in each of these domains; None if there are none."""
@@ -126,10 +126,10 @@ class Search:
         for g in part.groups:
             group = problem.groups[g]
             if group.pending > group.need:
-                rooms = [self._state.room(o, run.low, run.high) for o in group.options]
-                held = running_sum(np.sum(rooms, axis=0))
-                room = held[domains.ends - run.low] - held[domains.starts - run.low]
-                lacks = np.maximum(group.pending - room, 0)
+                capacities = [self._state.pod_slots(o, run.low, run.high) for o in group.options]
+                held = running_sum(np.sum(capacities, axis=0))
+                free_slots = held[domains.ends - run.low] - held[domains.starts - run.low]
+                lacks = np.maximum(group.pending - free_slots, 0)
                 missing = lacks if missing is None else missing + lacks
         return missing
 
@@ -249,12 +249,12 @@ class Search:
         scarce = capacity.scarce(held)
         option = self._problem.groups[capacity.bounds[scarce].groups[0]].options[0]
         domains = domains.only(fits)
-        free = running_sum(self._state.room(option, run.low, run.high))
+        free = running_sum(self._state.pod_slots(option, run.low, run.high))
         now = free[domains.ends - run.low] - free[domains.starts - run.low]
         whole = self._problem.idle_in(option, level, domains) <= now
         keys = [held[scarce, fits], whole]
         if self._has_scores:
-            keys.append(-self._liking(part, run, domains))
+            keys.append(-self._suitability(part, run, domains))
         for i in np.lexsort(keys):
             yield DomainRun(int(domains.starts[i]), int(domains.ends[i]), level)
 
@@ -283,13 +283,20 @@ class Search:
             fits = capacity.fitting(held)
             if fits.size == 0:
                 continue
-            room = held[capacity.scarce(held), fits]
+            free_slots = held[capacity.scarce(held), fits]
             domains = domains.only(fits)
             fewest = capacity.fewest(part.preferred_level, domains)
-            disliked = -self._liking(part, run, domains) if self._has_scores else np.zeros_like(fewest)
+            disliked = -self._suitability(part, run, domains) if self._has_scores else np.zeros_like(fewest)
             found += [
-                (int(fewest[i]), -level, int(disliked[i]), int(room[i]), int(domains.starts[i]), int(domains.ends[i]))
-                for i in np.lexsort((room, disliked, fewest))[:MOST_SCOPES]
+                (
+                    int(fewest[i]),
+                    -level,
+                    int(disliked[i]),
+                    int(free_slots[i]),
+                    int(domains.starts[i]),
+                    int(domains.ends[i]),
+                )
+                for i in np.lexsort((free_slots, disliked, fewest))[:MOST_SCOPES]
             ]
         return [DomainRun(low, high, -level) for _, level, _, _, low, high in sorted(found)[:MOST_SCOPES]]
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from grove.scheduler.cluster.node_table import Ints, Mask
-from grove.scheduler.filters.fit import PLENTY, room
+from grove.scheduler.filters.fit import PLENTY, pod_slots
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.solve.bounds import Bound
 from grove.scheduler.solve.problem import Problem
@@ -92,10 +92,10 @@ class SearchState:
         for option, row, pods in found:
             self.put(option, np.array([row]), np.array([pods]))
 
-    def room(self, option: int, low: int, high: int) -> Ints:
+    def pod_slots(self, option: int, low: int, high: int) -> Ints:
         """How many more pods of the option each row of the run can take now."""
         o = self.problem.options[option]
-        slots = room(self.free[:, low:high], o.request)
+        slots = pod_slots(self.free[:, low:high], o.request)
         if o.mask is not None:
             slots *= o.mask[low:high]
         if self.open is not None:
@@ -113,9 +113,9 @@ class SearchState:
         for i, bound in enumerate(bounds):
             if bound.resource < 0:
                 for option in bound.options:
-                    found[i] += self.room(option, low, high)
+                    found[i] += self.pod_slots(option, low, high)
                 if bound.least is not None:
-                    np.minimum(found[i], room(self.free[:, low:high], bound.least), out=found[i])
+                    np.minimum(found[i], pod_slots(self.free[:, low:high], bound.least), out=found[i])
                 continue
             units = np.maximum(self.free[bound.resource, low:high] // bound.unit, 0)
             if bound.mask is not None:
@@ -154,14 +154,14 @@ class SearchState:
         running = (self.problem.groups[g].pods_at for g in groups)
         return np.concatenate([self.positions_of(groups), *(at for at in running if at is not None)])
 
-    def seats_left(self, group: int) -> dict[int, int]:
+    def earlier_nodes_left(self, group: int) -> dict[int, int]:
         """Rows that pods of the group left, and how many of these places none of its pods has taken again."""
-        left = dict(self.problem.groups[group].seats)
+        left = dict(self.problem.groups[group].earlier_nodes)
         for option, at, pods in self.placed if left else ():
             if self.problem.options[option].group == group:
                 for row, n in zip(at.tolist(), pods.tolist(), strict=True):
                     left[row] = left.get(row, 0) - n
-        return {row: seats for row, seats in sorted(left.items()) if seats > 0}
+        return {row: earlier_nodes for row, earlier_nodes in sorted(left.items()) if earlier_nodes > 0}
 
     def pods(self) -> list[PodFacts]:
         """Pods with their nodes, in the order they were put: of each class the first ones, on nodes in their order."""
@@ -194,7 +194,7 @@ class SearchState:
         """Equal for runs of rows that are the same for every pod of this gang."""
         parts = [self.free[:, low:high].tobytes()]
         parts += [o.mask[low:high].tobytes() for o in self.problem.options if o.mask is not None]
-        parts += [o.liking[low:high].tobytes() for o in self.problem.options if o.liking is not None]
+        parts += [o.suitability[low:high].tobytes() for o in self.problem.options if o.suitability is not None]
         if self.open is not None:
             parts.append(self.open[low:high].tobytes())
         if self._tracked:

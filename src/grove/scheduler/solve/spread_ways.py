@@ -118,10 +118,10 @@ class SpreadWays:
         self, gang: Gang, spread: UnitSpread, where: SpreadDomains, unit: str, names: tuple[str, ...]
     ) -> Iterator[Gang]:
         """One unit, which goes where there are fewest; for preemption wherever it is cheapest."""
-        room = self._room_for(names, where)
+        free_slots = self._capacity_for(names, where)
         lowest = min(where.counts, default=0)
         tiers: dict[int, list[int]] = {}
-        for domain, count, held in zip(where.ids, where.counts, room, strict=True):
+        for domain, count, held in zip(where.ids, where.counts, free_slots, strict=True):
             if held > 0 and (count - lowest + 1 <= spread.max_skew or not spread.is_required):
                 tiers.setdefault(count if self._problem.cost is None else 0, []).append(domain)
         for _, domains in sorted(tiers.items()):
@@ -132,9 +132,9 @@ class SpreadWays:
     ) -> Iterator[Gang]:
         leaves = {group.name: group for group in gang.groups()}
         kinds = [tuple(_kind(leaves[name]) for name in names) for _, names in units]
-        room = [self._room_for(names, where) for _, names in units]
+        free_slots = [self._capacity_for(names, where) for _, names in units]
         # A domain has capacity for no more units than for those that fit it best.
-        most = [max(column) for column in zip(*room, strict=True)]
+        most = [max(column) for column in zip(*free_slots, strict=True)]
         for found in self._found(spread, where, most, len(units)):
             for domains in _assignments(kinds, where.ids, found):
                 assigned = gang
@@ -142,7 +142,7 @@ class SpreadWays:
                     assigned = self._confined(assigned, spread, unit, names, (domain,))
                 yield assigned
 
-    def _room_for(self, names: Sequence[str], where: SpreadDomains) -> list[int]:
+    def _capacity_for(self, names: Sequence[str], where: SpreadDomains) -> list[int]:
         """How many units like this one each domain has capacity for, by counting."""
         bounds = bounds_for(self._problem, tuple(self._group_at[name] for name in names))
         if not bounds:
@@ -154,16 +154,16 @@ class SpreadWays:
         return [found.get(domain, 0) for domain in where.ids]
 
     def _found(
-        self, spread: UnitSpread, where: SpreadDomains, room: Sequence[int], units: int
+        self, spread: UnitSpread, where: SpreadDomains, free_slots: Sequence[int], units: int
     ) -> Iterator[Distribution]:
         if len(where.ids) > MOST_DOMAINS:
             self.is_complete = False
         if spread.is_required:
-            yield from distributions(where.counts, room, units, spread.max_skew)
+            yield from distributions(where.counts, free_slots, units, spread.max_skew)
             return
         skew, most = spread.max_skew, max(where.counts, default=0) + units
         while skew < 2 * most:
-            yield from islice(distributions(where.counts, room, units, skew), FEW)
+            yield from islice(distributions(where.counts, free_slots, units, skew), FEW)
             skew *= 2
 
     def _confined(
@@ -202,12 +202,12 @@ class SpreadWays:
     ) -> Iterator[tuple[Branch | PodGroup, tuple[int, ...]]]:
         """The group split by domain, with the counts that follow; first with all its pods, then with fewer."""
         pending, need = len(group.pods), group.need
-        room = self._pod_room(group, where)
+        free_slots = self._pod_capacity(group, where)
         if where.level == self._tree.host_level:
-            yield from self._by_host(group, spread, where, room)
+            yield from self._by_host(group, spread, where, free_slots)
         tried = 0
         for pods in [*range(pending, need, -1), *([need] if need else [])]:
-            for found in self._found(spread, where, room, pods):
+            for found in self._found(spread, where, free_slots, pods):
                 yield self._split(group, where, found)
                 tried += pods > need
                 if pods > need:
@@ -215,30 +215,30 @@ class SpreadWays:
             if tried >= FEW:
                 break
         if tried >= FEW:
-            for found in self._found(spread, where, room, need) if need else ():
+            for found in self._found(spread, where, free_slots, need) if need else ():
                 yield self._split(group, where, found)
         if not need:
             yield replace(group, pods=()), where.counts
 
     def _by_host(
-        self, group: PodGroup, spread: UnitSpread, where: SpreadDomains, room: Sequence[int]
+        self, group: PodGroup, spread: UnitSpread, where: SpreadDomains, free_slots: Sequence[int]
     ) -> Iterator[tuple[PodGroup, tuple[int, ...]]]:
         """At most `maxSkew` pods on each of the hosts with the fewest: one group instead of one for each host."""
         lowest = min(where.counts, default=0)
-        hosts = [i for i, count in enumerate(where.counts) if count == lowest and room[i] > 0]
-        if sum(min(room[i], spread.max_skew) for i in hosts) < max(group.need, 1):
+        hosts = [i for i, count in enumerate(where.counts) if count == lowest and free_slots[i] > 0]
+        if sum(min(free_slots[i], spread.max_skew) for i in hosts) < max(group.need, 1):
             return
         pins: tuple[Pin, ...] = ()
         if len(hosts) < len(where.ids):
             pins = tuple(self._pin(spread.key, where.level, where.ids[i]) for i in hosts)
         yield replace(group, within=pins, most_on_host=spread.max_skew), where.counts
 
-    def _pod_room(self, group: PodGroup, where: SpreadDomains) -> list[int]:
-        rooms = np.zeros(self._problem.size, dtype=np.int64)
+    def _pod_capacity(self, group: PodGroup, where: SpreadDomains) -> list[int]:
+        capacities = np.zeros(self._problem.size, dtype=np.int64)
         for option in self._problem.groups[self._group_at[group.name]].options:
-            rooms += self._state.room(option, 0, self._problem.size)
+            capacities += self._state.pod_slots(option, 0, self._problem.size)
         at = self._tree.domains[where.level][self._problem.positions]
-        sums = sums_by_domain(at, np.minimum(rooms, len(group.pods)), self._tree.order.size + 1)
+        sums = sums_by_domain(at, np.minimum(capacities, len(group.pods)), self._tree.order.size + 1)
         found: list[int] = np.minimum(sums, len(group.pods))[list(where.ids)].tolist()
         return found
 
@@ -259,9 +259,18 @@ class SpreadWays:
                 bound = inside(group.bound, domain)
                 left = [node for node in left if node not in bound]
                 mine = group.pods[used : used + pods]
-                seats, pin = inside(group.seats, domain), self._pin(key, where.level, domain)
+                earlier_nodes, pin = inside(group.earlier_nodes, domain), self._pin(key, where.level, domain)
                 parts.append(
-                    PodGroup(group.name, len(bound) + pods, mine, bound, "", narrow, seats=seats, within=(pin,))
+                    PodGroup(
+                        group.name,
+                        len(bound) + pods,
+                        mine,
+                        bound,
+                        "",
+                        narrow,
+                        earlier_nodes=earlier_nodes,
+                        within=(pin,),
+                    )
                 )
                 used += pods
         if left:
@@ -277,7 +286,7 @@ def _size(unit: tuple[str, tuple[str, ...]]) -> int:
 
 def _kind(group: PodGroup) -> tuple[object, ...]:
     """Equal for groups that can take each other's place."""
-    return (group.minimum, tuple(pod.shape for pod in group.pods), group.bound, group.required, group.seats)
+    return (group.minimum, tuple(pod.shape for pod in group.pods), group.bound, group.required, group.earlier_nodes)
 
 
 def _confine(

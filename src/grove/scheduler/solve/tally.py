@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from grove.scheduler.cluster.node_table import Ints, Mask
-from grove.scheduler.filters.fit import room
+from grove.scheduler.filters.fit import pod_slots
 from grove.scheduler.solve.closing import PodTally, close_in_once
 from grove.scheduler.solve.rules import Rules
 from grove.scheduler.solve.search_state import ROWS_A_STEP, SearchState
@@ -32,7 +32,7 @@ class Counter:
 
     def start(self) -> PodTally:
         problem = self._problem
-        fits = [self._state.room(o, 0, problem.size) for o in range(len(problem.options))]
+        fits = [self._state.pod_slots(o, 0, problem.size) for o in range(len(problem.options))]
         most = np.minimum(np.array(fits, dtype=np.int64), self.rules.need[:, None])
         for near in self.rules.near:
             most[near.holders] *= self.rules.labels[near.label].present
@@ -42,7 +42,7 @@ class Counter:
 
     def close_in(self, tally: PodTally) -> bool:
         """Lowers `most` as far as the rules see; False if no placement is left."""
-        self._leave_room(tally)
+        self._leave_capacity(tally)
         for _ in range(MOST_ROUNDS):
             self._state.spend(self._problem.size * len(self.rules.need) + CLOSE_STEPS * ROWS_A_STEP)
             before = tally.most.sum()
@@ -52,14 +52,14 @@ class Counter:
                 return True
         return True
 
-    def _leave_room(self, tally: PodTally) -> None:
+    def _leave_capacity(self, tally: PodTally) -> None:
         """A placed pod takes capacity, is not needed again, and keeps out those that may not share a node with it."""
         problem = self._problem
         for lacks, (_, options) in zip(self.lacking(tally), self.rules.groups, strict=True):
             tally.most[options] = np.minimum(tally.most[options], tally.put[options] + lacks)
         free = problem.free - self.rules.requests.T @ tally.put
         for o, option in enumerate(problem.options):
-            np.minimum(tally.most[o], tally.put[o] + room(free, option.request), out=tally.most[o])
+            np.minimum(tally.most[o], tally.put[o] + pod_slots(free, option.request), out=tally.most[o])
             for other in problem.conflicts[o]:
                 tally.most[o] *= tally.put[other] == 0
 

@@ -17,7 +17,7 @@ from grove.api.meta import Key
 from grove.scheduler.cluster.node_table import Mask
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.devices.cel import NotUnderstood
-from grove.scheduler.devices.claim_requests import ClaimRequests, counted, read_wants, set_name
+from grove.scheduler.devices.claim_requests import ClaimRequests, counted, read_claim_requests, set_name
 from grove.scheduler.devices.device_allocation import allot
 from grove.scheduler.devices.device_counts import ClaimsVacancy, DeviceCounts
 from grove.scheduler.devices.device_inventory import (
@@ -107,19 +107,21 @@ class DeviceClaims(FollowedSource):
                     terms.append(node_terms(msgspec.convert(only, NodeSelector)) or ())
                 continue
             try:
-                wants, wide = self._read(claim)
+                claims_requests, wide = self._read(claim)
             except NotUnderstood as err:
                 return Needs(blocked=f'resourceclaim "{name}": {err}')
             terms += map(self._reach_of, wide)
             if is_own:
-                own.append(wants)
-            elif wants.requests:
+                own.append(claims_requests)
+            elif claims_requests.requests:
                 marks[SHARED] = 0  # where its users go is decided with them; see `decisions.Sharing`
-                shared.append(wants)
+                shared.append(claims_requests)
         whole = set_name(own)
         asked = {**marks, **_asked(own)}
         kinds: dict[str, DeviceRequest | tuple[ClaimRequests, ...]] = {
-            device_request.resource: device_request for wants in (*own, *shared) for device_request in wants.asked()
+            device_request.resource: device_request
+            for claims_requests in (*own, *shared)
+            for device_request in claims_requests.asked()
         }
         if whole:
             kinds[whole] = tuple(own)
@@ -136,13 +138,15 @@ class DeviceClaims(FollowedSource):
 
     def _read(self, claim: ResourceClaim) -> tuple[ClaimRequests, list[DeviceRequest]]:
         """The requests of a claim on its node, and on devices that several nodes reach. Raises NotUnderstood."""
-        wants = read_wants(claim.spec, self.classes)
+        claims_requests = read_claim_requests(claim.spec, self.classes)
         wide = [
-            device_request for device_request in wants.asked() if any(map(device_request.matches, self._devices.wide))
+            device_request
+            for device_request in claims_requests.asked()
+            if any(map(device_request.matches, self._devices.wide))
         ]
-        if wide and not wants.is_plain:
+        if wide and not claims_requests.is_plain:
             raise NotUnderstood("alternatives, constraints and `All` are not understood for devices of several nodes")
-        return wants.only(either for either in wants.requests if either[0] not in wide), wide
+        return claims_requests.only(either for either in claims_requests.requests if either[0] not in wide), wide
 
     def learn(self, kinds: Mapping[str, DeviceRequest | tuple[ClaimRequests, ...]]) -> None:
         """Counts nodes by single requests, and by all requests of a pod together."""
@@ -178,9 +182,9 @@ class DeviceClaims(FollowedSource):
             if (promised := self._promises.get(key)) is not None:
                 nodes |= {device.node for _, device in promised.chosen if device.node}
                 continue
-            wants, _ = self._read(claim)
-            if wants.requests:
-                free[key] = wants
+            claims_requests, _ = self._read(claim)
+            if claims_requests.requests:
+                free[key] = claims_requests
         return nodes, free
 
     def sites(self, snapshot: Snapshot, near: Mask, leaving: Collection[str] = ()) -> DeviceNodes:
@@ -228,7 +232,7 @@ class DeviceClaims(FollowedSource):
                 uses.append((key, pod.metadata.uid))
                 try:
                     if known is None and key not in new:
-                        new[key], uids[key] = read_wants(claim.spec, self.classes), claim.metadata.uid
+                        new[key], uids[key] = read_claim_requests(claim.spec, self.classes), claim.metadata.uid
                 except NotUnderstood as err:
                     return f'resourceclaim "{name}": {err}'
         if new:
@@ -328,9 +332,9 @@ ANYWHERE: NodeTerms = (NodeTerm(),)
 """Stands for no condition while terms are gathered; it never leaves this module."""
 
 
-def _asked(wants: Sequence[ClaimRequests]) -> dict[str, int]:
+def _asked(claims_requests: Sequence[ClaimRequests]) -> dict[str, int]:
     """The requests of one pod's claims, by the counted resources of nodes."""
-    return {**counted(wants), **({whole: 1} if (whole := set_name(wants)) else {})}
+    return {**counted(claims_requests), **({whole: 1} if (whole := set_name(claims_requests)) else {})}
 
 
 def claim_names(pod: Pod) -> Iterator[tuple[str, bool]]:

@@ -69,7 +69,7 @@ class KoordinatorDevices(FollowedSource):
         self._nodes: dict[str, NodeDevices] = {}
         self._kinds: dict[str, object] = {}
         """What the devices of a node are, all of them free: equal for nodes that are alike."""
-        self._wants: dict[str, CardRequest] = {}
+        self._card_requests: dict[str, CardRequest] = {}
         self._counts = CardCounts()
         self._promised: dict[str, tuple[str, Allotment]] = {}
         self._notes = PodAnnotationWriter(client, ALLOCATED, "its devices")
@@ -92,12 +92,12 @@ class KoordinatorDevices(FollowedSource):
             return {}
         here = self._nodes.get(node)
         if here is None:
-            return {VALID: WITHOUT, FREE_CORE: WITHOUT, **dict.fromkeys(self._wants, WITHOUT)}
+            return {VALID: WITHOUT, FREE_CORE: WITHOUT, **dict.fromkeys(self._card_requests, WITHOUT)}
         if here.fault:
-            return {FREE_CORE: WITHOUT, **dict.fromkeys(self._wants, WITHOUT), VALID: 0}
+            return {FREE_CORE: WITHOUT, **dict.fromkeys(self._card_requests, WITHOUT), VALID: 0}
         free = self._free(node)
-        room = self._counts.room(self._kinds[node], free, self._wants)
-        found = {VALID: WITHOUT, FREE_CORE: free.core, **room}
+        capacity = self._counts.pod_slots(self._kinds[node], free, self._card_requests)
+        found = {VALID: WITHOUT, FREE_CORE: free.core, **capacity}
         # What the device plugin may not publish: the sums, for plain counting not to be in the way.
         cards = len(here.cards) * FULL
         memory = sum(card.size for card in here.cards.values())
@@ -132,14 +132,14 @@ class KoordinatorDevices(FollowedSource):
     def learn(self, kinds: Mapping[str, CardRequest]) -> None:
         for name, want in kinds.items():
             self._mix(want)
-            if name not in self._wants:
-                self._wants[name] = want
+            if name not in self._card_requests:
+                self._card_requests[name] = want
                 self._stale.update(node.metadata.name for node in self._cluster.nodes.list())
 
     def keep(self, kinds: Collection[str]) -> Collection[str]:
-        gone = self._wants.keys() - set(kinds)
+        gone = self._card_requests.keys() - set(kinds)
         if gone:
-            self._wants = {name: want for name, want in self._wants.items() if name not in gone}
+            self._card_requests = {name: want for name, want in self._card_requests.items() if name not in gone}
             self._counts.forget()
             self._stale.update(node.metadata.name for node in self._cluster.nodes.list())
         return gone
@@ -147,23 +147,27 @@ class KoordinatorDevices(FollowedSource):
     def _mix(self, want: CardRequest) -> None:
         if not want.is_plain and not self._mixed:
             self._mixed = True
-            self._cluster.reader.read_anew()
+            self._cluster.reader.read_all_again()
 
     # The life of a placement
 
     def _promise(self, node: str, pods: Sequence[PodFacts]) -> Refusal | None:
-        wants: dict[str, CardRequest] = {}
+        card_requests: dict[str, CardRequest] = {}
         for facts in pods if node in self._nodes else ():
             pod = self._pod(facts) if facts.uid not in self._promised else None
             if pod is not None and (want := _want(pod)) is not None:
-                wants[facts.uid] = want
-        if not wants:
+                card_requests[facts.uid] = want
+        if not card_requests:
             return None
         free = self._free(node)
-        allotments = free.allot_all(list(wants.values()))
+        allotments = free.allot_all(list(card_requests.values()))
         if allotments is None:
-            return Refusal(node, free.fault or "its free devices are not those that are asked for", tuple(wants))
-        self._promised.update((uid, (node, allotment)) for uid, allotment in zip(wants, allotments, strict=True))
+            return Refusal(
+                node, free.fault or "its free devices are not those that are asked for", tuple(card_requests)
+            )
+        self._promised.update(
+            (uid, (node, allotment)) for uid, allotment in zip(card_requests, allotments, strict=True)
+        )
         self._stale.add(node)
         return None
 
@@ -199,10 +203,10 @@ class KoordinatorDevices(FollowedSource):
         return UsedCards(devices, self._kinds.get(node), by_pod, tuple(promised))
 
     def vacancy(self, asked: Collection[str], nodes: Callable[[], Collection[str]]) -> Vacancy | None:
-        wants = {name: self._wants[name] for name in sorted(asked) if name in self._wants}
-        if not wants:
+        card_requests = {name: self._card_requests[name] for name in sorted(asked) if name in self._card_requests}
+        if not card_requests:
             return None
-        return CardVacancy({node: self._used(node) for node in nodes() if node in self._nodes}, wants)
+        return CardVacancy({node: self._used(node) for node in nodes() if node in self._nodes}, card_requests)
 
     def _changed(self, old: Device | None, new: Device | None) -> None:
         device = new or old
@@ -227,7 +231,7 @@ class KoordinatorDevices(FollowedSource):
         if before is None or new is None or faulty != self._faulty:
             self._faulty = faulty
             self._stale.update(self._nodes)
-            self._cluster.reader.read_anew()
+            self._cluster.reader.read_all_again()
         self._cluster.changes.relief.add(name)
         self._cluster.changes.wake()
 

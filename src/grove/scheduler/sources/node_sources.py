@@ -64,7 +64,7 @@ class PodReading(Protocol):
         """The requirements of a waiting pod may have changed."""
         ...
 
-    def read_anew(self) -> None:
+    def read_all_again(self) -> None:
         """The requirements of every waiting pod may have changed."""
         ...
 

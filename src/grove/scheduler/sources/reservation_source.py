@@ -214,7 +214,7 @@ class ReservationSource(FollowedSource):
             self._hold(held)
             if uid in self._cluster.counted.reserved:  # pods that were read meanwhile do not count what it leaves
                 self._forget_slots()
-                self._cluster.reader.read_anew()
+                self._cluster.reader.read_all_again()
 
     def prepare(self, pod: PodFacts, deadline_s: float) -> Awaitable[str] | None:
         promise = self._promised.get(pod.uid)
@@ -290,7 +290,7 @@ class ReservationSource(FollowedSource):
         if is_over or before is None or new is None or _said(before.reservation) != _said(new):
             self._forget_slots()
             self._stale.update(placed_reservation.node for placed_reservation in self._held.values())
-            self._cluster.reader.read_anew()
+            self._cluster.reader.read_all_again()
         self._set_timer()
 
     def _forget_slots(self) -> None:
@@ -356,7 +356,7 @@ class ReservationSource(FollowedSource):
             self._stale.add(held.node)
             if not held.once:
                 self._forget_slots()
-                self._cluster.reader.read_anew()
+                self._cluster.reader.read_all_again()
             self.status.touch(held.name)
 
     def _set_timer(self) -> None:
