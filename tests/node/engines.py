@@ -31,7 +31,7 @@ def manifest(name: str, change: Callable[[dict[str, Any]], None] = lambda system
     return objects
 
 
-def clique(system: dict[str, Any], name: str) -> dict[str, Any]:
+def pod_spec_of(system: dict[str, Any], name: str) -> dict[str, Any]:
     """The pod spec of a clique of a set."""
     (found,) = (one for one in system["spec"]["template"]["cliques"] if one["name"] == name)
     spec: dict[str, Any] = found["spec"]

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 
 import pytest
+from tests.support.manifests import gpu_clique
 
 from grove.answers.plan import plan_answer
 from grove.api import conditions as words
@@ -29,22 +30,15 @@ QUICK = 3
 """Batches in `make test`; the others run in `make soak`."""
 
 
-def clique(rng: random.Random, name: str) -> Json:
+def random_clique(rng: random.Random, name: str) -> Json:
     gpus, replicas = rng.choice([1, 2, 4, 8]), rng.randint(1, 5)
-    resources = {"limits": {"nvidia.com/gpu": gpus}}
-    return {
-        "name": name,
-        "spec": {
-            "roleName": name,
-            "replicas": replicas,
-            "minAvailable": rng.randint(1, replicas),
-            "podSpec": {"containers": [{"name": "c", "image": "example/c:1", "resources": resources}]},
-        },
-    }
+    template = gpu_clique(name, replicas, gpus)
+    template["spec"]["minAvailable"] = rng.randint(1, replicas)
+    return template
 
 
 def system(rng: random.Random, name: str) -> Json:
-    parts = [clique(rng, f"c{i}") for i in range(rng.randint(1, 3))]
+    parts = [random_clique(rng, f"c{i}") for i in range(rng.randint(1, 3))]
     template: Json = {"cliques": parts}
     if rng.random() < 0.7:
         pack = {"required": rng.choice(["zone", "block", "rack", "host"])}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.support.objects import pod_manifest
 
 from grove.answers.answer import Answer, Unanswered
 from grove.answers.plan import plan_answer
@@ -27,14 +28,15 @@ FULL, OTHER = "z0-b0-r0-n0", "z0-b0-r0-n1"
 REPLICA_SET = Resource("apps", "v1", "ReplicaSet", "replicasets")
 
 
-def pod(name: str, gpus: int, node: str, controller: str = "") -> Json:
-    """A pod of nobody's gang; its controller is named here and given its uid when it exists."""
+def bare_pod(name: str, gpus: int, node: str, controller: str = "") -> Json:
+    """A pod without a gang. The controller has only a name here, and gets its uid when it exists."""
     resources = {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
-    meta: Json = {"name": name, "namespace": "default", "labels": {"app": name}}
+    container = {"name": "c", "image": "example/c:1", "resources": resources}
+    body = pod_manifest("default", name, labels={"app": name}, nodeName=node, containers=[container])
     if controller:
-        meta["ownerReferences"] = [{"apiVersion": "apps/v1", "kind": controller, "name": name, "controller": True}]
-    containers = [{"name": "c", "image": "example/c:1", "resources": resources}]
-    return {"metadata": meta, "spec": {"nodeName": node, "containers": containers}}
+        owner = {"apiVersion": "apps/v1", "kind": controller, "name": name, "controller": True}
+        body["metadata"]["ownerReferences"] = [owner]
+    return body
 
 
 async def create(world: World, one: Json) -> None:
@@ -69,7 +71,7 @@ def drained(*others: Json, budget_for: str = "", labelled: str = "app") -> Answe
             await world.apply(small())
             assert await world.until(lambda: world.is_settled("small"))
             assert {one.spec.node_name for one in world.pods_of("small-0")} == {FULL}
-            for one in (pod("neighbour", 3, OTHER, "ReplicaSet"), *others):
+            for one in (bare_pod("neighbour", 3, OTHER, "ReplicaSet"), *others):
                 await create(world, one)
             if budget_for:
                 spec = {"minAvailable": 2, "selector": {"matchLabels": {labelled: budget_for}}}
@@ -89,7 +91,7 @@ def text_of(answer: Answer) -> list[str]:
 
 
 def test_a_gang_moves_whole_and_others_take_what_it_leaves() -> None:
-    answer = drained(pod("web", 1, FULL, "ReplicaSet"), pod("static", 0, FULL, "Node"))
+    answer = drained(bare_pod("web", 1, FULL, "ReplicaSet"), bare_pod("static", 0, FULL, "Node"))
     assert answer.code == 0
     assert text_of(answer) == [
         "GANG     ANSWER  PODS  NEW  NODES  SCORE  WHERE",
@@ -99,7 +101,7 @@ def test_a_gang_moves_whole_and_others_take_what_it_leaves() -> None:
 
 
 def test_a_pod_without_room_or_without_anybody_to_make_it_again_is_named() -> None:
-    answer = drained(pod("web", 2, FULL, "ReplicaSet"), pod("bare", 0, FULL))
+    answer = drained(bare_pod("web", 2, FULL, "ReplicaSet"), bare_pod("bare", 0, FULL))
     assert answer.code == 4
     assert text_of(answer)[2:] == [
         "0 of 2 other pods on it would fit on another node",
@@ -109,11 +111,11 @@ def test_a_pod_without_room_or_without_anybody_to_make_it_again_is_named() -> No
 
 
 def test_a_pod_that_only_is_lost_is_no_reason_to_fail() -> None:
-    assert drained(pod("bare", 0, FULL)).code == 0
+    assert drained(bare_pod("bare", 0, FULL)).code == 0
 
 
 def test_a_budget_that_forbids_the_eviction_is_told_and_does_not_hang() -> None:
-    answer = drained(pod("web", 1, FULL, "ReplicaSet"), budget_for="web")
+    answer = drained(bare_pod("web", 1, FULL, "ReplicaSet"), budget_for="web")
     assert answer.code == 4
     assert [(one.pod, one.fits, one.note) for one in answer.data.others] == [
         ("web", False, "a disruption budget keeps it there")

@@ -40,14 +40,14 @@ async def test_kinds_are_forgotten_with_their_pods_and_a_new_one_is_counted_once
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = 0
-    room = NodeDevices.room
+    counts_slots = NodeDevices.pod_slots
 
     def counting(self: NodeDevices, *args: Any) -> int:
         nonlocal counted
         counted += 1
-        return room(self, *args)
+        return counts_slots(self, *args)
 
-    monkeypatch.setattr(NodeDevices, "room", counting)
+    monkeypatch.setattr(NodeDevices, "pod_slots", counting)
     await install(cluster, "Device")
     async with scheduling(cluster) as bench:
         await fleet(cluster, bench, 16)

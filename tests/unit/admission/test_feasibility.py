@@ -30,13 +30,14 @@ T = "spec.template"
 KEYS = ("topology.kubernetes.io/zone", "example.com/rack", "kubernetes.io/hostname")
 
 
-def node(name: str, rack: str = "r1", *, gpus: int = 8, cpu_milli: int = 64_000) -> NodeFacts:
+def gpu_node(name: str, rack: str = "r1", *, gpus: int = 8, cpu_milli: int = 64_000) -> NodeFacts:
     labels = {"kubernetes.io/hostname": name, "example.com/rack": rack}
     return NodeFacts(labels, {"cpu": cpu_milli, "memory": 512 * GI, GPU: gpus, "pods": 110})
 
 
 NODES = NodeSummary(
-    [node("n1"), node("n2"), node("n3", "r2"), node("c1", "r2", gpus=0, cpu_milli=128_000)], level_keys=KEYS
+    [gpu_node("n1"), gpu_node("n2"), gpu_node("n3", "r2"), gpu_node("c1", "r2", gpus=0, cpu_milli=128_000)],
+    level_keys=KEYS,
 )
 ADMISSION = Admission(topology_enabled=True, nodes=lambda: NODES)
 KNOWN = Known(topologies={"cluster": binding()})
@@ -181,7 +182,7 @@ def test_ten_thousand_nodes_are_not_looked_through_one_by_one() -> None:
     """Counted in calls, the same for few and for many: arrays are compared, not nodes."""
 
     def calls(count: int) -> int:
-        nodes = NodeSummary([node(f"n{i}", f"r{i // 16}") for i in range(count)], level_keys=KEYS)
+        nodes = NodeSummary([gpu_node(f"n{i}", f"r{i // 16}") for i in range(count)], level_keys=KEYS)
         admission = Admission(topology_enabled=True, nodes=lambda: nodes)
         obj = changed(plain(), (f"{T}.topologyConstraint", packed("rack")))
         warnings(admission, obj, lookups=KNOWN)  # what is remembered from a first review does not count

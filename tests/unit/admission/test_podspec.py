@@ -29,12 +29,12 @@ LABEL_RULE = (
 )
 
 
-def pod(**fields: object) -> dict:
+def set_with_pod_spec(**fields: object) -> dict:
     return pcs("demo", clique("a", **fields))
 
 
 def container(**fields: object) -> dict:
-    return pod(containers=[{**CONTAINER, **fields}])
+    return set_with_pod_spec(containers=[{**CONTAINER, **fields}])
 
 
 def gpus(limit: object = ABSENT, request: object = ABSENT) -> dict:
@@ -50,12 +50,12 @@ def gpus(limit: object = ABSENT, request: object = ABSENT) -> dict:
     ("obj", "want"),
     [
         pytest.param(
-            pod(nodeName="n1"),
+            set_with_pod_spec(nodeName="n1"),
             [f'{P}.nodeName: Invalid value: "n1": must not be set: the scheduler chooses nodes for the whole gang'],
             id="nodeName",
         ),
         pytest.param(
-            pod(
+            set_with_pod_spec(
                 topologySpreadConstraints=[{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
             ),
             [
@@ -71,7 +71,7 @@ def gpus(limit: object = ABSENT, request: object = ABSENT) -> dict:
             id="a variable's name",
         ),
         pytest.param(
-            pod(initContainers=[{**CONTAINER, "name": "init", "env": [{"name": "A B"}]}]),
+            set_with_pod_spec(initContainers=[{**CONTAINER, "name": "init", "env": [{"name": "A B"}]}]),
             [f'{P}.initContainers[0].env[0].name: Invalid value: "A B": {ENV_RULE}'],
             id="a variable's name in an init container",
         ),
@@ -81,28 +81,32 @@ def gpus(limit: object = ABSENT, request: object = ABSENT) -> dict:
             id="a variable twice",
         ),
         pytest.param(
-            pod(initContainers=[{**CONTAINER, "name": "init", "env": [{"name": "A"}, {"name": "A"}]}]),
+            set_with_pod_spec(initContainers=[{**CONTAINER, "name": "init", "env": [{"name": "A"}, {"name": "A"}]}]),
             [f'{P}.initContainers[0].env[1]: Duplicate value: {{"name":"A"}}'],
             id="a variable twice in an init container",
         ),
         pytest.param(
-            pod(containers=[]),
+            set_with_pod_spec(containers=[]),
             [f"{P}.containers: Required value: at least one container is required"],
             id="no container",
         ),
-        pytest.param(pod(containers=[{"name": "main"}]), [f"{P}.containers[0].image: Required value"], id="no image"),
+        pytest.param(
+            set_with_pod_spec(containers=[{"name": "main"}]),
+            [f"{P}.containers[0].image: Required value"],
+            id="no image",
+        ),
         pytest.param(
             container(name="Main"),
             [f'{P}.containers[0].name: Invalid value: "Main": {LABEL_RULE}'],
             id="a container's name",
         ),
         pytest.param(
-            pod(containers=[CONTAINER, CONTAINER]),
+            set_with_pod_spec(containers=[CONTAINER, CONTAINER]),
             [f'{P}.containers[1]: Duplicate value: {{"name":"main"}}'],
             id="two containers of one name",
         ),
         pytest.param(
-            pod(initContainers=[CONTAINER]),
+            set_with_pod_spec(initContainers=[CONTAINER]),
             [f'{P}.containers[0].name: Duplicate value: "main": names are unique among all containers of a pod'],
             id="an init container of the same name",
         ),
@@ -115,17 +119,17 @@ def gpus(limit: object = ABSENT, request: object = ABSENT) -> dict:
             id="an unknown pull policy",
         ),
         pytest.param(
-            pod(restartPolicy="Maybe"),
+            set_with_pod_spec(restartPolicy="Maybe"),
             [f'{P}.restartPolicy: Unsupported value: "Maybe": supported values: "Always", "OnFailure", "Never"'],
             id="an unknown restart policy",
         ),
         pytest.param(
-            pod(terminationGracePeriodSeconds=-1),
+            set_with_pod_spec(terminationGracePeriodSeconds=-1),
             [f"{P}.terminationGracePeriodSeconds: Invalid value: -1: must not be negative"],
             id="a negative grace period",
         ),
         pytest.param(
-            pod(activeDeadlineSeconds=0),
+            set_with_pod_spec(activeDeadlineSeconds=0),
             [f"{P}.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive"],
             id="a deadline of nothing",
         ),
@@ -148,12 +152,12 @@ def gpus(limit: object = ABSENT, request: object = ABSENT) -> dict:
             id="a mount of no volume",
         ),
         pytest.param(
-            pod(volumes=[{"name": "v", "emptyDir": {}, "hostPath": {"path": "/x"}}]),
+            set_with_pod_spec(volumes=[{"name": "v", "emptyDir": {}, "hostPath": {"path": "/x"}}]),
             [f"{P}.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type, there is emptyDir already"],
             id="a volume of two types",
         ),
         pytest.param(
-            pod(volumes=[{"name": "v"}]),
+            set_with_pod_spec(volumes=[{"name": "v"}]),
             [f"{P}.volumes[0]: Required value: must specify a volume type"],
             id="a volume of no type",
         ),
@@ -236,12 +240,12 @@ def gpus(limit: object = ABSENT, request: object = ABSENT) -> dict:
             id="a probe of nothing",
         ),
         pytest.param(
-            pod(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]),
+            set_with_pod_spec(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]),
             [f"{P}.tolerations[0].value: Invalid value: \"b\": value must be empty when `operator` is 'Exists'"],
             id="a toleration that contradicts itself",
         ),
         pytest.param(
-            pod(
+            set_with_pod_spec(
                 affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
             ),
             [
@@ -251,7 +255,7 @@ def gpus(limit: object = ABSENT, request: object = ABSENT) -> dict:
             id="an affinity to nothing",
         ),
         pytest.param(
-            pod(ephemeralContainers=[{"name": "debug", "image": "busybox"}]),
+            set_with_pod_spec(ephemeralContainers=[{"name": "debug", "image": "busybox"}]),
             [f"{P}.ephemeralContainers: Forbidden: ephemeral containers are added to running pods, not to templates"],
             id="ephemeral containers",
         ),
@@ -290,7 +294,7 @@ def gpus(limit: object = ABSENT, request: object = ABSENT) -> dict:
 )
 def test_a_pod_template(obj: dict, want: list[str]) -> None:
     assert faults(ADMISSION, obj) == want
-    assert faults(ADMISSION, obj, pod()) == want
+    assert faults(ADMISSION, obj, set_with_pod_spec()) == want
 
 
 @pytest.mark.parametrize(
@@ -302,9 +306,9 @@ def test_a_pod_template(obj: dict, want: list[str]) -> None:
     ids=lambda fields: next(iter(fields)),
 )
 def test_a_placement_once_let_in_stays_but_is_not_added(fields: dict) -> None:
-    stored = pod(**fields)
+    stored = set_with_pod_spec(**fields)
     assert faults(ADMISSION, changed(stored, ("spec.replicas", 9)), stored) == []
-    assert len(faults(ADMISSION, stored, pod())) == 1
+    assert len(faults(ADMISSION, stored, set_with_pod_spec())) == 1
 
 
 LONG = "must be no more than 63 characters"
@@ -462,7 +466,7 @@ VOLUME = {"name": "sa-token-secret-vol", "emptyDir": {}}
     ],
 )
 def test_names_of_what_grove_adds_to_pods_are_reserved(fields: dict, path: str) -> None:
-    obj = pod(**fields)
+    obj = set_with_pod_spec(**fields)
     (told,) = faults(ADMISSION, obj)
     assert told.startswith(f"{P}.{path}[0].name: Invalid value: ")
     assert "reserved: Grove adds it" in told

@@ -42,7 +42,7 @@ def test_the_end_of_a_mark(mark: str, want: datetime | None) -> None:
     assert draining_until(Pod(metadata=ObjectMeta(annotations={DRAINING: mark}))) == want
 
 
-def pod(*, ready: bool, containers: bool, mark: bool) -> Pod:
+def draining_pod(*, ready: bool, containers: bool, mark: bool) -> Pod:
     status = {
         "conditions": objects.conditions(Ready=str(ready)),
         "containerStatuses": [{"name": "main", "ready": containers}],
@@ -53,10 +53,10 @@ def pod(*, ready: bool, containers: bool, mark: bool) -> Pod:
 @pytest.mark.parametrize(
     ("one", "want"),
     [
-        pytest.param(pod(ready=True, containers=True, mark=False), True, id="ready"),
-        pytest.param(pod(ready=False, containers=True, mark=True), True, id="not ready because it drains"),
-        pytest.param(pod(ready=False, containers=True, mark=False), False, id="not ready for another reason"),
-        pytest.param(pod(ready=False, containers=False, mark=True), False, id="broken while it drains"),
+        pytest.param(draining_pod(ready=True, containers=True, mark=False), True, id="ready"),
+        pytest.param(draining_pod(ready=False, containers=True, mark=True), True, id="not ready because it drains"),
+        pytest.param(draining_pod(ready=False, containers=True, mark=False), False, id="not ready for another reason"),
+        pytest.param(draining_pod(ready=False, containers=False, mark=True), False, id="broken while it drains"),
     ],
 )
 def test_a_pod_that_may_have_requests(one: Pod, want: bool) -> None:

@@ -29,16 +29,16 @@ POD: dict[str, Any] = {
 }
 
 
-def clique(pod: dict[str, Any] = POD, **kw: Any) -> CliqueTemplate:
+def clique_template(pod: dict[str, Any] = POD, **kw: Any) -> CliqueTemplate:
     return CliqueTemplate(name="c", spec=PodCliqueSpec(pod_spec=pod, replicas=1), **kw)
 
 
-def pod(**changes: Any) -> dict[str, Any]:
+def pod_fields(**changes: Any) -> dict[str, Any]:
     return POD | changes
 
 
 def container(**changes: Any) -> dict[str, Any]:
-    return pod(containers=[POD["containers"][0] | changes])
+    return pod_fields(containers=[POD["containers"][0] | changes])
 
 
 def probe(**changes: Any) -> dict[str, Any]:
@@ -48,17 +48,20 @@ def probe(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "same",
     [
-        pytest.param(clique(dict(reversed(POD.items()))), id="keys in another order"),
-        pytest.param(clique(pod(nodeSelector={}, tolerations=[], hostname="", affinity=None)), id="empty is absent"),
-        pytest.param(clique(pod(hostNetwork=False)), id="false where absent means false"),
-        pytest.param(clique(pod(securityContext={})), id="an empty object that says nothing"),
-        pytest.param(clique(container(env=[], tty=False)), id="empty inside a container"),
-        pytest.param(clique(probe(initialDelaySeconds=0)), id="zero where absent means zero"),
+        pytest.param(clique_template(dict(reversed(POD.items()))), id="keys in another order"),
         pytest.param(
-            clique(container(resources={"requests": {"cpu": "1000m"}, "limits": {"nvidia.com/gpu": 8}})),
+            clique_template(pod_fields(nodeSelector={}, tolerations=[], hostname="", affinity=None)),
+            id="empty is absent",
+        ),
+        pytest.param(clique_template(pod_fields(hostNetwork=False)), id="false where absent means false"),
+        pytest.param(clique_template(pod_fields(securityContext={})), id="an empty object that says nothing"),
+        pytest.param(clique_template(container(env=[], tty=False)), id="empty inside a container"),
+        pytest.param(clique_template(probe(initialDelaySeconds=0)), id="zero where absent means zero"),
+        pytest.param(
+            clique_template(container(resources={"requests": {"cpu": "1000m"}, "limits": {"nvidia.com/gpu": 8}})),
             id="the same amount in another spelling",
         ),
-        pytest.param(clique(labels={}, annotations={}), id="no labels"),
+        pytest.param(clique_template(labels={}, annotations={}), id="no labels"),
         pytest.param(
             CliqueTemplate(
                 name="other",
@@ -77,45 +80,49 @@ def probe(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_no_change(same: CliqueTemplate) -> None:
-    assert pod_template_hash(same) == pod_template_hash(clique())
+    assert pod_template_hash(same) == pod_template_hash(clique_template())
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        pytest.param(clique(container(image="engine:2")), id="another image"),
-        pytest.param(clique(container(args=["--fast", ""])), id="one more argument, even an empty one"),
-        pytest.param(clique(container(resources={"requests": {"cpu": "2"}})), id="another amount"),
-        pytest.param(clique(pod(volumes=[{"name": "scratch"}])), id="an empty object that says something"),
-        pytest.param(clique(pod(automountServiceAccountToken=False)), id="false where absent means true"),
-        pytest.param(clique(pod(terminationGracePeriodSeconds=0)), id="zero where absent means thirty"),
-        pytest.param(clique(pod(securityContext={"runAsUser": 0})), id="zero that is a user"),
-        pytest.param(clique(labels={"a": "1"}), id="a label"),
-        pytest.param(clique(annotations={"a": "1"}), id="an annotation"),
-        pytest.param(clique(labels={"a": ""}), id="a label without a value"),
-        pytest.param(clique(pod(nodeSelector={"gpu": ""})), id="a node label without a value"),
-        pytest.param(clique(pod(priorityClassName="mine")), id="the clique's own priority class"),
+        pytest.param(clique_template(container(image="engine:2")), id="another image"),
+        pytest.param(clique_template(container(args=["--fast", ""])), id="one more argument, even an empty one"),
+        pytest.param(clique_template(container(resources={"requests": {"cpu": "2"}})), id="another amount"),
+        pytest.param(
+            clique_template(pod_fields(volumes=[{"name": "scratch"}])), id="an empty object that says something"
+        ),
+        pytest.param(
+            clique_template(pod_fields(automountServiceAccountToken=False)), id="false where absent means true"
+        ),
+        pytest.param(clique_template(pod_fields(terminationGracePeriodSeconds=0)), id="zero where absent means thirty"),
+        pytest.param(clique_template(pod_fields(securityContext={"runAsUser": 0})), id="zero that is a user"),
+        pytest.param(clique_template(labels={"a": "1"}), id="a label"),
+        pytest.param(clique_template(annotations={"a": "1"}), id="an annotation"),
+        pytest.param(clique_template(labels={"a": ""}), id="a label without a value"),
+        pytest.param(clique_template(pod_fields(nodeSelector={"gpu": ""})), id="a node label without a value"),
+        pytest.param(clique_template(pod_fields(priorityClassName="mine")), id="the clique's own priority class"),
     ],
 )
 def test_change(changed: CliqueTemplate) -> None:
-    assert pod_template_hash(changed) != pod_template_hash(clique())
+    assert pod_template_hash(changed) != pod_template_hash(clique_template())
 
 
 def test_the_sets_priority_class_counts() -> None:
-    assert pod_template_hash(clique(), "high") != pod_template_hash(clique(), "low")
-    own = clique(pod(priorityClassName="mine"))
+    assert pod_template_hash(clique_template(), "high") != pod_template_hash(clique_template(), "low")
+    own = clique_template(pod_fields(priorityClassName="mine"))
     assert pod_template_hash(own, "high") == pod_template_hash(own, "low"), "pods take the set's where they have none"
-    assert pod_template_hash(own, "high") != pod_template_hash(clique(), "high")
+    assert pod_template_hash(own, "high") != pod_template_hash(clique_template(), "high")
 
 
 def test_order_of_lists_counts() -> None:
-    assert pod_template_hash(clique(container(args=["a", "b"]))) != pod_template_hash(
-        clique(container(args=["b", "a"]))
+    assert pod_template_hash(clique_template(container(args=["a", "b"]))) != pod_template_hash(
+        clique_template(container(args=["b", "a"]))
     )
 
 
 def test_generation_covers_all_cliques_in_their_order() -> None:
-    first, second = clique(), clique(container(image="engine:2"))
+    first, second = clique_template(), clique_template(container(image="engine:2"))
     generation = generation_hash(PodCliqueSetTemplate(cliques=(first, second)))
     assert generation != generation_hash(PodCliqueSetTemplate(cliques=(second, first)))
     assert generation != generation_hash(PodCliqueSetTemplate(cliques=(first,)))
@@ -130,7 +137,7 @@ def test_generation_covers_all_cliques_in_their_order() -> None:
 
 def test_the_hash_is_pinned() -> None:
     """It is stored in clusters: if this fails, an upgrade of the operator restarts every pod of every user."""
-    filled = clique(pod(restartPolicy="Always", terminationGracePeriodSeconds=30))
+    filled = clique_template(pod_fields(restartPolicy="Always", terminationGracePeriodSeconds=30))
     assert pod_template_hash(filled) == "7k9wtpkvrz"
     assert generation_hash(PodCliqueSetTemplate(cliques=(filled,), priority_class_name="high")) == "v6vxswbv7t"
 
@@ -147,10 +154,12 @@ def test_a_default_of_admission_is_no_change() -> None:
 @pytest.mark.parametrize("filled", [{}, {"restartPolicy": "Always"}, dict(POD_DEFAULTS)])
 def test_what_an_earlier_version_recorded_is_recognised(filled: dict[str, Any]) -> None:
     """The recorded hash is of a template without defaults. They may have been filled in since."""
-    now = PodCliqueSetTemplate(cliques=(clique(pod(**filled)),), priority_class_name="high")
+    now = PodCliqueSetTemplate(cliques=(clique_template(pod_fields(**filled)),), priority_class_name="high")
     assert find_earlier_reading(now, "vnf2vfxzs5") is not None
     assert find_earlier_reading(now, generation_hash(now)) is None
-    other = PodCliqueSetTemplate(cliques=(clique(pod(terminationGracePeriodSeconds=60)),), priority_class_name="high")
+    other = PodCliqueSetTemplate(
+        cliques=(clique_template(pod_fields(terminationGracePeriodSeconds=60)),), priority_class_name="high"
+    )
     assert find_earlier_reading(other, "vnf2vfxzs5") is None
 
 
@@ -163,8 +172,8 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=6), JSON, max_size=4))
 def test_any_template_hashes_to_a_label_value_and_survives_the_wire(spec: dict[str, Any]) -> None:
-    found = pod_template_hash(clique(spec))
+    found = pod_template_hash(clique_template(spec))
     assert len(found) == 10
     assert set(found) <= set("bcdfghjklmnpqrstvwxz2456789")
     shuffled = msgspec.json.decode(msgspec.json.encode(dict(reversed(spec.items()))))
-    assert pod_template_hash(clique(shuffled)) == found
+    assert pod_template_hash(clique_template(shuffled)) == found

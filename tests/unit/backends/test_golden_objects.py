@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from tests.support import objects
 from tests.support.backend_schemas import faults
 from tests.support.manifests import clique, group, pcs
 from tests.support.observed import set_of
@@ -33,17 +34,17 @@ HOST = "kubernetes.io/hostname"
 PATH_KAI = {"kai.scheduler/queue": "research"}
 
 
-def gang(
+def gang_of_set(
     *groups: Json, name: str = "demo-0", annotations: Json | None = None, labels: Json | None = None, **spec: Any
 ) -> PodGang:
-    meta = {
-        "name": name,
-        "namespace": "ns",
-        "uid": "gang-uid",
-        "labels": {"app.kubernetes.io/part-of": "demo", "grove.io/podgang": name, **(labels or {})},
-        "annotations": {"grove.io/topology-name": "topo", **(annotations or {})},
-    }
-    return msgspec.convert({"metadata": meta, "spec": {"podgroups": list(groups), **spec}}, PodGang)
+    return objects.gang(
+        name,
+        *groups,
+        spec=spec,
+        uid="gang-uid",
+        labels={"app.kubernetes.io/part-of": "demo", "grove.io/podgang": name, **(labels or {})},
+        annotations={"grove.io/topology-name": "topo", **(annotations or {})},
+    )
 
 
 def members(name: str, minimum: int, **fields: Any) -> Json:
@@ -55,13 +56,15 @@ def pack(**levels: str) -> Json:
 
 
 ROWS: dict[str, PodGang] = {
-    "two cliques": gang(members("prefill", 2), members("decode", 4)),
-    "one clique": gang(members("w", 3)),
-    "a priority": gang(members("w", 1), members("v", 1), priorityClassName="inference"),
-    "the gang in one block": gang(members("a", 1), members("b", 1), topologyConstraint=pack(required=BLOCK)),
-    "the gang in one rack if possible": gang(members("a", 1), members("b", 1), topologyConstraint=pack(preferred=RACK)),
-    "a clique in one rack": gang(members("a", 1, topologyConstraint=pack(required=RACK)), members("b", 1)),
-    "a replica of a group in one rack": gang(
+    "two cliques": gang_of_set(members("prefill", 2), members("decode", 4)),
+    "one clique": gang_of_set(members("w", 3)),
+    "a priority": gang_of_set(members("w", 1), members("v", 1), priorityClassName="inference"),
+    "the gang in one block": gang_of_set(members("a", 1), members("b", 1), topologyConstraint=pack(required=BLOCK)),
+    "the gang in one rack if possible": gang_of_set(
+        members("a", 1), members("b", 1), topologyConstraint=pack(preferred=RACK)
+    ),
+    "a clique in one rack": gang_of_set(members("a", 1, topologyConstraint=pack(required=RACK)), members("b", 1)),
+    "a replica of a group in one rack": gang_of_set(
         members("g-0-lead", 1),
         members("g-0-work", 3),
         members("router", 1),
@@ -74,11 +77,11 @@ ROWS: dict[str, PodGang] = {
             }
         ],
     ),
-    "a clique that may have no pods": gang(members("a", 2), members("b", 0)),
-    "the gang in one block, in one rack if possible": gang(
+    "a clique that may have no pods": gang_of_set(members("a", 2), members("b", 0)),
+    "the gang in one block, in one rack if possible": gang_of_set(
         members("a", 1), members("b", 1), topologyConstraint=pack(required=BLOCK, preferred=RACK)
     ),
-    "three levels": gang(
+    "three levels": gang_of_set(
         members("g-0-lead", 1, topologyConstraint=pack(required=HOST)),
         members("g-0-work", 3),
         topologyConstraint=pack(required=BLOCK),
@@ -90,12 +93,14 @@ ROWS: dict[str, PodGang] = {
             }
         ],
     ),
-    "a replica of a group without a level": gang(members("g-0-lead", 1), members("g-0-work", 3), members("router", 1)),
-    "a scaled gang": gang(members("g-1-lead", 1), members("g-1-work", 3), name="demo-0-g-0"),
-    "more pods than the minimum": gang(members("w", 1, podReferences=[{"name": f"p{n}"} for n in range(3)])),
-    "a reservation of an earlier gang": gang(members("w", 1), reuseReservationRef={"name": "demo-0"}),
-    "preemptible by label": gang(members("w", 1), labels={"kai.scheduler/preemptibility": "preemptible"}),
-    "a time to give up": gang(members("a", 1), annotations={"scheduling.koordinator.sh/gang-timeout": "90s"}),
+    "a replica of a group without a level": gang_of_set(
+        members("g-0-lead", 1), members("g-0-work", 3), members("router", 1)
+    ),
+    "a scaled gang": gang_of_set(members("g-1-lead", 1), members("g-1-work", 3), name="demo-0-g-0"),
+    "more pods than the minimum": gang_of_set(members("w", 1, podReferences=[{"name": f"p{n}"} for n in range(3)])),
+    "a reservation of an earlier gang": gang_of_set(members("w", 1), reuseReservationRef={"name": "demo-0"}),
+    "preemptible by label": gang_of_set(members("w", 1), labels={"kai.scheduler/preemptibility": "preemptible"}),
+    "a time to give up": gang_of_set(members("a", 1), annotations={"scheduling.koordinator.sh/gang-timeout": "90s"}),
 }
 
 BACKENDS: dict[str, tuple[str, Backend]] = {

@@ -8,18 +8,17 @@ import pytest
 from chaos.ending import MORE_FILES, leaks
 from chaos.processes import Sample
 from chaos.witness import GPU, Witness
+from tests.support import objects
 
 DEADLINE_S = 10.0
 
 
-def pod(name: str, node: str = "", *, gpus: int = 1, group: str = "w", phase: str = "Running", **meta: Any) -> Any:
-    labels = {"grove.io/podgang": "g", "grove.io/podclique": group}
-    resources = {"requests": {GPU: str(gpus)}}
-    return {
-        "metadata": {"name": name, "namespace": "n", "uid": name, "labels": labels, **meta},
-        "spec": {"nodeName": node, "containers": [{"resources": resources}]},
-        "status": {"phase": phase},
-    }
+def member(name: str, node: str = "", *, gpus: int = 1, group: str = "w", phase: str = "Running", **meta: Any) -> Any:
+    containers = [{"resources": {"requests": {GPU: str(gpus)}}}]
+    body = objects.pod_manifest(
+        "n", name, clique=group, labels={"grove.io/podgang": "g"}, nodeName=node, containers=containers
+    )
+    return body | {"metadata": body["metadata"] | {"uid": name, **meta}, "status": {"phase": phase}}
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ def witness() -> Witness:
 
 def whole(witness: Witness) -> None:
     for name, group in (("a", "w"), ("b", "w"), ("c", "v")):
-        witness.pod(pod(name, "n1", group=group), gone=False)
+        witness.pod(member(name, "n1", group=group), gone=False)
 
 
 def test_a_whole_gang_keeps_the_promises(witness: Witness) -> None:
@@ -43,7 +42,7 @@ def test_a_whole_gang_keeps_the_promises(witness: Witness) -> None:
 
 
 def test_a_gang_in_part_after_its_deadline_is_a_broken_promise(witness: Witness) -> None:
-    witness.pod(pod("a", "n1"), gone=False)
+    witness.pod(member("a", "n1"), gone=False)
     witness.attended(DEADLINE_S - 1)
     assert witness.broken == []
     witness.attended(2)
@@ -52,23 +51,23 @@ def test_a_gang_in_part_after_its_deadline_is_a_broken_promise(witness: Witness)
 
 def test_a_gang_that_lost_pods_after_it_stood_is_not_in_part(witness: Witness) -> None:
     whole(witness)
-    witness.pod(pod("a", "n1"), gone=True)
+    witness.pod(member("a", "n1"), gone=True)
     witness.attended(DEADLINE_S + 1)
     assert witness.broken == []
 
 
 def test_pods_that_came_and_died_before_the_last_count_as_placed(witness: Witness) -> None:
-    witness.pod(pod("a", "n1"), gone=False)
-    witness.pod(pod("b", "n1"), gone=False)
-    witness.pod(pod("a", "n1"), gone=True)
-    witness.pod(pod("c", "n1", group="v"), gone=False)
+    witness.pod(member("a", "n1"), gone=False)
+    witness.pod(member("b", "n1"), gone=False)
+    witness.pod(member("a", "n1"), gone=True)
+    witness.pod(member("c", "n1", group="v"), gone=False)
     witness.attended(DEADLINE_S + 1)
     assert witness.broken == []
 
 
 def test_a_gang_taken_back_whole_is_not_in_part(witness: Witness) -> None:
-    witness.pod(pod("a", "n1"), gone=False)
-    witness.pod(pod("a", "n1", deletionTimestamp="now"), gone=False)
+    witness.pod(member("a", "n1"), gone=False)
+    witness.pod(member("a", "n1", deletionTimestamp="now"), gone=False)
     witness.attended(DEADLINE_S + 1)
     assert witness.broken == []
 
@@ -76,9 +75,9 @@ def test_a_gang_taken_back_whole_is_not_in_part(witness: Witness) -> None:
 @pytest.mark.parametrize(
     ("last", "broken"),
     [
-        pytest.param(pod("x", "n1", gpus=4), [], id="as much as the node has"),
-        pytest.param(pod("x", "n1", gpus=5), ["Exact: x overfills n1: 5 of 4 GPUs"], id="more than the node has"),
-        pytest.param(pod("x", "n1", gpus=5, phase="Failed"), [], id="a pod that is over takes nothing"),
+        pytest.param(member("x", "n1", gpus=4), [], id="as much as the node has"),
+        pytest.param(member("x", "n1", gpus=5), ["Exact: x overfills n1: 5 of 4 GPUs"], id="more than the node has"),
+        pytest.param(member("x", "n1", gpus=5, phase="Failed"), [], id="a pod that is over takes nothing"),
     ],
 )
 def test_a_node_is_never_overfilled(witness: Witness, last: Any, broken: list[str]) -> None:
@@ -87,11 +86,11 @@ def test_a_node_is_never_overfilled(witness: Witness, last: Any, broken: list[st
 
 
 def test_a_terminating_pod_still_has_its_gpus(witness: Witness) -> None:
-    witness.pod(pod("old", "n1", gpus=4, deletionTimestamp="now"), gone=False)
-    witness.pod(pod("new", "n1", gpus=1), gone=False)
+    witness.pod(member("old", "n1", gpus=4, deletionTimestamp="now"), gone=False)
+    witness.pod(member("new", "n1", gpus=1), gone=False)
     assert witness.broken == ["Exact: new overfills n1: 5 of 4 GPUs"]
-    witness.pod(pod("old", "n1", gpus=4), gone=True)
-    witness.pod(pod("newer", "n1", gpus=1), gone=False)
+    witness.pod(member("old", "n1", gpus=4), gone=True)
+    witness.pod(member("newer", "n1", gpus=1), gone=False)
     assert len(witness.broken) == 1
 
 

@@ -78,7 +78,7 @@ def test_promtool_is_content(words: tuple[str, ...]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def gang(created: datetime, placed_s: float | None, ready_s: float | None) -> PodGang:
+def gang_placed_after(created: datetime, placed_s: float | None, ready_s: float | None) -> PodGang:
     said = [
         {"type": type_, "status": "True", "lastTransitionTime": (created + timedelta(seconds=after)).isoformat()}
         for type_, after in (("Scheduled", placed_s), ("Ready", ready_s))
@@ -95,7 +95,11 @@ def total(histogram: object) -> tuple[float, float]:
 def test_a_gang_is_timed_once_when_it_becomes_ready() -> None:
     created = datetime(2026, 1, 1, tzinfo=UTC)
     before = total(PLACED_SECONDS), total(READY_SECONDS)
-    waiting, placed, ready = gang(created, None, None), gang(created, 2.0, None), gang(created, 2.0, 7.0)
+    waiting, placed, ready = (
+        gang_placed_after(created, None, None),
+        gang_placed_after(created, 2.0, None),
+        gang_placed_after(created, 2.0, 7.0),
+    )
     for old, new in [(None, waiting), (waiting, placed), (placed, ready), (ready, ready), (None, ready), (ready, None)]:
         observe_ready(old, new)
     after = total(PLACED_SECONDS), total(READY_SECONDS)

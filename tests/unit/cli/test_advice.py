@@ -25,7 +25,7 @@ CHAT = pcs(
 LEVELS = (("rack", "example/rack"), ("block", "example/block"), ("host", "kubernetes.io/hostname"))
 
 
-def gang(name: str, first_group: str = "", owner: str = "chat") -> PodGang:
+def gang_of_set(name: str, first_group: str = "", owner: str = "chat") -> PodGang:
     return objects.gang(name, {"name": first_group}, labels={labels.PART_OF: owner} if owner else {})
 
 
@@ -33,12 +33,12 @@ def gang(name: str, first_group: str = "", owner: str = "chat") -> PodGang:
     ("other", "want"),
     [
         pytest.param(None, "kubectl -n ns delete pod x", id="a pod of nobody is deleted"),
-        pytest.param(gang("x", owner=""), "kubectl -n ns delete podgang x", id="and so is a gang of no set"),
+        pytest.param(gang_of_set("x", owner=""), "kubectl -n ns delete podgang x", id="and so is a gang of no set"),
         pytest.param(
-            gang("chat-2"), "kubectl grove -n ns scale chat 2", id="a replica of a set goes with those after it"
+            gang_of_set("chat-2"), "kubectl grove -n ns scale chat 2", id="a replica of a set goes with those after it"
         ),
         pytest.param(
-            gang("chat-1-decode-0", "chat-1-decode-2-lead"),
+            gang_of_set("chat-1-decode-0", "chat-1-decode-2-lead"),
             "kubectl grove -n ns scale chat/decode 2 --replica 1",
             id="a scaled gang goes with the group's replicas from its own on",
         ),
@@ -48,7 +48,7 @@ def test_another_gang_makes_room(other: PodGang | None, want: str) -> None:
     name = other.metadata.name if other is not None else "x"
     change = Change(END_OTHER, 4, f"ns/{name}")
     known = {f"ns/{name}": other} if other is not None else {}
-    found = advice_of(change, gang("waits-0"), None, LEVELS, known)
+    found = advice_of(change, gang_of_set("waits-0"), None, LEVELS, known)
     assert (found.command, found.in_place) == (want, True)
 
 
@@ -71,7 +71,7 @@ def test_another_gang_makes_room(other: PodGang | None, want: str) -> None:
 )
 def test_a_constraint_is_loosened_where_it_stands(of: str, subject: str, want: str) -> None:
     change = Change(RELAX, 1, subject, names={"required": "example/rack", "to": "example/block"})
-    found = advice_of(change, gang(of), msgspec.convert(CHAT, PodCliqueSet), LEVELS)
+    found = advice_of(change, gang_of_set(of), msgspec.convert(CHAT, PodCliqueSet), LEVELS)
     assert found.text == f"required: block instead of required: rack for {subject.rpartition('/')[2]}"
     assert found.path == (f"{want}.pack.required" if want else "")
     assert [one["value"] for one in found.patch] == ([{"required": "block", "preferred": "host"}] if want else [])
@@ -80,7 +80,7 @@ def test_a_constraint_is_loosened_where_it_stands(of: str, subject: str, want: s
 def test_a_resource_that_no_container_names_cannot_be_patched() -> None:
     numbers, names = {"from": 8, "to": 4}, {"resource": "nvidia.com/gpu"}
     change = Change(SMALLER_PODS, 1, "chat-0-router", numbers=numbers, names=names)
-    found = advice_of(change, gang("chat-0"), msgspec.convert(CHAT, PodCliqueSet), LEVELS)
+    found = advice_of(change, gang_of_set("chat-0"), msgspec.convert(CHAT, PodCliqueSet), LEVELS)
     assert (found.text, found.command) == (
         "ask for 4 nvidia.com/gpu instead of 8 in each pod of chat-0-router",
         "",

@@ -19,7 +19,7 @@ HF = ("Secret", "hf")
 TOKEN = {"name": "T", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}}
 
 
-def clique(pod_spec: Json) -> PodClique:
+def clique_with_pod_spec(pod_spec: Json) -> PodClique:
     return objects.clique("x-0-w", spec={"podSpec": pod_spec})
 
 
@@ -210,6 +210,6 @@ def referred(**found: Any) -> Referred:
     ],
 )
 def test_the_object_that_is_wrong_is_named(pod_spec: Json, found: Referred, want: str) -> None:
-    said = causes([clique(pod_spec)], found)
+    said = causes([clique_with_pod_spec(pod_spec)], found)
     assert [one.reason for one in said] == ([want] if want else [])
     assert all(one.step and one.cliques == {"x-0-w"} for one in said)

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from rich.console import Console
 from rich.text import Text
+from tests.support import objects
 
 from grove.answers.tree import picture_of
 from grove.api import labels
@@ -39,26 +40,21 @@ BINDING = msgspec.convert(
 
 def nodes(ready: bool = True, **shape: int) -> list[Node]:
     conditions = [{"type": "Ready", "status": "True" if ready else "Unknown"}]
-    objects = Topology(**shape).objects()
-    return [msgspec.convert({**one, "status": {**one["status"], "conditions": conditions}}, Node) for one in objects]
+    made = Topology(**shape).objects()
+    return [msgspec.convert({**one, "status": {**one["status"], "conditions": conditions}}, Node) for one in made]
 
 
-def pod(name: str, *, node: str = "", ready: bool = False, gang: str = "x-0", gpus: int = 8, **parts: Any) -> Pod:
+def gpu_pod(name: str, *, node: str = "", ready: bool = False, gang: str = "x-0", gpus: int = 8, **parts: Any) -> Pod:
     status: dict[str, object] = {"phase": "Running" if ready else "Pending"}
     if ready:
-        status["conditions"] = [{"type": "Ready", "status": "True"}]
+        status["conditions"] = objects.conditions(Ready="True")
     container = {"name": "c", "resources": {"requests": {"nvidia.com/gpu": gpus}}}
     spec: dict[str, object] = {"containers": [container]}
     if node:
         spec["nodeName"] = node
     marks = {labels.POD_GANG: gang, labels.POD_CLIQUE: "x-0-a", labels.PART_OF: "x"}
     meta = {"name": name, "namespace": "ns", "uid": name, "labels": marks, **parts.get("meta", {})}
-    merged = {
-        "metadata": meta,
-        "spec": {**spec, **parts.pop("spec", {})},
-        "status": {**status, **parts.pop("status", {})},
-    }  # type: ignore[dict-item]
-    return msgspec.convert(merged, Pod)
+    return objects.pod(spec=spec | parts.get("spec", {}), status=status | parts.get("status", {}), **meta)
 
 
 def seen(
@@ -149,48 +145,53 @@ NO_IMAGE = {
 @pytest.mark.parametrize(
     ("pods", "gang", "want"),
     [
-        pytest.param([pod("p", node="z0-b0-r0-n0", ready=True)], None, (State.READY, ""), id="all is well"),
+        pytest.param([gpu_pod("p", node="z0-b0-r0-n0", ready=True)], None, (State.READY, ""), id="all is well"),
         pytest.param([], None, (State.MISSING, "1 of 1 pod does not exist yet"), id="no pod"),
-        pytest.param([pod("p", spec=HELD)], None, (State.GATED, "waits until all pods of its gang exist"), id="gated"),
-        pytest.param([pod("p")], REFUSED, (State.PENDING, "no rack has capacity"), id="the gang's own reason"),
-        pytest.param([pod("p")], None, (State.PENDING, "no node yet"), id="nobody has said anything"),
         pytest.param(
-            [pod("p", node="z0-b0-r0-n0", status=WAITS)], None, (State.STARTING, "starts after x-0-b"), id="start order"
+            [gpu_pod("p", spec=HELD)], None, (State.GATED, "waits until all pods of its gang exist"), id="gated"
         ),
-        pytest.param([pod("p", node="z0-b0-r0-n0")], None, (State.STARTING, "starting"), id="bound"),
+        pytest.param([gpu_pod("p")], REFUSED, (State.PENDING, "no rack has capacity"), id="the gang's own reason"),
+        pytest.param([gpu_pod("p")], None, (State.PENDING, "no node yet"), id="nobody has said anything"),
         pytest.param(
-            [pod("p", node="z0-b0-r0-n0", status=CRASHES)],
+            [gpu_pod("p", node="z0-b0-r0-n0", status=WAITS)],
+            None,
+            (State.STARTING, "starts after x-0-b"),
+            id="start order",
+        ),
+        pytest.param([gpu_pod("p", node="z0-b0-r0-n0")], None, (State.STARTING, "starting"), id="bound"),
+        pytest.param(
+            [gpu_pod("p", node="z0-b0-r0-n0", status=CRASHES)],
             None,
             (State.FAILED, "c: CrashLoopBackOff, 3 restarts"),
             id="crashes",
         ),
         pytest.param(
-            [pod("p", node="z0-b0-r0-n0", status=NO_MODEL)],
+            [gpu_pod("p", node="z0-b0-r0-n0", status=NO_MODEL)],
             None,
             (State.FAILED, "c: CrashLoopBackOff, ended with exit code 1, 1 restart: no file /models/a.gguf"),
             id="it says why it ended",
         ),
         pytest.param(
-            [pod("p", node="z0-b0-r0-n0", status=OUT_OF_MEMORY)],
+            [gpu_pod("p", node="z0-b0-r0-n0", status=OUT_OF_MEMORY)],
             None,
             (State.FAILED, "c: ended with exit code 137 and is not ready since, 1 restart: OOMKilled"),
             id="it had too little memory",
         ),
         pytest.param(
-            [pod("p", node="z0-b0-r0-n0", status=NO_IMAGE)],
+            [gpu_pod("p", node="z0-b0-r0-n0", status=NO_IMAGE)],
             None,
             (State.FAILED, 'c: ImagePullBackOff: Back-off pulling image "nowhere/engine:1"'),
             id="its image is not there",
         ),
-        pytest.param([pod("p", node="gone")], None, (State.FAILED, "node gone is gone"), id="its node is gone"),
+        pytest.param([gpu_pod("p", node="gone")], None, (State.FAILED, "node gone is gone"), id="its node is gone"),
         pytest.param(
-            [pod("p", status={"phase": "Failed", "reason": "Evicted"})],
+            [gpu_pod("p", status={"phase": "Failed", "reason": "Evicted"})],
             None,
             (State.FAILED, "ended: Evicted"),
             id="it ended",
         ),
         pytest.param(
-            [pod("q", node="z0-b0-r0-n0", ready=True, meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})],
+            [gpu_pod("q", node="z0-b0-r0-n0", ready=True, meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})],
             None,
             (State.MISSING, "1 of 1 pod does not exist yet"),
             id="one that leaves does not count",
@@ -203,7 +204,7 @@ def test_the_worst_pod_gives_the_set_its_reason(pods, gang, want):
 
 
 def test_counts_add_up_and_the_common_domain_is_the_narrowest():
-    pods = [pod("p", node="z0-b0-r0-n0", ready=True), pod("q", node="z0-b0-r1-n0")]
+    pods = [gpu_pod("p", node="z0-b0-r0-n0", ready=True), gpu_pod("q", node="z0-b0-r1-n0")]
     world = seen(pods, replicas=3, gang={"placementScore": 0.5})
     grown = tree_of(world, world.sets[0])
     assert (grown.count.wanted, grown.count.ready, grown.count.scheduled) == (3, 1, 2)
@@ -219,7 +220,7 @@ def test_counts_add_up_and_the_common_domain_is_the_narrowest():
 def test_a_layout_counts_what_pods_take_and_only_open_nodes_are_free():
     fleet = nodes(blocks=2, racks=1, nodes=2)
     silent = msgspec.structs.replace(fleet[3], status=msgspec.structs.replace(fleet[3].status, conditions=()))
-    world = seen([pod("p", node="z0-b0-r0-n0", gpus=4, ready=True)], replicas=1, fleet=[*fleet[:3], silent])
+    world = seen([gpu_pod("p", node="z0-b0-r0-n0", gpus=4, ready=True)], replicas=1, fleet=[*fleet[:3], silent])
     layout = layout_of(world)
     assert (layout.root.used, layout.root.total, layout.root.free, layout.root.whole) == (4, 32, 20, 2)
     assert [(level.name, level.largest_free, level.best, level.fragmentation) for level in layout.levels] == [
@@ -242,7 +243,7 @@ def test_a_layout_counts_what_pods_take_and_only_open_nodes_are_free():
 
 
 def test_racks_are_one_line_a_block():
-    world = seen([pod("p", node="z0-b0-r0-n0", ready=True), pod("q", node="z0-b0-r1-n1", gpus=4)], replicas=2)
+    world = seen([gpu_pod("p", node="z0-b0-r0-n0", ready=True), gpu_pod("q", node="z0-b0-r1-n1", gpus=4)], replicas=2)
     assert [line.plain.rstrip() for line in racks(layout_of(world), 80)] == [
         "z0-b0      r0 █·   8/16  r1 ·▄   4/16",
     ]
@@ -268,7 +269,7 @@ def test_nodes_without_a_label_are_counted_apart():
 
 
 def test_a_drawing_is_xml_with_a_square_for_every_node():
-    world = seen([pod("p", node="z0-b0-r0-n0", ready=True)], replicas=1, fleet=nodes(zones=2, racks=2, nodes=3))
+    world = seen([gpu_pod("p", node="z0-b0-r0-n0", ready=True)], replicas=1, fleet=nodes(zones=2, racks=2, nodes=3))
     root = ElementTree.fromstring(svg_of(layout_of(world)))
     titles = [one.text for one in root.iter("{http://www.w3.org/2000/svg}title")]
     assert len(titles) == 12
@@ -295,7 +296,7 @@ def test_a_drawing_of_any_cluster_fits_a_page_and_its_racks_are_alike(shape: dic
 
 
 def test_pictures_fit_the_width():
-    world = seen([pod(f"p{i}", node="z0-b0-r0-n0") for i in range(9)], replicas=9, gang=REFUSED)
+    world = seen([gpu_pod(f"p{i}", node="z0-b0-r0-n0") for i in range(9)], replicas=9, gang=REFUSED)
     out = io.StringIO()
     console = Console(file=out, width=80, color_system=None)
     for line in domain_lines(layout_of(world), 80, nodes=True):
@@ -310,7 +311,7 @@ def _printed(picture: Any, width: int) -> list[str]:
 
 
 def test_what_is_wrong_stands_shortly_above_the_tree_with_the_next_step():
-    world = seen([pod(f"p{i}") for i in range(2)], replicas=2, gang=LONG)
+    world = seen([gpu_pod(f"p{i}") for i in range(2)], replicas=2, gang=LONG)
     judgement = replace(judge(world, world.sets[0], NOW), next="add a node to the rack")
     narrow = _printed(picture_of(judgement).paint(60), 60)
     above = narrow[: next(i for i, line in enumerate(narrow) if line.startswith("NAME"))]
@@ -321,14 +322,14 @@ def test_what_is_wrong_stands_shortly_above_the_tree_with_the_next_step():
 
 
 def test_above_the_tree_of_a_set_that_runs_stands_nothing():
-    world = seen([pod("p0", node="z0-b0-r0-n0", ready=True)], replicas=1, gang=PLACED)
+    world = seen([gpu_pod("p0", node="z0-b0-r0-n0", ready=True)], replicas=1, gang=PLACED)
     judgement = judge(world, world.sets[0], NOW)
     assert _printed(picture_of(judgement).paint(80), 80)[0].startswith("NAME")
     assert "next" not in picture_of(judgement).data
 
 
 def test_only_the_stem_of_a_line_is_dim():
-    world = seen([pod("p0", node="z0-b0-r0-n0", ready=True)], replicas=1)
+    world = seen([gpu_pod("p0", node="z0-b0-r0-n0", ready=True)], replicas=1)
     for line in growth(tree_of(world, world.sets[0])):
         assert str(line.style) == ""
     first, *_ = domain_lines(layout_of(world), 80, nodes=False)
@@ -336,7 +337,7 @@ def test_only_the_stem_of_a_line_is_dim():
 
 
 def test_the_score_goes_before_a_line_is_cut():
-    world = seen([pod("p0", node="z0-b0-r0-n0", ready=True)], replicas=1, gang=PLACED)
+    world = seen([gpu_pod("p0", node="z0-b0-r0-n0", ready=True)], replicas=1, gang=PLACED)
     wide, narrow = (list(growth(tree_of(world, world.sets[0]), width))[1].plain for width in (80, 28))
     assert wide == "└─ replica 0  x-0 · z0-b0-r0 · 0.75"
     assert narrow == "└─ replica 0  x-0 · z0-b0-r0"
@@ -367,7 +368,7 @@ def test_counted(names, want):
 
 def test_on_a_narrow_terminal_pods_are_called_by_their_ends_and_nothing_is_cut():
     name = "x-0-a-role-with-a-name-that-is-rather-long-abcde"
-    world = seen([pod(name, node="z0-b0-r0-n0", ready=True)], replicas=1)
+    world = seen([gpu_pod(name, node="z0-b0-r0-n0", ready=True)], replicas=1)
     picture = picture_of(judge(world, world.sets[0], NOW))
     wide, narrow = (_printed(picture.paint(width), width) for width in (100, 60))
     assert wide[-1].split() == ["└─", "●", name, "z0-b0-r0-n0"]

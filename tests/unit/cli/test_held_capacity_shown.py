@@ -21,7 +21,7 @@ from grove.show.paint import domain_lines
 GPU = "nvidia.com/gpu"
 
 
-def gang(name: str, held: list[str]) -> PodGang:
+def gang_with_hold(name: str, held: list[str]) -> PodGang:
     """A gang as the scheduler leaves it when it holds nodes."""
     holds = [{"reason": "WaitedLong", "since": "2026-01-01T00:00:00Z", "nodes": held}] if held else []
     return objects.gang(name, namespace="a", status={"capacityHolds": holds})
@@ -35,13 +35,15 @@ def reservation(node_name: str = "n0", gpus: int = 4, **more: Any) -> Reservatio
 @pytest.mark.parametrize("count", [0, 1, 2, 200])
 def test_held_nodes_are_read_from_what_the_scheduler_wrote_all_of_them(count: int) -> None:
     held = [f"n{number}" for number in range(count)]
-    assert held_for(gang("g", held)) == held
-    assert held_nodes([gang("g", held)]) == dict.fromkeys(held, "a/g")
+    assert held_for(gang_with_hold("g", held)) == held
+    assert held_nodes([gang_with_hold("g", held)]) == dict.fromkeys(held, "a/g")
 
 
 def test_a_sentence_names_the_first_few() -> None:
-    assert held_sentence(gang("g", ["a", "b", "c", "d", "e"])) == "5 nodes are held for it: a, b, c and 2 more"
-    assert held_sentence(gang("g", ["a"])) == "1 node is held for it: a"
+    assert (
+        held_sentence(gang_with_hold("g", ["a", "b", "c", "d", "e"])) == "5 nodes are held for it: a, b, c and 2 more"
+    )
+    assert held_sentence(gang_with_hold("g", ["a"])) == "1 node is held for it: a"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,9 @@ def test_a_reservation_keeps_what_its_owners_do_not_use_yet(one: Reservation, wa
 
 def test_the_picture_has_broken_reserved_and_held() -> None:
     seen = Seen(
-        nodes=[node("n0"), node("n1", gpus=7), node("n2")], reservations=[reservation()], gangs=[gang("big", ["n2"])]
+        nodes=[node("n0"), node("n1", gpus=7), node("n2")],
+        reservations=[reservation()],
+        gangs=[gang_with_hold("big", ["n2"])],
     )
     layout = layout_of(seen)
     spots = {spot.node: spot for spot in layout.root.spots}

@@ -33,7 +33,7 @@ def meta(name: str, created: float, **more: str) -> dict[str, Any]:
     return {"name": name, "namespace": "a", "creationTimestamp": at(created), "labels": own}
 
 
-def pod(
+def pod_of_clique(
     name: str, clique: str, created: float, *, restarts: int = 0, ended: dict[str, Any] | None = None, **when: float
 ) -> Pod:
     container = {"name": "c", "restartCount": restarts, "lastState": {"terminated": ended} if ended else {}}
@@ -41,11 +41,11 @@ def pod(
     return objects.pod(status=status, **meta(name, created, **{labels.POD_CLIQUE: clique}))
 
 
-def clique(name: str) -> PodClique:
+def clique_of_set(name: str) -> PodClique:
     return objects.clique(spec={"replicas": 1}, **meta(name, 0))
 
 
-def gang(name: str, created: float, base: str = "", **when: float) -> PodGang:
+def gang_with_times(name: str, created: float, base: str = "", **when: float) -> PodGang:
     own = {labels.BASE_POD_GANG: base} if base else {}
     return objects.gang(status={"conditions": said(**when)}, **meta(name, created, **own))
 
@@ -74,17 +74,17 @@ def story(
     pcs = msgspec.convert(raw, PodCliqueSet)
     seen = Seen(
         sets=[pcs],
-        cliques=[clique("chat-0-worker"), clique("chat-0-leader")],
+        cliques=[clique_of_set("chat-0-worker"), clique_of_set("chat-0-leader")],
         gangs=[
-            gang("chat-0", 0, Scheduled=1, Ready=9),
-            gang("chat-0-g-0", 0.5, "chat-0", Scheduled=2),
-            gang("chat-0-g-1", 60, "chat-0"),
+            gang_with_times("chat-0", 0, Scheduled=1, Ready=9),
+            gang_with_times("chat-0-g-0", 0.5, "chat-0", Scheduled=2),
+            gang_with_times("chat-0-g-1", 60, "chat-0"),
         ],
         pods=[
-            pod("chat-0-worker-a", "chat-0-worker", 0.2, ended=ended, PodScheduled=1.1, Ready=9),
-            pod("chat-0-worker-b", "chat-0-worker", 0.4, PodScheduled=1.3, Ready=9),
-            pod("chat-0-worker-c", "chat-0-worker", 60, restarts=2),
-            pod("chat-0-leader-a", "chat-0-leader", 0, PodScheduled=1, Ready=4),
+            pod_of_clique("chat-0-worker-a", "chat-0-worker", 0.2, ended=ended, PodScheduled=1.1, Ready=9),
+            pod_of_clique("chat-0-worker-b", "chat-0-worker", 0.4, PodScheduled=1.3, Ready=9),
+            pod_of_clique("chat-0-worker-c", "chat-0-worker", 60, restarts=2),
+            pod_of_clique("chat-0-leader-a", "chat-0-leader", 0, PodScheduled=1, Ready=4),
         ],
     )
     return history_of(seen, pcs, events, START + timedelta(seconds=100), kept, only)

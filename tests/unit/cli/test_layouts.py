@@ -27,7 +27,7 @@ BINDING = msgspec.convert(
 )
 
 
-def pod(name: str, node: str, gpus: int, set_: str, gang: str) -> Pod:
+def gpu_pod(name: str, node: str, gpus: int, set_: str, gang: str) -> Pod:
     own = {labels.POD_GANG: gang, labels.PART_OF: set_}
     limits = {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": {"nvidia.com/gpu": str(gpus)}}
     spec = {"nodeName": node, "containers": [{"name": "c", "resources": limits}]}
@@ -55,23 +55,28 @@ def layout(*pods: Pod, racks: int = 2, nodes: int = 2) -> Layout:
     [
         pytest.param([], (0.0, "", ()), id="an empty fleet"),
         pytest.param(
-            [pod(f"p{i}", f"z0-b0-r0-n{i}", 8, "chat", "chat-0") for i in range(2)], (0.0, "", ()), id="one rack full"
+            [gpu_pod(f"p{i}", f"z0-b0-r0-n{i}", 8, "chat", "chat-0") for i in range(2)],
+            (0.0, "", ()),
+            id="one rack full",
         ),
         pytest.param(
-            [pod("p", "z0-b0-r0-n0", 8, "chat", "chat-0")],
+            [gpu_pod("p", "z0-b0-r0-n0", 8, "chat", "chat-0")],
             (0.0, "", ()),
             id="half a rack takes another one",
         ),
         pytest.param(
-            [pod("p", "z0-b0-r0-n0", 8, "chat", "chat-0"), *(pod(f"q{i}", "", 8, "big", "big-0") for i in range(2))],
+            [
+                gpu_pod("p", "z0-b0-r0-n0", 8, "chat", "chat-0"),
+                *(gpu_pod(f"q{i}", "", 8, "big", "big-0") for i in range(2)),
+            ],
             (0.333, "z0-b0-r0", (("chat-0", 8),)),
             id="two nodes of a rack are asked for",
         ),
         pytest.param(
             [
-                pod("p", "z0-b0-r0-n0", 4, "chat", "chat-0"),
-                pod("q", "z0-b0-r1-n0", 1, "code", "code-0"),
-                *(pod(f"w{i}", "", 8, "big", "big-0") for i in range(2)),
+                gpu_pod("p", "z0-b0-r0-n0", 4, "chat", "chat-0"),
+                gpu_pod("q", "z0-b0-r1-n0", 1, "code", "code-0"),
+                *(gpu_pod(f"w{i}", "", 8, "big", "big-0") for i in range(2)),
             ],
             (1.0, "z0-b0-r1", (("code-0", 1),)),
             id="the one with least to move is named",
@@ -88,8 +93,8 @@ def test_fragmentation_is_what_the_largest_waiting_gang_cannot_use(
 def test_who_would_have_to_move_is_said() -> None:
     console = Console(width=120, color_system=None)
     with console.capture() as said:
-        waiting = (pod(f"q{i}", "", 8, "big", "big-0") for i in range(2))
-        console.print(level_table(layout(pod("p", "z0-b0-r0-n0", 8, "chat", "chat-0"), *waiting), 120))
+        waiting = (gpu_pod(f"q{i}", "", 8, "big", "big-0") for i in range(2))
+        console.print(level_table(layout(gpu_pod("p", "z0-b0-r0-n0", 8, "chat", "chat-0"), *waiting), 120))
     meaning = "FRAGMENTED: share of the free gpu that gangs of 2 × 8 (ns/big-0 waits) in one domain cannot use"
     assert meaning in said.get()
     assert "to free rack z0-b0-r0: chat-0 (8) would have to move" in said.get()
@@ -101,7 +106,7 @@ def hue(colour: str) -> int:
 
 
 def test_gangs_of_a_set_are_shades_of_one_hue() -> None:
-    pods = [pod(f"p{i}", f"z0-b0-r0-n{i % 2}", 1, "chat", f"chat-0-decode-{i}") for i in range(6)]
+    pods = [gpu_pod(f"p{i}", f"z0-b0-r0-n{i % 2}", 1, "chat", f"chat-0-decode-{i}") for i in range(6)]
     colours = colours_of(layout(*pods))
     assert len(set(colours.values())) == 6
     hues = {hue(one) for one in colours.values()}
@@ -113,7 +118,7 @@ def test_gangs_of_a_set_are_shades_of_one_hue() -> None:
 def test_no_two_sets_on_one_node_are_alike(places: list[tuple[int, int]]) -> None:
     """As long as a node has fewer sets than there are hues."""
     pods = [
-        pod(f"p{i}", f"z0-b0-r{node // 2}-n{node % 2}", 1, f"s{number}", f"s{number}-0")
+        gpu_pod(f"p{i}", f"z0-b0-r{node // 2}-n{node % 2}", 1, f"s{number}", f"s{number}-0")
         for i, (node, number) in enumerate(places)
     ]
     by_node: dict[int, set[int]] = {}
@@ -127,7 +132,7 @@ def test_no_two_sets_on_one_node_are_alike(places: list[tuple[int, int]]) -> Non
 
 
 def test_terminal_and_drawing_have_the_same_colours() -> None:
-    one = layout(pod("p", "z0-b0-r0-n0", 8, "chat", "chat-0"))
+    one = layout(gpu_pod("p", "z0-b0-r0-n0", 8, "chat", "chat-0"))
     colour = colours_of(one)["chat-0"]
     assert f'fill="{colour}"' in svg_of(one)
     assert any(colour in str(span.style) for line in domain_lines(one, 120, nodes=True) for span in line.spans)

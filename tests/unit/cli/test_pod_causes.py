@@ -20,7 +20,7 @@ NO_VLLM = 'exec: "vllm": executable file not found in $PATH'
 REFUSED = 'Get "http://10.0.0.7:8000/health": dial tcp 10.0.0.7:8000: connect: connection refused'
 
 
-def pod(status: Json | None = None, *, init: bool = False, ports: tuple[int, ...] = ()) -> Pod:
+def pod_with_status(status: Json | None = None, *, init: bool = False, ports: tuple[int, ...] = ()) -> Pod:
     container = {"name": "llm", "image": IMAGE, "ports": [{"containerPort": port} for port in ports]}
     spec: Json = {"nodeName": "n1", "containers": [container]}
     if init:
@@ -58,164 +58,170 @@ def warning(message: str, at: int = 0, name: str = "p", reason: str = "") -> Eve
     ("found", "warnings", "reason", "step"),
     [
         pytest.param(
-            pod(waiting("ImagePullBackOff", "Back-off pulling image")),
+            pod_with_status(waiting("ImagePullBackOff", "Back-off pulling image")),
             [PULL + "NotFound desc = llm:9: not found"],
             f"image {IMAGE} not found (container llm)",
             "tag",
             id="an image that is not there",
         ),
         pytest.param(
-            pod(waiting("ErrImagePull", PULL + "Unknown desc = 401 unauthorized")),
+            pod_with_status(waiting("ErrImagePull", PULL + "Unknown desc = 401 unauthorized")),
             [],
             f"image {IMAGE}: the registry refuses the pull (container llm)",
             "imagePullSecrets",
             id="no right to pull",
         ),
         pytest.param(
-            pod(waiting("ErrImagePull", PULL + "Unknown desc = dial tcp: lookup: no such host")),
+            pod_with_status(waiting("ErrImagePull", PULL + "Unknown desc = dial tcp: lookup: no such host")),
             [],
             f"image {IMAGE}: registry.example.com does not answer (container llm)",
             "network",
             id="a silent registry",
         ),
         pytest.param(
-            pod(waiting("InvalidImageName")),
+            pod_with_status(waiting("InvalidImageName")),
             [],
             f"image name {IMAGE} is not valid (container llm)",
             "correct",
             id="a bad name",
         ),
         pytest.param(
-            pod(waiting("ErrImageNeverPull")),
+            pod_with_status(waiting("ErrImageNeverPull")),
             [],
             f"image {IMAGE} is not on node n1 and may not be pulled (container llm)",
             "IfNotPresent",
             id="never pulled",
         ),
-        pytest.param(pod(waiting("ImagePullBackOff", "Back-off pulling image")), [], "", "", id="no cause is known"),
         pytest.param(
-            pod(ports=(8080,)),
+            pod_with_status(waiting("ImagePullBackOff", "Back-off pulling image")), [], "", "", id="no cause is known"
+        ),
+        pytest.param(
+            pod_with_status(ports=(8080,)),
             [f"Readiness probe failed: {REFUSED}"],
             "readiness probe on port 8000 refused; the container declares port 8080",
             "set the port of the readinessProbe to 8080",
             id="a probe of another port",
         ),
         pytest.param(
-            pod(ports=(8000,)),
+            pod_with_status(ports=(8000,)),
             [f"Readiness probe failed: {REFUSED}"],
             "readiness probe on port 8000 refused",
             "does the server listen on port 8000?",
             id="a server that does not listen",
         ),
         pytest.param(
-            pod(),
+            pod_with_status(),
             ['Startup probe failed: Get "http://10.0.0.7:8000/": HTTP probe failed with statuscode: 503'],
             "startup probe on port 8000 answers 503",
             "kubectl logs p",
             id="a probe with an answer",
         ),
         pytest.param(
-            pod(),
+            pod_with_status(),
             ['Readiness probe failed: Get "http://10.0.0.7:8000/": context deadline exceeded'],
             "readiness probe on port 8000 has no answer in time",
             "timeoutSeconds",
             id="a slow server",
         ),
         pytest.param(
-            pod(),
+            pod_with_status(),
             ["Readiness probe failed: cat: /ready: No such file"],
             "readiness probe fails: cat: /ready: No such file",
             "readinessProbe",
             id="a probe by command",
         ),
         pytest.param(
-            pod(ended(137)),
+            pod_with_status(ended(137)),
             [f"Liveness probe failed: {REFUSED}"],
             "liveness probe on port 8000 refused, so the kubelet restarts container llm",
             "kubectl logs p",
             id="a liveness probe",
         ),
         pytest.param(
-            pod(ended(137, "OOMKilled")),
+            pod_with_status(ended(137, "OOMKilled")),
             [],
             "container llm is out of memory (OOMKilled)",
             "raise resources.limits.memory of llm",
             id="out of memory",
         ),
         pytest.param(
-            pod(ended(127, message='exec: "vllm": not found')),
+            pod_with_status(ended(127, message='exec: "vllm": not found')),
             [],
             'container llm cannot start its command: exec: "vllm": not found',
             "command",
             id="no such command",
         ),
         pytest.param(
-            pod(ended(1, message="a\nno space on /models", name="fetch"), init=True),
+            pod_with_status(ended(1, message="a\nno space on /models", name="fetch"), init=True),
             [],
             "init container fetch ends with exit code 1: no space on /models",
             "kubectl logs p -c fetch --previous",
             id="an init container",
         ),
-        pytest.param(pod(ended(1)), [], "", "", id="an exit code that says nothing"),
+        pytest.param(pod_with_status(ended(1)), [], "", "", id="an exit code that says nothing"),
         pytest.param(
-            pod(ended(1, message="cannot open the model")),
+            pod_with_status(ended(1, message="cannot open the model")),
             [f"Readiness probe failed: {REFUSED}"],
             "container llm ends with exit code 1: cannot open the model",
             "kubectl logs p -c llm --previous",
             id="a container that ended refuses its probe: its own message counts",
         ),
         pytest.param(
-            pod(ended(1) | {"state": {"running": {}}}),
+            pod_with_status(ended(1) | {"state": {"running": {}}}),
             [f"Readiness probe failed: {REFUSED}"],
             "readiness probe on port 8000 refused",
             "kubectl logs p",
             id="a container that runs again and refuses its probe",
         ),
-        pytest.param(pod(), ["Created container llm"], "", "", id="another warning"),
+        pytest.param(pod_with_status(), ["Created container llm"], "", "", id="another warning"),
         pytest.param(
-            pod(waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root")),
+            pod_with_status(
+                waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root")
+            ),
             [],
             "container llm may not run as root, and its image does",
             "set securityContext.runAsUser of llm",
             id="an image of root",
         ),
         pytest.param(
-            pod(waiting("RunContainerError", f"{RUNC}unable to start container process: {NO_VLLM}: unknown")),
+            pod_with_status(
+                waiting("RunContainerError", f"{RUNC}unable to start container process: {NO_VLLM}: unknown")
+            ),
             [],
             f"container llm cannot start its command: {NO_VLLM}",
             "correct command and args",
             id="a command that the kubelet could not start",
         ),
         pytest.param(
-            pod(ended(128, "StartError", f"{RUNC}unable to start container process: {NO_VLLM}: unknown")),
+            pod_with_status(ended(128, "StartError", f"{RUNC}unable to start container process: {NO_VLLM}: unknown")),
             [],
             f"container llm cannot start its command: {NO_VLLM}",
             "correct command and args",
             id="a command that could not be started, without the names of the runtime's layers",
         ),
         pytest.param(
-            pod(waiting("CreateContainerError", "context deadline exceeded")),
+            pod_with_status(waiting("CreateContainerError", "context deadline exceeded")),
             [],
             "container llm cannot be created: context deadline exceeded",
             "kubectl describe pod p",
             id="another fault of the template",
         ),
         pytest.param(
-            pod(waiting("CreateContainerConfigError", 'secret "hf-token" not found')),
+            pod_with_status(waiting("CreateContainerConfigError", 'secret "hf-token" not found')),
             [],
             "",
             "",
             id="a Secret that is missing is named by its reference",
         ),
         pytest.param(
-            pod(ended(0, "Completed")),
+            pod_with_status(ended(0, "Completed")),
             [],
             "container llm ends by itself with exit code 0, again and again",
             "so that it keeps running",
             id="a command that ends",
         ),
         pytest.param(
-            pod(waiting("CrashLoopBackOff") | {"state": {"terminated": {"exitCode": 0}}}),
+            pod_with_status(waiting("CrashLoopBackOff") | {"state": {"terminated": {"exitCode": 0}}}),
             [],
             "",
             "",
@@ -253,7 +259,7 @@ def test_why_a_pod_is_not_ready(found: Pod, warnings: list[str], reason: str, st
         ),
         pytest.param(
             warning(
-                'Multi-Attach error for volume "pvc-7" Volume is already used by pod(s) other-0',
+                'Multi-Attach error for volume "pvc-7" Volume is already used by pod_with_status(s) other-0',
                 reason="FailedAttachVolume",
             ),
             "volume pvc-7 is attached to another node, and allows one",
@@ -273,7 +279,7 @@ def test_why_a_pod_is_not_ready(found: Pod, warnings: list[str], reason: str, st
     ],
 )
 def test_what_a_node_does_before_it_starts_containers(event: Event, reason: str, step: str) -> None:
-    said = pod_cause(pod(), [event])
+    said = pod_cause(pod_with_status(), [event])
     assert said is not None
     assert said[0] == reason
     assert step in said[1]
@@ -281,14 +287,16 @@ def test_what_a_node_does_before_it_starts_containers(event: Event, reason: str,
 
 def test_the_mount_of_an_absent_secret_is_not_a_fault_of_the_node() -> None:
     message = 'MountVolume.SetUp failed for volume "t" : secret "hf-token" not found'
-    assert pod_cause(pod(), [warning(message, reason="FailedMount")]) is None
+    assert pod_cause(pod_with_status(), [warning(message, reason="FailedMount")]) is None
 
 
 def test_the_latest_warning_of_the_pod_itself_counts() -> None:
     def probe(port: int) -> str:
         return f"Readiness probe failed: dial tcp 10.0.0.7:{port}: connect: connection refused"
 
-    said: Any = pod_cause(pod(), [warning(probe(1), 1), warning(probe(2), 2), warning(probe(3), 3, "other")])
+    said: Any = pod_cause(
+        pod_with_status(), [warning(probe(1), 1), warning(probe(2), 2), warning(probe(3), 3, "other")]
+    )
     assert said[0] == "readiness probe on port 2 refused"
 
 

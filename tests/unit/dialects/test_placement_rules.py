@@ -139,17 +139,17 @@ def test_a_selector_that_cannot_be_read_matches_nothing() -> None:
     assert [fault.path for fault in rule_faults(obj)] == ["spec.selector"]
 
 
-def pod(name: str, rack: str | None, **labels: str) -> PodPlace:
+def pod_place(name: str, rack: str | None, **labels: str) -> PodPlace:
     return PodPlace("default", name, labels, None if rack is None else {RACK: rack})
 
 
 def test_the_status_counts_pods_and_those_for_which_the_terms_hold() -> None:
     obj = rule(**{PREFERRED: [wish(RACK, component="prefill")]})
     pods = [
-        pod("w0", "r1", app="worker"),
-        pod("w1", "r2", app="worker"),
-        pod("w2", None, app="worker"),
-        pod("p0", "r1", component="prefill"),
+        pod_place("w0", "r1", app="worker"),
+        pod_place("w1", "r2", app="worker"),
+        pod_place("w2", None, app="worker"),
+        pod_place("p0", "r1", component="prefill"),
     ]
     found = rule_status(PlacementStatus(), obj, 3, [Match("serving", "PodAffinity")], pods, [], NOW)
     assert (found.matched_pods, found.satisfied_pods, found.observed_generation) == (3, 1, 3)
@@ -159,7 +159,7 @@ def test_the_status_counts_pods_and_those_for_which_the_terms_hold() -> None:
 
 def test_a_pod_is_not_near_to_itself() -> None:
     obj = rule(**{PREFERRED: [wish(RACK, app="worker")]})
-    alone = rule_status(PlacementStatus(), obj, 1, [], [pod("w0", "r1", app="worker")], [], NOW)
+    alone = rule_status(PlacementStatus(), obj, 1, [], [pod_place("w0", "r1", app="worker")], [], NOW)
     assert alone.satisfied_pods == 0
 
 

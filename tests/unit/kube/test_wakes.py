@@ -10,7 +10,7 @@ from grove.api.meta import Key
 from grove.kube.wakes import Wake, always, changed, each, forgetting, is_gone, latest, never, own_key
 
 
-def pod(name: str = "p", **labels: str) -> Pod:
+def labelled_pod(name: str = "p", **labels: str) -> Pod:
     return objects.pod(name, uid=f"uid-{name}", labels=labels)
 
 
@@ -24,17 +24,19 @@ def differ(old: Pod, new: Pod) -> bool:
 
 
 ROWS = [
-    pytest.param(always, own_key, None, pod(), ["p"], id="an object that comes adds its key"),
-    pytest.param(always, own_key, pod(), None, [], id="an object that is gone needs no look"),
-    pytest.param(never, own_key, None, pod(), [], id="the predicate refuses"),
-    pytest.param(is_gone, each(of), pod(of="a"), None, ["a"], id="gone: mapped as it was"),
-    pytest.param(is_gone, each(of), pod(of="a"), pod(of="a"), [], id="still there"),
-    pytest.param(always, each(of), pod(of="a"), pod(of="b"), ["a", "b"], id="moved: both owners"),
-    pytest.param(always, each(of), pod(of="a"), pod(of="a"), ["a"], id="each key once"),
-    pytest.param(always, each(of), pod(of="a"), pod(), ["a"], id="its label was removed"),
-    pytest.param(always, latest(lambda one: [one.key]), pod("a"), pod("b"), ["b"], id="the latest alone"),
-    pytest.param(changed(lambda a, b: True), own_key, None, pod(), [], id="an arrival is no change"),
-    pytest.param(changed(differ), own_key, pod(), pod(x="y"), ["p"], id="an edit"),
+    pytest.param(always, own_key, None, labelled_pod(), ["p"], id="an object that comes adds its key"),
+    pytest.param(always, own_key, labelled_pod(), None, [], id="an object that is gone needs no look"),
+    pytest.param(never, own_key, None, labelled_pod(), [], id="the predicate refuses"),
+    pytest.param(is_gone, each(of), labelled_pod(of="a"), None, ["a"], id="gone: mapped as it was"),
+    pytest.param(is_gone, each(of), labelled_pod(of="a"), labelled_pod(of="a"), [], id="still there"),
+    pytest.param(always, each(of), labelled_pod(of="a"), labelled_pod(of="b"), ["a", "b"], id="moved: both owners"),
+    pytest.param(always, each(of), labelled_pod(of="a"), labelled_pod(of="a"), ["a"], id="each key once"),
+    pytest.param(always, each(of), labelled_pod(of="a"), labelled_pod(), ["a"], id="its label was removed"),
+    pytest.param(
+        always, latest(lambda one: [one.key]), labelled_pod("a"), labelled_pod("b"), ["b"], id="the latest alone"
+    ),
+    pytest.param(changed(lambda a, b: True), own_key, None, labelled_pod(), [], id="an arrival is no change"),
+    pytest.param(changed(differ), own_key, labelled_pod(), labelled_pod(x="y"), ["p"], id="an edit"),
 ]
 
 
@@ -49,16 +51,16 @@ def test_an_urgent_change_hurries_instead_of_waiting() -> None:
     added: list[Key] = []
     hurried: list[Key] = []
     row = Wake(Pod, own_key, added.append, hurry=hurried.append, urgent=lambda old, new: old is None)
-    row(None, pod())
-    row(pod(), pod())
+    row(None, labelled_pod())
+    row(labelled_pod(), labelled_pod())
     assert (hurried, added) == ([Key("ns", "p")], [Key("ns", "p")])
 
 
 def test_what_is_remembered_of_an_object_is_forgotten_when_it_is_gone() -> None:
     forgotten: list[str] = []
     handler = forgetting(forgotten.append)
-    handler(None, pod())
-    handler(pod(), pod())
+    handler(None, labelled_pod())
+    handler(labelled_pod(), labelled_pod())
     assert forgotten == []
-    handler(pod(), None)
+    handler(labelled_pod(), None)
     assert forgotten == ["uid-p"]

@@ -33,7 +33,7 @@ WHEN = "2026-01-01T00:00:00Z"
 OWNER = PodCliqueSet(metadata=ObjectMeta(name="demo", uid="owner-uid"))
 
 
-def clique(labels: Json | None = None, **spec: Any) -> Json:
+def live_clique(labels: Json | None = None, **spec: Any) -> Json:
     return {
         "kind": "PodClique",
         "metadata": {"name": "a", "labels": labels or {"k": "v"}},
@@ -55,55 +55,64 @@ CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utili
 @pytest.mark.parametrize(
     ("wanted", "observed", "patch"),
     [
-        pytest.param(clique(), clique(), None, id="equal"),
-        pytest.param(clique(), clique(replicas=7), None, id="replicas belong to whoever scales"),
+        pytest.param(live_clique(), live_clique(), None, id="equal"),
+        pytest.param(live_clique(), live_clique(replicas=7), None, id="replicas belong to whoever scales"),
         pytest.param(
-            clique(), clique({"k": "v", "mine": "x"}), {"metadata": {"labels": {"mine": None}}}, id="foreign label goes"
+            live_clique(),
+            live_clique({"k": "v", "mine": "x"}),
+            {"metadata": {"labels": {"mine": None}}},
+            id="foreign label goes",
         ),
         pytest.param(
-            clique({"k": ""}), clique({}), {"metadata": {"labels": {"k": ""}}}, id="an empty label is a label"
+            live_clique({"k": ""}), live_clique({}), {"metadata": {"labels": {"k": ""}}}, id="an empty label is a label"
         ),
         pytest.param(
-            clique(podSpec={"hostNetwork": False}),
-            clique(podSpec={}),
+            live_clique(podSpec={"hostNetwork": False}),
+            live_clique(podSpec={}),
             {"spec": {"podSpec": {"hostNetwork": False}}},
             id="false in a pod spec is said, not implied",
         ),
         pytest.param(
-            clique(podSpec={"volumes": [{"name": "v", "emptyDir": {}}]}),
-            clique(podSpec={"volumes": [{"name": "v"}]}),
+            live_clique(podSpec={"volumes": [{"name": "v", "emptyDir": {}}]}),
+            live_clique(podSpec={"volumes": [{"name": "v"}]}),
             {"spec": {"podSpec": {"volumes": [{"name": "v", "emptyDir": {}}]}}},
             id="an empty object in a pod spec means something",
         ),
         pytest.param(
-            clique(podSpec={}),
-            clique(podSpec={"nodeSelector": {"a": "b"}}),
+            live_clique(podSpec={}),
+            live_clique(podSpec={"nodeSelector": {"a": "b"}}),
             {"spec": {"podSpec": {"nodeSelector": None}}},
             id="what left the template leaves the clique",
         ),
         pytest.param(
-            clique(podSpec={"nodeSelector": None}),
-            clique(podSpec={"nodeSelector": {"a": "b"}}),
+            live_clique(podSpec={"nodeSelector": None}),
+            live_clique(podSpec={"nodeSelector": {"a": "b"}}),
             {"spec": {"podSpec": {"nodeSelector": None}}},
             id="null is nothing: what was there goes",
         ),
         pytest.param(
-            clique(podSpec={"containers": [{"name": "c", "resources": None}]}),
-            clique(podSpec={"containers": [{"name": "c", "resources": {"limits": {"cpu": "1"}}}]}),
+            live_clique(podSpec={"containers": [{"name": "c", "resources": None}]}),
+            live_clique(podSpec={"containers": [{"name": "c", "resources": {"limits": {"cpu": "1"}}}]}),
             {"spec": {"podSpec": {"containers": [{"name": "c", "resources": None}]}}},
             id="also in a list",
         ),
         pytest.param(
-            clique(podSpec={"nodeSelector": None, "containers": [{"name": "c", "resources": None}]}),
-            clique(podSpec={"containers": [{"name": "c"}], "tolerations": None}),
+            live_clique(podSpec={"nodeSelector": None, "containers": [{"name": "c", "resources": None}]}),
+            live_clique(podSpec={"containers": [{"name": "c"}], "tolerations": None}),
             None,
             id="null is nothing: nothing was there",
         ),
         pytest.param(
-            clique(), clique(startsAfter=["x"]), {"spec": {"startsAfter": None}}, id="a parent that is gone is removed"
+            live_clique(),
+            live_clique(startsAfter=["x"]),
+            {"spec": {"startsAfter": None}},
+            id="a parent that is gone is removed",
         ),
         pytest.param(
-            clique(), clique(startsAfter=[]), None, id="an empty list and none are the same outside a pod spec"
+            live_clique(),
+            live_clique(startsAfter=[]),
+            None,
+            id="an empty list and none are the same outside a pod spec",
         ),
         pytest.param(
             {"kind": "Service", "metadata": {}, "spec": {"selector": {"a": "1"}, "publishNotReadyAddresses": False}},

@@ -26,20 +26,20 @@ def required(key: str) -> Json:
     return {"packConstraint": {"required": key}}
 
 
-def gang(**spec: object) -> PodGang:
+def gang_of_two_groups(**spec: object) -> PodGang:
     groups = [{"name": "d-0-a", "minReplicas": 1}, {"name": "d-0-b", "minReplicas": 1}]
     return objects.gang("d-0", *groups, spec=spec)
 
 
-WHOLE = gang(topologyConstraint=required(RACK))
-PREFERRED = gang(topologyConstraint={"packConstraint": {"preferred": RACK}})
-TOGETHER = gang(
+WHOLE = gang_of_two_groups(topologyConstraint=required(RACK))
+PREFERRED = gang_of_two_groups(topologyConstraint={"packConstraint": {"preferred": RACK}})
+TOGETHER = gang_of_two_groups(
     topologyConstraint=required(BLOCK),
     topologyConstraintGroupConfigs=[
         {"name": "d-0-g-0", "podGroupNames": ["d-0-a", "d-0-b"], "topologyConstraint": required(RACK)}
     ],
 )
-CLIQUE = gang(
+CLIQUE = gang_of_two_groups(
     podgroups=[
         {"name": "d-0-a", "minReplicas": 1, "topologyConstraint": required(RACK)},
         {"name": "d-0-b", "minReplicas": 1},

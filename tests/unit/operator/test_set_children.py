@@ -32,7 +32,7 @@ def part(kind: type[Object], name: str, *, deleting: bool = False) -> Object:
     return msgspec.convert({"metadata": meta}, kind)
 
 
-def pod(replica: int, *secrets: str) -> Pod:
+def pod_with_secrets(replica: int, *secrets: str) -> Pod:
     volumes = [{"name": name, "secret": {"secretName": name}} for name in secrets]
     spec = {"volumes": [{"name": "scratch"}, *volumes]}
     return objects.pod(f"d-{replica}-a-x", spec=spec, labels={"grove.io/podcliqueset-replica-index": str(replica)})
@@ -76,14 +76,14 @@ def test_replicas_beyond_those_wanted_go_while_something_of_them_stands(parts: l
 def test_access_stays_while_a_pod_needs_it(
     ordered: bool, secrets: tuple[str, ...], mounted: tuple[str, ...], in_use: bool, kept: tuple[str, ...]
 ) -> None:
-    plan = planned(a_set(ordered=ordered), secrets=secrets, pods=(pod(0), pod(0, *mounted)))
+    plan = planned(a_set(ordered=ordered), secrets=secrets, pods=(pod_with_secrets(0), pod_with_secrets(0, *mounted)))
     assert (plan.access_in_use, plan.kept_secrets) == (in_use, kept)
     assert (Secret in plan.kinds) is not in_use
     assert {PodClique, PodCliqueScalingGroup, Service, HorizontalPodAutoscaler} <= plan.kinds.keys()
 
 
 def test_replicas_with_pods_are_those_of_pods_that_are_still_there_and_count_only_for_domains() -> None:
-    pods = (pod(0), pod(3), pod(3), pod(1))
+    pods = (pod_with_secrets(0), pod_with_secrets(3), pod_with_secrets(3), pod_with_secrets(1))
     assert planned(a_set(), pods=pods, domains=True).replicas_with_pods == {0, 1, 3}
     assert planned(a_set(), pods=pods).replicas_with_pods == frozenset()
 

@@ -18,7 +18,7 @@ class OnePodCache:
         self.tell = handler
 
 
-def pod(owner: str = "DaemonSet", node: str = "n1", cpu: str = "500m", phase: str = "Running") -> Pod:
+def owned_pod(owner: str = "DaemonSet", node: str = "n1", cpu: str = "500m", phase: str = "Running") -> Pod:
     owners = [{"apiVersion": "apps/v1", "kind": owner, "name": "o", "uid": "o", "controller": True}] if owner else []
     containers = [{"name": "main", "image": "image", "resources": {"requests": {"cpu": cpu}}}]
     spec = {"nodeName": node, "containers": containers}
@@ -28,15 +28,15 @@ def pod(owner: str = "DaemonSet", node: str = "n1", cpu: str = "500m", phase: st
 @pytest.mark.parametrize(
     ("changes", "kept", "went"),
     [
-        pytest.param([pod()], {"n1": {"cpu": 500, "pods": 1}}, False, id="of a DaemonSet"),
-        pytest.param([pod("Node")], {"n1": {"cpu": 500, "pods": 1}}, False, id="static"),
-        pytest.param([pod("ReplicaSet")], {}, False, id="of anybody else"),
-        pytest.param([pod("")], {}, False, id="of nobody"),
-        pytest.param([pod(node="")], {}, False, id="not on a node yet"),
-        pytest.param([pod(), pod(cpu="200m")], {"n1": {"cpu": 200, "pods": 1}}, True, id="made smaller"),
-        pytest.param([pod(), pod()], {"n1": {"cpu": 500, "pods": 1}}, False, id="a heartbeat"),
-        pytest.param([pod(), pod(phase="Failed")], {}, True, id="ended"),
-        pytest.param([pod(), None], {}, True, id="gone"),
+        pytest.param([owned_pod()], {"n1": {"cpu": 500, "pods": 1}}, False, id="of a DaemonSet"),
+        pytest.param([owned_pod("Node")], {"n1": {"cpu": 500, "pods": 1}}, False, id="static"),
+        pytest.param([owned_pod("ReplicaSet")], {}, False, id="of anybody else"),
+        pytest.param([owned_pod("")], {}, False, id="of nobody"),
+        pytest.param([owned_pod(node="")], {}, False, id="not on a node yet"),
+        pytest.param([owned_pod(), owned_pod(cpu="200m")], {"n1": {"cpu": 200, "pods": 1}}, True, id="made smaller"),
+        pytest.param([owned_pod(), owned_pod()], {"n1": {"cpu": 500, "pods": 1}}, False, id="a heartbeat"),
+        pytest.param([owned_pod(), owned_pod(phase="Failed")], {}, True, id="ended"),
+        pytest.param([owned_pod(), None], {}, True, id="gone"),
     ],
 )
 def test_what_daemons_keep_of_their_nodes(

@@ -60,7 +60,9 @@ def test_every_spelling(asked: dict[str, int], want: CardRequest | str | None) -
         assert want_of(requests, {}) == (None if want == "nothing" else want)
 
 
-def node(*, cards: int = 4, pcie: int = 2, nics: int = 0, annotations: dict[str, str] | None = None) -> NodeDevices:
+def card_node(
+    *, cards: int = 4, pcie: int = 2, nics: int = 0, annotations: dict[str, str] | None = None
+) -> NodeDevices:
     body = device("n", cards, pcie=pcie, nics=nics, **({"annotations": annotations} if annotations else {}))
     return read_devices(msgspec.convert(body, Device))
 
@@ -70,7 +72,7 @@ def got(found: Allotment | None) -> list[int] | None:
 
 
 def test_cards_come_from_one_place_and_the_fullest_that_suffices() -> None:
-    here = node(cards=8, pcie=4)
+    here = card_node(cards=8, pcie=4)
     here.take(Allotment(((0, FULL, 80 * GI),)))
     assert got(here.allot(CardRequest(3))) == [1, 2, 3]
     assert got(here.allot(CardRequest(4))) == [4, 5, 6, 7]
@@ -79,7 +81,7 @@ def test_cards_come_from_one_place_and_the_fullest_that_suffices() -> None:
 
 
 def test_shares_fill_one_card_before_the_next_and_never_pass_its_memory() -> None:
-    here, half = node(), CardRequest(1, 50, 30 * GI)
+    here, half = card_node(), CardRequest(1, 50, 30 * GI)
     chosen = []
     while (one := here.allot(half)) is not None:
         here.take(one)
@@ -90,7 +92,7 @@ def test_shares_fill_one_card_before_the_next_and_never_pass_its_memory() -> Non
 
 def test_partition_tables_and_joint_rdma_are_kept() -> None:
     table = '{"2":[{"minors":[0,1],"allocationScore":1},{"minors":[2,3],"allocationScore":2}]}'
-    here = node(annotations={PARTITIONS: table}, nics=1)
+    here = card_node(annotations={PARTITIONS: table}, nics=1)
     said = {PARTITION_SPEC: '{"allocatePolicy":"Restricted"}'}
     want = want_of((("nvidia.com/gpu", 2),), said)
     assert want is not None
@@ -103,7 +105,7 @@ def test_partition_tables_and_joint_rdma_are_kept() -> None:
     joint = {JOINT: '{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}', HINT: '{"gpu":{}}'}
     near = want_of((("nvidia.com/gpu", 1),), joint)
     assert near is not None
-    fresh = node(nics=1)
+    fresh = card_node(nics=1)
     found = fresh.allot(near)
     assert found is not None
     assert (got(found), found.rdma) == ([0], ((0, 100),))

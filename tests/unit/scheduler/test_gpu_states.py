@@ -43,7 +43,7 @@ def test_gpus_in_amounts_of_resources(amounts: tuple[tuple[str, int], ...], gpus
     assert gpus_of(amounts) == gpus
 
 
-def pod(node: str = "n", *, ready: bool = False, waiting: str = "") -> Pod:
+def pod_in_state(node: str = "n", *, ready: bool = False, waiting: str = "") -> Pod:
     containers = [{"name": "main", "state": {"waiting": {"reason": waiting}}}] if waiting else []
     conditions = objects.conditions(Ready="True") if ready else []
     status = {"phase": "Running", "conditions": conditions, "containerStatuses": containers}
@@ -53,12 +53,12 @@ def pod(node: str = "n", *, ready: bool = False, waiting: str = "") -> Pod:
 @pytest.mark.parametrize(
     ("one", "state"),
     [
-        (pod(""), WAITING),
-        (pod(ready=True), SERVING),
-        (pod(), STARTING),
-        (pod(waiting="ContainerCreating"), STARTING),
-        (pod(waiting="CrashLoopBackOff"), BROKEN),
-        (pod(waiting="ImagePullBackOff"), BROKEN),
+        (pod_in_state(""), WAITING),
+        (pod_in_state(ready=True), SERVING),
+        (pod_in_state(), STARTING),
+        (pod_in_state(waiting="ContainerCreating"), STARTING),
+        (pod_in_state(waiting="CrashLoopBackOff"), BROKEN),
+        (pod_in_state(waiting="ImagePullBackOff"), BROKEN),
     ],
 )
 def test_what_a_pod_uses_its_gpus_for(one: Pod, state: str) -> None:

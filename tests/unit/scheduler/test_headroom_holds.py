@@ -68,12 +68,12 @@ def test_the_owner_has_it_as_its_own_without_its_family_being_known() -> None:
     assert ledger.closed_to("a/chat-0", order(0, Stage.REPAIR, 0, "a/chat-0")).own == {"held:1"}
 
 
-def pod(name: str, group: str, **own: str) -> PodFacts:
+def bound_pod(name: str, group: str, **own: str) -> PodFacts:
     shape = Shape(((GPU, 8), ("pods", 1)), blocked="volume is not bound")
     return PodFacts(f"uid-{name}", "a", name, shape, own, node="n", priority=7, gang="a/chat-0", group=group)
 
 
-def gang(*children: Branch | PodGroup, spreads: tuple[UnitSpread, ...] = ()) -> Gang:
+def gang_of(*children: Branch | PodGroup, spreads: tuple[UnitSpread, ...] = ()) -> Gang:
     return Gang("a/chat-0", Branch("a/chat-0", children, "rack"), 7, spreads=spreads)
 
 
@@ -87,11 +87,11 @@ def renamed(at: int, one: PodFacts) -> str:
 
 
 def test_a_copy_needs_all_pods_and_is_a_unit_of_its_own_in_the_spread() -> None:
-    base = gang(
-        PodGroup("front", 1, (pod("f0", "front"), pod("f1", "front"))),
+    base = gang_of(
+        PodGroup("front", 1, (bound_pod("f0", "front"), bound_pod("f1", "front"))),
         spreads=(spread(labels.REPLICA_INDEX, ("0", ("front",))),),
     )
-    scaled = Gang("a/chat-0-0", Branch("s", (PodGroup("work", 1, (pod("w0", "work"),)),)), 7)
+    scaled = Gang("a/chat-0-0", Branch("s", (PodGroup("work", 1, (bound_pod("w0", "work"),)),)), 7)
     replica = whole_replica(base, [scaled])
     copies = [copy_of(replica, partial(renamed, at), at, 3, labels.REPLICA_INDEX) for at in range(2)]
     for number, copy in enumerate(copies):
@@ -109,11 +109,13 @@ def test_a_copy_needs_all_pods_and_is_a_unit_of_its_own_in_the_spread() -> None:
 
 def test_a_copy_of_a_group_has_its_pod_groups_and_the_constraint_around_them() -> None:
     work = Branch(
-        "decode-0", (PodGroup("lead", 1, (pod("l", "lead"),)), PodGroup("work", 1, (pod("w", "work"),))), "host"
+        "decode-0",
+        (PodGroup("lead", 1, (bound_pod("l", "lead"),)), PodGroup("work", 1, (bound_pod("w", "work"),))),
+        "host",
     )
-    base = gang(
+    base = gang_of(
         work,
-        PodGroup("front", 1, (pod("f", "front"),)),
+        PodGroup("front", 1, (bound_pod("f", "front"),)),
         spreads=(
             spread(labels.SCALING_GROUP_REPLICA_INDEX, ("0", ("lead", "work")), ("1", ("lead-1",))),
             spread(labels.REPLICA_INDEX, ("0", ("lead", "work", "front"))),
@@ -136,12 +138,12 @@ def test_a_spread_inside_a_replica_counts_the_pods_of_its_copy_alone() -> None:
         inner("", "work", ("", ("work",))),
         inner(labels.SCALING_GROUP_REPLICA_INDEX, "g", ("0", ("l",))),
     )
-    base = gang(
-        PodGroup("work", 1, (pod("w", "work", **{labels.POD_CLIQUE: "work"}),)),
-        PodGroup("l", 1, (pod("l", "l"),)),
+    base = gang_of(
+        PodGroup("work", 1, (bound_pod("w", "work", **{labels.POD_CLIQUE: "work"}),)),
+        PodGroup("l", 1, (bound_pod("l", "l"),)),
         spreads=(of_pods, of_groups),
     )
-    more = Gang("a/x", Branch("x", (PodGroup("m", 1, (pod("m", "m"),)),)), 7)
+    more = Gang("a/x", Branch("x", (PodGroup("m", 1, (bound_pod("m", "m"),)),)), 7)
     more = replace(more, spreads=(replace(of_groups, units=(("1", ("m",)),)),))
     replica = whole_replica(base, [more])
     copies = [copy_of(replica, partial(renamed, at), at, 3, labels.REPLICA_INDEX) for at in range(2)]
@@ -159,9 +161,9 @@ def test_a_spread_inside_a_replica_counts_the_pods_of_its_copy_alone() -> None:
 
 
 def test_a_copy_of_a_group_keeps_the_spreads_of_its_cliques() -> None:
-    base = gang(
-        PodGroup("lead", 1, (pod("l", "lead"),)),
-        PodGroup("front", 1, (pod("f", "front"),)),
+    base = gang_of(
+        PodGroup("lead", 1, (bound_pod("l", "lead"),)),
+        PodGroup("front", 1, (bound_pod("f", "front"),)),
         spreads=(inner("", "lead", ("", ("lead",))), inner("", "front", ("", ("front",)))),
     )
     assert [one.units for one in group_replica(base, ("lead",), None).spreads] == [(("", ("lead",)),)]

@@ -45,7 +45,7 @@ SHAPES = [
 ]
 
 
-def pod(uid: str, rng: random.Random, group: str, **fields: object) -> PodFacts:
+def random_pod(uid: str, rng: random.Random, group: str, **fields: object) -> PodFacts:
     return PodFacts(uid, "ns", uid, rng.choice(SHAPES), {"app": group}, group=group, **fields)  # type: ignore[arg-type]
 
 
@@ -69,7 +69,11 @@ async def busy_day(directory: Path, seed: int) -> list[str]:
     placed: list[PodFacts] = []
     for g in range(15):
         groups = tuple(
-            PodGroup(f"p{k}", 1, tuple(pod(f"{g}-{k}-{n}", rng, f"p{k}", priority=g) for n in range(rng.randint(1, 3))))
+            PodGroup(
+                f"p{k}",
+                1,
+                tuple(random_pod(f"{g}-{k}-{n}", rng, f"p{k}", priority=g) for n in range(rng.randint(1, 3))),
+            )
             for k in range(rng.randint(1, 2))
         )
         root = Branch(f"ns/g{g}", groups, required=rng.choice(("", RACK)))

@@ -64,7 +64,7 @@ class Claims:
         return True
 
 
-def pod(number: int, claim: str = "shared") -> Pod:
+def claiming_pod(number: int, claim: str = "shared") -> Pod:
     spec = {"resourceClaims": [{"name": "d", "resourceClaimName": claim}]}
     return objects.pod(f"p{number}", uid=f"u{number}", spec=spec)
 
@@ -74,7 +74,7 @@ async def written(server: Server, pods: int = 1, deadline_s: float = 30.0) -> tu
     writer = ClaimWriter(server, asyncio.Semaphore(48))  # type: ignore[arg-type]
     loop = asyncio.get_running_loop()
     began = loop.time()
-    writes = (writer.write(Claims(), pod(n), began + deadline_s) for n in range(pods))  # type: ignore[arg-type]
+    writes = (writer.write(Claims(), claiming_pod(n), began + deadline_s) for n in range(pods))  # type: ignore[arg-type]
     async with asyncio.timeout(10 * deadline_s):
         results = await asyncio.gather(*writes, return_exceptions=True)
     return list(results), loop.time() - began
@@ -134,7 +134,7 @@ def test_writes_of_claims_take_turns_like_binds(turns: int) -> None:
     async def story() -> int:
         server = Server()
         writer = ClaimWriter(server, asyncio.Semaphore(turns))  # type: ignore[arg-type]
-        own = [pod(n, f"own-{n}") for n in range(10)]
+        own = [claiming_pod(n, f"own-{n}") for n in range(10)]
         await asyncio.gather(*(writer.write(Claims(), one, 100.0) for one in own))  # type: ignore[arg-type]
         return server.most_at_once
 
@@ -148,7 +148,7 @@ def test_a_claim_that_was_made_anew_does_not_get_what_the_old_one_was_promised()
 
     async def written() -> str:
         writer = ClaimWriter(server, asyncio.Semaphore(48))  # type: ignore[arg-type]
-        return await writer.write(claims, pod(0), 30.0)  # type: ignore[arg-type]
+        return await writer.write(claims, claiming_pod(0), 30.0)  # type: ignore[arg-type]
 
     assert run(written()) == 'resourceclaim "shared" lost its devices before the pod was bound'
     assert server.users == []

@@ -112,7 +112,7 @@ def test_the_lower_order_goes_first() -> None:
     assert picked == ["c", "b", "a"]
 
 
-def pod(**labels: str) -> Pod:
+def owned_pod(**labels: str) -> Pod:
     owner = {"kind": "PodClique", "name": "d-0-a", "apiVersion": "grove.io/v1alpha1", "controller": True, "uid": "u"}
     return objects.pod(labels=labels, ownerReferences=[owner])
 
@@ -134,4 +134,4 @@ def pod(**labels: str) -> Pod:
 )
 def test_owners(owners: list[Json], want: bool) -> None:
     one = msgspec.convert({"metadata": {"name": "r"}, "spec": {"owners": owners}}, Reservation)
-    assert may_use(PlacedReservation(one, "n", {GPU: 1}), pod(team="red"), None, ()) is want
+    assert may_use(PlacedReservation(one, "n", {GPU: 1}), owned_pod(team="red"), None, ()) is want

@@ -27,7 +27,7 @@ def stored(manifest: Json) -> PodCliqueSet:
     return msgspec.convert(manifest | {"metadata": {"namespace": "default", **manifest["metadata"]}}, PodCliqueSet)
 
 
-def pod(name: str, clique_name: str, index: str = "0", *, ready: bool = True) -> Pod:
+def engine_pod(name: str, clique_name: str, index: str = "0", *, ready: bool = True) -> Pod:
     own = {labels.PART_OF: "d", labels.CLIQUE_NAME: clique_name, labels.POD_INDEX: index}
     status = {"conditions": objects.conditions(Ready=str(ready))}
     return objects.pod(name, namespace="default", labels=own, status=status)
@@ -63,7 +63,13 @@ def waiting(page: bytes) -> float:
 
 def test_a_load_shows_on_the_pages_of_those_that_serve() -> None:
     engines = EnginePages()
-    pods = [pod("r", "router"), pod("p", "pre"), pod("l", "lead"), pod("w", "work"), pod("q", "pre", ready=False)]
+    pods = [
+        engine_pod("r", "router"),
+        engine_pod("p", "pre"),
+        engine_pod("l", "lead"),
+        engine_pod("w", "work"),
+        engine_pod("q", "pre", ready=False),
+    ]
     assert engines.advance(1.0, [TWO_STAGES], pods) == {}, "nobody has asked for a load"
     engines.set_load(TWO_STAGES, 100.0)
     for _ in range(30):
@@ -82,7 +88,7 @@ def test_a_load_shows_on_the_pages_of_those_that_serve() -> None:
 def test_what_was_slow_an_hour_ago_is_not_told_again_when_another_front_comes_or_goes() -> None:
     """Counters are each pod's own: one that comes begins at nothing, and those that stay take nobody's past over."""
     engines, readings = EnginePages(), Readings(5.0)
-    fronts, engine = [pod("r0", "router"), pod("r1", "router")], pod("p", "pre")
+    fronts, engine = [engine_pod("r0", "router"), engine_pod("r1", "router")], engine_pod("p", "pre")
     for one in fronts:
         readings.add_pod("default", one.metadata.name, one.metadata.labels)
     now = 0.0
@@ -92,7 +98,7 @@ def test_what_was_slow_an_hour_ago_is_not_told_again_when_another_front_comes_or
         engines.set_load(TWO_STAGES, requests)
         for _ in range(ticks):
             now += 5.0
-            pods = [*fronts[:routers], engine, pod("l", "lead")]
+            pods = [*fronts[:routers], engine, engine_pod("l", "lead")]
             for key, page in engines.advance(5.0, [TWO_STAGES], pods).items():
                 readings.observe(key.namespace, key.name, numbers_of(scan(page, wanted_names(()))), now)
         found = readings.find(Subject("default", SET, "d"), "grove_e2e_p95_seconds", now)

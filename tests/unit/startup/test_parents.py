@@ -3,17 +3,18 @@
 from datetime import UTC, datetime
 
 import pytest
+from tests.support import objects
 
 from grove.operator.shared.startup import waited_for, with_startup_container
 from grove.startup.main import _parser, main
 from grove.startup.parents import BadArgument, Readiness, counts, parse_parents
 
 
-def pod(name: str, clique: str, *, ready: bool = True, deleting: bool = False) -> dict:
-    metadata = {"name": name, "labels": {"grove.io/podclique": clique}}
+def parent_pod(name: str, clique: str, *, ready: bool = True, deleting: bool = False) -> dict:
+    body = objects.pod_manifest("ns", name, clique=clique)
     if deleting:
-        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    return {"metadata": metadata, "status": {"conditions": [{"type": "Ready", "status": "True" if ready else "False"}]}}
+        body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return body | {"status": {"conditions": objects.conditions(Ready=str(ready))}}
 
 
 @pytest.mark.parametrize(
@@ -53,28 +54,28 @@ def test_nothing_to_wait_for_is_refused():
 
 def test_enough_means_every_parent_has_its_minimum_at_the_same_moment():
     readiness = Readiness({"a": 2, "b": 1}, now=lambda: 0.0)
-    readiness.saw(pod("a-1", "a"))
-    readiness.saw(pod("b-1", "b"))
+    readiness.saw(parent_pod("a-1", "a"))
+    readiness.saw(parent_pod("b-1", "b"))
     assert not readiness.is_enough
-    readiness.saw(pod("a-2", "a", ready=False))
+    readiness.saw(parent_pod("a-2", "a", ready=False))
     assert not readiness.is_enough
     assert str(readiness) == "a=1/2, b=1/1"
-    readiness.saw(pod("a-2", "a"))
+    readiness.saw(parent_pod("a-2", "a"))
     assert readiness.is_enough
 
 
 @pytest.mark.parametrize(
     "setback",
     [
-        pytest.param(lambda r: r.saw(pod("a-1", "a", ready=False)), id="it stopped being ready"),
-        pytest.param(lambda r: r.saw(pod("a-1", "a", deleting=True)), id="it is being deleted"),
-        pytest.param(lambda r: r.lost(pod("a-1", "a")), id="it is gone"),
+        pytest.param(lambda r: r.saw(parent_pod("a-1", "a", ready=False)), id="it stopped being ready"),
+        pytest.param(lambda r: r.saw(parent_pod("a-1", "a", deleting=True)), id="it is being deleted"),
+        pytest.param(lambda r: r.lost(parent_pod("a-1", "a")), id="it is gone"),
         pytest.param(lambda r: r.forget(), id="a fresh list begins"),
     ],
 )
 def test_a_ready_pod_no_longer_counts_when(setback):
     readiness = Readiness({"a": 1}, now=lambda: 0.0)
-    readiness.saw(pod("a-1", "a"))
+    readiness.saw(parent_pod("a-1", "a"))
     assert readiness.is_enough
     setback(readiness)
     assert not readiness.is_enough
@@ -82,7 +83,7 @@ def test_a_ready_pod_no_longer_counts_when(setback):
 
 def test_a_pod_counts_for_the_clique_its_label_names_not_for_a_prefix_of_its_name():
     readiness = Readiness({"x-0-a": 1}, now=lambda: 0.0)
-    readiness.saw(pod("x-0-ab-12345", "x-0-ab"))
+    readiness.saw(parent_pod("x-0-ab-12345", "x-0-ab"))
     assert not readiness.is_enough
 
 
@@ -90,7 +91,7 @@ def test_nothing_is_enough_while_an_old_pod_still_answers_at_the_name_of_a_new_o
     """A leader that starts earlier may connect to the old worker, and loses it seconds later."""
     now = datetime(2026, 1, 1, tzinfo=UTC).timestamp() - 60
     readiness = Readiness({"a": 1}, now=lambda: now)
-    old, new, other = (pod(name, "a", deleting=name != "new") for name in ("old", "new", "other"))
+    old, new, other = (parent_pod(name, "a", deleting=name != "new") for name in ("old", "new", "other"))
     for one, host in ((old, "a-0"), (new, "a-0"), (other, "a-1")):
         one["spec"] = {"hostname": host}
         one["status"]["containerStatuses"] = [{"state": {"running": {}}}]
@@ -117,7 +118,7 @@ RUNS, CRASHED = {"state": {"running": {}}}, {"state": {"waiting": {}}}
 @pytest.mark.parametrize(
     ("found", "want"),
     [
-        pytest.param(pod("a-1", "a"), (True, True, True), id="ready"),
+        pytest.param(parent_pod("a-1", "a"), (True, True, True), id="ready"),
         pytest.param(
             {"spec": {"nodeName": "n"}, "status": {"containerStatuses": [RUNS]}}, (False, True, True), id="runs"
         ),
@@ -129,7 +130,7 @@ RUNS, CRASHED = {"state": {"running": {}}}, {"state": {"waiting": {}}}
         pytest.param({"spec": {"nodeName": "n"}}, (False, False, True), id="has a node"),
         pytest.param({"spec": {}}, (False, False, False), id="has no node"),
         pytest.param({"spec": {"nodeName": "n"}, "status": {"phase": "Failed"}}, (False, False, False), id="is over"),
-        pytest.param(pod("a-1", "a", deleting=True), (False, False, False), id="is being deleted"),
+        pytest.param(parent_pod("a-1", "a", deleting=True), (False, False, False), id="is being deleted"),
     ],
 )
 def test_a_pod_counts_for_the_conditions_that_it_satisfies(found, want):

@@ -24,7 +24,7 @@ from grove.startup.pods import PAGE, CannotStart, PodWatch
 Json = dict[str, Any]
 
 
-def pod(name: str, version: int) -> Json:
+def pod_of_version(name: str, version: int) -> Json:
     return {"metadata": {"name": name, "resourceVersion": str(version)}}
 
 
@@ -85,7 +85,7 @@ def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Started:
         """Events up to the one that is waited for, the queries, and what was said."""
         told: list[str] = []
         said: list[str] = []
-        with api_server([*answers, page(99, pod("end", 99))], tmp_path) as (port, queries):
+        with api_server([*answers, page(99, pod_of_version("end", 99))], tmp_path) as (port, queries):
             monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
             monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
             monkeypatch.setattr("grove.startup.pods.time.sleep", lambda _s: None)
@@ -99,7 +99,9 @@ def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Started:
 
 
 def test_a_long_list_is_read_page_by_page(seen: Started) -> None:
-    told, queries, _ = seen(page(5, pod("a", 1), more="next"), page(5, pod("b", 2)), watch(), until="LISTED")
+    told, queries, _ = seen(
+        page(5, pod_of_version("a", 1), more="next"), page(5, pod_of_version("b", 2)), watch(), until="LISTED"
+    )
     assert told == ["LIST", "ADDED a", "ADDED b", "LISTED"]
     assert [query.get("continue") for query in queries] == [None, "next"]
 
@@ -110,7 +112,7 @@ def large_pod(name: str, kb: int) -> Json:
         {"name": f"VARIABLE_{i}", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{i}']"}}}
         for i in range(kb * 11)
     ]
-    return {**pod(name, 1), "spec": {"containers": [{"env": env}]}}
+    return {**pod_of_version(name, 1), "spec": {"containers": [{"env": env}]}}
 
 
 def test_pages_of_large_pods_fit_into_the_memory_of_the_container(
@@ -144,7 +146,10 @@ def test_pages_of_large_pods_fit_into_the_memory_of_the_container(
 
 def test_a_watch_that_ended_goes_on_where_it_was(seen: Started) -> None:
     told, queries, said = seen(
-        page(5), watch(("BOOKMARK", pod("", 7))), watch(("DELETED", pod("a", 8))), until="DELETED a"
+        page(5),
+        watch(("BOOKMARK", pod_of_version("", 7))),
+        watch(("DELETED", pod_of_version("a", 8))),
+        until="DELETED a",
     )
     assert told == ["LIST", "LISTED", "QUIET", "DELETED a"]
     assert [query.get("resourceVersion") for query in queries] == [None, "5", "7"]
@@ -154,7 +159,7 @@ def test_a_watch_that_ended_goes_on_where_it_was(seen: Started) -> None:
 def test_a_quiet_watch_is_begun_again_without_a_word(seen: Started, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody can tell a server that has nothing to say from one that is lost but by dialling it again."""
     monkeypatch.setattr("grove.startup.pods.SILENCE_S", 0.2)
-    told, queries, said = seen(page(5), SILENT, SILENT, watch(("ADDED", pod("a", 6))), until="ADDED a")
+    told, queries, said = seen(page(5), SILENT, SILENT, watch(("ADDED", pod_of_version("a", 6))), until="ADDED a")
     assert told == ["LIST", "LISTED", "QUIET", "QUIET", "ADDED a"]
     assert [query.get("resourceVersion") for query in queries] == [None, "5", "5", "5"]
     assert said == []
@@ -185,14 +190,14 @@ def test_a_server_that_does_not_pick_up_is_left_soon(
     ],
 )
 def test_a_version_that_expired_means_a_list(seen: Started, expired: tuple[int, list[Json]]) -> None:
-    told, _, said = seen(page(5, pod("a", 1)), expired, page(9, pod("b", 2)), until="ADDED b")
+    told, _, said = seen(page(5, pod_of_version("a", 1)), expired, page(9, pod_of_version("b", 2)), until="ADDED b")
     assert told == ["LIST", "ADDED a", "LISTED", "LIST", "ADDED b"]
     assert said == []
 
 
 def test_any_other_refusal_is_told_and_waited_out(seen: Started) -> None:
     refused = watch(("ERROR", {"code": 500, "message": "etcd is away"}))
-    told, _, said = seen(page(5), refused, watch(("ADDED", pod("a", 6))), until="ADDED a")
+    told, _, said = seen(page(5), refused, watch(("ADDED", pod_of_version("a", 6))), until="ADDED a")
     assert told == ["LIST", "LISTED", "ADDED a"]
     [line] = said
     assert line.startswith("cannot watch pods yet: the API server answered 500: etcd is away; trying again in 0.2 s")
@@ -216,5 +221,5 @@ def test_a_cluster_authority_that_is_not_strict_is_trusted(seen: Started, monkey
         return context
 
     monkeypatch.setattr("grove.startup.pods.ssl.create_default_context", strict)
-    seen(page(5, pod("a", 1)), watch(), until="LISTED")
+    seen(page(5, pod_of_version("a", 1)), watch(), until="LISTED")
     assert [bool(one.verify_flags & ssl.VERIFY_X509_STRICT) for one in made] == [False]

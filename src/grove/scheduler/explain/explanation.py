@@ -117,16 +117,14 @@ def _closest(problem: Problem, part: Part, name: str, held: Ints) -> Reason:
     `each` is 1 when every group has capacity by itself, though not all at once; `pinned` is 1 when running pods
     keep the part in this domain.
     """
-    capacities = []
+    parts = list[Reason]()
     for i, group in enumerate(problem.groups[g] for g in part.groups if problem.groups[g].need > 0):
         numbers = {"room": min(int(held[i]), group.need), "pods": group.need}
-        capacities.append(Reason(GROUP_CAPACITY, group.name, numbers))
-    how = (
-        {"each": 1} if all(free_slots.number("room") >= free_slots.number("pods") for free_slots in capacities) else {}
-    )
+        parts.append(Reason(GROUP_CAPACITY, group.name, numbers))
+    how = {"each": 1} if all(reason.number("room") >= reason.number("pods") for reason in parts) else {}
     if part.pinned_domains is not None:
         how["pinned"] = 1
-    return Reason(CLOSEST, name, how, {"level": problem.tree.keys[part.required_level]}, tuple(capacities))
+    return Reason(CLOSEST, name, how, {"level": problem.tree.keys[part.required_level]}, tuple(parts))
 
 
 def _outermost(part: Part) -> Part | None:
