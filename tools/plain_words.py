@@ -145,6 +145,16 @@ def check_code(path: Path) -> Iterator[Finding]:
     yield from names_in(path, tree)
 
 
+def check_tests(path: Path) -> Iterator[Finding]:
+    """Words in docstrings and comments of a test file. Its strings are often data."""
+    text = path.read_text()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield from words_in(path, without_blocks(node.value.value), node.lineno)
+    for line, comment in comments(text):
+        yield from words_in(path, comment, line)
+
+
 def names_in(path: Path, tree: ast.AST) -> Iterator[Finding]:
     """Names that the module defines with an excluded word in them, and its own name."""
     defined = [(1, path.stem)]
@@ -203,6 +213,8 @@ def findings() -> Iterator[Finding]:
         for path in sorted(ROOT.glob(f"{folder}/**/*.py")):
             if path != Path(__file__).resolve():
                 yield from check_code(path)
+    for path in sorted(ROOT.glob("tests/**/*.py")):
+        yield from check_tests(path)
     others = [path for pattern in WITH_COMMENTS for path in ROOT.glob(pattern)]
     for path in sorted([*others, ROOT / "Makefile", ROOT / ".importlinter"]):
         if path.is_file():

@@ -112,7 +112,7 @@ async def admitted(control_plane: ControlPlane, client: HttpClient, fresh_name: 
     await service.start()
     keeping = asyncio.gather(service.run(), service.lead())
     try:
-        # An API server hears of configurations a moment later than it stores them.
+        # An API server uses configurations a moment after it stores them.
         await eventually(lambda: is_guarded(client, fresh_name))
         yield Admitted(control_plane, client, service, fresh_name, spans)
     finally:
@@ -295,7 +295,7 @@ async def test_every_broken_rule_is_refused_on_update(admitted: Admitted) -> Non
         write = admitted.client.patch(SET, "demo", patch, admitted.namespace, dry_run=True)
         found, is_ours = await told(write)
         ours += is_ours
-        # The stored set is another one, so what cannot change is told as well.
+        # The stored set is another one, so the answer also names what cannot change.
         if is_ours and not set(want) <= set(found):
             wrong.append(f"{row.id}: {found}")
     assert wrong == []
@@ -476,7 +476,7 @@ async def test_a_claim_template_of_another_namespace_is_for_those_who_may_read_i
     try:
         async with HttpClient(load_config(admitted.plane.client_kubeconfig("jane"))) as tenant:
             own = changed(plain(), ("metadata.namespace", fresh_name))
-            await eventually(lambda: tenant.create(SET, own, dry_run=True))  # the authorizer has heard of the binding
+            await eventually(lambda: tenant.create(SET, own, dry_run=True))  # the authorizer has the binding
             with pytest.raises(Invalid, match=f"may not get resourceclaimtemplates/gpu in namespace {infra}"):
                 await tenant.create(SET, wanted)
             rule = {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaimtemplates"], "verbs": ["get"]}
@@ -489,7 +489,7 @@ async def test_a_claim_template_of_another_namespace_is_for_those_who_may_read_i
                 try:
                     return bool(await tenant.create(SET, wanted, dry_run=True))
                 except Invalid:
-                    return False  # the authorizer hears of a binding a moment later
+                    return False  # the authorizer gets a binding a moment later
 
             await eventually(is_admitted)
     finally:

@@ -36,7 +36,7 @@ def profiles(default: str, *names: str, extra: str = "") -> str:
 
 
 async def pods(sim: SimCluster, bound: int) -> dict[str, Pod]:
-    """The pods, once so many are bound and nothing moves any more."""
+    """The pods, when this number is bound and nothing moves any more."""
     async with asyncio.timeout(300):
         while True:
             found = (await sim.client().list(Pod, "ns")).items
@@ -400,7 +400,7 @@ async def test_a_priority_that_kai_reads_from_its_group_restarts_no_pod(before: 
 
 
 async def test_gangs_say_the_priority_of_before_until_their_set_was_looked_at() -> None:
-    """By them an edit of the priority alone is told from one of more. The set's own look may come late."""
+    """They show whether an edit changed the priority alone. The set's own reconcile may come late."""
     async with cluster("kai", Kai) as sim:
         client, is_slow = sim.client(user="grove-operator"), asyncio.Event()
         patch = client.patch
@@ -425,7 +425,7 @@ async def test_gangs_say_the_priority_of_before_until_their_set_was_looked_at() 
             await sim.client().patch(PodCliqueSet, "d", {"spec": {"template": {"priorityClassName": "high"}}}, "ns")
             await sim.client().patch(
                 PodGang, "d-0", {"spec": {"podgroups": []}}, "ns"
-            )  # it is looked at, and put right
+            )  # the operator compares and corrects it
 
             async def told() -> bool:
                 group_ = await sim.client().get(POD_GROUP, "d-0", "ns")

@@ -95,7 +95,7 @@ async def test_it_is_tried_again_when_a_pod_of_grove_leaves_its_rack() -> None:
         await asyncio.sleep(20)
         other = next(pod for pod in await pods_of(sim) if pod.metadata.name.startswith("other"))
         assert other.spec.node_name not in nodes
-        await sim.client().delete(Pod, other.metadata.name, "ns")  # in the other rack: that helps nobody
+        await sim.client().delete(Pod, other.metadata.name, "ns")  # in the other rack: that does not help
         await asyncio.sleep(60)
         assert await tries(sim) == 0
 

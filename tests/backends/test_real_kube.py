@@ -39,8 +39,10 @@ class Facts(NamedTuple):
     api: str
     field: str
     delay_s: float
-    """How long a gang may wait once there is room: 1.36 tries again after ten seconds at most, 1.35 holds places for
-    up to five minutes."""
+    """How long a gang may wait once there is capacity.
+
+    1.36 tries again after ten seconds at most, 1.35 holds places for up to five minutes.
+    """
 
 
 FACTS = {"1.35.4": Facts(V1ALPHA1, "workloadRef", 300.0), "1.36.3": Facts(V1ALPHA2, "schedulingGroup", 12.0)}
@@ -57,7 +59,7 @@ def references(pods: list[Pod]) -> list[Json | None]:
 
 
 async def minima(world: World, facts: Facts) -> dict[str, int]:
-    """The minimum of each group that was told, by its name."""
+    """The minimum of each group in the scheduler's objects, by its name."""
     if facts.api == V1ALPHA2:
         found = await objects(world, pod_group(V1ALPHA2))
         return {name: one["spec"]["schedulingPolicy"]["gang"]["minCount"] for name, one in found.items()}

@@ -41,7 +41,7 @@ NEWEST = ["1.36.3"]
 WATCHED = [pytest.param(3.0, id="for a moment"), pytest.param(330.0, id="for a deadline", marks=pytest.mark.soak)]
 STEPS = ("PodGang", "Workload", "PodGroup", "Pod")
 LEAST = 8
-"""Writes that a gang cannot do without: two pods and their gates, itself and its status, what the scheduler is told."""
+"""Writes that a gang needs: two pods and their gates, itself and its status, and the scheduler's objects."""
 GAPS = [pytest.param(0.3, id="fast"), pytest.param(1.0, id="one a second", marks=pytest.mark.soak)]
 
 
@@ -158,7 +158,7 @@ async def test_a_group_that_somebody_deletes_serves_until_its_pods_are_gone(gang
 async def test_an_operator_that_dies_between_any_two_steps_is_followed_by_one_that_finishes(
     gangs: GangPlane, fresh_name: str
 ) -> None:
-    """Steps are the writes by which a gang is told: PodGang, the scheduler's objects, pods and their gates."""
+    """Steps are the writes that make a gang: PodGang, the scheduler's objects, pods and their gates."""
     async with gang_world(gangs, fresh_name) as world, HttpClient(world.client.config) as inner:
         dying = DyingClient(inner, lives=1000, kinds=STEPS)
         async with operated(world, dying):

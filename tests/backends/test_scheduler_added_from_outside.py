@@ -26,14 +26,14 @@ from grove.config import Section, read_section
 
 pytestmark = pytest.mark.simulated
 
-# The module that somebody would add
+# The module that a person would add
 
 NAME = "crew-scheduler"
 CREW = Resource("crews.example.com", "v1", "Crew", "crews")
 
 
 class CrewBackend(Backend):
-    """Tells a gang as a Crew with a number of hands; knows nothing of topology."""
+    """Writes a gang as a Crew with a number of hands, without topology."""
 
     name = NAME
 

@@ -45,7 +45,7 @@ async def world(cluster: Any, real_plane: Any) -> AsyncIterator[World]:
 
 @asynccontextmanager
 async def console(plane: Any) -> AsyncIterator[tuple[str, Owner]]:
-    """The console of somebody who may see everything."""
+    """The console of a user who may see everything."""
     config = load_config(plane.kubeconfig)
     followings = Followings(config)
     viewer = ClusterViewer(config, followings)

@@ -193,7 +193,7 @@ async def test_a_dry_run_of_scale_changes_nothing(world: World) -> None:
 
 
 class MayScale:
-    """A client of somebody who may scale and change nothing else, as under the authorizer."""
+    """A client of a user who may scale and change nothing else, as under the authorizer."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner

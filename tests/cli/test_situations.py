@@ -63,7 +63,7 @@ async def group_at_zero(world: World) -> None:
 
 
 async def held(world: World) -> None:
-    """As the scheduler writes it when nodes that would do are held for somebody before it."""
+    """What the scheduler writes when it holds suitable nodes for a gang that comes first."""
     await world.stop("scheduler")
     await world.apply(world.system("chat"))
 

@@ -35,7 +35,7 @@ def seen_metric(value: str) -> dict[str, Any]:
 
 
 async def watched() -> list[list[dict[str, Any]]]:
-    """The autoscalers in the picture before and after one of them wants more."""
+    """The autoscalers in the picture before and after one of them asks for more."""
     pictures = []
     async with World(shaped(2, 4), seed=1) as world:
         await world.apply(SCALED)

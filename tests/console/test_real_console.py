@@ -71,7 +71,7 @@ class Door:
 
 
 class Seen:
-    """What a page has been told, as its tables."""
+    """The tables that a page received."""
 
     def __init__(self, answer: Any) -> None:
         self.status, self._answer = answer.status, answer
@@ -160,7 +160,7 @@ async def test_viewers_with_the_same_rights_share_a_following_and_others_do_not(
         await third.until(lambda tables: f"{blue}/only-{blue}" in tables.get("sets", {}))
         assert set(third.tables["sets"]) == {f"{blue}/only-{blue}"}
         assert len(door.followings) == 2
-        door.kubectl("delete", "clusterrolebinding", f"{role}-1")  # whoever it was read with: the other goes on seeing
+        door.kubectl("delete", "clusterrolebinding", f"{role}-1")  # the other viewer still sees it
         door.kubectl("label", "podcliqueset", f"only-{red}", "-n", red, "seen=again")
         door.kubectl("scale", "podcliqueset", f"only-{red}", "-n", red, "--replicas=3")
         await second.until(lambda tables: tables["sets"][f"{red}/only-{red}"]["replicas"] == 3)

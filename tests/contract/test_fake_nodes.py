@@ -74,7 +74,7 @@ async def test_a_bound_pod_learns_its_zone(cluster):
     nodes, numbers = await cluster.add_nodes(Topology()), itertools.count()
 
     async def labels_of_another() -> dict[str, str]:
-        # A real server knows its nodes from a watch, and labels no pod that is bound to one it has not heard of.
+        # A real server gets its nodes from a watch, and labels no pod on a node that it has not received yet.
         name = f"p{next(numbers)}"
         await start(cluster, nodes, pod_manifest(cluster.namespace, name))
         return (await cluster.client.get(Pod, name, cluster.namespace)).metadata.labels

@@ -45,9 +45,10 @@ async def until_gone(cluster, kind, name):
 
 
 async def until_known(cluster, *kinds):
-    """Returns when the garbage collector has heard of all objects of these kinds: when one made after them is gone.
+    """Returns when the garbage collector follows all objects of these kinds: when it deleted one that was made after
+    them.
 
-    A real one has a watch for each kind, and lets an owner go at once whose dependents it does not know yet.
+    A real one has a watch for each kind. It deletes an owner at once if it has not received its dependents yet.
     """
     nobody = {"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": str(uuid4())}
     for kind in kinds:

@@ -21,7 +21,7 @@ NODE = shaped(1)[0]["metadata"]["name"]
 
 
 def played(folder: Path, steps: str, nodes: int = 1) -> tuple[dict[str, str], str]:
-    """Where each pod is at the end, and what was told."""
+    """Where each pod is at the end, and what the story said."""
     (folder / "story.yaml").write_text(f"title: t\nsteps:\n- apply: {SMALL}\n{steps}")
     told = io.StringIO()
     console = Console(file=told, width=PLAIN_WIDTH, color_system=None, highlight=False)

@@ -404,7 +404,7 @@ _PLAYED: dict[tuple[str, int], Recorded] = {}
 
 
 def played(name: str, nodes: int) -> Recorded:
-    """A story, played once on so many nodes."""
+    """A story, played once on this number of nodes."""
     if (name, nodes) not in _PLAYED:
         witness = Witness()
         stage = Recorded(witness)

@@ -36,7 +36,7 @@ def kai_groups() -> Json:
 
 
 async def pod_groups(obj: Json, kind: Any, gangs: int) -> list[Json]:
-    """What KAI is told, without what the server adds; pods have names by chance, objects UIDs."""
+    """The objects for KAI, without what the server adds; pods have random names, objects UIDs."""
     async with cluster("kai", Kai) as sim, operator(await spoken(sim), CONFIG):
         obj["metadata"]["namespace"] = "ns"
         await sim.client().create(kind, obj)

@@ -287,7 +287,7 @@ async def test_a_long_name_is_cut_and_told(world: World) -> None:
 
 
 async def test_an_operator_that_dies_between_writes_leaves_nothing_half_scaled(world: World) -> None:
-    """The replicas are remembered on the set until they were told to its cliques."""
+    """The set records the replicas until its cliques have them."""
     await apply(world, gang_set("half", 2, minAvailable=1))
     await said(world, PodGangSet, "half", "Ready", "True")
     await world.stop()

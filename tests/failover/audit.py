@@ -38,7 +38,7 @@ class Write:
     name: str
     status: int
     holder: str
-    """After the write of a lease: who holds it; empty for nobody."""
+    """After the write of a lease: its holder, empty if there is none."""
 
     @property
     def succeeded(self) -> bool:

@@ -1,7 +1,7 @@
 """A way from one process to the API server that can be cut and mended, on loopback.
 
-Cut, nothing passes and nobody is told, as when a switch dies. Mended, what either side still wants to send arrives, as
-TCP would repeat it; what a side has taken back by a reset does not.
+Cut, nothing passes and no side gets an error, as when a switch dies. Mended, everything that either side still sends
+arrives, as TCP would repeat it. What a side has taken back by a reset does not arrive.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 SUGGESTED = Times(3, 2, 0.5)
 """As docs/install.md suggests for those who cannot wait."""
 NOTICE_S = 1.0
-"""How long a leader may need to hear that its lease was edited; nobody else writes meanwhile."""
+"""How long a leader may take to see that its lease was edited; no other process writes meanwhile."""
 
 
 def of_the_chart() -> Times:
@@ -124,7 +124,7 @@ async def test_whatever_happens_to_a_leader_somebody_decides_again_and_nobody_wr
         for role in DECIDES:
             users = [one.user for one in on.every if one.role == role]
             assert audit.takes_turns(every, users), "two leaders wrote at once"
-            # An edit cannot be heard of before it is made: only so long, and with nobody else at work.
+            # An edit cannot arrive before it is made: only this long, and while no other process works.
             work = [one for one in every if one.user in users and one.what != "leases"]
             late = audit.trespasses(every, on.lease(role), users)
             print(f"  {role}: {len(work)} writes by {len(users)} processes, {len(late)} of them just after an edit")

@@ -1,6 +1,7 @@
 """Teams that come, go and ask for more than there is: in the end each has its exact fair share, but for one gang.
 
-A gang is indivisible, so a team may stay below its share by less than one; what all of them leave somebody else has.
+A gang is indivisible, so a team may stay below its share by less than one gang. Other teams have what all of them
+leave.
 
 A run makes a tree of queues of its own, lets gangs of all sizes arrive and leave in any order, and makes evicted pods
 again as the operator would. A witness counts every write against the limits of all levels. When the run is quiet, a
@@ -66,7 +67,7 @@ def teams_of(rng: random.Random) -> list[Team]:
 
 
 def level(amount: Fraction, rooms: list[Fraction], weights: list[int]) -> list[Fraction]:
-    """Water at one level: `amount` poured into vessels as high as their rooms and as wide as their weights."""
+    """Water at one level: `amount` poured into vessels as high as their capacities and as wide as their weights."""
     found = [Fraction(0)] * len(rooms)
     open_ = [i for i, room in enumerate(rooms) if room > 0]
     while open_ and amount > 0:

@@ -1,7 +1,7 @@
 """Two laws of held capacity over random histories: gangs come and end, nodes are cordoned, the scheduler restarts.
 
-After each event whoever has a hold waits, is being bound or is being replaced. While a hold stays, also through a
-restart, it says that it began at the same moment. A unit ahead may take held capacity, and the owner is placed later.
+After each event, every owner of a hold waits, is being bound or is being replaced. While a hold stays, also through a
+restart, it has the same time of its beginning. A unit ahead may take held capacity, and the owner is placed later.
 Default settings, virtual time.
 """
 

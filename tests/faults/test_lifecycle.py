@@ -114,7 +114,7 @@ class Conscience:
         if pod is None or not pod.is_ready or pod.metadata.is_deleting or key.SCALING_GROUP in pod.metadata.labels:
             return
         if Key("", pod.spec.node_name) not in store.collection(Node.RESOURCE).objects:
-            return  # nobody is left who could say that it is not ready any more
+            return  # no kubelet is left to report that it is not ready any more
         owner = store.collection(PodClique.RESOURCE).objects.get(Key(at.namespace, pod.metadata.labels[key.POD_CLIQUE]))
         whole = store.collection(PodCliqueSet.RESOURCE).objects.get(Key(at.namespace, "wl"))
         if owner is None or whole is None:
@@ -319,7 +319,7 @@ class Run:
         )
 
     async def _compare(self) -> None:
-        """The same specs applied anew, scaled alike, must give the same objects."""
+        """The same specs, applied again and scaled alike, must give the same objects."""
         found: Json = await self.client.get(PodCliqueSet.RESOURCE, "wl", NAMESPACE)
         meta = {"name": "wl", "namespace": FRESH, "annotations": found["metadata"]["annotations"]}
         await self.client.create(PodCliqueSet, {"metadata": meta, "spec": found["spec"]})

@@ -1,9 +1,9 @@
 """No unit waits that could run, in a cluster where everything that placement depends on changes.
 
 A run makes gangs of several teams and priorities, some of them scaled with others, with volumes, shared claims, parts
-of cards and reservations, while nodes, devices, reservations, quotas and pods of another scheduler come and go. One
-scheduler lives through all of it: what it fails to notice it never learns. In the end nothing is put right, and a
-scheduler that starts on what is left must find nothing to do. A run is a function of its seed; a failing one names it.
+of cards and reservations. Meanwhile nodes, devices, reservations, quotas and pods of another scheduler come and go. One
+scheduler runs through all of it, and nothing corrects what it misses. A scheduler that starts at the end must find
+nothing to do. A run is a function of its seed; a failing one names it.
 """
 
 from __future__ import annotations
@@ -69,8 +69,10 @@ class World:
     gone: list[Json] = field(default_factory=list)
     count: int = 0
     acts: list[Act] = field(default_factory=list)
-    """What may happen in this run: a few things only, as many of them have everybody looked at, which hides what was
-    missed. So do queues, when somebody stops waiting."""
+    """What may happen in this run: a few things only.
+
+    Many of them make the scheduler try every unit, which hides a missed event. So do queues, when a unit stops waiting.
+    """
     with_queues: bool = False
     wants: set[str] = field(default_factory=set)
 
@@ -334,7 +336,7 @@ class World:
         return name
 
     async def bind_claims(self, *, told: bool = False) -> None:
-        """Gives every claim that waits a volume, or (`told`) every one that was told its node."""
+        """Gives every claim that waits a volume, or (`told`) every claim with a selected node."""
         for claim in (await self.client.list(PersistentVolumeClaim, NAMESPACE)).items:
             if claim.spec.volume_name or (told and SELECTED_NODE not in claim.metadata.annotations):
                 continue

@@ -1,8 +1,8 @@
 """Quotas, reservations and devices under random faults: no write passes a limit or gives a device twice.
 
-A run makes gangs of several teams, takes some away, and kills the scheduler in the middle of its work, in mixed weather
-also right after single writes of it, while calls are refused, lost and delayed. A witness sees every write to the
-cluster and recounts from the pods alone. Then the weather calms down and nobody may wait who could run. A run is a
+A run makes gangs of several teams, deletes some, and kills the scheduler in the middle of its work. In mixed weather it
+also does so right after single writes, while calls are refused, lost and delayed. A witness sees every write to the
+cluster and counts again from the pods alone. Then the faults end, and no unit may wait that could run. A run is a
 function of its seed; a failing one names it.
 """
 
@@ -220,7 +220,7 @@ async def bound(client: Any) -> set[str]:
 
 
 class Countdown(Fateful):
-    """A client whose user dies after so many writes, counted over all its lives."""
+    """A client whose user dies after this number of writes, counted over all its lives."""
 
     def __init__(self, inner: Any, writes: list[str], last: int, kill: Callable[[], None]) -> None:
         super().__init__(inner, random.Random(0), kill)
@@ -283,7 +283,7 @@ def test_a_scheduler_that_dies_between_any_two_writes_breaks_nothing_and_leaves_
             at = f"dead after write {last}, {writes[last - 1]}"
             assert broken == [], at
             assert {"owner", "high"} <= found.keys(), at
-            # One that takes up an eviction half done does not know for whom it was, and may find another victim.
+            # One that continues an eviction has no record of its gang, and may find another victim.
             assert found.items() <= standing.items(), at
 
 

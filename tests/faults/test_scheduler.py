@@ -64,7 +64,7 @@ class Witness:
         self._scheduler: Scheduler | None = None
         self.on_partial: Callable[[], None] = lambda: None
         self.overfull: list[Key] = []
-        """Pods that lost a race for room; their kubelet refuses them."""
+        """Pods that lost a race for capacity; their kubelet refuses them."""
         sim.server.store.listeners.append(self.see)
 
     def see(self, resource: Resource, change: Change) -> None:
@@ -288,7 +288,7 @@ class Story:
             pass
 
     def ambush(self) -> None:
-        """Takes all the room there is for longer than any deadline: what is bound in part now cannot be completed."""
+        """Takes all free capacity for longer than any deadline: a gang bound in part cannot be completed now."""
         for node in self.witness.nodes:
             for _ in range(self.witness.free(node)):
                 self._count += 1
@@ -374,7 +374,7 @@ async def live_through(seed: int, *, is_slow: bool = False) -> list[str]:
         process.spare()
         witness.on_partial = lambda: None
         tasks.pop().cancel()
-        await asyncio.sleep(TIMEOUT_S + SLACK_S + 5)  # whoever cannot be completed must have been taken back by now
+        await asyncio.sleep(TIMEOUT_S + SLACK_S + 5)  # a gang that cannot be completed is taken back by now
         while story.gone_nodes:
             await story.bring_node_back()
         for name in witness.nodes:

@@ -42,7 +42,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def open_kind(group: str, version: str, kind: str, plural: str) -> Json:
-    """A kind of somebody else's, of which any object is accepted."""
+    """A kind of another API, of which any object is accepted."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -77,7 +77,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 class Reader:
-    """Somebody at a terminal who follows a guide, block by block; what was said is kept for the test."""
+    """A person at a terminal who follows a guide, block by block. It keeps the output for the test."""
 
     def __init__(self, plane: ControlPlane, grove: Grove, admin: HttpClient, nodes: FakeNodes, place: Path) -> None:
         self.grove, self.admin, self.nodes, self.said = grove, admin, nodes, ""
@@ -185,7 +185,7 @@ async def test_from_the_go_operator(reader: Reader) -> None:
 
     assert "default/simple1: 17 pods stay as they are" in " ".join(reader.said.split())
     [look] = [one for one in blocks("from-the-go-operator") if "reason=TakenOver" in one.text]
-    async with asyncio.timeout(60):  # whoever looks at once may be ahead of the operator
+    async with asyncio.timeout(60):  # a check at once may be ahead of the operator
         while "taken over from another operator" not in reader.said:
             await reader.do(look)
     assert (await reader.pods("simple1")).keys() == before.keys()

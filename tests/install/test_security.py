@@ -159,7 +159,7 @@ async def test_the_token_of_an_init_container_reads_pods_of_its_namespace_and_no
 
 @pytest.fixture
 async def tenant(control_plane: ControlPlane, admin: HttpClient, team: str) -> AsyncIterator[HttpClient]:
-    """Somebody who may edit one namespace, as Kubernetes' own role has it with what the chart adds to it."""
+    """A user who may edit one namespace: the rights of Kubernetes' own role, and those that the chart adds to it."""
     role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "edit"}
     who = {"apiGroup": RBAC, "kind": "User", "name": f"jane-{team}"}
     binding = {"metadata": {"name": "jane", "namespace": team}, "roleRef": role, "subjects": [who]}

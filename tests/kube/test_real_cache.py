@@ -41,7 +41,7 @@ async def ns(admin: HttpClient, fresh_name: str) -> str:
 
 
 class Follower:
-    """Builds a picture from what handlers are told and notes when it would go back in time."""
+    """Builds a picture from the events of handlers and records when it would go back in time."""
 
     def __init__(self) -> None:
         self.picture: dict[Key, str] = {}
@@ -119,7 +119,7 @@ async def test_it_streams_its_first_list_and_follows(admin: HttpClient, ns: str)
 
 
 class Cable:
-    """A TCP connection to the API server that can be pulled, at once or after so many more bytes."""
+    """A TCP connection to the API server that the test can break, at once or after a number of further bytes."""
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -203,7 +203,7 @@ async def test_a_lost_connection_is_resumed_without_a_list(
 async def test_an_api_server_that_restarts_loses_and_brings_back_nothing(
     plane: ControlPlane, admin: HttpClient, ns: str
 ) -> None:
-    """A fresh API server knows no history and answers 410 to a resumed watch, so a second list is in order."""
+    """A fresh API server has no history and answers 410 to a resumed watch, so a second list is in order."""
     followed = Followed(admin, ns)
     for n in range(5):
         await followed.put(f"m{n}", "1")

@@ -171,7 +171,7 @@ async def test_an_eviction_asks_the_budget(client: HttpClient, ns: str) -> None:
 async def test_a_rotated_token_is_taken_over_without_an_error(
     client: HttpClient, control_plane: ControlPlane, ns: str, tmp_path: Path
 ) -> None:
-    """The old token dies with the Secret it is bound to; nobody who uses the file notices."""
+    """The old token ends with the Secret it is bound to; programs that use the file do not notice."""
     await client.create(ServiceAccount, {"metadata": {"name": "robot", "namespace": ns}})
     secret = Resource("", "v1", "Secret", "secrets")
     role, binding = (

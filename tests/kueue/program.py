@@ -1,6 +1,6 @@
 """The program of Kueue at work on a control plane of this machine, and what a test asks of it.
 
-`RealKueue` has the same functions as the stand-in of `tests.support.kueue`, so the same stories are told with both.
+`RealKueue` has the same functions as the stand-in of `tests.support.kueue`, so the same stories run with both.
 """
 
 from __future__ import annotations

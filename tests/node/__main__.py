@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    sys.exit(128 + number)  # an exception, so that everything is put right on the way out
+    sys.exit(128 + number)  # an exception, so that everything is cleaned up on the way out
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ STARTUP = f"docker.io/library/grove-initc:{__version__}"
 
 
 def program_image(source: str, name: str, directory: Path) -> Path:
-    """The archive of an image, known by `name`, that runs one Go file of this folder as nobody."""
+    """The archive of an image with this `name`, that runs one Go file of this folder without rights."""
     text, program = (HERE / source).read_text(), Path(source).stem
     version = hashlib.sha256(text.encode()).hexdigest()[:8]
     tree = Tree()

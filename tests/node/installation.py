@@ -40,7 +40,7 @@ LEVELS = {"zone": "topology.kubernetes.io/zone", "block": "grove.io/block", "rac
 
 @dataclass
 class Installation:
-    """One cluster, and the commands of whoever runs it."""
+    """One cluster, and the commands of the person who runs it."""
 
     nodes: RealCluster
     directory: Path
@@ -111,7 +111,7 @@ def checked_out(commit: str, directory: Path) -> Path:
     with tarfile.open(archive) as tar:
         tar.extractall(target, filter="data")
     archive.unlink()
-    # The image's files are those that git knows, so the copy is made a checkout again.
+    # The image has the files that git tracks, so the copy becomes a checkout again.
     for command in (["init", "-q"], ["add", "src"]):
         subprocess.run(["git", *command], cwd=target, check=True)
     subprocess.run([sys.executable, str(target / "tools/image"), "--target", str(target / "dist")], check=True)
@@ -164,7 +164,7 @@ def workload(file: str) -> dict[str, Any]:
 
 
 def touched(on: Installation) -> dict[str, Any]:
-    """Of every pod of a set what changes when somebody touches it: identity, containers, spec, labels."""
+    """What changes of every pod of a set if a client touches it: identity, containers, spec, labels."""
     return {
         pod["metadata"]["name"]: (
             pod["metadata"]["uid"],

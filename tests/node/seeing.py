@@ -30,7 +30,7 @@ PATIENCE_S = 600.0
 
 
 async def eventually(look: Callable[[], Awaitable[Any]], timeout_s: float = PATIENCE_S) -> Any:
-    """The first truthy answer of `look`; an error of the API, or nobody listening, counts as not yet."""
+    """The first truthy answer of `look`. An error of the API, or a server that does not listen, counts as not yet."""
     last: Any = None
     try:
         async with asyncio.timeout(timeout_s):
@@ -88,7 +88,7 @@ class Seen:
         return datetime.fromisoformat(found["lastTransitionTime"])
 
     def state(self, container: str) -> Json:
-        """`running`, `waiting` or `terminated` with its facts; empty while the kubelet has not told any."""
+        """`running`, `waiting` or `terminated` with its facts; empty while the kubelet has not reported any."""
         status = self.pod["status"]
         every = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
         return next((dict(one["state"]) for one in every if one["name"] == container), {})

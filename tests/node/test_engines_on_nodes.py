@@ -43,7 +43,7 @@ def llama_image(nodes: RealCluster) -> None:
 
 
 def instances(stage: Stage, count: int) -> str:
-    """The address of the llama Service, once so many instances are ready, each with two workers."""
+    """The address of the llama Service, once this number of instances is ready, each with two workers."""
     stage.until(f"{count} leaders are ready", lambda: len(stage.ready("leader")) == count)
     assert len(stage.ready("worker")) == 2 * count
     return stage.url("llama")

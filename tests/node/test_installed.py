@@ -1,8 +1,8 @@
 """Grove installed as docs/install.md says, on real nodes, and everything an administrator does to it afterwards.
 
-One story, told in order on one cluster: with Helm from the previous version on, then without Helm, then gone. Systems
-run in a namespace that enforces the restricted Pod Security Standard, and so does Grove; no pod of theirs is touched
-until they are deleted.
+The tests are one story, in order, on one cluster. It begins with Helm and the previous version, goes on without Helm,
+and ends with the removal. Systems run in a namespace that enforces the restricted Pod Security Standard, and so does
+Grove. Nothing touches their pods until they are deleted.
 """
 
 from __future__ import annotations

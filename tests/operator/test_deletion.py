@@ -126,7 +126,7 @@ async def test_pods_of_a_set_deleted_without_its_children_stay(world: World, awa
 
 @pytest.mark.parametrize("changed", [False, True], ids=["as it was", "with another template"])
 async def test_a_set_made_again_takes_on_what_it_was_deleted_without(world: World, changed: bool) -> None:
-    """The way to change what cannot be changed: delete the set without its children, and apply it anew."""
+    """The way to change what cannot be changed: delete the set without its children, and apply it again."""
     scaled = {"minReplicas": 1, "maxReplicas": 2}
     manifest = pcs("kept", clique("w", 2, scale=scaled), clique("m"), groups=[group("g", "m", replicas=2)])
     await world.apply(manifest)
@@ -331,7 +331,7 @@ async def test_gangs_and_services_of_replicas_that_are_scaled_away_go_before_the
 
 
 async def test_replicas_with_scaling_groups_that_are_scaled_away_and_back_are_whole(world: World) -> None:
-    """A replica that goes takes its groups' cliques with it, and nobody makes them again while it goes."""
+    """When a replica is deleted, its groups' cliques are deleted too, and no controller creates them again."""
     one = pcs("both", clique("r"), clique("l"), clique("w"), groups=[group("g", "l", "w", replicas=2)], replicas=4)
     await world.apply(one)
     await world.ready(20)

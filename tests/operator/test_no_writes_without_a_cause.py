@@ -199,7 +199,7 @@ async def test_a_restarted_operator_writes_nothing(world: World) -> None:
 
 
 async def _versions(world: World) -> dict[str, str]:
-    """Every object made for the sets, with its version: nobody touched them while these are the same."""
+    """Every object made for the sets, with its version: without a change there was no write."""
     return {
         f"{one['kind']}/{one['metadata']['name']}": one["metadata"]["resourceVersion"] for one in await world.graph()
     }
@@ -218,7 +218,7 @@ async def test_a_trigger_annotation_causes_a_look_and_no_write(world: World) -> 
     assert world.writes() - before == Counter()
 
 
-@pytest.mark.simulated  # a busy machine starts pods in more steps, each of which is told
+@pytest.mark.simulated  # a busy machine starts pods in more steps, each of which is reported
 async def test_a_pair_of_pods_costs_few_writes(world: World) -> None:
     await world.apply(many_pairs("pairs", 20))
     await world.available("pairs")

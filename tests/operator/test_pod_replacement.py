@@ -117,7 +117,7 @@ async def test_a_scaled_gang_waits_at_its_gate_for_the_base_gang(cluster: object
         huge = clique("huge")
         huge["spec"]["podSpec"]["containers"][0]["resources"] = room
         members = group("g", "m", replicas=2, min_available=1)
-        world.binder.allow(0)  # on the simulator it plays kube-scheduler, which looks at no room
+        world.binder.allow(0)  # on the simulator it plays kube-scheduler, which does not count capacity
         await world.apply(pcs("w", huge, clique("m"), groups=[members]))
 
         async def waits() -> bool:

@@ -246,8 +246,10 @@ async def test_a_child_labelled_with_a_replica_that_is_not_wanted_is_put_right_a
 async def test_an_edit_that_comes_while_another_is_put_right_is_put_right_too(
     world: World, kind: type[Object], name: str, edit: Json, path: str
 ) -> None:
-    """The first takes off the labels that say whose the child is, so the second is seen on a child of nobody's; and the
-    answer to our own write shows it, as if we had wanted it."""
+    """The first edit removes the labels that name the owner, so the second edit is on a child without an owner.
+
+    The answer to our own write shows the second edit, as if it were ours.
+    """
     before = _at(await world.client.get(kind.RESOURCE, name, world.namespace), path)
     patch, edits = world.operator_client.patch, [edit]
 
@@ -329,7 +331,7 @@ async def test_a_pod_deleted_by_hand_is_replaced_under_its_own_index(world: Worl
 
 
 async def test_a_pod_that_is_taken_out_of_its_clique_is_replaced(world: World) -> None:
-    """As somebody does who wants to look at it in peace: it keeps running, and is nobody's."""
+    """A person takes the object away from its owner to look at it: it keeps running, and has no owner."""
     first = next(pod for pod in await world.pods("demo-0-w") if pod.spec.hostname == "demo-0-w-0")
 
     await world.client.patch(Pod, first.metadata.name, {"metadata": {"ownerReferences": None}}, world.namespace)

@@ -50,7 +50,7 @@ def random_set(rng: random.Random, name: str = "want") -> Json:
 
 
 async def filled(world: World, rng: random.Random) -> None:
-    """Others run here, and nobody waits who would take the room first; some nodes are cordoned or tainted."""
+    """Others run here, and no unit waits that would take the capacity first; some nodes are cordoned or tainted."""
     for number in range(rng.randint(0, 3)):
         await world.apply(random_set(rng, f"other{number}"))
         await asyncio.sleep(20)
@@ -161,7 +161,7 @@ def test_every_piece_of_advice_helps_when_it_is_followed() -> None:
 
 
 def test_a_plan_says_what_to_scale_down_as_explain_does() -> None:
-    """The copy a plan is played on knows the other gangs too: what is in the way is a gang, not a pod of its name."""
+    """A plan's copy of the cluster has the other gangs too. A gang is in the way, not a pod of its name."""
 
     def whole(name: str) -> Json:
         container = {"name": "c", "image": "x:1", "resources": {"limits": {"nvidia.com/gpu": "8"}}}

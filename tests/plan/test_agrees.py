@@ -92,7 +92,7 @@ async def planned(copy: Copy, manifest: Json, now: datetime) -> Plan:
 
 
 async def done(seed: int, manifest: Json) -> tuple[Answers, bool]:
-    """What became of the set on the same cluster, and whether anybody had to leave for it."""
+    """The result for the set on the same cluster, and whether another gang was evicted for it."""
     async with cluster(seed) as (world, _):
         before = {pod.metadata.uid for pod in world.all(Pod) if pod.is_bound}
         await world.apply(manifest)
@@ -102,8 +102,10 @@ async def done(seed: int, manifest: Json) -> tuple[Answers, bool]:
 
 
 def kinds(found: Answers) -> tuple[Answers, list[str]]:
-    """Base gangs by name, scaled gangs by what became of them: those are alike, and which of them is complete a
-    millisecond before the others is nobody's promise."""
+    """Base gangs by name, scaled gangs by their result.
+
+    Scaled gangs are alike, and no order among them is promised when they are complete within a millisecond.
+    """
     base = {name: what for name, what in found.items() if name.count("-") == 1}
     return base, sorted(f"{placed} {sorted(nodes)}" for name, (placed, nodes) in found.items() if name not in base)
 

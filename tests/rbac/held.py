@@ -114,5 +114,5 @@ HELD: tuple[Held, ...] = (
 
 
 def reason(right: Right, held: Iterable[Held] = HELD) -> str:
-    """Why a right is there that nobody was seen to use; empty if there is no reason."""
+    """Why the chart has a right that no test used; empty if there is no reason."""
     return next((one.why for one in held if one.covers(right)), "")

@@ -58,7 +58,8 @@ async def start(cluster: Any) -> AsyncIterator[Callable[[Topology], Awaitable[Wo
 
 
 async def reaches(world: World, base: str, pods_of_base: int, scaled: list[int]) -> None:
-    """Returns when the base gang has so many ready pods, and scaled gangs have these numbers of them, and no others.
+    """Returns when the base gang has this number of ready pods, and scaled gangs have these numbers of them, and no
+    others.
 
     Which of the scaled gangs run is open: the API server may create any of them first.
     """

@@ -1,7 +1,7 @@
 """Updates with our own scheduler: every node has capacity for one pod, and no node is spare.
 
-Here the operator and the scheduler meet, in nothing but PodGangs: a gang that is restarted or updated must be placed
-again, whole, on the room that its own old pods leave.
+Here the operator and the scheduler share nothing but PodGangs. A gang that is restarted or updated must be placed
+again, whole, on the capacity of its own old pods.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ async def test_gt4_group_replicas_first_then_the_whole_replica(world: World) -> 
     await asyncio.sleep(25)
     assert await kept(world, before) == before.keys() - first
 
-    # The room of the replica's leader is free again, and would do for one worker of the other replica.
+    # The node of the replica's leader is free again, and would do for one worker of the other replica.
     for node in set(world.nodes.names) - {pod.spec.node_name for pod in await world.pods()}:
         await world.nodes.cordon(node)
     await lose(world, *(f"wl-0-sg-x-1-pc-c-{index}" for index in range(3)))
@@ -145,7 +145,7 @@ async def test_od8_a_replacement_keeps_away_from_a_node_that_the_new_template_ex
 
 
 def coherent(frontend: int, instances: int, surge: int = 0, minimum: int = 1) -> Json:
-    """A standalone frontend, and a group with so many replicas of a leader and a worker; one pod a node."""
+    """A standalone frontend, and a group with this number of replicas of a leader and a worker; one pod a node."""
     found = pcs(
         "wl",
         clique("f", frontend, min_available=minimum),

@@ -24,7 +24,7 @@ OPERATING = Operating(start_s=1.0)
 
 
 def manifest(kind: str = "clique", replicas: int = 4, minimum: int = 2, surge: int = 1, **more: Any) -> Json:
-    """A standalone clique `w`, or a group `g` of the cliques `a` and `b`, of so many units."""
+    """A standalone clique `w`, or a group `g` of the cliques `a` and `b`, of this number of units."""
     own = {"maxSurge": surge}
     if kind == "clique":
         found = pcs("wl", clique("w", replicas, min_available=minimum), **more)

@@ -213,7 +213,7 @@ async def test_coming_again_after_the_other_operators_crds_took_our_fields_away_
 
 
 async def made_by_ours(world: World) -> set[str]:
-    """A set with a scaling group that our operator alone made, and its pods by name; nobody looks after it now."""
+    """A set with a scaling group that our operator alone made, and its pods by name. No operator follows it now."""
     await world.start()
     lead, work = clique("lead"), clique("work", 2)
     made = pcs(

@@ -52,7 +52,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 class Metrics:
-    """What the cluster is told about its pods: CPU of each by clique, and the length of a queue."""
+    """The metrics of the cluster: CPU of its pods by clique, and the length of a queue."""
 
     def __init__(self) -> None:
         self.cpu_milli: dict[str, int] = {}

@@ -60,7 +60,7 @@ async def test_the_autoscaler_follows_the_engines_by_whole_units(plane: ControlP
 
 
 async def _foreign_api_service(world: Metered) -> None:
-    """The external metrics API is somebody else's when ours starts, until they give it up."""
+    """The external metrics API belongs to another server when ours starts, until that server gives it up."""
     name = "v1beta1.external.metrics.k8s.io"
     await nothing_missing(lambda: world.unregistered(name))
     await world.client.delete(API_SERVICE, name)

@@ -192,7 +192,7 @@ async def test_pods_that_wait_for_a_parent_start_when_it_goes_to_zero(
 ) -> None:
     first = [group("g", "first")] if kind is PodCliqueScalingGroup else []
     order = "CliqueStartupTypeInOrder"
-    world.binder.allow(0)  # nobody becomes ready
+    world.binder.allow(0)  # no pod becomes ready
     await world.apply(pcs("o", clique("first"), clique("then", 2), groups=first, startup=order))
     await world.eventually(lambda: _has_pods(world, 3))
     before = {pod.metadata.uid for pod in await world.pods()}

@@ -290,7 +290,7 @@ async def test_a_gang_bound_in_part_is_taken_back_at_its_deadline(cluster: Any) 
     async with scheduling(cluster) as bench:
         await _half_bound(bench, 1, **{"scheduling.koordinator.sh/gang-timeout": "3s"})
         await bench.start()
-        if cluster.is_sim:  # on a busy machine three seconds may be over before anybody looks
+        if cluster.is_sim:  # on a busy machine three seconds may be over before the check
             await bench.expect({"half/w": 1}, quiet_s=0)
         await bench.expect({})
         assert "3 s" in (await bench.event("GangTimeout")).message

@@ -107,7 +107,7 @@ async def test_a_shared_claim_keeps_its_pods_on_one_node(cluster: Any, late: boo
         given = await devices.given()
         assert set(given) == set(pods)
         [device] = {tuple(got) for got in given.values()}
-        [home] = set(pods.values())  # either will do: each has a device, and room for all
+        [home] = set(pods.values())  # either will do: each has a device, and capacity for all
         assert device[0].startswith(f"{home}/")
 
 

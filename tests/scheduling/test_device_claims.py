@@ -19,7 +19,7 @@ def either(devices: Devices, *models: str) -> Json:
 
 
 def alike(devices: Devices, count: int) -> Json:
-    """So many devices of one model, whichever."""
+    """This number of devices of any model."""
     same = [{"matchAttribute": f"{devices.driver}/model"}]
     return {"devices": {**devices.spec(count=count)["devices"], "constraints": same}}
 

@@ -132,7 +132,7 @@ def test_a_shape_that_asks_for_what_a_source_counts_is_told_by_its_name():
 
 
 class Favourite(Policy):
-    """Whoever is named goes first; who that is may change while gangs wait."""
+    """The named gang goes first; the name may change while gangs wait."""
 
     name = "favourite"
 

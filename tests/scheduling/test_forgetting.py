@@ -28,7 +28,7 @@ from grove.sim.client import SimClient
 OTHERS = (Cache, Store, Recorder, SimClient, int, float, bytes)
 """What is not the scheduler's own to forget."""
 MEANT = ("view.units.places",)
-"""Where a gang stood is meant to be known after it is gone, of so many gangs and no more."""
+"""The scheduler remembers the nodes of a gang after its end, for this number of gangs and no more."""
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ class SlowToAnswer(SimClient):
 async def test_nothing_is_kept_of_gangs_and_pods_that_have_gone_with_a_short_hold_after_and_timeout(
     cluster: Any, classes: None, client: type[SimClient]
 ) -> None:
-    """A base and its scaled gang, one that goes for another, one that waits in vain, pods of nobody's, all of it."""
+    """A base and its scaled gang, one that evicts another, one that waits in vain, pods without a gang, all of it."""
     cluster.client = client(cluster.sim.server)
     async with scheduling(cluster, hold_after=Seconds(5), gang_timeout=Seconds(20)) as bench:
         await bench.add_nodes(4)

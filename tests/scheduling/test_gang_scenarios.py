@@ -1,7 +1,7 @@
 """Gangs and capacity: minima first and whole, then scaled gangs, then surplus; the twelve upstream gang scenarios.
 
-PodGangs are made by hand as the operator would make them. Every node has room for one pod. A workload is a clique pc-a
-and a scaling group sg-x of pc-b (one pod) and pc-c (three pods); WL1 needs all of it, WL2 one copy of everything.
+PodGangs are made by hand as the operator would make them. Every node has capacity for one pod. A workload is a clique
+pc-a and a scaling group sg-x of pc-b (one pod) and pc-c (three pods). WL1 needs all of it, WL2 one copy of everything.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ OPERATING = Operating(nodes=Topology(nodes=1, pods=0), scheduled=True)
 
 
 async def add_room(world: World, pods: int) -> None:
-    """So many more nodes, each with room for one pod."""
+    """Further nodes, each with capacity for one pod."""
     shape = next(Topology(pods=1).objects())
     first = len(world.nodes.names)
     nodes = []
@@ -33,7 +33,7 @@ async def add_room(world: World, pods: int) -> None:
 
 
 async def expect(world: World, **cliques: int) -> None:
-    """Waits until exactly so many pods of these cliques (dashes as underscores, without the set's name) are bound."""
+    """Waits until exactly these numbers of pods are bound by clique (dashes as underscores, without the set's name)."""
     wanted = {f"wl-{name.replace('_', '-')}": count for name, count in cliques.items()}
 
     async def bound() -> Counter[str]:

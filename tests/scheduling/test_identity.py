@@ -100,7 +100,7 @@ async def test_the_end_of_an_attempt_is_told_to_its_own_gang_though_another_of_i
 
 @pytest.mark.simulated
 async def test_what_was_reserved_for_a_gang_that_is_gone_is_free_at_once(cluster: Any) -> None:
-    """Its pods live on: nobody takes them for placed, and their node is given to others."""
+    """Its pods live on. They do not count as placed, and the scheduler gives their node to others."""
     async with scheduling(cluster) as bench:
         await bench.add_nodes(2)
         await a_claim_nobody_serves(bench, "data")

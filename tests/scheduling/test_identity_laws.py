@@ -1,7 +1,8 @@
 """Gangs that come, go and come again under the same name, in any order, while the scheduler loses pods and its lease.
 
-A model knows which gangs and pods exist, by uid. Whatever happens, nobody is bound, evicted or deleted for a gang that
-is gone, no life takes a turn that is impossible, and in the end everything that fits stands and the books are closed.
+A model has the uids of all gangs and pods that exist. For a gang that no longer exists, no pod is bound, evicted or
+deleted. No life of a gang takes an impossible step. In the end everything that fits is placed, and no record is left
+open.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ ON_VOLUME = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName":
 
 
 class Leader(SimClient):
-    """A client whose lease can end: reads go on, writes are held back; it remembers for whom it evicted."""
+    """A client whose lease can end: reads go on, writes are held back. It records the gang for which it evicted."""
 
     is_leader = True
     world: World
@@ -99,7 +100,9 @@ class World:
     stood: set[str] = field(default_factory=set)
     """Gangs that had their minimum on nodes, and some pod on a node ever since."""
     doomed: set[str] = field(default_factory=set)
-    """Gangs whose eviction a scheduler had announced when it died: the next one finishes it, not knowing for whom."""
+    """Gangs whose eviction a scheduler had announced when it died. The next one finishes it without the name of the
+    gang.
+    """
     broken: list[str] = field(default_factory=list)
 
     def see(self, resource: Resource, change: Change) -> None:
@@ -163,7 +166,7 @@ class Lives(RuleBasedStateMachine):
 
     @initialize(guarded=st.booleans(), standing=st.booleans(), thinks_s=st.sampled_from((0.0, 0.0, 0.7)))
     def begin(self, guarded: bool, standing: bool, thinks_s: float) -> None:
-        """Perhaps with a gang that stands, a budget that lets nobody go, decisions that take long."""
+        """Perhaps with a gang that stands, a budget that allows no eviction, and decisions that take long."""
         self.thinks_s = thinks_s
         self.do(self._begin())
         if standing:

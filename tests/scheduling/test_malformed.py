@@ -121,7 +121,7 @@ async def test_one_object_that_cannot_be_read_stops_nobody_also_with_a_short_hol
 async def test_a_step_that_fails_for_one_stops_nobody_also_with_a_short_hold_after(
     cluster: Any, monkeypatch: pytest.MonkeyPatch, house: Any, step: str
 ) -> None:
-    """For a reason that nobody thought of."""
+    """For an unexpected reason."""
     sound = getattr(house, step)
     failed = 0
 

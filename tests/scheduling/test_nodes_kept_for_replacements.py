@@ -71,8 +71,10 @@ async def cordon(here: World, names: set[str], closed: bool) -> None:
 
 
 async def tempt(here: World, room: int) -> None:
-    """Makes what packing alone would like better than the seats: a first node in each home with so many free GPUs, and
-    other racks that are full but for two."""
+    """Makes places that packing alone would prefer to the earlier nodes.
+
+    They are a first node in each home with this number of free GPUs, and other racks that are full but for two.
+    """
     homes, first = set.union(*racks(here).values()), first_nodes(here)
     await cordon(here, first, closed=False)
     for node in here.all(Node):

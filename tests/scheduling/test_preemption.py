@@ -116,7 +116,7 @@ async def test_a_disruption_budget_is_waited_for(cluster: Any, classes: dict[str
 async def test_who_comes_after_a_preemptor_that_went_has_the_same_victim_evicted(
     cluster: Any, classes: dict[str, str]
 ) -> None:
-    """The eviction for the first rests between two tries when the second wants the pod too: it goes on for that one."""
+    """The eviction for the first waits between two tries when the second needs the pod too: it goes on for that one."""
     async with scheduling(cluster) as bench:
         await bench.add_nodes(1)
         guarded = pod_json("guarded", bench.namespace, priorityClassName=classes["low"])

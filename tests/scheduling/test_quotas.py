@@ -154,7 +154,7 @@ async def test_what_is_left_alone_while_it_is_young_is_called_back_when_it_is_no
 async def test_who_waits_for_room_is_not_tried_again_because_somebody_asks_for_less(
     cluster: Any, quotas: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Shares change with every gang that stops waiting; that helps those whom a quota kept out."""
+    """Shares change with every gang that stops waiting; that helps gangs that a quota excluded."""
     tried: Counter[str] = Counter()
     decide = UnitPlacer.decide
 
@@ -182,7 +182,7 @@ async def test_who_waits_for_room_is_not_tried_again_because_somebody_asks_for_l
 
 @pytest.mark.simulated
 async def test_who_borrows_while_an_owner_waits_has_to_give_back(cluster: Any, quotas: Any) -> None:
-    """No room comes: pods are bound, and because of that their queue has more than its share."""
+    """No capacity becomes free: pods are bound, and because of that their queue has more than its share."""
     async with priorities(cluster, dear=100), scheduling(cluster) as bench:
         first, second = await bench.add_nodes(2, gpus=2)
         root = await quotas(elastic(own(bench, "root"), bench.namespace, 4, 4, total=4))
@@ -395,7 +395,7 @@ async def test_a_quota_that_is_wrong_is_told_on_it_and_on_its_gangs_and_nothing_
         await bench.expect({"runs/w": 2})
         told = await bench.condition("stuck", status="False", reason="QueueInvalid")
         assert words in told.message
-        event = await bench.event("InvalidQueue", words)  # of a cycle the first half is told when it has no parent yet
+        event = await bench.event("InvalidQueue", words)  # half of a cycle has no parent yet
         assert event.involved_object.kind == "ElasticQuota"
 
 

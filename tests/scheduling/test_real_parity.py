@@ -1,7 +1,8 @@
 """The parity table before the real kube-scheduler: it finds exactly the nodes that our rows say it finds.
 
-One control plane of its own, without controllers, so that nobody taints or deletes behind the rows' back. A row's pod
-is created again and again; each time it is bound, that node is noted and cordoned, until kube-scheduler finds no more.
+One control plane of its own, without controllers, so no controller taints or deletes anything meanwhile. A row's pod is
+created again and again. Each time it is bound, the test records that node and cordons it, until kube-scheduler finds no
+more.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ async def test_a_lost_pod_that_finds_no_place_again_is_told_why(cluster: Any) ->
 @pytest.mark.simulated
 @pytest.mark.parametrize("ended", [False, True], ids=["deleted", "ended"])
 async def test_a_gang_that_has_no_pods_any_more_is_not_said_to_be_scheduled(cluster: Any, ended: bool) -> None:
-    """Nothing but its pods told that it is ours."""
+    """Only its pods show that it is ours."""
     async with scheduling(cluster) as bench:
         await bench.add_nodes(2)
         work = gang("work", group("w", 2))

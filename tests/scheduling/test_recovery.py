@@ -30,7 +30,7 @@ NAMESPACE = "default"
 
 
 class Refusing(SimClient):
-    """Refuses to bind pods of some names for good, and can be cut off after so many evictions."""
+    """Refuses to bind pods of some names for good, and can be cut off after a number of evictions."""
 
     refused: frozenset[str] = frozenset()
     evictions_left = 10**6
@@ -42,7 +42,7 @@ class Refusing(SimClient):
 
     async def evict(self, namespace: str, pod: str, *, uid: str = "", dry_run: bool = False) -> None:
         if self.evictions_left <= 0:
-            await asyncio.get_running_loop().create_future()  # nobody will ever answer
+            await asyncio.get_running_loop().create_future()  # no answer will ever come
         self.evictions_left -= 1
         await super().evict(namespace, pod, uid=uid, dry_run=dry_run)
 

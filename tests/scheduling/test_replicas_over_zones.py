@@ -357,7 +357,7 @@ async def real(cluster: object) -> AsyncIterator[RealWorld]:
 
 
 async def placed(real: RealWorld, count: int, without: frozenset[str] = frozenset()) -> list[int]:
-    """Waits for so many pods on nodes, none of `without`; the replicas in each zone, fewest first."""
+    """Waits for this number of pods on nodes, none of `without`; the replicas in each zone, fewest first."""
 
     async def there() -> list[Pod] | None:
         alive = [pod for pod in await real.pods() if not pod.metadata.is_deleting]

@@ -48,7 +48,7 @@ Fleet = dict[str, Room]
 
 
 def can_be(pods: tuple[int, ...], fleet: Fleet, owners: bool, required: bool) -> bool:
-    """The referee: whether all pods, by the cards they ask for, find room at once if they come in this order."""
+    """The referee: whether all pods, by their cards, find capacity at once if they come in this order."""
     if not pods:
         return True
     wants, rest = pods[0], pods[1:]

@@ -301,7 +301,7 @@ async def test_what_nodes_are_counted_by_does_not_grow_with_reservations_that_ha
 
 
 class SetBack:
-    """The cluster's clock, behind by so much: a machine whose time was put right while it ran."""
+    """The cluster's clock, behind by this time: the time of a machine was corrected while it ran."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -443,7 +443,7 @@ async def test_a_reservation_that_nobody_can_use_is_told_so(cluster: Any, reserv
         kept = await bench.condition("waits", status="False")
         assert "no reservation that it asks for is free and for it" in kept.message
         await bench.apply(gang("others", group("w", 1)))
-        await bench.condition("others", status="False")  # its room is taken all the same
+        await bench.condition("others", status="False")  # its capacity is taken all the same
 
 
 @pytest.mark.simulated

@@ -187,7 +187,7 @@ async def test_every_row_is_placed_within_its_domains(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_topology(CLUSTER)
         for row in ROWS:
-            # Scaled gangs first: a base gang leaves room in its domain for those it knows of.
+            # Scaled gangs first: a base gang leaves capacity in its domain for those that exist.
             await bench.apply(*reversed(row.gangs))
         wanted = {f"{one.name}/{part.name}": part.pods for row in ROWS for one in row.gangs for part in one.groups}
         await bench.expect(wanted, timeout_s=60)
@@ -288,7 +288,7 @@ async def test_the_score_and_the_choice_of_domain_are_reported(cluster: Any) -> 
 
 
 async def test_scaled_gangs_wait_until_they_fit_in_the_domain_of_their_base(cluster: Any) -> None:
-    """Room elsewhere does not help a copy of a set that must be in one block."""
+    """Capacity elsewhere does not help a copy of a set that must be in one block."""
     async with scheduling(cluster) as bench:
         await bench.add_topology(Topology(blocks=2, racks=1, nodes=1, gpus=2))
         await bench.apply(gang("set", group("a", 2), required=BLOCK))

@@ -169,7 +169,7 @@ def static_json(name: str, node: Node, gpus: int) -> Json:
 
 
 def test_the_node_that_is_held_is_one_where_room_can_come() -> None:
-    """What belongs to a node stays in use there, whoever else ends: that node would be held for ever."""
+    """What belongs to a node stays in use there, whatever else ends: that node would be held for ever."""
 
     async def story() -> tuple[str, int]:
         async with world(2, gpus=2) as (_, client, _scheduler):
@@ -218,7 +218,7 @@ def test_nothing_is_held_for_a_gang_that_would_fit_only_without_daemons_until_th
 
 
 def test_nothing_is_held_any_more_for_a_gang_that_stands_again() -> None:
-    """It stood before, lost a pod, waited for room and got it elsewhere than on the node that was held for it."""
+    """It was placed before, lost a pod, waited for capacity and got it elsewhere than on the node held for it."""
 
     async def story() -> tuple[int, int, bool]:
         async with world(3) as (_, client, _scheduler):
@@ -320,7 +320,7 @@ def test_a_gang_of_a_queue_that_waited_and_runs_costs_no_turns() -> None:
 
 
 def test_waiting_costs_no_turns() -> None:
-    """A gang that waits for room is not tried again and again: nothing happens until something happens."""
+    """A gang that waits for capacity is tried again only when something happens."""
 
     async def story() -> tuple[int, int]:
         async with world(1) as (sim, client, scheduler):

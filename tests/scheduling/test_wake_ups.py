@@ -224,7 +224,7 @@ async def _has(bench: Bench, pod: str, **amounts: str) -> None:
     await bench.client.patch(Pod, pod, status, bench.namespace, subresource="status")
 
 
-# Room that is enough together with what lower pods have
+# Free capacity that is enough together with that of lower pods
 
 
 async def high(bench: Bench) -> str:

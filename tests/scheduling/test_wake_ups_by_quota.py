@@ -30,7 +30,7 @@ async def limit(bench: Bench, most: int) -> None:
 
 
 async def of_the_team(bench: Bench, name: str, node: str) -> None:
-    """A pod of the team that somebody else bound."""
+    """A pod of the team that another scheduler bound."""
     await runs(bench, name, node, gpus=1)
     await bench.client.patch(Pod, name, {"metadata": {"labels": TEAM}}, bench.namespace)
 

@@ -256,7 +256,7 @@ def creating(kind: Any, name: str, **fields: Any) -> Act:
 
 
 async def pods_restarted(world: World) -> None:
-    """Pods that were held start anew."""
+    """Pods that were held start again."""
     asked = await asked_for(world.client, world.namespace, "chat")
     await restart_answer(world.client, asked)
 

@@ -1,4 +1,4 @@
-"""The wire contract as data: each CRD's schema by path, and what a server that knows no more makes of an object.
+"""The wire contract as data: each CRD's schema by path, and what a server without other fields makes of an object.
 
 `tests/data/crd-contract.json` holds, for each CRD, every path of its schema and what stands there (`.spec.replicas`,
 `.spec.levels[].key`, `.metadata.labels{}`). Parts that occur in several places (a pod spec, conditions) are written

@@ -4,7 +4,7 @@
         await day.apply(gang("large", group("w", 3)))
         await day.pass_a_day()
 
-Whoever owns a pod is played by `Day`: it makes the pod again, under the same name, when the test says so.
+`Day` plays the owner of every pod: it makes the pod again, under the same name, when the test says so.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Day:
         return [one for one in (await self.client.list(Event, NAMESPACE)).items if one.reason == reason]
 
     async def waited_for(self, prefix: str, pods: int, most_s: float = DAY_S) -> float:
-        """Seconds until so many pods with such a name are bound; `most_s` if they are not."""
+        """Seconds until this number of pods with such a name is bound; `most_s` if they are not."""
         now = asyncio.get_running_loop().time
         began = now()
         while await self.bound(prefix) < pods:

@@ -137,7 +137,7 @@ async def standing(cluster: Any, body: Json, node: str, gpus: int = 1) -> str:
 
 
 def device(node: str, cards: int = 4, *, pcie: int = 2, memory: str = "80Gi", nics: int = 0, **more: Any) -> Json:
-    """The Device of a node: cards numbered from 0, so many to a PCIe switch, two switches to a NUMA node."""
+    """The Device of a node: cards numbered from 0, this number to a PCIe switch, two switches to a NUMA node."""
 
     def place(number: int) -> Json:
         return {"pcieID": str(number // pcie), "nodeID": number // (2 * pcie), "socketID": 0}

@@ -1,9 +1,9 @@
-"""Stand-ins for other people's gang schedulers, as strict as the real ones about who told them what and when.
+"""Stand-ins for other gang schedulers, as strict as the real ones about the order and time of writes.
 
-Each looks at the pods of its name, groups them as its PodGroups say, and binds a gang whole or not at all. What the
-real one would stumble over is written down in `stumbles`: a gang tried while pods of it were still gated, a pod that
-names a group it cannot be in. Each keeps a required topology where the real one was seen to keep it, and forgets or
-ignores it where the real one was seen to do so; what was seen stands in its docstring.
+Each looks at the pods of its name, groups them as its PodGroups say, and binds a gang whole or not at all. `stumbles`
+records what the real one could not handle: a gang tried while pods of it were still gated, or a pod in a group where it
+cannot be. Each keeps a required topology where tests saw that the real one keeps it, and forgets or ignores it in the
+other cases. Its docstring has the observations.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ class Koordinator(GangScheduler):
     - The first placement of a gang of equal pods keeps the required domain. Replacements may stand anywhere.
     - A gang that waits as a whole is tried all the time. One replacement in a gang with topology is tried once: its
       plugin Coscheduling registers no events, so neither a node that opens nor a pod that ends brings it back. It is
-      tried again after FLUSH_S, by the queue's own flush, or when it is created anew.
+      tried again after FLUSH_S, by the queue's own flush, or when it is created again.
     """
 
     name, kind = koord.NAME, koord.POD_GROUP

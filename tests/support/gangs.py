@@ -202,7 +202,7 @@ class Bench:
         return all(not node.spec.taints for node in nodes if node.metadata.name in names)
 
     async def add_nodes(self, count: int, *, gpus: int = 1) -> list[str]:
-        """So many more nodes; by default each has room for one pod."""
+        """Further nodes; by default each has capacity for one pod."""
         if not hasattr(self, "nodes"):
             await self.add_topology(Topology(nodes=0))
         shape = next(Topology(gpus=gpus, labels={HOME: self.namespace}).objects())
@@ -219,7 +219,7 @@ class Bench:
         return names
 
     async def seen(self, kind: type[Object], name: str, namespace: str = "") -> None:
-        """Returns when the scheduler knows an object as it is now: pods, by another watch, may come before it."""
+        """Returns when the scheduler has an object as it is now: pods, by another watch, may come before it."""
 
         async def is_known() -> bool:
             now = await self.client.get(kind, name, namespace)

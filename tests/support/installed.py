@@ -69,7 +69,7 @@ class Grove:
             self._stack = None
 
     async def obey(self, helm: str) -> None:
-        """What the cluster's processes do when Helm was told this."""
+        """What the cluster's processes do after this command of Helm."""
         if re.search(r"helm uninstall grove(-operator)? ", helm):
             await self.stop()
             return

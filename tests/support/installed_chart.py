@@ -67,7 +67,7 @@ class Installed:
         return ["--kubeconfig", str(path)]
 
     def may(self, user: str, verb: str, what: str, namespace: str = "", name: str = "") -> bool:
-        """What the server says: its authorizer hears of a role a moment after it is there."""
+        """The server's answer: its authorizer receives a role a moment after it exists."""
         group, _, resource = what.partition("/")
         resource, _, subresource = resource.partition("/")
         asked = {

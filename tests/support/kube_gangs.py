@@ -1,4 +1,5 @@
-"""A real control plane with kube-scheduler's gangs switched on, an operator on it, and room counted in accelerators.
+"""A real control plane with kube-scheduler's gangs switched on, an operator on it, and capacity counted in
+accelerators.
 
 with gang_plane(directory, "1.36.3") as plane: ...
 async with gang_world(plane, "ns", gpus=12) as world: ...
@@ -97,7 +98,7 @@ def gang_plane(
 
 
 class RealCluster(Cluster):
-    """The cluster of one test, as `tests.support.operating` wants it."""
+    """The cluster of one test, for `tests.support.operating`."""
 
     def __init__(self, client: HttpClient, namespace: str, stack: AsyncExitStack) -> None:
         super().__init__(client, SYSTEM, None, stack)
@@ -144,7 +145,7 @@ async def occupy(world: World, name: str, gpus: int) -> None:
 
 
 async def loose_pod(world: World, name: str, *, gpus: int, **fields: Any) -> None:
-    """A pod of nobody's."""
+    """A pod without an owner."""
     resources = {"nvidia.com/gpu": str(gpus)}
     container = {"name": "c", "image": "x", "resources": {"requests": resources, "limits": resources}}
     spec = {"containers": [container], "terminationGracePeriodSeconds": 0, **fields}
@@ -162,7 +163,7 @@ async def is_bound(world: World, count: int, *cliques: str) -> bool:
 
 
 async def released(world: World, *cliques: str, count: int) -> bool:
-    """Whether so many pods of these cliques are there and none of them is held back."""
+    """True if this number of pods of these cliques exists and none of them is gated."""
     pods = [pod for name in cliques for pod in await world.pods(name)]
     return len(pods) == count and not any(pod.is_gated for pod in pods)
 

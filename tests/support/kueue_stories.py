@@ -1,4 +1,4 @@
-"""What happens to sets in a queue of Kueue, told once: with the stand-in, and with the program by `make test-kueue`.
+"""What happens to sets in a queue of Kueue, the same for the stand-in and for the program of `make test-kueue`.
 
 Gangs are admitted whole, evicted whole and deleted without a trace.
 """
@@ -45,7 +45,7 @@ Story = Callable[[World, Any], Awaitable[None]]
 
 
 async def quota(world: World, gpus: int) -> None:
-    """The queue `team` with so many GPUs, or its new quota."""
+    """The queue `team` with this number of GPUs, or its new quota."""
     name = f"{world.cluster.prefix}gpu-a"
     try:
         await stand_in.add_queue(world.client, world.namespace, "team", name, gpu=str(gpus))
@@ -68,7 +68,7 @@ def queued(*cliques: Json, groups: list[Json] | None = None, **spec: Any) -> Jso
 
 
 async def waiting(world: World, pods: int) -> list[Pod]:
-    """Returns when so many pods exist and Kueue holds them all."""
+    """Returns when this number of pods exists and Kueue holds them all."""
 
     async def all_held() -> list[Pod] | None:
         found = await world.pods()

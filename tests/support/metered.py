@@ -130,7 +130,7 @@ class Metered:
                 return getattr(error, "code", 0), str(error)
 
     async def answered(self, path: str) -> Any:
-        """What the API server says at a path once it knows; numbers that were not read for a while are gone."""
+        """The API server's answer at a path once it has one; numbers that were not read for a while are gone."""
         found: Any = None
 
         async def unanswered() -> str:

@@ -14,7 +14,7 @@ WRITES = ("create", "patch", "delete", "apply")
 
 
 class DyingClient(MortalClient):
-    """Carries out so many writes and dies of the last one: done, and its answer lost. `kinds`: only these count."""
+    """Dies after this number of writes: the last one is done, and its answer is lost. `kinds`: only these count."""
 
     def __init__(self, inner: Any, lives: int | None = None, kinds: Collection[str] = ()) -> None:
         super().__init__(inner)

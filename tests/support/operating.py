@@ -1,8 +1,8 @@
 """An operator at work on a test's cluster, and a binder that places its pods. The fixture `world` yields one.
 
-The binder is an honest stand-in for a gang scheduler: it binds a gang whole, when every pod it lists exists and, for a
-scaled gang, when its base gang is placed; it looks at room only if told to hold back. It also plays kube-scheduler for
-ungated pods where the cluster has none.
+The binder is an honest stand-in for a gang scheduler. It binds a gang whole, when every pod of it exists and, for a
+scaled gang, when its base gang is placed. It counts capacity only if the test limits it. It also plays kube-scheduler
+for ungated pods where the cluster has none.
 """
 
 from __future__ import annotations
@@ -74,12 +74,14 @@ class Binder:
         self._next = 0
 
     def allow(self, pods: int | None) -> None:
-        """Room for so many more pods; None is room for all."""
+        """Capacity for this number of further pods; None is capacity for all."""
         self.room = pods
         self._changed.set()
 
     def has_places(self, pods: int | None) -> None:
-        """At most so many pods have a node at a time; a pod that goes frees its place when it is gone."""
+        """At most this number of pods has a node at a time; a pod that terminates frees its place when it no longer
+        exists.
+        """
         self._capacity = pods
         self._changed.set()
 
@@ -179,7 +181,7 @@ class World:
         self._running: AsyncExitStack | None = None
 
     async def start(self) -> None:
-        """Starts an operator, as a process would be started: it knows nothing but what the cluster tells."""
+        """Starts an operator like a new process: all its facts come from the cluster."""
         self._running = stack = AsyncExitStack()
         self.operator_client = await self._own_client(stack)
         self.operator = Operator(
@@ -273,7 +275,7 @@ class World:
         return await self.get(PodCliqueSet, name)
 
     async def ready(self, pods: int) -> None:
-        """Returns when there are so many pods, and the cliques say that all of them are ready.
+        """Returns when this number of pods exists, and the cliques say that all of them are ready.
 
         A set is available before its scaled gangs are, and before pods above a minimum.
         """

@@ -1,4 +1,4 @@
-"""A real control plane that knows Grove's kinds before its controllers start.
+"""A real control plane that has Grove's kinds before its controllers start.
 
 A garbage collector that finds new kinds only later leaves what belongs to them for half a minute.
 """

@@ -74,7 +74,7 @@ def gang_layouts(pcs: PodCliqueSet, group_replicas: GroupReplicas) -> list[GangL
 def wanted_gangs(
     observed: ObservedGang, group_replicas: GroupReplicas, existing: Mapping[str, PodGang]
 ) -> list[WantedGang]:
-    """All PodGangs that a set wants; `observed` is what they have in common."""
+    """All PodGangs of a set; `observed` is what they have in common."""
     layouts = gang_layouts(observed.pcs, group_replicas)
     found = (wanted_gang(replace(observed, layout=one, gang=existing.get(one.name))) for one in layouts)
     return [gang for gang in found if gang is not None]

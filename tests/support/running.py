@@ -23,7 +23,7 @@ async def beside(work: Coroutine[Any, Any, object]) -> AsyncIterator[asyncio.Tas
 
 @contextmanager
 def without_logs() -> Iterator[None]:
-    """For storms, in which every fault would be told a thousand times."""
+    """For storms, in which every fault would be reported a thousand times."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     try:
         yield

@@ -97,7 +97,7 @@ async def together_too_large(world: World) -> None:
 
 
 async def operator_dead(world: World) -> None:
-    """It died, and somebody deleted a pod since."""
+    """It died, and a person deleted a pod since."""
     await healthy(world)
     await world.stop("operator")
     await expired(world, "grove-operator-leader-election")

@@ -66,7 +66,7 @@ def writes_since(before: Calls, now: Calls) -> Counter[tuple[str, str]]:
 
 
 def most_writes(changes: int) -> int:
-    """The bound on the operator's writes for so many changes of a group's replicas between `LOW` and `HIGH`.
+    """The bound on the operator's writes for this number of changes of a group's replicas between `LOW` and `HIGH`.
 
     A unit that comes is 2 cliques, 3 pods, 1 gang with its references and status, 2 cliques' status; one that goes is
     their deletion and finalizers. The group's and the set's status are shared by the units of a change.

@@ -1,4 +1,4 @@
-"""Waiting for what is real: a condition is asked until it holds; what was seen last is told when time is up."""
+"""Waits for a condition: it is asked until it holds. When time is up, the message has the last state."""
 
 from __future__ import annotations
 

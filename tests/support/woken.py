@@ -1,7 +1,7 @@
-"""Stories of somebody who waits and is then helped: the scene, what happens, and whether it is noticed.
+"""Stories of a gang that waits and is then helped: the scene, what happens, and whether the scheduler notices.
 
-A story sets the scene, yields while pods of the gang `late` wait, and then lets something happen that makes room for
-them. Nothing else happens afterwards: who is not woken by that waits for ever.
+A story sets the scene, yields while pods of the gang `late` wait, and then lets something happen that frees capacity
+for them. Nothing else happens afterwards: a unit that this does not wake waits for ever.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def zone(bench: Bench, name: str, *gpus: int) -> list[str]:
 
 
 async def runs(bench: Bench, name: str, node: str, app: str = "", gpus: int = 0, **spec: Any) -> None:
-    """A pod that somebody else bound."""
+    """A pod that another scheduler bound."""
     pod = pod_json(name, bench.namespace, gpus=gpus, **{**spec, "schedulerName": "other"})
     pod["metadata"]["labels"] = {APP: app}
     pod["spec"]["nodeName"] = node

@@ -49,7 +49,7 @@ def wl2(name: str = "wl", delay: str = "4h", pc_c_min: int = 1, **fields: Any) -
 
 
 async def set_quota(world: World, pods: str) -> None:
-    """The namespace may have so many pods."""
+    """The namespace may have this number of pods."""
     meta = {"name": "limit", "namespace": world.namespace}
     await world.client.create(QUOTA, {"metadata": meta, "spec": {"hard": {"pods": pods}}})
 

@@ -27,7 +27,7 @@ SLACK_S = 1.0
 
 
 async def lose(world: World, *hostnames: str) -> None:
-    """Pods die and, with no room left, their replacements stay pending."""
+    """Pods die and, without free capacity, their replacements stay pending."""
     world.binder.allow(0)
     doomed = [pod for pod in await world.pods() if pod.spec.hostname in hostnames]
     assert len(doomed) == len(hostnames)
@@ -424,7 +424,7 @@ def shards() -> Json:
 
 
 async def made_again(world: World, owner: type[Object]) -> None:
-    """Has what the owner decides about restarted once, and makes the owner again, which then knows of no restart."""
+    """Restarts once what the owner decides about, and makes the owner again, without a record of a restart."""
     await world.apply(shards())
     await world.available("wl")
     lost = SHARDS if owner is PodCliqueSet else SHARDS - {"wl-0-g-1-b-0"}

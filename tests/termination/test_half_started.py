@@ -142,7 +142,7 @@ async def test_a_slow_pull_and_a_slow_mount_restart_nothing(world: World) -> Non
 
 
 async def test_a_gang_that_has_used_up_its_restarts_keeps_its_gpus(world: World) -> None:
-    """Its pods stay for whoever looks at them, and the set says so. Scaled to 0, the set gives the GPUs back."""
+    """Its pods stay for a person to look at, and the set says so. Scaled to 0, the set gives the GPUs back."""
     world.nodes.start_s = NEVER_S
     manifest = engine("broken")
     manifest["metadata"]["annotations"] = {key.MAX_GANG_RESTARTS: "1"}

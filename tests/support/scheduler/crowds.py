@@ -44,7 +44,7 @@ def crowded(seed: int):
 
 
 def world(made: list, kept: list) -> tuple[Snapshot, list[Running], list[DisruptionBudget]]:
-    """Units as far as the nodes have room for them, and budgets over pods by number."""
+    """As many units as the nodes have capacity for, and budgets over pods by number."""
     free = dict.fromkeys(NODES, 8)
     found: list[Running] = []
     for number, (pods, priority, less_a, less_b) in enumerate(made):

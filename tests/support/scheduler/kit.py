@@ -72,7 +72,7 @@ def gang(*children: Branch | PodGroup, required: str = "", preferred: str = "", 
 
 
 def racks(counts: dict[str, int], gpu: int = 8, zone: str = "z") -> list[NodeFacts]:
-    """Nodes named `<rack>-<i>`, so many in each rack."""
+    """Nodes named `<rack>-<i>`, with the number of nodes in each rack."""
     return [node(f"{rack}-{i}", gpu, zone=zone, block="b", rack=rack) for rack, n in counts.items() for i in range(n)]
 
 
@@ -81,7 +81,7 @@ def snap(nodes: Iterable[NodeFacts], pods: Iterable[PodFacts] = ()) -> Snapshot:
 
 
 def used(name: str, gpu: int, **more: Any) -> PodFacts:
-    """A running pod that takes so many GPUs of a node."""
+    """A running pod that takes this number of GPUs of a node."""
     return pod(f"used-{name}-{more.pop('tag', '')}", gpu, on=name, **more)
 
 

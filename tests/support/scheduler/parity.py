@@ -1,6 +1,6 @@
 """What kube-scheduler answers: nodes, running pods, one pod, and the nodes it may be bound to. Plain JSON.
 
-The same rows can be put before a real kube-scheduler: nothing here knows about Grove.
+The same rows can be put before a real kube-scheduler: nothing here is about Grove.
 """
 
 from __future__ import annotations

@@ -85,7 +85,9 @@ class CheapPower(Score):
 
 
 class Quota(Policy):
-    """So many GPUs for each team; a team below its share goes first, and puts out guests of whatever priority."""
+    """A number of GPUs for each team. A team below its share goes first, and evicts others that run on it, at any
+    priority.
+    """
 
     name, reclaims = "quota", True
 

@@ -144,7 +144,7 @@ async def test_any_body_gets_an_answer(client: SimClient, body: bytes, code: int
 
 
 async def test_two_of_the_largest_objects_fit_with_their_envelope(client: SimClient) -> None:
-    """An API server takes bodies up to 3 MiB; with less room here such a set could be stored and never changed."""
+    """An API server takes bodies up to 3 MiB. With a lower limit here such a set could be stored and never changed."""
     large = changed(plain(), ("metadata.annotations", {"note": "x" * (3 * 1024 * 1024 - 4096)}))
     review = review_of(changed(large, ("metadata.finalizers", ["a/b"])), large)
     review["request"]["userInfo"]["groups"] = [f"oidc:group-{n}" for n in range(5_000)]

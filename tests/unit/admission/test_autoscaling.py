@@ -1,4 +1,4 @@
-"""What admission says about autoscaling: names that mean nothing are refused, surprises are told."""
+"""What admission says about autoscaling: it refuses names that mean nothing, and warns of surprises."""
 
 from __future__ import annotations
 

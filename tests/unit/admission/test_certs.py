@@ -95,7 +95,9 @@ def test_a_new_name_needs_a_new_certificate() -> None:
 
 
 def test_replicas_with_other_names_do_not_undo_each_other() -> None:
-    """As in a rollout that changes the address: each would make it anew for itself, as fast as the server answers."""
+    """In a rollout that changes the address, each process would make the certificate again, as fast as the server
+    answers.
+    """
     first = bundle()
     second = renewed(first, ("new.example",), NOW)
     assert second is not None

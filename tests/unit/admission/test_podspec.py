@@ -1,4 +1,4 @@
-"""Pod templates that would fail when pods are made, told when the set is applied."""
+"""Pod templates that would fail when pods are made: admission says so when the set is applied."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What an older schema or older rules let in does not stand in the way of an edit that leaves it alone.
 
-The API server does the same with the schema of a CRD: a fault in a value that is stored like that is not told again.
+The API server does the same with the schema of a CRD: it does not report again a fault in a value that is stored so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What each scheduler is told about the same PodGangs, object by object, and that its definitions take it.
+"""The objects of each scheduler for the same PodGangs, one by one, and that its definitions accept them.
 
 The expectations stand in tests/data/backends/golden.yaml: scheduler, then row, then the objects in order (their spec,
-and what of their metadata the scheduler reads), or the reason why the gang cannot be told.
+and what of their metadata the scheduler reads). Without objects there is the reason.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def owner(row: str) -> PodCliqueSet:
 
 
 def recorded(name: str, row: str) -> PodGang:
-    """The gang as it is in a cluster, with what the backend wants to remember on it."""
+    """The gang as it is in a cluster, with the backend's own annotations."""
     wanted = ROWS[row]
     annotations = {**wanted.metadata.annotations, **BACKENDS[name][1].gang_annotations(owner(row), None, [])}
     return msgspec.structs.replace(wanted, metadata=msgspec.structs.replace(wanted.metadata, annotations=annotations))

@@ -99,7 +99,7 @@ def test_kai_is_refused_where_it_is_missing_or_too_old_for_what_is_asked() -> No
     assert paths(KaiBackend("auto", KaiFacts()), manifest) == ["spec"]
     assert paths(KaiBackend("grove", OLD), manifest) == ["spec"]
     assert paths(KaiBackend("auto", OLD), manifest) == []
-    assert paths(KaiBackend("auto"), manifest) == []  # not asked yet: nobody is refused on a guess
+    assert paths(KaiBackend("auto"), manifest) == []  # not asked yet: no set is refused on a guess
 
 
 @pytest.mark.parametrize(

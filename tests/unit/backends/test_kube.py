@@ -256,7 +256,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def member(bound_s: int | None, made_s: int = 0) -> Pod:
-    """A member made so many seconds after noon, and bound, or not."""
+    """A member made this number of seconds after noon, and bound, or not."""
     spec: Json = {"schedulingGroup": {"podGroupName": "d-0"}}
     conditions: list[Json] = []
     if bound_s is not None:

@@ -55,7 +55,7 @@ WHILE_ALL_IS_MADE_S = 60.0
 async def left(client: Client) -> Mapping[str, Json]:
     """What was made, as the server has it: metadata and spec by kind and name, pods under their hostnames.
 
-    An owner is told by its name if the uid is that of the object of this name. Where a pod stands is left out.
+    An owner has its name here if the uid is that of the object of this name. The place of a pod is left out.
     """
     found = [one for kind in KINDS for one in (await client.list(kind.RESOURCE)).items]
     uids = {one["metadata"]["uid"]: f"uid of {one['kind']} {one['metadata']['name']}" for one in found}

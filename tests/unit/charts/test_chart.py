@@ -174,7 +174,7 @@ def test_children_of_a_set_that_goes_are_deleted_by_collection():
 
 
 def test_the_operator_holds_what_it_gives_to_init_containers():
-    # Otherwise the API server refuses the Role: nobody may give what he does not have.
+    # Otherwise the API server refuses the Role: a user can give only rights that they have.
     ordered = set_of(pcs("s", clique("a"), clique("b"), startup="CliqueStartupTypeInOrder"))
     (role,) = (one for one in wanted_access(ordered) if one["kind"] == "Role")
     assert rights(role["rules"]) <= held(INSTALL, OPERATOR)

@@ -54,7 +54,7 @@ ORDER = {
     "vllm": {},
     "own-engine": {"engine-worker": (["engine-leader"], "Started")},
 }
-"""Who starts after whom, and what is waited for if that is not Ready."""
+"""Which part starts after which, and what is waited for if that is not Ready."""
 
 
 def rendered(name: str) -> dict[str, Json]:

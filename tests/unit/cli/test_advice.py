@@ -1,4 +1,4 @@
-"""What to type to make room: which command ends another gang, and where in the manifest a constraint stands."""
+"""What to type to free capacity: which command ends another gang, and where in the manifest a constraint stands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions as somebody types them, of a stored cluster behind HTTP: answers, and the exit codes that go with them."""
+"""Questions as a person types them, of a stored cluster behind HTTP: answers, and the exit codes that go with them."""
 
 from __future__ import annotations
 

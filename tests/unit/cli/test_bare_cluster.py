@@ -44,7 +44,7 @@ def test_the_doctor_says_what_to_install_and_asks_no_further() -> None:
 
 
 class Restricted:
-    """A client of somebody who may not list some kinds."""
+    """A client of a user who may not list some kinds."""
 
     def __init__(self, inner: Any, *forbidden: str) -> None:
         self._inner, self._forbidden = inner, forbidden

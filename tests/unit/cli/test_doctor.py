@@ -36,7 +36,7 @@ SYSTEM = "grove-system"
 
 
 class Patient:
-    """A client whose cluster is as healthy or ill as a test wants it; everything not named here is well."""
+    """A client whose cluster has the faults that a test names; everything else is well."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self._inner: Any = cluster.client()
@@ -149,7 +149,9 @@ async def _unlabel(patient: Patient) -> None:
 
 
 def _dialects(*, without: str = "", old: str = "", objects: int = 0) -> Callable[[Patient], Awaitable[None]]:
-    """The kinds of the dialects are there, but for one, or one of an earlier schema; and objects nobody took up."""
+    """The kinds of the dialects are there, but for one, or one of an earlier schema; and objects that no controller
+    follows.
+    """
 
     async def ill(patient: Patient) -> None:
         known = {one["metadata"]["name"] for one in crds.load()}

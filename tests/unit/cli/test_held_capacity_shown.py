@@ -1,4 +1,4 @@
-"""Room that is free and yet not for everybody, in pictures of the fleet: held, reserved, broken."""
+"""Capacity that is free but not open to every gang, in pictures of the fleet: held, reserved, broken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rollout status`: a replica that is down is told once, and what is up to date counts by the names in use."""
+"""`rollout status`: a replica that is down is named once, and what is up to date counts by the names in use."""
 
 from __future__ import annotations
 

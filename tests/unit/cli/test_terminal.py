@@ -1,4 +1,4 @@
-"""What a terminal is told while a question takes long: a word on stderr, which is gone when the answer comes."""
+"""What a terminal shows while a question takes long: a word on stderr, which is gone when the answer comes."""
 
 from __future__ import annotations
 

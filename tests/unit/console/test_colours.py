@@ -1,4 +1,4 @@
-"""Sets can be told apart on the fleet by people who see few colours."""
+"""People who see few colours can distinguish sets on the fleet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEEN = {
 
 
 def lab(colour: tuple[int, ...], seen: tuple[tuple[float, ...], ...]) -> tuple[float, float, float]:
-    """A colour as somebody sees it, in CIE L*a*b*, where distances are those of the eye."""
+    """A colour as a person sees it, in CIE L*a*b*, where distances are those of the eye."""
     linear = [(one / 255 / 12.92) if one <= 10 else ((one / 255 + 0.055) / 1.055) ** 2.4 for one in colour]
     r, g, b = (min(1.0, max(0.0, sum(x * y for x, y in zip(row, linear, strict=True)))) for row in seen)
     x = (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505

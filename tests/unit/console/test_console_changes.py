@@ -1,4 +1,4 @@
-"""The ledger: whoever applies what it says about the time since a revision has the tables as they are now."""
+"""The ledger: its changes since a revision, applied to the tables of that revision, give the current tables."""
 
 from __future__ import annotations
 

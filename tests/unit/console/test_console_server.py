@@ -1,4 +1,4 @@
-"""The console's door: who is let in, what a browser is told, and what a hostile request gets."""
+"""The console's server: which users it admits, what a browser receives, and what a hostile request gets."""
 
 from __future__ import annotations
 

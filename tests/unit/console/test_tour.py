@@ -53,7 +53,7 @@ async def tour() -> AsyncIterator[Tour]:
 
 @pytest.fixture
 async def chaptered() -> AsyncIterator[Tour]:
-    """Chapters of so many words that nobody reads them while a test waits."""
+    """Chapters that are too long to read while a test waits."""
     chapters = [{"chapter": name, "text": "word " * 10_000} for name in ("One", "Two")]
     plot = story(chapters[0], {"apply": MANIFEST}, chapters[1], {"wait": "small"}, {"chapter": "Three"})
     showing = Tour(plot, speed=1.0)

@@ -1,4 +1,4 @@
-"""A PodGangSet becomes a set of one clique whose pods are one gang; what it cannot be is told in its own words."""
+"""A PodGangSet becomes a set of one clique whose pods are one gang; what it cannot become is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A PodCliqueSet of grove.ai: cliques leave their groups, numbers become waves, equal names are told apart."""
+"""A PodCliqueSet of grove.ai: cliques leave their groups, numbers become waves, equal names get different ones."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_translating_twice_writes_nothing(obj: Json) -> None:
 
 @given(koord_sets(), koord_sets(), st.integers(0, 9))
 def test_edits_at_either_end_come_together(first: Json, second: Json, scaled: int) -> None:
-    """Whatever the set was before and whoever scaled it: the second round writes nothing, and ours is there."""
+    """Whatever the set was before and whatever scaled it: the second round writes nothing, and ours is there."""
     second["metadata"]["name"] = first["metadata"]["name"]
     live = living(koord.to_set(first).manifest)
     live["spec"]["replicas"] = scaled

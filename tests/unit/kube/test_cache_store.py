@@ -236,7 +236,7 @@ def test_a_handler_can_tell_the_echoes_of_several_writes_in_a_row() -> None:
 
 
 def test_what_a_list_shows_is_no_echo_because_others_may_have_written_before_us() -> None:
-    """The watch was down: of somebody's write and ours after it the list shows the second alone."""
+    """The watch was down: of another client's write and ours after it the list shows the second alone."""
     store = Store[Thing]()
     take_over(store, [thing("a", 9, "red")], 9)
     news: list[bool] = []

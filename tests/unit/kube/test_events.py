@@ -1,4 +1,4 @@
-"""Events: said once, counted after that, combined when there are too many, never in anybody's way."""
+"""Events: written once, counted after that, combined when there are too many, and never waited for."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -22,7 +22,7 @@ from grove.kube.errors import ConfigError
 
 
 def certificate(days: int = 1) -> tuple[bytes, bytes]:
-    """A self-signed certificate that ends so many days from now, and its key, PEM."""
+    """A self-signed certificate that ends after this number of days, and its key, PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "jane")])
     now = datetime.now(UTC)
@@ -174,7 +174,7 @@ async def test_the_order_is_flag_then_kubeconfig_then_home_then_the_pod(tmp_path
 
 
 def test_a_context_is_never_the_cluster_of_the_pod_we_run_in(tmp_path: Path) -> None:
-    """Whoever names a context means that one; a command that writes must not act on another cluster."""
+    """A named context is used or refused; a command that writes must not act on another cluster."""
     pod, account = in_pod(tmp_path)
     with pytest.raises(ConfigError, match=r"no context 'prod': there is no .*/.kube/config, and a pod has no contexts"):
         load_config(context="prod", env=pod, home=tmp_path / "home", service_account=account)

@@ -193,7 +193,7 @@ def test_a_leader_whose_answer_was_lost_keeps_the_lease() -> None:
 
 
 def test_the_late_answer_to_a_renewal_does_not_bring_a_lost_lease_back() -> None:
-    """The renewal was there first, then somebody's edit; the watch told of the edit before the answer came."""
+    """The renewal was there first, then another client's edit; the watch brought the edit before the answer came."""
 
     async def story(cluster: SimCluster) -> None:
         one = Candidate(cluster, "one")
@@ -245,7 +245,7 @@ def test_a_lease_that_was_edited_before_the_answer_came_is_not_led() -> None:
 
 
 RELEASE_BY_HAND = {"holderIdentity": ""}
-"""What people patch to make somebody else lead: a leader's own release also shortens the lease."""
+"""Patches by which people make another process lead: a leader's own release also shortens the lease."""
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_a_leader_whose_lease_is_edited_knows_it_at_once(edit: dict[str, Any] | 
     ],
 )
 def test_a_standby_grants_the_holder_its_time_whatever_is_done_to_the_lease(edit: dict[str, Any] | None) -> None:
-    """The holder may not have heard of the edit: cut off from the server, it believes in what it wrote last."""
+    """The holder may not have received the edit. Cut off from the server, it relies on its own last write."""
 
     async def story(cluster: SimCluster) -> None:
         one, two = await leader_and_standby(cluster)
@@ -315,7 +315,7 @@ def test_a_lease_made_longer_by_hand_is_put_right_by_the_next_renewal() -> None:
 
 
 async def edit_lease(cluster: SimCluster, edit: dict[str, Any] | None) -> None:
-    """Somebody's patch; None is a deletion."""
+    """A patch of another client; None is a deletion."""
     if edit is None:
         await cluster.client().delete(Lease, NAME, NS)
     else:

@@ -101,7 +101,7 @@ def test_an_unknown_type_is_left_out() -> None:
 
 
 def test_a_null_where_a_list_is_meant_is_an_empty_list() -> None:
-    """A kubelet without storage drivers writes `drivers: null`; Go has no other word for a slice nobody filled."""
+    """A kubelet without storage drivers writes `drivers: null`, which is how Go writes an empty slice."""
     node = b'{"metadata":{"name":"worker"},"spec":{"drivers":null}}'
     codec = codec_of(CSINode)
     assert codec.object(node).spec.drivers == ()

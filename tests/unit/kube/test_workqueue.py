@@ -202,7 +202,7 @@ async def test_shut_down_wakes_everybody_and_takes_nothing_more() -> None:
     st.integers(1, 3),
 )
 def test_no_add_is_ever_lost_and_no_key_is_in_work_twice(adds: list[tuple[str, int, float]], workers: int) -> None:
-    """After the last add of a key somebody starts to look at it; two looks at one key never overlap."""
+    """After the last add of a key a worker takes it; two workers never have one key at the same time."""
 
     async def main() -> None:
         queue, loop = Workqueue[str](), asyncio.get_running_loop()

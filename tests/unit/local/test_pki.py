@@ -1,4 +1,4 @@
-"""Certificates: who signs them, whom they name, and who may read the keys."""
+"""Certificates: their signers, their names, and who may read the keys."""
 
 from __future__ import annotations
 

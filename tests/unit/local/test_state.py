@@ -1,4 +1,4 @@
-"""What `up` and `down` remember: found again, told from strangers, ended in the right order."""
+"""What `up` and `down` record: found again, distinguished from other processes, ended in the right order."""
 
 from __future__ import annotations
 

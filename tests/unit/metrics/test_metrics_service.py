@@ -1,4 +1,4 @@
-"""What the metrics service makes of pods and pages: whom it follows, what it takes in, and what it warns about once."""
+"""The metrics service with pods and pages: which it follows, what it reads, and what it warns about once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def engine(name: str, *, phase: str = "Running", ready: bool = True, uid: str = 
 
 
 class Told:
-    """A service without a cluster, with what it would have told."""
+    """A service without a cluster, with the events that it would have written."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.service = MetricsService(None, MetricsSettings("grove-system"))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The process that reads pages: its numbers arrive, it is started anew when it ends, and it ends with us."""
+"""The process that reads pages: its numbers arrive, it is started again when it ends, and it ends with us."""
 
 from __future__ import annotations
 

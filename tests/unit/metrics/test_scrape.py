@@ -25,7 +25,7 @@ async def engines() -> AsyncIterator[FakeEngines]:
 
 
 class Reading:
-    """A scraper at work, with what it told."""
+    """A scraper at work, with its reports."""
 
     def __init__(self, engines: FakeEngines, bounds: Bounds = BOUNDS) -> None:
         self.pages: dict[str, list[bytes]] = {}

@@ -1,4 +1,4 @@
-"""Where a pod's page of metrics is, and which addresses are nobody's."""
+"""Where a pod's page of metrics is, and which addresses belong to no pod."""
 
 from __future__ import annotations
 

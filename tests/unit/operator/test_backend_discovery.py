@@ -1,4 +1,4 @@
-"""Discovery of what schedulers take: whoever waits for it hears of every change."""
+"""Discovery of what schedulers take: every follower receives every change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from grove.operator.shared.cluster.backend_discovery import BackendDiscovery, Sc
 
 
 class Asking(Backend):
-    """A scheduler that wants to know whether one kind is served."""
+    """A scheduler that asks whether one kind is served."""
 
     def __init__(self, name: str, resource: Resource) -> None:
         self.name, self._resource = name, resource

@@ -1,4 +1,4 @@
-"""ComputeDomains that cannot be read or made: told where it is news, kept for the back-off, and never raised."""
+"""ComputeDomains that cannot be read or made: reported where it is news, kept for the back-off, and never raised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Status of cliques, groups and sets: counts, breaches, floors, hashes, errors, and writing nothing twice."""
+"""Status of cliques, groups and sets: counts, breaches, minimums, hashes, errors, and writing nothing twice."""
 
 from __future__ import annotations
 
@@ -391,7 +391,7 @@ def test_a_group_that_is_all_right() -> None:
 
 
 def with_pods(clique: PodClique, present: int, template: str | None = None) -> PodClique:
-    """The clique with so many pods, and, if said, of another template."""
+    """The clique with this number of pods, and, if said, of another template."""
     meta = clique.metadata
     labels = meta.labels if template is None else {**meta.labels, key.POD_TEMPLATE_HASH: template}
     status = structs.replace(clique.status, replicas=present)

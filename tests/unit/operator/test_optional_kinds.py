@@ -1,4 +1,4 @@
-"""Optional kinds: found when they are there, missed when they go, heard of once."""
+"""Optional kinds: found when they are there, missed when they go, reported once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_however_many_ask_at_once_an_event_is_heard_once() -> None:
     server = Server()
     optional, cache, heard = kinds(server)
     asking = [asyncio.create_task(optional.follow(HorizontalPodAutoscaler)) for _ in range(5)]
-    while server.asked < len(asking):  # noqa: ASYNC110 - all of them have asked before anybody is answered
+    while server.asked < len(asking):  # noqa: ASYNC110 - all of them have asked before the first answer
         await asyncio.sleep(0)
     await asyncio.sleep(0)
     cache.informer(HorizontalPodAutoscaler).synced.set()

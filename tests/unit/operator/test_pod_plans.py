@@ -1,4 +1,4 @@
-"""Pods of a clique: indexes, replacement, scale-in, floors, timers; and what a new pod looks like."""
+"""Pods of a clique: indexes, replacement, scale-in, minimums, timers; and what a new pod looks like."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A set says which of its gangs were not told to their scheduler as they are, and nothing while all is well."""
+"""A set names its gangs whose scheduler objects differ from them, and says nothing while all is well."""
 
 from __future__ import annotations
 

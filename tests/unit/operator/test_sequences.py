@@ -45,7 +45,7 @@ def test_scaled_gangs_are_let_go_after_their_base_gang() -> None:
     world = PureGraph(worked_example(replicas=1), KubeBackend())
     world.step()  # pods and gangs are made, gates are on
     assert all(pod.is_gated for pod in world.all(Pod))
-    world.step()  # all pods are listed: the base gang goes, nobody has a node yet
+    world.step()  # all pods are listed: the base gang goes, no pod has a node yet
     base = {pod.metadata.name: "grove.io/base-podgang" not in pod.metadata.labels for pod in world.all(Pod)}
     assert {pod.metadata.name: not pod.is_gated for pod in world.all(Pod)} == base
     world.run_pods()

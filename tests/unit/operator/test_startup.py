@@ -1,4 +1,4 @@
-"""Start order: who waits for whom, and the container that waits."""
+"""Start order: which clique waits for which, and the container that waits."""
 
 from __future__ import annotations
 

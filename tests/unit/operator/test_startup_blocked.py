@@ -1,4 +1,4 @@
-"""Which pods are told that they wait, for whom, and when they are told that it is over."""
+"""Which pods show that they wait, for which clique, and when they show that the wait is over."""
 
 from __future__ import annotations
 

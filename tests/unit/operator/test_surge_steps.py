@@ -105,7 +105,7 @@ def test_what_is_said_once() -> None:
 
 @dataclass
 class Part:
-    """One part of a set with a cluster of so many places: the recorded progress, and units as (version, health)."""
+    """One part of a set and the places of its cluster: the recorded progress, and units as (version, health)."""
 
     replicas: int
     places: int

@@ -44,12 +44,12 @@ def nothing(objects: list[Json]) -> None:
 
 
 def unseen(objects: list[Json]) -> None:
-    """Somebody wrote the set, without changing a template."""
+    """A client wrote the set, without changing a template."""
     objects[0]["metadata"]["generation"] += 1
 
 
 def edited(objects: list[Json]) -> None:
-    """Somebody changed the last template while no operator ran."""
+    """A client changed the last template while no operator ran."""
     unseen(objects)
     objects[0]["spec"]["template"]["cliques"][3]["spec"]["podSpec"]["containers"][0]["image"] = "nginx:2"
 

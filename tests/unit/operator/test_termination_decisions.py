@@ -446,7 +446,7 @@ def test_what_is_remembered_is_about_the_minimum_that_is_asked_for(
     later=st.integers(1, 60),
 )
 def test_nothing_is_forgotten_and_nothing_comes_early(since: list[tuple[int, int | None]], later: int) -> None:
-    """A wait that is waited out ends in a restart, and whoever is restarted was in breach for the whole delay."""
+    """The end of a wait is a restart, and a restarted replica was in breach for the whole delay."""
     observed = demo()
     keys = [f"_{replica}_{name}" for replica in range(3) for name in ("b", "c")]
     facts = {k: breached(-b, whole_s=None if w is None else -w) for k, (b, w) in zip(keys, since, strict=True)}

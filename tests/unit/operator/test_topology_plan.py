@@ -90,7 +90,7 @@ def test_what_is_wrong_and_can_be_changed_is_patched() -> None:
 
 
 def test_what_would_be_made_the_same_again_is_left_though_it_differs_from_the_binding() -> None:
-    """A Topology of KAI has sixteen levels at most: made anew for the seventeenth, it would be for ever."""
+    """A Topology of KAI has sixteen levels at most: with a seventeenth, the operator would make it again for ever."""
     deep = binding("topo", *((f"d{at}", f"example.com/{at}") for at in range(17)))
     made = plan_topology(deep, FROZEN, None, None).create
     assert made is not None

@@ -1,4 +1,4 @@
-"""A node counts as gone only when the cluster itself says so, not when a cache has merely not heard of it."""
+"""A node counts as gone only when the cluster itself says so, not when a cache has merely not received it."""
 
 from __future__ import annotations
 

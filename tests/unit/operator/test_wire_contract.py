@@ -190,7 +190,7 @@ class Table:
         for parent in self._waits_for(name):
             need = self.cliques[parent]["spec"]["minAvailable"]
             config = self.group_of.get(parent)
-            if gang != base:  # a scaled gang knows only its own replica
+            if gang != base:  # a scaled gang has only its own replica
                 if config is not None and config is self.group_of[name]:
                     yield f"{base}-{config['name']}-{group_replica}-{parent}", need
             elif config is None:

@@ -159,7 +159,7 @@ GPU, NIC = f'device.attributes["{DRIVER}"].kind == "gpu"', f'device.attributes["
 
 
 def on_roots(roots: int, gpus: int, nics: int) -> list[Device]:
-    """So many GPUs and NICs on each PCIe root."""
+    """This number of GPUs and NICs on each PCIe root."""
     kinds = [("gpu", gpus), ("nic", nics)]
     return [
         device(f"{kind}{root:02}-{i}", pcie=f"root{root}", kind=kind)
@@ -345,7 +345,7 @@ def test_as_many_copies_are_counted_as_brute_force_finds(claim, there) -> None:
 @settings(max_examples=100, deadline=None)
 @given(CLAIM, st.lists(st.tuples(ATTRIBUTES, st.booleans()), max_size=4), st.randoms())
 def test_nodes_that_look_alike_hold_as_many_copies(claim, there, rng) -> None:
-    """Values are told apart and not read: numa 0 and 1 may be called anything."""
+    """Values are compared and not interpreted: numa 0 and 1 may have any names."""
     wants = built([claim])
     devices = [device(f"d{i}", **attributes) for i, (attributes, _) in enumerate(there)]
     taken = {d.id for d, (_, is_taken) in zip(devices, there, strict=True) if is_taken}

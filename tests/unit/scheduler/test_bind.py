@@ -129,7 +129,7 @@ def test_trouble_is_waited_out_until_the_deadline_and_no_longer() -> None:
     ],
 )
 def test_what_may_have_happened_at_the_deadline_is_found_out(truth: Any, fate: BindFate) -> None:
-    """Its room would be given away otherwise, and the pod be there all the same when the cluster can be seen again."""
+    """Otherwise its capacity would be given away, and the pod would still exist when the cluster is seen again."""
     silence = [ConnectionLost("") for _ in range(20)]
     bound, _, took = run(outcome([ConnectionLost("")], [*silence, truth], deadline_s=10.0))
     assert bound.fate is fate

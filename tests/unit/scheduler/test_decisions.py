@@ -66,7 +66,7 @@ def test_the_event_loop_goes_on_while_a_long_decision_is_made() -> None:
 
 
 def test_a_decision_aside_is_made_on_the_cluster_as_it_was_and_recorded_so(tmp_path: Path) -> None:
-    """Nodes come while it is made: the answer knows nothing of them, and a replay agrees."""
+    """Nodes come while it is made: the answer does not count them, and a replay agrees."""
     nodes, wanted = unending_case(HARD)
 
     async def story() -> tuple[int, int]:

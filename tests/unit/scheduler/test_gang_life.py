@@ -1,4 +1,4 @@
-"""The life of a gang as a table: what happens in which phase, what cannot happen, and that nobody else writes it."""
+"""The life of a gang as a table: what happens in which phase, what cannot, and that no other module writes it."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_whatever_happens_the_books_are_in_order(events: list[Event]) -> None:
 
 
 def test_nobody_else_writes_a_gangs_state() -> None:
-    """Everybody asks a GangState and tells it what happened; only its own module sets what it knows."""
+    """Every module reads a GangState and reports events to it; only its own module sets its fields."""
     own = {*GangState.__struct_fields__} - {"name"}
     root = Path(grove.scheduler.__file__).parent
     written = []

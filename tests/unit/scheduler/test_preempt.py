@@ -177,7 +177,7 @@ def test_what_was_placed_is_not_evicted_by_those_it_displaced():
 
 @pytest.mark.parametrize("guarded", [1, 9], ids=["one gang", "more than are tried one by one"])
 def test_gangs_of_two_groups_without_surplus_are_spared_when_their_budgets_allow_nobody_to_go(guarded: int):
-    """Each group has exactly its minimum: nobody of it can go alone, and its budget lets no two go."""
+    """Each group has exactly its minimum: no pod of it can go alone, and its budget lets no two go."""
     units, budgets = [], []
     for n in range(guarded):
         members = [

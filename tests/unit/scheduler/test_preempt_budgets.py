@@ -1,7 +1,8 @@
 """Preemption with units of several groups under disruption budgets, on clusters small enough to try everything.
 
-Brute force goes through every set of whole units and single surplus pods that may go. If some set makes room without
-breaking a budget, ours breaks none; if no set makes room, we say so with a proof; and what goes is allowed to go.
+Brute force goes through every set of whole units and single surplus pods that may go. If some set frees enough capacity
+without breaking a budget, ours breaks none. If no set frees enough, we say so with a proof. Every victim may be
+evicted.
 """
 
 from __future__ import annotations

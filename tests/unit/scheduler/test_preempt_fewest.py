@@ -1,4 +1,4 @@
-"""Nobody goes in vain: no set of fewer pods would do, where all such sets can be tried."""
+"""No pod is evicted in vain: no set of fewer pods would do, where all such sets can be tried."""
 
 from __future__ import annotations
 

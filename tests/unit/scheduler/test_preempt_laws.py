@@ -1,4 +1,4 @@
-"""Laws of preemption on random clusters: who goes, that it helps, that nobody goes in vain, and what a no means."""
+"""Laws of preemption on random clusters: who goes, that it helps, that no victim goes in vain, and what a no means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Which of several possible places is taken: few domains, the tightest, whole racks spared, wishes of pods heard."""
+"""Which of several possible places is taken: few domains, the tightest, whole racks spared, preferences of pods
+counted.
+"""
 
 from __future__ import annotations
 

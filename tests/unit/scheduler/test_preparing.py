@@ -18,7 +18,7 @@ from grove.sim.loop import run
 
 
 class Server:
-    """One claim; every write takes a second, or as long as it is told, and conflicts with others since it was read."""
+    """One claim. Every write takes a second, or a given time, and conflicts with others since it was read."""
 
     def __init__(self, *troubles: Exception, always: Exception | None = None, write_s: float = 1.0) -> None:
         self.users: list[Json] = []
@@ -58,7 +58,7 @@ class Claims:
         return self.promise
 
     async def until_free(self, key: Key, deadline_s: float) -> None:
-        """Nobody else has its devices."""
+        """No other claim has its devices."""
 
     def is_free(self, key: Key) -> bool:
         return True

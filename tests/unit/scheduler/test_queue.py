@@ -144,7 +144,7 @@ def test_standing_back_has_an_end() -> None:
 
 
 def test_who_stands_back_follows_units_that_moved_in_the_order() -> None:
-    """What is counted of ranks and stages is what the units have now, whoever moved them."""
+    """What is counted of ranks and stages is what the units have now, whatever moved them."""
     queue = WaitingQueue(Units(), Backoff())
     queue.offer("base", order("base", priority=5), 0.0)
     surplus = order("more", priority=5, stage=Stage.SURPLUS)
@@ -157,7 +157,7 @@ def test_who_stands_back_follows_units_that_moved_in_the_order() -> None:
 
 
 def test_what_many_wait_for_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Room that comes is looked at for each shape of pods, not for each of the units that wait with such pods."""
+    """Capacity that becomes free is checked once for each shape of pods, not for each waiting unit with such pods."""
     looked = []
     monkeypatch.setattr(
         module, "allowed_mask", lambda snapshot, shape: looked.append(shape) or allowed_mask(snapshot, shape)

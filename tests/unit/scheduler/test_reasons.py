@@ -1,4 +1,4 @@
-"""Reasons are values: they go through JSON and back, and every kind the scheduler knows has words of its own."""
+"""Reasons are values: they go through JSON and back, and every kind of the scheduler has words of its own."""
 
 from __future__ import annotations
 

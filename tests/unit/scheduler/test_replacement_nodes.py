@@ -1,4 +1,4 @@
-"""Pods that are replaced keep the seats of their gang: the same node, else the rack, else as near as the levels go."""
+"""Replaced pods go back to where their gang was: the same node, else the rack, else as near as the levels go."""
 
 from __future__ import annotations
 
@@ -175,7 +175,9 @@ def test_the_score_counts_groups_that_lost_nothing():
 
 
 def test_a_gang_repaired_pod_by_pod_stays_as_close_as_it_was():
-    """Whatever is lost, in whatever order: while nobody else takes its room, the gang is again as close as before."""
+    """Whatever is lost, in whatever order: while its capacity stays free, the gang is again as close together as
+    before.
+    """
     for seed in range(60):
         rng = Random(seed)
         nodes = racks({f"r{i}": rng.randint(2, 4) for i in range(4)})

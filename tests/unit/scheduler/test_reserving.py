@@ -30,7 +30,7 @@ from grove.sim.loop import run
 
 
 class Server:
-    """Has one Reservation, and answers for so many requests that it is in trouble."""
+    """Has one Reservation, and reports trouble for a number of requests."""
 
     def __init__(self, one: Reservation, troubles: int) -> None:
         self.one, self.troubles = one, troubles

@@ -22,7 +22,7 @@ def keys(*names: str) -> dict[Key, ClaimRequests]:
 
 
 def sites(devices: dict[str, int], gpus: dict[str, int] | None = None, near: str = "") -> DeviceNodes:
-    """Nodes with so many devices each; `gpus` is what pods ask for besides."""
+    """Nodes with this number of devices each; `gpus` is what pods ask for besides."""
     snapshot = cluster(
         node(name, (gpus or {}).get(name, 8), extra={GPU.resource: count, ANY: count})
         for name, count in devices.items()

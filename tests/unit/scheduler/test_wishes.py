@@ -1,7 +1,7 @@
 """Preferences of several parts and levels at once: domains crossed against the optimum that CP-SAT proves.
 
-Machines differ, domains differ in size, groups ask for several resources. A gap is a domain that somebody could have
-done without, at nobody's expense or at the expense of somebody else.
+Nodes differ, domains differ in size, groups ask for several resources. A gap is a domain that one group could avoid,
+with or without harm to another group.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Admission hooks: what they are told, what they may change, how a refusal reads, and when they run."""
+"""Admission hooks: what they receive, what they may change, how a refusal reads, and when they run."""
 
 from __future__ import annotations
 

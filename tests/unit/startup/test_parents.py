@@ -1,4 +1,4 @@
-"""Whom a pod waits for, and when it has waited long enough."""
+"""Which pods a pod waits for, and when it has waited long enough."""
 
 from datetime import UTC, datetime
 

@@ -38,7 +38,7 @@ def watch(*events: tuple[str, Json]) -> tuple[int, list[Json]]:
 
 
 SILENT = (200, [])
-"""A watch that begins and then says nothing, until whoever listens goes away."""
+"""A watch that begins and then says nothing, until its reader goes away."""
 
 
 @contextmanager
@@ -157,7 +157,7 @@ def test_a_watch_that_ended_goes_on_where_it_was(seen: Started) -> None:
 
 
 def test_a_quiet_watch_is_begun_again_without_a_word(seen: Started, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody can tell a server that has nothing to say from one that is lost but by dialling it again."""
+    """Only a new connection shows whether a silent server is lost."""
     monkeypatch.setattr("grove.startup.pods.SILENCE_S", 0.2)
     told, queries, said = seen(page(5), SILENT, SILENT, watch(("ADDED", pod_of_version("a", 6))), until="ADDED a")
     assert told == ["LIST", "LISTED", "QUIET", "QUIET", "ADDED a"]
