@@ -37,11 +37,11 @@ LEAST = {
     "surge": {"front": 4, "p": 2, "d": 4},
 }
 LEAST_WRITES = 75
-"""Every one of the updates has so many writes."""
+"""Every update has at least this number of writes."""
 WRITES = (*range(3, LEAST_WRITES, 12), *(pytest.param(number, marks=pytest.mark.soak) for number in range(1, 160)))
 """The write of which the operator dies."""
 SYNCED_S = 10.0
-"""After so many seconds an operator that found nothing to do has read everything."""
+"""After this number of seconds, an operator that found nothing to do has read everything."""
 
 
 def manifest(kind: str, surge: int, in_place: bool) -> Json:

@@ -50,7 +50,7 @@ def test_a_repair_that_evicts_others_uses_the_node_that_is_held_for_it() -> None
 
 
 def test_a_unit_that_evicts_others_takes_what_is_held_for_a_unit_behind_it() -> None:
-    """A node is held for a pod of the lower gang that nobody makes again. A budget protects the other pod."""
+    """A node is held for a pod of the lower gang that no controller makes again. A budget protects the other pod."""
 
     async def story() -> tuple[float, int]:
         async with Day(nodes=3) as day:

@@ -32,7 +32,7 @@ class HoldsBehind:
         """
         nodes, free = frozenset(pod.node for pod in pods), closed.own.union(going)
         for hold in closed.behind:
-            if self._check.have_room(pods, free):
+            if self._check.have_capacity(pods, free):
                 return
             if nodes.isdisjoint(pod.node for pod in hold.pods):
                 continue

@@ -155,11 +155,11 @@ class Nominations:
         deadline_s: float,
         closed: ClosedCapacity,
         still_waits: Callable[[], bool],
-        make_room: Callable[[Sequence[PodFacts], Collection[str]], None],
+        end_holds_behind: Callable[[Sequence[PodFacts], Collection[str]], None],
     ) -> bool:
         """Looks for victims; True if there are some and the unit now has a place reserved.
 
-        `make_room` ends what is held for units behind it where its pods go.
+        `end_holds_behind` ends what is held for units behind it where its pods go.
         """
         record = self._view.units.of(unit.name)
         since, record.nominated_since, record.protected_by = record.nominated_since, None, ()
@@ -202,7 +202,7 @@ class Nominations:
             refused = self._view.counted.take(unit.to_bind(answer.placement), [*answer.pods, *leaving])
             if refused is None:
                 record.protected_by = ()
-                make_room(unit.to_bind(answer.placement), [pod.uid for pod in (*answer.pods, *leaving)])
+                end_holds_behind(unit.to_bind(answer.placement), [pod.uid for pod in (*answer.pods, *leaving)])
                 self._nominate(unit, answer, leaving, decision, deadline_s, since, is_slow=is_slow)
                 return True
             log.info(

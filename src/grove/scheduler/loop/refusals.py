@@ -141,8 +141,8 @@ class UnitRefuser:
             waits = partial(self._check.still_waits, unit)
             if closed.headrooms:  # with it fewer victims are needed
                 self._headrooms.give_up(closed.headrooms)
-            make_room = partial(self._behind.take, closed)
-            is_nominated = await self._nominations.try_preempt(unit, steps, deadline_s, closed, waits, make_room)
+            end_holds_behind = partial(self._behind.take, closed)
+            is_nominated = await self._nominations.try_preempt(unit, steps, deadline_s, closed, waits, end_holds_behind)
             if closed.headrooms:
                 await self._headrooms.turn(now)
             if is_nominated:
