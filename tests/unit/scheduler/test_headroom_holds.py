@@ -12,14 +12,22 @@ from hypothesis import strategies as st
 
 from grove.api import labels
 from grove.api.selector import of_labels
+from grove.scheduler.loop.headroom_moves import kept_groups
 from grove.scheduler.model.facts import PodFacts, PodScope, Requests, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup, UnitSpread
-from grove.scheduler.policy.headroom import HeadroomState, copy_of, counted_amounts, group_replica, whole_replica
+from grove.scheduler.policy.headroom import (
+    HeadroomState,
+    copy_of,
+    counted_amounts,
+    group_replica,
+    whole_copies,
+    whole_replica,
+)
 from grove.scheduler.policy.hold_ledger import CapacityHold, HoldReason, Ledger
 from grove.scheduler.policy.waiting_queue import Order, Stage
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-GPU = "nvidia.com/gpu"
+GPU, RACK, ZONE = "nvidia.com/gpu", "example.com/rack", "topology.kubernetes.io/zone"
 
 
 def order(priority: int, stage: Stage, age: int, name: str) -> Order:
@@ -189,3 +197,61 @@ def test_no_more_is_counted_than_is_free(requests: list[tuple[str, int]], free: 
 )
 def test_headroom_is_whole_if_all_of_it_is_held_and_nothing_is_lent(state: HeadroomState, is_whole: bool) -> None:
     assert state.is_whole == is_whole
+
+
+def lost(name: str, required: str = "") -> PodGroup:
+    """A group of two pods, one of which is missing."""
+    pod = PodFacts(f"{name}-1", "a", f"{name}-1", Shape(((GPU, 1),)), group=name)
+    return PodGroup(name, 2, (pod,), ("n",), required)
+
+
+def whole(name: str, required: str = "") -> PodGroup:
+    return PodGroup(name, 1, (), ("n",), required)
+
+
+@pytest.mark.parametrize(
+    ("parts", "required", "want"),
+    [
+        pytest.param([lost("w"), whole("f")], "", [], id="nothing keeps the pods together"),
+        pytest.param([lost("w", RACK), whole("f")], "", [{"w"}], id="one clique in a rack"),
+        pytest.param([lost("w"), whole("f")], RACK, [{"w", "f"}], id="the whole gang in a rack"),
+        pytest.param(
+            [Branch("i", (lost("w"), whole("l")), RACK), whole("f")],
+            ZONE,
+            [{"w", "l"}, {"w", "l", "f"}],
+            id="an instance in a rack of the zone of the gang: the instance first",
+        ),
+        pytest.param(
+            [lost("v", RACK), lost("w", RACK), whole("f", RACK)],
+            "",
+            [{"v"}, {"w"}, {"v", "w"}],
+            id="two cliques in racks of their own: each alone, then both",
+        ),
+    ],
+)
+def test_the_pods_that_go_to_the_headroom_are_those_that_must_be_beside_a_missing_pod(
+    parts: list[Branch | PodGroup], required: str, want: list[set[str]]
+) -> None:
+    assert list(kept_groups(Gang("a/chat-0", Branch("chat-0", tuple(parts), required)))) == want
+
+
+def test_a_spread_keeps_the_pods_of_a_unit_together() -> None:
+    scope = PodScope(of_labels({"app": "chat"}), frozenset(("a",)), with_terminating=False)
+    units = (("0", ("v",)), ("1", ("w", "l")))
+    tree = Gang("a/chat-0", Branch("chat-0", (whole("v"), lost("w"), whole("l"))))
+    hard = UnitSpread(ZONE, 1, True, scope, labels.REPLICA_INDEX, units)
+    assert list(kept_groups(replace(tree, spreads=(hard,)))) == [{"w", "l"}]
+    assert list(kept_groups(replace(tree, spreads=(replace(hard, is_required=False),)))) == []
+
+
+@pytest.mark.parametrize(
+    ("held", "want"),
+    [
+        pytest.param({"c/0/a": 8, "c/0/b": 8, "c/1/a": 8, "c/1/b": 8}, 2, id="all"),
+        pytest.param({"c/0/a": 8, "c/0/b": 8, "c/1/a": 8, "c/1/b": 4}, 1, id="one pod of a copy in part"),
+        pytest.param({"c/0/a": 8, "c/1/b": 8}, 0, id="a pod of each copy is missing"),
+    ],
+)
+def test_a_copy_is_held_if_all_its_pods_are(held: dict[str, int], want: int) -> None:
+    wanted: dict[str, Requests] = dict.fromkeys(("c/0/a", "c/0/b", "c/1/a", "c/1/b"), ((GPU, 8),))
+    assert whole_copies(wanted, {uid: ((GPU, amount),) for uid, amount in held.items()}) == want
