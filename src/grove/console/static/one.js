@@ -40,7 +40,7 @@ function entry(one, namespace, open, shut, above = "") {
 function numbers(one) {
   const card = (title, part, whole) => h("div", { class: "card" }, h("h3", { class: "dim" }, title), h("p", { class: "large" }, part, h("small", {}, ` of ${whole}`)), bar(part, whole));
   return h("div", { class: "cards" }, card("Replicas available", one.available, one.replicas), card("Pods ready", one.ready, one.pods),
-    card("Replicas up to date", one.updated, one.replicas), card("GPUs held", one.held, one.asked));
+    card("Available and up to date", one.updated, one.replicas), card("GPUs held", one.held, one.asked));
 }
 
 function eventTable(moments) {
