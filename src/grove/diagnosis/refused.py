@@ -15,6 +15,9 @@ Refused = Sequence[tuple[PodClique, str]]
 
 _QUOTA = re.compile(r"exceeded quota: ([^,\s]+), requested: (\S+), used: (\S+), limited: (\S+)")
 _ACCOUNT = re.compile(r"service account ([^/\s]+)/([^:\s]+): .*not found")
+_LIMIT = re.compile(r"(?:maximum|minimum) \S+ usage per \w+ is [^,\s]+(?:, but (?:limit|request) is [^,\s]+)?")
+_SILENT = re.compile(r'failed calling webhook "([^"]+)"')
+_DENIED = re.compile(r'admission webhook "([^"]+)" denied the request: ([^\n]+)')
 _PRIORITY = re.compile(r"no PriorityClass with name (\S+) was found")
 
 
@@ -23,10 +26,9 @@ def why_refused(refused: Refused) -> tuple[str, str, str, str]:
     quota = next((error for _, error in refused if "quota" in error), None)
     if quota is not None:
         return "quota", _full(quota), "raise the quota, or scale something else down", raised_quota(refused)
-    unknown = ("", "correct what the API server refuses", "")
+    unknown = (refusal(refused[0][1]), "correct what the API server refuses", "")
     cause, step, command = next(filter(None, (_known(error) for _, error in refused)), unknown)
-    reason = f"pods of {refused[0][0].metadata.name} cannot be created" + (f": {cause}" if cause else "")
-    return "create", reason, step, command
+    return "create", f"pods of {refused[0][0].metadata.name} cannot be created: {cause}", step, command
 
 
 def _full(error: str) -> str:
@@ -76,6 +78,18 @@ def _known(error: str) -> tuple[str, str, str] | None:
         return f"there is no ServiceAccount {match[2]}", "create it, or correct serviceAccountName", command
     if match := _PRIORITY.search(error):
         return f"there is no PriorityClass {match[1]}", "create it, or correct priorityClassName", ""
+    if match := _LIMIT.search(error):
+        step = "correct the resources of the pod template, or the LimitRange of the namespace"
+        return f"LimitRange: {match[0]}", step, ""
+    if match := _SILENT.search(error):
+        step = f"start the program that serves webhook {match[1]}, or remove its configuration"
+        return f"webhook {match[1]} does not answer", step, ""
+    if match := _DENIED.search(error):
+        return (
+            f"webhook {match[1]} denies them: {match[2]}",
+            "correct the pod template, or the policy of the webhook",
+            "",
+        )
     if "violates PodSecurity" in error:
         step = "correct the pod template, or loosen the Pod Security level of the namespace"
         return "the namespace's Pod Security level forbids them", step, ""

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 def refusal(text: str) -> str:
     """The API server's refusal of an object, without the object's name, so that it fits a column."""
-    return re.sub(r'^\S+ "[^"]*" is forbidden: ', "", text)
+    return re.sub(r'^\S+ "[^"]*" is (forbidden|invalid): ', "", text)
 
 
 def unnumbered(text: str) -> str:

@@ -142,7 +142,7 @@ def judged(refusal: str = "", clumsy: str = "", **meta: object) -> Judgement:
         ),
         pytest.param(
             judged("admission webhook said no"),
-            ("waiting", "create", "pods of x-0-a cannot be created"),
+            ("waiting", "create", "pods of x-0-a cannot be created: admission webhook said no"),
             id="a refusal nobody knows",
         ),
         pytest.param(
