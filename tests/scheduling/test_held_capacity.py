@@ -339,6 +339,41 @@ def test_a_unit_of_higher_priority_takes_held_nodes_only_if_it_fits_nowhere_else
     assert bound == left
 
 
+def test_nodes_are_chosen_again_when_a_unit_ahead_takes_a_held_node() -> None:
+    """Four nodes with two GPUs. Jobs of five hours fill three of them. A gang needs two whole nodes.
+
+    The free node and one with a job are held. Then a pod of a higher priority takes a GPU of the free node, and stays.
+    The other GPU of that node does not help the gang any more, so a small job behind the gang gets it.
+    """
+
+    async def story() -> tuple[float, bool, float, int]:
+        async with Day(nodes=4, gpus=2) as day:
+            first, *rest = await day.nodes()
+            for number, node in enumerate(rest):
+                body = pod_json(f"job-{number}", NAMESPACE, gpus=2, restartPolicy="Never", **on(node))
+                await day.client.create(Pod, body)
+            await asyncio.sleep(5)
+            await day.apply(gang("large", group("w", 2, gpus=2)))
+            await asyncio.sleep(600)
+            was_held = any(first in hold.nodes for hold in (await day.podgang("large")).status.capacity_holds)
+            await day.client.create(Pod, pod_json("serving", NAMESPACE, priorityClassName="urgent"))
+            await asyncio.sleep(5)
+            await day.client.create(Pod, pod_json("small", NAMESPACE))
+            small_s = await day.waited_for("small", 1)
+            for number in range(2):
+                await asyncio.sleep(HOUR_S)
+                await day.end(f"job-{number}")
+            large_s = await day.waited_for("large", 2)
+            await day.pass_a_day()
+            return small_s, was_held, large_s, await day.bound("large")
+
+    small_s, was_held, large_s, bound = run(story())
+    assert was_held
+    assert small_s < 60
+    assert large_s < 60
+    assert bound == 2
+
+
 def test_a_unit_of_higher_priority_leaves_held_nodes_alone_if_they_do_not_raise_its_score() -> None:
     """Four racks of three nodes. A job has one node of the first rack, and a pod that stays one of each other rack.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
 from datetime import datetime
 
 import numpy as np
@@ -79,6 +79,8 @@ class LongWaitHolds:
         self._elders: list[Waiting] = []
         self._overtaken: list[Waiting] = []
         """Units that get a hold at once."""
+        self._crossed: set[str] = set()
+        """Units for which nodes are chosen again: another unit was placed on a node that is held for them."""
         self._elders_at = -1
         """The version of the queue when the elders were chosen."""
         self._waits = LongWaits()
@@ -135,6 +137,7 @@ class LongWaitHolds:
     def note_capacity_taken(self, order: Order, pods: Iterable[PodFacts]) -> None:
         """A unit got a place: units ahead of it that could have used that capacity are overtaken by that amount."""
         taken: Counter[tuple[Shape, str]] = Counter((pod.shape, pod.node) for pod in pods)
+        self._note_crossed(order.name, {node for _, node in taken})
         for waiting in self._elders:
             if self._queue.get(waiting.order.name) is not waiting:
                 continue
@@ -146,6 +149,14 @@ class LongWaitHolds:
             waiting.overtaken += self._loss(want, taken)
             if waiting.overtaken >= want.amount and waiting not in self._overtaken:
                 self._overtaken.append(waiting)
+
+    def _note_crossed(self, taker: str, nodes: Set[str]) -> None:
+        """A unit is placed on these nodes: one ahead of those for which some of them are held."""
+        for name in self._ledger.owners(*LONG_WAIT):
+            hold = self._ledger.find(name, *LONG_WAIT)
+            if hold is not None and name != taker and not nodes.isdisjoint(hold.nodes):
+                self._crossed.add(name)
+                self._units.of(name).waits_for_ending = False  # the pods of the other unit may stay
 
     def _order_now(self, waiting: Waiting) -> Order:
         """Where a unit comes now: ranks of parked units are those of the moment when they were parked."""
@@ -194,7 +205,16 @@ class LongWaitHolds:
         self._put(CapacityHold(subject.name, waiting.order, reason, since, frozenset(record.nodes)))
 
     async def hold_for_overtaken(self) -> None:
-        """Holds nodes for units that were overtaken since, before any other unit is placed."""
+        """Holds nodes for units that were overtaken since, before any other unit is placed.
+
+        For units whose held nodes another unit took, it chooses nodes again.
+        """
+        crossed, self._crossed = self._crossed, set()
+        for name in sorted(crossed):
+            subject, unit = self._subject(name), self._queue.get(name)
+            hold = self._ledger.find(name, *LONG_WAIT)
+            if subject is not None and unit is not None and hold is not None:
+                await self._hold_for(subject, unit, hold.reason)
         overtaken, self._overtaken = self._overtaken, []
         for waiting in sorted(overtaken, key=lambda one: one.order):
             subject = self._subject(waiting.order.name)
@@ -211,6 +231,7 @@ class LongWaitHolds:
 
     async def look_after_waiting(self, now_s: float) -> float | None:
         """Holds nodes for gangs that waited long, and warns of those past their timeout. When to look again."""
+        await self.hold_for_overtaken()
         for hold in sorted((one for one in self._ledger if one.reason in LONG_WAIT), key=lambda one: one.owner):
             gang = self._view.units.gangs.get(hold.owner)
             waits = hold.owner in self._queue or (gang is not None and gang.life.is_busy)
