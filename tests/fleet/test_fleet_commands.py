@@ -137,5 +137,14 @@ def test_a_progress_bar_is_shown_on_a_terminal_and_nowhere_else(folder, tmp_path
     assert b"100%" in drawn
     assert b"simulated days" not in output
     piped = subprocess.run(command, capture_output=True, check=True)
-    assert b"simulated days" not in piped.stderr
+    assert b"\x1b[" not in piped.stderr
     assert msgspec.json.decode((tmp_path / "a.json").read_bytes())["promises"] == []
+
+
+def test_without_a_terminal_a_long_run_says_from_time_to_time_how_far_it_is(folder, monkeypatch):
+    monkeypatch.setattr("grove.cli.fleet.LINE_EVERY_S", 0.0)
+    ran = grove_fleet(str(folder / "small.yaml"), "--for", "30m")
+    lines = [line for line in ran.stderr.splitlines() if "simulated days after" in line]
+    assert lines[0].startswith("0.0 % of 0.0208333 simulated days after ")
+    assert lines[-1].startswith("100.0 %")
+    assert "simulated days after" not in ran.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -42,6 +43,8 @@ LAST = 40
 """Writes that a replay prints; the file has all of the last hour."""
 LONGEST_RECORD = LONGEST_SOURCE - len("-block")
 """Characters of a recorded file's name; gangs that require a domain get a file of their own."""
+LINE_EVERY_S = 30.0
+"""Between two lines that say how far a run is, where there is no terminal for a bar."""
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OUT = click.Path(dir_okay=False, path_type=Path)
 
@@ -210,8 +213,10 @@ def _config(path: Path, check: Callable[[str], object]) -> Json:
 
 
 def _with_progress(wanted: Fleet) -> Run:
-    """Runs the fleet with a bar on stderr, if someone looks."""
+    """Runs the fleet with a bar on stderr. Without a terminal, a long run prints a line from time to time."""
     days = wanted.lasts.s / 86400
+    if not sys.stderr.isatty():
+        return run_fleet(wanted, _lines(days))
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -219,10 +224,23 @@ def _with_progress(wanted: Fleet) -> Run:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    hidden = not sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), disable=hidden, transient=True) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(f"{days:g} simulated days", total=1.0)
         return run_fleet(wanted, lambda done: bar.update(task, completed=done))
+
+
+def _lines(days: float) -> Callable[[float], None]:
+    """Takes the share of the run that is done, and prints how far it is."""
+    began = printed_s = time.monotonic()
+
+    def note(done: float) -> None:
+        nonlocal printed_s
+        now = time.monotonic()
+        if now - printed_s >= LINE_EVERY_S:
+            printed_s = now
+            click.echo(f"{share(done)} of {days:g} simulated days after {span(now - began)}", err=True)
+
+    return note
 
 
 def _list() -> int:
