@@ -12,6 +12,7 @@ from tests.support.broken import init_at_work
 from tests.support.situations import bound, expired, healthy
 
 from grove.answers.explain import explain_answer, queue_answer
+from grove.answers.rollout import status_answer as rollout_answer
 from grove.answers.tree import status_answer, tree_answer
 from grove.api.core import Pod
 from grove.api.meta import Json
@@ -30,6 +31,11 @@ async def explained(world: World, name: str = "chat") -> Any:
 async def why(world: World) -> str:
     [row] = (await status_answer(world.client, world.namespace, "chat", world.now)).data
     return str(row.why)
+
+
+async def brief(world: World) -> str:
+    rollout = (await rollout_answer(world.client, world.namespace, "chat", world.now)).data
+    return str(rollout.set_reason)
 
 
 async def test_a_deleted_set_names_the_finalizer_of_another_program_and_the_step_ends_it(world: World) -> None:
@@ -63,6 +69,9 @@ async def test_a_set_that_is_deleted_while_the_operator_is_dead_waits_for_the_op
     queue = await queue_answer(world.client, world.namespace, world.now)
     for answer in (tree, queue):
         assert "grove-operator does not run" in text_of(answer, 200, world).splitlines()[0]
+    assert re.fullmatch(
+        r"grove-operator does not run \(no process leads: old last renewed its lease…", await brief(world)
+    )
 
 
 async def test_a_deletion_that_takes_long_asks_for_the_operator(world: World) -> None:

@@ -35,7 +35,7 @@ class Process:
 
     @property
     def sentence(self) -> str:
-        return f"{self.name} does not run ({self.sign})"
+        return f"{self.name} does not run ({self.sign.replace('; ', ', ')})"  # a list cuts a reason at semicolons
 
 
 @dataclass(frozen=True, slots=True)
