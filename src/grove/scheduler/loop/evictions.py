@@ -47,6 +47,9 @@ class Evictions:
         if is_new:
             self._spawn(self._evict_single(pod))
 
+    def evicts_alone(self, uid: str) -> bool:
+        return uid in self._wanting
+
     def evict_gang(
         self,
         victim: GangState,

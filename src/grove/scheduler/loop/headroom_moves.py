@@ -60,6 +60,8 @@ class HeadroomMoves:
             return
         for groups in kept_groups(unit.tree):
             pods = self._pods_of(gang, groups)
+            if any(self._evictions.evicts_alone(pod.metadata.uid) for pod in pods):
+                return  # it is on its way
             if pods and await self._has_place(gang, pods, closed, steps):
                 self._move(gang, pods)
                 return
