@@ -249,8 +249,8 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
     for together in troubles[:MOST_SHOWN]:
         gang, partly = together[0], together[0].answer == "fits"
         names = listed([gang_plan.name for gang_plan in together], MOST_NAMED)
-        said = f"{names} {_answer_of(gang, len(together))}"
-        parts += indented(said, width, 0, styles["waits" if partly else gang.answer])
+        sentence = f"{names} {_answer_of(gang, len(together))}"
+        parts += indented(sentence, width, 0, styles["waits" if partly else gang.answer])
         if gang.helps:
             parts += indented("any one of these would make it fit:", width, 2)
             for text, command in zip(gang.helps, gang.commands, strict=True):
@@ -261,8 +261,8 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
         parts += [Text(f"{gang.name}  {pod.pod}  {pod.node}") for gang in plan.gangs for pod in gang.pods]
     parts += [
         line
-        for said in (*(spread.words for spread in plan.spreads), *plan.headroom)
-        for line in indented(said, width, 0)
+        for sentence in (*(spread.words for spread in plan.spreads), *plan.headroom)
+        for line in indented(sentence, width, 0)
     ]
     if plan.preempted:
         parts += indented(f"would be evicted for it: {', '.join(plan.preempted)}", width, 0, "red")

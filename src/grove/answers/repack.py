@@ -93,5 +93,5 @@ def first_waiting(scheduler: Scheduler, gangs: Sequence[PodGang]) -> GangState |
 
 
 def nothing_waits(name: str) -> Answer:
-    said = f"no gang of {name} waits for a place"
-    return Answer({"name": name, "note": said}, lambda width: Text(said))
+    sentence = f"no gang of {name} waits for a place"
+    return Answer({"name": name, "note": sentence}, lambda width: Text(sentence))

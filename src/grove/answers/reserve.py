@@ -77,7 +77,7 @@ async def reserve_answer(client: Client, namespace: str, sets: Sequence[Json], t
         rows.append({"namespace": home, "set": name, "made": made, "released": gone})
 
     def paint(width: int) -> RenderableType:
-        said = [
+        lines = [
             f"{row['namespace']}/{row['set']}: "
             + (
                 f"{many(row['released'], 'reservation')} released"
@@ -87,6 +87,6 @@ async def reserve_answer(client: Client, namespace: str, sets: Sequence[Json], t
             for row in rows
         ]
         tail = [] if release else ["see them with: kubectl get reservations"]
-        return Text("\n".join([*said, *tail]))
+        return Text("\n".join([*lines, *tail]))
 
     return Answer(rows, paint)

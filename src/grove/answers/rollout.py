@@ -158,13 +158,13 @@ async def undo_answer(
     except CannotUndo as err:
         raise Unanswered(str(err)) from None
     if target is None:
-        said = f"{name} is at revision {to_revision} already"
-        return sentence_answer({"name": name, "revision": to_revision, "dryRun": dry_run}, said, dry_run)
-    said = f"{name} goes back to revision {target.revision} ({target.metadata.labels.get(labels.GENERATION_HASH)})"
+        sentence = f"{name} is at revision {to_revision} already"
+        return sentence_answer({"name": name, "revision": to_revision, "dryRun": dry_run}, sentence, dry_run)
+    sentence = f"{name} goes back to revision {target.revision} ({target.metadata.labels.get(labels.GENERATION_HASH)})"
     await write_change(client, namespace, name, lambda raw: restored(raw, target.kept), dry_run=dry_run)
     if is_paused(pcs):
-        said += f". Updates of {name} are paused: kubectl grove rollout resume {name} lets it go on"
-    return sentence_answer({"name": name, "revision": target.revision, "dryRun": dry_run}, said, dry_run)
+        sentence += f". Updates of {name} are paused: kubectl grove rollout resume {name} lets it go on"
+    return sentence_answer({"name": name, "revision": target.revision, "dryRun": dry_run}, sentence, dry_run)
 
 
 async def write_change(

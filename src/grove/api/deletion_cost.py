@@ -24,8 +24,10 @@ def find_cost(pod: Pod) -> int | None:
 
 def unit_costs(units: Mapping[int, Iterable[Pod]]) -> dict[int, int]:
     """The cost of each unit that has one: the lowest that one of its pods has."""
-    said = {index: [cost for pod in pods if (cost := find_cost(pod)) is not None] for index, pods in units.items()}
-    return {index: min(costs) for index, costs in said.items() if costs}
+    costs_by_unit = {
+        index: [cost for pod in pods if (cost := find_cost(pod)) is not None] for index, pods in units.items()
+    }
+    return {index: min(costs) for index, costs in costs_by_unit.items() if costs}
 
 
 def staying(indexes: Sequence[int], count: int, costs: Mapping[int, int], first: int = 0) -> tuple[int, ...]:

@@ -109,7 +109,7 @@ GANG_MAPPING = "grove.io/gang-mapping"
 """On a PodGang: how its objects for another scheduler are made. It stays the same for the gang's life, because its
 pods refer to them.
 """
-SAID = "grove.io/said"
+LAST_WRITTEN = "grove.io/said"
 """On an object made for another scheduler: the fields in it that are ours, so that they can be taken back."""
 VOLCANO_QUEUE = "scheduling.grove.io/volcano-queue"
 VOLCANO_GROUP_NAME = "scheduling.volcano.sh/group-name"

@@ -360,8 +360,8 @@ class PodCliqueSet(Object):
 def max_unavailable(pcs: PodCliqueSet) -> int:
     """Units of one level that an update may have down at a time."""
     strategy = pcs.spec.update_strategy
-    said = (strategy.rolling_update, strategy.rolling_recreate) if strategy is not None else ()
-    return next((max(1, one.max_unavailable) for one in said if one is not None and one.max_unavailable), 1)
+    budgets = (strategy.rolling_update, strategy.rolling_recreate) if strategy is not None else ()
+    return next((max(1, one.max_unavailable) for one in budgets if one is not None and one.max_unavailable), 1)
 
 
 def is_coherent(pcs: PodCliqueSet) -> bool:
@@ -372,8 +372,8 @@ def is_coherent(pcs: PodCliqueSet) -> bool:
 
 def part_max_unavailable(pcs: PodCliqueSet, own: RollingUpdate | None, minimum: int) -> int:
     """Units of one part that an update may have down at a time; `own` is what the template of the part says."""
-    said = own.max_unavailable if own is not None else None
-    return said or (max(1, minimum) if is_coherent(pcs) else max_unavailable(pcs))
+    own_budget = own.max_unavailable if own is not None else None
+    return own_budget or (max(1, minimum) if is_coherent(pcs) else max_unavailable(pcs))
 
 
 def partition_of(own: RollingUpdate | None) -> int:

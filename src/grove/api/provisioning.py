@@ -50,6 +50,6 @@ class ProvisioningRequest(Object):
     status: ProvisioningRequestStatus = field(default_factory=ProvisioningRequestStatus)
 
 
-def provisioning_class(said: str) -> str:
+def provisioning_class(value: str) -> str:
     """The class that the annotation of a set asks for; empty if there are to be no ProvisioningRequests."""
-    return ATOMIC if said == "true" else "" if said == "false" else said
+    return ATOMIC if value == "true" else "" if value == "false" else value

@@ -13,9 +13,9 @@ DEFAULT_DELAY = timedelta(hours=4)
 
 
 def termination_delay(pcs: PodCliqueSet) -> timedelta:
-    said = pcs.spec.template.termination_delay
+    delay = pcs.spec.template.termination_delay
     try:
-        return parse(said) if said else DEFAULT_DELAY
+        return parse(delay) if delay else DEFAULT_DELAY
     except InvalidDuration:
         return DEFAULT_DELAY
 

@@ -60,8 +60,8 @@ class GroveBackend(TopologyBackend):
 
     def prepare_pod(self, pod: Json, site: PodSite) -> None:
         super().prepare_pod(pod, site)
-        said = site.gang.metadata.annotations if site.gang is not None else site.pcs.metadata.annotations
-        if reference := said.get(RESERVATION_REF):
+        annotations = site.gang.metadata.annotations if site.gang is not None else site.pcs.metadata.annotations
+        if reference := annotations.get(RESERVATION_REF):
             meta: Json = pod["metadata"]
             meta.setdefault("annotations", {})[RESERVATION_AFFINITY] = json.dumps(reservation_affinity(reference))
 

@@ -240,12 +240,12 @@ def _with_constraint(constraint: GangTopologyConstraint | None, topology: str) -
     """The field that says it; nothing where there is nothing to say."""
     if constraint is None or not (constraint.required or constraint.preferred):
         return {}
-    said: Json = {"topology": topology}
+    body: Json = {"topology": topology}
     if constraint.required:
-        said["requiredTopologyLevel"] = constraint.required
+        body["requiredTopologyLevel"] = constraint.required
     if constraint.preferred:
-        said["preferredTopologyLevel"] = constraint.preferred
-    return {"topologyConstraint": said}
+        body["preferredTopologyLevel"] = constraint.preferred
+    return {"topologyConstraint": body}
 
 
 class _Options(Section):

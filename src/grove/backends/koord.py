@@ -114,9 +114,9 @@ class KoordBackend(Backend):
         yield from (Refusal(*one) for one in (*mixed_labels(pcs, (QUOTA,)), *qos_faults(pcs)))
         for field_ in ("priorityClassName", "preemptionPolicy"):
             default = pcs.spec.template.priority_class_name if field_ == "priorityClassName" else ""
-            said = sorted({clique.spec.pod_spec.get(field_) or default for clique in cliques})
-            if len(said) > 1:
-                shown = ", ".join(value or "none" for value in said)
+            values = sorted({clique.spec.pod_spec.get(field_) or default for clique in cliques})
+            if len(values) > 1:
+                shown = ", ".join(value or "none" for value in values)
                 yield Refusal(
                     "spec.template.cliques.spec.podSpec", f"{field_} must be the same in a whole gang: {shown}"
                 )
@@ -132,10 +132,10 @@ class KoordBackend(Backend):
             own[GANG] = group_name(site.gang_name, site.clique)
         own[QUESTIONED] = sha256(f"{namespace}/{site.gang_name}".encode()).hexdigest()[:16]
         annotations[TOPOLOGY_INDEX] = str(gang_index(site))
-        said = site.gang.metadata.annotations if site.gang is not None else site.pcs.metadata.annotations
-        if reference := said.get(RESERVATION_REF):
+        owner_annotations = site.gang.metadata.annotations if site.gang is not None else site.pcs.metadata.annotations
+        if reference := owner_annotations.get(RESERVATION_REF):
             annotations[RESERVATION_AFFINITY] = _json(reservation_affinity(reference))
-        if wanted := said.get(ZONE):
+        if wanted := owner_annotations.get(ZONE):
             keys = {layer: label for label, layer in self.options.layers.items()}
             terms = koord_annotations.zone_preferences(koord_annotations.zones(wanted), keys)
             _prefer(pod["spec"], terms)
@@ -209,8 +209,8 @@ def _compute_domains(pcs: PodCliqueSet) -> Iterable[Refusal]:
     places += [(f"spec.template.cliques[{at}]", clique.annotations) for at, clique in enumerate(template.cliques)]
     groups = enumerate(template.pod_clique_scaling_groups)
     places += [(f"spec.template.podCliqueScalingGroups[{at}]", config.annotations) for at, config in groups]
-    for path, said in places:
-        if said.get(labels.MNNVL_GROUP, labels.MNNVL_NONE) != labels.MNNVL_NONE:
+    for path, values in places:
+        if values.get(labels.MNNVL_GROUP, labels.MNNVL_NONE) != labels.MNNVL_NONE:
             message = "Koordinator does not place multi-node NVLink domains"
             yield Refusal(f"{path}.annotations[{labels.MNNVL_GROUP}]", message)
 

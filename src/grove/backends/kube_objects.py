@@ -115,7 +115,7 @@ def min_count(obj: Json) -> int:
 
 def unsupported_constraints(gang: PodGang, mapping: str, offered: Capability) -> tuple[list[str], list[str]]:
     """The constraints of a gang that its objects cannot express: required ones, then preferred ones."""
-    said = {group.topology_key for group in groups_of(gang, mapping)} if offered.topology else set()
+    keys = {group.topology_key for group in groups_of(gang, mapping)} if offered.topology else set()
     lost: list[str] = []
     dropped: list[str] = []
     for constraint in gang_constraints(gang):
@@ -124,7 +124,7 @@ def unsupported_constraints(gang: PodGang, mapping: str, offered: Capability) ->
         if not constraint.required or (mapping == TREE and offered.topology):
             continue
         fits = constraint.owner == "gang" if mapping == MERGED else len(constraint.members) == 1
-        if not fits or constraint.required not in said:
+        if not fits or constraint.required not in keys:
             lost.append(f"required {constraint.required} of {constraint.name}")
     return lost, dropped
 

@@ -263,8 +263,8 @@ def _control_plane_words(pods: Any, component: str) -> list[str] | None:
 
 def _is_on(words: Iterable[str], gate: str) -> bool:
     given = [word.partition("=")[2] for word in words if word.startswith("--feature-gates=")]
-    said = dict(pair.partition("=")[::2] for one in given for pair in one.split(","))
-    return said.get(gate) == "true"
+    gates = dict(pair.partition("=")[::2] for one in given for pair in one.split(","))
+    return gates.get(gate) == "true"
 
 
 # What several ask

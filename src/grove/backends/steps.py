@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
-from grove.api.labels import SAID
+from grove.api.labels import LAST_WRITTEN
 from grove.api.meta import Json
 from grove.backends.base import NAME_CONFLICT, REPLACING, SPEC_DRIFT
 
@@ -75,7 +75,9 @@ def _touches(patch: Any, path: tuple[str, ...]) -> bool:
 def _metadata_alone(patch: Json) -> Json | None:
     """The part of a patch that a frozen object takes. It goes on remembering what its spec still says."""
     metadata = dict(patch.get("metadata") or {})
-    annotations = {name: value for name, value in (metadata.pop("annotations", None) or {}).items() if name != SAID}
+    annotations = {
+        name: value for name, value in (metadata.pop("annotations", None) or {}).items() if name != LAST_WRITTEN
+    }
     metadata |= {"annotations": annotations} if annotations else {}
     return {"metadata": metadata} if metadata else None
 
@@ -93,14 +95,14 @@ def remembering(wanted: Json, once: Collection[tuple[str, ...]] = ()) -> Json:
     said = {name: _trace(metadata[name]) for name in ("labels", "annotations") if metadata.get(name)}
     spec = {name: _trace(value) for name, value in wanted["spec"].items() if ("spec", name) not in once}
     trace = json.dumps({"metadata": said, "spec": spec}, separators=(",", ":"), sort_keys=True)
-    annotations = {**(metadata.get("annotations") or {}), SAID: trace}
+    annotations = {**(metadata.get("annotations") or {}), LAST_WRITTEN: trace}
     return {**wanted, "metadata": {**metadata, "annotations": annotations}}
 
 
 def taking_back(wanted: Json, live: Json) -> Json:
     """The merge patch that removes from `live` what it remembers as ours and `wanted` does not say any more."""
     try:
-        said = json.loads((live["metadata"].get("annotations") or {}).get(SAID) or "{}")
+        said = json.loads((live["metadata"].get("annotations") or {}).get(LAST_WRITTEN) or "{}")
     except ValueError:
         return {}  # a user's edit: the last state is unknown, and the wanted state is written all the same
     return _less(said, wanted, live) if isinstance(said, dict) else {}
@@ -126,7 +128,7 @@ def _trace(value: Any) -> Any:
 def _less(said: Json, wanted: Json, live: Json) -> Json:
     patch: Json = {}
     for name, trace in said.items():
-        if name not in live or name == SAID:
+        if name not in live or name == LAST_WRITTEN:
             continue
         if name not in wanted:
             patch[name] = None

@@ -62,10 +62,13 @@ def qos_faults(pcs: PodCliqueSet) -> Iterator[tuple[str, str]]:
     template = pcs.spec.template
     for at, clique in enumerate(template.cliques):
         path = f"spec.template.cliques[{at}].spec.podSpec"
-        said = str(clique.spec.pod_spec.get("priorityClassName") or template.priority_class_name)
+        priority_class = str(clique.spec.pod_spec.get("priorityClassName") or template.priority_class_name)
         chosen = clique.labels.get(QOS, pcs.metadata.labels.get(QOS, ""))
-        if said in _REFUSED.get(chosen, ()):
-            yield f"{path}.priorityClassName", f"{QOS} {chosen} does not go with {said or 'no priority class'}"
+        if priority_class in _REFUSED.get(chosen, ()):
+            yield (
+                f"{path}.priorityClassName",
+                f"{QOS} {chosen} does not go with {priority_class or 'no priority class'}",
+            )
         asked = pod_request(clique.spec.pod_spec)
         if chosen in ("LSE", "LSR") and (not asked.get("cpu") or asked["cpu"] % 1000):
             yield f"{path}.containers", f"{QOS} {chosen} needs whole CPUs"

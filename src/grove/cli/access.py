@@ -229,7 +229,7 @@ def _completed(ctx: click.Context, incomplete: str, ask: Callable[[Client, str],
     from grove.kube.errors import KubeError
     from grove.kube.http import HttpClient
 
-    def said(flag: str) -> Any:
+    def option(flag: str) -> Any:
         """After the command, or before it."""
         here: click.Context | None = ctx
         while here is not None and not here.params.get(flag):
@@ -237,7 +237,7 @@ def _completed(ctx: click.Context, incomplete: str, ask: Callable[[Client, str],
         return here.params[flag] if here is not None else None
 
     async def names() -> list[str]:
-        config, namespace = resolve(Options(said("kubeconfig"), said("context") or "", said("namespace") or ""))
+        config, namespace = resolve(Options(option("kubeconfig"), option("context") or "", option("namespace") or ""))
         async with HttpClient(config, attempts=1, timeout_s=2.0) as client:
             return await ask(client, namespace)
 

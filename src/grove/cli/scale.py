@@ -54,7 +54,7 @@ def _would_fit(options: Options, target: str, replicas: int, replica: int | None
     configure_logs("error", "text")
     config, namespace = resolve(options)
     read: list[Any] = []
-    unsaid = "whether what comes would fit cannot be said"
+    unknown = "whether what comes would fit cannot be said"
 
     async def copied() -> str:
         """Why the cluster could not be copied; what is wrong with the target itself is wrong with the command."""
@@ -71,7 +71,7 @@ def _would_fit(options: Options, target: str, replicas: int, replica: int | None
             return ""
 
     if why := asyncio.run(copied()):
-        return (f"{unsaid}: {why}",)
+        return (f"{unknown}: {why}",)
     if not read:
         return ()
     copy, known = read[0]
@@ -79,7 +79,7 @@ def _would_fit(options: Options, target: str, replicas: int, replica: int | None
     try:
         return fit_lines(run(plan_answer(copy, namespace, scales=change, settings=known, replica=replica)).data)
     except Unanswered as error:
-        return (f"{unsaid}: {error}",)
+        return (f"{unknown}: {error}",)
 
 
 @click.command()

@@ -131,7 +131,7 @@ async def _logs(client: Client, namespace: str, given: Mapping[str, Any]) -> Any
     found = await chosen(client, namespace, str(given["name"]))
     pods = [one.pod for one in found][:MOST_PODS]
     lines = await latest_lines(client, pods, LOG_LINES)
-    return {"pods": [{"pod": pod, "lines": said} for pod, said in lines.items()], "more": len(found) - len(pods)}
+    return {"pods": [{"pod": pod, "lines": printed} for pod, printed in lines.items()], "more": len(found) - len(pods)}
 
 
 @_answers

@@ -260,5 +260,5 @@ def _differs_in_numbers(old: PodGang | None, now: Condition) -> bool:
     return before is not None and before.status == now.status and _without_amounts(before) == _without_amounts(now)
 
 
-def _without_amounts(said: Condition) -> str:
-    return re.sub(r"( \([^)]*\))|\b\d+\b", "", said.message.partition(";")[0])
+def _without_amounts(condition: Condition) -> str:
+    return re.sub(r"( \([^)]*\))|\b\d+\b", "", condition.message.partition(";")[0])

@@ -168,7 +168,7 @@ async def simulate(
         remarks = [other_schedulers_remark(others)] if others else []
         if left_out := sorted({one["kind"] for one in manifests} & _LEFT_OUT):
             remarks.append(f"not simulated: {', '.join(left_out)}")
-        warnings = () if failed else tuple(said for system in systems for said in warnings_of(system))
+        warnings = () if failed else tuple(warning for system in systems for warning in warnings_of(system))
         return Outcome(trees, notes, placement, summary, failed, "; ".join(remarks), faults, warnings)
 
 

@@ -159,8 +159,10 @@ class Story:
 
     def _refused(self, set: str) -> list[PodGang]:
         mine = [gang for gang in self.world.all(PodGang) if gang.metadata.labels.get(labels.PART_OF) == set]
-        said = ((gang, find_condition(gang.status.conditions, words.SCHEDULED)) for gang in mine)
-        return [gang for gang, condition in said if condition is not None and condition.status == words.FALSE]
+        with_conditions = ((gang, find_condition(gang.status.conditions, words.SCHEDULED)) for gang in mine)
+        return [
+            gang for gang, condition in with_conditions if condition is not None and condition.status == words.FALSE
+        ]
 
     async def _help(self, set: str) -> None:
         """Does the first of the verified changes that a user could do to the manifest."""

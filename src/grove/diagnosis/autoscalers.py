@@ -96,8 +96,8 @@ def _measures(scaler: HorizontalPodAutoscaler) -> Iterator[str]:
 
 def _why(scaler: HorizontalPodAutoscaler, scaled: Scaled, seen: Seen) -> str:
     """The first reason why the autoscaler changes nothing. Reasons that a person can remove come first."""
-    said = {condition.type: condition for condition in scaler.status.conditions or ()}
-    active, able, limited = (said.get(name) for name in ("ScalingActive", "AbleToScale", "ScalingLimited"))
+    by_type = {condition.type: condition for condition in scaler.status.conditions or ()}
+    active, able, limited = (by_type.get(name) for name in ("ScalingActive", "AbleToScale", "ScalingLimited"))
     if able is not None and able.status == "False":
         return f"cannot scale: {able.message}"
     if active is not None and active.status == "False":

@@ -126,7 +126,7 @@ def causes(cliques: Iterable[PodClique], referred: Referred) -> tuple[Cause, ...
         namespace = clique.metadata.namespace
         for reference in references(clique):
             needed.setdefault(reference, set()).add(clique.metadata.name)
-    said: list[Cause] = []
+    causes: list[Cause] = []
     absent: set[tuple[str, str]] = set()
     for reference in sorted(needed, key=lambda each: (each.kind != CLAIM, each.pulls, each.kind, each.name, each.key)):
         if (reference.kind, reference.name) in absent:
@@ -136,8 +136,8 @@ def causes(cliques: Iterable[PodClique], referred: Referred) -> tuple[Cause, ...
             if referred.keys.get((reference.kind, reference.name), "") is None and not reference.pulls:
                 absent.add((reference.kind, reference.name))
             cause = Cause(namespace, _users(reference, needed, referred), *wrong)
-            said.append(replace(cause, keeps_from_nodes=reference.kind == CLAIM, pulls=reference.pulls))
-    return tuple(said)
+            causes.append(replace(cause, keeps_from_nodes=reference.kind == CLAIM, pulls=reference.pulls))
+    return tuple(causes)
 
 
 def _users(reference: Reference, needed: Mapping[Reference, set[str]], referred: Referred) -> frozenset[str]:

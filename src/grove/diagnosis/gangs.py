@@ -256,8 +256,8 @@ def _protected(gang: PodGang) -> str:
 
 def _held_for(gang: PodGang) -> Iterator[str]:
     """The capacity that the scheduler holds for a gang that waits."""
-    if said := held_sentence(gang):
-        yield said
+    if sentence := held_sentence(gang):
+        yield sentence
 
 
 def _more(names: Sequence[str]) -> str:

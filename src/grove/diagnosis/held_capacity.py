@@ -45,8 +45,8 @@ def held_sentence(gang: PodGang) -> str:
 def headroom_lines(gangs: Iterable[PodGang]) -> tuple[str, ...]:
     """A line for each gang that asks for headroom: how much of it is held, and why not all of it."""
     ordered = sorted(gangs, key=lambda gang: gang.metadata.key)
-    said = ((gang.metadata.name, find_condition(gang.status.conditions, words.HEADROOM_HELD)) for gang in ordered)
-    return tuple(f"{name}: {condition.message}" for name, condition in said if condition is not None)
+    conditions = ((gang.metadata.name, find_condition(gang.status.conditions, words.HEADROOM_HELD)) for gang in ordered)
+    return tuple(f"{name}: {condition.message}" for name, condition in conditions if condition is not None)
 
 
 def headroom_on(gangs: Iterable[PodGang], resource: str) -> dict[str, Counter[str]]:

@@ -57,19 +57,19 @@ def kueue_reason(kueue_seen: KueueSeen | None, held: int, total: int) -> KueueRe
 def _of_workload(workload: Json, queue: Json | None) -> KueueReason:
     name = text(mapping(workload.get("metadata")).get("name"))
     conditions = map(mapping, sequence(mapping(workload.get("status")).get("conditions")))
-    said = {text(condition.get("type")): condition for condition in conditions}
+    by_type = {text(condition.get("type")): condition for condition in conditions}
     evidence: tuple[str, ...] = (f"Workload {name}",)
     if mapping(workload.get("spec")).get("active") is False:
         step = f'kubectl patch workload {name} --type=merge -p \'{{"spec":{{"active":true}}}}\''
         return KueueReason(f"{WAITS}: its Workload is deactivated", evidence, step)
-    if _is(said, "Admitted"):
+    if _is(by_type, "Admitted"):
         return KueueReason(f"{WAITS}, which has admitted it and is about to remove the scheduling gates", evidence)
-    reserved = said.get("QuotaReserved", {})
-    if _is(said, "QuotaReserved"):
+    reserved = by_type.get("QuotaReserved", {})
+    if _is(by_type, "QuotaReserved"):
         return KueueReason(f"{WAITS}: quota is reserved, an admission check is not done", evidence)
     message = text(reserved.get("message"))
-    if _is(said, "Evicted"):
-        evicted = said["Evicted"]
+    if _is(by_type, "Evicted"):
+        evicted = by_type["Evicted"]
         evidence = (*evidence, f"evicted ({text(evicted.get('reason'))}): {text(evicted.get('message'))}")
     if message:
         evidence = (*evidence, f"Kueue: {message}")
@@ -81,8 +81,8 @@ def _of_workload(workload: Json, queue: Json | None) -> KueueReason:
     return KueueReason(f"{WAITS}: {message}" if message else f"{WAITS} to admit it", evidence, step)
 
 
-def _is(said: dict[str, Json], kind: str) -> bool:
-    return text(said.get(kind, {}).get("status")) == "True"
+def _is(by_type: dict[str, Json], kind: str) -> bool:
+    return text(by_type.get(kind, {}).get("status")) == "True"
 
 
 def _left(queue: Json | None, message: str) -> str | None:

@@ -110,10 +110,10 @@ def rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:
         on_delete,
         stalled,
     )
-    said = _sentence(rollout, now) if is_open or state != UPDATING else f"{NOT_TAKEN_UP}: {_count(rollout)}"
+    sentence = _sentence(rollout, now) if is_open or state != UPDATING else f"{NOT_TAKEN_UP}: {_count(rollout)}"
     if is_paused(pcs) and state != PAUSED:
-        said = f"{said}; updates are paused"
-    return replace(rollout, sentence=said, paused=is_paused(pcs))
+        sentence = f"{sentence}; updates are paused"
+    return replace(rollout, sentence=sentence, paused=is_paused(pcs))
 
 
 def whole_rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:

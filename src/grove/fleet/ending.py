@@ -109,8 +109,8 @@ def _unsettled(world: World, pcs: PodCliqueSet) -> str:
     if world.is_settled(name):
         return ""
     gangs = [gang for gang in world.all(PodGang) if gang.metadata.labels.get(labels.PART_OF) == name]
-    said = [find_condition(gang.status.conditions, SCHEDULED) for gang in gangs]
-    if any(condition is not None and condition.status == "False" and condition.reason for condition in said):
+    scheduled = [find_condition(gang.status.conditions, SCHEDULED) for gang in gangs]
+    if any(condition is not None and condition.status == "False" and condition.reason for condition in scheduled):
         return ""
     status = pcs.status
     return f"set {name} has {status.available_replicas} of {pcs.spec.replicas} replicas and waits for nothing"

@@ -263,10 +263,10 @@ class Figures:
             priority = self._priorities.get(gang["spec"].get("priorityClassName", ""), 0)
             set_name = marks.get(labels.PART_OF, "")
             seen = self.gangs[uid] = GangSeen(name, set_name, pods, self.now_s, priority=priority)
-        said = _condition(gang, SCHEDULED)
-        if said is not None:
-            seen.reason, seen.message = said.get("reason", ""), said.get("message", "")
-            seen.see_place(has_place=said["status"] == "True", now_s=self.now_s)
+        condition = _condition(gang, SCHEDULED)
+        if condition is not None:
+            seen.reason, seen.message = condition.get("reason", ""), condition.get("message", "")
+            seen.see_place(has_place=condition["status"] == "True", now_s=self.now_s)
 
     def _see_set(self, change: Change) -> None:
         pcs = change.version.json

@@ -198,8 +198,8 @@ class ExecPlugin:
                 child.kill()
                 await child.wait()
         if child.returncode != 0:
-            said = errors.decode(errors="replace").strip().splitlines()
-            raise ConfigError(f"exec plugin {name}: exit code {child.returncode}{': ' + said[-1] if said else ''}")
+            lines = errors.decode(errors="replace").strip().splitlines()
+            raise ConfigError(f"exec plugin {name}: exit code {child.returncode}{': ' + lines[-1] if lines else ''}")
         return out
 
     def _parse(self, out: bytes) -> _ExecStatus:

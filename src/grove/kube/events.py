@@ -59,7 +59,7 @@ class _Topic(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Said:
+class _RecordedEvent:
     """One Event, written or about to be."""
 
     name: str
@@ -105,7 +105,7 @@ class Recorder:
     ) -> None:
         self._client, self._component = client, component
         self._clock, self._rng = clock, rng or random.Random(random.getrandbits(64))
-        self._said: OrderedDict[_Topic, _Said] = OrderedDict()
+        self._recorded: OrderedDict[_Topic, _RecordedEvent] = OrderedDict()
         self._variety: OrderedDict[tuple[_Subject, EventKind, str], _Variety] = OrderedDict()
         self._siblings: OrderedDict[tuple[str, str], _Siblings] = OrderedDict()
         self._unsaid: OrderedDict[_Topic, None] = OrderedDict()
@@ -172,17 +172,17 @@ class Recorder:
     def _record(self, subject: _Subject, kind: EventKind, reason: str, message: str) -> None:
         now, when = asyncio.get_running_loop().time(), rfc3339(self._clock.now())
         topic = _Topic(subject, kind, reason, message)
-        said = self._said.get(topic)
-        if said is None or now - said.began >= WINDOW_S:
+        event = self._recorded.get(topic)
+        if event is None or now - event.began >= WINDOW_S:
             topic = self._combined(topic, now)
-            said = self._said.get(topic)
-        if said is None or now - said.began >= WINDOW_S:
+            event = self._recorded.get(topic)
+        if event is None or now - event.began >= WINDOW_S:
             name = f"{subject.name[:200]}.{self._rng.getrandbits(64):016x}"
-            said = self._said[topic] = _Said(name, when, when, now)
-            _trim(self._said, REMEMBERED)
-        said.count += 1
-        said.last = when
-        said.message = message if topic.message else f"(combined from similar events): {message}"
+            event = self._recorded[topic] = _RecordedEvent(name, when, when, now)
+            _trim(self._recorded, REMEMBERED)
+        event.count += 1
+        event.last = when
+        event.message = message if topic.message else f"(combined from similar events): {message}"
         self._unsaid[topic] = None
         if len(self._unsaid) > UNSAID:
             self._unsaid.popitem(last=False)
@@ -203,21 +203,21 @@ class Recorder:
 
     async def _write_next(self) -> None:
         topic, _ = self._unsaid.popitem(last=False)
-        said = self._said.get(topic)
-        if said is None:
+        event = self._recorded.get(topic)
+        if event is None:
             return
-        count = said.count
+        count = event.count
         namespace = topic.subject.namespace or "default"
         try:
-            if said.written:
-                patch: Json = {"count": count, "lastTimestamp": said.last, "message": _cut(said.message)}
+            if event.written:
+                patch: Json = {"count": count, "lastTimestamp": event.last, "message": _cut(event.message)}
                 try:
-                    await self._client.patch(Event, said.name, patch, namespace)
+                    await self._client.patch(Event, event.name, patch, namespace)
                 except NotFound:  # the API server forgets Events after an hour
-                    await self._create(topic, said, namespace)
+                    await self._create(topic, event, namespace)
             else:
-                await self._create(topic, said, namespace)
-            said.written = count
+                await self._create(topic, event, namespace)
+            event.written = count
         except (Forbidden, NotLeader) as err:  # a namespace that is going away takes no Events, and that is fine
             log.debug("event refused", reason=topic.reason, error=str(err))
         except KubeError as err:
@@ -230,7 +230,7 @@ class Recorder:
     def _trace_id_of(self, about: Object) -> str:
         return self.trace_id_of(about) if self.trace_id_of is not None else ""
 
-    async def _create(self, topic: _Topic, said: _Said, namespace: str) -> None:
+    async def _create(self, topic: _Topic, event: _RecordedEvent, namespace: str) -> None:
         about = topic.subject
         involved = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid}
         if about.namespace:
@@ -239,17 +239,17 @@ class Recorder:
             Event,
             {
                 "metadata": {
-                    "name": said.name,
+                    "name": event.name,
                     "namespace": namespace,
                     **({"annotations": {TRACE_ID: about.trace_id}} if about.trace_id else {}),
                 },
                 "involvedObject": involved,
                 "type": topic.type,
                 "reason": topic.reason,
-                "message": _cut(said.message),
-                "count": said.count,
-                "firstTimestamp": said.first,
-                "lastTimestamp": said.last,
+                "message": _cut(event.message),
+                "count": event.count,
+                "firstTimestamp": event.first,
+                "lastTimestamp": event.last,
                 "source": {"component": self._component},
                 "reportingComponent": self._component,
                 "reportingInstance": self._component,

@@ -278,6 +278,6 @@ def _asks_for_too_new(err: ApiError) -> bool:
 def _explained(err: KubeError, kind: type[Object]) -> KubeError:
     """The same error, with words for the person who must act where the server's own say little."""
     if isinstance(err, NotFound):
-        said = f"the server does not know {kind.RESOURCE} ({kind.RESOURCE.api_version}): is its CRD installed?"
-        return NotFound(said, code=err.code, reason=err.reason, details=err.details)
+        message = f"the server does not know {kind.RESOURCE} ({kind.RESOURCE.api_version}): is its CRD installed?"
+        return NotFound(message, code=err.code, reason=err.reason, details=err.details)
     return err

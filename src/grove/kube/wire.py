@@ -226,8 +226,8 @@ def error_of(code: int, body: bytes, retry_after: str | None) -> errors.ApiError
         if not isinstance(status, dict):
             raise msgspec.DecodeError("not a Status")
     except (msgspec.DecodeError, UnicodeDecodeError):
-        said = " ".join(body[:200].decode(errors="replace").split())
-        status = {"message": f"HTTP {code}{': ' + said if said else ''}"}
+        start = " ".join(body[:200].decode(errors="replace").split())
+        status = {"message": f"HTTP {code}{': ' + start if start else ''}"}
     if retry_after_s is None:
         details = status.get("details")
         seconds = details.get("retryAfterSeconds") if isinstance(details, dict) else None

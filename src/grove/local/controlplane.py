@@ -198,9 +198,9 @@ class ControlPlane:
                     break
                 except RequestFailed as problem:
                     if not child.alive():
-                        said = child.log_tail()
-                        error = PortTaken if "address already in use" in said else ControlPlaneError
-                        raise error(f"{name} ended; {child.log} says:\n{said}") from None
+                        tail = child.log_tail()
+                        error = PortTaken if "address already in use" in tail else ControlPlaneError
+                        raise error(f"{name} ended; {child.log} says:\n{tail}") from None
                     if time.monotonic() > deadline:
                         raise ControlPlaneError(
                             f"{name} was not ready after {READY_TIMEOUT_S:.0f} s ({problem}); "

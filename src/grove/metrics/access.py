@@ -146,9 +146,9 @@ class Authorizer:
         if MASTERS in user.groups:
             return True
         now = asyncio.get_running_loop().time()
-        said = self._known.get((user, ask))
-        if said is not None and now - said[0] < REMEMBERED_S:
-            return said[1]
+        remembered = self._known.get((user, ask))
+        if remembered is not None and now - remembered[0] < REMEMBERED_S:
+            return remembered[1]
         spec: Json = {"user": user.name, "groups": list(user.groups), **ask.attributes()}
         if user.extra:
             spec["extra"] = {key: list(values) for key, values in user.extra}

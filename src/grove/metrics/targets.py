@@ -108,8 +108,8 @@ def _declared_port(pod: EnginePod) -> int:
 
 def _known_port(pod: EnginePod) -> int:
     for container in pod.spec.containers:
-        if said := next((_port(env_var.value) for env_var in container.env if env_var.name == SYSTEM_PORT), 0):
-            return said
+        if system_port := next((_port(env_var.value) for env_var in container.env if env_var.name == SYSTEM_PORT), 0):
+            return system_port
         for engine, port in KNOWN_PORTS:
             if engine in container.image:
                 return port

@@ -29,8 +29,8 @@ def apply_patch(manifest: Json, stored: Json) -> Json:
 def _words(obj: Json) -> Json:
     """The part of an object that its author writes: spec, labels and annotations."""
     metadata = mapping(obj.get("metadata"))
-    said = {name: mapping(metadata.get(name)) for name in ("labels", "annotations")}
-    return {"metadata": said, "spec": mapping(obj.get("spec"))}
+    marks = {name: mapping(metadata.get(name)) for name in ("labels", "annotations")}
+    return {"metadata": marks, "spec": mapping(obj.get("spec"))}
 
 
 def _over(last: Any, new: Any) -> Any:

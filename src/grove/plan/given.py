@@ -105,9 +105,9 @@ async def apply_given(world: World, given: Sequence[tuple[Resource, Json]]) -> N
         meta = obj["metadata"]
         key = Key(meta.get("namespace", ""), meta["name"])
         if key in store.collection(resource).objects:
-            said = {name: meta[name] for name in ("labels", "annotations") if name in meta}
+            marks = {name: meta[name] for name in ("labels", "annotations") if name in meta}
             rest = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind", "status")}
-            await world.client.patch(resource, key.name, {**rest, "metadata": said}, key.namespace)
+            await world.client.patch(resource, key.name, {**rest, "metadata": marks}, key.namespace)
             continue
         await world.client.create(resource, obj)
         if resource == core.Namespace.RESOURCE:

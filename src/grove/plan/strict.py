@@ -52,7 +52,7 @@ def warnings_of(pcs: Json, stored: Json | None = None) -> tuple[str, ...]:
     """
     new, old = SetView(pcs), SetView(stored) if stored else None
     found = (*(replica_notes(new, old) if old else ()), *notes(new, old))
-    return tuple(f"{pcs['metadata']['name']}: {said}" for said in found)
+    return tuple(f"{pcs['metadata']['name']}: {warning}" for warning in found)
 
 
 def unknown_fields(manifest: Json) -> list[str]:

@@ -294,8 +294,8 @@ def _not_created(seen: Seen, gang: PodGang) -> str | None:
 
 def _above_minimum(rest: Sequence[Pod]) -> str:
     """Why pods of a gang that is placed find no node: what the scheduler wrote on them."""
-    said = [find_condition(pod.status.conditions, POD_SCHEDULED) for pod in rest]
-    reason = next((condition.message for condition in said if condition is not None and condition.message), "")
+    scheduled = [find_condition(pod.status.conditions, POD_SCHEDULED) for pod in rest]
+    reason = next((condition.message for condition in scheduled if condition is not None and condition.message), "")
     return f"{many(len(rest), 'pod')} above its minimum {'has' if len(rest) == 1 else 'have'} no place" + (
         f": {reason}" if reason else ""
     )

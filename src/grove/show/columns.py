@@ -81,4 +81,4 @@ def indented(text: str, width: int, indent: int = 4, style: str = "") -> list[Te
 
 def warning_lines(warnings: Iterable[str], width: int) -> list[Text]:
     """Warnings of admission, each as kubectl prints it."""
-    return [line for said in warnings for line in indented(f"Warning: {said}", width, 0, "yellow")]
+    return [line for warning in warnings for line in indented(f"Warning: {warning}", width, 0, "yellow")]

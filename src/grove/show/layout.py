@@ -55,11 +55,11 @@ class Spot:
     @property
     def words(self) -> str:
         """Short notes on the node: faults, reservations, holds. Empty for most nodes."""
-        said = [self.note, f"{self.broken} broken" if self.broken else ""]
-        said += [f"{count} reserved by {name}" for name, count in self.reserved]
-        said += [f"{count} held as headroom of {name}" for name, count in self.headroom]
-        said.append(f"held for {self.held_for}" if self.held_for else "")
-        return ", ".join(filter(None, said))
+        notes = [self.note, f"{self.broken} broken" if self.broken else ""]
+        notes += [f"{count} reserved by {name}" for name, count in self.reserved]
+        notes += [f"{count} held as headroom of {name}" for name, count in self.headroom]
+        notes.append(f"held for {self.held_for}" if self.held_for else "")
+        return ", ".join(filter(None, notes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,13 +54,13 @@ def _compiled(spec_text: bytes) -> Kind:
 
 def established(crd: Json, kind: Kind, now: str) -> Json:
     """The definition with the status of one that is served; one that was already keeps its conditions."""
-    said = (
+    rows = (
         ("NamesAccepted", "NoConflicts", "no conflicts found"),
         ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
     )
     conditions = [
         {"type": type_, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now}
-        for type_, reason, message in said
+        for type_, reason, message in rows
     ]
     status = {
         "acceptedNames": crd["spec"]["names"],

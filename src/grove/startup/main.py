@@ -63,7 +63,7 @@ def _wait(parents: dict[str, int], condition: str, pod_info: Path, account: Path
     selector = f"{GANG_LABEL}={gang},{CLIQUE_LABEL} in ({','.join(sorted(parents))})"
     readiness = Readiness(parents, condition, now=time.time)
     watch = PodWatch(namespace, selector, say=_say, account=account)
-    said, said_at, listed = "", 0.0, False
+    shown, shown_at, listed = "", 0.0, False
     for kind, pod in watch.events():
         if pod is None:
             listed = kind != "LIST"
@@ -76,9 +76,9 @@ def _wait(parents: dict[str, int], condition: str, pod_info: Path, account: Path
         if readiness.is_enough:
             _say(f"all are {condition.lower()}: {readiness}")
             return
-        if listed and (str(readiness) != said or time.monotonic() - said_at > SAY_EVERY_S):
-            said, said_at = str(readiness), time.monotonic()
-            _say(f"waiting for {said}" + ("" if condition == READY else f" {condition}"))
+        if listed and (str(readiness) != shown or time.monotonic() - shown_at > SAY_EVERY_S):
+            shown, shown_at = str(readiness), time.monotonic()
+            _say(f"waiting for {shown}" + ("" if condition == READY else f" {condition}"))
 
 
 def _mounted(path: Path) -> str:

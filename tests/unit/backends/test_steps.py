@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grove.api.labels import SAID
+from grove.api.labels import LAST_WRITTEN
 from grove.api.meta import Json
 from grove.backends.steps import merged, remembering, step_for, taking_back
 from grove.operator.shared.diff import Ownership, needed_patch
@@ -73,8 +73,10 @@ def test_an_object_on_its_way_out_is_being_replaced_if_it_differs(
     ("metadata", "want"),
     [
         pytest.param({"labels": {"a": "b"}}, {"metadata": {"labels": {"a": "b"}}}, id="labels may change"),
-        pytest.param({"annotations": {SAID: "x"}}, None, id="the memory of what the spec says may not"),
-        pytest.param({"annotations": {SAID: "x", "a": "b"}}, {"metadata": {"annotations": {"a": "b"}}}, id="both"),
+        pytest.param({"annotations": {LAST_WRITTEN: "x"}}, None, id="the memory of what the spec says may not"),
+        pytest.param(
+            {"annotations": {LAST_WRITTEN: "x", "a": "b"}}, {"metadata": {"annotations": {"a": "b"}}}, id="both"
+        ),
     ],
 )
 def test_what_a_frozen_object_in_use_still_takes(metadata: Json, want: Json | None) -> None:
@@ -127,7 +129,7 @@ def test_labels_and_annotations_are_taken_back_too_and_others_keep_theirs() -> N
 
 @pytest.mark.parametrize("memory", ["", "{", "[]", '"x"'])
 def test_a_memory_that_somebody_spoiled_takes_nothing_back(memory: str) -> None:
-    live = obj({"queue": "q"}, annotations={SAID: memory})
+    live = obj({"queue": "q"}, annotations={LAST_WRITTEN: memory})
     assert taking_back(remembering(obj({})), live) == {}
 
 

@@ -28,8 +28,8 @@ SCHEDULER_PATH = f"{TEMPLATE}.cliques.spec.podSpec.schedulerName"
 
 def schedulers_of(new: SetView, backends: Backends) -> set[str]:
     """The schedulers that cliques of a set name, themselves or by the set's annotation; one, if all is well."""
-    said = text(new.annotations.get(SCHEDULER_ANNOTATION))
-    return {backends.name_of(clique.scheduler_name or said) for clique in new.cliques}
+    scheduler = text(new.annotations.get(SCHEDULER_ANNOTATION))
+    return {backends.name_of(clique.scheduler_name or scheduler) for clique in new.cliques}
 
 
 def backend_faults(new: SetView, old: SetView | None, backends: Backends, lookups: Known) -> Iterator[Fault]:

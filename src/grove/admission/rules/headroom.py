@@ -12,10 +12,10 @@ from grove.api.labels import HEADROOM, HEADROOM_PRIORITY, MOST_HEADROOM
 
 
 def headroom_faults(path: str, annotations: Mapping[str, Any]) -> Iterator[Fault]:
-    said, priority = annotations.get(HEADROOM), annotations.get(HEADROOM_PRIORITY)
-    if said is not None and ((units := natural(text(said).strip())) is None or units > MOST_HEADROOM):
-        yield invalid(f"{path}.{HEADROOM}", said, f"must be a number of further replicas, 0 to {MOST_HEADROOM}")
+    wanted, priority = annotations.get(HEADROOM), annotations.get(HEADROOM_PRIORITY)
+    if wanted is not None and ((units := natural(text(wanted).strip())) is None or units > MOST_HEADROOM):
+        yield invalid(f"{path}.{HEADROOM}", wanted, f"must be a number of further replicas, 0 to {MOST_HEADROOM}")
     if priority is not None and (wrong := subdomain_fault(text(priority))):
         yield invalid(f"{path}.{HEADROOM_PRIORITY}", priority, f"must be the name of a PriorityClass: {wrong}")
-    elif priority is not None and said is None:
+    elif priority is not None and wanted is None:
         yield invalid(f"{path}.{HEADROOM_PRIORITY}", priority, f"has no effect without {HEADROOM}")

@@ -118,12 +118,12 @@ def _has_readiness_probe(clique: CliqueView) -> bool:
 
 def _needs(clique: CliqueView, others: Sequence[str]) -> str:
     """The word of a clique's commands by which it needs the pods of its group's `others`; empty if there is none."""
-    said: list[str] = []
+    texts: list[str] = []
     for container in _containers(clique):
-        said += (text(one) for field in ("command", "args") for one in sequence(container.get(field)))
-        said += (text(mapping(one).get("value")) for one in sequence(container.get("env")))
-    counted = (word for word in _MANY_NODES if any(word in one for one in said))
-    named = (name for name in others if any(_names_a_pod(one, name) for one in said))
+        texts += (text(one) for field in ("command", "args") for one in sequence(container.get(field)))
+        texts += (text(mapping(one).get("value")) for one in sequence(container.get("env")))
+    counted = (word for word in _MANY_NODES if any(word in one for one in texts))
+    named = (name for name in others if any(_names_a_pod(one, name) for one in texts))
     return next(chain(counted, named), "").strip("-")
 
 

@@ -67,8 +67,8 @@ class Claim:
             self.file.write_text("")
             alone = not any(_read(file) for file in _files() if file != self.file)
             changed = [name for name, value in record.settings.items() if alone and _restore(name, value)]
-        said = f"; kernel settings restored: {', '.join(changed)}" if changed else ""
-        say(f"removed: cgroups {cgroup(Path(record.directory))}, files of the nodes in {record.directory}{said}")
+        restored = f"; kernel settings restored: {', '.join(changed)}" if changed else ""
+        say(f"removed: cgroups {cgroup(Path(record.directory))}, files of the nodes in {record.directory}{restored}")
         return True
 
     def release(self) -> None:

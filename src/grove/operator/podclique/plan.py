@@ -60,26 +60,26 @@ class CliquePlan:
     @property
     def events(self) -> list[Notice]:
         """The events after the pods are as planned."""
-        clique, said = self.observed.clique, []
+        clique, notices = self.observed.clique, []
         count = len(self.pods.create)
         if count and clique.status.observed_generation is not None:  # that a new clique has pods is no news
             message = f"created {many(count, 'pod')}"
-            said.append(Notice(clique, EventReason.POD_CREATE_SUCCESSFUL, message))
+            notices.append(Notice(clique, EventReason.POD_CREATE_SUCCESSFUL, message))
         patched = [pod.metadata.name for pod, one in self.pods.in_place if one.patch]
         if patched:
             message = f"updated {many(len(patched), 'pod')} in place: {', '.join(sorted(patched)[:5])}"
-            said.append(Notice(clique, EventReason.POD_UPDATED_IN_PLACE, message))
+            notices.append(Notice(clique, EventReason.POD_UPDATED_IN_PLACE, message))
         marked = {
             pod.metadata.name: drain_step.until for pod, drain_step in self.pods.drain if drain_step.until is not None
         }
         if marked:
             until = rfc3339(max(marked.values()))
             message = f"draining {many(len(marked), 'pod')} until {until}: {', '.join(sorted(marked)[:5])}"
-            said.append(Notice(clique, EventReason.POD_DRAINING, message))
+            notices.append(Notice(clique, EventReason.POD_DRAINING, message))
         for removal in self.pods.delete:
             message = f"deleted pod {removal.pod.metadata.name}: {removal.reason}"
-            said.append(Notice(clique, EventReason.POD_DELETE_SUCCESSFUL, message))
-        return said
+            notices.append(Notice(clique, EventReason.POD_DELETE_SUCCESSFUL, message))
+        return notices
 
     def status(self, outcome: Outcome) -> PodCliqueStatus:
         seen = self.observed
@@ -109,15 +109,15 @@ class CliquePlan:
     def warnings(self, after: PodCliqueStatus) -> list[Notice]:
         """The events to send when the status is written."""
         clique, before = self.observed.clique, self.observed.clique.status
-        said = []
+        notices = []
         if lost_all_scheduled(clique.spec.replicas, before, after):
             message = "no pod of this clique has a node any more"
-            said.append(Notice(clique, EventReason.ALL_SCHEDULED_REPLICAS_LOST, message, warning=True))
+            notices.append(Notice(clique, EventReason.ALL_SCHEDULED_REPLICAS_LOST, message, warning=True))
         old, new = (one.update_progress.surge if one.update_progress is not None else None for one in (before, after))
         if new is not None and (refused := surge_refused(old, new, self.observed.surge_wait_s)):
             message = f"{clique.metadata.name}: {refused}"
-            said.append(Notice(self.observed.pcs, EventReason.SURGE_NOT_PLACED, message, warning=True))
-        return [*said, *appeared(clique, before.conditions, after.conditions, (BELOW_MINIMUM,))]
+            notices.append(Notice(self.observed.pcs, EventReason.SURGE_NOT_PLACED, message, warning=True))
+        return [*notices, *appeared(clique, before.conditions, after.conditions, (BELOW_MINIMUM,))]
 
 
 def plan_turn(observed: ObservedClique, wanted: Json, now: datetime) -> CliquePlan:

@@ -156,8 +156,8 @@ class PodCliqueSetController:
             pcs = self._cache.wrote(await client.patch(PodCliqueSet, meta.name, patch, meta.namespace))
         if not pcs.status.current_generation_hash:
             # Before the children: their status names it, and would be written again if it came later.
-            said = with_standing(pcs.status.conditions, NEW_SET, self._deps.clock.now(), meta.generation)
-            first = structs.replace(pcs.status, current_generation_hash=self._first_hash(pcs), conditions=said)
+            current = with_standing(pcs.status.conditions, NEW_SET, self._deps.clock.now(), meta.generation)
+            first = structs.replace(pcs.status, current_generation_hash=self._first_hash(pcs), conditions=current)
             patch = status_patch(pcs.status, first)
             answer = await client.patch(PodCliqueSet, meta.name, patch or {}, meta.namespace, subresource="status")
             pcs = self._cache.wrote(answer, echo=True)
@@ -243,9 +243,9 @@ class PodCliqueSetController:
     def _pass_on(self, pcs: PodCliqueSet) -> None:
         """Has the gangs looked at when something changed that they are made from."""
         meta, status = pcs.metadata, pcs.status
-        said = (meta.generation, meta.labels, meta.annotations, status.draining, status.replica_indexes)
-        if self._passed_on.get(pcs.metadata.uid) != said:
-            self._passed_on[pcs.metadata.uid] = said
+        current = (meta.generation, meta.labels, meta.annotations, status.draining, status.replica_indexes)
+        if self._passed_on.get(pcs.metadata.uid) != current:
+            self._passed_on[pcs.metadata.uid] = current
             self._gangs.wake_all(pcs)
 
     async def _finish(self, pcs: PodCliqueSet) -> Result:

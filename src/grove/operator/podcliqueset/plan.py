@@ -229,19 +229,19 @@ class SetPlan:
     def events(self, after: PodCliqueSetStatus) -> list[Notice]:
         """The events to send when the status is written."""
         pcs, before = self.observed.pcs, self.observed.pcs.status
-        said = appeared(pcs, before.conditions, after.conditions, (GANG_RESTARTS_EXHAUSTED, UPDATE_STALLED))
+        notices = appeared(pcs, before.conditions, after.conditions, (GANG_RESTARTS_EXHAUSTED, UPDATE_STALLED))
         old, new = (find_condition(one.conditions, TOPOLOGY_LEVELS_UNAVAILABLE) for one in (before, after))
         if new is not None and new.status != "False" and (old is None or old.status != new.status):
-            said.append(Notice(pcs, new.reason, new.message, warning=True))
+            notices.append(Notice(pcs, new.reason, new.message, warning=True))
         refused = refused_slices(before)
         for replica, why in refused_slices(after).items():
             if replica not in refused:
                 message = f"replica {replica}: the next slice is not taken down, its new pods have no place: {why}"
-                said.append(Notice(pcs, EventReason.SLICE_NOT_PLACED, message, warning=True))
+                notices.append(Notice(pcs, EventReason.SLICE_NOT_PLACED, message, warning=True))
         for one in self.terminated.now:
             message = f"restarted replica {one.index} as a gang (restart {one.count}): {one.blame} stayed in breach"
-            said.append(Notice(pcs, EventReason.SET_REPLICA_DELETE_SUCCESSFUL, message))
-        return said
+            notices.append(Notice(pcs, EventReason.SET_REPLICA_DELETE_SUCCESSFUL, message))
+        return notices
 
 
 def plan_set(observed: ObservedSet, children: ObservedChildren | None, now: datetime) -> SetPlan:

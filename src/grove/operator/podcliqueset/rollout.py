@@ -245,8 +245,11 @@ def _state(pcs: PodCliqueSet, replica: SetReplica) -> ReplicaState:
     for group in replica.groups:
         members = filter(None, map(pcs.spec.template.find_clique, group.spec.clique_names))
         scheduled += group.status.scheduled_replicas * sum(min_pods(member) for member in members)
-    said = (*(one.status.conditions for one in replica.cliques), *(one.status.conditions for one in replica.groups))
-    in_breach = any(is_true(conditions, MIN_AVAILABLE_BREACHED) for conditions in said)
+    all_conditions = (
+        *(one.status.conditions for one in replica.cliques),
+        *(one.status.conditions for one in replica.groups),
+    )
+    in_breach = any(is_true(conditions, MIN_AVAILABLE_BREACHED) for conditions in all_conditions)
     # Only after the cliques have observed their newest spec. Before, their status may be about an earlier change.
     incarnation = replica_incarnation(pcs, replica.index)
     is_settled = all(

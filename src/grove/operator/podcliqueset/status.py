@@ -261,8 +261,8 @@ def with_features_condition(
     """The conditions with `FeaturesUnavailable` among them while something is missing, and without it otherwise."""
     if not missing:
         return without_condition(conditions, FEATURES_UNAVAILABLE)
-    said = "; ".join(
+    message = "; ".join(
         f"{FEATURES.get(one.kind, one.kind)}: the cluster does not serve {one.plural} of {one.api_version}"
         for one in sorted(set(missing))
     )
-    return with_condition(conditions, FEATURES_UNAVAILABLE, TRUE, API_NOT_SERVED, said, now, generation)
+    return with_condition(conditions, FEATURES_UNAVAILABLE, TRUE, API_NOT_SERVED, message, now, generation)

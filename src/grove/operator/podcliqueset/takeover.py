@@ -62,11 +62,11 @@ class Takeover:
 
     @property
     def message(self) -> str:
-        said = f"taken over from {self.maker}"
+        sentence = f"taken over from {self.maker}"
         if self.continues and not self.updated:
-            return f"{said}: its pods stay as they are"
+            return f"{sentence}: its pods stay as they are"
         changed = ", ".join(self.updated) or "nothing"
-        return f"{said} in the middle of a change: updated is {changed}, the rest stays as it is"
+        return f"{sentence} in the middle of a change: updated is {changed}, the rest stays as it is"
 
 
 def takeover(

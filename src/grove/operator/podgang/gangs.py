@@ -202,8 +202,8 @@ def _bound_to(pod: Pod, node_labels: Mapping[str, str]) -> list[Json]:
     found: list[Json] = []
     for at, term in enumerate(terms):
         path = f"/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/{at}"
-        said = [msgspec.to_builtins(expression) for expression in term.match_expressions]
-        found.append({"op": "add", "path": f"{path}/matchExpressions", "value": [*said, *asked]})
+        expressions = [msgspec.to_builtins(expression) for expression in term.match_expressions]
+        found.append({"op": "add", "path": f"{path}/matchExpressions", "value": [*expressions, *asked]})
     return found
 
 

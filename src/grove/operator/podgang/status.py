@@ -127,11 +127,11 @@ def _with_derived_progress(status: PodGangStatus, gang: PodGang, pods_of: PodsOf
 _ON_ITS_WAY = frozenset({base.WRITTEN, base.PODS_HELD, base.REPLACING})
 
 
-def is_trouble(said: Condition) -> bool:
+def is_trouble(condition: Condition) -> bool:
     """True if the owner of the set must act on a condition of a gang."""
-    if said.type == TOPOLOGY_NOT_HONOURED:
-        return said.status == TRUE
-    return said.reason not in _ON_ITS_WAY
+    if condition.type == TOPOLOGY_NOT_HONOURED:
+        return condition.status == TRUE
+    return condition.reason not in _ON_ITS_WAY
 
 
 def _refused_by(state: GangObjectsState | None) -> Standing | None:

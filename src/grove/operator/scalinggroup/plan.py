@@ -123,25 +123,25 @@ class GroupPlan:
     def events(self, after: PodCliqueScalingGroupStatus) -> list[Notice]:
         """The events to send when the status is written."""
         group, pcs, before = self.observed.group, self.observed.pcs, self.observed.group.status
-        reason, said = EventReason.GROUP_REPLICA_DELETE_SUCCESSFUL, list[Notice]()
+        reason, notices = EventReason.GROUP_REPLICA_DELETE_SUCCESSFUL, list[Notice]()
         if lost_all_scheduled(group.spec.replicas, before, after):
             message = "no replica of this group is scheduled any more"
-            said.append(Notice(group, EventReason.ALL_SCHEDULED_REPLICAS_LOST, message, warning=True))
-        said += appeared(group, before.conditions, after.conditions, (BELOW_MINIMUM, GANG_RESTARTS_EXHAUSTED))
+            notices.append(Notice(group, EventReason.ALL_SCHEDULED_REPLICAS_LOST, message, warning=True))
+        notices += appeared(group, before.conditions, after.conditions, (BELOW_MINIMUM, GANG_RESTARTS_EXHAUSTED))
         surge = _surge(after)
         if surge is not None and (refused := surge_refused(_surge(before), surge, self.observed.surge_wait_s)):
             message = f"{group.metadata.name}: {refused}"
-            said.append(Notice(pcs, EventReason.SURGE_NOT_PLACED, message, warning=True))
+            notices.append(Notice(pcs, EventReason.SURGE_NOT_PLACED, message, warning=True))
         for one in self.terminated.now:
             what = f"replica {one.index} of {group.metadata.name}"
             message = f"restarted {what} as a gang (restart {one.count}): {one.blame} stayed in breach"
-            said.append(Notice(pcs, reason, message))
+            notices.append(Notice(pcs, reason, message))
         for entry in after.replica_restarts:
             old = find_restart(before.replica_restarts, entry.replica_index)
             if old.generation_hash != entry.generation_hash:
                 message = f"recreating replica {entry.replica_index} of {group.metadata.name} for an update"
-                said.append(Notice(pcs, reason, message))
-        return said
+                notices.append(Notice(pcs, reason, message))
+        return notices
 
 
 def _surge(status: PodCliqueScalingGroupStatus) -> SurgeProgress | None:

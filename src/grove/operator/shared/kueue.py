@@ -46,19 +46,19 @@ class KueueGroup:
         own = {kueue.QUEUE: self.queue, kueue.MANAGED: "true"}
         if not self.has(clique, index):
             return own, {}
-        said = {
+        annotations = {
             kueue.TOTAL: str(sum(self.sizes.values())),
             kueue.SERVING: "true",
             kueue.ROLE: role,
             labels.KUEUE_SIZES: _text(self.sizes),
         }
-        return {**own, kueue.GROUP: self.name}, said
+        return {**own, kueue.GROUP: self.name}, annotations
 
     def mark(self, pod: Json, clique: str, index: int, role: str) -> None:
         """Puts a pod that is about to be created into the queue. Kueue's webhook adds the same gate where it runs."""
-        own, said = self.marks(clique, index, role)
+        own, annotations = self.marks(clique, index, role)
         pod["metadata"]["labels"] |= own
-        pod["metadata"]["annotations"] |= said
+        pod["metadata"]["annotations"] |= annotations
         pod["spec"].setdefault("schedulingGates", []).append({"name": kueue.GATE})
 
 
@@ -90,10 +90,10 @@ def is_misplaced(pod: Pod, group: KueueGroup, clique: str, index: int, role: str
         return False
     if not group.is_admitted and not group.has(clique, index):
         return True  # a pod of its own would hold quota that the group waits for
-    own, said = group.marks(clique, index, role)
+    own, annotations = group.marks(clique, index, role)
     found = {key: pod.metadata.labels.get(key) for key in (kueue.QUEUE, kueue.MANAGED, kueue.GROUP)}
     return found != {kueue.GROUP: None, **own} or any(
-        pod.metadata.annotations.get(key) != value for key, value in said.items()
+        pod.metadata.annotations.get(key) != value for key, value in annotations.items()
     )
 
 

@@ -181,8 +181,8 @@ def _trouble(status: S, now: datetime, *parts: Conditions) -> Standing | None:
         return Standing("Stalled", failure.reason if failure is not None else REPLICA_FAILURE, refused.description)
     for type_ in (GANG_RESTARTS_EXHAUSTED, UPDATE_STALLED):
         for conditions in (status.conditions, *parts):
-            if (said := find_condition(conditions, type_)) is not None:
-                return Standing("Stalled", said.reason, said.message)
+            if (condition := find_condition(conditions, type_)) is not None:
+                return Standing("Stalled", condition.reason, condition.message)
     return Standing("Reconciling", REPLICA_FAILURE, errors[0].description) if errors else None
 
 
@@ -198,18 +198,22 @@ def _refused_since(status: S, error: LastError) -> datetime | None:
 
 
 def _stalled_gang(status: PodCliqueSetStatus, gangs: Iterable[PodGang], now: datetime) -> Standing | None:
-    lasting = ((name, said) for name, said in _stalled(gangs) if _lasts(_since(status, said.last_transition_time), now))
+    lasting = (
+        (name, condition)
+        for name, condition in _stalled(gangs)
+        if _lasts(_since(status, condition.last_transition_time), now)
+    )
     if (first := min(lasting, key=lambda one: one[0], default=None)) is None:
         return None
-    name, said = first
-    return Standing("Stalled", said.reason, f"PodGang {name}: {said.message}")
+    name, condition = first
+    return Standing("Stalled", condition.reason, f"PodGang {name}: {condition.message}")
 
 
 def _stalled(gangs: Iterable[PodGang]) -> Iterator[tuple[str, Condition]]:
     for gang in gangs:
-        said = find_condition(gang.status.conditions, STALLED)
-        if said is not None and said.status == TRUE and not gang.metadata.is_deleting:
-            yield gang.metadata.name, said
+        condition = find_condition(gang.status.conditions, STALLED)
+        if condition is not None and condition.status == TRUE and not gang.metadata.is_deleting:
+            yield gang.metadata.name, condition
 
 
 def _since(status: S, moment: datetime | None) -> datetime | None:
@@ -230,7 +234,7 @@ def _lasts(since: datetime | None, now: datetime) -> bool:
 def stalls_in_s(status: S, now: datetime, gangs: Iterable[PodGang] = ()) -> float | None:
     """Seconds until a trouble has lasted so long that the object stalls; None if there is no such trouble."""
     moments = [_refused_since(status, error) for error in status.last_errors]
-    moments += [_since(status, said.last_transition_time) for _, said in _stalled(gangs)]
+    moments += [_since(status, condition.last_transition_time) for _, condition in _stalled(gangs)]
     ends = ((since + _GRACE - now).total_seconds() for since in moments if since is not None)
     return min((end_s for end_s in ends if end_s > 0), default=None)
 

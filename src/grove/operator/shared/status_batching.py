@@ -222,14 +222,14 @@ def gang_news(before: PodGangStatus, after: PodGangStatus, *, scheduler_reports:
     A scheduler that reports on gangs says with its first status that one is initialized: only that it is not is news.
     """
 
-    def said(status: PodGangStatus, type_: str) -> str:
+    def status_of(status: PodGangStatus, type_: str) -> str:
         condition = find_condition(status.conditions, type_)
         return f"{condition.status} {condition.reason}" if condition is not None else ""
 
-    if scheduler_reports and not said(before, conditions.INITIALIZED):
+    if scheduler_reports and not status_of(before, conditions.INITIALIZED):
         return not is_true(after.conditions, conditions.INITIALIZED)
     gates = (conditions.INITIALIZED, conditions.SCHEDULER_OBJECTS_READY, conditions.TOPOLOGY_NOT_HONOURED)
-    return any(said(before, type_) != said(after, type_) for type_ in gates) or (before.phase == RUNNING) != (
+    return any(status_of(before, type_) != status_of(after, type_) for type_ in gates) or (before.phase == RUNNING) != (
         after.phase == RUNNING
     )
 

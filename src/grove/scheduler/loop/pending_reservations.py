@@ -199,18 +199,18 @@ class PendingReservations:
 
     def recorded(self, unit: PendingReservation) -> HeldCapacity | None:
         """The nodes that an earlier scheduler held for the group, as its members say; None if they cannot be used."""
-        said = [found for one in self._now(unit) if (found := held_node(one)) is not None]
-        if not said:
+        held = [found for one in self._now(unit) if (found := held_node(one)) is not None]
+        if not held:
             return None
-        nodes = sorted({one.node for one in said})
-        reasons = {one.reason for one in said}
+        nodes = sorted({one.node for one in held})
+        reasons = {one.reason for one in held}
         if unknown := [node for node in nodes if node not in self._view.snapshot.nodes.row_of]:
             self.report_record(unit, f"there is no node {unknown[0]}")
             return None
         if wrong := sorted(reasons - {reason.value for reason in LONG_WAIT}):
             self.report_record(unit, f"unknown reason {wrong[0]!r}")
             return None
-        return HeldCapacity(reason=said[0].reason, since=min(one.since for one in said), nodes=tuple(nodes))
+        return HeldCapacity(reason=held[0].reason, since=min(one.since for one in held), nodes=tuple(nodes))
 
     def report_record(self, unit: PendingReservation, fault: str) -> None:
         """Says on the first of the group that the record of what is held for it is not used."""

@@ -299,10 +299,10 @@ class Reporter:
         reason = pod_reason(verdict)
         is_withdrawn = reason != UNSCHEDULABLE and any(pod.is_unschedulable for pod in pods)
         now = asyncio.get_running_loop().time()
-        said, when = unit.pods_text or (None, 0.0)
+        text, when = unit.pods_text or (None, 0.0)
         is_same = all(pod.is_unschedulable == (reason == UNSCHEDULABLE) for pod in pods)
         early_s = when + max(REWORD_S, self._reword_s(unit, now) if is_same else 0.0) - now
-        if said is not None and said != verdict.why and early_s > 0 and not is_withdrawn:
+        if text is not None and text != verdict.why and early_s > 0 and not is_withdrawn:
             return Result(after_s=early_s)
         unit.pods_text = (verdict.why, now)
         hold = self._view.ledger.find(name, *LONG_WAIT) if not gang.has_object else None

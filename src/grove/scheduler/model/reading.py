@@ -99,9 +99,9 @@ def read_node(node: Node, bandwidth_label: str = "") -> NodeFacts:
                 allocatable[name] = max(0, _rounded(name, milli(quantity)))
             except InvalidQuantity:
                 continue  # the node does not have what cannot be read
-    if BANDWIDTH not in allocatable and (said := node.metadata.labels.get(bandwidth_label)):
+    if BANDWIDTH not in allocatable and (bandwidth := node.metadata.labels.get(bandwidth_label)):
         try:
-            allocatable[BANDWIDTH] = min(max(0, whole(said)), MOST)
+            allocatable[BANDWIDTH] = min(max(0, whole(bandwidth)), MOST)
         except InvalidQuantity:
             allocatable[BANDWIDTH] = 0
     return NodeFacts(node.metadata.name, allocatable, node.metadata.labels, tuple(taints))

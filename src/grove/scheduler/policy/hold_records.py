@@ -183,12 +183,14 @@ def _amount_of(one: HeldAmount) -> tuple[str, Requests]:
 def of_conditions(podgang: PodGang) -> Iterator[HeldCapacity]:
     """Holds as schedulers before `capacityHolds` wrote them: names in the messages of conditions."""
     conditions = podgang.status.conditions
-    if (said := find_condition(conditions, words.NODES_HELD)) is not None and said.status == words.TRUE:
-        yield HeldCapacity(reason=said.reason, since=said.last_transition_time)
-    if (said := find_condition(conditions, words.FORMER_PLACE)) is not None:
-        yield HeldCapacity(reason=FORMER_PLACE, since=said.last_transition_time, nodes=tuple(said.message.split()))
-    if (said := find_condition(conditions, words.OLDER_FORMER_PLACE)) is not None:
-        parts = [part.partition(": ") for part in said.message.split("; ")]
+    if (condition := find_condition(conditions, words.NODES_HELD)) is not None and condition.status == words.TRUE:
+        yield HeldCapacity(reason=condition.reason, since=condition.last_transition_time)
+    if (condition := find_condition(conditions, words.FORMER_PLACE)) is not None:
+        yield HeldCapacity(
+            reason=FORMER_PLACE, since=condition.last_transition_time, nodes=tuple(condition.message.split())
+        )
+    if (condition := find_condition(conditions, words.OLDER_FORMER_PLACE)) is not None:
+        parts = [part.partition(": ") for part in condition.message.split("; ")]
         amounts = tuple(HeldAmount(group=group, node=node) for group, _, nodes in parts for node in nodes.split())
         reason = HoldReason.REPLACEMENT.value
-        yield HeldCapacity(reason=reason, since=said.last_transition_time, amounts=amounts)
+        yield HeldCapacity(reason=reason, since=condition.last_transition_time, amounts=amounts)

@@ -64,8 +64,8 @@ def wanted_status(
         scheduled = find_condition(conditions, words.SCHEDULED)
         if verdict is None or not verdict.placed:
             # Not our doing, or from before we started: true all the same.
-            said = scheduled.message if scheduled is not None and scheduled.status == words.TRUE else ""
-            verdict, message = PLACED, said or say(PLACED.why)
+            earlier_message = scheduled.message if scheduled is not None and scheduled.status == words.TRUE else ""
+            verdict, message = PLACED, earlier_message or say(PLACED.why)
     elif gang.stood and any(standing.values()):
         lost = [
             Reason(kinds.GROUP_CAPACITY, name, {"room": standing[name], "pods": minimum})

@@ -388,8 +388,8 @@ class Quota(Policy):
         if queue.parent:
             limit = self.tree.queues[queue.parent].limit.get(resource, NO_LIMIT)
             return min(limit, self.shares(snapshot)[queue.parent].get(resource, limit))
-        said = self.tree.totals.get(queue.tree, NOTHING).get(resource)
-        return said if said is not None else self.total(snapshot).get(resource, 0)
+        total = self.tree.totals.get(queue.tree, NOTHING).get(resource)
+        return total if total is not None else self.total(snapshot).get(resource, 0)
 
     def _leaving(self, snapshot: Snapshot, queue: QuotaQueue, resource: str) -> int:
         """The amounts of terminating pods below a queue. Pods that get their place are counted already."""

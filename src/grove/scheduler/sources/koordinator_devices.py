@@ -107,12 +107,12 @@ class KoordinatorDevices(FollowedSource):
     def _whole_cards(self, node: str, here: NodeDevices) -> dict[str, int]:
         """Cards that the node says it has, no more than are healthy."""
         known: Node | None = self._cluster.nodes.get(Key("", node))
-        said = known.status.allocatable if known is not None else {}
+        allocatable = known.status.allocatable if known is not None else {}
         found: dict[str, int] = {}
         for name in GPU_NAMES:
             with suppress(InvalidQuantity):
-                if name in said:
-                    found[name] = min(whole(said[name]), len(here.cards))
+                if name in allocatable:
+                    found[name] = min(whole(allocatable[name]), len(here.cards))
         return found
 
     def needs(self, pod: Pod) -> Needs:

@@ -67,10 +67,10 @@ def rescale_between(old: HorizontalPodAutoscalerStatus, new: HorizontalPodAutosc
 def cause(scaler: HorizontalPodAutoscaler) -> str:
     """The metric that decided, with its value and target if the HPA controller says them."""
     active = find_condition(scaler.status.conditions or (), "ScalingActive")
-    said = active.message if active is not None else ""
-    named = [one for one in scaler.spec.metrics or () if metric_name(one) and metric_name(one) in said]
+    message = active.message if active is not None else ""
+    named = [one for one in scaler.spec.metrics or () if metric_name(one) and metric_name(one) in message]
     if len(named) != 1:
-        return said or "no metric is named"
+        return message or "no metric is named"
     (metric,) = named
     seen = next((one for one in scaler.status.current_metrics or () if metric_name(one) == metric_name(metric)), None)
     value, target = current_of(metric, seen), target_of(metric)
