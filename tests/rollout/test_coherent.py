@@ -229,6 +229,46 @@ async def test_undo_replaces_what_the_change_made_and_nothing_else(world: World)
 
 
 @pytest.mark.simulated
+@pytest.mark.parametrize("after_s", [None, 0.5, 2.5], ids=["in a pause", "soon", "later"])
+async def test_undo_gives_every_part_the_revision_that_it_had(world: World, after_s: float | None) -> None:
+    """The frontend has kept its first revision, because the update before did not change it."""
+    world.nodes.start_s = 1.0
+    await world.apply(disaggregated())
+    await world.available("wl")
+    await world.ready(16)
+    first = {pod.metadata.labels[key.REVISION] for pod in await world.pods()}
+    await change(world, "wl", "p", "d")
+    await updated(world, "wl")
+    before, revisions = await uids(world), await revisions_of(world)
+    kept: Json = await world.client.get(PodCliqueSet.RESOURCE, "wl", world.namespace)
+
+    await pause(world, "true" if after_s is None else None)
+    await change(world, "wl", "frontend", "p", "d", to="three")
+    await asyncio.sleep(10 if after_s is None else after_s)
+    new = {host for host, version in (await versions(world)).items() if version == "three"}
+    taken = {host for host, uid in (await uids(world)).items() if before[host] != uid}
+    cliques = kept["spec"]["template"]["cliques"]
+    await world.client.patch(PodCliqueSet, "wl", {"spec": {"template": {"cliques": cliques}}}, world.namespace)
+    await pause(world, None)
+    found = await updated(world, "wl")
+
+    assert {revisions["frontend"]} == first != {revisions["p"]}
+    assert await revisions_of(world) == revisions
+    assert found.status.revisions == {"frontend": min(first), "prefill": revisions["p"], "decode": revisions["d"]}
+    after = await uids(world)
+    replaced = {host for host in before if before[host] != after[host]}
+    assert new <= taken <= replaced
+    assert len(replaced - taken) <= 4, "at most the slice that was going"
+
+
+async def revisions_of(world: World) -> dict[str, str]:
+    """The revision of each role, which all its pods have."""
+    found = {(pod.metadata.labels[key.CLIQUE_NAME], pod.metadata.labels[key.REVISION]) for pod in await world.pods()}
+    assert len(found) == 3, found
+    return dict(found)
+
+
+@pytest.mark.simulated
 @pytest.mark.parametrize(
     ("kind", "name", "replicas"),
     [

@@ -2,7 +2,8 @@
 
 The parts of a set are its standalone cliques and its scaling groups. The parts that an update changes are its scope:
 fixed when the update begins, and merged with those of a change in the middle. All parts in scope get one revision, the
-hash of the set's templates at that change. Parts that did not change keep theirs.
+hash of the set's templates at that change. Parts that did not change keep theirs. If a change is undone while its
+update is open, each part gets back the revision that it had. So no pod from before the change is replaced.
 
 Under `Coherent` a chosen replica of the set is updated slice by slice (`shared.stepper.next_slice`). A slice is written
 into the set's status as the number of outdated units that each part keeps. The parts then replace their own units,
@@ -17,12 +18,14 @@ new pods request more than the old ones and have no surge units, the operator as
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
 
+from grove.api import labels
 from grove.api.hashes import wanted_revision
 from grove.api.names import base_gang
 from grove.api.podclique import PodClique, PodCliqueUpdateProgress
@@ -89,10 +92,34 @@ def next_scope(observed: ObservedSet) -> Scope:
     )
 
 
-def next_revisions_of_parts(pcs: PodCliqueSet, scope: Scope, target: str) -> dict[str, str]:
-    """The revision of each part while the set is updated to the generation `target`."""
+def next_revisions_of_parts(observed: ObservedSet, scope: Scope, origin: str) -> dict[str, str]:
+    """The revision of each part while the set is updated from the generation `origin` to that of its templates.
+
+    If these are the same, a change was taken back: each part gets the revision that it had before the change.
+    """
+    pcs, target = observed.pcs, observed.generation_hash
+    kept = _kept_revisions(observed, scope) if target == origin else {}
     parts = pcs.spec.template.part_names
-    return {name: target if name in scope.names else wanted_revision(pcs, name) for name in parts}
+    return {name: kept.get(name, target) if name in scope.names else wanted_revision(pcs, name) for name in parts}
+
+
+def _kept_revisions(observed: ObservedSet, scope: Scope) -> dict[str, str]:
+    """The revisions from before a change that was taken back, as PodCliques and pods with the template of now have it.
+
+    A part of which nothing is left from before is not named.
+    """
+    pcs, found = observed.pcs, dict[str, Counter[str]]()
+    for clique in observed.every_clique():
+        unit = unit_of(pcs, clique)
+        if unit is None or unit.part not in scope.names:
+            continue
+        template, overtaken = observed.hashes[unit.template.name], wanted_revision(pcs, unit.part)
+        for one in (clique, *observed.pods_of(unit.fqn)):
+            own = one.metadata.labels
+            revision = own.get(labels.REVISION, "")
+            if own.get(labels.POD_TEMPLATE_HASH) == template and revision not in ("", overtaken):
+                found.setdefault(unit.part, Counter())[revision] += 1
+    return {name: max(counts, key=lambda one: (counts[one], one)) for name, counts in found.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,7 +182,7 @@ def next_replicas(observed: ObservedSet, replicas: Sequence[SetReplica], now: da
             scope, overtaken = next_scope(observed), before.update_progress
             origin = overtaken.from_generation_hash if is_open(overtaken) else before.current_generation_hash
             progress = in_scope(progress, scope, origin)
-            revisions = next_revisions_of_parts(pcs, scope, wanted)
+            revisions = next_revisions_of_parts(observed, scope, origin)
         status = msgspec.structs.replace(
             status, current_generation_hash=wanted, update_progress=progress, revisions=revisions
         )
