@@ -14,6 +14,7 @@ from tests.support.gangs import gang, group
 
 from grove.api.core import PodDisruptionBudget
 from grove.kube.errors import Forbidden
+from grove.scheduler.loop.bind import BindAttempt
 from grove.scheduler.policy.hold_ledger import HoldReason
 from grove.sim.loop import run
 
@@ -25,7 +26,7 @@ async def nodes_of(day: Day, prefix: str) -> dict[str, str]:
 
 
 async def lose_two(day: Day, made: Any) -> None:
-    """Of three pods of a gang the first is deleted. The second is deleted too, and its node is closed."""
+    """The first pod of a gang is deleted. The second is deleted too, and its node is closed."""
     second = (await nodes_of(day, made.name))[f"{made.name}-w-1"]
     await day.sim.nodes.cordon(second, unschedulable=True)
     await asyncio.gather(day.end(f"{made.name}-w-0"), day.end(f"{made.name}-w-1"))
@@ -129,3 +130,34 @@ def test_the_node_that_is_held_for_a_repair_is_held_at_once_when_its_binding_fai
     assert held == [True] * 20
     assert waited_s < 60
     assert others == 0
+
+
+def test_a_unit_ahead_takes_the_held_node_of_a_repair_that_waits_for_its_victims() -> None:
+    """The victim takes ten minutes to leave. Until then the repair has a place on the node that was held for it."""
+
+    async def story() -> tuple[float, list[str], int]:
+        async with Day(nodes=4, stop_s=lambda pod: 600.0 if pod.metadata.name == "low-w-0" else 0.0) as day:
+            high = gang("high", group("w", 3), priority_class="high")
+            await day.apply(high)
+            await asyncio.sleep(60)
+            slow = group("w", 1, spec={"terminationGracePeriodSeconds": 600})
+            await day.apply(gang("low", slow, priority_class="low"))
+            await asyncio.sleep(60)
+            await lose_two(day, high)
+            await asyncio.sleep(60)
+            snapshot, overfull = day.scheduler.view.snapshot, list[str]()
+
+            def look(attempt: BindAttempt) -> None:
+                rows = {pod.node: snapshot.nodes.row_of[pod.node] for pod in attempt.pods}
+                overfull.extend(node for node, row in rows.items() if snapshot.free[:, row].min() < 0)
+                launch(attempt)
+
+            launch = day.scheduler._committer.launch
+            setattr(day.scheduler._committer, "launch", look)  # noqa: B010
+            await day.apply(gang("urgent", group("w", 1), priority_class="urgent"))
+            return await day.waited_and_stayed("urgent-", 1), overfull, await day.bound("high-")
+
+    waited_s, overfull, left = run(story())
+    assert waited_s < 60
+    assert overfull == []
+    assert left == 1
