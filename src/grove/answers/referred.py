@@ -7,12 +7,21 @@ from dataclasses import replace
 from typing import TypeVar
 
 from grove.api import kueue
-from grove.api.core import ConfigMap, Event, Secret
+from grove.api.core import ConfigMap, Event, Namespace, Secret
 from grove.api.fields import mapping, text
 from grove.api.meta import Key, Object, ObjectMeta
 from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
 from grove.api.podclique import PodClique
-from grove.diagnosis.causes import CLAIM, CONFIG_MAP, SECRET, Cause, Referred, causes, references
+from grove.diagnosis.causes import (
+    CLAIM,
+    CONFIG_MAP,
+    SECRET,
+    Cause,
+    Referred,
+    causes,
+    ending_namespace,
+    references,
+)
 from grove.diagnosis.kueue import KueueSeen
 from grove.diagnosis.seen import Seen
 from grove.kube.client import Client
@@ -33,7 +42,8 @@ async def with_causes(client: Client, seen: Seen) -> Seen:
     broken = sorted(filter(is_broken, seen.cliques), key=lambda clique: clique.metadata.key)[:MOST_CLIQUES]
     found: list[Cause] = []
     for namespace in dict.fromkeys(clique.metadata.namespace for clique in broken):
-        found += await read_causes(client, [clique for clique in broken if clique.metadata.namespace == namespace])
+        mine = [clique for clique in broken if clique.metadata.namespace == namespace]
+        found += [*await _ending_namespace(client, namespace, mine), *await read_causes(client, mine)]
     seen = replace(seen, causes=tuple(found))
     unready = [pod for pod in seen.pods if pod.is_bound and not pod.is_ready and not pod.metadata.is_deleting]
     if unready and not seen.events:
@@ -41,6 +51,18 @@ async def with_causes(client: Client, seen: Seen) -> Seen:
         where = namespaces.pop() if len(namespaces) == 1 else ""
         seen = replace(seen, events=await _warnings(client, where))
     return replace(seen, kueue=await read_kueue(client, seen)) if len(seen.sets) == 1 else seen
+
+
+async def _ending_namespace(client: Client, namespace: str, cliques: Sequence[PodClique]) -> tuple[Cause, ...]:
+    """A namespace that is being deleted takes no new pods; its sets are deleted only when its pods are gone."""
+    short = frozenset(one.metadata.name for one in cliques if one.status.replicas < one.spec.replicas)
+    if not short:
+        return ()
+    try:
+        found = await client.get(Namespace, namespace)
+    except (NotFound, Forbidden):
+        return ()
+    return (ending_namespace(namespace, short),) if found.metadata.is_deleting else ()
 
 
 def is_broken(clique: PodClique) -> bool:

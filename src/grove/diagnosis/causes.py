@@ -140,6 +140,12 @@ def causes(cliques: Iterable[PodClique], referred: Referred) -> tuple[Cause, ...
     return tuple(causes)
 
 
+def ending_namespace(namespace: str, cliques: frozenset[str]) -> Cause:
+    """The cause of pods that are not created because their namespace is being deleted."""
+    step = f"wait for its deletion; kubectl get namespace {namespace} -o yaml says what is left in it"
+    return Cause(namespace, cliques, f"namespace {namespace} is being deleted", step, keeps_from_nodes=True)
+
+
 def _users(reference: Reference, needed: Mapping[Reference, set[str]], referred: Referred) -> frozenset[str]:
     """Cliques that need the object, or this key of it if the object exists."""
     if reference.pulls or referred.keys.get((reference.kind, reference.name), "") is not None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 import pytest
 from tests.support import objects
 
-from grove.api.core import Event
+from grove.answers.referred import with_causes
+from grove.api.core import Event, Namespace
 from grove.api.meta import Json
 from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
 from grove.api.podclique import PodClique
 from grove.diagnosis.causes import DEFAULT_CLASS, LATER, Referred, causes
+from grove.diagnosis.seen import Seen
+from grove.kube.errors import Forbidden
 
 CLAIMED = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "models"}}]}
 HF = ("Secret", "hf")
@@ -213,3 +217,32 @@ def test_the_object_that_is_wrong_is_named(pod_spec: Json, found: Referred, want
     said = causes([clique_with_pod_spec(pod_spec)], found)
     assert [one.reason for one in said] == ([want] if want else [])
     assert all(one.step and one.cliques == {"x-0-w"} for one in said)
+
+
+class Ending:
+    """A cluster of which one object is asked for: the namespace, which is being deleted or not, or may not be read."""
+
+    def __init__(self, *, deleting: bool = True, readable: bool = True) -> None:
+        self._deleting, self._readable = deleting, readable
+
+    async def get(self, kind: Any, name: str, namespace: str = "") -> Namespace:
+        assert (kind, name) == (Namespace, "ns")
+        if not self._readable:
+            raise Forbidden("no")
+        meta = {"name": name} | ({"deletionTimestamp": "2026-01-01T00:00:00Z"} if self._deleting else {})
+        return msgspec.convert({"metadata": meta}, Namespace)
+
+
+@pytest.mark.parametrize(
+    ("client", "made", "want"),
+    [
+        pytest.param(Ending(), 1, ["namespace ns is being deleted"], id="pods are missing"),
+        pytest.param(Ending(), 2, [], id="all pods exist"),
+        pytest.param(Ending(deleting=False), 1, [], id="the namespace stays"),
+        pytest.param(Ending(readable=False), 1, [], id="no right to see namespaces"),
+    ],
+)
+def test_a_namespace_that_is_being_deleted_takes_no_pods(client: Any, made: int, want: list[str]) -> None:
+    clique = objects.clique("x-0-w", spec={"replicas": 2, "podSpec": {}}, status={"replicas": made})
+    seen = asyncio.run(with_causes(client, Seen(cliques=[clique])))
+    assert [cause.reason for cause in seen.causes] == want
