@@ -111,10 +111,10 @@ async def _existing(client: Client, pcs: PodCliqueSet, found: Sequence[Object], 
     except Forbidden:
         return None
     pods: dict[int, int] = {}
-    for one in cliques:
-        index = one.metadata.labels.get(labels.REPLICA_INDEX, "")
+    for clique in cliques:
+        index = clique.metadata.labels.get(labels.REPLICA_INDEX, "")
         if index.isdecimal():
-            pods[int(index)] = pods.get(int(index), 0) + one.spec.replicas
+            pods[int(index)] = pods.get(int(index), 0) + clique.spec.replicas
     kinds = PodCliqueSet, PodCliqueScalingGroup
     shrunk = [one for one in found if isinstance(one, kinds) and one.spec.replicas > replicas]
     costs = {one.metadata.name: await _costs(client, one) for one in shrunk}
@@ -189,7 +189,7 @@ async def targets(
     if template.find_clique(part) is not None:
         return pcs, [await client.get(PodClique, names.clique(set_name, index, part), namespace) for index in indices]
     known = [one.name for one in template.pod_clique_scaling_groups]
-    known += [one.name for one in template.standalone_cliques]
+    known += [clique.name for clique in template.standalone_cliques]
     raise Unanswered(f"{set_name} has no group or clique {part} to scale (it has {', '.join(known)})")
 
 

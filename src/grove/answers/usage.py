@@ -100,7 +100,12 @@ async def _scheduler_pages(client: Client) -> list[str]:
         )
     pages: list[str] = []
     for pod in pods:
-        ports = [port.container_port for one in pod.spec.containers for port in one.ports if port.name == "metrics"]
+        ports = [
+            port.container_port
+            for container in pod.spec.containers
+            for port in container.ports
+            if port.name == "metrics"
+        ]
         try:
             port = ports[0] if ports else 8080
             pages.append(await read(pod.metadata.namespace, pod.metadata.name, port, "metrics"))

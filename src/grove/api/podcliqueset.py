@@ -361,7 +361,9 @@ def max_unavailable(pcs: PodCliqueSet) -> int:
     """Units of one level that an update may have down at a time."""
     strategy = pcs.spec.update_strategy
     budgets = (strategy.rolling_update, strategy.rolling_recreate) if strategy is not None else ()
-    return next((max(1, one.max_unavailable) for one in budgets if one is not None and one.max_unavailable), 1)
+    return next(
+        (max(1, budget.max_unavailable) for budget in budgets if budget is not None and budget.max_unavailable), 1
+    )
 
 
 def is_coherent(pcs: PodCliqueSet) -> bool:

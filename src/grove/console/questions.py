@@ -200,7 +200,9 @@ def _manifests(text: str) -> list[Any]:
         documents = [as_json(one) for one in yaml.safe_load_all(text) if one is not None]
     except yaml.YAMLError as error:
         raise click.UsageError(f"not YAML: {yaml_fault(error)}") from error
-    found = [one for one in documents if isinstance(one, dict) and one.get("kind") == "PodCliqueSet"]
+    found = [
+        document for document in documents if isinstance(document, dict) and document.get("kind") == "PodCliqueSet"
+    ]
     for one in found:
         if not isinstance((one.get("metadata") or {}).get("name"), str):
             raise click.UsageError("a PodCliqueSet has no metadata.name")

@@ -44,7 +44,9 @@ def step_for(pod: Pod) -> str:
 
 def why_deleting(pcs: PodCliqueSet, pods: Iterable[Pod], now: datetime | None) -> Verdict:
     """What a set that is being deleted waits for: its own pods, or a finalizer of another program."""
-    foreign = [one for one in pcs.metadata.finalizers if one not in (labels.SET_FINALIZER, *OF_KUBERNETES)]
+    foreign = [
+        finalizer for finalizer in pcs.metadata.finalizers if finalizer not in (labels.SET_FINALIZER, *OF_KUBERNETES)
+    ]
     if foreign and labels.SET_FINALIZER not in pcs.metadata.finalizers:
         reason = f"is being deleted; finalizer {', '.join(foreign)} keeps it"
         patch = """-p '{"metadata":{"finalizers":null}}'"""

@@ -169,11 +169,11 @@ def _slices(pcs: PodCliqueSet) -> Iterator[Slice]:
 
 def _surges(seen: Seen, pcs: PodCliqueSet) -> Iterator[Surge]:
     parts: list[PodCliqueScalingGroup | PodClique] = [*seen.of_set(seen.groups, pcs), *seen.of_set(seen.cliques, pcs)]
-    for one in parts:
-        progress = one.status.update_progress
+    for part in parts:
+        progress = part.status.update_progress
         surge = progress.surge if progress is not None and progress.update_ended_at is None else None
         if surge is not None and (surge.indexes or surge.not_placed):
-            yield Surge(one.metadata.name, surge.indexes, surge.ready, surge.waiting_since, bool(surge.not_placed))
+            yield Surge(part.metadata.name, surge.indexes, surge.ready, surge.waiting_since, bool(surge.not_placed))
 
 
 def lines_of(parts: Parts, now: datetime) -> tuple[str, ...]:

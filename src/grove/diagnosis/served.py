@@ -53,7 +53,9 @@ def init_at_work(pod: Pod) -> ContainerStatus | None:
     """The init container that runs now, so that the containers of the pod wait for it; None if there is none."""
     sidecars = {container.name for container in pod.spec.init_containers if container.is_sidecar}
     statuses = pod.status.init_container_statuses
-    return next((one for one in statuses if one.state.running is not None and one.name not in sidecars), None)
+    return next(
+        (status for status in statuses if status.state.running is not None and status.name not in sidecars), None
+    )
 
 
 def init_words(status: ContainerStatus, now: datetime | None) -> str:

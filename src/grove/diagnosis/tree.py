@@ -289,7 +289,8 @@ class _TreeBuilder:
         if blocked is not None and blocked.status == words.TRUE and blocked.message:
             return State.STARTING, f"waits for {blocked.message.replace('=', ' ')}"
         if any(
-            one.name == labels.STARTUP_CONTAINER and one.state.running for one in pod.status.init_container_statuses
+            status.name == labels.STARTUP_CONTAINER and status.state.running
+            for status in pod.status.init_container_statuses
         ):
             after = ", ".join(clique.spec.starts_after)
             condition = "" if clique.spec.start_condition == READY else f" is {clique.spec.start_condition}"

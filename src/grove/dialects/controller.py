@@ -326,7 +326,7 @@ def _state(pcs: PodCliqueSet, record: Record) -> Any:
 
 
 def _verdicts(status: Any) -> list[tuple[str, str, str]]:
-    return [(one.type, one.status, one.reason) for one in status.conditions]
+    return [(condition.type, condition.status, condition.reason) for condition in status.conditions]
 
 
 def _fixed(wanted: Json, live: Json) -> list[Fault]:

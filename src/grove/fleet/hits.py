@@ -270,7 +270,9 @@ def _place(pod: Json) -> Place:
 
 def _is_ready(node: Json) -> bool:
     conditions = (node.get("status") or {}).get("conditions") or ()
-    return next((str(one["status"]) for one in conditions if one["type"] == "Ready"), "True") == "True"
+    return (
+        next((str(condition["status"]) for condition in conditions if condition["type"] == "Ready"), "True") == "True"
+    )
 
 
 def _restarted(change: Change) -> list[str]:

@@ -139,12 +139,14 @@ def _second(at: datetime | None) -> datetime | None:
 
 def _started(pod: Pod) -> datetime | None:
     """When the last of its containers started; None while one of them does not run."""
-    found = [one.state.running.started_at if one.state.running else None for one in pod.status.container_statuses]
+    found = [
+        status.state.running.started_at if status.state.running else None for status in pod.status.container_statuses
+    ]
     return max((at for at in found if at is not None), default=None) if None not in found else None
 
 
 def _restarts(pod: Pod) -> int:
-    return sum(one.restart_count for one in pod.status.container_statuses)
+    return sum(status.restart_count for status in pod.status.container_statuses)
 
 
 def _first_ready(lane: Lane) -> datetime | None:

@@ -60,7 +60,7 @@ def since_creation(moments: Iterable[Moment], sets: Iterable[PodCliqueSet]) -> l
     """Without what happened before the sets were created: Events outlive a set that was deleted and made again."""
     created = [one.metadata.creation_timestamp for one in sets]
     born = min((at for at in created if at is not None), default=None)
-    return [one for one in moments if born is None or one.at >= born]
+    return [moment for moment in moments if born is None or moment.at >= born]
 
 
 def moment_of(event: Event) -> Moment | None:

@@ -88,7 +88,7 @@ def next_scope(observed: ObservedSet) -> Scope:
 
     return Scope(
         tuple(one.name for one in template.standalone_cliques if changed(one.name)),
-        tuple(one.name for one in template.pod_clique_scaling_groups if changed(one.name)),
+        tuple(group.name for group in template.pod_clique_scaling_groups if changed(group.name)),
     )
 
 
@@ -159,12 +159,12 @@ def with_slices(
 def next_slice_of(current: UpdateSlice | None, parts: Mapping[str, SeenPart], now: datetime) -> UpdateSlice | None:
     """The slice that begins now, or the current one that waits no more; None if nothing changes."""
     if current is not None and current.waits_for_surge:
-        taken_from = (parts[one.name] for one in current.parts if one.name in parts)
+        taken_from = (parts[part.name] for part in current.parts if part.name in parts)
         surging = (one for one in taken_from if one.max_surge and one.part.outdated)
         is_settled = all(one.settled_slice == current.number for one in surging)
         return msgspec.structs.replace(current, waits_for_surge=None) if is_settled else None
     asked = current if current is not None and current.waits_for_place else None  # it has taken nothing: planned again
-    kept = {one.name: one.keep for one in current.parts} if current is not None and asked is None else {}
+    kept = {part.name: part.keep for part in current.parts} if current is not None and asked is None else {}
     for name, seen in parts.items():
         is_taken = seen.part.outdated <= kept.get(name, seen.part.outdated)
         if not is_taken or seen.in_flight or seen.down > seen.max_unavailable:
@@ -187,7 +187,7 @@ def next_slice_of(current: UpdateSlice | None, parts: Mapping[str, SeenPart], no
 
 def with_place(observed: ObservedSet, replica: int, slice_: UpdateSlice, parts: Mapping[str, SeenPart]) -> UpdateSlice:
     """A slice that is about to begin, with the answer of the scheduler; it waits while there is none, or a refusal."""
-    if slice_.waits_for_surge or any(parts[one.name].surge for one in slice_.parts):
+    if slice_.waits_for_surge or any(parts[part.name].surge for part in slice_.parts):
         return slice_  # old units go only where new ones are up
     pcs, of = observed.pcs, live_replicas(observed.groups)
     question = asked_replacement(pcs, replica, slice_, observed.hashes, observed.pods_of, of)

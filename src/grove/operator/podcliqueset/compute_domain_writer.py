@@ -141,5 +141,9 @@ def _may_have_had(pcs: PodCliqueSet) -> bool:
     """A set with 0 replicas needs no domain, but may still have some."""
     template = pcs.spec.template
     groups, cliques = template.pod_clique_scaling_groups, template.cliques
-    levels = (pcs.metadata.annotations, *(one.annotations for one in groups), *(one.annotations for one in cliques))
+    levels = (
+        pcs.metadata.annotations,
+        *(group.annotations for group in groups),
+        *(clique.annotations for clique in cliques),
+    )
     return any(labels.MNNVL_GROUP in level for level in levels)

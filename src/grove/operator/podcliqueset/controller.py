@@ -334,7 +334,7 @@ class PodCliqueSetController:
         of_replica = len(template.standalone_cliques) + len(template.pod_clique_scaling_groups)
         if len(parts) < pcs.spec.replicas * of_replica:
             return False
-        missing = next((one for one in reversed(parts) if not _is_available(one)), None)
+        missing = next((part for part in reversed(parts) if not _is_available(part)), None)
         if missing is not None:
             self._missing[uid] = (type(missing), missing.key)
         return missing is None

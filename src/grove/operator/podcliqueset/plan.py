@@ -148,7 +148,7 @@ class ChildrenPlan:
         wanted = wanted_cliques(pcs)
         if self.former is None or not self.unreached:
             return wanted
-        before = (one for one in wanted_cliques(self.former) if _replica_in(one) in self.unreached)
+        before = (clique for clique in wanted_cliques(self.former) if _replica_in(clique) in self.unreached)
         return choose_templates(wanted, before, self.there)
 
 
@@ -167,10 +167,10 @@ def plan_set_children(pcs: PodCliqueSet, seen: ObservedChildren) -> ChildrenPlan
     kept = kept_replicas(pcs)
     surplus = (
         replica
-        for one in seen.parts
-        if (replica := find_replica(name, one.metadata.name)) is not None
+        for part in seen.parts
+        if (replica := find_replica(name, part.metadata.name)) is not None
         and replica not in kept
-        and not one.metadata.is_deleting
+        and not part.metadata.is_deleting
     )
     in_use = (replica_of(pod.metadata) for pod in pods) if seen.has_domains else ()
     return ChildrenPlan(
@@ -181,7 +181,7 @@ def plan_set_children(pcs: PodCliqueSet, seen: ObservedChildren) -> ChildrenPlan
         revisions=revisions_in_use(pcs, seen.cliques(), pods) if by_revision else {},
         former=with_templates(pcs, seen.former, seen.cliques()) if seen.former is not None else None,
         unreached=unreached_replicas(pcs, seen.cliques()) if seen.former is not None else frozenset(),
-        there=tuple(one for one in seen.parts if isinstance(one, PodClique)) if seen.former is not None else (),
+        there=tuple(part for part in seen.parts if isinstance(part, PodClique)) if seen.former is not None else (),
     )
 
 
@@ -219,7 +219,7 @@ class SetPlan:
     def is_all_running(self, after: PodCliqueSetStatus) -> bool:
         """True if all replicas are available and all gangs run, so no more progress follows."""
         is_whole = after.available_replicas == self.observed.pcs.spec.replicas
-        return is_whole and all(one.phase == RUNNING for one in after.pod_gang_statuses)
+        return is_whole and all(status.phase == RUNNING for status in after.pod_gang_statuses)
 
     def may_flap(self, after: PodCliqueSetStatus) -> bool:
         """True if the status only reports that replicas became available or unavailable."""

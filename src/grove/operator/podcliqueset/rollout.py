@@ -114,7 +114,9 @@ def next_rollout_step(observed: SetUpdateFacts, now: datetime) -> PodCliqueSetUp
     ]
     budget = Budget(observed.max_unavailable, min_available=0, paused=observed.paused)
     step = next_step(units, in_flight, budget)
-    held = any(one.is_held or (one.index < observed.partition and not one.is_new) for one in observed.replicas)
+    held = any(
+        replica.is_held or (replica.index < observed.partition and not replica.is_new) for replica in observed.replicas
+    )
     if step.is_over and not open_ and not held:
         return _ended(progress, now)
     chosen = {**dict.fromkeys(step.broken, False), **dict.fromkeys(step.taken)}
@@ -317,8 +319,13 @@ def made_from(pcs: PodCliqueSet) -> Json:
     """The part of a set's templates that its pods are made from, without replicas and update strategy."""
     template = pcs.spec.template
     cliques = [
-        {"name": one.name, "labels": one.labels, "annotations": one.annotations, "podSpec": one.spec.pod_spec}
-        for one in template.cliques
+        {
+            "name": clique.name,
+            "labels": clique.labels,
+            "annotations": clique.annotations,
+            "podSpec": clique.spec.pod_spec,
+        }
+        for clique in template.cliques
     ]
     return {"priorityClassName": template.priority_class_name, "cliques": cliques}
 

@@ -54,7 +54,7 @@ class SetChildren:
         secrets = (names.token_secret(name), names.legacy_token_secret(name))
         return ObservedChildren(
             [one for kind in (Service, PodClique, PodCliqueScalingGroup) for one in self._cache.owned(kind, by=uid)],
-            [one for one in secrets if self._cache.get(Secret, Key(namespace, one)) is not None],
+            [secret for secret in secrets if self._cache.get(Secret, Key(namespace, secret)) is not None],
             lambda: self._cache.by_index(Pod, SET, pcs.key),
             self.domains.enabled,
             lambda: self._cache.by_index(PodClique, SET, pcs.key),

@@ -216,7 +216,9 @@ def _gang_entries(gangs: Iterable[PodGang]) -> tuple[PodGangStatusEntry, ...]:
         PodGangStatusEntry(
             name=gang.metadata.name,
             phase=gang.status.phase or PENDING,
-            conditions=tuple(one for one in gang.status.conditions if (one.type, one.status) in _TROUBLES),
+            conditions=tuple(
+                condition for condition in gang.status.conditions if (condition.type, condition.status) in _TROUBLES
+            ),
         )
         for gang in sorted(gangs, key=lambda gang: gang.metadata.name)
         if not gang.metadata.is_deleting

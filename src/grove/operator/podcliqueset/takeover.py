@@ -82,7 +82,7 @@ def takeover(
     if not awaits_takeover(pcs) and (priority := earlier_priority(pcs, gangs)) is not None:
         return _with_other_priority(pcs, priority)
     template, recorded = pcs.spec.template, pcs.status.current_generation_hash
-    own = {one.name: pod_template_hash(one, template.priority_class_name) for one in template.cliques}
+    own = {clique.name: pod_template_hash(clique, template.priority_class_name) for clique in template.cliques}
     wanted = _wanted(pcs, groups)
     is_current = pcs.status.observed_generation == pcs.metadata.generation
     same_priority = all(gang.spec.priority_class_name == template.priority_class_name for gang in gangs)
@@ -110,23 +110,23 @@ def _from_earlier_version(pcs: PodCliqueSet, reading: Reading) -> Takeover:
     template = pcs.spec.template
     earlier = generation_hash(template, reading=reading)
     adopted = [AdoptedHash(own_hash=generation_hash(template), used_hash=earlier)]
-    for one in template.cliques:
-        own, used = (pod_template_hash(one, template.priority_class_name, reading=by) for by in (NOW, reading))
+    for clique in template.cliques:
+        own, used = (pod_template_hash(clique, template.priority_class_name, reading=by) for by in (NOW, reading))
         if own != used:
-            adopted.append(AdoptedHash(clique_name=one.name, own_hash=own, used_hash=used))
-    kept = tuple(one.name for one in template.cliques)
+            adopted.append(AdoptedHash(clique_name=clique.name, own_hash=own, used_hash=used))
+    kept = tuple(clique.name for clique in template.cliques)
     return Takeover(tuple(adopted), continues=True, kept=kept, maker="an earlier version")
 
 
 def _with_other_priority(pcs: PodCliqueSet, before: str) -> Takeover:
     template, status = pcs.spec.template, pcs.status
     adopted = [AdoptedHash(own_hash=generation_hash(template), used_hash=status.current_generation_hash)]
-    for one in template.cliques:
-        own = pod_template_hash(one, template.priority_class_name)
-        used = hash_in_use(status.adopted_hashes, one.name, pod_template_hash(one, before))
+    for clique in template.cliques:
+        own = pod_template_hash(clique, template.priority_class_name)
+        used = hash_in_use(status.adopted_hashes, clique.name, pod_template_hash(clique, before))
         if own != used:
-            adopted.append(AdoptedHash(clique_name=one.name, own_hash=own, used_hash=used))
-    return Takeover(tuple(adopted), continues=True, kept=tuple(one.name for one in template.cliques), maker="")
+            adopted.append(AdoptedHash(clique_name=clique.name, own_hash=own, used_hash=used))
+    return Takeover(tuple(adopted), continues=True, kept=tuple(clique.name for clique in template.cliques), maker="")
 
 
 def _by_template(pcs: PodCliqueSet, cliques: Iterable[PodClique]) -> dict[str, list[PodClique]]:
@@ -140,7 +140,7 @@ def _by_template(pcs: PodCliqueSet, cliques: Iterable[PodClique]) -> dict[str, l
 
 
 def _wanted(pcs: PodCliqueSet, groups: Iterable[PodCliqueScalingGroup]) -> dict[str, Json]:
-    members = (one for group in groups for one in wanted_members(pcs, group))
+    members = (member for group in groups for member in wanted_members(pcs, group))
     return {one["metadata"]["name"]: one for one in (*wanted_cliques(pcs), *members)}
 
 

@@ -253,7 +253,7 @@ class PodGangController:
         gang = self._gang_of(new) if old is None and new is not None else None
         if gang is None or new is None or labels.SCALING_GROUP in new.metadata.labels:
             return False
-        return all(self._sets.is_whole(Key(gang.metadata.namespace, one.name)) for one in gang.spec.podgroups)
+        return all(self._sets.is_whole(Key(gang.metadata.namespace, group.name)) for group in gang.spec.podgroups)
 
     def _matters(self, old: Pod | None, new: Pod | None) -> bool:
         """True if a change of a pod can change its gang.
@@ -336,7 +336,9 @@ def _asking(pcs: PodCliqueSet) -> dict[int, UpdateSlice]:
     """The slices that wait for a place, by the replica of the set."""
     progress = pcs.status.update_progress
     entries = progress.currently_updating if progress is not None else ()
-    return {one.replica_index: one.slice for one in entries if one.slice is not None and one.slice.waits_for_place}
+    return {
+        entry.replica_index: entry.slice for entry in entries if entry.slice is not None and entry.slice.waits_for_place
+    }
 
 
 def _asking_gangs(old: PodCliqueSet | None, new: PodCliqueSet | None) -> list[GangKey]:

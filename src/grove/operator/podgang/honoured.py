@@ -54,7 +54,7 @@ def broken_requirements(
 
 
 def spread_message(spreads: Iterable[Spread]) -> str:
-    return "; ".join(_sentence(one) for one in spreads)
+    return "; ".join(_sentence(spread) for spread in spreads)
 
 
 def _sentence(spread: Spread) -> str:

@@ -75,13 +75,13 @@ def awaits_takeover(pcs: PodCliqueSet) -> bool:
     recorded = pcs.status.current_generation_hash
     if not recorded or is_own(recorded):
         return False
-    return all(one.used_hash != recorded for one in pcs.status.adopted_hashes)
+    return all(adopted_hash.used_hash != recorded for adopted_hash in pcs.status.adopted_hashes)
 
 
 def earlier_reading(pcs: PodCliqueSet) -> Reading | None:
     """How an earlier version of this operator read the templates as they are, if that is what the status records."""
     recorded = pcs.status.current_generation_hash
-    if any(one.used_hash == recorded for one in pcs.status.adopted_hashes):
+    if any(adopted_hash.used_hash == recorded for adopted_hash in pcs.status.adopted_hashes):
         return None
     return find_earlier_reading(pcs.spec.template, recorded)
 
@@ -147,7 +147,7 @@ def wanted_access(pcs: PodCliqueSet) -> list[Json]:
     """
     pcs_name, role = pcs.metadata.name, names.role(pcs.metadata.name)
     account = names.service_account(pcs_name)
-    runs_as = (one.spec.pod_spec.get("serviceAccountName") for one in pcs.spec.template.cliques)
+    runs_as = (clique.spec.pod_spec.get("serviceAccountName") for clique in pcs.spec.template.cliques)
     if not has_start_order(pcs) and account not in runs_as:
         return []
     subject = {"kind": "ServiceAccount", "name": account, "namespace": pcs.metadata.namespace}
@@ -170,7 +170,7 @@ def wanted_access(pcs: PodCliqueSet) -> list[Json]:
 
 def wanted_autoscalers(pcs: PodCliqueSet) -> list[Json]:
     """One HorizontalPodAutoscaler a replica for each standalone clique and each group with a scale config."""
-    return [one for replica in pcs.indexes for one in _autoscalers(pcs, replica)]
+    return [autoscaler for replica in pcs.indexes for autoscaler in _autoscalers(pcs, replica)]
 
 
 def _autoscalers(pcs: PodCliqueSet, replica: int) -> Iterator[Json]:
@@ -267,7 +267,7 @@ def _autoscaler(pcs: PodCliqueSet, kind: type[Object], fqn: str, scaling: AutoSc
         "minReplicas": scaling.min_replicas if scaling.min_replicas is not None else replicas,
         "maxReplicas": scaling.max_replicas,
         # Kubernetes' own default, said aloud: metrics taken away from a set must disappear from its autoscaler.
-        "metrics": [described(one, pcs, target) for one in scaling.metrics]
+        "metrics": [described(metric, pcs, target) for metric in scaling.metrics]
         or [{"type": "Resource", "resource": _CPU_80}],
     }
     return _child(HorizontalPodAutoscaler, pcs, names.autoscaler(fqn), labels.AUTOSCALER, spec=spec)

@@ -36,14 +36,14 @@ def with_templates(pcs: PodCliqueSet, data: Mapping[str, Any], cliques: Iterable
     kept = {one["name"]: one for one in data.get("cliques") or ()}
     templates = [
         structs.replace(
-            one,
-            labels=kept[one.name].get("labels") or {},
-            annotations=kept[one.name].get("annotations") or {},
-            spec=structs.replace(one.spec, pod_spec=kept[one.name]["podSpec"]),
+            clique,
+            labels=kept[clique.name].get("labels") or {},
+            annotations=kept[clique.name].get("annotations") or {},
+            spec=structs.replace(clique.spec, pod_spec=kept[clique.name]["podSpec"]),
         )
-        if one.name in kept
-        else one
-        for one in pcs.spec.template.cliques
+        if clique.name in kept
+        else clique
+        for clique in pcs.spec.template.cliques
     ]
     template = structs.replace(
         pcs.spec.template, cliques=tuple(templates), priority_class_name=data.get("priorityClassName") or ""
@@ -77,9 +77,13 @@ def _revisions(before: PodCliqueSet, cliques: Iterable[PodClique]) -> dict[str, 
 def unreached_replicas(pcs: PodCliqueSet, cliques: Iterable[PodClique]) -> frozenset[int]:
     """Replicas of a set whose PodCliques are made from the templates of before; `cliques` are all that there are."""
     new, old = set[int | None](), set[int | None]()
-    for one in cliques:
-        if not one.metadata.is_deleting and (unit := unit_of(pcs, one)) is not None and unit.part in _changed(pcs):
-            (new if _is_new(pcs, one, unit.part) else old).add(unit.replica)
+    for clique in cliques:
+        if (
+            not clique.metadata.is_deleting
+            and (unit := unit_of(pcs, clique)) is not None
+            and unit.part in _changed(pcs)
+        ):
+            (new if _is_new(pcs, clique, unit.part) else old).add(unit.replica)
     held = ALL if is_paused(pcs) else set_partition(pcs)
     return frozenset(
         replica
@@ -106,7 +110,7 @@ def unreached_group_replicas(
     if (is_paused(pcs) and is_chosen(pcs, replica)) or (not is_reached and replica in unreached_replicas(pcs, every)):
         held = ALL
     members = [one for one in every if one.metadata.labels.get(labels.SCALING_GROUP) == group.metadata.name]
-    new = {group_replica_of(one.metadata) for one in members if _is_new(pcs, one, config.name)}
+    new = {group_replica_of(member.metadata) for member in members if _is_new(pcs, member, config.name)}
     indexes = (index for index in group.indexes if index < held)
     return frozenset(index for index in indexes if index not in new and not was_taken(group, index, target))
 

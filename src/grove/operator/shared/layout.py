@@ -201,7 +201,7 @@ def group_names(pcs: PodCliqueSet, replica: int) -> list[tuple[str, ScalingGroup
 
 def standalone_names(pcs: PodCliqueSet) -> Callable[[int], list[tuple[str, str]]]:
     """For every replica, the names of its standalone PodCliques and of their templates; the templates are read once."""
-    pcs_name, templates = pcs.metadata.name, [one.name for one in pcs.spec.template.standalone_cliques]
+    pcs_name, templates = pcs.metadata.name, [clique.name for clique in pcs.spec.template.standalone_cliques]
     return lambda replica: [(names.clique(pcs_name, replica, template), template) for template in templates]
 
 

@@ -110,7 +110,7 @@ def _slice(pcs: PodCliqueSet, replica: int) -> UpdateSlice | None:
     """The slice of a replica that is under way. Before the first one all outdated units stay."""
     progress = pcs.status.update_progress
     entries = progress.currently_updating if progress is not None else ()
-    return next((one.slice for one in entries if one.replica_index == replica), None)
+    return next((entry.slice for entry in entries if entry.replica_index == replica), None)
 
 
 def refused_slices(status: PodCliqueSetStatus) -> dict[int, str]:
@@ -118,7 +118,9 @@ def refused_slices(status: PodCliqueSetStatus) -> dict[int, str]:
     progress = status.update_progress
     entries = progress.currently_updating if progress is not None else ()
     return {
-        one.replica_index: one.slice.not_placed for one in entries if one.slice is not None and one.slice.not_placed
+        entry.replica_index: entry.slice.not_placed
+        for entry in entries
+        if entry.slice is not None and entry.slice.not_placed
     }
 
 
@@ -140,7 +142,7 @@ def origin(pcs: PodCliqueSet) -> str:
 def is_origin(pcs: PodCliqueSet, revision: ControllerRevision) -> bool:
     """True if a ControllerRevision has the templates that an update starts from."""
     before, kept = origin(pcs), revision.metadata.labels.get(labels.GENERATION_HASH)
-    adopted = {one.own_hash for one in pcs.status.adopted_hashes if one.used_hash == before}
+    adopted = {adopted_hash.own_hash for adopted_hash in pcs.status.adopted_hashes if adopted_hash.used_hash == before}
     return bool(before) and kept in {before, *adopted}
 
 
@@ -160,7 +162,7 @@ def concerned_replicas(old: PodCliqueSet, new: PodCliqueSet) -> frozenset[int] |
     turns = {index for index, _ in _turns(before.update_progress) ^ _turns(after.update_progress)}
     draining = {one.replica_index for one in set(before.draining) ^ set(after.draining)}
     again = set(new.indexes).difference(old.indexes) if new.indexes != old.indexes else set[int]()
-    return frozenset(turns) | {one.replica_index for one in restarts} | draining | again
+    return frozenset(turns) | {restart.replica_index for restart in restarts} | draining | again
 
 
 def _chosen(progress: PodCliqueSetUpdateProgress | None) -> frozenset[int]:
@@ -172,7 +174,7 @@ def _chosen(progress: PodCliqueSetUpdateProgress | None) -> frozenset[int]:
 def _turns(progress: PodCliqueSetUpdateProgress | None) -> set[tuple[int, UpdateSlice | None]]:
     chosen = _chosen(progress)
     entries = progress.currently_updating if progress is not None else ()
-    return {(one.replica_index, one.slice) for one in entries if one.replica_index in chosen}
+    return {(entry.replica_index, entry.slice) for entry in entries if entry.replica_index in chosen}
 
 
 def _span(progress: PodCliqueSetUpdateProgress | None) -> tuple[datetime | None, datetime | None]:
@@ -181,8 +183,8 @@ def _span(progress: PodCliqueSetUpdateProgress | None) -> tuple[datetime | None,
 
 def _pace(pcs: PodCliqueSet) -> tuple[object, ...]:
     template = pcs.spec.template
-    of_cliques = [one.rolling_update for one in template.cliques]
-    of_groups = [one.rolling_update for one in template.pod_clique_scaling_groups]
+    of_cliques = [clique.rolling_update for clique in template.cliques]
+    of_groups = [group.rolling_update for group in template.pod_clique_scaling_groups]
     return pcs.spec.update_strategy, of_cliques, of_groups, is_paused(pcs)
 
 
@@ -191,7 +193,9 @@ Restarts = tuple[ReplicaRestart, ...]
 
 def find_restart(restarts: Restarts, index: int) -> ReplicaRestart:
     """The entry of a replica; a blank one for a replica that was never restarted."""
-    return next((one for one in restarts if one.replica_index == index), ReplicaRestart(replica_index=index))
+    return next(
+        (restart for restart in restarts if restart.replica_index == index), ReplicaRestart(replica_index=index)
+    )
 
 
 def replica_incarnation(pcs: PodCliqueSet, replica: int) -> int:
@@ -213,7 +217,7 @@ def known_restarts(
     """
     restarts, of_set = group.status.replica_restarts, replica_incarnation(pcs, replica)
     indexes = group_indexes(group)
-    known = {one.replica_index: one.incarnation for one in restarts}
+    known = {restart.replica_index: restart.incarnation for restart in restarts}
     for clique in members:
         incarnation = clique.status.incarnation
         if incarnation <= of_set or clique.metadata.is_deleting:
@@ -298,12 +302,12 @@ def lost_all_scheduled(replicas: int, before: S, after: S) -> bool:
 def with_restart(restarts: Restarts, index: int, **changes: Any) -> Restarts:
     """The entries with that of one replica changed or added, in the order of their indexes."""
     entry = msgspec.structs.replace(find_restart(restarts, index), **changes)
-    others = (one for one in restarts if one.replica_index != index)
+    others = (restart for restart in restarts if restart.replica_index != index)
     return tuple(sorted((*others, entry), key=lambda one: one.replica_index))
 
 
 def restarts_within(restarts: Restarts, indexes: Collection[int]) -> Restarts:
     """The entries of replicas that still are: one that was scaled away and comes back starts from nothing."""
-    if all(one.replica_index in indexes for one in restarts):
+    if all(restart.replica_index in indexes for restart in restarts):
         return restarts
-    return tuple(one for one in restarts if one.replica_index in indexes)
+    return tuple(restart for restart in restarts if restart.replica_index in indexes)

@@ -353,7 +353,7 @@ class _RepackTrial:
 
     def _place_gang(self, movers: Sequence[Movable], limits: Limits = MappingProxyType({})) -> Placement | NoFit:
         """A place for the waiting gang once the movers have left: on their nodes, as far as that is possible."""
-        leaving, rows = [pod for one in movers for pod in one.unit.pods], self._base.nodes.row_of
+        leaving, rows = [pod for mover in movers for pod in mover.unit.pods], self._base.nodes.row_of
         cost = np.ones(self._base.nodes.rows, dtype=np.int64)
         cost[[rows[pod.node] for pod in leaving if pod.node in rows]] = 0
         end = self._base.without([pod.uid for pod in leaving])
@@ -366,27 +366,27 @@ class _RepackTrial:
 
     def _end(self, movers: Sequence[Movable], answer: Placement) -> Snapshot:
         """The cluster without the movers, with the waiting gang in its place."""
-        end = self._base.without([pod.uid for one in movers for pod in one.unit.pods]).copy()
+        end = self._base.without([pod.uid for mover in movers for pod in mover.unit.pods]).copy()
         for pod in answer.pods[: answer.core]:
             end.add_pod(pod)
         return end
 
     def _movers_first(self, movers: Sequence[Movable]) -> list[Move] | None:
         """Places the movers away from all nodes that they leave. The waiting gang takes what remains."""
-        return self._moved(movers, None, {pod.node for one in movers for pod in one.unit.pods})
+        return self._moved(movers, None, {pod.node for mover in movers for pod in mover.unit.pods})
 
     def _moved(
         self, movers: Sequence[Movable], end: Snapshot | None, avoided: Collection[str] = ()
     ) -> list[Move] | None:
         """A new place for each, free now and in `end`: the cluster with the waiting gang and without the movers."""
         now, moves = self._base.copy(), list[Move]()
-        for one in movers:
-            closed = tuple(sorted(self._closed.union(avoided, one.closed)))
+        for mover in movers:
+            closed = tuple(sorted(self._closed.union(avoided, mover.closed)))
             free = now.free if end is None else np.minimum(now.free, end.free)
-            move = self._move_to(now, one, closed, free)
+            move = self._move_to(now, mover, closed, free)
             if move is None and end is not None:
-                own = now.with_capacity_of(one.unit.pods)
-                move = self._move_to(now, one, closed, np.minimum(own.free, end.free))
+                own = now.with_capacity_of(mover.unit.pods)
+                move = self._move_to(now, mover, closed, np.minimum(own.free, end.free))
             if move is None:
                 return None
             moves.append(move)
@@ -433,9 +433,9 @@ class _RepackTrial:
 
 
 def cost_of(movers: Sequence[Movable]) -> Cost:
-    pods = sum(len(one.unit.pods) for one in movers)
-    priorities = tuple(sorted((one.unit.priority for one in movers), reverse=True))
-    return pods, priorities, max((one.moved_s for one in movers), default=0.0)
+    pods = sum(len(mover.unit.pods) for mover in movers)
+    priorities = tuple(sorted((mover.unit.priority for mover in movers), reverse=True))
+    return pods, priorities, max((mover.moved_s for mover in movers), default=0.0)
 
 
 def make_move(snapshot: Snapshot, move: Move) -> None:

@@ -61,7 +61,7 @@ class GpuMeter:
         snapshot, pods = self._view.snapshot, list(self._pods())
         free, total = self._cards(snapshot.free), float(self._cards(snapshot.allocatable).sum())
         on_nodes, held = self._held(free)
-        used = sum(one.gpus for one in pods if one.state != WAITING)
+        used = sum(pod.gpus for pod in pods if pod.state != WAITING)
         # The snapshot also counts what is left of Reservations.
         reserved = total - float(free.clip(0).sum()) - used - on_nodes
         if reserved > 0:
@@ -86,7 +86,7 @@ class GpuMeter:
     def _queue(self, facts: PodFacts) -> str:
         seams = self._view.snapshot.seams
         accounts = (policy.account(facts) for policy in seams.policies if policy.reclaims)
-        return next((one.partition("/")[2] for one in accounts if one), "")
+        return next((account.partition("/")[2] for account in accounts if account), "")
 
     def _held(self, free: Floats) -> tuple[float, dict[Owner, float]]:
         """GPUs that the snapshot counts as taken because they are held for units; and all that is held, by owner."""

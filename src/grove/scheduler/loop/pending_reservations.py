@@ -62,7 +62,7 @@ class PendingReservation(msgspec.Struct, frozen=True):
 
     @property
     def created_s(self) -> float:
-        created = (one.metadata.creation_timestamp for one in self.members)
+        created = (member.metadata.creation_timestamp for member in self.members)
         return min((moment.timestamp() for moment in created if moment is not None), default=0.0)
 
     @property
@@ -97,7 +97,7 @@ class PendingReservations:
         names = {
             f"{RESERVATION}{group}": members
             for group, members in sorted(waiting.items())
-            if sizes[group] >= max(_least(one) for one in members)
+            if sizes[group] >= max(_least(member) for member in members)
         }
         for name in self._offered - names.keys():
             self._forget(name)
@@ -130,11 +130,11 @@ class PendingReservations:
 
     def _offer(self, name: str, members: list[Reservation]) -> None:
         now = self._clock.now()
-        over = [one for one in members if (at := expiry_of(one)) is not None and at <= now]
+        over = [member for member in members if (at := expiry_of(member)) is not None and at <= now]
         for one in over:
             if not self._status.unwritten(one):
                 self._status.say(one, ended(one, FAILED, "Expired", "its time was over before it found a place", now))
-        members = [one for one in members if one not in over]
+        members = [member for member in members if member not in over]
         versions = tuple(sorted(f"{one.metadata.uid}/{one.metadata.generation}" for one in members))
         self._offered.add(name)
         unit = self._view.units.of(name)
@@ -150,9 +150,9 @@ class PendingReservations:
 
     def _read(self, name: str, members: list[Reservation]) -> PendingReservation | None:
         """The group as a unit; None if it cannot be placed."""
-        wanted = [(one, facts) for one in members if (facts := self._facts(one)) is not None]
+        wanted = [(member, facts) for member in members if (facts := self._facts(member)) is not None]
         right = [one for one, _ in wanted]
-        if wrong := [one.metadata.name for one in members if one not in right]:
+        if wrong := [member.metadata.name for member in members if member not in right]:
             self._say_unplaced(name, right, f"{wrong[0]} of its group is wrong, and a group is placed whole")
         if wrong or not right:
             return None
@@ -183,7 +183,7 @@ class PendingReservations:
     def _now(self, unit: PendingReservation) -> list[Reservation]:
         """Its members as they are by now: their status may have been written since it was offered."""
         cache = self._view.cache
-        return [cache.get(Reservation, one.metadata.key) or one for one in unit.members]
+        return [cache.get(Reservation, member.metadata.key) or member for member in unit.members]
 
     def _say_unplaced(self, name: str, members: list[Reservation], why: str | None = None) -> None:
         """What each of them should say. Each names one of the nodes that are held for their group."""

@@ -101,7 +101,7 @@ class QuotaFollower:
             return
         else:
             self.policy = Quota(objects, self._now_s)
-        others = [one for one in snapshot.seams.policies if not isinstance(one, Quota | FixedUse)]
+        others = [policy for policy in snapshot.seams.policies if not isinstance(policy, Quota | FixedUse)]
         own: list[Policy] = [self.policy, FixedUse(self.policy)] if self.policy is not None else []
         snapshot.use(snapshot.seams.with_policies([*own, *others]))
 

@@ -170,7 +170,7 @@ class VictimSearch:
         if isinstance(found, Placement):
             return None
         if may_evict and tree.may_preempt:
-            running = [one for one in running_units(self._view, tree.priority) if one.name not in own]
+            running = [unit for unit in running_units(self._view, tree.priority) if unit.name not in own]
             _, answer = await self.victims(tree, running, steps, closed, [*self.leaving(closed), *leaving])
             if isinstance(answer, Victims) and not answer.budgets_broken:
                 return None
