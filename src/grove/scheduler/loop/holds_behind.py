@@ -44,5 +44,5 @@ class HoldsBehind:
                 self._nominations.drop(hold.owner)
                 self._view.changes.mark(hold.owner, fresh=True)  # it is placed again
                 kept = self._view.ledger.find(hold.owner, HoldReason.REPLACEMENT)
-                if kept is not None and not self._check.have_room(pods, free):
+                if kept is not None and not self._check.have_capacity(pods, free):
                     self._replacements.give_up(kept, nodes)  # the nodes of pods that it replaces were held again
