@@ -593,7 +593,9 @@ async def real(cluster: object) -> AsyncIterator[RealWorld]:
 
 
 @pytest.mark.real_in("soak")
-async def test_headroom_is_held_used_by_a_scale_out_and_formed_again(real: RealWorld) -> None:
+async def test_headroom_is_used_by_a_scale_out_and_by_a_gang_that_lost_a_node(
+    real: RealWorld,
+) -> None:
     name = f"{real.cluster.prefix}headroom"
     await real.client.create(ClusterTopologyBinding, binding(name=name))
     made = serving("chat", 1, "1")
@@ -620,6 +622,22 @@ async def test_headroom_is_held_used_by_a_scale_out_and_formed_again(real: RealW
         return len(bound) == 4 and now is not None and now.isdisjoint(bound) and reserve <= bound | now
 
     await real.eventually(moved, timeout_s=180.0)
+    reserve = await real.eventually(held, timeout_s=180.0)
+
+    async def nodes() -> set[str]:
+        mine = (pod for pod in await real.pods() if pod.metadata.labels[labels.POD_GANG] == "chat-0")
+        return {pod.spec.node_name for pod in mine if pod.is_bound and not pod.metadata.is_deleting}
+
+    lost = min(await nodes())
+    await real.nodes.remove_node(lost)
+    for pod in await real.pods():
+        if pod.spec.node_name == lost:
+            await real.client.delete(Pod, pod.metadata.name, real.namespace, grace_period_s=0)
+
+    async def went() -> bool:
+        return await nodes() == reserve
+
+    await real.eventually(went, timeout_s=180.0)
 
 
 @pytest.mark.simulated
