@@ -12,6 +12,7 @@
 - bind, nominations, evictions: binds placements or rolls them back; preempts; deletes and evicts pods.
 - victim_search: looks for victims, and for places that become free when terminating pods are gone.
 - long_wait_holds, replacements: hold capacity for gangs that wait long, and for pods that are being replaced.
+- order_changes: wakes units that come before the owner of a hold now.
 - movable, moves: gangs that may be moved, with plans for it; moves a gang on request.
 - repack_steps, self_repack: carries out a plan move by move; does so of its own accord.
 - hold_restorer: reads back what an earlier scheduler held.

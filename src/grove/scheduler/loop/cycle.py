@@ -29,6 +29,7 @@ from grove.scheduler.loop.hold_restorer import HoldRestorer
 from grove.scheduler.loop.holds_behind import HoldsBehind
 from grove.scheduler.loop.long_wait_holds import LongWaitHolds
 from grove.scheduler.loop.nominations import Nominations
+from grove.scheduler.loop.order_changes import OrderChanges
 from grove.scheduler.loop.pending_reservations import PendingReservations
 from grove.scheduler.loop.placing import UnitPlacer
 from grove.scheduler.loop.refusals import UnitRefuser
@@ -282,6 +283,7 @@ class Cycle:
             base_of=self._intake.base_of,
         )
         self.ended = self._intake.ended
+        self._order_changes = OrderChanges(view, queue)
         queue.owners = view.ledger.open_owners
 
     async def run(self) -> None:
@@ -343,6 +345,7 @@ class Cycle:
             self._intake.take_back(late)
         if self._view.snapshot.seams.moves:
             self._queue.reorder(lambda name: order_of(self._view, name).rank)
+            self._order_changes.wake_units_ahead()
 
     async def _decide_due(self, began: float) -> None:
         loop = asyncio.get_running_loop()
