@@ -54,15 +54,16 @@ async def with_causes(client: Client, seen: Seen) -> Seen:
 
 
 async def _ending_namespace(client: Client, namespace: str, cliques: Sequence[PodClique]) -> tuple[Cause, ...]:
-    """A namespace that is being deleted takes no new pods; its sets are deleted only when its pods are gone."""
-    short = frozenset(one.metadata.name for one in cliques if one.status.replicas < one.spec.replicas)
-    if not short:
-        return ()
+    """A namespace that is being deleted takes no new pods; its sets are deleted only when its pods are gone.
+
+    The operator writes no status there any more, so the count of pods that exist is an old one.
+    """
     try:
         found = await client.get(Namespace, namespace)
     except (NotFound, Forbidden):
         return ()
-    return (ending_namespace(namespace, short),) if found.metadata.is_deleting else ()
+    names = frozenset(one.metadata.name for one in cliques)
+    return (ending_namespace(namespace, names),) if found.metadata.is_deleting else ()
 
 
 def is_broken(clique: PodClique) -> bool:

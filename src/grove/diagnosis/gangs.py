@@ -268,7 +268,8 @@ def _gate_step(gate: Reason) -> str:
     if gate.kind == kinds.BASE_WAITS and gate.names.get("state") == "absent":
         return "the operator makes its base gang again; if it stays so, kubectl grove doctor: does the operator run?"
     if gate.kind == kinds.BASE_WAITS:
-        return "explain its base gang first: a scaled gang follows when that is scheduled"
+        base = gate.subject.rpartition("/")[2]
+        return f"kubectl grove explain pg/{base}: a scaled gang follows when its base gang is scheduled"
     if gate.kind in (kinds.PODS_COMING, kinds.PODS_MISSING):
         return "the operator is making its pods; if it stays so, kubectl grove doctor"
     return "the program that set the scheduling gate has to remove it" if gate.kind == kinds.GATED else ""

@@ -234,15 +234,16 @@ class Ending:
 
 
 @pytest.mark.parametrize(
-    ("client", "made", "want"),
+    ("client", "ready", "want"),
     [
-        pytest.param(Ending(), 1, ["namespace ns is being deleted"], id="pods are missing"),
-        pytest.param(Ending(), 2, [], id="all pods exist"),
+        pytest.param(Ending(), 1, ["namespace ns is being deleted"], id="a pod is not ready"),
+        pytest.param(Ending(), 2, [], id="all pods are ready"),
         pytest.param(Ending(deleting=False), 1, [], id="the namespace stays"),
         pytest.param(Ending(readable=False), 1, [], id="no right to see namespaces"),
     ],
 )
-def test_a_namespace_that_is_being_deleted_takes_no_pods(client: Any, made: int, want: list[str]) -> None:
-    clique = objects.clique("x-0-w", spec={"replicas": 2, "podSpec": {}}, status={"replicas": made})
+def test_a_namespace_that_is_being_deleted_takes_no_pods(client: Any, ready: int, want: list[str]) -> None:
+    status = {"replicas": 2, "readyReplicas": ready}
+    clique = objects.clique("x-0-w", spec={"replicas": 2, "podSpec": {}}, status=status)
     seen = asyncio.run(with_causes(client, Seen(cliques=[clique])))
     assert [cause.reason for cause in seen.causes] == want
