@@ -29,7 +29,7 @@ pytestmark = pytest.mark.simulated
 
 STEPS = 14
 TIMERS_S = 300.0
-"""After this number of seconds nothing waits for a time any more: lost nodes, surge units, or statuses that may be late."""
+"""After this time nothing waits for a timer any more: lost nodes, surge units, or statuses that may be late."""
 BUDGETS = (
     {"maxSurge": 0},
     {"maxSurge": 1},
