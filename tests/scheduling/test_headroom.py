@@ -232,6 +232,46 @@ def test_it_goes_there_too_if_a_lower_priority_uses_the_headroom() -> None:
 
 
 @pytest.mark.simulated
+def test_a_replica_in_one_rack_goes_there_with_its_scaled_gangs() -> None:
+    """The leader fills a node of the rack. The gang that was scaled out is complete, and must be beside the leader."""
+
+    async def tell(here: World) -> None:
+        group = {"name": "decode", "cliqueNames": ["work"], "replicas": 2, "minAvailable": 1}
+        made = serving("chat", 1, "1", "", gpu_clique("lead", 1, 8), gpu_clique("work", 1, 4))
+        made["spec"]["template"] |= {"podCliqueScalingGroups": [group]}
+        await here.apply(made)
+        assert await here.until(lambda: is_held(here, "chat-0") and here.is_settled("chat"))
+        reserve = held_nodes(here, "chat-0")
+        await here.apply(serving("other", 2))
+        assert await here.until(lambda: len(nodes_of(here, "other")) == 4)
+        [lead] = [pod for pod in here.all(Pod) if pod.metadata.labels.get(labels.POD_CLIQUE) == "chat-0-lead"]
+        await fail_node(here, lead.spec.node_name)
+        assert await here.until(lambda: nodes_of(here, "chat") == reserve and here.is_settled("chat"), 300.0)
+
+    story(tell)
+
+
+@pytest.mark.simulated
+def test_a_scaled_gang_that_cannot_be_completed_does_not_move_the_rest_of_its_replica() -> None:
+    async def tell(here: World) -> None:
+        group = {"name": "decode", "cliqueNames": ["work"], "replicas": 2, "minAvailable": 1}
+        made = serving("chat", 1, "1", "", gpu_clique("lead", 1, 0), gpu_clique("work", 1, 8))
+        made["spec"]["template"] |= {"podCliqueScalingGroups": [group]}
+        await here.apply(made)
+        assert await here.until(lambda: is_held(here, "chat-0") and here.is_settled("chat"))
+        await here.apply(serving("other", 2))
+        assert await here.until(lambda: len(nodes_of(here, "other")) == 4)
+        await here.cluster.nodes.cordon(here.pods_of("chat-0-decode-0")[0].spec.node_name)
+        base = {pod.metadata.uid for pod in here.pods_of("chat-0")}
+        [scaled] = here.pods_of("chat-0-decode-0")
+        await here.client.delete(Pod, scaled.metadata.name, here.namespace, grace_period_s=0)
+        await asyncio.sleep(600)
+        assert base == {pod.metadata.uid for pod in here.pods_of("chat-0")}
+
+    story(tell)
+
+
+@pytest.mark.simulated
 def test_without_headroom_a_gang_that_cannot_be_completed_keeps_its_pods() -> None:
     """Its node may come back before the termination delay is over."""
 

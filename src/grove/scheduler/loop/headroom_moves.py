@@ -6,12 +6,14 @@ still run are evicted, and their replacements and those of the lost pods go to t
 they stay until the termination delay is over.
 
 The gang is below its minimum, so a move takes down nothing that is complete. The gangs of one set move one after the
-other: the headroom of a set is seldom a place for two of them.
+other: the headroom of a set is seldom a place for two of them. Gangs that were scaled out and must be in the domain of
+their base gang go with it. For one of them alone, the base gang does not move.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 
 import structlog
 
@@ -21,7 +23,7 @@ from grove.api.words import many
 from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.loop.evictions import Evictions
 from grove.scheduler.loop.gang_trees import Unit, family_of, tree_of
-from grove.scheduler.loop.headrooms import Headrooms
+from grove.scheduler.loop.headrooms import Headrooms, replica_of
 from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.view import View
@@ -56,28 +58,32 @@ class HeadroomMoves:
         gang = unit.gang
         if answer.reason == NOT_ADMITTED or not gang.stood or gang.missing or not self._is_next(gang):
             return
-        if self._holds_scaled_gangs(gang) or any(self._leaving(gang)):
+        if any(self._leaving(gang)):
             return
-        for groups in kept_groups(unit.tree):
-            pods = self._pods_of(gang, groups)
+        for pods, tree in self._candidates(unit):
             if any(self._evictions.evicts_alone(pod.metadata.uid) for pod in pods):
                 return  # it is on its way
-            if pods and await self._has_place(gang, pods, closed, steps):
+            gone = closed.own.union(pod.metadata.uid for pod in pods)
+            found = await self._headrooms.find_place(tree, steps, gone, (), tuple(sorted(closed.nodes)))
+            if not self._view.units.is_current(gang) or not self._is_next(gang):
+                return
+            if isinstance(found, Placement):
                 self._move(gang, pods)
                 return
 
-    async def _has_place(
-        self, gang: GangState, pods: Sequence[Pod], closed: ClosedCapacity, steps: DecisionSteps
-    ) -> bool:
-        """Whether the gang fits without these pods, if they are placed again."""
-        instead = {pod.metadata.key: self._view.reader.facts(pod).on("") for pod in pods}
-        try:
-            tree = tree_of(self._view, gang, self._config.node_policy, instead=instead)
-        except BadGang:
-            return False
-        gone = closed.own.union(pod.metadata.uid for pod in pods)
-        found = await self._headrooms.find_place(tree, steps, gone, (), tuple(sorted(closed.nodes)))
-        return isinstance(found, Placement) and self._view.units.is_current(gang) and self._is_next(gang)
+    def _candidates(self, unit: Unit) -> Iterator[tuple[Sequence[Pod], Gang]]:
+        """Pods that can be evicted, the fewest first, and what has to find a place then."""
+        view, gang, strategy = self._view, unit.gang, self._config.node_policy
+        scaled = self._scaled_beside(gang)
+        with suppress(BadGang):
+            for groups in kept_groups(unit.tree):
+                pods = self._pods_of(gang, groups)
+                if pods and scaled and len(pods) == len(self._pods_of(gang)):
+                    beside = [pod for one in scaled for pod in self._pods_of(one)]
+                    yield [*pods, *beside], replica_of(view, gang, strategy)
+                elif pods:
+                    instead = {pod.metadata.key: view.reader.facts(pod).on("") for pod in pods}
+                    yield pods, tree_of(view, gang, strategy, instead=instead)
 
     def _move(self, gang: GangState, pods: Sequence[Pod]) -> None:
         view, family = self._view, family_of(gang)
@@ -106,12 +112,12 @@ class HeadroomMoves:
             other = None
         return (other is None or other is gang) and self._headrooms.has_places_for(family)
 
-    def _pods_of(self, gang: GangState, groups: Collection[str]) -> Sequence[Pod]:
-        """Pods of these groups that are on nodes to stay."""
+    def _pods_of(self, gang: GangState, groups: Collection[str] | None = None) -> Sequence[Pod]:
+        """Pods of these groups, or of all, that are on nodes to stay."""
         return [
             pod
             for pod, group in self._view.members(gang)
-            if group in groups and self._view.counted.node_of(pod) and not pod.metadata.is_deleting
+            if (groups is None or group in groups) and self._view.counted.node_of(pod) and not pod.metadata.is_deleting
         ]
 
     def _leaving(self, gang: GangState) -> Iterator[PodFacts]:
@@ -121,14 +127,14 @@ class HeadroomMoves:
             if allowed_mask(snapshot, pod.shape)[snapshot.nodes.row_of[pod.node]]:
                 yield pod
 
-    def _holds_scaled_gangs(self, gang: GangState) -> bool:
-        """Whether gangs that were scaled out must be in the domain of this one, and are there."""
+    def _scaled_beside(self, gang: GangState) -> Sequence[GangState]:
+        """Gangs that were scaled out, must be in the domain of this one, and are there."""
         constraint = gang.podgang.spec.topology_constraint
         if constraint is None or not constraint.required:
-            return False
+            return []
         units = self._view.units
-        scaled = (units.gangs[name] for name in units.scaled_of.get(gang.name, ()))
-        return any(self._view.bound_pods(one) for one in scaled)
+        scaled = [units.gangs[name] for name in sorted(units.scaled_of.get(gang.name, ()))]
+        return [one for one in scaled if self._pods_of(one)]
 
 
 def kept_groups(tree: Gang) -> Iterator[set[str]]:

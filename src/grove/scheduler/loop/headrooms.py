@@ -38,7 +38,7 @@ from grove.scheduler.loop.view import View
 from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import PODS, PodFacts, Requests, Shape
-from grove.scheduler.model.gang import BadGang, Gang
+from grove.scheduler.model.gang import BadGang, Gang, Strategy
 from grove.scheduler.model.reasons import NOT_ADMITTED, REPLICA_INCOMPLETE, Reason
 from grove.scheduler.policy.gang_state import GangState
 from grove.scheduler.policy.headroom import (
@@ -387,12 +387,17 @@ class Headrooms:
 
     def _replica(self, gang: GangState, entry: GangHeadroom) -> Gang:
         view, strategy = self._view, self._config.node_policy
-        base = tree_of(view, gang, strategy, placed=False)
         if entry.pod_group_names:
+            base = tree_of(view, gang, strategy, placed=False)
             return group_replica(base, entry.pod_group_names, domain_of(view, gang))
-        names = sorted(view.units.scaled_of.get(gang.name, ()))
-        scaled = [tree_of(view, view.units.gangs[name], strategy, placed=False) for name in names]
-        return whole_replica(base, scaled)
+        return replica_of(view, gang, strategy)
+
+
+def replica_of(view: View, gang: GangState, strategy: Strategy) -> Gang:
+    """A base gang with the gangs that are scaled with it, as if none of their pods had a place."""
+    names = sorted(view.units.scaled_of.get(gang.name, ()))
+    scaled = [tree_of(view, view.units.gangs[name], strategy, placed=False) for name in names]
+    return whole_replica(tree_of(view, gang, strategy, placed=False), scaled)
 
 
 def _uid(gang: GangState, at: tuple[str, int], pod: PodFacts) -> str:
