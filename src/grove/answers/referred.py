@@ -39,7 +39,9 @@ async def with_causes(client: Client, seen: Seen) -> Seen:
 
     `status`, `tree`, `explain`, `top` and the console take it from here, so a list and `explain` name the same cause.
     """
-    broken = sorted(filter(is_broken, seen.cliques), key=lambda clique: clique.metadata.key)[:MOST_CLIQUES]
+    broken = sorted(
+        (clique for clique in seen.cliques if is_broken(seen, clique)), key=lambda clique: clique.metadata.key
+    )[:MOST_CLIQUES]
     found: list[Cause] = []
     for namespace in dict.fromkeys(clique.metadata.namespace for clique in broken):
         mine = [clique for clique in broken if clique.metadata.namespace == namespace]
@@ -66,8 +68,15 @@ async def _ending_namespace(client: Client, namespace: str, cliques: Sequence[Po
     return (ending_namespace(namespace, names),) if found.metadata.is_deleting else ()
 
 
-def is_broken(clique: PodClique) -> bool:
-    return clique.status.ready_replicas < clique.spec.replicas
+def is_broken(seen: Seen, clique: PodClique) -> bool:
+    """True if pods are not ready by the clique's status, or do not exist: the status may be an old one.
+
+    If no pod was read, the user may have no right to read pods. Then only the status counts.
+    """
+    if clique.status.ready_replicas < clique.spec.replicas or not seen.pods:
+        return clique.status.ready_replicas < clique.spec.replicas
+    pods = seen.pods_of_clique.get(clique.metadata.key, ())
+    return sum(not pod.metadata.is_deleting for pod in pods) < clique.spec.replicas
 
 
 class RecentCauses:
@@ -91,7 +100,7 @@ class RecentCauses:
 
     def added_to(self, seen: Seen) -> Seen:
         """The same with the causes of cliques that are still not ready."""
-        broken = {clique.metadata.key for clique in seen.cliques if is_broken(clique)}
+        broken = {clique.metadata.key for clique in seen.cliques if is_broken(seen, clique)}
         still = [
             cause for cause in self._causes if any(Key(cause.namespace, clique) in broken for clique in cause.cliques)
         ]

@@ -242,13 +242,14 @@ class Following:
             return
         cliques = self._all(PodClique)
         pods = [pod for pod in self._all(Pod) if pod.metadata.labels.get(labels.MANAGED_BY) == labels.OPERATOR]
+        seen = Seen(cliques=cliques, pods=pods)
         try:
-            changed = await self._causes.read(Seen(cliques=cliques, pods=pods))
+            changed = await self._causes.read(seen)
         except KubeError as error:
             log.warning("causes not read", error=str(error))
             return
         if changed:
-            self._sets.update(key for clique in cliques if is_broken(clique) for key in _set_of(clique))
+            self._sets.update(key for clique in cliques if is_broken(seen, clique) for key in _set_of(clique))
 
     async def _read_engines(self) -> None:
         """One task reads the figures of engines for all viewers."""

@@ -10,6 +10,7 @@ import pytest
 from tests.support import objects
 
 from grove.answers.referred import with_causes
+from grove.api import labels
 from grove.api.core import Event, Namespace
 from grove.api.meta import Json
 from grove.api.node import PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -234,16 +235,19 @@ class Ending:
 
 
 @pytest.mark.parametrize(
-    ("client", "ready", "want"),
+    ("client", "ready", "pods", "want"),
     [
-        pytest.param(Ending(), 1, ["namespace ns is being deleted"], id="a pod is not ready"),
-        pytest.param(Ending(), 2, [], id="all pods are ready"),
-        pytest.param(Ending(deleting=False), 1, [], id="the namespace stays"),
-        pytest.param(Ending(readable=False), 1, [], id="no right to see namespaces"),
+        pytest.param(Ending(), 1, 2, ["namespace ns is being deleted"], id="a pod is not ready"),
+        pytest.param(Ending(), 2, 1, ["namespace ns is being deleted"], id="a pod is gone, which no status says"),
+        pytest.param(Ending(), 2, 2, [], id="all pods are ready"),
+        pytest.param(Ending(deleting=False), 1, 1, [], id="the namespace stays"),
+        pytest.param(Ending(readable=False), 1, 1, [], id="no right to see namespaces"),
     ],
 )
-def test_a_namespace_that_is_being_deleted_takes_no_pods(client: Any, ready: int, want: list[str]) -> None:
+def test_a_namespace_that_is_being_deleted_takes_no_pods(client: Any, ready: int, pods: int, want: list[str]) -> None:
     status = {"replicas": 2, "readyReplicas": ready}
     clique = objects.clique("x-0-w", spec={"replicas": 2, "podSpec": {}}, status=status)
-    seen = asyncio.run(with_causes(client, Seen(cliques=[clique])))
+    own = {labels.POD_CLIQUE: "x-0-w"}
+    found = [objects.pod(f"x-0-w-{n}", labels=own, spec={}, status={}) for n in range(pods)]
+    seen = asyncio.run(with_causes(client, Seen(cliques=[clique], pods=found)))
     assert [cause.reason for cause in seen.causes] == want
