@@ -76,7 +76,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("scheduler", "schema", "config", "kind", "name", "spec"), CASES)
-async def test_it_is_made_and_mended_when_somebody_edits_or_deletes_it(
+async def test_it_is_made_and_mended_when_a_person_edits_or_deletes_it(
     scheduler: str, schema: str, config: Json, kind: Resource, name: str, spec: Json
 ) -> None:
     async with cluster(schema) as sim, operator(sim, profile(scheduler, **config)):
@@ -93,7 +93,7 @@ async def test_it_is_made_and_mended_when_somebody_edits_or_deletes_it(
 
 
 @pytest.mark.parametrize(("scheduler", "schema", "config", "kind", "name", "spec"), CASES)
-async def test_somebody_elses_is_compared_and_left_alone(
+async def test_a_topology_of_another_owner_is_compared_and_left_alone(
     scheduler: str, schema: str, config: Json, kind: Resource, name: str, spec: Json
 ) -> None:
     async with cluster(schema) as sim, operator(sim, profile(scheduler, **config)):

@@ -143,7 +143,7 @@ async def test_a_set_is_moved_by_annotation_when_nothing_of_it_runs() -> None:
         assert gang.metadata.labels["grove.io/scheduler-name"] == "koord-scheduler"
 
 
-async def test_gangs_that_a_cluster_does_not_offer_are_told_to_the_owner_of_the_set_and_counted() -> None:
+async def test_gangs_that_a_cluster_does_not_offer_are_reported_to_the_owner_of_the_set_and_counted() -> None:
     asked = "scheduler: {profiles: [{name: default-scheduler, config: {gangScheduling: true}}]}"
     count = TROUBLES.labels("default-scheduler", "GangsNotOffered")
     before = count._value.get()
@@ -165,7 +165,7 @@ async def test_gangs_that_a_cluster_does_not_offer_are_told_to_the_owner_of_the_
         assert len(await pods(sim, 4)) == 4
 
 
-async def test_a_standby_knows_what_the_cluster_offers_for_the_reviews_it_answers() -> None:
+async def test_a_standby_has_what_the_cluster_offers_for_the_reviews_it_answers() -> None:
     async with cluster("kai") as sim:
         standby = Operator(sim.client(), load_configuration(profiles("kai-scheduler", "kai-scheduler", "volcano")))
         task = asyncio.get_running_loop().create_task(standby.stand_by(sim.client(user="lease")))
@@ -184,7 +184,7 @@ async def test_a_standby_knows_what_the_cluster_offers_for_the_reviews_it_answer
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_an_object_that_somebody_deletes_or_edits_is_made_right() -> None:
+async def test_an_object_that_a_person_deletes_or_edits_is_made_right() -> None:
     async with cluster("kai", Kai) as sim, operator(sim, profiles("kai-scheduler")):
         queue = {"labels": {"kai.scheduler/queue": "research"}}
         await sim.client().create(PodCliqueSet, pcs("d", clique("a", 2), namespace="ns", metadata=queue))
@@ -351,7 +351,7 @@ async def test_a_group_that_asks_for_more_than_its_gang_has_left_holds_no_replac
         await pods(sim, 5)
 
 
-async def test_a_gang_is_not_told_while_an_object_that_is_replaced_still_stands() -> None:
+async def test_a_gang_is_not_written_while_an_object_that_is_replaced_still_exists() -> None:
     async with cluster("koord", Koordinator) as sim, operator(sim, profiles("koord-scheduler")):
         await sim.client().create(PodCliqueSet, pcs("d", clique("a", 2), clique("b", 2), namespace="ns"))
         await pods(sim, 4)

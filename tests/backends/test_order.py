@@ -116,7 +116,7 @@ def workload() -> Json:
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
-async def test_gangs_are_told_in_time_and_bound_whole(name: str) -> None:
+async def test_gangs_are_written_in_time_and_bound_whole(name: str) -> None:
     async with place(name) as here, here.operator():
         await here.client.create(PodCliqueSet, workload())
 
@@ -126,7 +126,7 @@ async def test_gangs_are_told_in_time_and_bound_whole(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
-async def test_without_room_for_all_of_the_base_gang_nothing_is_bound(name: str) -> None:
+async def test_without_capacity_for_all_of_the_base_gang_nothing_is_bound(name: str) -> None:
     async with place(name) as here, here.operator():
         here.scheduler.allow(3)  # the base gang needs four
         await here.client.create(PodCliqueSet, workload())
@@ -182,7 +182,9 @@ async def test_a_clique_that_goes_to_zero_and_comes_back_is_part_of_the_gang_aga
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
-async def test_pods_that_join_a_gang_are_let_go_after_its_scheduler_was_told_however_long_that_takes(name: str) -> None:
+async def test_pods_that_join_a_gang_are_ungated_after_its_scheduler_has_its_objects_however_long_that_takes(
+    name: str,
+) -> None:
     async with place(name) as here, here.operator() as (_, client):
         await here.client.create(PodCliqueSet, workload())
         await here.until(here.stands)

@@ -86,7 +86,7 @@ async def _classes(world: World, name: str) -> None:
 
 
 @pytest.mark.soak
-async def test_pods_of_high_priority_in_a_group_without_one_evict_nobody(plane: GangPlane, fresh_name: str) -> None:
+async def test_pods_of_high_priority_in_a_group_without_one_evict_no_pod(plane: GangPlane, fresh_name: str) -> None:
     async with gang_world(plane, fresh_name) as world:
         await _classes(world, fresh_name)
         await world.apply(pcs("low", hungry("a", 4), hungry("b", 8), priorityClassName=f"{fresh_name}-low"))
@@ -129,7 +129,7 @@ async def guarded(world: World) -> AsyncIterator[None]:
         await asyncio.gather(keeping, return_exceptions=True)
 
 
-async def test_the_shape_of_a_gang_that_was_told_cannot_change_and_its_size_can(
+async def test_the_shape_of_a_gang_that_was_written_cannot_change_and_its_size_can(
     plane: GangPlane, fresh_name: str
 ) -> None:
     async with gang_world(plane, fresh_name) as world:

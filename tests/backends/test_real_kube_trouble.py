@@ -46,7 +46,7 @@ GAPS = [pytest.param(0.3, id="fast"), pytest.param(1.0, id="one a second", marks
 
 
 @pytest.mark.parametrize("watched_s", WATCHED)
-async def test_of_two_gangs_with_room_for_one_none_runs_in_part(
+async def test_of_two_gangs_with_capacity_for_one_none_runs_in_part(
     gangs: GangPlane, fresh_name: str, watched_s: float
 ) -> None:
     """1.36 runs one of them at once. 1.35 lets each hold what it got for five minutes; then both may give up at the
@@ -132,7 +132,7 @@ async def _has_node(world: World, name: str) -> bool:
 
 
 @pytest.mark.parametrize("gangs", NEWEST, indirect=True)
-async def test_a_group_that_somebody_deletes_serves_until_its_pods_are_gone(gangs: GangPlane, fresh_name: str) -> None:
+async def test_a_group_that_a_person_deletes_serves_until_its_pods_are_gone(gangs: GangPlane, fresh_name: str) -> None:
     kind = pod_group(V1ALPHA2)
     async with gang_world(gangs, fresh_name) as world:
         await occupy(world, "filler", 4)

@@ -278,7 +278,7 @@ async def test_a_page_comes_back_with_what_it_missed(opened: Opened) -> None:
         )
 
 
-async def test_a_page_that_fell_behind_is_told_so_and_drawn_anew(opened: Opened) -> None:
+async def test_a_page_that_fell_behind_is_reported_and_drawn_again(opened: Opened) -> None:
     viewer = Painted()
     viewer.ledger.replace({"nodes": {"a": [["r"], 8, 0, "", []]}})
     async with serving(viewer, "local") as (url, owner):

@@ -273,7 +273,7 @@ async def test_plan_refuses_what_cannot_fit_and_says_what_would_help(world: Worl
 
 
 @pytest.mark.simulated  # as above
-async def test_plan_tells_a_trouble_that_several_gangs_share_once_and_knows_which_sets_live(world: World) -> None:
+async def test_plan_names_a_trouble_that_several_gangs_share_once_and_sees_which_sets_live(world: World) -> None:
     wide = world.system("wide", cliques=[server("worker", 5, 8)])
     wide["spec"]["replicas"] = 6
     again = "delete it and apply it again with required: block"
@@ -287,7 +287,7 @@ async def test_plan_tells_a_trouble_that_several_gangs_share_once_and_knows_whic
     assert f"- {again} instead of required: rack for wide-0" in lives
 
 
-async def test_gangs_that_run_are_told_together_only_if_they_say_the_same(world: World) -> None:
+async def test_gangs_that_run_are_reported_together_only_if_they_say_the_same(world: World) -> None:
     groups = [{"name": "pair", "cliqueNames": ["leader"], "replicas": 3, "minAvailable": 1}]
     parts = [server("front", 2, 1), server("leader", 1, 1)]
     await world.apply(world.system("chat", required="block", cliques=parts, podCliqueScalingGroups=groups))
@@ -315,7 +315,7 @@ async def test_a_tree_has_whole_names_of_pods_and_says_which_instance_a_gang_is(
     assert "chat-0-pair-1 (instance 2)" in wide
 
 
-async def test_what_is_told_speaks_of_levels_not_of_labels_and_is_whole_in_a_pipe(
+async def test_what_is_reported_speaks_of_levels_not_of_labels_and_is_whole_in_a_pipe(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await world.apply(world.system("wide", cliques=[server("worker", 5, 8)]))
@@ -396,13 +396,13 @@ async def test_watched_events_go_on_line_by_line(world: World, capsys: pytest.Ca
 
 
 @pytest.mark.real_in("test")
-async def test_a_right_that_is_missing_later_is_told_as_that(world: World) -> None:
+async def test_a_right_that_is_missing_later_is_reported_as_that(world: World) -> None:
     with pytest.raises(Forbidden, match="you may not"):
         async with following(world.client, world.namespace):
             raise Forbidden("you may not", code=403)
 
 
-async def test_a_wrong_topology_is_told_with_those_there_are(world: World) -> None:
+async def test_a_wrong_topology_is_reported_with_those_there_are(world: World) -> None:
     with pytest.raises(Unanswered, match=rf"there is no ClusterTopologyBinding nope .*{world.cluster.namespace}"):
         await topology_answer(world.client, "nope")
 
@@ -529,7 +529,7 @@ async def test_the_doctor_finds_no_fault_with_kinds_and_labels_and_misses_admiss
     assert found["admission"].fix
 
 
-async def test_the_doctor_says_when_nobody_looks_after_sets(cluster: Any) -> None:
+async def test_the_doctor_says_when_no_operator_looks_after_sets(cluster: Any) -> None:
     """No operator runs here: a set that was made two minutes ago has not been looked at."""
     manifest = World(cluster).system("chat", cliques=[server("one", 1, 1)])
     del manifest["spec"]["template"]["topologyConstraint"]

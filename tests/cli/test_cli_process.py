@@ -78,7 +78,7 @@ def test_a_missing_set_is_one_line_and_exit_code_2(control_plane: ControlPlane, 
     assert found.stdout == ""
 
 
-def test_a_user_without_rights_is_told_so(control_plane: ControlPlane, namespace: str) -> None:
+def test_a_user_without_rights_gets_that_answer(control_plane: ControlPlane, namespace: str) -> None:
     found = ask(control_plane, "tree", "chat", "-n", namespace, "--as", "nobody")
     assert found.returncode == 2
     assert found.stderr.startswith("error: podcliquesets.grove.io ")

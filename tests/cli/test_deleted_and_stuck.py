@@ -121,7 +121,7 @@ async def test_a_pod_is_overdue_only_a_minute_after_its_grace_period(world: Worl
     assert "should be gone" in (await explained(world))["reason"]
 
 
-async def test_a_gang_whose_base_gang_does_not_exist_sends_nobody_to_it(world: World) -> None:
+async def test_a_gang_whose_base_gang_does_not_exist_sends_no_person_to_it(world: World) -> None:
     groups = [{"name": "pair", "cliqueNames": ["leader"], "replicas": 2, "minAvailable": 1}]
     cliques = [server("front", 1, 1), server("leader", 6, 8)]
     await world.apply(world.system("chat", required="block", cliques=cliques, podCliqueScalingGroups=groups))

@@ -35,7 +35,7 @@ def chat(name: str = "chat") -> Json:
 
 
 @pytest.mark.simulated
-def test_room_is_reserved_gang_by_gang_used_by_the_sets_pods_and_released() -> None:
+def test_capacity_is_reserved_gang_by_gang_used_by_the_sets_pods_and_released() -> None:
     async def story() -> None:
         async with World(shaped(6), steady=True) as world:
             answer = await reserve_answer(world.client, "default", [chat()], "2h", False)

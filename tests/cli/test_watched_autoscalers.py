@@ -63,7 +63,7 @@ async def watched() -> list[list[dict[str, Any]]]:
     return pictures
 
 
-def test_an_autoscaler_that_changes_is_drawn_anew() -> None:
+def test_an_autoscaler_that_changes_is_drawn_again() -> None:
     before, after = run(watched(), seed=1)
     assert [(one["name"], one["metrics"], one["why"]) for one in before] == [
         ("d-0-g", ["grove_requests_waiting ?/4"], "")

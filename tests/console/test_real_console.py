@@ -169,7 +169,7 @@ async def test_viewers_with_the_same_rights_share_a_following_and_others_do_not(
 
 
 @pytest.mark.parametrize("token", ["made-up", "a.b.c"])
-async def test_a_token_that_nobody_gave_is_refused(door: Door, token: str) -> None:
+async def test_a_token_no_one_gave_is_refused(door: Door, token: str) -> None:
     async with door.stream(token) as seen:
         assert seen.status == 401
     status, answer = await door.ask(token, "queue", namespace="")

@@ -38,7 +38,7 @@ async def is_gone(cluster, kind, name: str, namespace: str = "") -> bool:
     return False
 
 
-async def test_a_topology_becomes_labelled_nodes_with_room(cluster):
+async def test_a_topology_becomes_labelled_nodes_with_capacity(cluster):
     nodes = await cluster.add_nodes(Topology(zones=1, blocks=2, racks=2, nodes=2, gpus=4, cpu="64", memory="256Gi"))
     assert len(nodes.names) == 8
     node = await cluster.client.get(Node, f"{cluster.prefix}z0-b1-r0-n1")

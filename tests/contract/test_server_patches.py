@@ -206,7 +206,7 @@ async def test_scale_changes_replicas_and_nothing_else(cluster):
     assert now["metadata"]["generation"] == 2
 
 
-async def test_nobody_renames_or_backdates_an_object(cluster, made):
+async def test_no_client_renames_or_backdates_an_object(cluster, made):
     with pytest.raises(ApiError) as refused:
         await cluster.client.patch(ConfigMap, "a", {"metadata": {"name": "b"}}, cluster.namespace)
     assert refused.value.code == 400

@@ -44,7 +44,7 @@ def chapter(text: str, title: str) -> str:
     return text.split(f"== {title}\n")[1].split("\n== ")[0]
 
 
-def test_every_chapter_is_told(story: Any) -> None:
+def test_every_chapter_is_played(story: Any) -> None:
     titles = re.findall(r"^== (.*)$", story[0], re.MULTILINE)
     assert titles == [
         "One object, a whole system",
@@ -68,7 +68,7 @@ def test_a_team_that_borrowed_gets_smaller_when_the_owner_comes_and_grows_back(s
         assert f"gang {name} is placed whole" in after
 
 
-def test_a_gang_that_is_told_to_be_placed_has_its_pods_bound_where_it_says(story: Any) -> None:
+def test_a_gang_that_is_reported_to_be_placed_has_its_pods_bound_where_it_says(story: Any) -> None:
     text, witness, _ = story
     claims = [
         (at, *found.groups())
@@ -192,7 +192,7 @@ def scenario(steps: str) -> Scenario:
     return read_scenario(yaml.safe_load(steps), lambda name: yaml.safe_load((SAMPLES / name).read_text()))
 
 
-def test_a_cluster_too_small_is_told_and_ends_the_story() -> None:
+def test_a_cluster_too_small_is_reported_and_ends_the_story() -> None:
     with pytest.raises(StoryFailed, match=r"chat is not all there after 60 s: .*capacity for"):
         play(scenario("steps: [{apply: disaggregated.yaml}, {wait: {set: chat, patience: 1m}}]"), nodes=4)
 

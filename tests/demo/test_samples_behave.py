@@ -95,7 +95,7 @@ def test_linked_pods_with_gpus_share_one_compute_domain() -> None:
     assert claimed == {"linked-0-router": False, "linked-0-shard": True}
 
 
-def test_on_delete_replaces_only_what_somebody_deletes() -> None:
+def test_on_delete_replaces_only_deleted_pods() -> None:
     async def look(world: World) -> tuple[set[str], set[str], list[str]]:
         before = {pod.metadata.uid: pod.metadata.name for pod in world.all(Pod)}
         change = [
@@ -183,7 +183,7 @@ def test_the_priority_reaches_the_gang() -> None:
         pytest.param("small.yaml", "", id="ours"),
     ],
 )
-def test_a_set_of_another_scheduler_is_played_by_ours_and_that_is_told(sample: str, scheduler: str) -> None:
+def test_a_set_of_another_scheduler_is_played_by_ours_and_that_is_reported(sample: str, scheduler: str) -> None:
     [manifest] = load_manifests(SAMPLES / sample)
     played, others = stood_in(manifest)
     assert others == ((scheduler,) if scheduler else ())
@@ -191,7 +191,7 @@ def test_a_set_of_another_scheduler_is_played_by_ours_and_that_is_told(sample: s
     assert played["metadata"] == manifest["metadata"]
 
 
-def test_every_sample_is_told_of_in_the_table() -> None:
+def test_every_sample_is_named_in_the_table() -> None:
     listed = (SAMPLES / "README.md").read_text()
     files = [path.relative_to(SAMPLES).as_posix() for path in sorted(SAMPLES.rglob("*.yaml"))]
     assert [name for name in files if f"({name})" not in listed] == []

@@ -39,14 +39,14 @@ def test_what_waits_for_a_cordoned_node_comes_when_it_is_open_again(tmp_path: Pa
     assert f"uncordon {NODE}" in told
 
 
-def test_nodes_that_join_take_what_had_no_room(tmp_path: Path) -> None:
+def test_nodes_that_join_take_what_had_no_capacity(tmp_path: Path) -> None:
     steps = "- wait: small\n- scale: {set: small, clique: server, replicas: 4}\n"
     pods, told = played(tmp_path, f"{steps}- addNodes: {{count: 1, gpus: 8}}\n- wait: small\n")
     assert (len(pods), len(set(pods.values()))) == (4, 2)
     assert "joining the cluster: 1 node with 8 GPUs each" in told
 
 
-def test_pods_that_drain_are_told_before_they_leave(tmp_path: Path) -> None:
+def test_pods_that_drain_are_reported_before_they_leave(tmp_path: Path) -> None:
     annotation = 'change: {metadata: {annotations: {grove.io/drain-seconds: "60"}}}'
     steps = (
         f"- patch: {{set: small, {annotation}}}\n- wait: small\n- scale: {{set: small, replicas: 0}}\n- after: 90s\n"

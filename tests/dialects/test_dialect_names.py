@@ -54,7 +54,7 @@ async def test_an_object_without_a_set_says_why(world: World) -> None:
     assert "PodCliqueSet wrong has no PodCliqueSet: spec.template" in await world.eventually(told)
 
 
-async def test_a_name_that_nobody_has_is_told_as_before(world: World) -> None:
+async def test_a_name_no_one_has_is_reported_as_before(world: World) -> None:
     await world.apply(pcs("there", clique("w")))
     asked = {
         "tree": lambda: tree_answer(world.client, world.namespace, "nobody"),

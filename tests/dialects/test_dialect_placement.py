@@ -122,7 +122,7 @@ async def test_the_next_rollout_takes_a_waiting_rule_along(world: World) -> None
     assert spec["affinity"]["podAffinity"][PREFERRED][0]["weight"] == 100
 
 
-async def test_a_selector_that_matches_nothing_is_told(world: World) -> None:
+async def test_a_selector_that_matches_nothing_is_reported(world: World) -> None:
     await lay(world, seed("podclique"))
     await told(world, "prefill-decode-clique", "False", "NothingMatches")
 

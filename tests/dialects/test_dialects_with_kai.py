@@ -68,7 +68,7 @@ async def spoken(sim: SimCluster) -> SimCluster:
         pytest.param(kai_groups, koord.to_set, KoordPodCliqueSet, 2, id="PodCliqueSet of grove.ai"),
     ],
 )
-def test_kai_is_told_the_same_with_and_without_the_dialect(make: Any, to_set: Any, kind: Any, gangs: int) -> None:
+def test_kai_gets_the_same_objects_with_and_without_the_dialect(make: Any, to_set: Any, kind: Any, gangs: int) -> None:
     plain = to_set(make()).manifest
     plain["metadata"]["labels"].pop("grove.io/translated-from")
     plain["metadata"]["annotations"].clear()

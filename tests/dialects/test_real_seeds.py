@@ -173,7 +173,7 @@ def test_faults_are_refused_in_the_words_of_the_manifest(cluster: Cluster) -> No
     assert "field is immutable" in told
 
 
-def test_scaling_reaches_the_pods_and_stops_at_the_floor(cluster: Cluster) -> None:
+def test_scaling_reaches_the_pods_and_stops_at_the_minimum(cluster: Cluster) -> None:
     assert "minAvailable" in cluster.kubectl("scale", "dynamopodgangsets/llm-inference-gang", "--replicas=4").stderr
     cluster.done("scale", "dynamopodgangsets/llm-inference-gang", "--replicas=10")
     wait_until(lambda: cluster.get("dynamopodgangsets", "llm-inference-gang")["status"]["readyReplicas"] == 10, WAIT_S)

@@ -61,7 +61,7 @@ async def test_what_has_settled_is_not_written_again(world: World) -> None:
     assert [(await world.get(PodCliqueSet, name)).metadata.resource_version for name in ("calm", "still")] == versions
 
 
-async def test_a_set_of_groups_tells_gangs_groups_cliques_and_who_waits_for_whom(world: World) -> None:
+async def test_a_set_of_groups_tells_gangs_groups_cliques_and_who_waits_for_which(world: World) -> None:
     await apply(
         world, koord_set("llama", groups={"pipe": [nested("prefill", 2, 0), nested("decode", 3, 1)]}, replicas=2)
     )
@@ -105,7 +105,7 @@ async def test_deleting_the_object_deletes_the_set_and_deleting_the_set_has_it_m
     await gone(world, PodCliqueSet, "here")
 
 
-async def test_a_set_of_somebody_else_is_never_touched(world: World) -> None:
+async def test_a_set_of_another_client_is_never_touched(world: World) -> None:
     mine = await world.apply(pcs("taken", clique("w")))
     await apply(world, gang_set("taken", 2))
     await said(world, PodGangSet, "taken", "Translated", "False", "NameConflict")
@@ -122,7 +122,7 @@ async def test_a_set_of_somebody_else_is_never_touched(world: World) -> None:
     await said(world, PodGangSet, "taken", "Ready", "True")
 
 
-async def test_scaling_the_object_scales_the_gang_and_keeps_its_floor(world: World) -> None:
+async def test_scaling_the_object_scales_the_gang_and_keeps_its_minimum(world: World) -> None:
     await apply(world, gang_set("elastic", 3, minAvailable=2))
     await said(world, PodGangSet, "elastic", "Ready", "True")
     before = {pod.metadata.uid for pod in await world.pods()}
@@ -221,7 +221,7 @@ async def test_a_generation_is_published_when_its_set_has_carried_it_out(world: 
     assert set(early) == {0}, "no old pod is left by then"
 
 
-async def test_what_a_running_set_cannot_take_is_told_and_made_anew_only_if_asked(world: World) -> None:
+async def test_what_a_running_set_cannot_take_is_reported_and_made_again_only_if_asked(world: World) -> None:
     await apply(world, gang_set("fixed", 4, minAvailable=4))
     await said(world, PodGangSet, "fixed", "Ready", "True")
     first = (await world.get(PodCliqueSet, "fixed")).metadata.uid
@@ -240,7 +240,7 @@ async def test_what_a_running_set_cannot_take_is_told_and_made_anew_only_if_aske
     assert (await world.get(PodCliqueSet, "fixed")).metadata.uid != first
 
 
-async def test_a_floor_left_out_of_an_edit_stays_as_it_was(world: World) -> None:
+async def test_a_minimum_left_out_of_an_edit_stays_as_it_was(world: World) -> None:
     await apply(world, gang_set("floor", 4, minAvailable=2))
     await said(world, PodGangSet, "floor", "Ready", "True")
     annotations = {"grove.dynamo.ai/recreate": "true"}
@@ -269,7 +269,7 @@ async def test_an_object_edited_while_its_set_is_being_deleted_gets_a_set_as_it_
     assert (await world.get(PodClique, "race-0-gang")).spec.min_available == 3
 
 
-async def test_faults_are_a_condition_when_no_admission_told_them(world: World) -> None:
+async def test_faults_are_a_condition_when_no_admission_reported_them(world: World) -> None:
     await apply(world, koord_set("wrong", groups={"g": [nested("a", order=1), nested("a")], "h": [nested("b", cpu=1)]}))
     found = await said(world, KoordPodCliqueSet, "wrong", "Translated", "False", "InvalidSpec")
     message = next(one.message for one in found.status.conditions if one.type == "Translated")
@@ -278,7 +278,7 @@ async def test_faults_are_a_condition_when_no_admission_told_them(world: World) 
     assert await world.names(PodCliqueSet) == []
 
 
-async def test_a_long_name_is_cut_and_told(world: World) -> None:
+async def test_a_long_name_is_cut_and_reported(world: World) -> None:
     name = "a-name-of-fifty-characters-that-is-far-too-long-xy"
     await apply(world, gang_set(name, 1))
     found = await said(world, PodGangSet, name, "Ready", "True")
@@ -316,7 +316,7 @@ async def test_an_object_deleted_without_its_set_leaves_the_set_and_its_pods(wor
     assert {pod.metadata.uid for pod in await world.pods()} == before
 
 
-async def test_a_set_with_a_lasting_error_is_scaled_once_and_then_by_whoever_scales_it(world: World) -> None:
+async def test_a_set_with_a_lasting_error_is_scaled_once_and_then_by_any_client_that_scales_it(world: World) -> None:
     await apply(world, gang_set("wrong", 2, minAvailable=1))
     await said(world, PodGangSet, "wrong", "Ready", "True")
     await world.stop()

@@ -108,7 +108,7 @@ async def suffered(on: House, role: str, fault: Fault) -> tuple[float, float]:
         pytest.param(SUGGESTED, 5.0, id="as suggested"),
     ],
 )
-async def test_whatever_happens_to_a_leader_somebody_decides_again_and_nobody_writes_without_the_lease(
+async def test_whatever_happens_to_a_leader_another_process_decides_again_and_none_writes_without_the_lease(
     times: Times, limit_s: float, tmp_path: Path
 ) -> None:
     print(f"\nlease {times.lease_s:g} s, renewed every {times.retry_s:g} s, given up after {times.renew_s:g} s")

@@ -399,12 +399,12 @@ def survives(seeds: Iterable[int]) -> None:
 
 
 @pytest.mark.simulated
-def test_nobody_waits_who_could_run_whatever_came_and_went() -> None:
+def test_no_unit_waits_that_could_run_whatever_came_and_went() -> None:
     survives(range(4015, 4035))
 
 
 @pytest.mark.soak
 @pytest.mark.simulated
 @pytest.mark.parametrize("part", range(20))
-def test_nobody_waits_who_could_run_in_a_thousand_restless_lives(part: int) -> None:
+def test_no_unit_waits_that_could_run_in_a_thousand_restless_lives(part: int) -> None:
     survives(range(100 + part * 50, 150 + part * 50))

@@ -300,12 +300,12 @@ def test_no_limit_is_passed_and_nothing_is_given_twice_in_bad_weather(part: int)
 
 
 @pytest.mark.simulated
-def test_a_reservation_written_on_a_pod_that_is_placed_anew_without_it_is_taken_off() -> None:
+def test_a_reservation_written_on_a_pod_that_is_placed_again_without_it_is_taken_off() -> None:
     survives([236])
 
 
 @pytest.mark.simulated
-def test_a_reservation_that_ends_under_a_pod_on_its_way_leaves_it_its_room() -> None:
+def test_a_reservation_that_ends_under_a_pod_on_its_way_leaves_it_its_capacity() -> None:
     survives([784])
 
 

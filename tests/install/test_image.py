@@ -70,7 +70,7 @@ def is_main(image: Unpacked) -> bool:
     return "grove.startup" not in image.config["Entrypoint"]
 
 
-def test_it_is_small_and_runs_as_nobody(image: Unpacked) -> None:
+def test_it_is_small_and_runs_without_rights(image: Unpacked) -> None:
     most = 130 if is_main(image) else 25
     print(f"{image.compressed / 1e6:.1f} MB compressed (at most {most})")
     assert image.compressed <= most * 1e6

@@ -38,7 +38,7 @@ def test_it_reports_the_version_asked_for(plane: ControlPlane) -> None:
     assert (told["serverVersion"]["major"], told["serverVersion"]["minor"]) == ("1", "36")
 
 
-def test_a_port_that_somebody_takes_first_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_another_process_takes_first_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as squatter:
         squatter.bind((LOOPBACK, 0))
         squatter.listen()

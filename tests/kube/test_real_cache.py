@@ -219,7 +219,7 @@ async def test_an_api_server_that_restarts_loses_and_brings_back_nothing(
         assert followed.lists <= 2
 
 
-async def test_history_that_is_compacted_away_is_listed_anew(plane: ControlPlane, admin: HttpClient, ns: str) -> None:
+async def test_history_that_is_compacted_away_is_listed_again(plane: ControlPlane, admin: HttpClient, ns: str) -> None:
     """The cache is cut off, the world moves on, and then etcd forgets how: the place to resume from is gone."""
     async with followed_by_cable(plane, admin, ns) as (cable, _, followed), followed.cache:
         await followed.cache.wait_synced(60)

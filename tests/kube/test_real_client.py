@@ -126,7 +126,7 @@ async def test_server_side_apply_installs_and_upgrades(client: HttpClient, ns: s
     assert found["metadata"]["managedFields"][0]["manager"] == "grove"
 
 
-async def test_discovery_knows_what_is_served(client: HttpClient) -> None:
+async def test_discovery_has_what_is_served(client: HttpClient) -> None:
     assert await client.serves(Pod)
     assert await client.serves(PodGang)
     assert not await client.serves(Resource("grove.io", "v1alpha1", "Nothing", "nothings"))

@@ -68,7 +68,7 @@ async def test_nothing_is_left_of_a_deleted_set(world: World, propagation: str) 
 
 
 @pytest.mark.real_in("test")
-async def test_a_set_deleted_and_made_again_at_once_comes_up_anew(world: World) -> None:
+async def test_a_set_deleted_and_made_again_at_once_comes_up_again(world: World) -> None:
     await world.apply(worked_example(replicas=1))
     first = await world.available("demo")
     old = {pod.metadata.uid for pod in await world.pods()}
@@ -167,7 +167,7 @@ async def test_a_set_made_again_takes_on_what_it_was_deleted_without(world: Worl
 
 
 @pytest.mark.parametrize("goes", ["a replica", "a clique", "the set"])
-async def test_pods_of_nobody_with_the_labels_of_ours_stay(world: World, goes: str) -> None:
+async def test_pods_without_an_owner_with_the_labels_of_ours_stay(world: World, goes: str) -> None:
     """As an earlier set of the same name leaves them that was deleted without its children, clique by clique."""
     await world.apply(pcs("kept", clique("w", 2), replicas=2))
     await world.available("kept")
@@ -388,7 +388,7 @@ async def test_gangs_and_services_of_a_deleted_set_go_before_its_pods_and_nothin
     assert not said["patch", "podcliques/status"]
 
 
-async def test_a_pod_of_somebody_else_that_carries_one_label_of_ours_stays(world: World) -> None:
+async def test_a_pod_of_another_client_that_carries_one_label_of_ours_stays(world: World) -> None:
     await world.apply(pcs("kept", clique("w", 2), replicas=2))
     await world.available("kept")
     stranger = {"metadata": {"name": "mine", "namespace": world.namespace, "labels": {labels.POD_CLIQUE: "kept-1-w"}}}

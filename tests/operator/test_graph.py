@@ -110,7 +110,7 @@ async def test_only_pods_of_scaled_gangs_name_their_base_gang(world: World) -> N
     assert based["demo-1-grp-2-lead"] == "demo-1"
 
 
-async def test_a_pod_knows_its_place(world: World) -> None:
+async def test_a_pod_has_its_place_in_labels_and_variables(world: World) -> None:
     await world.apply(worked_example())
     await world.available("demo")
 
@@ -161,7 +161,7 @@ async def test_golden_graphs_are_met(cluster: object, name: str) -> None:
         assert golden.differences(golden.normalise(json.loads(here)), wanted.children) == []
 
 
-async def test_a_service_account_of_somebody_else_is_given_nothing(world: World) -> None:
+async def test_a_service_account_of_another_client_is_given_nothing(world: World) -> None:
     """Every namespace has an account `default`; a set of this name with a start order must not give it rights."""
     ordered = pcs("default", clique("a"), clique("b", starts_after=["a"]), startup="CliqueStartupTypeExplicit")
     await world.apply(ordered)

@@ -50,7 +50,7 @@ async def test_after_convergence_nothing_is_written(world: World, watched_s: flo
 
 
 @pytest.mark.simulated
-async def test_cliques_that_are_up_are_told_of_before_more_are_begun(world: World) -> None:
+async def test_cliques_that_are_up_are_named_before_more_are_begun(world: World) -> None:
     """Else all statuses of a big set are written in the end, when its last pod is long up."""
     create, told_at_last_pod = world.operator_client.create, 0
 

@@ -196,7 +196,7 @@ async def test_no_nodes_are_requested_while_the_gang_waits_for_its_quota(world: 
     await requested(world)
 
 
-async def test_pods_of_another_template_are_requested_anew(world: World) -> None:
+async def test_pods_of_another_template_are_requested_again(world: World) -> None:
     await world.apply(asking("best-effort-atomic-scale-up.autoscaling.x-k8s.io"))
     await waits(world)
     first = await requested(world)
@@ -246,7 +246,7 @@ async def test_the_request_goes_with_its_set(world: World) -> None:
 
 
 @pytest.mark.simulated
-async def test_an_operator_that_starts_anew_makes_no_second_request_and_adds_missing_templates(world: World) -> None:
+async def test_an_operator_that_starts_again_makes_no_second_request_and_adds_missing_templates(world: World) -> None:
     await world.apply(asking())
     await waits(world)
     first = await requested(world)

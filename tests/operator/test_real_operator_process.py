@@ -21,7 +21,7 @@ from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 
 
-async def test_a_leader_works_and_a_standby_takes_over_when_it_is_told_to_stop(
+async def test_a_leader_works_and_a_standby_takes_over_after_its_sigterm(
     control_plane: ControlPlane, client: HttpClient, fresh_name: str, tmp_path: Path
 ) -> None:
     await client.create(Namespace, {"metadata": {"name": fresh_name}})

@@ -271,7 +271,7 @@ async def test_an_edit_that_comes_while_another_is_put_right_is_put_right_too(
 
 
 @pytest.mark.simulated
-async def test_a_child_is_made_anew_although_the_first_try_ended_in_a_bug(world: World) -> None:
+async def test_a_child_is_made_again_although_the_first_try_ended_in_a_bug(world: World) -> None:
     create, bugs = world.operator_client.create, [RuntimeError("a bug")]
 
     async def stumble(kind: type[Object], obj: Json, **options: Any) -> Any:
@@ -305,7 +305,7 @@ async def test_labels_that_tell_the_place_of_a_pod_are_put_right(world: World) -
     assert [one.metadata.uid for one in await world.pods("demo-0-g-1-m")] == [pod.metadata.uid]
 
 
-async def test_replicas_of_a_live_child_belong_to_whoever_scales_it(world: World) -> None:
+async def test_replicas_of_a_live_child_belong_to_any_client_that_scales_it(world: World) -> None:
     await world.client.patch(PodClique, "demo-0-w", {"spec": {"replicas": 3}}, world.namespace)
 
     await world.eventually(lambda: _has_pods(world, "demo-0-w", 3))
@@ -413,7 +413,7 @@ def _at(obj: Json, path: str) -> object:
     return found
 
 
-async def test_a_pod_that_is_labelled_as_somebody_elses_gets_no_twin(world: World) -> None:
+async def test_a_pod_that_is_labelled_as_another_owners_gets_no_twin(world: World) -> None:
     """The cache follows pods by that label, and shows the pod no longer; the API server still has it."""
     before = {pod.metadata.uid for pod in await world.pods("demo-0-w")}
     (first, *_) = await world.pods("demo-0-w")

@@ -46,9 +46,7 @@ def handlers(monkeypatch: pytest.MonkeyPatch) -> Handlers:
 
 
 @pytest.mark.parametrize(("kind", "name"), [(Service, "lost-0"), (Pod, "")])
-async def test_what_no_handler_was_told_of_is_repaired(
-    cluster: object, handlers: Handlers, kind: type[Object], name: str
-) -> None:
+async def test_a_missed_event_is_repaired(cluster: object, handlers: Handlers, kind: type[Object], name: str) -> None:
     async with operating(cluster) as world:
         await world.apply(pcs("lost", clique("w", 2)))
         await world.available("lost")

@@ -83,7 +83,7 @@ async def test_required_domains_reach_the_pods_as_affinity_if_the_set_asks_for_i
     assert seen == {"router": [block], "lead": [block, rack], "work": [block, rack]}
 
 
-async def test_a_level_that_goes_is_told_and_its_constraint_with_it(world: World, binding: str) -> None:
+async def test_a_level_that_goes_is_reported_and_its_constraint_with_it(world: World, binding: str) -> None:
     await world.apply(constrained(binding))
     await world.available("demo")
     pods = {pod.metadata.uid for pod in await world.pods()}

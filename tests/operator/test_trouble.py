@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.older_too, pytest.mark.real_in("soak")]
 
 
 @pytest.mark.real_in("test")
-async def test_a_full_quota_is_told_and_heals(world: World) -> None:
+async def test_a_full_quota_is_reported_and_heals(world: World) -> None:
     await set_quota(world, pods="1")
     await world.apply(pcs("big", clique("w", 3)))
 
@@ -155,7 +155,7 @@ async def test_a_template_that_is_refused_stops_only_its_own_clique(world: World
     assert await world.pods("mixed-0-bad") == []
 
 
-async def test_a_name_that_somebody_else_has_is_told_not_taken_and_stops_nothing_else(world: World) -> None:
+async def test_a_name_that_another_client_has_is_reported_not_taken_and_stops_nothing_else(world: World) -> None:
     meta = {"name": "theirs-0", "namespace": world.namespace}
     await world.client.create(Service, {"metadata": meta, "spec": {"clusterIP": "None", "selector": {"a": "b"}}})
     await world.apply(pcs("theirs", clique("w")))
@@ -177,7 +177,7 @@ async def test_a_name_that_somebody_else_has_is_told_not_taken_and_stops_nothing
 
 
 @pytest.mark.simulated
-async def test_a_name_that_somebody_else_has_keeps_no_other_replica_from_its_own(world: World) -> None:
+async def test_a_name_that_another_client_has_keeps_no_other_replica_from_its_own(world: World) -> None:
     """Also one that comes when it was refused already."""
     meta = {"name": "theirs-0", "namespace": world.namespace}
     await world.client.create(Service, {"metadata": meta, "spec": {"clusterIP": "None", "selector": {"a": "b"}}})
@@ -260,7 +260,7 @@ async def test_pods_of_a_vanished_node_are_given_up_in_time_while_another_pod_is
 
 
 @pytest.mark.simulated
-async def test_trouble_that_lasts_is_told_once_with_the_time_it_began(world: World) -> None:
+async def test_trouble_that_lasts_is_reported_once_with_the_time_it_began(world: World) -> None:
     """At every level: it is tried again and again, and nothing is written about it."""
     theirs = {"name": "long-0", "namespace": world.namespace}
     await world.client.create(Service, {"metadata": theirs, "spec": {"clusterIP": "None", "selector": {"a": "b"}}})
@@ -288,7 +288,7 @@ async def test_trouble_that_lasts_is_told_once_with_the_time_it_began(world: Wor
     assert not said["patch", "podcliquescalinggroups/status"]
 
 
-async def test_a_gang_name_that_another_set_has_is_told(world: World) -> None:
+async def test_a_gang_name_that_another_set_has_is_reported(world: World) -> None:
     await world.apply(pcs("a-0-g", clique("w")))  # its base gang is a-0-g-0, as is the first scaled gang of the next
     await world.available("a-0-g")
     await world.apply(pcs("a", clique("m"), groups=[group("g", "m", replicas=2)]))
@@ -329,7 +329,7 @@ async def test_a_gang_name_that_another_set_has_is_told(world: World) -> None:
         ),
     ],
 )
-async def test_names_that_another_set_has_are_told_and_left_alone(
+async def test_names_that_another_set_has_are_reported_and_left_alone(
     world: World, theirs: Json, ours: Json, name: str
 ) -> None:
     await world.apply(theirs)
@@ -361,7 +361,7 @@ async def test_names_that_another_set_has_are_told_and_left_alone(
     assert {pod.metadata.uid for pod in await world.pods()} == stood
 
 
-async def test_a_scheduler_that_is_not_enabled_is_told(world: World) -> None:
+async def test_a_scheduler_that_is_not_enabled_is_reported(world: World) -> None:
     await world.apply(pcs("odd", clique("w"), scheduler="someone-else"))
 
     async def told() -> bool:
@@ -422,7 +422,7 @@ async def test_what_a_replica_lost_while_it_was_on_its_way_out_comes_back_with_i
 
 
 @pytest.mark.simulated
-async def test_a_pod_that_flaps_costs_few_writes_and_the_last_word_is_told(world: World) -> None:
+async def test_a_pod_that_flaps_costs_few_writes_and_the_last_word_is_reported(world: World) -> None:
     await world.apply(pcs("flap", clique("w", 1), replicas=2))
     await world.available("flap")
     await asyncio.sleep(120)

@@ -100,7 +100,7 @@ def test_a_gang_moves_whole_and_others_take_what_it_leaves() -> None:
     ]
 
 
-def test_a_pod_without_room_or_without_anybody_to_make_it_again_is_named() -> None:
+def test_a_pod_without_capacity_or_without_an_owner_to_make_it_again_is_named() -> None:
     answer = drained(bare_pod("web", 2, FULL, "ReplicaSet"), bare_pod("bare", 0, FULL))
     assert answer.code == 4
     assert text_of(answer)[2:] == [
@@ -114,7 +114,7 @@ def test_a_pod_that_only_is_lost_is_no_reason_to_fail() -> None:
     assert drained(bare_pod("bare", 0, FULL)).code == 0
 
 
-def test_a_budget_that_forbids_the_eviction_is_told_and_does_not_hang() -> None:
+def test_a_budget_that_forbids_the_eviction_is_reported_and_does_not_hang() -> None:
     answer = drained(bare_pod("web", 1, FULL, "ReplicaSet"), budget_for="web")
     assert answer.code == 4
     assert [(one.pod, one.fits, one.note) for one in answer.data.others] == [

@@ -56,7 +56,7 @@ async def updated(new: Json, stored: Json | None = None) -> Answer:
 
 
 @pytest.mark.parametrize("scheduler", ["default-scheduler", "kai-scheduler"])
-def test_an_update_of_what_another_scheduler_places_is_told_to_be_its_affair(scheduler: str) -> None:
+def test_an_update_of_what_another_scheduler_places_is_reported_to_be_its_affair(scheduler: str) -> None:
     """Who places a set is settled when it is made, so the update cannot be played by another."""
 
     def theirs(resource: Resource, obj: Json) -> Json:
@@ -122,7 +122,7 @@ def test_labels_and_annotations_of_the_set_count_as_they_do_when_applied(
     assert [one.moved for one in run(updated(new, stored), seed=1).data.gangs] == moved
 
 
-def test_an_annotation_that_would_be_refused_is_told() -> None:
+def test_an_annotation_that_would_be_refused_is_reported() -> None:
     wrong = said(OLD, annotations={"grove.io/max-gang-restarts": "many"})
     with pytest.raises(Unanswered, match="PodCliqueSet chat would be refused"):
         run(updated(wrong), seed=1)

@@ -69,7 +69,7 @@ async def test_webhooks_of_a_part_that_is_switched_off_are_removed(admin: HttpCl
         await registered.withdraw()
 
 
-async def test_a_claim_that_waits_for_its_pod_is_told_the_node(plane: ControlPlane, admin: HttpClient) -> None:
+async def test_a_claim_that_waits_for_its_pod_gets_the_node(plane: ControlPlane, admin: HttpClient) -> None:
     late = {"provisioner": "example.com/never", "volumeBindingMode": "WaitForFirstConsumer"}
     await admin.create(StorageClass, {"metadata": {"name": "late"}, **late})
     room = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "late"}

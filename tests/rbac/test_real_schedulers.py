@@ -67,7 +67,7 @@ def wanted(name: str, scheduler: str) -> Json:
     return made
 
 
-async def test_every_scheduler_is_told_by_the_operators_own_account(admin: HttpClient) -> None:
+async def test_the_operators_own_account_writes_the_objects_of_every_scheduler(admin: HttpClient) -> None:
     levels = [{"domain": domain, "key": key} for domain, key in LEVELS]
     await admin.create(ClusterTopologyBinding, {"metadata": {"name": "racks"}, "spec": {"levels": levels}})
     for scheduler in SCHEDULERS:

@@ -40,7 +40,7 @@ async def switch(world: World, strategy: Json) -> None:
     await world.client.patch(PodCliqueSet, "wl", {"spec": {"updateStrategy": strategy}}, world.namespace)
 
 
-async def test_od1_to_od3_a_standalone_clique_is_updated_by_whoever_deletes_its_pods(world: World) -> None:
+async def test_od1_to_od3_a_standalone_clique_is_updated_by_any_client_that_deletes_its_pods(world: World) -> None:
     await world.apply(od())
     await world.available("wl")
     before = await uids(world)
@@ -113,7 +113,7 @@ async def test_od6_and_od7_in_every_replica_only_what_is_deleted_is_new(world: W
 
 
 @pytest.mark.simulated
-async def test_od8_a_changed_pod_spec_reaches_the_replacement_and_nobody_else(world: World) -> None:
+async def test_od8_a_changed_pod_spec_reaches_the_replacement_and_no_other_pod(world: World) -> None:
     await world.apply(od())
     await world.available("wl")
     before = await uids(world)

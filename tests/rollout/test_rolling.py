@@ -81,7 +81,7 @@ async def test_ru8_a_scaling_group_is_recreated_replica_by_replica(world: World)
 
 
 @pytest.mark.simulated
-async def test_what_an_update_recreates_is_not_told_as_lost(world: World) -> None:
+async def test_what_an_update_recreates_is_not_reported_as_lost(world: World) -> None:
     await world.apply(pcs("wl", clique("a"), clique("b"), clique("c"), groups=[group("g", "b", "c")]))
     await world.available("wl")
 
@@ -115,7 +115,7 @@ async def test_ru9_everything_changes_replica_by_replica(world: World) -> None:
     assert (progress.updated_pod_clique_scaling_groups_count, progress.currently_updating) == (2, ())
 
 
-async def test_ru10_without_room_exactly_one_pod_is_taken(world: World) -> None:
+async def test_ru10_without_capacity_exactly_one_pod_is_taken(world: World) -> None:
     await world.apply(wl2())
     await world.available("wl")
     before = await uids(world)

@@ -53,7 +53,7 @@ async def recovered(world: World, *nodes: str) -> None:
 
 
 @pytest.mark.parametrize("lost", ["wl-0-pc-a-0", "wl-0-sg-x-0-pc-c-1"], ids=["GT-1", "GT-2"])
-async def test_a_gang_that_lost_a_node_is_restarted_and_waits_whole_for_room(world: World, lost: str) -> None:
+async def test_a_gang_that_lost_a_node_is_restarted_and_waits_whole_for_capacity(world: World, lost: str) -> None:
     await world.apply(wl1(delay=DELAY))
     await world.available("wl")
     before = await uids(world)
@@ -87,7 +87,7 @@ async def test_gt4_group_replicas_first_then_the_whole_replica(world: World) -> 
     await recovered(world, *world.nodes.names)
 
 
-async def test_ru9_an_update_finds_room_where_its_own_pods_stood(world: World) -> None:
+async def test_ru9_an_update_finds_capacity_where_its_own_pods_stood(world: World) -> None:
     await world.apply(wl1())
     await world.available("wl")
     before = await uids(world)
@@ -104,7 +104,7 @@ async def test_ru9_an_update_finds_room_where_its_own_pods_stood(world: World) -
     assert [gang.metadata.name for gang in gangs] == ["wl-0"], "gangs outlive their pods"
 
 
-async def test_ru10_without_room_an_update_stops_at_one_pod(world: World) -> None:
+async def test_ru10_without_capacity_an_update_stops_at_one_pod(world: World) -> None:
     await world.apply(wl2())
     await world.available("wl")
     before = await uids(world)

@@ -148,7 +148,7 @@ async def test_a_change_after_the_takeover_updates_what_changed_and_nothing_else
 
 
 @pytest.mark.simulated
-async def test_a_change_nobody_saw_updates_what_changed_and_nothing_else(world: World) -> None:
+async def test_a_change_that_no_operator_saw_updates_what_changed_and_nothing_else(world: World) -> None:
     objects = left_behind("scaled")
     await put(world.client, world.namespace, objects, world.nodes.names)
     await change(world, "simple1", "pcd")
@@ -201,7 +201,7 @@ async def _all_ready(world: World) -> bool:
 
 
 @pytest.mark.simulated
-async def test_a_set_scaled_while_nobody_looked_grows_and_keeps_its_pods(world: World) -> None:
+async def test_a_set_scaled_while_no_operator_ran_grows_and_keeps_its_pods(world: World) -> None:
     await put(world.client, world.namespace, left_behind("scaled"), world.nodes.names)
     await world.scale(PodCliqueSet, "simple1", 2)
     before = await uids(world)

@@ -86,7 +86,7 @@ async def test_what_scaling_made_from_a_change_goes_with_it(
 
 
 @pytest.mark.parametrize("template", ["pc-a", "pc-b"])
-async def test_what_ondelete_only_told_is_told_back_and_nothing_restarts(world: World, template: str) -> None:
+async def test_what_ondelete_only_announced_is_taken_back_and_nothing_restarts(world: World, template: str) -> None:
     await world.apply(wl2(strategy=ON_DELETE))
     await world.available("wl")
     before = await uids(world)

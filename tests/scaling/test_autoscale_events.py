@@ -58,7 +58,7 @@ def counted(way: str) -> float:
     return ACTIONS.labels("PodCliqueScalingGroup", way)._value.get()
 
 
-async def test_a_rescale_is_told_with_its_metric_and_counted(world: World) -> None:
+async def test_a_rescale_is_reported_with_its_metric_and_counted(world: World) -> None:
     await world.apply(pcs("demo", clique("w"), groups=[group("g", "w", scale=SCALE)]))
     await world.available("demo")
     outs, ins = counted("out"), counted("in")

@@ -105,7 +105,7 @@ async def test_pods_may_come_before_their_gang(cluster: Any) -> None:
         await bench.expect({"work/w": 2})
 
 
-async def test_a_pod_that_names_a_gang_nobody_made_is_told_so(cluster: Any) -> None:
+async def test_a_pod_that_names_a_gang_no_client_made_is_reported(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(1)
         await bench.create_pods(gang("ghost", group("w", 1)))
@@ -132,7 +132,7 @@ async def test_a_pod_that_names_a_gang_nobody_made_is_told_so(cluster: Any) -> N
         pytest.param([("w", [])], "names no pods", id="no pods"),
     ],
 )
-async def test_a_gang_that_contradicts_itself_is_told_so(cluster: Any, groups: Any, says: str) -> None:
+async def test_a_gang_that_contradicts_itself_is_reported(cluster: Any, groups: Any, says: str) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(3)
         spec = {
@@ -315,7 +315,7 @@ async def test_a_gang_that_stood_is_repaired_and_never_taken_back(cluster: Any) 
 
 
 @pytest.mark.real_in("test")
-async def test_pods_bound_by_somebody_else_count_for_their_gang(cluster: Any) -> None:
+async def test_pods_bound_by_another_client_count_for_their_gang(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         [name] = await bench.add_nodes(1)
         work = gang("work", group("w", 2))

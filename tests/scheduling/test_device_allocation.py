@@ -150,7 +150,7 @@ async def test_a_shared_claim_finds_another_home_when_the_node_with_most_devices
         assert set((await bench.nodes_of("g")).values()) == {one}
 
 
-async def test_a_gang_that_shares_waits_for_room_on_a_node_with_devices_and_takes_it(cluster: Any) -> None:
+async def test_a_gang_that_shares_waits_for_capacity_on_a_node_with_devices_and_takes_it(cluster: Any) -> None:
     async with with_devices(cluster) as (bench, devices):
         one, other = await bench.add_nodes(2, gpus=2)
         await devices.put(one, "a", "a")
@@ -198,7 +198,7 @@ async def test_copies_that_share_find_a_node_each(cluster: Any) -> None:
         assert sorted(map(sorted, homes)) == [[node] for node in sorted(nodes)]
 
 
-async def test_a_home_where_the_rest_of_the_gang_has_no_room_is_given_up_for_the_next(cluster: Any) -> None:
+async def test_a_home_where_the_rest_of_the_gang_has_no_capacity_is_given_up_for_the_next(cluster: Any) -> None:
     async with with_devices(cluster) as (bench, devices):
         await bench.add_topology(Topology(racks=2, nodes=2, gpus=2))
         nodes: dict[str, list[str]] = {}

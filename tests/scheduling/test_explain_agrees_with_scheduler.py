@@ -19,7 +19,7 @@ async def asked(bench: Any, name: str) -> tuple[str, str]:
     return str(explained.data), str(line)
 
 
-async def test_a_gang_kept_out_by_a_hold_is_told_for_whom_by_every_command_with_a_short_hold_after(
+async def test_every_command_names_the_owner_of_a_hold_that_keeps_a_gang_out_with_a_short_hold_after(
     cluster: Any,
 ) -> None:
     async with scheduling(cluster, hold_after=Seconds(3)) as bench:
@@ -36,7 +36,7 @@ async def test_a_gang_kept_out_by_a_hold_is_told_for_whom_by_every_command_with_
         assert "2 nodes are held for it" in explained
 
 
-async def test_a_gang_that_waits_for_its_victims_is_told_which_by_every_command(cluster: Any) -> None:
+async def test_every_command_names_the_victims_that_a_gang_waits_for(cluster: Any) -> None:
     async with priorities(cluster, low=100, high=1000), scheduling(cluster) as bench:
         await bench.add_topology(Topology(nodes=2, gpus=1), stop_s=60.0)
         slow = group("w", 2, spec={"terminationGracePeriodSeconds": 300})

@@ -81,7 +81,7 @@ def test_surplus_is_let_in_as_far_as_the_policy_goes():
     assert (answer.core, len(answer.pods), len(answer.unplaced)) == (2, 4, 2)
 
 
-def test_a_policy_orders_the_queue_and_says_who_may_put_out_whom():
+def test_a_policy_orders_the_queue_and_says_which_gang_may_evict_which():
     snapshot = quota(16)
     rank = snapshot.seams.rank
     assert rank(snapshot, Applicant("r", 0, {"team": "red"})) < rank(snapshot, Applicant("g", 99, {}))
@@ -124,7 +124,7 @@ async def test_a_source_is_counted_reserved_prepared_and_released(cluster: Any) 
         await bench.expect({"next/w": 1})
 
 
-def test_a_shape_that_asks_for_what_a_source_counts_is_told_by_its_name():
+def test_a_shape_that_asks_for_what_a_source_counts_is_reported_by_its_name():
     snapshot = cluster([kit.node("a", extra={Licences.counts: 1})], (), kit.TOPOLOGY)
     answer = explain(snapshot, kit.gang(kit.group("g", 2, 0, extra={Licences.counts: 1})))
     assert f"needs 2 {Licences.counts}, 1 free in the cluster" in sentence(answer.why)

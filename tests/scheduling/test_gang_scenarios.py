@@ -149,7 +149,7 @@ async def test_gs6_a_scaled_minimum_then_its_surplus(cluster: Any) -> None:
         await bench.expect(wl.everything())
 
 
-async def test_gs7_room_in_steps_goes_to_minima_before_surplus(cluster: Any) -> None:
+async def test_gs7_capacity_in_steps_goes_to_minima_before_surplus(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         wl = wl2(bench)
         await wl.add_replica(0)
@@ -166,7 +166,7 @@ async def test_gs7_room_in_steps_goes_to_minima_before_surplus(cluster: Any) -> 
         await bench.expect(wl.everything())
 
 
-async def test_gs8_scaled_before_there_was_any_room(cluster: Any) -> None:
+async def test_gs8_scaled_before_there_was_any_capacity(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         wl = wl2(bench)
         await wl.add_replica(0, copies=3)

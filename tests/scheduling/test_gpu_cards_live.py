@@ -50,7 +50,7 @@ async def minors(bench: Bench) -> dict[str, list[int]]:
     }
 
 
-async def test_every_pod_of_a_gang_gets_cards_of_its_own_and_a_restart_knows_them(cluster: Any, devices: None) -> None:
+async def test_every_pod_of_a_gang_gets_cards_of_its_own_and_a_restart_has_them(cluster: Any, devices: None) -> None:
     async with scheduling(cluster) as bench:
         (node,) = await bench.add_nodes(1, gpus=4)
         await cluster.client.create(Device, device(node, 4))
@@ -248,7 +248,7 @@ async def cards_are_nobodys_twice(bench: Bench) -> None:
 
 
 @pytest.mark.simulated
-async def test_a_device_that_is_wrong_is_told_on_it_and_its_node_is_left_out(cluster: Any, devices: None) -> None:
+async def test_a_device_that_is_wrong_is_reported_on_it_and_its_node_is_left_out(cluster: Any, devices: None) -> None:
     async with scheduling(cluster) as bench:
         first, second = await bench.add_nodes(2)
         body = device(first, 2)

@@ -76,7 +76,7 @@ async def test_an_attempt_for_a_gang_that_is_gone_does_nothing_to_the_next_of_it
 
 
 @pytest.mark.simulated
-async def test_the_end_of_an_attempt_is_told_to_its_own_gang_though_another_of_its_name_is_being_bound(
+async def test_the_end_of_an_attempt_is_reported_to_its_own_gang_though_another_of_its_name_is_being_bound(
     cluster: Any,
 ) -> None:
     """As after a watch that was cut: the old gang and the new one are never seen apart."""
@@ -135,7 +135,7 @@ async def test_the_same_pods_under_a_new_podgang_are_placed_for_that_one(cluster
 
 @pytest.mark.real_in("soak")
 @pytest.mark.parametrize("pods", [True, False], ids=["with its pods", "but its pods stay"])
-async def test_nobody_is_evicted_for_a_preemptor_that_is_gone(cluster: Any, classes: None, pods: bool) -> None:
+async def test_no_gang_is_evicted_for_a_preemptor_that_is_gone(cluster: Any, classes: None, pods: bool) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(2)
         await bench.apply(gang("low", group("w", 2), priority_class="low"))

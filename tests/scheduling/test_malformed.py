@@ -97,7 +97,7 @@ def bound(**annotations: str) -> Make:
         pytest.param(bound(**{f"{KOORDINATOR}/device-allocated": DEEP}), id="a device in endless JSON"),
     ],
 )
-async def test_one_object_that_cannot_be_read_stops_nobody_also_with_a_short_hold_after(
+async def test_one_object_that_cannot_be_read_stops_no_other_also_with_a_short_hold_after(
     cluster: Any, make: Make
 ) -> None:
     await install(cluster, "Reservation", "Device")
@@ -118,7 +118,7 @@ async def test_one_object_that_cannot_be_read_stops_nobody_also_with_a_short_hol
         pytest.param(KoordinatorDevices, "refresh", id="what a source counts on nodes"),
     ],
 )
-async def test_a_step_that_fails_for_one_stops_nobody_also_with_a_short_hold_after(
+async def test_a_step_that_fails_for_one_stops_no_other_also_with_a_short_hold_after(
     cluster: Any, monkeypatch: pytest.MonkeyPatch, house: Any, step: str
 ) -> None:
     """For an unexpected reason."""

@@ -116,7 +116,7 @@ async def apply_named(bench: Bench, made: Any) -> None:
             await bench.create_pod(pod)
 
 
-async def test_links_that_cannot_be_read_are_told(cluster: Any) -> None:
+async def test_links_that_cannot_be_read_are_reported(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(1)
         await bench.apply(gang("odd", group("w", 1), annotations={"grove.io/network-affinity": "prefill>decode"}))

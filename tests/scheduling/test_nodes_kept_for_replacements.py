@@ -109,7 +109,7 @@ def test_a_deleted_pod_comes_back_to_its_node_or_at_least_to_its_rack(seed: int,
     run(story())
 
 
-def test_the_score_says_so_when_a_replaced_pod_found_no_room_in_its_rack() -> None:
+def test_the_score_says_so_when_a_replaced_pod_found_no_capacity_in_its_rack() -> None:
     async def story() -> None:
         async with world(seed=1) as here:
             await cordon(here, first_nodes(here), closed=True)

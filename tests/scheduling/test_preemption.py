@@ -31,7 +31,7 @@ async def classes(cluster: Any) -> AsyncIterator[dict[str, str]]:
 
 
 @pytest.mark.real_in("test")
-async def test_a_lower_gang_goes_whole_and_is_told_why(cluster: Any, classes: dict[str, str]) -> None:
+async def test_a_lower_gang_goes_whole_and_is_reported_why(cluster: Any, classes: dict[str, str]) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(4)
         await bench.apply(gang("low", group("w", 3), priority_class=classes["low"]))
@@ -77,7 +77,7 @@ async def test_who_may_not_preempt_waits(cluster: Any, classes: dict[str, str], 
 
 
 @pytest.mark.simulated
-async def test_nobody_is_evicted_in_vain(cluster: Any, classes: dict[str, str]) -> None:
+async def test_no_gang_is_evicted_in_vain(cluster: Any, classes: dict[str, str]) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(2)
         await bench.apply(gang("low", group("w", 2), priority_class=classes["low"]))

@@ -97,7 +97,9 @@ async def test_surplus_stays_out_where_the_limit_is_and_the_minimum_runs(cluster
         await bench.condition("soft", status="True")
 
 
-async def test_lent_room_is_called_back_and_the_borrower_gets_smaller_before_it_goes(cluster: Any, quotas: Any) -> None:
+async def test_lent_capacity_is_called_back_and_the_borrower_gets_smaller_before_it_goes(
+    cluster: Any, quotas: Any
+) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(8)
         root = await quotas(elastic(own(bench, "root"), bench.namespace, 8, 8, total=8))
@@ -151,7 +153,7 @@ async def test_what_is_left_alone_while_it_is_young_is_called_back_when_it_is_no
 
 
 @pytest.mark.simulated
-async def test_who_waits_for_room_is_not_tried_again_because_somebody_asks_for_less(
+async def test_who_waits_for_capacity_is_not_tried_again_because_a_person_asks_for_less(
     cluster: Any, quotas: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shares change with every gang that stops waiting; that helps gangs that a quota excluded."""
@@ -287,7 +289,7 @@ async def test_parts_of_gpus_are_counted_as_parts_in_kais_queues(
 
 
 @pytest.mark.simulated
-async def test_a_pod_that_asks_for_a_part_in_kais_words_is_told_ours(cluster: Any, quotas: Any) -> None:
+async def test_a_pod_that_asks_for_a_part_in_kais_words_gets_our_words(cluster: Any, quotas: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(1)
         made = gang("half", group("w", 1, gpus=0))
@@ -321,7 +323,7 @@ async def test_what_cannot_be_called_back_may_use_only_what_is_guaranteed(
 
 
 @pytest.mark.simulated
-async def test_a_queue_that_does_not_lend_keeps_its_room(cluster: Any, quotas: Any) -> None:
+async def test_a_queue_that_does_not_lend_keeps_its_capacity(cluster: Any, quotas: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(4)
         root = await quotas(elastic(own(bench, "root"), bench.namespace, 4, 4, total=4))
@@ -379,7 +381,7 @@ async def test_kais_queues_are_the_same_in_other_words(cluster: Any, quotas: Any
     ],
 )
 @pytest.mark.simulated
-async def test_a_quota_that_is_wrong_is_told_on_it_and_on_its_gangs_and_nothing_else_stops(
+async def test_a_quota_that_is_wrong_is_reported_on_it_and_on_its_gangs_and_nothing_else_stops(
     cluster: Any, quotas: Any, bodies: list[tuple[str, dict]], words: str
 ) -> None:
     async with scheduling(cluster) as bench:
@@ -399,7 +401,9 @@ async def test_a_quota_that_is_wrong_is_told_on_it_and_on_its_gangs_and_nothing_
         assert event.involved_object.kind == "ElasticQuota"
 
 
-async def test_a_queue_deleted_under_running_gangs_disturbs_nobody_and_new_ones_wait(cluster: Any, quotas: Any) -> None:
+async def test_a_queue_deleted_under_running_gangs_disturbs_no_other_and_new_ones_wait(
+    cluster: Any, quotas: Any
+) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(4)
         await cluster.client.create(ElasticQuota, elastic(own(bench, "a"), bench.namespace, 2, 4))
@@ -507,7 +511,7 @@ async def test_a_limit_holds_while_pods_of_the_queue_are_still_on_their_way_out(
 
 
 @pytest.mark.real_in("test")
-async def test_a_kind_that_is_installed_later_is_told_by_its_definition(
+async def test_a_kind_that_is_installed_later_is_reported_by_its_definition(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(optional_kinds, "LOOK_S", 600.0)

@@ -27,7 +27,7 @@ async def reason_of(bench: Bench, name: str, words: str = "") -> str:
     return message
 
 
-async def test_pods_above_the_minimum_that_find_no_place_are_told_and_their_gang_stands(cluster: Any) -> None:
+async def test_pods_above_the_minimum_that_find_no_place_are_reported_and_their_gang_stands(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(2)
         await bench.apply(gang("work", group("w", 3, minimum=2)))
@@ -64,7 +64,7 @@ async def test_a_minimum_that_was_raised_says_what_is_missing_and_why(cluster: A
 
 
 @pytest.mark.simulated
-async def test_a_lost_pod_that_finds_no_place_again_is_told_why(cluster: Any) -> None:
+async def test_a_lost_pod_that_finds_no_place_again_is_reported_why(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         lost, _ = await bench.add_nodes(2)
         work = gang("work", group("w", 2))
@@ -102,7 +102,7 @@ async def test_a_gang_that_has_no_pods_any_more_is_not_said_to_be_scheduled(clus
 
 @pytest.mark.simulated
 @pytest.mark.parametrize("minimum", [0, -1])
-async def test_a_gang_without_a_minimum_is_placed_as_far_as_there_is_room(cluster: Any, minimum: int) -> None:
+async def test_a_gang_without_a_minimum_is_placed_as_far_as_there_is_capacity(cluster: Any, minimum: int) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(1)
         await bench.apply(gang("busy", group("w", 1)))
@@ -115,7 +115,7 @@ async def test_a_gang_without_a_minimum_is_placed_as_far_as_there_is_room(cluste
 
 
 @pytest.mark.simulated
-async def test_a_scaled_gang_is_told_whether_its_base_exists(cluster: Any) -> None:
+async def test_a_scaled_gang_says_whether_its_base_exists(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(2)
         await bench.apply(gang("scaled", group("w", 1), base="base"))

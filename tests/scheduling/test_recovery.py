@@ -76,7 +76,7 @@ async def on_nodes(client: SimClient, prefix: str) -> list[str]:
     )
 
 
-def test_a_pod_that_may_not_be_bound_takes_its_gang_back_and_nobody_else() -> None:
+def test_a_pod_that_may_not_be_bound_takes_its_gang_back_and_no_other_pod() -> None:
     async def story() -> tuple[list[str], list[str], Any]:
         async with SimCluster(nodes=Topology(nodes=6, gpus=1)) as sim:
             mine = Refusing(sim.server)
@@ -188,7 +188,7 @@ def test_an_eviction_that_a_budget_stops_past_a_short_gang_timeout_is_given_up_a
 
 
 @pytest.mark.parametrize("watches", ["watches that hear", "watches that lag behind"])
-def test_who_gets_the_lease_knows_what_the_last_leader_bound(watches: str) -> None:
+def test_who_gets_the_lease_has_what_the_last_leader_bound(watches: str) -> None:
     """A watch does not say how far behind it is: a new leader that believes in it would fill a full node again."""
 
     async def story() -> tuple[list[str], list[str]]:
@@ -252,7 +252,7 @@ def test_a_back_off_that_ends_in_the_middle_of_a_turn_is_not_missed(monkeypatch:
     assert after == before + 1, "it was tried again"
 
 
-def test_room_that_comes_in_the_middle_of_a_turn_is_first_for_who_was_refused_before() -> None:
+def test_capacity_that_comes_in_the_middle_of_a_turn_is_first_for_who_was_refused_before() -> None:
     """The elder gang is refused while the second node becomes free; the younger one would take it in the same turn."""
 
     async def slowly(work: Callable[[], Any]) -> Any:
@@ -297,7 +297,7 @@ class Jumping:
 @pytest.mark.parametrize(
     "jump", [pytest.param(timedelta(days=-400), id="back"), pytest.param(timedelta(days=400), id="ahead")]
 )
-def test_a_clock_that_jumps_delays_no_deadline_and_stops_nobody(jump: timedelta) -> None:
+def test_a_clock_that_jumps_delays_no_deadline_and_stops_no_other(jump: timedelta) -> None:
     """A gang is bound in part when the clock jumps: it goes back by its deadline, others come and stay."""
 
     async def story() -> tuple[list[str], list[str], list[str]]:

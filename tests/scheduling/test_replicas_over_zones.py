@@ -144,7 +144,7 @@ async def _fill(here: World, node: str) -> None:
     await here.client.create(Pod, {"metadata": {"name": f"other-{node}", "namespace": here.namespace}, "spec": spec})
 
 
-def test_a_replica_that_another_one_makes_room_for_in_the_skew_is_tried_again() -> None:
+def test_a_replica_that_another_one_makes_capacity_for_in_the_skew_is_tried_again() -> None:
     """Nothing becomes free: a replica comes to the emptiest zone, and that alone lets the next one in."""
 
     async def story() -> None:
@@ -258,7 +258,7 @@ def test_a_scaled_part_of_a_replica_stays_in_the_zone_of_its_replica() -> None:
     run(story())
 
 
-def test_a_preferred_spread_is_given_up_where_there_is_no_room() -> None:
+def test_a_preferred_spread_is_given_up_where_there_is_no_capacity() -> None:
     async def story() -> None:
         async with world() as here:
             for node in here.all(Node):

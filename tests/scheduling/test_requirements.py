@@ -69,7 +69,7 @@ def ready_since(pod: Pod) -> datetime:
     return ready.last_transition_time
 
 
-async def test_FR3_a_gang_is_placed_in_one_domain_where_one_has_room(cluster: Any) -> None:
+async def test_FR3_a_gang_is_placed_in_one_domain_where_one_has_capacity(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_topology(Topology(racks=2, nodes=2, gpus=2))
         await bench.apply(gang("near", group("w", 4), preferred=RACK))
@@ -92,7 +92,7 @@ async def test_FR4_a_scaled_group_comes_as_a_whole_gang(world: World) -> None:
     assert await world.names(PodGang) == ["chat-0", "chat-0-g-0"]
 
 
-async def test_FR5_a_reserved_place_is_there_for_the_gang_and_for_nobody_else(cluster: Any) -> None:
+async def test_FR5_a_reserved_place_is_there_for_the_gang_and_for_no_other_pod(cluster: Any) -> None:
     await _reservation_story(cluster)
 
 

@@ -232,7 +232,7 @@ async def _all(phases: Any, wanted: str) -> bool:
 
 
 @pytest.mark.simulated
-async def test_a_reservation_ends_with_its_time_and_its_room_is_free(cluster: Any, reservations: None) -> None:
+async def test_a_reservation_ends_with_its_time_and_its_capacity_is_free(cluster: Any, reservations: None) -> None:
     async with scheduling(cluster) as bench:
         (node,) = await bench.add_nodes(1)
         await standing(cluster, reservation(own(bench, "short"), ttl="60s"), node)
@@ -247,7 +247,7 @@ async def test_a_reservation_ends_with_its_time_and_its_room_is_free(cluster: An
 
 
 @pytest.mark.simulated
-async def test_a_reservation_whose_time_ended_while_nobody_ran_is_over(cluster: Any, reservations: None) -> None:
+async def test_a_reservation_whose_time_ended_while_no_scheduler_ran_is_over(cluster: Any, reservations: None) -> None:
     async with scheduling(cluster) as bench:
         (node,) = await bench.add_nodes(1)
         name = await standing(cluster, reservation(own(bench, "short"), ttl="60s"), node)
@@ -259,7 +259,7 @@ async def test_a_reservation_whose_time_ended_while_nobody_ran_is_over(cluster: 
 
 
 @pytest.mark.simulated
-async def test_a_reservation_whose_place_is_written_after_its_time_keeps_no_room(
+async def test_a_reservation_whose_place_is_written_after_its_time_keeps_no_capacity(
     cluster: Any, reservations: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patch = type(cluster.client).patch
@@ -325,7 +325,7 @@ async def test_a_reservation_ends_although_the_clock_was_set_back_meanwhile(clus
 
 
 @pytest.mark.simulated
-async def test_the_room_of_a_reservation_that_was_never_seen_to_stand_is_free_when_it_is_gone(
+async def test_the_capacity_of_a_reservation_that_was_never_seen_to_stand_is_free_when_it_is_gone(
     cluster: Any, reservations: None
 ) -> None:
     late = cluster.client = Late(cluster.sim.server)
@@ -344,7 +344,7 @@ async def test_the_room_of_a_reservation_that_was_never_seen_to_stand_is_free_wh
 
 
 @pytest.mark.simulated
-async def test_a_place_is_not_written_to_a_reservation_that_was_made_anew_meanwhile(
+async def test_a_place_is_not_written_to_a_reservation_that_was_made_again_meanwhile(
     cluster: Any, reservations: None
 ) -> None:
     late = cluster.client = Late(cluster.sim.server)
@@ -406,7 +406,7 @@ async def test_what_was_allocated_is_known_after_a_restart(cluster: Any, reserva
 
 @pytest.mark.simulated
 @pytest.mark.parametrize("restarted", [False, True], ids=["seen to be made anew", "found so after a restart"])
-async def test_a_reservation_made_anew_under_its_name_is_not_used_by_the_pod_of_the_one_before(
+async def test_a_reservation_made_again_under_its_name_is_not_used_by_the_pod_of_the_one_before(
     cluster: Any, reservations: None, restarted: bool
 ) -> None:
     async with scheduling(cluster) as bench:
@@ -429,7 +429,7 @@ async def test_a_reservation_made_anew_under_its_name_is_not_used_by_the_pod_of_
 
 
 @pytest.mark.simulated
-async def test_a_reservation_that_nobody_can_use_is_told_so(cluster: Any, reservations: None) -> None:
+async def test_a_reservation_no_one_can_use_is_reported(cluster: Any, reservations: None) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(1)
         await cluster.client.create(Reservation, reservation(own(bench, "void"), owners=[{}], **OURS))
@@ -447,7 +447,7 @@ async def test_a_reservation_that_nobody_can_use_is_told_so(cluster: Any, reserv
 
 
 @pytest.mark.simulated
-async def test_nobody_is_put_out_of_a_reservation_whose_room_would_not_become_free(
+async def test_no_gang_is_put_out_of_a_reservation_whose_capacity_would_not_become_free(
     cluster: Any, reservations: None
 ) -> None:
     async with scheduling(cluster) as bench:
@@ -480,7 +480,7 @@ async def test_a_reservation_that_an_earlier_scheduler_wrote_on_a_pod_is_taken_o
         assert ALLOCATED not in found.metadata.annotations
 
 
-async def test_a_reservation_that_ends_while_its_pod_is_bound_keeps_its_room_for_it(
+async def test_a_reservation_that_ends_while_its_pod_is_bound_keeps_its_capacity_for_it(
     cluster: Any, reservations: None, slow_binds: asyncio.Event
 ) -> None:
     async with scheduling(cluster) as bench:
@@ -497,7 +497,7 @@ async def test_a_reservation_that_ends_while_its_pod_is_bound_keeps_its_room_for
 
 
 @pytest.mark.simulated
-async def test_a_reservation_made_anew_while_the_pod_of_the_one_before_is_bound_is_not_used_by_it(
+async def test_a_reservation_made_again_while_the_pod_of_the_one_before_is_bound_is_not_used_by_it(
     cluster: Any, reservations: None, slow_binds: asyncio.Event
 ) -> None:
     async with scheduling(cluster) as bench:
@@ -517,7 +517,7 @@ async def test_a_reservation_made_anew_while_the_pod_of_the_one_before_is_bound_
 
 
 @pytest.mark.simulated
-async def test_whoever_preempts_finds_the_way_that_suits_all_its_pods(cluster: Any, reservations: None) -> None:
+async def test_a_preemptor_finds_the_way_that_suits_all_its_pods(cluster: Any, reservations: None) -> None:
     """The small pod fits into either reservation, the large one only beside it into the first."""
     async with scheduling(cluster) as bench:
         for name, value in (("low", 10), ("high", 100)):
@@ -541,7 +541,7 @@ async def test_whoever_preempts_finds_the_way_that_suits_all_its_pods(cluster: A
 
 
 @pytest.mark.simulated
-async def test_no_node_is_held_for_a_gang_where_the_room_is_reserved_for_others(
+async def test_no_node_is_held_for_a_gang_where_the_capacity_is_reserved_for_others(
     cluster: Any, reservations: None
 ) -> None:
     """Pods end and reservations stay: who waits would wait there for ever, and keep others away."""
@@ -572,7 +572,7 @@ async def test_no_node_is_held_for_a_gang_where_the_room_is_reserved_for_others(
         pytest.param({GPU: "lots"}, "quantity", id="an unknown unit"),
     ],
 )
-async def test_a_reservation_that_is_wrong_is_told_so_and_nothing_else_stops(
+async def test_a_reservation_that_is_wrong_is_reported_and_nothing_else_stops(
     cluster: Any, reservations: None, requests: dict[str, str], words: str
 ) -> None:
     async with scheduling(cluster) as bench:
@@ -590,7 +590,9 @@ async def test_a_reservation_that_is_wrong_is_told_so_and_nothing_else_stops(
 
 
 @pytest.mark.simulated
-async def test_an_allocatable_that_is_no_quantity_is_told_and_holds_nothing(cluster: Any, reservations: None) -> None:
+async def test_an_allocatable_that_is_no_quantity_is_reported_and_holds_nothing(
+    cluster: Any, reservations: None
+) -> None:
     async with scheduling(cluster) as bench:
         (node,) = await bench.add_nodes(1)
         await cluster.client.create(Reservation, reservation(own(bench, "wrong")))

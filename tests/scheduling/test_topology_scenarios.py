@@ -209,7 +209,7 @@ async def _violations(bench: Bench, row: Row) -> list[str]:
 
 
 @pytest.mark.real_in("test")
-async def test_tas13_a_gang_larger_than_any_rack_is_told_so_everywhere(cluster: Any) -> None:
+async def test_tas13_a_gang_larger_than_any_rack_is_reported_everywhere(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_topology(Topology(racks=2, nodes=2))
         await bench.apply(gang("big", group("a", 3, gpus=8), required=RACK))

@@ -168,7 +168,7 @@ def static_json(name: str, node: Node, gpus: int) -> Json:
     return pod
 
 
-def test_the_node_that_is_held_is_one_where_room_can_come() -> None:
+def test_the_node_that_is_held_is_one_where_capacity_can_come() -> None:
     """What belongs to a node stays in use there, whatever else ends: that node would be held for ever."""
 
     async def story() -> tuple[str, int]:
@@ -246,7 +246,7 @@ def test_nothing_is_held_any_more_for_a_gang_that_stands_again() -> None:
     assert run(story()) == (2, 1, True)
 
 
-def test_nothing_is_held_for_a_gang_that_waits_for_pods_and_not_for_room() -> None:
+def test_nothing_is_held_for_a_gang_that_waits_for_pods_and_not_for_capacity() -> None:
     async def story() -> int:
         async with world(3) as (_, client, _scheduler):
             names = sorted(node.metadata.name for node in (await client.list(Node)).items)
@@ -353,7 +353,7 @@ def test_our_own_bindings_are_no_news_of_a_gang(monkeypatch: pytest.MonkeyPatch)
     assert marked[f"{NAMESPACE}/six"] < 6, "that it came, that its pods came, that it was placed: not for each pod"
 
 
-def test_at_its_timeout_a_gang_is_told_and_goes_on_waiting() -> None:
+def test_at_its_timeout_a_gang_is_reported_and_goes_on_waiting() -> None:
     async def story() -> tuple[list[str], int]:
         async with world(1) as (sim, client, _):
             await apply(
@@ -448,7 +448,7 @@ def test_a_bound_volume_keeps_its_pod_near_it() -> None:
     assert run(story()) == ""
 
 
-def test_a_claim_that_waits_for_its_first_consumer_is_told_the_node_and_the_bind_waits_for_it() -> None:
+def test_a_claim_that_waits_for_its_first_consumer_gets_the_node_and_the_bind_waits_for_it() -> None:
     async def story() -> tuple[str, str, int, str]:
         async with world(2) as (_, client, _scheduler):
             await client.create(
@@ -513,7 +513,7 @@ def test_a_gang_is_not_overtaken_for_ever_by_those_that_come_and_go() -> None:
     assert run(story()) == (0, 4)
 
 
-def test_room_of_another_kind_that_others_take_is_nobodys_loss() -> None:
+def test_capacity_of_another_kind_that_others_take_is_no_loss() -> None:
     """Small gangs come and go on nodes that the waiting one cannot use: nothing is held for it before its time."""
 
     async def story() -> bool:

@@ -55,7 +55,7 @@ async def test_one_free_slot_among_many_equal_gangs_costs_two_searches(cluster: 
 
 
 @pytest.mark.simulated
-async def test_all_are_placed_in_order_when_room_for_all_comes_at_once(cluster: Any, searches: list[str]) -> None:
+async def test_all_are_placed_in_order_when_capacity_for_all_comes_at_once(cluster: Any, searches: list[str]) -> None:
     async with scheduling(cluster) as bench:
         (node,) = await bench.add_nodes(1, gpus=MANY)
         await cluster.client.patch(Node, node, {"spec": {"unschedulable": True}})

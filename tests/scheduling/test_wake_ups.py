@@ -541,7 +541,7 @@ class LateOfNamespaces(SimClient):
             yield event
 
 
-async def test_a_neighbour_is_noticed_whose_namespace_is_heard_of_after_it(cluster: Any) -> None:
+async def test_a_neighbour_is_noticed_whose_namespace_arrives_after_it(cluster: Any) -> None:
     client = cluster.client = LateOfNamespaces(cluster.sim.server)
     wants = near("friend")
     wants["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]["namespaceSelector"] = {

@@ -105,7 +105,7 @@ def test_a_pair_that_starts_slowly_is_said_to_be_starting_meanwhile() -> None:
     assert run(story()) == ("Starting", "True")
 
 
-def test_pairs_that_start_in_a_crowd_are_told_once_each() -> None:
+def test_pairs_that_start_in_a_crowd_are_reported_once_each() -> None:
     """The last is ready after six seconds. Others become ready all the time, so the test can wait for its turn."""
 
     async def story() -> tuple[int, set[str]]:

@@ -185,7 +185,7 @@ async def test_compute_domains_come_and_go_with_their_replica(cluster: object) -
 
 
 @pytest.mark.simulated
-async def test_a_domain_of_somebody_else_is_told_and_not_taken_for_ours(cluster: object) -> None:
+async def test_a_domain_of_another_client_is_reported_and_not_taken_for_ours(cluster: object) -> None:
     await install_compute_domains(cluster)
     async with operating(cluster, config=MNNVL) as world:
         theirs = {"metadata": {"name": "mn-0-fast", "namespace": world.namespace}, "spec": {"numNodes": 0}}

@@ -193,7 +193,7 @@ async def test_a_token_that_comes_late_is_waited_out(waiter: Waiter):
     assert await ended(process) == 0
 
 
-async def test_it_ends_with_1_and_one_line_when_told_to_stop(waiter: Waiter):
+async def test_it_ends_with_1_and_one_line_after_a_signal(waiter: Waiter):
     await waiter.allow()
     process = await waiter.start("web-0-router:1")
     await said(process, "waiting for")

@@ -119,7 +119,7 @@ async def test_a_scaled_gang_has_an_order_of_its_own(world: World, startup: str,
     await in_sequence(world, members("pc-b", 1), members("pc-c", 1))
 
 
-async def test_pods_that_wait_say_for_whom_and_are_placed_all_the_same(world: World) -> None:
+async def test_pods_that_wait_name_their_parents_and_are_placed_all_the_same(world: World) -> None:
     world.nodes.hold = lambda pod: pod.metadata.labels.get(key.POD_CLIQUE) == "wl-0-pc-a"
     await world.apply(ordered(IN_ORDER, 2))
 

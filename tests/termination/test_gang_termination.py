@@ -88,7 +88,7 @@ async def test_a_needed_pod_restarts_the_whole_replica(world: World, lost: str) 
 
 
 @pytest.mark.simulated
-async def test_only_what_was_lost_is_told_as_lost_not_what_restarts_with_it(world: World) -> None:
+async def test_only_what_was_lost_is_reported_as_lost_not_what_restarts_with_it(world: World) -> None:
     await world.apply(wl1(delay=DELAY))
     await world.available("wl")
     before = await uids(world)
@@ -268,7 +268,7 @@ async def test_what_never_fitted_is_not_restarted(world: World) -> None:
 @pytest.mark.simulated
 @pytest.mark.parametrize("low", [pytest.param(0, id="from zero"), pytest.param(1, id="from below its minimum")])
 @pytest.mark.parametrize("kind", [PodClique, PodCliqueScalingGroup])
-async def test_what_is_scaled_out_without_room_does_not_restart_what_runs(
+async def test_what_is_scaled_out_without_capacity_does_not_restart_what_runs(
     world: World, kind: type[Object], low: int
 ) -> None:
     """Its minimum, as it is now, has never fitted: what it had before was a smaller one."""

@@ -540,7 +540,7 @@ async def test_cert_manager_mode_asks_for_injection(client: SimClient, tmp_path:
         ({"mode": "manual", "cert_dir": Path("/nowhere")}, "certificate files of mode manual"),
     ],
 )
-async def test_a_mode_that_cannot_work_is_told(client: SimClient, fields: dict, message: str) -> None:
+async def test_a_mode_that_cannot_work_is_reported(client: SimClient, fields: dict, message: str) -> None:
     with pytest.raises(CertificateModeError, match=message):
         await WebhookService(client, Admission(), settings(**fields)).start()
 

@@ -115,7 +115,7 @@ UNSERVED = f"{G}.scaleConfig.metrics[0]: no metrics API of this cluster serves "
         pytest.param(object_metric(kind="Service", about="q"), [], [], id="other objects are not ours to judge"),
     ],
 )
-def test_a_metric_that_nobody_serves_is_told(metric: Json, listed: list[tuple[str, str]], want: list[str]) -> None:
+def test_a_metric_no_one_serves_is_reported(metric: Json, listed: list[tuple[str, str]], want: list[str]) -> None:
     view = scaled(metric)
     assert list(autoscaling_notes(view, served(*listed, view=view))) == want
 
@@ -136,14 +136,14 @@ def test_a_unit_of_one_pod_is_measured_whole() -> None:
     assert [*autoscaling_notes(alone, EVERYTHING), *autoscaling_notes(by_itself, EVERYTHING)] == []
 
 
-def test_a_floor_of_zero_is_admitted_and_told() -> None:
+def test_a_minimum_of_zero_is_admitted_and_reported() -> None:
     view = scaled(object_metric(), low=0)
     assert list(general_faults(view)) == []
     (note,) = autoscaling_notes(view, EVERYTHING)
     assert note.startswith(f"{G}.scaleConfig.minReplicas: 0 needs the feature gate HPAScaleToZero")
 
 
-def test_a_floor_between_zero_and_what_gangs_keep_is_refused() -> None:
+def test_a_minimum_between_zero_and_what_gangs_keep_is_refused() -> None:
     scale = {"minReplicas": 1, "maxReplicas": 9}
     view = SetView(pcs("d", clique("a"), groups=[group("g", "a", replicas=2, min_available=2, scale=scale)]))
     (fault,) = general_faults(view)
@@ -162,7 +162,7 @@ class Discovery:
         return kind.plural in self.listed
 
 
-async def test_discovery_is_asked_and_a_cluster_that_fails_warns_nobody() -> None:
+async def test_discovery_is_asked_and_a_cluster_that_fails_gives_no_warning() -> None:
     view = scaled(object_metric())
     needs = Needs(metrics=metric_questions(view))
     known = await ClusterReader(Discovery("pods/x")).fetch(needs)  # type: ignore[arg-type]

@@ -109,7 +109,7 @@ def test_what_is_left_open_is_filled_in(obj: dict, want: dict) -> None:
     assert added(obj) == want
 
 
-def test_an_update_without_min_available_keeps_the_stored_floor() -> None:
+def test_an_update_without_min_available_keeps_the_stored_minimum() -> None:
     stored = pcs("demo", clique("a", 4, min_available=2))
     sent = changed(stored, (f"{C}.minAvailable", ABSENT), (f"{C}.replicas", 6))
     assert added(sent, stored) == {f"{C}.minAvailable": 2}

@@ -104,7 +104,7 @@ def test_every_manifest_of_the_samples_is_admitted(file: Any) -> None:
         ),
     ],
 )
-def test_every_fault_is_told_at_once_where_the_author_wrote_it(obj: Json, paths: list[str]) -> None:
+def test_every_fault_is_reported_at_once_where_the_author_wrote_it(obj: Json, paths: list[str]) -> None:
     assert sorted({path for path, _ in faults(obj)}) == sorted(paths)
 
 
@@ -179,7 +179,7 @@ def test_who_asks_for_a_new_set_may_change_everything() -> None:
     assert faults(after, before, stored_set(before)) == []
 
 
-def test_a_name_that_somebody_else_has_is_a_warning() -> None:
+def test_a_name_that_another_client_has_is_a_warning() -> None:
     theirs = stored_set(koord_set("gang", podCliques=[nested("a")]))
     found = answer(gang_set(), stored=theirs)
     assert found["allowed"]
@@ -213,7 +213,7 @@ def test_finalizers_and_objects_on_their_way_out_pass_whatever_they_say() -> Non
 
 @pytest.mark.parametrize("spec", [None, 3, [], {"template": 3}, {"template": {"podCliqueScalingGroups": [None, 3]}}])
 @pytest.mark.parametrize("kind", [gang_set, koord_set, rule])
-def test_nonsense_is_refused_and_nobody_stumbles(kind: Any, spec: Any) -> None:
+def test_nonsense_is_refused_and_causes_no_error(kind: Any, spec: Any) -> None:
     obj = kind() | {"spec": spec}
     assert not answer(obj)["allowed"]
 

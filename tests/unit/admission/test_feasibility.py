@@ -139,7 +139,7 @@ def test_a_warning_is_no_refusal(obj: dict, want: list[str]) -> None:
 
 
 @pytest.mark.parametrize("nodes", [None, NodeSummary([])], ids=["unknown", "none"])
-def test_nothing_is_said_about_nodes_nobody_knows(nodes: NodeSummary | None) -> None:
+def test_nothing_is_said_about_unknown_nodes(nodes: NodeSummary | None) -> None:
     assert warnings(Admission(nodes=lambda: nodes), pcs("demo", asks(1000))) == []
 
 

@@ -36,7 +36,7 @@ def test_with_it_the_set_is_admitted(level: str) -> None:
     assert faults(ADMISSION, shares(level), lookups=Known(templates={THEIRS: True})) == []
 
 
-def test_that_nobody_could_say_is_no_permission() -> None:
+def test_a_request_is_refused_if_the_api_server_does_not_answer() -> None:
     (told,) = faults(ADMISSION, shares(T), lookups=Known(templates={THEIRS: Unavailable("busy")}))
     assert "the API server did not say whether you may read infra/gpu" in told
 

@@ -51,7 +51,7 @@ def backwards(obj: dict) -> dict:
         ),
     ],
 )
-def test_what_the_schema_says_of_a_stored_value_is_not_told_again(stored: dict, new: dict) -> None:
+def test_what_the_schema_says_of_a_stored_value_is_not_reported_again(stored: dict, new: dict) -> None:
     assert faults(ADMISSION, new, stored) == []
 
 
@@ -85,11 +85,11 @@ def test_what_the_schema_says_of_a_stored_value_is_not_told_again(stored: dict, 
         ),
     ],
 )
-def test_what_an_edit_brings_is_told(stored: dict, new: dict, path: str) -> None:
+def test_what_an_edit_brings_is_reported(stored: dict, new: dict, path: str) -> None:
     assert [one.partition(": ")[0] for one in faults(ADMISSION, new, stored)] == [path]
 
 
-def test_a_missing_field_is_told_when_the_object_around_it_changes() -> None:
+def test_a_missing_field_is_reported_when_the_object_around_it_changes() -> None:
     """As on an API server, which does not ask whether the field was there before."""
     stored = changed(plain(), (f"{SPEC}.podSpec.readinessGates", [{}]))
     gate = f"{SPEC}.podSpec.readinessGates.0"
@@ -125,7 +125,7 @@ def test_a_set_whose_spec_is_left_alone_takes_new_metadata(stored: dict, edit: t
     assert faults(ADMISSION, changed(stored, edit), stored) == []
 
 
-def test_metadata_that_is_wrong_itself_is_told_beside_an_old_fault() -> None:
+def test_metadata_that_is_wrong_itself_is_reported_beside_an_old_fault() -> None:
     wrong = changed(BROKEN_RULE, RESTARTS)
     assert faults(ADMISSION, wrong, BROKEN_RULE) == [
         'metadata.annotations.grove.io/max-gang-restarts: Invalid value: "many": must be a whole number, 0 or more'
@@ -153,7 +153,7 @@ def test_a_provisioning_class_is_admitted(said: str) -> None:
     assert faults(ADMISSION, right, plain()) == []
 
 
-def test_a_broken_rule_is_told_when_the_spec_changes() -> None:
+def test_a_broken_rule_is_reported_when_the_spec_changes() -> None:
     """The whole new spec is judged, as upstream does: only the schema asks what was stored."""
     assert faults(ADMISSION, changed(BROKEN_RULE, ("spec.replicas", 3)), BROKEN_RULE) == [
         f"{T}.cliques[0].spec.minAvailable: Invalid value: 9: must not be greater than replicas (2)"

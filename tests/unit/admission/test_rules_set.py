@@ -21,18 +21,18 @@ ADMISSION = Admission(backends=schedulers("default-scheduler", "kai-scheduler", 
 
 
 @pytest.mark.parametrize(("obj", "want"), [*SHAPES, *ROWS, *COLLISIONS])
-def test_a_broken_rule_is_told_with_its_path_on_creation(obj: dict, want: list[str]) -> None:
+def test_a_broken_rule_is_reported_with_its_path_on_creation(obj: dict, want: list[str]) -> None:
     assert faults(ADMISSION, obj) == want
 
 
 @pytest.mark.parametrize(("obj", "want"), ROWS)
-def test_a_broken_rule_is_told_with_its_path_on_update(obj: dict, want: list[str]) -> None:
+def test_a_broken_rule_is_reported_with_its_path_on_update(obj: dict, want: list[str]) -> None:
     # What may not change at all has its own table; here the stored object differs only where nothing is immutable.
     assert faults(ADMISSION, obj, changed(obj, ("spec.replicas", 7))) == want
 
 
 @pytest.mark.parametrize(("obj", "want"), SHAPES)
-def test_a_shape_that_an_update_brings_is_told_and_one_that_is_stored_is_not(obj: dict, want: list[str]) -> None:
+def test_a_shape_that_an_update_brings_is_reported_and_one_that_is_stored_is_not(obj: dict, want: list[str]) -> None:
     assert faults(ADMISSION, obj, plain()) == want
     assert faults(ADMISSION, changed(obj, ("spec.replicas", 7)), obj) == []
 
@@ -48,7 +48,7 @@ def test_the_order_of_cliques_is_no_news_about_names(obj: dict, want: list[str])
     assert faults(ADMISSION, turned, obj) == []
 
 
-def test_an_edit_that_makes_two_autoscalers_one_is_told() -> None:
+def test_an_edit_that_makes_two_autoscalers_one_is_reported() -> None:
     stored = pcs("demo", clique("same"), clique("work"), groups=[group("same", "work", scale=SCALE)])
     edited = changed(stored, (f"{T}.cliques.0.spec.autoScalingConfig", SCALE))
     assert faults(ADMISSION, edited, stored) == [
@@ -111,7 +111,7 @@ NAMES = st.lists(st.sampled_from("ab01"), min_size=1, max_size=4).map("-".join)
 
 
 @given(st.lists(NAMES, min_size=2, max_size=5, unique=True), st.lists(NAMES, max_size=2, unique=True), st.randoms())
-def test_cliques_are_told_when_two_can_have_one_name_and_only_then(
+def test_cliques_are_reported_when_two_can_have_one_name_and_only_then(
     cliques: list[str], groups: list[str], rng: Random
 ) -> None:
     owner = {one: rng.choice(["", *groups]) for one in cliques}
@@ -204,7 +204,7 @@ def test_a_change_of_finalizers_alone_is_not_judged() -> None:
         ),
     ],
 )
-def test_replicas_of_a_template_are_told_to_count_only_for_what_is_made(edit: tuple[str, int], want: str) -> None:
+def test_replicas_of_a_template_are_reported_to_count_only_for_what_is_made(edit: tuple[str, int], want: str) -> None:
     stored = pcs("demo", clique("a", 2), clique("b"), groups=[group("g", "b", replicas=2)])
     (told,) = warnings(ADMISSION, changed(stored, edit), stored)
     assert told.startswith(want)

@@ -166,7 +166,7 @@ def test_the_legacy_field_is_refused_before_the_schema_is_asked(where: str) -> N
     assert faults(ADMISSION, obj, obj, path=DEFAULT_SET) == [], "what is stored keeps its spelling"
 
 
-def test_both_spellings_are_told_beside_the_legacy_field_before_the_schema_is_asked() -> None:
+def test_both_spellings_are_reported_beside_the_legacy_field_before_the_schema_is_asked() -> None:
     assert faults(ADMISSION, constrained(BOTH), path=DEFAULT_SET) == [
         f'{S}.pack.required: Invalid value: "rack": must not set both pack.required and deprecated packDomain',
         f"{S}.packDomain: Forbidden: packDomain is deprecated and cannot be used on new workloads; use pack.required",

@@ -88,7 +88,7 @@ def test_a_pod_answers(given: Pod, true: set[str]) -> None:
     assert {question for question in questions if getattr(given, question)} == true
 
 
-def test_a_pod_knows_its_gates_by_name() -> None:
+def test_a_pod_has_its_gates_by_name() -> None:
     gated = pod(spec={"schedulingGates": [{"name": "a"}]})
     assert gated.has_gate("a")
     assert not gated.has_gate("b")

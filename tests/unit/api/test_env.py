@@ -5,7 +5,7 @@ from __future__ import annotations
 from grove.api import env
 
 
-def test_every_pod_is_told_who_it_is() -> None:
+def test_every_pod_gets_its_own_names() -> None:
     assert env.pod_variables("demo", 0, "demo-0-pf-2-wk", "ns") == [
         {"name": "GROVE_PCS_NAME", "value": "demo"},
         {"name": "GROVE_PCS_INDEX", "value": "0"},
@@ -22,7 +22,7 @@ def test_every_pod_is_told_who_it_is() -> None:
     ]
 
 
-def test_members_of_a_group_are_told_about_the_group() -> None:
+def test_members_of_a_group_get_the_facts_of_the_group() -> None:
     assert env.group_variables(4) == [
         {
             "name": "GROVE_PCSG_NAME",

@@ -100,7 +100,7 @@ def test_where_a_kind_lives(kind: type[Object], path: str) -> None:
     assert kind.RESOURCE.path("ns") == path
 
 
-def test_a_template_knows_its_cliques_and_groups() -> None:
+def test_a_template_has_its_cliques_and_groups() -> None:
     template = PodCliqueSetTemplate(
         cliques=tuple(CliqueTemplate(name=name, spec=PodCliqueSpec()) for name in ("work", "router", "prework")),
         pod_clique_scaling_groups=(ScalingGroupConfig(name="g", clique_names=("work",)),),

@@ -98,7 +98,7 @@ def test_what_the_two_promise() -> None:
         pytest.param("CliqueStartupTypeInOrder", "a=c:3", "", id="what the set says itself is mirrored, not added to"),
     ],
 )
-def test_start_order_tells_our_scheduler_who_talks_to_whom(startup: str, said: str, want: str) -> None:
+def test_start_order_gives_our_scheduler_the_pairs_that_talk(startup: str, said: str, want: str) -> None:
     cliques = (clique("a"), clique("b"), clique("c", starts_after=["a"] if startup.endswith("Explicit") else []))
     body = pcs("x", *cliques, startup=startup)
     if said:
@@ -197,7 +197,7 @@ def test_a_scheduler_by_annotation(annotation: str, recorded: tuple[str, ...], w
     assert (chosen.name if chosen else None) == wanted
 
 
-def test_admission_knows_the_other_name_and_leaves_topology_to_the_backend() -> None:
+def test_admission_finds_the_other_name_and_leaves_topology_to_the_backend() -> None:
     enabled = Backends([KoordBackend(installed=True), VolcanoBackend(capable=True)], "koord-scheduler")
     assert enabled.name_of("koordinator-scheduler") == enabled.name_of("") == "koord-scheduler"
     refused = Admission(backends=enabled, topology_enabled=True)
@@ -230,7 +230,7 @@ def test_admission_refuses_a_change_that_the_scheduler_cannot_follow_and_no_edit
     assert refused(gone, more, low) == []
 
 
-def test_who_moves_a_living_set_by_annotation_is_told_how() -> None:
+def test_a_refused_move_of_a_living_set_says_how_to_do_it() -> None:
     enabled = Backends([KubeBackend(), KoordBackend(installed=True)], "default-scheduler")
     here, there = (
         pcs("d", clique("a")),

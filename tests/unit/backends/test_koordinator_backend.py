@@ -270,7 +270,7 @@ def koord_pods(*gated: bool) -> list[Pod]:
         pytest.param(koord_pods(False, False, True), (True, True), id="surplus does not count"),
     ],
 )
-def test_koordinator_is_told_last(pods: list[Pod], want: tuple[bool, bool]) -> None:
+def test_koordinator_gets_its_objects_last(pods: list[Pod], want: tuple[bool, bool]) -> None:
     telling = KoordBackend(installed=True).gang_objects(koord_gang(), set_of(pcs("d", clique("a", 2))), pods)
     assert (telling.create, telling.ready) == want
 
@@ -320,7 +320,7 @@ def test_koordinators_topology_is_the_bindings_as_a_chain_that_ends_in_the_node(
         ),
     ],
 )
-def test_whether_koordinator_knows_the_levels(reference: str, chain: list[Json] | None, want: str) -> None:
+def test_whether_koordinator_has_the_levels(reference: str, chain: list[Json] | None, want: str) -> None:
     observed = {"metadata": {"generation": 2}, "spec": {"networkTopologySpec": chain}} if chain else None
     found = LAYERED.topology_drift(binding("topo", *LEVELS), reference, observed)
     assert (found.in_sync, found.message) == (not want, want)

@@ -45,7 +45,7 @@ def test_what_to_do_about_an_object(
         pytest.param({"metadata": {"labels": {"g": "new"}}}, "patch", id="the same name elsewhere"),
     ],
 )
-def test_a_change_of_what_is_read_only_once_makes_the_object_anew(patch: Json, want: str) -> None:
+def test_a_change_of_what_is_read_only_once_makes_the_object_again(patch: Json, want: str) -> None:
     fixed = (("metadata", "annotations", "g"),)
     assert step_for(WANTED, OURS, "u", patch, frozen=False, in_use=True, fixed=fixed).act == want
 
@@ -128,7 +128,7 @@ def test_labels_and_annotations_are_taken_back_too_and_others_keep_theirs() -> N
 
 
 @pytest.mark.parametrize("memory", ["", "{", "[]", '"x"'])
-def test_a_memory_that_somebody_spoiled_takes_nothing_back(memory: str) -> None:
+def test_a_memory_that_a_person_spoiled_takes_nothing_back(memory: str) -> None:
     live = obj({"queue": "q"}, annotations={LAST_WRITTEN: memory})
     assert taking_back(remembering(obj({})), live) == {}
 
@@ -153,7 +153,7 @@ def patched(live: Any, patch: Any) -> Any:
 
 
 @given(before=specs, after=specs)
-def test_after_any_change_the_object_is_as_if_made_anew_and_nothing_is_left_to_do(before: Json, after: Json) -> None:
+def test_after_any_change_the_object_is_as_if_made_again_and_nothing_is_left_to_do(before: Json, after: Json) -> None:
     live, wanted = remembering(obj(before)), remembering(obj(after))
 
     def needed(now: Json) -> Json | None:

@@ -131,7 +131,7 @@ def test_the_operator_may_look_at_what_its_warnings_are_about():
 
 
 @pytest.mark.parametrize("name", sorted(KNOWN))
-def test_the_operator_may_make_what_each_scheduler_is_told(name: str):
+def test_the_operator_may_make_the_objects_of_each_scheduler(name: str):
     config = load_configuration(f"scheduler: {{profiles: [{{name: {name}}}]}}")
     allowed = held(EVERY_OPTION, OPERATOR)
     (backend,) = (one for one in build_backends(config.scheduler).all if one.name == name)
@@ -274,7 +274,7 @@ def test_topology_can_be_switched_on_as_other_guides_write_it():
     assert operator_config(EVERY_OPTION).topology_aware_scheduling.enabled
 
 
-def test_admission_knows_that_the_gate_of_the_scheduler_is_off():
+def test_admission_finds_that_the_gate_of_the_scheduler_is_off():
     (ours,) = (one for one in operator_config(EVERY_OPTION).scheduler.profiles if one.name == "grove-scheduler")
     assert ours.config == {"groveIntegration": False}
     (ours,) = (one for one in operator_config(INSTALL).scheduler.profiles if one.name == "grove-scheduler")
@@ -303,7 +303,7 @@ def test_cert_managers_certificate_is_mounted_and_named():
     [(INSTALL, "grove-initc"), (EVERY_OPTION, "registry.example/other-initc")],
     ids=["from initImage", "from deployment.env, which wins"],
 )
-def test_the_operator_is_told_one_image_for_init_containers(file: Path, image: str):
+def test_the_operator_gets_one_image_for_init_containers(file: Path, image: str):
     (container,) = named(file, "Deployment", "grove-operator")["spec"]["template"]["spec"]["containers"]
     assert [one["value"] for one in container["env"] if one["name"] == INIT_CONTAINER_IMAGE] == [image]
 

@@ -104,7 +104,7 @@ def test_it_reaches_the_api_server_and_names(component: str) -> None:
 
 
 @pytest.mark.parametrize("component", ["operator", "scheduler", "console"])
-def test_it_reaches_nobody_else(component: str) -> None:
+def test_it_reaches_no_other_pod(component: str) -> None:
     assert not is_allowed(component, "Egress", INTERNET, 443)
     assert not is_allowed(component, "Egress", INTERNET, 6443), "the API server's port, and not its address"
     assert not is_allowed(component, "Egress", TENANT, 8000)
@@ -152,7 +152,7 @@ def test_monitors_look_at_ports_that_are_judged_above() -> None:
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_a_port_that_nobody_serves_is_closed_to_everybody(component: str) -> None:
+def test_a_port_no_one_serves_is_closed_to_everybody(component: str) -> None:
     assert [one for one in (SERVER, PROMETHEUS, TENANT, INTERNET) if is_allowed(component, "Ingress", one, 22)] == []
 
 

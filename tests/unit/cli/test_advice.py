@@ -44,7 +44,7 @@ def gang_of_set(name: str, first_group: str = "", owner: str = "chat") -> PodGan
         ),
     ],
 )
-def test_another_gang_makes_room(other: PodGang | None, want: str) -> None:
+def test_another_gang_makes_capacity(other: PodGang | None, want: str) -> None:
     name = other.metadata.name if other is not None else "x"
     change = Change(END_OTHER, 4, f"ns/{name}")
     known = {f"ns/{name}": other} if other is not None else {}

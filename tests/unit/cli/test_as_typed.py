@@ -194,7 +194,7 @@ def test_a_question_that_cannot_be_answered_is_one_line(
         pytest.param("grove.answers.plan.plan_answer", Unanswered("refused"), "refused", id="a copy that refuses it"),
     ],
 )
-def test_scaling_goes_on_where_its_fit_cannot_be_told(
+def test_scaling_goes_on_where_its_fit_cannot_be_predicted(
     ask: Ask, monkeypatch: pytest.MonkeyPatch, step: str, error: Exception, want: str
 ) -> None:
     async def fails(*_: Any, **__: Any) -> None:

@@ -168,7 +168,7 @@ def test_one_at_its_maximum_with_load_does_not_wait_to_scale_in(current: int, no
     assert line.why == want
 
 
-def test_one_at_its_floor_does_not_wait_to_scale_in() -> None:
+def test_one_at_its_minimum_does_not_wait_to_scale_in() -> None:
     held = {"AbleToScale": ("True", "ScaleDownStabilized"), "ScalingLimited": ("False", "DesiredWithinRange")}
     (line,) = autoscaler_lines([scaler([QUEUE], [QUEUE_NOW], current=1, desired=1, **held)], seen())
     assert line.why == "at its least (1)"
@@ -190,7 +190,7 @@ def test_autoscalers_of_sets_that_were_not_asked_for_are_not_shown() -> None:
     assert autoscaler_lines([scaler([CPU], [CPU_NOW])], dataclasses.replace(seen(), sets=[])) == []
 
 
-def test_one_that_has_not_reckoned_yet_wants_nothing() -> None:
+def test_one_that_has_not_reckoned_yet_needs_nothing() -> None:
     lines = autoscaler_lines([scaler([QUEUE], None, current=2, desired=0)], seen())
     assert "2 → 0" not in drawn(scaler_table(lines, 100))
 

@@ -90,7 +90,7 @@ def test_a_file_to_reserve_for_that_is_no_manifest_is_one_line_too(
     ],
 )
 @pytest.mark.parametrize("command", ["simulate", "simulate beside a good one"])
-def test_what_admission_refuses_is_told_with_its_words_a_bullet_each(
+def test_what_admission_refuses_is_reported_with_its_words_a_bullet_each(
     command: str, spec: str, faults: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, sample = tmp_path / "m.yaml", Path(__file__).parents[3] / "samples" / "small.yaml"
@@ -124,7 +124,7 @@ def test_what_admission_refuses_is_told_with_its_words_a_bullet_each(
         pytest.param("sepc: {}", ['unknown field "sepc"; did you mean spec?'], id="a typo at the top"),
     ],
 )
-def test_a_field_nobody_knows_is_refused_as_a_strict_server_does(
+def test_an_unknown_field_is_refused_as_a_strict_server_does(
     text: str, want: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "m.yaml"
@@ -137,6 +137,6 @@ def test_a_field_nobody_knows_is_refused_as_a_strict_server_does(
 
 
 @pytest.mark.parametrize("sample", sorted((Path(__file__).parents[3] / "samples").glob("*.yaml")), ids=lambda p: p.name)
-def test_no_sample_has_a_field_nobody_knows(sample: Path) -> None:
+def test_no_sample_has_an_unknown_field(sample: Path) -> None:
     sets = [one for one in load_manifests(sample) if one["kind"] == "PodCliqueSet"]
     assert [fault for one in sets for fault in unknown_fields(one)] == []

@@ -23,7 +23,7 @@ from grove.sim.kinds import QUOTA
 from grove.sim.loop import run
 
 
-def test_a_cluster_without_grove_is_told_as_that() -> None:
+def test_a_cluster_without_grove_is_reported_as_that() -> None:
     async def look() -> None:
         async with SimCluster(definitions=[]) as cluster:
             client = cluster.client()

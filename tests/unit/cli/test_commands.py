@@ -121,7 +121,7 @@ def test_what_judges_a_set_does_not_bring_the_solver_along() -> None:
         pytest.param(["demo", "--scenario", "pyproject.toml"], 2, "error: pyproject.toml: ", id="no scenario"),
     ],
 )
-def test_what_is_wrong_is_told_without_a_traceback(args: list[str], code: int, line: str) -> None:
+def test_what_is_wrong_is_reported_without_a_traceback(args: list[str], code: int, line: str) -> None:
     found = grove(*args)
     assert found.returncode == code
     assert found.stderr.startswith(line)

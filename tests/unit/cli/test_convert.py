@@ -128,7 +128,7 @@ def test_a_pack_that_is_no_object_is_refused_where_it_would_be_added_to(pack):
 
 @pytest.mark.parametrize("group", ["grove.dynamo.ai", "grove.ai"])
 @pytest.mark.parametrize("metadata", [None, 1, "x", [1]])
-def test_whatever_has_no_name_is_told_without_one(group, metadata):
+def test_whatever_has_no_name_is_reported_without_one(group, metadata):
     text = yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
     result = CliRunner().invoke(convert, ["-", "--to", group], input=text)
     assert (result.exit_code, yaml.safe_load(result.stdout)["metadata"]) == (0, metadata)

@@ -338,7 +338,7 @@ def test_a_user_who_may_not_create_sets_still_learns_that_admission_is_registere
 
 
 @pytest.mark.parametrize("ask", [doctor_answer, takeover_answer])
-def test_who_may_look_at_nothing_is_told_so_and_it_is_no_success(ask: Callable[..., Awaitable[Answer]]) -> None:
+def test_who_may_look_at_nothing_is_reported_and_it_is_no_success(ask: Callable[..., Awaitable[Answer]]) -> None:
     told = examined(setting(denied=("*",)), ask)
     assert told.code == 1
     last = told.data[-1]
@@ -416,7 +416,7 @@ def test_a_configuration_that_cannot_be_read_is_skipped_with_the_lines_it_must_h
     assert unknown["plugin network-topology-aware"].fix.endswith("\n- name: network-topology-aware")
 
 
-def test_profiles_that_nobody_needs_anything_of_are_left_out() -> None:
+def test_profiles_no_one_needs_anything_of_are_left_out() -> None:
     profiles = "{name: default-scheduler}, {name: grove-scheduler}"
     checks = {one.check for one in findings(_scheduler_profiles(profiles, None))}
     assert not checks & {"volcano", "default-scheduler", "kai-scheduler", "koord-scheduler"}

@@ -79,7 +79,7 @@ def test_a_role_means_these_pods(asked: tuple[Any, ...], want: list[str]) -> Non
         (("decode", None, "nobody"), "chat has no clique nobody; it has front, leader, worker"),
     ],
 )
-def test_a_role_nobody_plays_is_told_with_those_there_are(asked: tuple[Any, ...], words: str) -> None:
+def test_a_role_that_does_not_exist_is_reported_with_those_there_are(asked: tuple[Any, ...], words: str) -> None:
     with pytest.raises(NoSuchRole, match=words):
         players(seen(), PCS, *asked)
 

@@ -21,7 +21,7 @@ from grove.show.rollout_table import painted
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_a_replica_that_is_down_is_told_once() -> None:
+def test_a_replica_that_is_down_is_reported_once() -> None:
     down = tuple(Down(f"chat-{i}", NOW, "its engines") for i in range(3))
     sentence = "updating: chat-0 is down, waits for its engines; chat-1 is down, waits for its engines"
     console = Console(width=120, file=io.StringIO())

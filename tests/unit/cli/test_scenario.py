@@ -51,7 +51,7 @@ def test_faults(text, want):
     assert want in str(caught.value)
 
 
-def test_all_faults_are_told_at_once():
+def test_all_faults_are_reported_at_once():
     with pytest.raises(BadScenario, match=r"step 1: .*; step 3: wait: unknown field x"):
         read("steps: [{dance: a}, {wait: a}, {wait: {set: a, x: 1}}]")
 

@@ -112,7 +112,7 @@ def test_an_event_that_came_again_and_again_is_one_line() -> None:
     assert line.split() == ["12:00:00", "Pod/p", "BackOff", "×5", "until", "12:01:00", "restarting"]
 
 
-def test_what_is_new_is_told_in_the_columns_of_all() -> None:
+def test_what_is_new_is_reported_in_the_columns_of_all() -> None:
     first = moment("Pod", "a-rather-long-name-of-a-pod", "Created")
     second = moment("Pod", "b", "Ready=True", "said", ms=3000)
     console = Console(file=io.StringIO(), width=120, color_system=None, highlight=False)

@@ -42,7 +42,7 @@ def test_nothing_is_up(tmp_path: Path) -> None:
         pytest.param(False, True, 1, "grove-operator  has ended; ", id="it has ended, and its lease lives on"),
     ],
 )
-def test_each_process_is_told(
+def test_each_process_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alive: bool, leads: bool | None, code: int, want: str
 ) -> None:
     children = [

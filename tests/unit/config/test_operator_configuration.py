@@ -234,7 +234,7 @@ def test_text_that_is_not_yaml_is_refused() -> None:
         load_configuration("a: [")
 
 
-def test_a_backend_nobody_knows_is_refused_where_names_are_checked() -> None:
+def test_an_unknown_backend_is_refused_where_names_are_checked() -> None:
     with pytest.raises(ConfigError, match=r"scheduler.profiles\[0\].name: no such scheduler backend: 'mine'"):
         load_configuration("scheduler: {profiles: [{name: mine}]}", frozenset({"grove-scheduler", "default-scheduler"}))
 
@@ -244,7 +244,7 @@ def test_election_settings_are_not_judged_while_election_is_off() -> None:
     assert isinstance(config, OperatorConfiguration)
 
 
-def test_there_is_no_setting_that_nobody_reads() -> None:
+def test_there_is_no_setting_no_one_reads() -> None:
     sources = Path(grove.__file__).parent.rglob("*.py")
     read = {
         node.attr

@@ -58,7 +58,7 @@ def test_replacing_a_table_removes_what_is_no_longer_in_it_and_leaves_others_alo
     assert ledger.table("sets") == {"x": 1}
 
 
-def test_who_fell_out_of_the_history_gets_everything_anew_and_is_told_so() -> None:
+def test_who_fell_out_of_the_history_gets_everything_again_and_is_reported() -> None:
     ledger = Ledger()
     for number in range(HISTORY + 5):
         ledger.record({"nodes": {"a": number}}, {})

@@ -78,7 +78,7 @@ async def told(stream: Any) -> tuple[str, int, Any]:
         event[name] = value
 
 
-async def test_the_page_may_load_nothing_from_elsewhere_and_be_framed_by_nobody(page: Page) -> None:
+async def test_the_page_may_load_nothing_from_elsewhere_and_be_framed_by_no_page(page: Page) -> None:
     async with page.get("/") as answer:
         policy = answer.headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy
@@ -173,7 +173,7 @@ async def test_a_stream_tells_everything_first_and_then_what_changes(page: Page)
         )
 
 
-async def test_who_comes_back_gets_what_was_missed_and_who_is_too_late_is_told_so(page: Page) -> None:
+async def test_who_comes_back_gets_what_was_missed_and_who_is_too_late_is_reported(page: Page) -> None:
     for number in range(3):
         page.viewer.ledger.record({"nodes": {"a": number}}, {})
     async with page.get("/api/stream", **{"Last-Event-ID": "2"}) as stream:

@@ -74,7 +74,7 @@ async def over(tour: Tour) -> None:
     assert tour.ledger.table("story")["state"] == "over", list(tour.ledger.table("notes").values())[-1]
 
 
-async def test_the_story_is_told_to_its_end_and_the_set_stands_on_the_fleet(tour: Tour) -> None:
+async def test_the_story_is_played_to_its_end_and_the_set_stands_on_the_fleet(tour: Tour) -> None:
     await over(tour)
     await seen(tour, lambda: tour.ledger.table("sets").get("default/small", {}).get("ready") == 2)
     taken = [row for row in tour.ledger.table("nodes").values() if row[4]]
@@ -134,7 +134,7 @@ async def test_the_tour_starts_again_from_the_beginning(tour: Tour) -> None:
     assert tour.ledger.table("sets")["default/small"]["ready"] == 2
 
 
-async def test_the_page_is_told_what_may_be_scaled(tour: Tour) -> None:
+async def test_the_page_gets_what_may_be_scaled(tour: Tour) -> None:
     await over(tour)
     assert tour.ledger.table("story")["groups"] == []
     assert tour.ledger.table("story")["now"].endswith("Z")

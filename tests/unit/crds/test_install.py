@@ -88,13 +88,13 @@ async def test_a_watch_that_fell_behind_starts_over_with_a_list() -> None:
     assert len(await installed(server)) == 5
 
 
-async def test_a_name_taken_by_another_crd_is_told() -> None:
+async def test_a_name_taken_by_another_crd_is_reported() -> None:
     server = Server([definition(name, ESTABLISHED) for name in NAMES[:-1]] + [definition(NAMES[-1], TAKEN)])
     with pytest.raises(InstallError, match=r'0\.05 s: podgangs\.scheduler\.grove\.io \("pg" is already in use\)'):
         await installed(server, timeout_s=0.05)
 
 
-async def test_missing_rights_are_told_without_waiting() -> None:
+async def test_missing_rights_are_reported_without_waiting() -> None:
     server = Server([])
     server.refuses = Forbidden('User "eve" cannot patch resource "customresourcedefinitions"', code=403)
     with pytest.raises(

@@ -38,7 +38,7 @@ def test_labels_of_the_template_reach_the_clique() -> None:
     assert found.warnings == ()
 
 
-def test_what_the_author_left_open_is_told() -> None:
+def test_what_the_author_left_open_is_reported() -> None:
     warnings = to_set(gang_set(replicas=3)).warnings
     assert [one.partition(":")[0] for one in warnings] == ["spec.template.spec.schedulerName", "spec.minAvailable"]
 
@@ -109,7 +109,7 @@ def test_preferences_tolerations_and_selectors_are_added_to_those_of_the_templat
         pytest.param("volcano", {}, "team", id="Volcano reads an annotation"),
     ],
 )
-def test_a_queue_is_told_to_the_scheduler_that_the_pods_name(
+def test_a_queue_is_written_for_the_scheduler_that_the_pods_name(
     scheduler: str, label: dict[str, str], annotation: str | None
 ) -> None:
     obj = gang_set(scheduling={"queue": "team"})
@@ -139,7 +139,7 @@ def test_a_queue_is_told_to_the_scheduler_that_the_pods_name(
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_the_way_out(spec: Json, path: str, words: str) -> None:
+def test_what_is_wrong_is_reported_with_the_way_out(spec: Json, path: str, words: str) -> None:
     [fault] = to_set(gang_set(**spec)).faults
     assert fault.path == path
     assert words in fault.message
@@ -203,7 +203,7 @@ def test_without_the_topologies_of_the_cluster_a_spread_is_left_out_and_not_judg
     assert "spreadConstraint" not in found.manifest["spec"]["template"]["cliques"][0]
 
 
-def test_a_floor_is_free_while_there_are_no_pods() -> None:
+def test_a_minimum_is_free_while_there_are_no_pods() -> None:
     assert to_set(gang_set(replicas=0, minAvailable=3)).faults == ()
 
 

@@ -80,7 +80,7 @@ def test_without_any_order_the_set_has_none() -> None:
     assert template["cliqueStartupType"] == "CliqueStartupTypeAnyOrder"
 
 
-def test_cliques_of_one_name_in_two_groups_are_told_apart_and_still_wait_for_their_own() -> None:
+def test_cliques_of_one_name_in_two_groups_are_distinguished_and_still_wait_for_their_own() -> None:
     pair = [nested("lead", order=1), nested("work", order=0)]
     found = to_set(koord_set(groups={"p": pair, "d": [*pair, nested("log")]}))
     template = found.manifest["spec"]["template"]
@@ -102,7 +102,7 @@ def test_cliques_outside_every_group_and_fields_of_the_template_travel() -> None
     assert "podCliqueScalingGroups" not in template
 
 
-def test_a_clique_outside_the_order_is_told() -> None:
+def test_a_clique_outside_the_order_is_reported() -> None:
     [warning] = to_set(koord_set(groups={"g": [nested("a", order=0), nested("b")]})).warnings
     assert warning.startswith("spec.template.podCliqueScalingGroups[0].podCliques[1].startOrder: not given")
 
@@ -140,13 +140,13 @@ def test_a_clique_outside_the_order_is_told() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_told_in_the_words_of_the_object(obj: Json, path: str, words: str) -> None:
+def test_what_is_wrong_is_reported_in_the_words_of_the_object(obj: Json, path: str, words: str) -> None:
     [fault] = to_set(obj).faults
     assert fault.path == path
     assert words in fault.message
 
 
-def test_a_long_name_is_cut_where_the_names_inside_leave_room() -> None:
+def test_a_long_name_is_cut_where_the_names_inside_leave_capacity() -> None:
     found = to_set(koord_set("x" * 40, groups={"g" * 10: [nested("c" * 10)]}))
     assert found.faults == ()
     assert len(found.name) == 25

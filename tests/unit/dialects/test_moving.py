@@ -96,7 +96,7 @@ def test_a_group_of_one_has_no_workers() -> None:
     assert cliques(the_one(leader_worker_set(group={"size": 1}))) == [("leader", 1, 1, [])]
 
 
-def test_what_a_leader_worker_set_says_beyond_is_told() -> None:
+def test_what_a_leader_worker_set_says_beyond_is_reported() -> None:
     obj = leader_worker_set(
         networkConfig={"subdomainPolicy": "Shared"},
         group={"subGroupPolicy": {"subGroupSize": 2}, "restartPolicy": "None"},
@@ -228,7 +228,7 @@ def test_a_seed_there_and_back_is_translated_the_same(file: str, group: str) -> 
     assert yaml.safe_load(run(given=back)[1]) == yaml.safe_load(there)
 
 
-def test_what_would_be_lost_on_the_way_back_is_told_and_nothing_is_printed() -> None:
+def test_what_would_be_lost_on_the_way_back_is_reported_and_nothing_is_printed() -> None:
     _, there, _ = run(SEEDS / "mpi.yaml")
     code, out, err = run("--to", "grove.dynamo.ai", given=there)
     assert (code != 0, out) == (True, "")
@@ -236,7 +236,7 @@ def test_what_would_be_lost_on_the_way_back_is_told_and_nothing_is_printed() -> 
     assert 'scaling group "mpi-job": a PodGangSet has none' in err
 
 
-def test_rules_alone_become_nothing_and_faults_are_told() -> None:
+def test_rules_alone_become_nothing_and_faults_are_reported() -> None:
     assert "rules alone become nothing" in run(SEEDS / "podclique.yaml")[2]
     wrong = (SEEDS / "mpi.yaml").read_text().replace("startOrder: 1", "startOrder: -1")
     code, _, err = run(given=wrong)

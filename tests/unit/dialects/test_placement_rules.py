@@ -128,7 +128,7 @@ def test_placement_survives_the_record() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_rule_is_told(obj: Json, path: str) -> None:
+def test_what_is_wrong_with_a_rule_is_reported(obj: Json, path: str) -> None:
     assert [fault.path for fault in rule_faults(obj)] == [path]
 
 

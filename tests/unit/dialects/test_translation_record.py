@@ -81,9 +81,7 @@ def test_what_we_said_and_say_no_more_is_taken_back() -> None:
         ),
     ],
 )
-def test_a_floor_that_is_said_no_more_stays_because_a_running_set_cannot_take_another(
-    before: Json, after: Json
-) -> None:
+def test_a_minimum_that_is_removed_stays_because_a_running_set_cannot_take_another(before: Json, after: Json) -> None:
     to_set = dynamo.to_set if before["kind"] == "PodGangSet" else koord.to_set
     live = living(to_set(before).manifest)
     found = updated(live, to_set(after).manifest)
@@ -98,7 +96,7 @@ def test_a_hand_edit_of_what_is_ours_is_put_right() -> None:
     assert clique_of(updated(live, manifest)) == clique_of(living(manifest))
 
 
-def test_who_scales_the_set_directly_is_heard_until_the_object_says_another_number() -> None:
+def test_a_direct_scaling_of_the_set_counts_until_the_object_has_another_number() -> None:
     manifest = koord.to_set(koord_set(podCliques=[nested("a")], replicas=2)).manifest
     live = living(manifest)
     live["spec"]["replicas"] = 5
@@ -108,7 +106,7 @@ def test_who_scales_the_set_directly_is_heard_until_the_object_says_another_numb
     )
 
 
-def test_changed_replicas_are_remembered_until_they_were_told_to_what_there_is() -> None:
+def test_changed_replicas_are_remembered_until_the_cliques_have_them() -> None:
     first = koord.to_set(koord_set(groups={"g": [nested("a", 1), nested("b", 1)]})).manifest
     second = koord.to_set(koord_set(groups={"g": [nested("a", 2), nested("b", 1)]})).manifest
     record = record_of(second, {}, record_of(first, {}))

@@ -57,7 +57,7 @@ def test_what_a_recipe_names_is_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_IMAGE)
-def test_images_run_as_nobody_and_are_never_pulled_again(name: str) -> None:
+def test_images_run_without_rights_and_are_never_pulled_again(name: str) -> None:
     assert settings(Recipe.of(SAMPLES / name))["User"] == "65532:65532"
     (manifest, *_) = yaml.safe_load_all((SAMPLES / name / "manifest.yaml").read_text())
     for clique in manifest["spec"]["template"]["cliques"]:

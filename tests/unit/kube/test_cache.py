@@ -146,7 +146,7 @@ async def test_a_list_that_is_cut_off_is_not_taken_for_the_whole(api: FakeApi, c
         assert len(cache.list(Thing)) == 5
 
 
-async def test_gone_in_the_stream_lists_anew(api: FakeApi, client: HttpClient, streams: bool) -> None:
+async def test_gone_in_the_stream_lists_again(api: FakeApi, client: HttpClient, streams: bool) -> None:
     api.put("a", v="1")
     api.put("b", v="1")
     cache, follower = make(client)
@@ -161,7 +161,7 @@ async def test_gone_in_the_stream_lists_anew(api: FakeApi, client: HttpClient, s
     assert ("a", "gone") in follower.seen
 
 
-async def test_gone_when_resuming_lists_anew(api: FakeApi, client: HttpClient, streams: bool) -> None:
+async def test_gone_when_resuming_lists_again(api: FakeApi, client: HttpClient, streams: bool) -> None:
     api.put("a", v="1")
     cache, follower = make(client)
     async with cache:
@@ -189,7 +189,7 @@ async def test_a_bookmark_moves_the_place_to_resume_from(api: FakeApi, client: H
         assert cache.informer(Thing).lists == 1
 
 
-async def test_a_list_anew_knows_what_a_silent_watch_did_not_bring(
+async def test_a_second_list_has_what_a_silent_watch_did_not_bring(
     api: FakeApi, client: HttpClient, streams: bool
 ) -> None:
     api.put("a", v="1")
@@ -208,7 +208,7 @@ async def test_a_list_anew_knows_what_a_silent_watch_did_not_bring(
         await settled(api, cache, follower)
 
 
-async def test_a_kind_that_was_uninstalled_holds_up_no_list_anew(api: FakeApi, client: HttpClient) -> None:
+async def test_a_kind_that_was_uninstalled_holds_up_no_second_list(api: FakeApi, client: HttpClient) -> None:
     api.put("a", v="1")
     cache, _ = make(client)
     async with cache:

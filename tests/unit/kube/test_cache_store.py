@@ -68,7 +68,7 @@ def test_a_list_tells_of_what_changed_and_of_nothing_else() -> None:
     assert shown(store) == {"same": "1", "changed": "12", "new": "13"}
 
 
-def test_an_object_made_anew_under_its_name_is_told_of_as_one_that_left_and_one_that_came() -> None:
+def test_an_object_made_again_under_its_name_is_named_as_one_that_left_and_one_that_came() -> None:
     store = Store[Thing]()
     take_over(store, [thing("a", 1, uid="first")], 10)
     told: list[tuple[str | None, str | None, int]] = []
@@ -80,7 +80,7 @@ def test_an_object_made_anew_under_its_name_is_told_of_as_one_that_left_and_one_
     assert told == [("first", None, 0), (None, "second", 1)]
 
 
-def test_what_we_made_anew_is_read_all_the_while_and_its_echo_is_known() -> None:
+def test_what_we_made_again_is_read_all_the_while_and_its_echo_is_known() -> None:
     store = Store[Thing]()
     store.put(thing("a", 1, uid="first"))
     store.wrote(thing("a", 12, uid="second"), echo=True)
@@ -126,7 +126,7 @@ def test_owned_and_custom_indexes_follow_changes() -> None:
     assert store.by_index("colour", "never seen") == []
 
 
-def test_a_handler_that_comes_late_hears_of_what_is_there() -> None:
+def test_a_handler_that_comes_late_receives_what_is_there() -> None:
     store = Store[Thing]()
     store.put(thing("a", 1))
     told: list[tuple[object, Thing | None]] = []

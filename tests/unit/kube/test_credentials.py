@@ -125,7 +125,7 @@ async def test_a_rejected_answer_is_asked_for_again(plugin: Plugin) -> None:
     assert (await source.current()).token == "t2"
 
 
-async def test_a_plugin_is_told_what_it_is_asked_for(plugin: Plugin) -> None:
+async def test_a_plugin_gets_the_question_that_it_answers(plugin: Plugin) -> None:
     beta = "client.authentication.k8s.io/v1beta1"
     plugin.answers(api_version=beta, clientCertificateData="CERT", clientKeyData="KEY")
     assert await plugin.source(beta).current() == Credential("", b"CERT", b"KEY")

@@ -40,7 +40,7 @@ async def events_of(client: SimClient, namespace: str = "default") -> list[Event
     return sorted(found, key=lambda e: (e.reason, e.message, -e.count))
 
 
-def test_an_event_says_about_what_by_whom_and_when() -> None:
+def test_an_event_names_its_object_its_source_and_its_time() -> None:
     async def story(cluster: SimCluster, client: SimClient, recorder: Recorder) -> None:
         recorder.warn(thing(), "FailedCreate", "quota is used up; ask for more")
         await asyncio.sleep(1)
@@ -157,7 +157,7 @@ def test_long_messages_are_cut_to_what_the_server_takes(words: str) -> None:
     tell(story)
 
 
-def test_when_nobody_writes_the_oldest_are_dropped_and_nobody_waits() -> None:
+def test_when_no_event_can_be_written_the_oldest_are_dropped_and_no_caller_waits() -> None:
     async def story(cluster: SimCluster, client: SimClient, recorder: Recorder) -> None:
         for n in range(UNSAID + 5):
             recorder.normal(thing(f"t{n}"), "Created", "made")

@@ -566,7 +566,7 @@ async def test_a_new_credential_is_not_thrown_away_for_what_was_said_of_the_last
     assert source.asked == 1
 
 
-async def test_a_watch_begins_anew_with_a_rotated_token(api: FakeApi, tmp_path) -> None:
+async def test_a_watch_begins_again_with_a_rotated_token(api: FakeApi, tmp_path) -> None:
     file = tmp_path / "token"
     file.write_text("old\n")
     api.put("a")

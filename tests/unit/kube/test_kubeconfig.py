@@ -112,7 +112,7 @@ async def test_an_exec_plugin_is_taken_when_nothing_else_is_given(tmp_path: Path
     assert isinstance(load_config(kubeconfig(tmp_path, user=plugin)).credentials, ExecPlugin)
 
 
-async def test_an_exec_plugin_is_told_about_the_cluster_if_it_wants_to_be(tmp_path: Path) -> None:
+async def test_an_exec_plugin_gets_the_cluster_if_it_asks_for_it(tmp_path: Path) -> None:
     answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}
     (tmp_path / "get-token").write_text(
         f"#!/bin/sh\nprintf '%s' \"$KUBERNETES_EXEC_INFO\" > seen\nprintf '%s' '{json.dumps(answer)}'\n"

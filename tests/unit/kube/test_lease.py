@@ -256,7 +256,7 @@ RELEASE_BY_HAND = {"holderIdentity": ""}
         pytest.param(None, "deleted", id="no lease"),
     ],
 )
-def test_a_leader_whose_lease_is_edited_knows_it_at_once(edit: dict[str, Any] | None, said: str) -> None:
+def test_a_leader_whose_lease_is_edited_notices_it_at_once(edit: dict[str, Any] | None, said: str) -> None:
     async def story(cluster: SimCluster) -> None:
         loop = asyncio.get_running_loop()
         one = Candidate(cluster, "one")

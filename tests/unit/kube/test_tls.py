@@ -81,7 +81,7 @@ async def test_a_new_certificate_from_a_plugin_is_used_for_new_connections(
         assert user_of(secure) == "second"
 
 
-async def test_a_key_that_does_not_fit_is_told_in_one_line(secure: FakeApi, authority: Authority) -> None:
+async def test_a_key_that_does_not_fit_is_reported_in_one_line(secure: FakeApi, authority: Authority) -> None:
     one, other = authority.client("one"), authority.client("other")
     credentials = Fixed(Credential("", one.certificate, other.key))
     async with HttpClient(config(secure, authority, credentials=credentials)) as client:

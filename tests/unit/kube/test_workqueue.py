@@ -155,7 +155,7 @@ async def test_a_delay_that_ends_during_work_brings_the_key_back_afterwards() ->
 
 
 @in_virtual_time
-async def test_back_off_doubles_up_to_its_maximum_and_starts_anew_after_success() -> None:
+async def test_back_off_doubles_up_to_its_maximum_and_starts_again_after_success() -> None:
     queue = Workqueue[str](backoff_s=1.0, max_backoff_s=5.0)
     assert [queue.retry("a") for _ in range(5)] == [1, 2, 4, 5, 5]
     assert queue.retry("b", at_least_s=3.0) == 3.0

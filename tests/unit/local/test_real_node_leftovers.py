@@ -116,7 +116,7 @@ def test_a_cluster_that_starts_while_another_restores_the_settings_records_the_v
     second.release()
 
 
-def test_a_record_that_its_owner_removes_meanwhile_is_claimed_anew(
+def test_a_record_that_its_owner_removes_meanwhile_is_claimed_again(
     settings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, lock = leftovers._record_file(tmp_path), leftovers.fcntl.flock

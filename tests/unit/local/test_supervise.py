@@ -57,7 +57,7 @@ def watched(directory: Path, *acts: Callable[[], object]) -> list[str]:
     return said
 
 
-def test_a_program_that_ends_is_started_again_and_its_last_words_are_told(directory: Path) -> None:
+def test_a_program_that_ends_is_started_again_and_its_last_words_are_reported(directory: Path) -> None:
     first = child(directory, "grove-operator")
 
     def fail() -> None:
@@ -107,6 +107,6 @@ def test_without_a_part_of_the_plane_it_ends_and_says_which(directory: Path, nam
         watched(directory)
 
 
-def test_it_returns_when_somebody_else_takes_the_cluster_down(directory: Path) -> None:
+def test_it_returns_when_another_client_takes_the_cluster_down(directory: Path) -> None:
     assert watched(directory) == []
     assert State.load(directory) is None

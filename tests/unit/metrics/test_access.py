@@ -67,7 +67,7 @@ HEADERS = [
         ),
     ],
 )
-def test_for_whom_a_request_is_made(
+def test_the_user_of_a_request(
     published: dict[str, str], shown: dict[str, Any] | None, headers: list[tuple[str, str]], want: User | None
 ) -> None:
     assert Aggregator.of(published).find_user(shown, headers) == want

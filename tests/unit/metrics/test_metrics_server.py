@@ -115,7 +115,7 @@ async def test_a_selection_has_one_value(served: Served) -> None:
     assert (status, [one["value"] for one in body["items"]]) == (200, ["7"])
 
 
-async def test_what_nobody_said_is_not_found_and_not_zero(served: Served) -> None:
+async def test_a_number_that_no_pod_reported_is_not_found_and_not_zero(served: Served) -> None:
     served.pod("a", b"x 1\n")
     for path in (f"{CUSTOM}/podcliquesets.grove.io/d/grove_requests_waiting", f"{EXTERNAL}/grove_requests_waiting"):
         status, body = await served.get(path)
@@ -204,7 +204,7 @@ def test_a_number_as_a_quantity(number: float, want: str) -> None:
     assert math.isfinite(number)
 
 
-def test_an_api_service_of_somebody_else_is_not_ours() -> None:
+def test_an_api_service_of_another_client_is_not_ours() -> None:
     mine = wanted_services(ServiceAddress("grove-system"), b"ca", "uid-1")[0]
     assert is_ours(mine)
     assert not is_ours({"metadata": {"name": mine["metadata"]["name"]}})
@@ -248,7 +248,7 @@ ROLE: Json = {"metadata": {"name": OWNER, "uid": "role-1"}}
 NAMES = ["v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io"]
 
 
-async def test_what_is_missing_is_made_and_what_is_somebody_elses_stays() -> None:
+async def test_what_is_missing_is_made_and_what_is_another_owners_stays() -> None:
     theirs: Json = {"metadata": {"name": NAMES[2]}, "spec": {"service": {"name": "keda"}}}
     api = Api(ROLE, theirs)
     registration = Registration(api, ServiceAddress("grove-system"), b"ca")  # type: ignore[arg-type]

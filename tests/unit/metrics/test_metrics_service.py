@@ -83,7 +83,7 @@ async def test_a_pod_with_other_labels_belongs_to_others(told: Told) -> None:
     assert told.value("grove_requests_waiting", name="d-1-w") == 3
 
 
-async def test_wrong_numbers_are_told_once_until_they_were_right_again(told: Told) -> None:
+async def test_wrong_numbers_are_reported_once_until_they_were_right_again(told: Told) -> None:
     told.service._on_pod(None, engine("a"))
     bad = vllm(waiting=float("nan"), running=2)
     for _ in range(3):

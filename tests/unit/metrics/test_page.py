@@ -64,7 +64,7 @@ def test_a_thorough_scan_finds_untyped_names_and_the_next_one_remembers_them() -
         pytest.param(f'{WAITING}{{a="b" 3', id="labels that do not end"),
     ],
 )
-def test_a_wrong_number_costs_its_line_and_is_told(line: str) -> None:
+def test_a_wrong_number_costs_its_line_and_is_reported(line: str) -> None:
     found = scan(f'# TYPE {WAITING} gauge\n{line}\n{WAITING}{{a="2"}} 5\n'.encode(), WANTED)
     assert found.totals[WAITING].sum == 5
     assert len(found.faults) == 1

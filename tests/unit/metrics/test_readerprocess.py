@@ -80,7 +80,7 @@ async def test_what_is_followed_before_and_after_its_start_is_read_and_what_is_f
         assert len(world.pages("a")) == seen
 
 
-async def test_a_reader_that_dies_is_started_anew_and_knows_everything() -> None:
+async def test_a_reader_that_dies_is_started_again_and_has_everything() -> None:
     async with heard() as world:
         world.engines.default = lambda pod: gauge("mine", ("", 7)).encode()
         world.reader.follow("engine", world.target("a"))
@@ -94,7 +94,7 @@ async def test_a_reader_that_dies_is_started_anew_and_knows_everything() -> None
         assert world.pages("a")[0].numbers.gauges["mine"].value == 7
 
 
-async def test_a_reader_that_hangs_is_started_anew() -> None:
+async def test_a_reader_that_hangs_is_started_again() -> None:
     async with heard(silence_s=3.0) as world:
         world.engines.default = lambda pod: vllm()
         world.reader.follow("engine", world.target("a"))

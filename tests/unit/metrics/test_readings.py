@@ -154,7 +154,7 @@ def test_a_quantile_is_of_the_last_minute() -> None:
     assert world.value("grove_e2e_p95_seconds", 70) == pytest.approx(0.095), "the slow ones are over a minute ago"
 
 
-def test_an_engine_that_restarted_begins_anew() -> None:
+def test_an_engine_that_restarted_begins_again() -> None:
     world = World("a")
     world.page("a", vllm(latency=cumulative([8.0] * 1000)), 0)
     world.page("a", vllm(latency=cumulative([0.05] * 10)), 10)
@@ -165,7 +165,7 @@ def test_an_engine_that_restarted_begins_anew() -> None:
     ("waiting", "want"),
     [pytest.param(0, 0.0, id="nobody asked, nobody waited"), pytest.param(3, None, id="some wait: nothing to say")],
 )
-def test_a_minute_in_which_nobody_was_served(waiting: float, want: float | None) -> None:
+def test_a_minute_in_which_no_client_was_served(waiting: float, want: float | None) -> None:
     world = World("a")
     for at in (0, 10):
         world.page("a", vllm(waiting=waiting, latency=cumulative([1.0])), at)

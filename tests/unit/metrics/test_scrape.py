@@ -116,7 +116,7 @@ async def test_a_page_that_cannot_be_used_costs_one_warning_and_no_other_pod(
     assert "bad" not in reading.pages
 
 
-async def test_a_pod_that_nobody_answers_for_is_tried_less_and_less(engines: FakeEngines) -> None:
+async def test_a_pod_without_an_answer_is_tried_less_and_less(engines: FakeEngines) -> None:
     reading = Reading(engines)
     engines.pages = {"good": vllm()}
     reading.follow("good")
@@ -132,7 +132,7 @@ async def test_a_pod_that_nobody_answers_for_is_tried_less_and_less(engines: Fak
     assert 0.95 * BOUNDS.interval_s * (2 ** (failures - 1) - 1) <= passed_s, "one read in 1, 2, 4, 8 intervals"
 
 
-async def test_a_pod_that_came_back_is_told_about_when_it_fails_again(engines: FakeEngines) -> None:
+async def test_a_pod_that_came_back_is_reported_when_it_fails_again(engines: FakeEngines) -> None:
     reading = Reading(engines)
     engines.pages = {"p": saying(status=500)}
     reading.follow("p")

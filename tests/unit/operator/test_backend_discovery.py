@@ -58,7 +58,7 @@ class Server:
         return resource in self.served
 
 
-async def test_news_of_one_scheduler_is_told_also_when_another_answers_for_the_first_time() -> None:
+async def test_news_of_one_scheduler_is_reported_also_when_another_answers_for_the_first_time() -> None:
     server, told = Server(), list[str]()
     backends = Backends([Asking("a", Node.RESOURCE), Asking("b", Pod.RESOURCE)], "a")
     discovery = BackendDiscovery(server, backends, lambda: told.append("changed"))  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ async def test_news_of_one_scheduler_is_told_also_when_another_answers_for_the_f
     assert told == ["changed"]
 
 
-async def test_a_kind_that_is_uninstalled_and_comes_back_is_told_each_time() -> None:
+async def test_a_kind_that_is_uninstalled_and_comes_back_is_reported_each_time() -> None:
     server, told, asking = Server(), list[str](), Asking("a", Node.RESOURCE)
     discovery = BackendDiscovery(server, Backends([asking], "a"), lambda: told.append("changed"))  # type: ignore[arg-type]
     for served in ({Node.RESOURCE}, {Node.RESOURCE}, set[Resource](), {Node.RESOURCE}):
@@ -124,7 +124,7 @@ def asking(
 
 @pytest.mark.parametrize("call", ["serves", "create"])
 @pytest.mark.parametrize("error", NO_ANSWER)
-async def test_what_cannot_be_asked_now_stays_as_it_was_heard(error: KubeError, call: str) -> None:
+async def test_what_cannot_be_asked_now_keeps_its_last_answer(error: KubeError, call: str) -> None:
     server, told, kai, kube = Troubled(), list[str](), KaiBackend(), KubeBackend()
     discovery = asking(server, kai, kube, told=told)
     await discovery.look()
@@ -143,7 +143,7 @@ async def test_a_refusal_is_an_answer() -> None:
 
 
 @pytest.mark.parametrize("error", NO_ANSWER)
-async def test_who_takes_over_keeps_what_it_heard_while_standing_by(error: KubeError) -> None:
+async def test_a_new_leader_keeps_what_it_received_as_a_standby(error: KubeError) -> None:
     server, kai, known_answers = Troubled(), KaiBackend(), SchedulerAnswers()
     await asking(server, kai, known_answers=known_answers).look()
     server.trouble = {"create": error}
@@ -151,7 +151,7 @@ async def test_who_takes_over_keeps_what_it_heard_while_standing_by(error: KubeE
     assert kai.facts == KAI
 
 
-async def test_who_takes_over_in_trouble_is_told_when_it_passes_and_something_is_new() -> None:
+async def test_who_takes_over_in_trouble_is_reported_when_it_passes_and_something_is_new() -> None:
     server, told, asking_for, known_answers = (
         Server(),
         list[str](),

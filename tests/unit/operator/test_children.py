@@ -70,7 +70,7 @@ def test_only_a_start_order_needs_access_to_pods(startup: str, starts_after: lis
     ][: 4 if has_order else 0]
 
 
-def test_one_clique_in_order_waits_for_nobody() -> None:
+def test_one_clique_in_order_waits_for_no_other() -> None:
     assert wanted_access(set_of(pcs("demo", clique("a"), startup="CliqueStartupTypeInOrder"))) == []
 
 

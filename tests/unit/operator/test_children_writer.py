@@ -91,7 +91,7 @@ async def test_a_patch_that_the_watch_does_not_show_yet_is_not_written_again() -
     assert there.patches == [{"metadata": {"labels": {"team": "blue"}}}]
 
 
-async def test_somebody_elses_later_change_is_put_right() -> None:
+async def test_a_later_change_of_another_client_is_corrected() -> None:
     there = Lagging(seen(1, "red"))
     await there.look("blue")
     there.watch.put(seen(70, "green"))
@@ -107,7 +107,7 @@ async def test_a_child_that_the_watch_does_not_show_yet_is_made_once() -> None:
     assert len(there.created) == 1
 
 
-async def test_a_child_that_somebody_deletes_before_we_hear_that_it_was_made_is_made_again() -> None:
+async def test_a_child_that_a_person_deletes_before_we_hear_that_it_was_made_is_made_again() -> None:
     there = Lagging()
 
     def come_and_go(made: Service) -> None:
@@ -164,7 +164,7 @@ async def adopted_by(*owners: PodCliqueSet) -> tuple[list[Json], Changes]:
     return there.patches, await there.children.sync(Service, OWNER, lambda: [wanted], version=1, code="E")
 
 
-async def test_a_child_of_nobody_that_was_made_for_a_set_of_the_name_is_adopted() -> None:
+async def test_a_child_without_an_owner_that_was_made_for_a_set_of_the_name_is_adopted() -> None:
     patches, changes = await adopted_by(OWNER)
 
     owners = service(0, "red")["metadata"]["ownerReferences"]

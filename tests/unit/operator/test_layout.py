@@ -79,7 +79,7 @@ def test_a_template_is_found_by_exact_name_not_by_how_it_ends() -> None:
     assert unit.template.name == "prefill-worker"
 
 
-def test_a_member_whose_name_looks_like_a_standalone_clique_is_told_apart_by_its_labels() -> None:
+def test_a_member_whose_name_looks_like_a_standalone_clique_is_distinguished_by_its_labels() -> None:
     observed = set_of(pcs("x", clique("g-0-w"), clique("w"), groups=[group("g", "w", replicas=1, min_available=1)]))
     standalone = next(standalone_units(observed, 0))
     member = next(member_units(observed, 0, observed.spec.template.pod_clique_scaling_groups[0], 0))
@@ -98,7 +98,7 @@ def test_a_member_whose_name_looks_like_a_standalone_clique_is_told_apart_by_its
         pytest.param(2, 0, 1, id="a clique with pods needs at least one"),
     ],
 )
-def test_floor(replicas: int, min_available: int | None, needs: int) -> None:
+def test_current_minimum(replicas: int, min_available: int | None, needs: int) -> None:
     assert current_minimum(PodCliqueSpec(replicas=replicas, min_available=min_available)) == needs
 
 

@@ -604,7 +604,7 @@ def test_an_unchanged_set_is_not_written_again() -> None:
         pytest.param(2, 2, "at least 2 pods have a node", id="two of two"),
     ],
 )
-def test_a_clique_of_one_pod_is_told_of_in_the_singular(replicas: int, pods: int, want: str) -> None:
+def test_a_clique_of_one_pod_is_named_in_the_singular(replicas: int, pods: int, want: str) -> None:
     status = status_of([pod(FQN, index, node="n") for index in range(pods)], replicas)
     found = find_condition(status.conditions, "PodCliqueScheduled")
     assert found is not None

@@ -41,7 +41,7 @@ def kinds(server: Server) -> tuple[OptionalKinds, Cache, list[str]]:
     return optional, cache, heard
 
 
-async def test_however_many_ask_at_once_an_event_is_heard_once() -> None:
+async def test_however_many_ask_at_once_an_event_arrives_once() -> None:
     server = Server()
     optional, cache, heard = kinds(server)
     asking = [asyncio.create_task(optional.follow(HorizontalPodAutoscaler)) for _ in range(5)]

@@ -202,7 +202,7 @@ def test_labels_that_tell_a_place_are_put_right(edited: dict[str, str], patch: l
     assert found.is_settled is (not patch)
 
 
-def test_a_pod_that_waits_in_vain_is_made_anew_under_its_index() -> None:
+def test_a_pod_that_waits_in_vain_is_made_again_under_its_index() -> None:
     found = plan(observed(2), [pod(FQN, 0, uid="stuck"), pod(FQN, 1)], stuck=frozenset({"stuck"}))
     assert (created(found), removed(found)) == (["d-0-w-0"], [("d-0-w-0", "ParentAtZero")])
 
@@ -500,7 +500,7 @@ def test_building_a_pod_leaves_the_clique_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("backend", [GroveBackend(), KubeBackend(), koord.KoordBackend()], ids=lambda one: one.name)
-def test_what_a_set_says_of_quality_and_queue_is_on_all_its_pods_whoever_places_them(backend: Backend) -> None:
+def test_what_a_set_says_of_quality_and_queue_is_on_all_its_pods_for_every_scheduler(backend: Backend) -> None:
     said = {
         "koordinator.sh/qosClass": "LS",
         "koordinator.sh/priority": "9100",

@@ -37,7 +37,7 @@ def gang_of(priority: str) -> PodGang:
         pytest.param(ours("high"), [], None, id="no gang to tell"),
     ],
 )
-def test_an_edit_of_the_priority_alone_is_told_by_the_gangs(
+def test_an_edit_of_the_priority_alone_is_reported_by_the_gangs(
     now: PodCliqueSet, gangs: list[str], found: str | None
 ) -> None:
     recorded = msgspec.structs.replace(now.status, current_generation_hash=generation_hash(ours("low").spec.template))

@@ -231,7 +231,7 @@ def test_what_ondelete_left_on_a_member_does_not_hold_it_back() -> None:
 
 
 @pytest.mark.parametrize("rolling", [True, False])
-def test_pods_are_not_counted_by_a_change_that_ondelete_told_and_that_was_taken_back(rolling: bool) -> None:
+def test_pods_are_not_counted_by_a_change_that_ondelete_announced_and_that_was_taken_back(rolling: bool) -> None:
     observed = CliqueUpdateFacts(OLD, OLD, left_by_ondelete(NEW), pods(".."), wanted=2, rolling=rolling)
     later = NOW + timedelta(minutes=1)
     step = next_rollout_step(observed, later)
@@ -312,7 +312,7 @@ def test_a_restart_takes_all_earlier_pods_at_once() -> None:
     assert turn(observed, found, stamped(0, 2), stamped(1, 2, deleting=True)) == (2, [])
 
 
-def test_an_owner_that_lost_its_status_restarts_nobody() -> None:
+def test_an_owner_that_lost_its_status_restarts_no_pod() -> None:
     observed = demo()
     found = clique_of(observed, "d-0-a", incarnation=3)
     assert turn(observed, found, stamped(0, 3), stamped(1, 3)) == (3, [])

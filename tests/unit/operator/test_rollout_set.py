@@ -343,7 +343,7 @@ def status(*chosen_: int, hash_: str = OLD, ended: bool = False, restarts: tuple
         pytest.param(PodCliqueSetStatus(), status(0), None, id="and its beginning"),
     ],
 )
-def test_whom_a_step_of_the_set_concerns(
+def test_which_replicas_a_step_of_the_set_concerns(
     before: PodCliqueSetStatus, after: PodCliqueSetStatus, want: set[int] | None
 ) -> None:
     observed = set_of(demo())
@@ -351,7 +351,7 @@ def test_whom_a_step_of_the_set_concerns(
     assert concerned_replicas(old, new) == want
 
 
-def test_whom_a_change_of_what_is_asked_for_concerns() -> None:
+def test_which_replicas_a_change_of_the_request_concerns() -> None:
     def asking(replicas: int, at_once: int) -> PodCliqueSet:
         strategy = {"type": "RollingRecreate", "rollingRecreate": {"maxUnavailable": at_once}}
         return structs.replace(set_of(demo(strategy=strategy, replicas=replicas)), status=status(1))

@@ -35,7 +35,7 @@ def test_a_wait_counts_from_the_first_time_it_was_asked() -> None:
     assert batches.wait_s("a", 1.0) == 0.0
 
 
-def test_a_wait_begins_anew_after_a_write() -> None:
+def test_a_wait_begins_again_after_a_write() -> None:
     time = Time()
     batches = StatusBatches(time)
     batches.wait_s("a", 1.0)
@@ -44,7 +44,7 @@ def test_a_wait_begins_anew_after_a_write() -> None:
     assert batches.wait_s("a", 1.0) == 1.0
 
 
-def test_a_wait_for_something_shorter_is_counted_anew() -> None:
+def test_a_wait_for_something_shorter_is_counted_again() -> None:
     time = Time()
     batches = StatusBatches(time)
     assert batches.wait_s("a", 30.0) == 30.0
@@ -71,7 +71,7 @@ def test_what_yields_waits_longer_the_more_wait() -> None:
     assert batches.wait_s("first", 1.0, yields=True) == 0.0
 
 
-def test_reports_are_told_when_they_change_and_only_then() -> None:
+def test_reports_are_written_when_they_change_and_only_then() -> None:
     told: list[Key] = []
     reports = SetErrors(told.append)
     reports.put_outcome("u", 1, Outcome())

@@ -262,7 +262,7 @@ def test_restarts_are_bounded(
 
 
 @pytest.mark.parametrize("text", ["-1", "many", "1.5", "²", pytest.param("9" * 5000, id="longer than any number")])
-def test_a_limit_nobody_can_read_is_none(text: str) -> None:
+def test_a_limit_that_cannot_be_read_is_none(text: str) -> None:
     assert max_gang_restarts(demo(limit=text)) is None
 
 

@@ -87,7 +87,7 @@ async def test_a_node_the_cache_has_not_seen_yet_keeps_its_pods(world: World) ->
     assert world.missing_s() == 0
 
 
-async def test_a_node_that_comes_back_and_goes_again_is_asked_about_anew(world: World) -> None:
+async def test_a_node_that_comes_back_and_goes_again_is_asked_about_again(world: World) -> None:
     world.missing_s()
     await world.after(10)
     node = Node(metadata=ObjectMeta(name="n1"))

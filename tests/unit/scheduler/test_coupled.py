@@ -54,13 +54,13 @@ def test_three_pods_that_shun_each_other_do_not_fit_two_zones():
     assert answer.proven
 
 
-def test_pods_that_seek_each_other_share_a_zone_with_room_for_all():
+def test_pods_that_seek_each_other_share_a_zone_with_capacity_for_all():
     nodes = [node("z0-0", 2, zone="z0"), node("z1-0", 4, zone="z1")]
     wanted = gang(group("g", 4, 1, labels={"app": "a"}, affinity=(term(ZONE, "a"),)))
     assert where(place(snap(nodes), wanted)) == {"z1": 4}
 
 
-def test_a_follower_is_placed_after_the_pod_it_wants_to_be_near():
+def test_a_follower_is_placed_after_the_pod_it_needs_to_be_near():
     follower = group("a", 1, 1, labels={"app": "a"}, affinity=(term(HOST, "b"),))
     leader = group("b", 1, 8, labels={"app": "b"})
     answer = place(snap([node("z0-0", 8), node("z0-1", 9)]), gang(follower, leader))
@@ -88,7 +88,7 @@ POOL_A = (("pool", "a"),)
         ),
     ],
 )
-def test_pods_that_a_spread_does_not_count_keep_nobody_out(beside, more):
+def test_pods_that_a_spread_does_not_count_exclude_no_node(beside, more):
     nodes = [node(f"{zone}-0", 2, zone=zone, labels={"pool": "a"}) for zone in ("z0", "z1")]
     there = [used("z0-1", 1, tag=str(i), labels=A) for i in range(3)]
     evenly = (replace(spread(ZONE, "a"), **more),)
@@ -96,7 +96,7 @@ def test_pods_that_a_spread_does_not_count_keep_nobody_out(beside, more):
     assert where(place(snap([*nodes, beside], there), wanted)) == {"z0": 2, "z1": 2}
 
 
-def test_a_full_domain_counts_among_the_fewest_that_a_spread_wants():
+def test_a_full_domain_counts_among_the_fewest_that_a_spread_needs():
     nodes = [node("z0-0", zone="z0"), node("z1-0", zone="z1")]
     evenly = (replace(spread(ZONE, "a"), min_domains=2),)
     full = [used("z1-0", 4, tag=str(i), labels=A) for i in range(2)]
@@ -231,7 +231,7 @@ def test_surplus_counts_when_a_rack_is_chosen_for_pods_that_look_at_each_other()
     assert where(place(snap(nodes), wanted)) == {"b": 4}
 
 
-def test_a_pod_that_looks_at_others_goes_back_to_its_seat():
+def test_a_pod_that_looks_at_others_goes_back_to_its_node():
     nodes = [node(f"{rack}-{i}", 4, zone="z", block="b", rack=rack) for rack in "ab" for i in range(2)]
     one = replace(group("g", 1, 1, labels=A, affinity=(term(ZONE, "a"),), bound=["b-0"]), earlier_nodes=("b-1",))
     assert [p.node for p in place(snap(nodes, [used("b-0", 1, labels=A)]), gang(one)).pods] == ["b-1"]

@@ -61,7 +61,7 @@ def test_findings_go_from_gang_to_node():
     assert sentence(answer.findings[1]) == "g: 0/1 nodes can take one of its pods (1 insufficient nvidia.com/gpu)"
 
 
-def test_a_scaled_gang_is_told_that_its_base_gangs_domain_is_full_not_that_the_cluster_has_room():
+def test_explain_says_that_the_base_gangs_domain_is_full_not_that_the_cluster_has_capacity():
     scaled = gang(group("g", 2, 8), pinned_domain=Pin(RACK, "r1-0"))
     answer = explain(snap(racks({"r1": 2, "r2": 4}), [used("r1-0", 8)]), scaled)
     assert "needs 16 nvidia.com/gpu, 8 free in z/b/r1" in sentence(answer.why)
@@ -124,7 +124,7 @@ def test_fewer_claimed_devices_are_proposed_by_their_class():
     assert not any(ANY in change.names.get("resource", "") for change in answer.changes)
 
 
-def test_a_gang_pinned_to_a_full_domain_is_told_where_it_would_fit_whole():
+def test_explain_names_the_domain_where_a_pinned_gang_would_fit_whole():
     mine = pod("g-9", 8, on="r1-0", gang="default/gang", group="g")
     snapshot = snap(racks({"r1": 2, "r2": 2}), [mine, used("r1-1", 8)])
     answer = explain(snapshot, gang(group("g", 1, 8, bound=["r1-0"]), required=RACK))

@@ -74,14 +74,14 @@ def test_the_minimum_may_be_met_by_other_pods_than_the_first_ones():
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["the narrow group is listed first", "the broad one is"])
-def test_of_two_hosts_alike_the_one_is_taken_whose_rack_nobody_needs(turned):
+def test_of_two_hosts_alike_the_one_is_taken_whose_rack_no_gang_needs(turned):
     snapshot = snap([node("h1", 8, rack="A"), node("h2", 8, rack="B"), node("h3", 8, rack="A")])
     parts = [group("one", 1, 8, required=HOST), group("two", 2, 8, required=RACK)]
     answer = placed(snapshot, gang(*(reversed(parts) if turned else parts)))
     assert {p.node for p in answer.pods if p.name == "one-0"} == {"h2"}
 
 
-def test_blocks_alike_in_sum_and_unlike_in_their_racks_are_told_apart():
+def test_blocks_alike_in_sum_and_unlike_in_their_racks_are_distinguished():
     rack_of = {"a": ["a1", "a1", "a2", "a2"], "b": ["b1", "b1", "b1", "b2"]}
     nodes = [node(f"{b}{i}", 8, block=b, rack=rack) for b, found in rack_of.items() for i, rack in enumerate(found)]
     inside = branch("both", group("w", 3, 8, required=RACK), group("v", 1, 8, required=RACK), required=BLOCK)
@@ -109,13 +109,13 @@ def test_another_device_may_stand_in_for_the_first_choice():
     assert {by_name["only-0"].node, by_name["only-1"].node} == {"n1", "n2"}
 
 
-def test_a_replacement_stays_in_its_domain_when_there_is_room():
+def test_a_replacement_stays_in_its_domain_when_there_is_capacity():
     snapshot = snap(racks({"r1": 2, "r2": 2}), [used("r1-0", 8)])
     answer = placed(snapshot, gang(group("g", 1, 8, bound=["r1-0"]), required=RACK))
     assert [p.node for p in answer.pods] == ["r1-1"]
 
 
-def test_a_replacement_whose_domain_is_full_is_told_so():
+def test_a_replacement_whose_domain_is_full_is_reported():
     snapshot = snap(racks({"r1": 2, "r2": 2}), [used("r1-0", 8), used("r1-1", 8)])
     answer = refused(snapshot, gang(group("g", 1, 8, bound=["r1-0"]), required=RACK))
     assert (answer.proven, answer.reason) == (True, "DomainPinned")

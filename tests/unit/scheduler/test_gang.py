@@ -82,7 +82,7 @@ def test_pods_are_ordered_by_index():
         ),
     ],
 )
-def test_contradictions_are_told(wrong, text):
+def test_contradictions_are_reported(wrong, text):
     with pytest.raises(BadGang, match=text):
         build_gang(wrong, {})
 

@@ -131,7 +131,7 @@ def test_a_gang_lives(events: tuple[Event, ...], phase: Phase, stood: bool) -> N
         pytest.param((READY, NominationDropped()), id="a place is given back that it never had"),
     ],
 )
-def test_what_cannot_happen_is_a_mistake_of_whoever_says_so(events: tuple[Event, ...]) -> None:
+def test_what_cannot_happen_is_an_error_of_the_caller(events: tuple[Event, ...]) -> None:
     with pytest.raises(Impossible):
         lived(*events)
 
@@ -171,7 +171,7 @@ def test_whatever_happens_the_books_are_in_order(events: list[Event]) -> None:
         assert not (life.stood and life.deadline_s is not None and isinstance(event, Stands | Looked))
 
 
-def test_nobody_else_writes_a_gangs_state() -> None:
+def test_no_other_module_writes_a_gangs_state() -> None:
     """Every module reads a GangState and reports events to it; only its own module sets its fields."""
     own = {*GangState.__struct_fields__} - {"name"}
     root = Path(grove.scheduler.__file__).parent

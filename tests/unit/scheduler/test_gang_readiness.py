@@ -90,7 +90,7 @@ def test_a_scaled_gang_comes_after_minima_of_base_gangs() -> None:
     assert found.stage is Stage.SCALED_MINIMUM
 
 
-def test_a_base_that_does_not_exist_is_told_apart() -> None:
+def test_a_base_that_does_not_exist_is_distinguished() -> None:
     found = readiness(state(base="ns/base"), seen(), lambda _: Base.ABSENT)
     assert found.verdict is not None
     assert sentence(found.verdict.why) == "waits for its base PodGang ns/base, which does not exist"

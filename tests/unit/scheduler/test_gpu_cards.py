@@ -155,7 +155,9 @@ def test_a_pod_gets_cards_exactly_when_some_set_of_them_will_do(
 
 
 @given(cards_, wants)
-def test_what_is_counted_as_room_can_be_given_and_comes_back(state: list[tuple[int, int]], want: CardRequest) -> None:
+def test_what_is_counted_as_capacity_can_be_given_and_comes_back(
+    state: list[tuple[int, int]], want: CardRequest
+) -> None:
     here = NodeDevices(
         {
             minor: Card(minor, "", str(minor // 2), minor // 4, 80, core, memory)

@@ -116,7 +116,7 @@ def test_some_of_those_days_have_refusals_and_victims(tmp_path: Path) -> None:
     assert kinds == {("place", True), ("place", False), ("preempt", True), ("preempt", False)}
 
 
-def test_a_journal_that_was_tampered_with_is_told(tmp_path: Path) -> None:
+def test_a_journal_that_was_tampered_with_is_reported(tmp_path: Path) -> None:
     a_busy_day(tmp_path, 0)
     file = tmp_path / JOURNAL
     text = file.read_text()

@@ -48,7 +48,7 @@ def test_distance_counts_the_levels_that_are_shared_with_peers_by_their_weights(
     assert scores(only(two_racks(), "distance"), Network(peers=((1, "a-0"),)))["a-0"] == 100
 
 
-def test_while_no_peer_has_a_place_a_domain_with_room_for_all_is_liked_best() -> None:
+def test_while_no_peer_has_a_place_a_domain_with_capacity_for_all_is_preferred() -> None:
     found = scores(only(two_racks({"a-0": 8}), "distance"), Network(waiting=16))
     assert found == {"a-0": 50, "a-1": 50, "b-0": 100, "b-1": 100}
 

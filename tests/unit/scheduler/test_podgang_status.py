@@ -102,7 +102,7 @@ def test_that_all_pods_exist_is_said_for_the_operator(
     assert said(found, "Initialized") == (("True", "PodGangPodsCreated", "all pods exist") if told else None)
 
 
-def test_lost_pods_are_told_with_numbers() -> None:
+def test_lost_pods_are_reported_with_numbers() -> None:
     found = status(state(life=Life(stood=True)), None, (1, 1))
     assert said(found, "Scheduled") == ("False", "PodsLost", "pods are missing since the gang was placed: a 1/2")
     assert found.phase == "Pending"

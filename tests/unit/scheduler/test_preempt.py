@@ -71,7 +71,7 @@ def test_who_may_not_be_evicted(mine, theirs, reason):
     assert (answer.reason, answer.proven) == (reason, True)
 
 
-def test_preemption_policy_never_evicts_nobody():
+def test_preemption_policy_never_evicts_no_pod():
     running = jobs(["r1-0"])
     snapshot = cluster_of(racks({"r1": 1}), running)
     answer = preempt(snapshot, gang(group("g", 1, 8), priority=10, may_preempt=False), running)
@@ -109,7 +109,7 @@ def test_the_lowest_priorities_that_suffice_are_taken():
     assert chosen(answer) == ["job-r1-1"]
 
 
-def test_nobody_is_evicted_when_it_would_not_help():
+def test_no_gang_is_evicted_when_it_would_not_help():
     running = jobs(["r1-0"]) + jobs(["r2-0", "r2-1"], priority=99)
     snapshot = cluster_of(racks({"r1": 1, "r2": 2}), running)
     answer = preempt(snapshot, gang(group("g", 2, 8), required=RACK, priority=10), running)
@@ -141,7 +141,7 @@ def test_one_allowance_is_not_spent_twice():
     assert len(chosen(answer)) == 2
 
 
-def test_room_that_is_being_vacated_is_waited_for():
+def test_capacity_that_is_being_vacated_is_waited_for():
     leaving = unit("leaving", pod("leaving", 8, on="r1-0", terminating=True))
     others = jobs(["r1-1"])
     snapshot = cluster_of(racks({"r1": 2}), [leaving, *others])
@@ -176,7 +176,7 @@ def test_what_was_placed_is_not_evicted_by_those_it_displaced():
 
 
 @pytest.mark.parametrize("guarded", [1, 9], ids=["one gang", "more than are tried one by one"])
-def test_gangs_of_two_groups_without_surplus_are_spared_when_their_budgets_allow_nobody_to_go(guarded: int):
+def test_gangs_of_two_groups_without_surplus_are_spared_when_their_budgets_allow_no_pod_to_go(guarded: int):
     """Each group has exactly its minimum: no pod of it can go alone, and its budget lets no two go."""
     units, budgets = [], []
     for n in range(guarded):
@@ -218,7 +218,7 @@ def test_nodes_that_are_held_for_another_gang_are_not_emptied():
     assert nobody.reason == "NotEnoughToPreempt"
 
 
-def test_what_is_leaving_a_held_node_makes_no_room_for_others():
+def test_what_is_leaving_a_held_node_makes_no_capacity_for_others():
     leaving = pod("leaving", 8, on="r1-0", terminating=True)
     running = jobs(["r1-1"])
     snapshot = snap(racks({"r1": 2}), [leaving, *running[0].pods])
@@ -230,7 +230,7 @@ def terms(name: str) -> tuple[dict[str, int], bool] | None:
     return ({"x": 1}, True) if name.startswith("default/") else None
 
 
-def test_the_index_of_what_runs_knows_units_by_priority_and_what_budgets_cover():
+def test_the_index_of_what_runs_has_units_by_priority_and_what_budgets_cover():
     index = RunningIndex()
     pods = [
         pod("solo", 1, on="n", priority=5),

@@ -37,7 +37,7 @@ def test_the_tightest_rack_that_holds_all_is_taken():
     assert racks_of(snap(racks({"big": 4, "fit": 2, "small": 1})), gang(group("g", 2, 8), required=RACK)) == {"fit"}
 
 
-def test_a_broken_rack_is_used_before_a_whole_one_even_if_it_has_more_room():
+def test_a_broken_rack_is_used_before_a_whole_one_even_if_it_has_more_capacity():
     snapshot = snap(racks({"whole": 1, "broken": 3}), [used("broken-0", 8)])
     assert racks_of(snapshot, gang(group("g", 1, 1))) == {"broken"}
 
@@ -60,7 +60,7 @@ def test_a_preferred_rack_is_left_only_when_it_is_too_small():
         pytest.param(gang(branch("b", group("g", 2, 8), preferred="no/such"), preferred=RACK), id="by a branch"),
     ],
 )
-def test_a_preferred_level_that_no_node_has_keeps_nobody_out(wanted):
+def test_a_preferred_level_that_no_node_has_excludes_no_node(wanted):
     answer = place(snap(racks({"a": 2, "b": 2})), wanted)
     assert isinstance(answer, Placement)
     assert len({p.node.split("-")[0] for p in answer.pods}) == 1
@@ -78,7 +78,7 @@ def test_spread_evens_out_over_nodes():
     ]
 
 
-def test_a_preferred_node_affinity_is_heard():
+def test_a_preferred_node_affinity_counts():
     likes = NodeTerm(labels=(Requirement("disk", "In", frozenset(("ssd",))),))
     snapshot = snap([node("a"), node("b", labels={"disk": "ssd"})])
     assert nodes_of(snapshot, gang(group("g", 1, 1, preferred_nodes=((10, likes),)))) == ["b"]
@@ -263,6 +263,6 @@ def test_pods_that_would_rather_be_apart_share_a_host_only_when_they_must():
     assert sorted(nodes_of(snap(racks({"r": 2})), gang(four))) == ["r-0", "r-0", "r-1", "r-1"]
 
 
-def test_a_wish_to_be_near_running_pods_is_heard():
+def test_a_wish_to_be_near_running_pods_counts():
     snapshot = snap(racks({"a": 1, "b": 2}), [used("b-0", 1, labels={"app": "db"})])
     assert racks_of(snapshot, gang(group("g", 1, 8, preferred_pods=((10, near(RACK, "db")),)))) == {"b"}

@@ -141,7 +141,7 @@ def test_writes_of_claims_take_turns_like_binds(turns: int) -> None:
     assert run(story()) <= turns
 
 
-def test_a_claim_that_was_made_anew_does_not_get_what_the_old_one_was_promised() -> None:
+def test_a_claim_that_was_made_again_does_not_get_what_the_old_one_was_promised() -> None:
     """It may ask for something else, and the cache may not know it yet."""
     server, claims = Server(), Claims()
     server.allocation, claims.promise = None, ClaimPromise([], "an older claim")

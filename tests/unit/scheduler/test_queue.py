@@ -66,7 +66,7 @@ def test_a_parked_unit_waits_for_help_and_not_for_time() -> None:
     assert names(queue, 1000.0) == ["a"]
 
 
-def test_help_that_cannot_help_wakes_nobody() -> None:
+def test_help_that_cannot_help_wakes_no_unit() -> None:
     queue = WaitingQueue(Units(), Backoff())
     queue.offer("a", order("a"), 0.0)
     queue.park("a", 0.0)
@@ -87,7 +87,7 @@ def test_back_off_doubles_up_to_its_most_and_ends_with_a_change_of_the_unit() ->
     assert names(queue, 0.0) == ["a"]
 
 
-def test_nobody_overtakes_because_of_a_back_off() -> None:
+def test_no_unit_overtakes_because_of_a_back_off() -> None:
     queue = WaitingQueue(Units(), Backoff(5.0, 5.0))
     queue.offer("first", order("first", created=1), 0.0)
     queue.park("first", 0.0)
@@ -124,7 +124,7 @@ def test_a_unit_keeps_the_time_it_first_became_ready() -> None:
         pytest.param(order("other", stage=Stage.SURPLUS), False, id="surplus"),
     ],
 )
-def test_who_stands_back_for_whom(waiting: Order, want: bool) -> None:
+def test_which_unit_yields_to_which(waiting: Order, want: bool) -> None:
     queue = WaitingQueue(Units(), Backoff())
     queue.offer(waiting.name, waiting, 0.0)
     assert queue.has_minimum_before(order("me", stage=Stage.SURPLUS)) is want
@@ -185,7 +185,7 @@ def test_what_many_wait_for_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -
         pytest.param("b1", None, True, id="its base gang has no place any more"),
     ],
 )
-def test_a_scaled_gang_is_woken_by_room_where_it_may_go(roomier: str, now_at: str | None, woken: bool) -> None:
+def test_a_scaled_gang_is_woken_by_capacity_where_it_may_go(roomier: str, now_at: str | None, woken: bool) -> None:
     snapshot, queue = (
         snap([node(f"{rack}{n}", 8, rack=rack) for rack in "ab" for n in range(2)]),
         WaitingQueue(Units(), Backoff()),

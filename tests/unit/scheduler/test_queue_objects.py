@@ -47,7 +47,7 @@ def queue(**spec: Any) -> kai.Queue:
         pytest.param(queue(preemptMinRuntime="5m"), "", id="a runtime that can be read"),
     ],
 )
-def test_what_is_wrong_with_a_queue_is_told(found: ElasticQuota | kai.Queue, want: str) -> None:
+def test_what_is_wrong_with_a_queue_is_reported(found: ElasticQuota | kai.Queue, want: str) -> None:
     read = read_queues(*(([found], []) if isinstance(found, ElasticQuota) else ([], [found])))
     assert list(read.tree.faults.values()) == ([want] if want else [])
 
@@ -67,7 +67,7 @@ def test_a_namespace_belongs_to_a_quota(quotas: list[ElasticQuota], want: str) -
     assert read_queues(quotas, []).queue_of("prod", {}) == want
 
 
-def test_of_two_quotas_of_one_name_the_elder_is_taken_and_the_other_told() -> None:
+def test_of_two_quotas_of_one_name_the_elder_is_taken_and_the_other_reported() -> None:
     read = read_queues([quota("a", "young", 2), quota("a", "old", 1)], [])
     assert len(read.tree.queues) == 1
     assert list(read.tree.faults.values()) == ["there is another ElasticQuota a, in namespace young"]

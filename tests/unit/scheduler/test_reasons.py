@@ -96,7 +96,7 @@ def test_a_label_that_no_node_carries_keeps_its_key():
     assert "the label x/rack" in sentence(named(why, {"x/rack": "rack"}))
 
 
-def test_totals_are_told_unless_no_node_can_take_a_single_pod():
+def test_totals_are_reported_unless_no_node_can_take_a_single_pod():
     wants = Reason(kinds.NEEDS, "nvidia.com/gpu", {"wanted": 16, "free": 8}, {"where": "the cluster"})
     some, none = (Reason(kinds.NODES_FOR, "g", {"fit": fit, "nodes": 2}) for fit in (1, 0))
     assert sentence(Reason(kinds.NO_CAPACITY, parts=(wants, some))).startswith("needs 16 nvidia.com/gpu, 8 free")

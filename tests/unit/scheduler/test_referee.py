@@ -77,7 +77,7 @@ def test_a_solver_that_dies_leaves_the_gang_undecided(referee: Referee, monkeypa
     assert (answer.reason, answer.proven) == (BUDGET_ENDED, False)
 
 
-def test_it_is_not_asked_where_nobody_can_wait(referee: Referee) -> None:
+def test_it_is_not_asked_where_no_gang_can_wait(referee: Referee) -> None:
     nodes, running, wanted = brim_case(280)
     with limited_steps(10**9), pytest.raises(TakesLong):
         place(snap(nodes, running), wanted, replace(Budget(), referee=referee))

@@ -93,7 +93,7 @@ def blocks() -> list[NodeFacts]:
     ],
 )
 @pytest.mark.parametrize("preferred", ["", RACK], ids=["nothing asked", "rack preferred"])
-def test_where_there_is_no_room_it_is_as_near_as_the_levels_go(full, goes_to, preferred):
+def test_where_there_is_no_capacity_it_is_as_near_as_the_levels_go(full, goes_to, preferred):
     home = ["a-0"] * 3
     filled = [used(f"{rack}-{i}", 8 if (rack, i) != ("a", 0) else 2) for rack in full for i in range(2)]
     # Packing alone would take the node that is used most.
@@ -117,7 +117,7 @@ def test_a_pod_goes_back_to_its_own_node():
     assert sorted(placed(snapshot, gang(back, preferred=RACK)).nodes.values()) == ["r1-1", "r1-2"]
 
 
-def test_a_seat_that_somebody_else_took_is_not_waited_for():
+def test_a_node_that_another_gang_took_is_not_waited_for():
     home = ["r1-0"] * 3
     snapshot = snap(racks({"r1": 3, "r2": 2}), [*on(home), used("r1-2", 8)])
     back = replace(standing("g", 1, home), earlier_nodes=("r1-2",))

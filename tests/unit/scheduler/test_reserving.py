@@ -98,7 +98,7 @@ def waiting() -> Reservation:
 
 
 @pytest.mark.parametrize(("troubles", "asked"), [(0, 1), (5, 6)], ids=["at once", "after some trouble"])
-def test_a_reservation_that_waits_is_told_so_once_however_many_turns_there_are(troubles: int, asked: int) -> None:
+def test_a_reservation_that_waits_is_reported_once_however_many_turns_there_are(troubles: int, asked: int) -> None:
     server = Server(waiting(), troubles)
     assert run(after_turns(server, View(server, gpus=2), 40)) == asked
     assert server.one.status.phase == "Pending"

@@ -56,7 +56,7 @@ def test_a_bad_file_is_refused_with_the_reason(text: str, says: str) -> None:
         load_configuration(text)
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     with pytest.raises(InvalidConfig, match=r"kind: .*; bindConcurrency: .*; patience: "):
         load_configuration("{kind: X, bindConcurrency: -1, patience: -1s}")
 

@@ -127,7 +127,7 @@ def test_a_tree_shares_level_by_level() -> None:
         pytest.param([queue("a"), queue("b", "a")], {}, id="nothing wrong"),
     ],
 )
-def test_a_queue_that_is_wrong_is_told_and_the_others_go_on(queues: list[QuotaQueue], want: dict[str, str]) -> None:
+def test_a_queue_that_is_wrong_is_reported_and_the_others_go_on(queues: list[QuotaQueue], want: dict[str, str]) -> None:
     tree = QueueTree([*queues, queue("fine")])
     assert tree.faults.keys() == {f"Q/{name}" for name in want}
     assert all(words in tree.faults[f"Q/{name}"] for name, words in want.items())

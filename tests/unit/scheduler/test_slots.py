@@ -82,7 +82,7 @@ def test_as_many_places_as_brute_force_finds(shapes: list[tuple], wants: int) ->
 
 
 @given(reservations, st.integers(1, 6), st.integers(0, 12))
-def test_whoever_takes_places_one_by_one_never_takes_more_than_is_held(
+def test_any_client_that_takes_places_one_by_one_never_takes_more_than_is_held(
     shapes: list[tuple], wants: int, pods: int
 ) -> None:
     found = [held(f"r{i}", g, once=once, policy=p, used=u) for i, (g, once, p, u) in enumerate(shapes)]

@@ -146,7 +146,7 @@ def test_domains_are_paths_sorted_by_name():
     assert [snapshot.domain_name(tree, level, int(d)) for d in np.unique(tree.domains[level])] == ["z1/r1", "z2/r1"]
 
 
-def test_a_label_no_topology_knows_is_a_level_of_its_own():
+def test_a_label_no_topology_has_is_a_level_of_its_own():
     snapshot = snap([node("a", labels={"pod": "x"}), node("b", labels={"pod": "y"})])
     assert snapshot.tree(("pod",)).keys == ("pod", "kubernetes.io/hostname")
 
@@ -163,7 +163,7 @@ def test_nodes_that_came_and_went_leave_nothing_behind():
     assert not snapshot._homeless
 
 
-def test_resources_that_nobody_counts_by_any_more_leave_their_rows_to_others():
+def test_resources_no_one_counts_by_any_more_leave_their_rows_to_others():
     """A cluster where reservations come and go all day must not make every copy dearer."""
     snapshot = Snapshot()
     for number in range(50):
@@ -188,7 +188,7 @@ def test_a_resource_that_is_counted_by_again_keeps_its_row():
     assert (free_of(snapshot, "n")[f"{SLOT}new"], free_of(snapshot, "n")[f"{SLOT}old"]) == (3, 0)
 
 
-def test_a_copy_knows_resources_by_the_rows_that_they_had():
+def test_a_copy_has_resources_by_the_rows_that_they_had():
     snapshot = Snapshot()
     snapshot.add_node(NodeFacts("n", allocatable={f"{SLOT}old": 1}))
     twin = snapshot.copy()

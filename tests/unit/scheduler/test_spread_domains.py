@@ -154,7 +154,7 @@ def test_the_refusal_names_the_full_zone_and_the_skew() -> None:
     )
 
 
-def test_a_gang_without_room_anywhere_is_not_refused_for_its_spread() -> None:
+def test_a_gang_without_capacity_anywhere_is_not_refused_for_its_spread() -> None:
     wanted = gang(unit("2-w", 9, 8, of="2"), spreads=(spread({"2": ["2-w"]}),))
     answer = place(snap(zones(THREE)), wanted)
     assert isinstance(answer, NoFit)

@@ -92,7 +92,7 @@ def test_a_unit_that_stops_to_wait_or_asks_for_something_else_changes_the_demand
     assert gpus(policy.asked, f"q/{view.facts['a'].namespace}") == 1
 
 
-def test_a_new_policy_counts_anew_by_its_own_accounts() -> None:
+def test_a_new_policy_counts_again_by_its_own_accounts() -> None:
     view = Waits(Counting("old"))
     view.wait(a=pod("a", gpu=2))
     found = demand(view)

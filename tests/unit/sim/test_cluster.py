@@ -71,7 +71,7 @@ async def test_calls_are_counted_by_verb_and_resource(cluster):
     assert client.writes == 2
 
 
-async def test_a_budget_by_percentage_counts_what_the_owner_wants(cluster):
+async def test_a_budget_by_percentage_counts_what_the_owner_needs(cluster):
     client = cluster.client()
     spec = {"roleName": "r", "replicas": 4, "podSpec": {"containers": [{"name": "m"}]}}
     owner = await client.create(PodClique, {"metadata": {"name": "c", "namespace": "default"}, "spec": spec})

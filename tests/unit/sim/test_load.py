@@ -117,6 +117,6 @@ def test_a_smaller_number_must_hold_for_five_minutes() -> None:
     assert memory.decide(asked(2), 8, 1, 9, STABLE_S + 15.0)[0] == 2
 
 
-def test_zero_replicas_are_left_alone_unless_the_floor_is_zero() -> None:
+def test_zero_replicas_are_left_alone_unless_the_minimum_is_zero() -> None:
     assert Recommender().decide(asked(3), 0, 1, 9, 0.0) == (0, None)
     assert Recommender().decide(asked(3), 0, 0, 9, 0.0)[0] == 3

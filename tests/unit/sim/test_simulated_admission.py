@@ -25,7 +25,7 @@ def patching(*operations: dict):
     return lambda _request: {"allowed": True, "patchType": "JSONPatch", "patch": patch}
 
 
-async def test_a_hook_is_told_who_wants_what(cluster):
+async def test_a_hook_gets_the_user_and_the_request(cluster):
     requests = []
     cluster.server.admission.validating.append(
         Hook("h", lambda r: requests.append(r) or ALLOWED, [ConfigMap.RESOURCE], ("CREATE", "UPDATE", "DELETE"))

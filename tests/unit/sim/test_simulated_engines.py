@@ -85,7 +85,7 @@ def test_a_load_shows_on_the_pages_of_those_that_serve() -> None:
     assert TWO_STAGES.metadata.key not in engines
 
 
-def test_what_was_slow_an_hour_ago_is_not_told_again_when_another_front_comes_or_goes() -> None:
+def test_what_was_slow_an_hour_ago_is_not_reported_again_when_another_front_comes_or_goes() -> None:
     """Counters are each pod's own: one that comes begins at nothing, and those that stay keep their own past."""
     engines, readings = EnginePages(), Readings(5.0)
     fronts, engine = [engine_pod("r0", "router"), engine_pod("r1", "router")], engine_pod("p", "pre")

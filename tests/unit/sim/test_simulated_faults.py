@@ -88,7 +88,7 @@ async def test_a_watch_breaks_after_an_event(cluster):
     assert set(endings) == {"quietly", "with an error"}
 
 
-async def test_a_resumed_watch_may_be_told_it_is_too_late(cluster):
+async def test_a_resumed_watch_may_be_too_late(cluster):
     client = Faults(Weather(watch_expire=1)).client(cluster.client())
     version = (await client.list(ConfigMap, "default")).resource_version
     with pytest.raises(Gone):
@@ -171,7 +171,7 @@ async def test_a_cache_ends_on_the_truth_after_any_weather(cluster, seed):
     assert cached == {o.metadata.name: o for o in (await truth.list(ConfigMap, "default")).items}
 
 
-async def test_a_dead_client_reaches_nobody(cluster):
+async def test_a_dead_client_reaches_no_server(cluster):
     client = MortalClient(cluster.client())
     await client.create(ConfigMap, config("before"))
     client.is_dead = True

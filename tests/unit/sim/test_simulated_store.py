@@ -88,7 +88,7 @@ def test_history_is_bounded(monkeypatch):
         store.collection(RESOURCE).since(store.revision - 40)
 
 
-def test_a_watcher_of_another_namespace_hears_nothing():
+def test_a_watcher_of_another_namespace_receives_nothing():
     store = Store()
     watcher = Watcher("other", None)
     store.collection(RESOURCE).watchers[watcher] = None

@@ -195,7 +195,7 @@ def test_a_version_that_expired_means_a_list(seen: Started, expired: tuple[int, 
     assert said == []
 
 
-def test_any_other_refusal_is_told_and_waited_out(seen: Started) -> None:
+def test_any_other_refusal_is_reported_and_waited_out(seen: Started) -> None:
     refused = watch(("ERROR", {"code": 500, "message": "etcd is away"}))
     told, _, said = seen(page(5), refused, watch(("ADDED", pod_of_version("a", 6))), until="ADDED a")
     assert told == ["LIST", "LISTED", "ADDED a"]

@@ -42,7 +42,7 @@ def report(**reached: int) -> dict[str, Any]:
         pytest.param("src/grove/config.py", "grove", id="a module of grove itself"),
     ],
 )
-def test_a_module_belongs_to_a_room(path: str, want: str) -> None:
+def test_a_module_belongs_to_a_package(path: str, want: str) -> None:
     assert package_of(path) == want
 
 
@@ -66,7 +66,7 @@ def test_missing_lines_are_listed_as_spans(numbers: list[int], want: str) -> Non
         pytest.param({"kube__http": 89, "kube__watch": 91}, 0, "", id="a package counts as a whole"),
     ],
 )
-def test_a_room_below_the_aim_is_a_failure(
+def test_a_package_below_the_aim_is_a_failure(
     modules: dict[str, int], code: int, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "coverage.json").write_text(json.dumps(report(**modules)))
