@@ -146,9 +146,11 @@ def check_code(path: Path) -> Iterator[Finding]:
 
 
 def check_tests(path: Path) -> Iterator[Finding]:
-    """Words in docstrings and comments of a test file. Its strings are often data."""
+    """Words in docstrings, comments and names of tests. The strings of a test file are often data."""
     text = path.read_text()
-    for node in ast.walk(ast.parse(text)):
+    tree = ast.parse(text)
+    yield from (finding for finding in names_in(path, tree) if " test_" in finding.text)
+    for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield from words_in(path, without_blocks(node.value.value), node.lineno)
     for line, comment in comments(text):
