@@ -101,6 +101,47 @@ async def test_without_a_place_in_time_the_update_takes_old_units_down_first(wor
     assert "takes old units down first" in await world.event("wl", "SurgeNotPlaced")
 
 
+@pytest.mark.simulated
+@pytest.mark.parametrize("kind", ["clique", "group"])
+@pytest.mark.parametrize("surge", [1, 2])
+async def test_surge_units_leave_the_place_that_a_replaced_unit_needs(world: World, kind: str, surge: int) -> None:
+    """The surge units have places. Then capacity is lost, so a replaced unit has no place while they are there."""
+    hosts = await begun(world, manifest(kind, 3, 1, surge), 3 * PODS[kind])
+
+    async with counting(world) as seen:
+        await change(world, "wl", *CHANGED[kind])
+
+        async def has_surge_units() -> bool:
+            bound = [pod for pod in await world.pods() if pod.is_bound]
+            return len(bound) == (3 + surge) * PODS[kind]
+
+        await world.eventually(has_surge_units)
+        world.binder.has_places(len(hosts))
+        await updated(world, "wl", timeout_s=900)
+        await settled(world, hosts)
+
+    assert all(seen.least[part] >= 2 for part in CHANGED[kind]), "maxUnavailable is 1"
+    assert {seen.deleted[host] for host in hosts} == {1}
+    assert "SurgeNotPlaced" in await world.event_reasons("wl")
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("kind", ["clique", "group"])
+async def test_surge_units_stay_while_the_old_pods_end(world: World, kind: str) -> None:
+    """The place of a replaced unit is free when its old pods have ended, which may take long."""
+    hosts = await begun(world, manifest(kind, 2, 1), 2 * PODS[kind])
+    world.binder.has_places(3 * PODS[kind])
+    world.nodes.stop_s = 200.0
+
+    async with counting(world) as seen:
+        await change(world, "wl", *CHANGED[kind])
+        await updated(world, "wl", timeout_s=1800)
+        await settled(world, hosts)
+
+    assert all(seen.least[part] >= 2 for part in CHANGED[kind]), seen.least
+    assert "SurgeNotPlaced" not in await world.event_reasons("wl")
+
+
 @pytest.mark.parametrize("kind", ["clique", "group"])
 async def test_a_quota_that_refuses_surge_units_does_not_stop_the_update(world: World, kind: str) -> None:
     hosts = await begun(world, manifest(kind, 3, 1), 3 * PODS[kind])

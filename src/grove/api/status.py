@@ -30,8 +30,11 @@ class SurgeProgress(Struct):
     indexes: Annotated[tuple[int, ...], doc("Indexes of the surge units.")] = ()
     ready: Annotated[int, doc("Surge units that are ready.")] = 0
     waiting_since: Annotated[datetime | None, doc("Since when a surge unit has no place.")] = None
+    displaced_since: Annotated[
+        datetime | None, doc("Since when a replaced unit has no place while surge units exist.")
+    ] = None
     not_placed: Annotated[
-        bool | None, doc("True if the scheduler did not place all surge units in time; those are removed.")
+        bool | None, doc("True if the scheduler did not place all new units in time; surge units are removed then.")
     ] = None
     settled_slice: Annotated[int | None, doc("Slice of a coherent update that needs no further surge unit.")] = None
 

@@ -71,6 +71,7 @@ class Surge:
     ready: int
     waiting_since: datetime | None = None
     not_placed: bool = False
+    displaced_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,14 @@ def _surges(seen: Seen, pcs: PodCliqueSet) -> Iterator[Surge]:
         progress = part.status.update_progress
         surge = progress.surge if progress is not None and progress.update_ended_at is None else None
         if surge is not None and (surge.indexes or surge.not_placed):
-            yield Surge(part.metadata.name, surge.indexes, surge.ready, surge.waiting_since, bool(surge.not_placed))
+            yield Surge(
+                part.metadata.name,
+                surge.indexes,
+                surge.ready,
+                surge.waiting_since,
+                bool(surge.not_placed),
+                surge.displaced_since,
+            )
 
 
 def lines_of(parts: Parts, now: datetime) -> tuple[str, ...]:
@@ -214,6 +222,8 @@ def _surge_line(surge: Surge, now: datetime) -> str:
     text = f"{len(surge.indexes)} ({indexes}), {surge.ready} ready" if surge.indexes else "none"
     if surge.waiting_since is not None:
         text += f"; no place since {age(surge.waiting_since, now)}"
+    if surge.displaced_since is not None:
+        text += f"; a replaced unit has no place since {age(surge.displaced_since, now)}"
     if surge.not_placed:
         text += "; the scheduler did not place all of them in time"
     return f"surge units of {surge.name}: {text}"

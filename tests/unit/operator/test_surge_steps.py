@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from grove.api.status import SurgeProgress
 from grove.operator.shared.stepper import Budget, Step, Unit, next_step
-from grove.operator.shared.surge import SurgeBudget, overtaken, surge_refused
+from grove.operator.shared.surge import SurgeBudget, overtaken, surge_given_up_s, surge_refused
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -21,11 +21,15 @@ LETTERS = {
     ".": Unit(0),
     "n": Unit(0, up=False, is_back=False),
     "p": Unit(0, up=False, is_back=False, has_place=False),
+    "e": Unit(0, up=False, is_back=False, has_place=False, is_ending=True),
 }
 
 
 def units(text: str) -> list[Unit]:
-    """`o` old, `b` old and broken, `.` new, `n` new and starting, `p` new without a place, `_` none."""
+    """`o` old, `b` old and broken, `.` new, `n` new and starting, `p` new without a place, `_` none.
+
+    `e` is new without a place while its old pods end.
+    """
     return [replace(LETTERS[one], id=at, order=at) for at, one in enumerate(text) if one != "_"]
 
 
@@ -49,6 +53,7 @@ def stepped(
 WAITING = SurgeProgress(indexes=(3,), waiting_since=NOW)
 THERE = SurgeProgress(indexes=(3,), ready=1)
 REFUSED = SurgeProgress(not_placed=True)
+DISPLACED = SurgeProgress(indexes=(3, 4), ready=2, displaced_since=NOW)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +80,35 @@ REFUSED = SurgeProgress(not_placed=True)
 )
 def test_steps(step: Step, taken: tuple[int, ...], surge: tuple[int, ...]) -> None:
     assert (step.taken, step.surge.indexes if step.surge is not None else ()) == (taken, surge)
+
+
+@pytest.mark.parametrize(
+    ("step", "surge"),
+    [
+        pytest.param(
+            stepped("ppo..", 3, flying=(0, 1), surge=DISPLACED, later_s=59), (3, 4), id="it waits for a place"
+        ),
+        pytest.param(stepped("ppo..", 3, flying=(0, 1), surge=DISPLACED, later_s=60), (3,), id="one leaves for it"),
+        pytest.param(stepped("ppo.", 3, flying=(0, 1), surge=DISPLACED, later_s=61), (3,), id="and only one"),
+        pytest.param(stepped("npo.", 3, flying=(0, 1), surge=DISPLACED, later_s=61), (3,), id="it does not come back"),
+        pytest.param(stepped("eeo..", 3, flying=(0, 1), surge=DISPLACED, later_s=60), (3, 4), id="old pods still end"),
+        pytest.param(stepped(".pn..", 3, flying=(0, 1), surge=DISPLACED, later_s=60), (3, 4), id="another came back"),
+        pytest.param(stepped("nno..", 3, flying=(0, 1), surge=DISPLACED, later_s=900), (3, 4), id="they start slowly"),
+        pytest.param(stepped("..p..", 3, surge=DISPLACED, later_s=60), (3, 4), id="the update does not wait for it"),
+    ],
+)
+def test_a_surge_unit_leaves_the_place_that_a_replaced_unit_needs(step: Step, surge: tuple[int, ...]) -> None:
+    assert step.surge is not None
+    assert (step.taken, step.surge.indexes) == ((), surge)
+    assert step.surge.not_placed is (True if surge == (3,) else None)
+
+
+def test_after_a_surge_unit_was_given_up_a_replaced_unit_waits_as_long_again() -> None:
+    later = NOW + timedelta(seconds=61)
+    step = stepped("ppo.", 3, flying=(0, 1), surge=DISPLACED, later_s=61)
+    assert step.surge == SurgeProgress(indexes=(3,), ready=1, displaced_since=later, not_placed=True)
+    assert surge_given_up_s(step.surge, 60.0, later) == 60.0
+    assert surge_given_up_s(DISPLACED, 60.0, later) == 1.0, "its pod may still be there"
 
 
 def test_surge_units_that_a_change_made_outdated_are_replaced_first_and_one_at_a_time() -> None:

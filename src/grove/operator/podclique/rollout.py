@@ -56,7 +56,7 @@ class CliqueUpdateFacts:
     """The facts that decide the next step of a clique's update.
 
     `target` and `realised` are pairs of generation and template hash: what the clique shall become, and what it fully
-    is. `pods` are those that are not on their way out.
+    is. `pods` are those that are not on their way out. `ending` are the indexes of the others that have a node.
     """
 
     target: tuple[str, str]
@@ -69,6 +69,7 @@ class CliqueUpdateFacts:
     is_member: bool = False
     has_template: bool = True
     budget: Budget = ONE_AT_A_TIME
+    ending: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,8 @@ def _units(
     for index, pods in pods_of.items():
         ready = any(pod.ready for pod in pods)
         old, has_node = any(pod.old for pod in pods), any(pod.has_node for pod in pods)
-        units.append(Unit(index, old, up=ready, is_back=ready, has_place=has_node, order=min(map(_age, pods))))
+        is_ending, order = index in observed.ending, min(map(_age, pods))
+        units.append(Unit(index, old, ready, ready, has_node, is_ending, order))
     surge = observed.budget.surge.indexes(progress.surge)
     # The pod of such an index is gone, and its replacement is not there yet.
     if sum(pod.index not in surge for pod in observed.pods) < observed.wanted:
@@ -187,6 +189,11 @@ def clique_update_facts(observed: ObservedClique) -> CliqueUpdateFacts:
         rolling=is_rolling(pcs),
         is_member=observed.unit.group is not None,
         budget=budget,
+        ending=frozenset(
+            index
+            for pod in observed.pods
+            if pod.metadata.is_deleting and pod.is_bound and (index := pod_index(pod)) is not None
+        ),
     )
 
 

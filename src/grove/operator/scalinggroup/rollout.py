@@ -44,12 +44,14 @@ class GroupReplicaState:
     whole: bool = True
     new: bool = True
     scheduled: bool = True
+    is_ending: bool = False
+    """Old pods of it still end on their nodes."""
 
     def unit_above(self, partition: int) -> Unit:
         """Once taken it is back as a new one, or it is still, or again, whole as an old one."""
         is_back = self.whole and (self.new or self.outdated)
         outdated = self.outdated and self.index >= partition
-        return Unit(self.index, outdated, self.whole, is_back, has_place=self.scheduled, order=self.index)
+        return Unit(self.index, outdated, self.whole, is_back, self.scheduled, self.is_ending, self.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +158,20 @@ def group_update_facts(observed: ObservedGroup) -> GroupUpdateFacts:
 
 
 def _state(observed: ObservedGroup, replica: GroupReplica, target: str) -> GroupReplicaState:
+    is_scheduled = bool(replica.cliques) and replica.is_scheduled
     return GroupReplicaState(
         replica.index,
         outdated=not was_taken(observed.group, replica.index, target)
         and any(is_outdated_member(observed, *pair) for pair in replica.cliques),
         whole=replica.is_settled and replica.is_available,
         new=replica.is_settled and all(has_hashes(*pair, target) for pair in replica.cliques),
-        scheduled=bool(replica.cliques) and replica.is_scheduled,
+        scheduled=is_scheduled,
+        is_ending=not is_scheduled
+        and any(
+            pod.metadata.is_deleting and pod.is_bound
+            for clique, _ in replica.cliques
+            for pod in observed.pods_of(clique.metadata.name)
+        ),
     )
 
 

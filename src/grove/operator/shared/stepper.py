@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from grove.api.status import SurgeProgress
-from grove.operator.shared.surge import NO_SURGE, NONE, SurgeBudget, next_surge, paused
+from grove.operator.shared.surge import NO_SURGE, NONE, Displaced, SurgeBudget, next_surge, paused
 
 NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -37,8 +37,8 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 class Unit:
     """One unit, by its index.
 
-    `up`: it counts as available. `is_back`: once taken, it needs no further wait. `has_place`: it has a node. `order`:
-    a waiting unit with a lower value is taken earlier.
+    `up`: it counts as available. `is_back`: once taken, it needs no further wait. `has_place`: it has a node.
+    `is_ending`: old pods of it still end on their nodes. `order`: a waiting unit with a lower value is taken earlier.
     """
 
     id: int
@@ -46,6 +46,7 @@ class Unit:
     up: bool = True
     is_back: bool = True
     has_place: bool = True
+    is_ending: bool = False
     order: Any = 0
 
 
@@ -132,6 +133,7 @@ def next_step(
         {unit.id for unit in every if unit.has_place},
         {unit.id for unit in every if unit.up and not unit.outdated},
         now,
+        _displaced([known[one] for one in flying], in_flight),
     )
     recorded = surge if surge != NONE else None
     if any(one in known for one in extra if one not in surge.indexes):
@@ -155,6 +157,12 @@ def next_step(
         len(old),
         recorded,
     )
+
+
+def _displaced(flying: Sequence[Unit], in_flight: Collection[int]) -> Displaced:
+    without = [unit for unit in flying if not unit.has_place]
+    has_moved = not {*in_flight} <= {unit.id for unit in flying}
+    return Displaced(len(without), all(unit.is_ending for unit in without), has_moved)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """Surge units: units beyond `replicas` that an update makes before it takes old ones down.
 
 A surge unit is made from the new template. While it is up, one old unit may be down. The scheduler decides whether a
-surge unit has a place: if one has none for `wait_s`, the update removes it and goes on without it. If none is left, the
+surge unit has a place: if one has none for `wait_s`, the update removes it and goes on without it. A surge unit may
+also have the place that a replaced unit needs. If a replaced unit has no place for `wait_s`, and none came back
+meanwhile, the update removes one surge unit. While its old pods end, it waits again. If no surge unit is left, the
 update takes old units down first, within `maxUnavailable`. A new change asks the scheduler again.
 
 The indexes of surge units are recorded before the units are made. Scaling out makes regular units of those whose index
@@ -44,6 +46,21 @@ class SurgeBudget:
 NO_SURGE = SurgeBudget()
 
 
+@dataclass(frozen=True, slots=True)
+class Displaced:
+    """Units in flight that have no place. `are_ending`: the old pods of them all still end on their nodes.
+
+    `has_moved`: since the last look a unit in flight came back.
+    """
+
+    count: int = 0
+    are_ending: bool = False
+    has_moved: bool = False
+
+
+NONE_DISPLACED = Displaced()
+
+
 def next_surge(
     recorded: SurgeProgress | None,
     budget: SurgeBudget,
@@ -52,32 +69,58 @@ def next_surge(
     placed: Collection[int],
     up: Collection[int],
     now: datetime,
+    displaced: Displaced = NONE_DISPLACED,
 ) -> SurgeProgress:
     """The surge units that are to exist while `needed` old units are to be replaced or are on their way back.
 
     `units` are the indexes in use, `placed` those with a place and `up` those that are available.
     """
-    before = recorded or NONE
-    indexes = budget.indexes(before)
-    more = min(budget.most, needed) - len(indexes) if not before.not_placed else 0
+    before, wait = recorded or NONE, timedelta(seconds=budget.wait_s)
+    indexes, not_placed, displaced_since = budget.indexes(before), before.not_placed, before.displaced_since
+    more = min(budget.most, needed) - len(indexes) if not not_placed else 0
     if more > 0:
         indexes = (*indexes, *itertools.islice(_free(budget.first, {*units, *indexes}), more))
-    since, not_placed = None, before.not_placed
+    if displaced_since is not None and now - displaced_since >= wait:
+        # A clique records that a surge unit was given up only after its pod is deleted.
+        given_up = [index for index in before.indexes if index not in units]
+        if given_up:
+            indexes = tuple(index for index in indexes if index not in given_up)
+            displaced_since, not_placed = now, True
+    waiting_since = None
     if any(index not in placed for index in indexes):
-        since = before.waiting_since or now
-        if now - since >= timedelta(seconds=budget.wait_s):
+        waiting_since = before.waiting_since or now
+        if now - waiting_since >= wait:
             indexes = tuple(index for index in indexes if index in placed)
-            since, not_placed = None, True
+            waiting_since, not_placed = None, True
+    if waiting_since is None and indexes and displaced.count:
+        displaced_since, leaves = _next_displaced(displaced_since, displaced, wait, now)
+        indexes, not_placed = (indexes[:-1], True) if leaves else (indexes, not_placed)
+    else:
+        displaced_since = None
     ready = sum(index in up for index in indexes)
     settled = budget.slice if budget.slice and ready == len(indexes) else before.settled_slice
     return SurgeProgress(
-        indexes=indexes, ready=ready, waiting_since=since, not_placed=not_placed, settled_slice=settled
+        indexes=indexes,
+        ready=ready,
+        waiting_since=waiting_since,
+        displaced_since=displaced_since,
+        not_placed=not_placed,
+        settled_slice=settled,
     )
+
+
+def _next_displaced(
+    since: datetime | None, displaced: Displaced, wait: timedelta, now: datetime
+) -> tuple[datetime, bool]:
+    """Since when replaced units have no place, and whether a surge unit is given up for them."""
+    if since is None or displaced.has_moved:
+        return now, False
+    return (since, False) if now - since < wait else (now, not displaced.are_ending)
 
 
 def paused(recorded: SurgeProgress | None) -> SurgeProgress | None:
     """The time of a pause does not count."""
-    return structs.replace(recorded, waiting_since=None) if recorded is not None else None
+    return structs.replace(recorded, waiting_since=None, displaced_since=None) if recorded is not None else None
 
 
 def overtaken(recorded: SurgeProgress | None) -> SurgeProgress | None:
@@ -86,10 +129,15 @@ def overtaken(recorded: SurgeProgress | None) -> SurgeProgress | None:
 
 
 def surge_given_up_s(surge: SurgeProgress, wait_s: float, now: datetime) -> float | None:
-    """Seconds until a surge unit without a place is given up."""
-    if surge.waiting_since is None:
-        return None
-    return max(0.0, wait_s - (now - surge.waiting_since).total_seconds())
+    """Seconds until a surge unit is given up because it, or a replaced unit, has no place.
+
+    At least a second for a replaced unit: its old pods may end for long.
+    """
+    if surge.waiting_since is not None:
+        return max(0.0, wait_s - (now - surge.waiting_since).total_seconds())
+    if surge.displaced_since is not None:
+        return max(1.0, wait_s - (now - surge.displaced_since).total_seconds())
+    return None
 
 
 def surge_refused(before: SurgeProgress | None, after: SurgeProgress, wait_s: float) -> str:
@@ -98,7 +146,7 @@ def surge_refused(before: SurgeProgress | None, after: SurgeProgress, wait_s: fl
         return ""
     left = many(len(after.indexes), "surge unit is", "surge units are") if after.indexes else "none is"
     how = "the update goes on with those" if after.indexes else "the update takes old units down first"
-    return f"the scheduler placed too few surge units within {wait_s:g}s: {left} left, and {how}"
+    return f"the scheduler did not place all new units within {wait_s:g}s: {left} left, and {how}"
 
 
 def _free(first: int, used: Collection[int]) -> Iterator[int]:
