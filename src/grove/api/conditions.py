@@ -82,11 +82,13 @@ NODES_HELD = "NodesHeld"
 WAITED_LONG = "WaitedLong"
 OVERTAKEN = "Overtaken"
 FORMER_PLACE = "FormerPlace"
-"""True while a gang waits that may take over another's place (`reuseReservationRef`); else absent. The message has the
-names of the nodes."""
+"""Written by earlier schedulers while a gang waited that may reuse another's nodes (`reuseReservationRef`).
+
+The message has the names of the nodes.
+"""
 REUSE_RESERVATION = "ReuseReservation"
-OLDER_FORMER_PLACE = "SeatsKept"
-"""True while a gang lacks pods that it had; else absent. The message has, by group, the nodes that they left."""
+OLDER_REPLACEMENT = "SeatsKept"
+"""Written by earlier schedulers while a gang lacked pods. The message has, by group, the nodes that they left."""
 NOMINATED = "Nominated"
 """True while a place is reserved for the gang that others have to leave first; else absent. The message names them."""
 WAITING_FOR_VICTIMS = "WaitingForVictims"

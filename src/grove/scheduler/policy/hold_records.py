@@ -189,7 +189,7 @@ def of_conditions(podgang: PodGang) -> Iterator[HeldCapacity]:
         yield HeldCapacity(
             reason=FORMER_PLACE, since=condition.last_transition_time, nodes=tuple(condition.message.split())
         )
-    if (condition := find_condition(conditions, words.OLDER_FORMER_PLACE)) is not None:
+    if (condition := find_condition(conditions, words.OLDER_REPLACEMENT)) is not None:
         parts = [part.partition(": ") for part in condition.message.split("; ")]
         amounts = tuple(HeldAmount(group=group, node=node) for group, _, nodes in parts for node in nodes.split())
         reason = HoldReason.REPLACEMENT.value

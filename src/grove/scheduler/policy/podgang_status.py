@@ -108,7 +108,7 @@ def wanted_status(
         conditions = without_condition(conditions, words.DISRUPTION_TARGET)
     conditions = _with_plans(conditions, gang.life, holds, now, say)
     conditions = _with_headroom(conditions, gang, headroom, now, say)
-    for older in (words.FORMER_PLACE, words.OLDER_FORMER_PLACE):
+    for older in (words.FORMER_PLACE, words.OLDER_REPLACEMENT):
         conditions = without_condition(conditions, older)
     stalled = None
     if verdict is not None and verdict.reason == INVALID:
