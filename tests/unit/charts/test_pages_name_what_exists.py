@@ -42,7 +42,7 @@ def test_troubleshooting_has_every_reason_a_gang_waits_for():
 def test_values_of_the_install_page_exist():
     """In values.yaml, or, below `config` and `scheduler.config`, as a field of the file it becomes."""
     values = yaml.safe_load((ROOT / "charts/grove/values.yaml").read_text())
-    table = page("install").partition("the ones most often changed:")[2].partition("\n\nValues files")[0]
+    table = page("install").partition("These are changed most often:")[2].partition("\n\nValues files")[0]
     paths = re.findall(r"^\| `([\w.]+)`", table, re.MULTILINE)
     assert len(paths) > 10
     for path in paths:
