@@ -9,6 +9,7 @@ from tests.support.situations import Act
 
 from grove.answers.explain import explain_answer
 from grove.api import labels
+from grove.api.core import Node
 from grove.api.meta import Json
 
 pytestmark = pytest.mark.simulated
@@ -22,11 +23,18 @@ async def five_nodes_in_one_rack(world: World) -> None:
     await world.apply(world.system("chat", cliques=[server("worker", 5, 8)]))
 
 
+async def nine_nodes_anywhere(world: World) -> None:
+    manifest = world.system("chat", cliques=[server("worker", 9, 8)])
+    del manifest["spec"]["template"]["topologyConstraint"]
+    await world.apply(manifest)
+
+
 async def one_node(world: World) -> None:
     await apply(world, gpus=8)
 
 
 NODE = "node: a pod asks for 16 nvidia.com/gpu, and no node has more than 8"
+ALL = "gang: its minimum needs 72 nvidia.com/gpu, and all nodes together have 64"
 RACK = "gang: its minimum needs 40 nvidia.com/gpu in one rack, and no rack has more than 32"
 
 
@@ -35,6 +43,7 @@ RACK = "gang: its minimum needs 40 nvidia.com/gpu in one rack, and no rack has m
     ("act", "want"),
     [
         pytest.param(pod_of_16, NODE, id="a pod that is larger than every node"),
+        pytest.param(nine_nodes_anywhere, ALL, id="a minimum that is larger than the cluster"),
         pytest.param(five_nodes_in_one_rack, RACK, id="a minimum that is larger than every rack"),
     ],
 )
@@ -55,6 +64,29 @@ async def test_a_gang_that_fits_on_an_empty_cluster_is_not_called_too_large(worl
     await world.refused("chat-0")
     explain = await explain_answer(world.client, world.namespace, "chat", now=world.now)
     assert not [line for line in explain.data["gangs"][0].evidence if "has more than" in line]
+
+
+async def test_cliques_on_different_nodes_are_not_added_up_against_the_nodes_of_one(world: World) -> None:
+    """Each pool has 32 GPUs, and the gang asks for 24 in each; one pool is in use."""
+    pools = {name: "a" if number < 4 else "b" for number, name in enumerate(world.nodes.names)}
+    for name, pool in pools.items():
+        await world.client.patch(Node, name, {"metadata": {"labels": {"pool": pool}}})
+
+    def in_pool(clique: Json, pool: str) -> Json:
+        clique["spec"]["podSpec"]["nodeSelector"] |= {"pool": pool}
+        return clique
+
+    full = world.system("full", required="zone", cliques=[server("worker", 4, 8)])
+    in_pool(full["spec"]["template"]["cliques"][0], "a")
+    await world.apply(full)
+    await world.available("full")
+    manifest = world.system("chat", required="zone", cliques=[server("prefill", 3, 8), server("decode", 3, 8)])
+    for clique, pool in zip(manifest["spec"]["template"]["cliques"], "ab", strict=True):
+        in_pool(clique, pool)
+    await world.apply(manifest)
+    await world.refused("chat-0")
+    explain = await explain_answer(world.client, world.namespace, "chat", now=world.now)
+    assert not [line for line in explain.data["gangs"][0].evidence if "its minimum needs" in line]
 
 
 def asking_for(resources: Json) -> Act:

@@ -70,22 +70,26 @@ def _larger_than_domains(
 ) -> Iterator[TooLarge]:
     required = gang.spec.topology_constraint.required if gang.spec.topology_constraint is not None else ""
     depth = next((number for number, (_, key) in enumerate(levels, 1) if key == required), 0)
-    if not depth or not groups:
+    if not groups:
         return
     need: Counter[str] = Counter()
     for count, pod in groups:
         need.update({resource: count * asked for resource, asked in pod_requests(pod)})
     domains: dict[tuple[str, ...], list[Node]] = {}
-    for node in _selected(seen, groups[0][1]):
+    usable = {node.metadata.name: node for _, pod in groups for node in _selected(seen, pod)}
+    for node in usable.values():  # without a required level the cluster is the only domain
         path = seen.path(node.metadata.name, levels)[:depth]
         if all(path):
             domains.setdefault(path, []).append(node)
-    level = levels[depth - 1][0]
     for resource, asked in sorted(need.items()) if domains else ():
         most = max(sum(_size(node, resource) for node in nodes) for nodes in domains.values())
         if most < asked:
-            words = f"gang: its minimum needs {_shown(resource, asked)} in one {level}"
-            yield TooLarge(f"{words}, and no {level} has more than {format_amount(resource, most)}")
+            words, size = f"gang: its minimum needs {_shown(resource, asked)}", format_amount(resource, most)
+            if not depth:
+                yield TooLarge(f"{words}, and all nodes together have {size}")
+                continue
+            level = levels[depth - 1][0]
+            yield TooLarge(f"{words} in one {level}, and no {level} has more than {size}")
 
 
 def _selected(seen: Seen, pod: Pod) -> list[Node]:
