@@ -108,7 +108,9 @@ class AskedGang:
         await self._day.apply(self._gang)
 
     async def is_placed(self) -> bool:
-        return await self._day.bound("unit-") >= self._pods
+        """Also if it was placed on quota that another queue called back since: its pods are not made again here."""
+        placed = [event for event in await self._day.events("GangScheduled") if event.involved_object.name == "unit"]
+        return bool(placed) or await self._day.bound("unit-") >= self._pods
 
 
 class AskedReservations:
