@@ -7,12 +7,14 @@ It ends with a table: time to the first answer, and how many requests were sent,
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from tools.answer.chapters import CHAPTERS, Story
 from tools.answer.table import Row, as_markdown
@@ -40,6 +42,7 @@ def main(arguments: list[str]) -> int:
     if absent := [name for name in IMAGES if not (ROOT / name).exists()]:
         print(f"missing: {', '.join(absent)}; `make answer` builds them", file=sys.stderr)
         return 1
+    signal.signal(signal.SIGTERM, _stop)
     rows: list[Row] = []
     try:
         with _cluster(given.dir) as cluster:
@@ -51,6 +54,10 @@ def main(arguments: list[str]) -> int:
         print(f"\n{table}", flush=True)
         (given.dir / "table.md").write_text(table + "\n")
     return 0 if rows and all(row.held for row in rows) else 1
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)  # an exception, so that the cluster is stopped on the way out
 
 
 @contextmanager
