@@ -3,7 +3,7 @@
 They are the nodes where the gang would fit if everything that can end there ended. The least occupied come first, so
 that the wait is short. Pods that are always restarted may stay for ever. So a node comes before others if the gang
 would fit there once the pods that end by themselves have ended. The choice is made again when capacity became free and
-was not enough, and when another unit was placed on a held node. A new choice replaces the old one only if at least as
+was not enough, and when another unit took a free held node. A new choice replaces the old one only if at least as
 many of its nodes are free.
 
 What sources keep for its owners, what daemons use, and the gang's own pods on nodes never end. If the gang would not

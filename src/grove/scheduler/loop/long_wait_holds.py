@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -80,7 +80,7 @@ class LongWaitHolds:
         self._overtaken: list[Waiting] = []
         """Units that get a hold at once."""
         self._crossed: set[str] = set()
-        """Units for which nodes are chosen again: another unit was placed on a node that is held for them."""
+        """Units for which nodes are chosen again: another unit took a free node that is held for them."""
         self._elders_at = -1
         """The version of the queue when the elders were chosen."""
         self._waits = LongWaits()
@@ -136,8 +136,9 @@ class LongWaitHolds:
 
     def note_capacity_taken(self, order: Order, pods: Iterable[PodFacts]) -> None:
         """A unit got a place: units ahead of it that could have used that capacity are overtaken by that amount."""
-        taken: Counter[tuple[Shape, str]] = Counter((pod.shape, pod.node) for pod in pods)
-        self._note_crossed(order.name, {node for _, node in taken})
+        placed = tuple(pods)
+        self._note_crossed(order.name, placed)
+        taken: Counter[tuple[Shape, str]] = Counter((pod.shape, pod.node) for pod in placed)
         for waiting in self._elders:
             if self._queue.get(waiting.order.name) is not waiting:
                 continue
@@ -150,11 +151,14 @@ class LongWaitHolds:
             if waiting.overtaken >= want.amount and waiting not in self._overtaken:
                 self._overtaken.append(waiting)
 
-    def _note_crossed(self, taker: str, nodes: Set[str]) -> None:
-        """A unit is placed on these nodes: one ahead of those for which some of them are held."""
+    def _note_crossed(self, taker: str, pods: Sequence[PodFacts]) -> None:
+        """A unit is placed: fewer nodes are free for those behind it if it took a held node that was free."""
+        taken, uids = {pod.node for pod in pods}, [pod.uid for pod in pods]
         for name in self._ledger.owners(*LONG_WAIT):
             hold = self._ledger.find(name, *LONG_WAIT)
-            if hold is not None and name != taker and not nodes.isdisjoint(hold.nodes):
+            if hold is None or name == taker:
+                continue
+            if free_nodes(self._view.snapshot, taken & hold.nodes, (), uids):
                 self._crossed.add(name)
                 self._units.of(name).waits_for_ending = False  # the pods of the other unit may stay
 
@@ -207,7 +211,7 @@ class LongWaitHolds:
     async def hold_for_overtaken(self) -> None:
         """Holds nodes for units that were overtaken since, before any other unit is placed.
 
-        For units whose held nodes another unit took, it chooses nodes again.
+        For units of which another unit took a free held node, it chooses nodes again.
         """
         crossed, self._crossed = self._crossed, set()
         for name in sorted(crossed):
