@@ -1,4 +1,4 @@
-"""`make answer` that is told to end, by `timeout` for instance, stops its cluster and prints the chapters so far."""
+"""`make answer` that gets SIGTERM, from `timeout` for instance, stops its cluster and prints the chapters so far."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ sys.exit(answer.main(["--dir", sys.argv[1]]))
 """
 
 
-def test_a_run_that_is_told_to_end_stops_its_cluster_and_prints_its_table(tmp_path: Path) -> None:
+def test_a_run_that_gets_sigterm_stops_its_cluster_and_prints_its_table(tmp_path: Path) -> None:
     path = f"{ROOT}:{ROOT / 'src'}"
     command = [sys.executable, "-c", PLAYED, str(tmp_path)]
     done = subprocess.run(
