@@ -252,6 +252,31 @@ def test_a_replica_in_one_rack_goes_there_with_its_scaled_gangs() -> None:
 
 
 @pytest.mark.simulated
+def test_headroom_of_a_set_follows_its_scaling_groups_and_leaves_out_what_has_no_place_in_the_rack() -> None:
+    """An autoscaler may ask for more than the rack holds. That must not end the headroom."""
+
+    async def tell(here: World) -> None:
+        group = {"name": "decode", "cliqueNames": ["work"], "replicas": 3, "minAvailable": 1}
+        made = serving("chat", 1, "1", "", gpu_clique("lead", 1, 8), gpu_clique("work", 1, 4))
+        made["spec"]["template"] |= {"podCliqueScalingGroups": [group]}
+        await here.apply(made)
+
+        def holds(pods: int) -> bool:
+            found = headroom_of(here, "chat-0")
+            return is_held(here, "chat-0") and found is not None and len(found.amounts) == pods
+
+        assert await here.until(lambda: holds(3)), "the third pod of decode has no place in the rack"
+        for replicas in (1, 2, 3, 1):
+            change = {"spec": {"replicas": replicas}}
+            await here.client.patch(PodCliqueScalingGroup, "chat-0-decode", change, here.namespace)
+            assert await here.until(lambda replicas=replicas: holds(1 + min(replicas, 2)))
+            await asyncio.sleep(60)
+            assert holds(1 + min(replicas, 2))
+
+    story(tell)
+
+
+@pytest.mark.simulated
 def test_a_scaled_gang_that_cannot_be_completed_does_not_move_the_rest_of_its_replica() -> None:
     async def tell(here: World) -> None:
         group = {"name": "decode", "cliqueNames": ["work"], "replicas": 2, "minAvailable": 1}

@@ -80,7 +80,7 @@ class HeadroomMoves:
                 pods = self._pods_of(gang, groups)
                 if pods and scaled and len(pods) == len(self._pods_of(gang)):
                     beside = [pod for one in scaled for pod in self._pods_of(one)]
-                    yield [*pods, *beside], replica_of(view, gang, strategy)
+                    yield [*pods, *beside], replica_of(view, gang, scaled, strategy)
                 elif pods:
                     instead = {pod.metadata.key: view.reader.facts(pod).on("") for pod in pods}
                     yield pods, tree_of(view, gang, strategy, instead=instead)

@@ -75,6 +75,8 @@ class HeadroomLook:
     asked: tuple[GangHeadroom, ...]
     ask: object = None
     """What the copies asked for when the headroom was formed."""
+    scaled: frozenset[str] = frozenset()
+    """The gangs scaled with the base gang that ran at that time. Others never had a place, and no copy has them."""
     is_changed: bool = True
     """Whether the gang changed since."""
     version: int = -1
@@ -106,7 +108,9 @@ class Headrooms:
         """Gangs that ask for headroom. While it is empty, nothing here has to be called."""
 
     def note(self, gang: GangState) -> None:
-        """The gang was looked at; it asks for headroom, or did so before."""
+        """The gang was looked at. It may ask for headroom, or did so before, or is part of a replica that does."""
+        if gang.base in self.asking and (of_base := self._find(gang.base)) is not None:
+            of_base.is_changed = True
         asked = gang.podgang.spec.headroom
         if not asked:
             if gang.name in self.asking:
@@ -201,6 +205,8 @@ class Headrooms:
                 self.give_up((hold,))
                 hold = None
             self._reorder(gang, hold)
+            if not look.scaled.issubset(self._view.units.scaled_of.get(name, ())):
+                look.is_changed = True
             if look.version == self._view.snapshot.version and not look.is_changed:
                 continue
             if hold is not None and look.state is not None and look.state.is_whole and not self._is_other(gang, look):
@@ -241,15 +247,19 @@ class Headrooms:
         if not look.is_changed:
             return False
         look.is_changed = False
-        return self._is_complete(gang) and look.ask != self._ask(gang, look)
+        return self._is_complete(gang, look) and look.ask != self._ask(gang, look)
 
     def _ask(self, gang: GangState, look: HeadroomLook) -> object:
         return tuple(ask_of_copy(self._replica(gang, entry)) for entry in look.asked)
 
-    def _is_complete(self, gang: GangState) -> bool:
-        """Whether every pod of the replica exists: only then its copy is known."""
-        view = self._view
-        scaled = (view.units.gangs[name] for name in view.units.scaled_of.get(gang.name, ()))
+    def _is_complete(self, gang: GangState, look: HeadroomLook) -> bool:
+        """Whether every pod of the replica exists: only then its copy is known.
+
+        A scaled gang that never had a place is no part of the replica yet. An earlier scheduler's record does not tell.
+        """
+        view, is_known = self._view, not (look.is_recorded and look.places)
+        names = (name for name in view.units.scaled_of.get(gang.name, ()) if not is_known or name in look.scaled)
+        scaled = (view.units.gangs[name] for name in names)
         return all(
             view.has_minimum(one)
             and not one.missing
@@ -261,11 +271,12 @@ class Headrooms:
         view, priority = self._view, headroom_priority(self._view, gang)
         order = headroom_order(view, gang)
         before = view.ledger.find(gang.name, HoldReason.HEADROOM)
-        if not self._is_complete(gang):
+        if not self._is_complete(gang, look):
             if before is None:
                 self._put_back(gang, look)
             return  # what is held stays: the gang itself may need it
         look.is_changed, look.ask = False, self._ask(gang, look)
+        look.scaled = frozenset(one.name for one in self._running(gang))
         own = frozenset(pod.uid for pod in before.pods) if before is not None else frozenset()
         closed = tuple(sorted(view.ledger.closed_to(gang.name, order).nodes))
         steps = DecisionSteps(self._budget)
@@ -390,14 +401,19 @@ class Headrooms:
         if entry.pod_group_names:
             base = tree_of(view, gang, strategy, placed=False)
             return group_replica(base, entry.pod_group_names, domain_of(view, gang))
-        return replica_of(view, gang, strategy)
+        return replica_of(view, gang, self._running(gang), strategy)
+
+    def _running(self, gang: GangState) -> list[GangState]:
+        """The gangs scaled with this one that have their minimum."""
+        units = self._view.units
+        scaled = (units.gangs[name] for name in sorted(units.scaled_of.get(gang.name, ())))
+        return [one for one in scaled if self._view.has_minimum(one)]
 
 
-def replica_of(view: View, gang: GangState, strategy: Strategy) -> Gang:
-    """A base gang with the gangs that are scaled with it, as if none of their pods had a place."""
-    names = sorted(view.units.scaled_of.get(gang.name, ()))
-    scaled = [tree_of(view, view.units.gangs[name], strategy, placed=False) for name in names]
-    return whole_replica(tree_of(view, gang, strategy, placed=False), scaled)
+def replica_of(view: View, gang: GangState, scaled: Sequence[GangState], strategy: Strategy) -> Gang:
+    """A base gang with gangs that are scaled with it, as if none of their pods had a place."""
+    beside = [tree_of(view, one, strategy, placed=False) for one in scaled]
+    return whole_replica(tree_of(view, gang, strategy, placed=False), beside)
 
 
 def _uid(gang: GangState, at: tuple[str, int], pod: PodFacts) -> str:
