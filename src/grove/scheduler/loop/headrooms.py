@@ -272,6 +272,7 @@ class Headrooms:
         order = headroom_order(view, gang)
         before = view.ledger.find(gang.name, HoldReason.HEADROOM)
         if not self._is_complete(gang, look):
+            look.is_changed = False  # the gang is looked at again when a pod of it changes
             if before is None:
                 self._put_back(gang, look)
             return  # what is held stays: the gang itself may need it
