@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.support.manifests import clique, pcs
 from tests.support.operating import Operating, World
 from tests.support.workloads import change, take_back, uids, updated, versions, wl2
 
@@ -148,3 +149,24 @@ async def test_under_ondelete_the_set_says_when_the_last_pod_of_a_change_has_gon
     await lose(world, lost)
     assert await changed(world) == set()
     assert (await world.get(PodCliqueSet, "wl")).status.updated_replicas == 1
+
+
+@pytest.mark.parametrize("kind", ["RollingRecreate", "Coherent"])
+@pytest.mark.parametrize("after_s", [0.0185, 0.019, 0.0195, 0.02, 0.021])
+async def test_an_undo_at_the_moment_at_which_a_clique_gets_its_template(
+    world: World, kind: str, after_s: float
+) -> None:
+    """The set sees a clique of which nothing was replaced. At the same moment the clique begins to replace pods."""
+    await world.apply(pcs("wl", clique("a", 3, min_available=1), strategy={"type": kind}))
+    await world.available("wl")
+    await world.ready(3)
+    await world.quiet(for_s=3)
+
+    await change(world, "wl", "a")
+    await asyncio.sleep(after_s)
+    await take_back(world, "wl", "a")
+    await updated(world, "wl")
+
+    assert set((await versions(world)).values()) == {""}
+    found = (await world.get(PodClique, "wl-0-a")).status
+    assert (found.updated_replicas, found.ready_replicas) == (3, 3)

@@ -32,6 +32,7 @@ from grove.operator.shared.rollout import (
     is_rolling,
     part_budget,
     pods_of_earlier_incarnations,
+    was_overtaken_unseen,
     was_taken,
 )
 from grove.operator.shared.stepper import ONE_AT_A_TIME, Budget, Step, Unit, next_step
@@ -184,7 +185,7 @@ def clique_update_facts(observed: ObservedClique) -> CliqueUpdateFacts:
         progress=status.update_progress,
         pods=[_pod_state(observed, pod) for pod in observed.pods if not pod.metadata.is_deleting],
         wanted=clique.spec.replicas,
-        chosen=is_chosen(pcs, observed.unit.replica),
+        chosen=is_chosen(pcs, replica) or was_overtaken_unseen(pcs, status.update_progress),
         has_template=has_template(clique, template_hash),
         rolling=is_rolling(pcs),
         is_member=observed.unit.group is not None,

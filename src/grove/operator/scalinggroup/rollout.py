@@ -28,6 +28,7 @@ from grove.operator.shared.rollout import (
     is_rolling,
     part_budget,
     restarts_within,
+    was_overtaken_unseen,
     was_taken,
     with_restart,
 )
@@ -149,7 +150,7 @@ def group_update_facts(observed: ObservedGroup) -> GroupUpdateFacts:
         realised=group.status.current_pod_clique_set_generation_hash,
         progress=group.status.update_progress,
         replicas=[_state(observed, replica, target) for replica in group_replicas(observed)],
-        chosen=is_chosen(pcs, observed.replica),
+        chosen=is_chosen(pcs, observed.replica) or was_overtaken_unseen(pcs, group.status.update_progress),
         rolling=is_rolling(pcs),
         budget=budget,
         partition=partition_of(config.rolling_update),

@@ -63,6 +63,7 @@ def is_in_place(pcs: PodCliqueSet) -> bool:
     return strategy is not None and strategy.in_place == IF_POSSIBLE
 
 
+PartProgress = PodCliqueUpdateProgress | PodCliqueScalingGroupUpdateProgress
 P = TypeVar("P", PodCliqueUpdateProgress, PodCliqueScalingGroupUpdateProgress, PodCliqueSetUpdateProgress)
 
 
@@ -95,7 +96,9 @@ def part_budget(
     if not is_coherent(pcs):
         return Budget(most, minimum, 0, is_paused(pcs), surge)
     slice_ = _slice(pcs, replica)
-    kept = ALL if slice_ is None else next((one.keep for one in slice_.parts if one.name == part), 0)
+    kept = ALL if is_open(pcs.status.update_progress) else 0
+    if slice_ is not None:
+        kept = next((one.keep for one in slice_.parts if one.name == part), 0)
     held = slice_ is not None and slice_.waits
     if slice_ is not None and slice_.waits_for_surge:
         surge = replace(surge, slice=slice_.number)
@@ -127,6 +130,18 @@ def refused_slices(status: PodCliqueSetStatus) -> dict[int, str]:
 def is_chosen(pcs: PodCliqueSet, replica: int) -> bool:
     """True if an update is open and the set chose this replica."""
     return is_rolling(pcs) and replica in _chosen(pcs.status.update_progress)
+
+
+def was_overtaken_unseen(pcs: PodCliqueSet, progress: PartProgress | None) -> bool:
+    """True if a part replaced pods for a change that was undone, and the update of the set ended at that moment.
+
+    The set had found no outdated pod in the part. Such a part is updated to its end, without being chosen.
+    """
+    if not is_rolling(pcs) or progress is None or pcs.status.update_progress is None:
+        return False
+    is_about_another = progress.pod_clique_set_generation_hash != pcs.status.current_generation_hash
+    is_unfinished = progress.update_ended_at is None
+    return (is_about_another or is_unfinished) and not is_open(pcs.status.update_progress)
 
 
 def origin(pcs: PodCliqueSet) -> str:
