@@ -512,3 +512,15 @@ async def test_kubectl_diff_finds_nothing_after_defaults(admitted: Admitted, opt
     assert (await admitted.apply(manifest, options=options)).code == 0
     again = await admitted.client.get(SET, "chat", admitted.namespace)
     assert again["metadata"]["generation"] == stored["metadata"]["generation"]
+
+
+async def test_a_manifest_that_loses_its_replicas_has_a_warning(admitted: Admitted) -> None:
+    """kubectl removes the field, and the schema's default is 0."""
+    manifest = admitted.own(pcs("chat", clique("w"), replicas=2))
+    assert (await admitted.apply(manifest)).code == 0
+    del manifest["spec"]["replicas"]
+    said = await admitted.apply(manifest)
+    assert said.code == 0
+    assert "Warning: spec.replicas: with 0 replicas the operator deletes all pods of the set" in said.err, said
+    stored = await admitted.client.get(SET, "chat", admitted.namespace)
+    assert stored["spec"]["replicas"] == 0
