@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.scheduler.kit import pod
@@ -90,3 +91,15 @@ def test_of_an_owner_that_is_gone_nothing_is_held(history: list[Any], owner: str
     ledger, _ = played(history)
     ledger.end(owner)
     assert all(one.owner != owner for one in ledger)
+
+
+@pytest.mark.parametrize("reason", [HoldReason.WAITED_LONG, HoldReason.NOMINATED, HoldReason.REPLACEMENT])
+def test_a_hold_comes_where_its_owner_comes_after_shares_moved(reason: HoldReason) -> None:
+    """Both units are of one queue, so the stage decides between them, whatever the queue used when the hold began."""
+    ledger = Ledger()
+    began = Order((-100, 0, 250_000), Stage.RETURNING, 0.0, "owner")
+    now = Order((-100, 0, 600_000), Stage.MINIMUM, 0.0, "unit")
+    ledger.put(CapacityHold("owner", began, reason, datetime.now(UTC), nodes=frozenset({"n"})))
+    assert ledger.closed_to("unit", now).nodes.keys() == {"n"}
+    ledger.reorder(lambda _: now.rank)
+    assert not ledger.closed_to("unit", now).nodes

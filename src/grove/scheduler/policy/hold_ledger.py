@@ -165,10 +165,10 @@ class Ledger:
         return ended
 
     def reorder(self, rank_of: Callable[[str], tuple[int, ...]]) -> None:
-        """Ranks have changed: a hold of a unit that waits long comes where its owner comes now."""
+        """Ranks have changed: a hold comes where its owner comes now. Headroom has a priority of its own."""
         for owner, of_owner in self._open.items():
-            for reason in LONG_WAIT:
-                if (hold := of_owner.get(reason)) is not None:
+            for reason, hold in of_owner.items():
+                if reason is not HoldReason.HEADROOM:
                     of_owner[reason] = replace(hold, order=hold.order._replace(rank=rank_of(owner)))
 
     def closed_to(
