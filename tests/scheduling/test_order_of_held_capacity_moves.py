@@ -9,10 +9,12 @@ import asyncio
 
 import pytest
 from tests.support.days import NAMESPACE, Day
-from tests.support.fleet import QUOTA, elastic, install
-from tests.support.gangs import gang, group
+from tests.support.fleet import QUOTA, elastic, install, reservation
+from tests.support.gangs import gang, gang_json, group, member_json
 
-from grove.api.koordinator import ElasticQuota
+from grove.api.core import Pod
+from grove.api.koordinator import ElasticQuota, Reservation
+from grove.api.podgang import PodGang
 from grove.sim.loop import run
 
 pytestmark = pytest.mark.simulated
@@ -46,3 +48,22 @@ def test_a_unit_that_comes_before_the_owner_of_a_hold_now_takes_the_held_node() 
     before, waited_s, large = run(story())
     assert (before, large) == (0, 0)
     assert waited_s < 60
+
+
+def test_a_reservation_that_finds_no_place_beside_headroom_is_refused_and_says_so() -> None:
+    async def story() -> str:
+        async with Day(nodes=1) as day:
+            await install(day, "Reservation")
+            await asyncio.sleep(60)
+            body = gang_json(gang("serving", group("w", 1)), NAMESPACE)
+            body["spec"]["headroom"] = [{"name": "x", "podGroupNames": [], "units": 1}]
+            await day.client.create(PodGang, body)
+            await day.client.create(Pod, member_json(gang("serving", group("w", 1)), group("w", 1), 0, NAMESPACE))
+            await asyncio.sleep(60)
+            template = {"schedulerName": "grove-scheduler"}
+            await day.client.create(Reservation, reservation("waits", gpus=1, ttl="0s", template=template))
+            await asyncio.sleep(60)
+            (found,) = (await day.client.list(Reservation)).items
+            return " ".join(one.message for one in found.status.conditions)
+
+    assert "insufficient nvidia.com/gpu" in run(story())

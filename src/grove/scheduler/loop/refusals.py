@@ -151,7 +151,7 @@ class UnitRefuser:
                 return
             if protected := self._view.units.of(unit.name).protected_by:
                 answer = replace(answer, why=answer.why.with_parts(Reason(kinds.BUDGETS, ", ".join(protected))))
-        if unit.is_minimum and may_evict and self._headrooms.asking:
+        if unit.reservation is None and unit.is_minimum and may_evict and self._headrooms.asking:
             await self._headroom_moves.try_move(unit, answer, closed, steps)
         if answer.reason == kinds.NO_DEVICES:
             ask = None  # its own claims cannot be met: others' may
