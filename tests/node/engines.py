@@ -31,8 +31,8 @@ def manifest(name: str, change: Callable[[dict[str, Any]], None] = lambda system
     return objects
 
 
-def pod_spec_of(system: dict[str, Any], name: str) -> dict[str, Any]:
-    """The pod spec of a clique of a set."""
+def clique_spec(system: dict[str, Any], name: str) -> dict[str, Any]:
+    """The spec of a clique in the manifest of a set."""
     (found,) = (one for one in system["spec"]["template"]["cliques"] if one["name"] == name)
     spec: dict[str, Any] = found["spec"]
     return spec

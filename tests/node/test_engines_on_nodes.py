@@ -24,7 +24,7 @@ from grove.cli.local_ready import NAMESPACE, expose_metrics
 from grove.local.nodes.cluster import RealCluster
 from grove.local.ports import free_ports
 from tests.node.conftest import Kept, grove
-from tests.node.engines import SAMPLES, Stage, clique, manifest, restarts
+from tests.node.engines import SAMPLES, Stage, clique_spec, manifest, restarts
 
 ARCHIVES = Path(os.environ.get("GROVE_IMAGES", "dist")) / "engines"
 TOKENS = 24
@@ -83,7 +83,7 @@ def one_process(nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) ->
 
 def test_a_wrong_model_path_is_shown_in_the_words_of_llama_server(llama_image: None, stage: Stage) -> None:
     def without_its_model(system: dict[str, Any]) -> None:
-        words = clique(system, "leader")["podSpec"]["containers"][0]["args"]
+        words = clique_spec(system, "leader")["podSpec"]["containers"][0]["args"]
         words[words.index("--model") + 1] = "/models/none.gguf"
 
     stage.apply(manifest("llama-cpp-rpc", without_its_model))
@@ -126,13 +126,13 @@ def slow_workers(system: dict[str, Any]) -> None:
         "imagePullPolicy": "IfNotPresent",
         "command": ["/usr/bin/python3.11", "-c", "import time; time.sleep(10)"],
     }
-    clique(system, "worker")["podSpec"]["initContainers"] = [wait]
+    clique_spec(system, "worker")["podSpec"]["initContainers"] = [wait]
 
 
 def without_order(system: dict[str, Any]) -> None:
     slow_workers(system)
     system["spec"]["template"]["cliqueStartupType"] = "CliqueStartupTypeAnyOrder"
-    clique(system, "leader").pop("startsAfter")
+    clique_spec(system, "leader").pop("startsAfter")
 
 
 def test_without_start_order_the_leader_dies_and_with_it_the_leader_comes_up(llama_image: None, stage: Stage) -> None:
@@ -186,7 +186,7 @@ def test_a_scale_in_with_draining_loses_no_request(llama_image: None, stage: Sta
     def bare(system: dict[str, Any]) -> None:
         system["metadata"]["annotations"] = {DRAIN_SECONDS: "20"}
         for name in ("leader", "worker"):
-            del clique(system, name)["podSpec"]["containers"][0]["lifecycle"]
+            del clique_spec(system, name)["podSpec"]["containers"][0]["lifecycle"]
 
     stage.apply(manifest("llama-cpp-rpc", bare))
     instances(stage, 1)
@@ -254,7 +254,7 @@ def test_an_update_of_the_model_reaches_every_pod_and_a_surge_loses_no_request(
 
 
 def other_model(system: dict[str, Any]) -> None:
-    container = clique(system, "leader")["podSpec"]["containers"][0]
+    container = clique_spec(system, "leader")["podSpec"]["containers"][0]
     container["args"] = [argument.replace("tiny-a", "tiny-b") for argument in container["args"]]
 
 
