@@ -176,15 +176,14 @@ class RealKueue:
         return {one["metadata"]["name"]: one for one in found}
 
     async def evict(self, workload: str) -> None:
-        """As an administrator does it: the queue of the Workload is drained, and opened again when it is empty."""
-        queue = (await self._client.get(WORKLOAD, workload, self._namespace))["status"]["admission"]["clusterQueue"]
-        await self._client.patch(CLUSTER_QUEUE, queue, {"spec": {"stopPolicy": "HoldAndDrain"}})
+        """As an administrator does it: the Workload is deactivated, and activated again when it has lost its quota."""
+        await self._client.patch(WORKLOAD, workload, {"spec": {"active": False}}, self._namespace)
 
-        async def is_drained() -> bool:
-            return not any("admission" in one.get("status", {}) for one in (await self.workloads()).values())
+        async def is_evicted() -> bool:
+            return "admission" not in (await self._client.get(WORKLOAD, workload, self._namespace))["status"]
 
-        await eventually(is_drained)
-        await self._client.patch(CLUSTER_QUEUE, queue, {"spec": {"stopPolicy": "None"}})
+        await eventually(is_evicted)
+        await self._client.patch(WORKLOAD, workload, {"spec": {"active": True}}, self._namespace)
 
     async def make_flavor(self, **node_labels: str) -> None:
         """The one flavor that all queues of the tests use."""

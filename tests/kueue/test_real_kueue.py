@@ -130,7 +130,7 @@ async def test_kueue_stops_and_a_set_waits_until_it_runs_again(
         await client.create(Namespace, {"metadata": {"name": fresh_name}})
         async with OPERATING.on(found) as world:
             async with kueue_running(plane, tmp_path):
-                await RealKueue(client, fresh_name).make_flavor()
+                await world.eventually(lambda: _flavored(RealKueue(client, fresh_name)))
                 await quota(world, 2)
             await world.apply(queued(clique("decode", 2)))
             await world.cluster.settle(10)

@@ -153,7 +153,8 @@ async def quota_is_asked_for_gang_by_gang_and_the_base_gang_comes_first(world: W
     assert len(workloads) == 3, "a base gang and two scaled ones"
     assert "workers" not in queue.admitted[0]
     held = [pod for pod in await world.pods() if kueue.waits(pod)]
-    assert {pod.metadata.labels[key.POD_GANG] for pod in held} == {"chat-0-workers-1"}
+    [gang] = {pod.metadata.labels[key.POD_GANG] for pod in held}
+    assert gang in ("chat-0-workers-0", "chat-0-workers-1"), "made in the same second, they have no order for Kueue"
     await quota(world, 7)
     await world.ready(7)
     await world.scale(PodCliqueScalingGroup, "chat-0-workers", 1)
