@@ -23,7 +23,7 @@ from grove.kube.errors import KubeError, NotFound
 from grove.local.controlplane import ControlPlane
 from tests.kueue.build import KUEUE
 from tests.support.go_programs import CRDS, free_port, running, tail
-from tests.support.kueue import CLUSTER_QUEUE, FLAVOR, VERSION, WORKLOAD
+from tests.support.kueue import FLAVOR, VERSION, WORKLOAD
 from tests.support.running import beside
 from tests.support.waiting import eventually
 
@@ -186,9 +186,15 @@ class RealKueue:
         await self._client.patch(WORKLOAD, workload, {"spec": {"active": True}}, self._namespace)
 
     async def make_flavor(self, **node_labels: str) -> None:
-        """The one flavor that all queues of the tests use."""
-        with suppress(NotFound):
-            await self._client.delete(FLAVORS, FLAVOR)
+        """The one flavor that all queues of the tests use. The former one stays until no queue uses it."""
+
+        async def is_gone() -> bool:
+            with suppress(NotFound):
+                await self._client.delete(FLAVORS, FLAVOR)
+                return False
+            return True
+
+        await eventually(is_gone, what="the deletion of the former flavor")
         spec = {"nodeLabels": node_labels} if node_labels else {}
         await self._client.create(FLAVORS, FLAVORS.manifest({"name": FLAVOR}, spec=spec))
 

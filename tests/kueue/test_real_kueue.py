@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from grove.api.node import PriorityClass
 from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.clock import SYSTEM
 from grove.kube.config import load_config
+from grove.kube.errors import NotFound
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.sim.topology import HOST
@@ -58,15 +59,11 @@ async def cluster(plane: ControlPlane, fresh_name: str, tmp_path: Path) -> Async
 @pytest.fixture
 async def queue(world: World) -> AsyncIterator[RealKueue]:
     async with kueue_of(world.client, world.namespace) as found:
-        await world.eventually(lambda: _flavored(found))
+        await found.make_flavor()
         yield found
         await world.clear()
-    await world.client.delete(CLUSTER_QUEUE, f"{world.cluster.prefix}gpu-a")
-
-
-async def _flavored(found: RealKueue) -> bool:
-    await found.make_flavor()
-    return True
+    with suppress(NotFound):
+        await world.client.delete(CLUSTER_QUEUE, f"{world.cluster.prefix}gpu-a")
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
@@ -130,7 +127,7 @@ async def test_kueue_stops_and_a_set_waits_until_it_runs_again(
         await client.create(Namespace, {"metadata": {"name": fresh_name}})
         async with OPERATING.on(found) as world:
             async with kueue_running(plane, tmp_path):
-                await world.eventually(lambda: _flavored(RealKueue(client, fresh_name)))
+                await RealKueue(client, fresh_name).make_flavor()
                 await quota(world, 2)
             await world.apply(queued(clique("decode", 2)))
             await world.cluster.settle(10)
