@@ -18,6 +18,8 @@ _DETAIL = re.compile(r"'([^']+)'|\"([^\"]+)\"|(/[\w.@+/-]+)|\b([\w.-]+:\d+)\b")
 """What a line is about: words in quotes, a path, or an address with its port."""
 _EXCEPTION = re.compile(r"\b\w*(Error|Exception): \S")
 _POINTS_UP = re.compile(r"root cause above|see above|errors? above", re.IGNORECASE)
+_CLOCK = re.compile(r"^\[?\d[\d-]*(T|[.:]\d\d[.:]| \d\d:\d\d:)[\d:.,]*Z?\]?\s+([A-Z] )?(?=\S)")
+"""The time, and a level in one letter, which loggers write before a line."""
 _FRAME = re.compile(r'^\W*(\(.*\)\s*)?File "')
 """A line of a Python traceback that names code, not a cause."""
 
@@ -32,12 +34,12 @@ def exit_words(code: int, reason: str = "") -> str:
 
 
 def telling_line(message: str) -> str:
-    """The line that says why, empty if there is none.
+    """The line that says why, without the time that its logger wrote; empty if there is none.
 
     It is the last line about a fault that has a name or an exception. If earlier lines have the same name, it is the
     first of them, because programs repeat a fault with fewer words when they end.
     """
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    lines = [_CLOCK.sub("", line.strip()) for line in message.splitlines() if line.strip()]
     faults = [line for line in lines if _FAULT.search(line) and not _POINTS_UP.search(line) and not _FRAME.match(line)]
     last = next((line for line in reversed(faults) if _details(line) or _EXCEPTION.search(line)), "")
     if last:

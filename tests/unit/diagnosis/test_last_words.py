@@ -51,6 +51,11 @@ RuntimeError: Engine core initialization failed. See root cause above. Failed co
         ),
         pytest.param("out of memory: allocation failed\nbye", "out of memory: allocation failed", id="no name"),
         pytest.param("step 1\nstep 2\nbye", "bye", id="no fault: the last line"),
+        pytest.param(f"0.00.007.148 E {OPEN_FAILED}\nbye", OPEN_FAILED, id="llama-server's clock"),
+        pytest.param("2026-11-19T05:37:41.123Z cannot open a", "cannot open a", id="a date is left out"),
+        pytest.param("2026-11-19 05:37:41,123 cannot open a", "cannot open a", id="a date in two words is left out"),
+        pytest.param("10.0.0.1:80 refused", "10.0.0.1:80 refused", id="an address is no time"),
+        pytest.param("12:00:00", "12:00:00", id="nothing but a time"),
     ],
 )
 def test_the_telling_line(message: str, want: str) -> None:
