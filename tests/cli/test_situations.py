@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.asking import World, server, text_of
-from tests.support.broken import init_at_work
+from tests.support.broken import crashed, init_at_work
 from tests.support.situations import (
     Situation,
     agreed,
@@ -136,6 +136,15 @@ async def test_explain_and_tree_name_the_pods_and_domains_of_a_topology_that_was
     assert "kubectl grove doctor says what grove-scheduler needs" in shown
     tree = await tree_answer(world.client, world.namespace, "chat", now=world.now)
     assert "its pods span a required topology domain" in text_of(tree, 200, world)
+
+
+@pytest.mark.simulated
+async def test_the_first_line_of_tree_quotes_an_engine_to_the_name_of_its_file(world: World) -> None:
+    words = "gguf_init_from_file: failed to open GGUF file '/models/none.gguf' (No such file or directory)"
+    await crashed(1, message=f"0.00.007.148 E {words}\nexiting due to model loading error\n")(world)
+    tree = await tree_answer(world.client, world.namespace, "chat", now=world.now)
+    shown = " ".join(text_of(tree, 120, world).split())
+    assert f"container c ends with exit code 1: {words}" in shown
 
 
 @pytest.mark.simulated

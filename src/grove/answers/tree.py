@@ -78,7 +78,7 @@ def _paint(judgement: Judgement, width: int, pods: bool) -> RenderableType:
     """The judgement in words with the next step, and the tree below them."""
     assert judgement.tree is not None
     one = judgement
-    first: list[RenderableType] = [headline_of(one.name, one.state, one.level, one.brief)] if one.code else []
+    first: list[RenderableType] = [headline_of(one.name, one.state, one.level, one.headline)] if one.code else []
     if one.code and one.next:
         first += indented(f"next: {one.next}", width)
     below = [*(spread.words for spread in judgement.tree.spreads), *judgement.tree.headroom]

@@ -48,6 +48,10 @@ STYLES = {
 }
 SHORT = 80
 """Characters of a reason in a list."""
+LINE = 240
+"""Characters of a reason that has the width of the screen for itself."""
+LONG_NAME = 16
+"""Characters from which a part of a word says more than nothing."""
 SHORTER = (" nodes can take one of its pods (", " nodes fit (")
 """Words of a long reason and what a list says instead, so that what rules the nodes out is not cut off."""
 
@@ -100,25 +104,31 @@ def code_of(states: Iterable[str]) -> int:
     return CODES[worst_of(states)]
 
 
-def brief(text: str, lead: str = "", fate: str = "") -> str:
-    """A reason for a list: as many of its clauses as there is space for, or whole words of the first one.
+def _cut(text: str, most: int) -> str:
+    """Whole words from the start. Of a long name, such as a host or a path, it keeps the part that fits."""
+    words, _, part = text[:most].rpartition(" ")
+    return (words if len(part) < LONG_NAME else text[:most]).rstrip(" ,:(") + "…"
+
+
+def brief(text: str, lead: str = "", fate: str = "", most: int = SHORT) -> str:
+    """A reason of limited length: as many clauses as there is space for, or words of the first one.
 
     `lead` always stands before it. `fate` stands behind it if there is space, at most for one detail (", 2 restarts")
     of the first clause. Times in a list are UTC without saying so.
     """
     fate = fate.removesuffix(" UTC")
     first, *rest = text.split("\n")[0].split("; ")
-    most = SHORT - len(lead)
-    if len(first) > most:
+    space = most - len(lead)
+    if len(first) > space:
         first = first.replace(*SHORTER)
-    if len(first) > most:
-        first, rest = first[: most - 1].rpartition(" ")[0].rstrip(" ,:(") + "…", []
+    if len(first) > space:
+        first, rest = _cut(first, space - 1), []
     whole = f"{lead}{first}"
     shorter = f"{lead}{first.rpartition(', ')[0] or first}"
-    if fate and len(whole) + len(fate) + 2 > SHORT >= len(shorter) + len(fate) + 2:
+    if fate and len(whole) + len(fate) + 2 > most >= len(shorter) + len(fate) + 2:
         whole = shorter
     for clause in (*((fate,) if fate else ()), *rest):
-        if len(whole) + len(clause) + 2 > SHORT:
+        if len(whole) + len(clause) + 2 > most:
             break
         whole = f"{whole}; {clause}"
     return whole

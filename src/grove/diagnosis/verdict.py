@@ -26,6 +26,7 @@ from grove.diagnosis.standing import cliques_of, gang_facts, set_state
 from grove.diagnosis.states import (
     CODES,
     DELETING,
+    LINE,
     PAUSED,
     RUNNING,
     STARTING,
@@ -65,6 +66,8 @@ class Judgement:
     """The cause in the set itself, in at most 80 characters, for lists below a line about the operator."""
     unattended: bool = False
     """The operator or the scheduler does not run, which matters more than any gang."""
+    headline: str = ""
+    """The reason in at most 240 characters, for a line of its own."""
 
     @property
     def code(self) -> int:
@@ -138,6 +141,7 @@ def judge(
         brief(first.reason, lead, first.fate),
         brief(own.reason, own_lead, own.fate),
         down is not None,
+        brief(first.reason, lead, first.fate, LINE),
     )
 
 

@@ -86,6 +86,13 @@ def test_the_worst_state_decides_the_exit_code(states: list[str], want: int) -> 
             id="no space for its fate",
         ),
         pytest.param("word " * 30, "", "", f"{('word ' * 15).strip()}…", id="whole words of a long clause"),
+        pytest.param(
+            "main: ended with exit code 1, 5 restarts: lookup kubernetes.default.svc.cluster.local on 10.96.0.10:53",
+            "",
+            "",
+            "main: ended with exit code 1, 5 restarts: lookup kubernetes.default.svc.cluster…",
+            id="a part of a long name",
+        ),
         pytest.param("a\nb", "", "", "a", id="the first line"),
         pytest.param(
             "chat-0-w: 0/32 nodes can take one of its pods (31 insufficient nvidia.com/gpu, 1 with taint team)",
