@@ -108,7 +108,22 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
             # its lease still holds.
             return time.monotonic()
 
+        def call_exception_handler(self, context: dict[str, Any]) -> None:
+            if _gave_up_a_handshake(context):
+                log.debug("a connection was closed in its TLS handshake")
+            else:
+                super().call_exception_handler(context)
+
     return Loop
+
+
+def _gave_up_a_handshake(context: dict[str, Any]) -> bool:
+    """uvloop writes the end of a TLS handshake also if the task that opened the connection was cancelled meanwhile.
+
+    The socket is closed by then, no task waits for the connection, and uvloop reports an error.
+    """
+    error, message = context.get("exception"), context.get("message", "")
+    return isinstance(error, RuntimeError) and "SSL protocol" in message and "the handler is closed" in str(error)
 
 
 @asynccontextmanager

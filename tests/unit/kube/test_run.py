@@ -2,13 +2,18 @@
 
 import asyncio
 import json
+import logging
 import os
+import select
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import aiohttp
@@ -16,7 +21,8 @@ import pytest
 
 from grove.kube import metrics
 from grove.kube.logs import configure_logs
-from grove.kube.run import STOP_S, probes
+from grove.kube.run import STOP_S, loop_factory, probes
+from grove.local.pki import Authority
 
 SRC = Path(__file__).parents[3] / "src"
 
@@ -208,6 +214,70 @@ def test_the_loops_clock_moves_while_a_callback_runs() -> None:
         inside, later = (float(word) for word in out.split())
         assert inside >= 0.2
         assert later >= inside + 0.09  # the timer's resolution is a millisecond
+
+
+@contextmanager
+def one_handshake(authority: Authority, folder: Path) -> Iterator[int]:
+    """A server in a thread that accepts one TLS connection; gives its port."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.server("server", ("127.0.0.1",)).write(folder, "server"))
+
+    def accept() -> None:
+        with suppress(OSError), listener.accept()[0] as accepted:
+            context.wrap_socket(accepted, server_side=True).close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join(LONG_S)
+
+
+def test_a_connection_given_up_in_its_handshake_is_not_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """uvloop writes the end of the handshake to a socket that is closed by then.
+
+    It happens when a busy loop starts a handshake and reads its end in one turn, and the task is cancelled in it.
+    """
+    authority = Authority("test-ca")
+    trusted = ssl.create_default_context(cadata=authority.pair.certificate.decode())
+
+    async def give_up_when_connected(port: int) -> None:
+        connected = asyncio.Event()
+
+        class GivesUp(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                connected.set()
+                connecting.cancel()
+
+        def keep_the_loop_busy_until_the_server_answers() -> None:
+            assert select.select([opened], [], [], LONG_S)[0]
+
+        loop = asyncio.get_running_loop()
+        opened = socket.create_connection(("127.0.0.1", port))
+        connecting = loop.create_task(
+            loop.create_connection(GivesUp, sock=opened, ssl=trusted, server_hostname="127.0.0.1")
+        )
+        await asyncio.sleep(0)
+        loop.call_soon(keep_the_loop_busy_until_the_server_answers)
+        await asyncio.wait((connecting,))
+        assert connected.is_set()
+        await asyncio.sleep(0)
+
+    with one_handshake(authority, tmp_path) as port, asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(give_up_when_connected(port))
+    assert not [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_the_loop_reports_every_other_error(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        asyncio.get_running_loop().call_soon(int, "no number")
+        await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(fail())
+    assert "no number" in caplog.text
 
 
 async def test_nothing_is_left_running() -> None:
