@@ -167,6 +167,45 @@ def test_a_breach_is_not_judged_during_an_update() -> None:
 
 
 @pytest.mark.parametrize(
+    ("pods", "in_flight", "breached"),
+    [
+        pytest.param([], [0, 1], ("Unknown", "UpdateInProgress"), id="the update replaces all that is missing"),
+        pytest.param([], [0], ("True", "ScheduledReplicasBelowMinAvailable"), id="more is missing"),
+        pytest.param(
+            [pod(FQN, 1, ready=True), crashed(), pod(FQN, 2, node="n", phase="Failed")],
+            [1],
+            ("True", "InsufficientReadyPods"),
+            id="the one that is replaced is back, and the others failed",
+        ),
+        pytest.param(
+            [pod(FQN, 0, node="n")],
+            [0],
+            ("True", "ScheduledReplicasBelowMinAvailable"),
+            id="a new pod that starts stands for itself only",
+        ),
+        pytest.param(
+            [pod(FQN, 0, ready=True), pod(FQN, 1, ready=True)],
+            [2],
+            ("False", "SufficientReadyPods"),
+            id="the minimum is there without the one that is replaced",
+        ),
+    ],
+)
+def test_in_a_pause_only_what_the_update_replaces_may_be_missing(
+    pods: list[Pod], in_flight: list[int], breached: tuple[str, str]
+) -> None:
+    paused = set_of(pcs("d", clique("w", 3, min_available=2), metadata={"annotations": {key.ROLLOUT_PAUSED: "true"}}))
+    progress = {
+        "updateStartedAt": NOW.isoformat(),
+        "podCliqueSetGenerationHash": "g",
+        "podTemplateHash": HASH,
+        "readyPodsSelectedToUpdate": {"current": "x", "indexes": in_flight},
+    }
+    seen = clique_seen(paused, clique_of(paused, FQN, 3, updateProgress=progress), pods, template_hash=HASH)
+    assert said(clique_status(seen, COMPLETE, NOW), "MinAvailableBreached") == breached
+
+
+@pytest.mark.parametrize(
     ("replicas", "limited", "breached"),
     [
         pytest.param(1, ("True", "ReplicasBelowMinAvailable"), "True", id="below the minimum it says so, needs one"),

@@ -124,6 +124,26 @@ def test_no_group_replica_goes_alone_while(conditions: list[Json]) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("completed", "now_"),
+    [
+        pytest.param([], [2], id="one that the update is replacing is left alone"),
+        pytest.param([1], [1, 2], id="one that was back, and broke later, is not"),
+    ],
+)
+def test_group_replicas_in_a_pause(completed: list[int], now_: list[int]) -> None:
+    observed = demo()
+    progress = {
+        "updateStartedAt": NOW.isoformat(),
+        "podCliqueSetGenerationHash": "g",
+        "readyReplicaIndicesSelectedToUpdate": {"current": 1, "completed": completed},
+    }
+    paused = group_of(observed, "d-0-g", conditions=FINE_GROUP, updateProgress=progress)
+    found = members(observed, _1_b=breached(-500), _2_b=breached(-500))
+    verdict = group_replicas_to_restart(observed, paused, found, NOW)
+    assert [one.index for one in verdict.now] == now_
+
+
 def test_a_group_replica_that_is_still_being_restarted_is_not_restarted_again() -> None:
     observed = demo()
     restarts = [{"replicaIndex": 1, "incarnation": 1}]

@@ -45,9 +45,9 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.api.words import many
 from grove.backends.base import Backend
 from grove.operator.shared.kueue import KueueGroup
-from grove.operator.shared.layout import Unit, asked_indexes, current_minimum
+from grove.operator.shared.layout import Unit, asked_indexes, current_minimum, pod_index
 from grove.operator.shared.outcome import Outcome, with_outcome
-from grove.operator.shared.rollout import has_template, is_open
+from grove.operator.shared.rollout import has_template, is_open, is_paused, units_in_flight
 from grove.operator.shared.surge import DEFAULT_WAIT_S
 
 VANISHED_NODE_GRACE_S = 10.0
@@ -153,6 +153,8 @@ class PodCounts:
     """Scheduled, and ready or starting. A pod that its node has prepared for too long does not start."""
     held: int = 0
     """Not admitted by Kueue, or evicted by it: those are terminating."""
+    replacing: int = 0
+    """Indexes that an update replaces at the moment and that have no pod that is up."""
 
 
 def preparation_left_s(pod: Pod, now: datetime) -> float | None:
@@ -161,8 +163,12 @@ def preparation_left_s(pod: Pod, now: datetime) -> float | None:
     return None if since is None else PREPARATION_S - (now - since).total_seconds()
 
 
-def count_pods(pods: Iterable[Pod], now: datetime, nodes_gone: Collection[str] = ()) -> PodCounts:
+def count_pods(
+    pods: Iterable[Pod], now: datetime, nodes_gone: Collection[str] = (), replacing: Collection[int] = ()
+) -> PodCounts:
+    """Counts the pods of a clique. `replacing` are the indexes that an update replaces at the moment."""
     present = ready = scheduled = gated = up = held = 0
+    waits = set(replacing)
     for pod in pods:
         held += kueue.is_held(pod)
         if pod.metadata.is_deleting:
@@ -173,16 +179,19 @@ def count_pods(pods: Iterable[Pod], now: datetime, nodes_gone: Collection[str] =
         gated += pod.is_held_by_gate
         ready += health is PodHealth.READY and not is_draining(pod)
         left_s = preparation_left_s(pod, now)
-        up += pod.is_scheduled and health.is_up and (left_s is None or left_s > 0)
-    return PodCounts(present, ready, scheduled, gated, up, held)
+        if pod.is_scheduled and health.is_up and (left_s is None or left_s > 0):
+            up += 1
+            if waits:
+                waits.discard(pod_index(pod))
+    return PodCounts(present, ready, scheduled, gated, up, held, len(waits))
 
 
 def clique_status(observed: ObservedClique, outcome: Outcome, now: datetime) -> PodCliqueStatus:
     """The status that the clique should have; equal to its present one if there is nothing to write."""
     clique, pcs = observed.clique, observed.pcs
     pods = [pod for pod in observed.pods if not pod.metadata.is_deleting]
-    counts = count_pods(observed.pods, now, observed.nodes_gone(now))
     before = clique.status
+    counts = count_pods(observed.pods, now, observed.nodes_gone(now), units_in_flight(before.update_progress))
     updated = _updated_pods(observed, pods)
     is_member = labels.SCALING_GROUP in clique.metadata.labels
     after = msgspec.structs.replace(
@@ -194,7 +203,7 @@ def clique_status(observed: ObservedClique, outcome: Outcome, now: datetime) -> 
         schedule_gated_replicas=counts.gated,
         updated_replicas=before.updated_replicas if updated is None else updated,
         hpa_pod_selector="" if is_member else labelsets.clique_selector(pcs.metadata.name, clique.metadata.name),
-        conditions=_conditions(clique, counts, now),
+        conditions=_conditions(clique, counts, now, is_paused=is_paused(pcs)),
     )
     after = with_outcome(after, before, outcome, now)
     return _with_realised_hashes(after, observed)
@@ -230,7 +239,7 @@ def is_whole_again(clique: PodClique) -> bool:
     return clique.status.ready_replicas >= least and clique.status.updated_replicas >= least
 
 
-def _conditions(clique: PodClique, counts: PodCounts, now: datetime) -> Conditions:
+def _conditions(clique: PodClique, counts: PodCounts, now: datetime, *, is_paused: bool) -> Conditions:
     need = current_minimum(clique.spec)
     enough = counts.scheduled >= need
     conditions = with_condition(
@@ -241,7 +250,7 @@ def _conditions(clique: PodClique, counts: PodCounts, now: datetime) -> Conditio
         f"{'at least' if enough else 'fewer than'} {many(need, 'pod has', 'pods have')} a node",
         now,
     )
-    status, reason, message = _breach(clique, counts, need)
+    status, reason, message = _breach(clique, counts, need, is_paused=is_paused)
     conditions = with_condition(conditions, MIN_AVAILABLE_BREACHED, status, reason, message, now)
     return with_below_minimum(conditions, clique.spec.replicas, clique.spec.minimum, now)
 
@@ -254,9 +263,17 @@ def with_below_minimum(conditions: Conditions, replicas: int, min_available: int
     return with_condition(conditions, BELOW_MINIMUM, TRUE, REPLICAS_BELOW_MIN_AVAILABLE, message, now)
 
 
-def _breach(clique: PodClique, counts: PodCounts, need: int) -> tuple[str, str, str]:
-    if is_open(clique.status.update_progress):
+def _breach(clique: PodClique, counts: PodCounts, need: int, *, is_paused: bool) -> tuple[str, str, str]:
+    """Whether the clique is below its minimum.
+
+    An update that goes on takes pods down itself, so the clique is not judged. A pause may last for ever. So in a pause
+    only the pods that the update is replacing may be missing. (Upstream does not judge a paused update either.)
+    """
+    if is_open(clique.status.update_progress) and not is_paused:
         return UNKNOWN, UPDATE_IN_PROGRESS, "not judged while an update is under way"
+    if counts.up < need <= counts.up + counts.replacing:
+        what = many(counts.replacing, "pod of the paused update is", "pods of the paused update are")
+        return UNKNOWN, UPDATE_IN_PROGRESS, f"{what} not up"
     if counts.up < need <= counts.up + counts.held:
         return UNKNOWN, WAITING_FOR_KUEUE, f"{many(counts.held, 'pod waits', 'pods wait')} for Kueue"
     if counts.scheduled < need:

@@ -217,11 +217,13 @@ def _with_selection(
     progress: PodCliqueScalingGroupUpdateProgress, step: Step, landed: list[int]
 ) -> PodCliqueScalingGroupUpdateProgress:
     selection = _selection(progress)
-    if step.in_flight:  # else the last one taken stays in `current`, which is a required field, until the next is
-        completed = (*(selection.completed if selection is not None else ()), *landed)
+    completed = tuple(dict.fromkeys((*(selection.completed if selection is not None else ()), *landed)))
+    if step.in_flight:
         selection = ReplicasSelectedToUpdate(
-            current=step.in_flight[0], also_current=step.in_flight[1:], completed=tuple(dict.fromkeys(completed))
+            current=step.in_flight[0], also_current=step.in_flight[1:], completed=completed
         )
+    elif selection is not None:  # the last one taken stays in `current`, which is a required field, until the next is
+        selection = msgspec.structs.replace(selection, completed=completed)
     return msgspec.structs.replace(
         progress, ready_replica_indices_selected_to_update=selection, unplaced=step.unplaced, surge=step.surge
     )

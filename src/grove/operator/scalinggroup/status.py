@@ -46,7 +46,13 @@ from grove.operator.shared.layout import (
     member_units,
     no_pods,
 )
-from grove.operator.shared.rollout import group_replica_incarnation, has_template, is_open
+from grove.operator.shared.rollout import (
+    group_replica_incarnation,
+    has_template,
+    is_open,
+    is_paused,
+    units_in_flight,
+)
 from grove.operator.shared.surge import DEFAULT_WAIT_S
 from grove.operator.shared.termination import Moment, as_written
 
@@ -193,9 +199,14 @@ def is_outdated_member(observed: ObservedGroup, clique: PodClique, template_hash
 def _conditions(observed: ObservedGroup, replicas: Sequence[GroupReplica], now: datetime) -> Conditions:
     group, config = observed.group, observed.config
     need = group_minimum(group.spec.replicas, config.min_available)
-    healthy = sum(not any(_is_breached(clique) for clique, _ in replica.cliques) for replica in replicas)
-    if is_open(group.status.update_progress):
+    whole = {one.index for one in replicas if not any(_is_breached(clique) for clique, _ in one.cliques)}
+    healthy, progress = len(whole), group.status.update_progress
+    replacing = len(units_in_flight(progress) - whole)
+    if is_open(progress) and not is_paused(observed.pcs):
         status, reason, message = UNKNOWN, UPDATE_IN_PROGRESS, "not judged while an update is under way"
+    elif healthy < need <= healthy + replacing:  # as of a clique: a pause may last for ever
+        what = many(replacing, "replica of the paused update is", "replicas of the paused update are")
+        status, reason, message = UNKNOWN, UPDATE_IN_PROGRESS, f"{what} not whole"
     elif healthy < need:
         status, reason = TRUE, INSUFFICIENT_AVAILABLE_GROUP_REPLICAS
         message = f"fewer than {many(need, 'replica is', 'replicas are')} whole"

@@ -72,6 +72,19 @@ def is_open(progress: P | None) -> TypeGuard[P]:
     return progress is not None and progress.update_ended_at is None
 
 
+def units_in_flight(progress: PartProgress | None) -> frozenset[int]:
+    """Units that an open update replaced and that were not back since: pods of a clique, or replicas of a group."""
+    if progress is None or progress.update_ended_at is not None:
+        return frozenset()
+    if isinstance(progress, PodCliqueUpdateProgress):
+        pods = progress.ready_pods_selected_to_update
+        return frozenset(pods.indexes if pods is not None else ())
+    replicas = progress.ready_replica_indices_selected_to_update
+    if replicas is None:
+        return frozenset()
+    return frozenset((replicas.current, *replicas.also_current)).difference(replicas.completed)
+
+
 def is_paused(pcs: PodCliqueSet) -> bool:
     """True if a pause stops an update from taking further units down. Units that are down come back new."""
     return pcs.metadata.annotations.get(labels.ROLLOUT_PAUSED, "").lower() == "true"

@@ -65,6 +65,7 @@ from grove.operator.shared.rollout import (
     find_restart,
     group_replica_incarnation,
     replica_incarnation,
+    units_in_flight,
     wanted_incarnation,
     with_restart,
 )
@@ -128,17 +129,19 @@ def group_replicas_to_restart(
     now: datetime,
     moment: Moment = as_written,
 ) -> Terminations:
-    """Replicas of a group that are terminated by themselves; none while the group itself is in breach or in an update.
+    """Replicas of a group that are terminated by themselves; none while the group itself is in breach or not judged.
 
-    `group` carries its status of now: whether the group keeps its minimum without the breached replicas.
+    `group` carries its status of now: whether the group keeps its minimum without the breached replicas. In a pause, a
+    replica that the update is replacing is left alone.
     """
     found = find_condition(group.status.conditions, MIN_AVAILABLE_BREACHED)
     if found is None or found.status != FALSE:
         return Terminations()
     breaches: dict[int, list[Breach]] = {}
+    replacing = units_in_flight(group.status.update_progress)
     for clique in members:
         index = group_replica_of(clique.metadata)
-        if index is None or index not in group.indexes:
+        if index is None or index not in group.indexes or index in replacing:
             continue
         if (breach := _clique_breach(pcs, clique, group, moment)) is not None:
             breaches.setdefault(index, []).append(breach)
