@@ -87,91 +87,158 @@ class PodPlan:
         return all(removal.pod.metadata.is_deleting for removal in self.delete) if self.delete else True
 
 
+@dataclass(slots=True)
+class _Judged:
+    """What becomes of the pods that are there."""
+
+    staying: list[Pod] = field(default_factory=list)
+    removals: list[Removal] = field(default_factory=list)
+    in_place: list[tuple[Pod, InPlaceStep]] = field(default_factory=list)
+    due: list[float] = field(default_factory=list)
+    """Seconds until something about a pod is decided by time."""
+
+
 def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now: datetime, rng: Random) -> PodPlan:
     """The plan for a clique that is not being deleted; `step` says which pods an update or a restart takes now."""
-    clique, pods, wanted = observed.clique, observed.pods, observed.clique.spec.replicas
-    if (going := observed.leaving) is not None:  # its owner removes it whole
-        held = frozenset(index for pod in pods if (index := pod_index(pod)) is not None)
-        return PodPlan(drain=marks_of_leaving(pods, going.until, now), indexes=held)
-    drains = Drains(observed, now) if observed.drain_s or any(map(is_draining, pods)) else None
-    staying: list[Pod] = []
-    removals: list[Removal] = []
-    due: list[float] = []
-    in_place: list[tuple[Pod, InPlaceStep]] = []
-    taken = _taken(observed, step)
-    for pod in pods:
-        reason = _loss(pod, now, observed, due)
-        if pod.metadata.is_deleting:
-            if reason == NODE_GONE:
-                removals.append(Removal(pod, NODE_GONE, force=True))
-        elif (
-            (why := taken.get(pod.metadata.uid))
-            and not reason
-            and (patched := _in_place(observed, backend, step, pod, why, now))
-        ):
-            staying.append(pod)
-            if drains is None or not drains.holds(pod, why):
-                in_place.append((pod, patched))
-        elif reason := reason or why or _unpatched(pod, now, due):
-            removals.append(Removal(pod, reason, force=reason == NODE_GONE))
-        else:
-            staying.append(pod)
-            if (left_s := preparation_left_s(pod, now)) is not None and left_s > 0:
-                due.append(left_s)
-    staying, doubled = _one_per_index(staying)
-    removals += (Removal(pod, DUPLICATE) for pod in doubled)
-    surge = [index for index in step.surge if index >= wanted]
-    regular = [pod for pod in staying if pod_index(pod) not in surge] if surge else staying
-    if len(regular) > wanted:
-        victims = _scale_in_order(observed, backend, step, regular)[: len(regular) - wanted]
-        removals += (Removal(pod, SURPLUS) for pod in victims)
-        gone = {pod.metadata.uid for pod in victims}
-        staying = [pod for pod in staying if pod.metadata.uid not in gone]
+    if (leaving := observed.leaving) is not None:  # its owner removes it whole
+        indexes = _indexes(observed.pods)
+        return PodPlan(drain=marks_of_leaving(observed.pods, leaving.until, now), indexes=frozenset(indexes))
+    drains = Drains(observed, now) if observed.drain_s or any(map(is_draining, observed.pods)) else None
+    judged = _judge(observed, backend, step, drains, now)
+    surge = [index for index in step.surge if index >= observed.clique.spec.replicas]
+    _remove_surplus(observed, backend, step, surge, judged)
+    held_back: list[Removal] = []
+    if drains is not None:
+        judged.removals, held_back = drains.split(judged.removals)
 
-    removals, held_back = drains.split(removals) if drains is not None else (removals, [])
-    there = [*staying, *(removal.pod for removal in held_back)]
-    used = {index for pod in there if (index := pod_index(pod)) is not None}
-    # A change that the set has not recorded is about to reach this clique, or not: until then no pod is made.
-    replaced = [removal.pod for removal in held_back if removal.reason not in (SURPLUS, SURGE_OVER)]
-    kept = [*staying, *replaced]
-    missing = max(0, wanted - (sum(pod_index(pod) not in surge for pod in kept) if surge else len(kept)))
-    back = [index for index in _replaced_indexes(removals, step) if index not in used and index not in surge][:missing]
+    fresh = _fresh_indexes(observed, step, surge, judged, held_back)
+    ungate = _ungated(observed, backend, judged.staying)
+    changing = {pod.metadata.uid for pod, _ in judged.in_place}
+    due = judged.due
+    if drains is not None:
+        changing, due = changing | drains.uids, due + drains.ends_s
+    kept = [*judged.staying, *(removal.pod for removal in held_back)]
+    gang = observed.gang
+    return PodPlan(
+        delete=judged.removals,
+        create=_new_pods(observed, backend, step, fresh, rng),
+        ungate=ungate,
+        node_labels=backend.node_labels_to_keep(gang, observed.core_nodes) if ungate and gang is not None else {},
+        relabel=[(pod, changes) for pod in judged.staying if (changes := _wrong_labels(observed, pod))],
+        in_place=_patches(judged, changing, now),
+        drain=drains.steps(judged.staying, changing) if drains is not None else [],
+        indexes=frozenset(_indexes(kept).union(fresh)),
+        next_look_s=min(due) if due else None,
+    )
+
+
+def _judge(
+    observed: ObservedClique, backend: Backend, step: CliqueStep, drains: Drains | None, now: datetime
+) -> _Judged:
+    """Which pods stay, which are removed and why, and which are patched in place."""
+    judged = _Judged()
+    taken = _taken(observed, step)
+    for pod in observed.pods:
+        loss = _loss(pod, now, observed, judged.due)
+        if pod.metadata.is_deleting:
+            if loss == NODE_GONE:
+                judged.removals.append(Removal(pod, NODE_GONE, force=True))
+            continue
+        why = taken.get(pod.metadata.uid, "")
+        patch = _in_place(observed, backend, step, pod, why, now) if why and not loss else None
+        if patch is not None:
+            judged.staying.append(pod)
+            if drains is None or not drains.holds(pod, why):
+                judged.in_place.append((pod, patch))
+        elif reason := loss or why or _unpatched(pod, now, judged.due):
+            judged.removals.append(Removal(pod, reason, force=reason == NODE_GONE))
+        else:
+            judged.staying.append(pod)
+            if (left_s := preparation_left_s(pod, now)) is not None and left_s > 0:
+                judged.due.append(left_s)
+    judged.staying, doubled = _one_per_index(judged.staying)
+    judged.removals += (Removal(pod, DUPLICATE) for pod in doubled)
+    return judged
+
+
+def _remove_surplus(
+    observed: ObservedClique, backend: Backend, step: CliqueStep, surge: Collection[int], judged: _Judged
+) -> None:
+    """Moves the pods that a scale-in takes from those that stay to those that are removed."""
+    regular = [pod for pod in judged.staying if pod_index(pod) not in surge]
+    count = len(regular) - observed.clique.spec.replicas
+    if count <= 0:
+        return
+    victims = _scale_in_order(observed, backend, step, regular)[:count]
+    judged.removals += (Removal(pod, SURPLUS) for pod in victims)
+    uids = {pod.metadata.uid for pod in victims}
+    judged.staying = [pod for pod in judged.staying if pod.metadata.uid not in uids]
+
+
+def _fresh_indexes(
+    observed: ObservedClique,
+    step: CliqueStep,
+    surge: Collection[int],
+    judged: _Judged,
+    held_back: Sequence[Removal],
+) -> list[int]:
+    """The indexes of the pods to make: of those that are replaced, then free ones, then those of a surge.
+
+    `held_back` are pods that drain before they are removed. Until the set has recorded a change, no pod is made: the
+    change may or may not reach this clique.
+    """
+    if not observed.recorded:
+        return []
+    used = _indexes([*judged.staying, *(removal.pod for removal in held_back)])
+    replaced_later = [removal.pod for removal in held_back if removal.reason not in (SURPLUS, SURGE_OVER)]
+    counted = [pod for pod in (*judged.staying, *replaced_later) if pod_index(pod) not in surge]
+    missing = max(0, observed.clique.spec.replicas - len(counted))
+    replaced = _replaced_indexes(judged.removals, step)
+    back = [index for index in replaced if index not in used and index not in surge][:missing]
     fresh = [*back, *free_indexes({*used, *surge, *back}, missing - len(back))]
     fresh += [index for index in surge if index not in used]
-    fresh = fresh if observed.recorded else []
-    if observed.kueue is not None:
-        fresh = without_early(observed.kueue, clique.metadata.name, fresh, staying, pods)
-    names_taken = {pod.metadata.name for pod in pods}
-    create = [
+    if observed.kueue is None:
+        return fresh
+    return without_early(observed.kueue, observed.clique.metadata.name, fresh, judged.staying, observed.pods)
+
+
+def _new_pods(
+    observed: ObservedClique, backend: Backend, step: CliqueStep, indexes: Iterable[int], rng: Random
+) -> list[Json]:
+    """The manifests of new pods with these indexes."""
+    names_taken = {pod.metadata.name for pod in observed.pods}
+    return [
         build_pod(
             made_from(observed, step, index),
             backend,
             step.incarnation,
             index,
-            _unused_name(clique.metadata.name, names_taken, rng),
+            _unused_name(observed.clique.metadata.name, names_taken, rng),
         )
-        for index in fresh
+        for index in indexes
     ]
-    ungate = _ungated(observed, backend, staying)
-    chosen, left = {pod.metadata.uid for pod, _ in in_place}, {pod.metadata.uid for pod in staying}
-    if drains is not None:
-        chosen, due = chosen | drains.uids, due + drains.ends_s
-    in_place = [(pod, one) for pod, one in in_place if pod.metadata.uid in left and (one.gate or one.patch)]
-    for pod in (pod for pod in staying if pod.metadata.uid not in chosen):
-        if pod.spec.readiness_gates and (opened := step_of_staying(pod, now)).gate:
-            in_place.append((pod, opened))
-    gang = observed.gang
-    return PodPlan(
-        delete=removals,
-        create=create,
-        ungate=ungate,
-        node_labels=backend.node_labels_to_keep(gang, observed.core_nodes) if ungate and gang is not None else {},
-        relabel=[(pod, changes) for pod in staying if (changes := _wrong_labels(observed, pod))],
-        in_place=in_place,
-        drain=drains.steps(staying, chosen) if drains is not None else [],
-        indexes=frozenset(used | set(fresh)),
-        next_look_s=min(due) if due else None,
-    )
+
+
+def _patches(judged: _Judged, changing: Collection[str], now: datetime) -> list[tuple[Pod, InPlaceStep]]:
+    """Writes to pods that stay: new templates in place, and readiness gates that open again.
+
+    `changing` are the uids of pods that are patched or drain: their gates stay as they are.
+    """
+    staying = {pod.metadata.uid for pod in judged.staying}
+    patches = [
+        (pod, patch) for pod, patch in judged.in_place if pod.metadata.uid in staying and (patch.gate or patch.patch)
+    ]
+    for pod in judged.staying:
+        if pod.metadata.uid not in changing and pod.spec.readiness_gates:
+            opened = step_of_staying(pod, now)
+            if opened.gate:
+                patches.append((pod, opened))
+    return patches
+
+
+def _indexes(pods: Iterable[Pod]) -> set[int]:
+    """The indexes that these pods have."""
+    return {index for pod in pods if (index := pod_index(pod)) is not None}
 
 
 def _taken(observed: ObservedClique, step: CliqueStep) -> dict[str, str]:
