@@ -140,14 +140,14 @@ class NodeTable:
 
     def column(self, key: str) -> Column:
         """The coded column of a label; made on first use, kept up to date from then on."""
-        found = self._columns.get(key)
-        if found is None:
-            found = Column(np.full(self.capacity, -1, dtype=np.int32), [], {})
+        column = self._columns.get(key)
+        if column is None:
+            column = Column(np.full(self.capacity, -1, dtype=np.int32), [], {})
             for row, node in enumerate(self.facts):
                 if node is not None:
-                    found.set(row, node.labels.get(key))
-            self._columns[key] = found
-        return found
+                    column.set(row, node.labels.get(key))
+            self._columns[key] = column
+        return column
 
     def derived(self, key: object, make: Callable[[], T], *, by_amounts: bool = False) -> T:
         """Something computed from the nodes' labels and taints, made again only when one of them has changed since.
@@ -155,12 +155,12 @@ class NodeTable:
         With `by_amounts` it depends on what nodes have, too: devices and volumes are recounted all the time.
         """
         now = self.version if by_amounts else self.masks_version
-        found = self._derived.get(key)
-        if found is None or found[0] != now:
+        derived = self._derived.get(key)
+        if derived is None or derived[0] != now:
             if len(self._derived) > MOST_DERIVED:
                 self._derived.clear()
-            found = self._derived[key] = (now, make())
-        return found[1]  # type: ignore[return-value]
+            derived = self._derived[key] = (now, make())
+        return derived[1]  # type: ignore[return-value]
 
     def forget_derived(self) -> None:
         """Values derived from it may be different now."""
@@ -168,14 +168,14 @@ class NodeTable:
 
     def tree(self, keys: tuple[str, ...]) -> Tree:
         """The domains under these level keys, broad to narrow; made again only when labels have changed."""
-        found = self.trees.get(keys)
-        if found is None or found[0] != self.labels_version:
+        tree = self.trees.get(keys)
+        if tree is None or tree[0] != self.labels_version:
             rows = np.flatnonzero(self.alive[: self.rows])
             names = self.names(rows)
             ranks = [self.column(key).ranks(self.rows)[rows] for key in keys if key != HOSTNAME]
-            found = (self.labels_version, Tree(keys, rows, names, ranks))
-            self.trees[keys] = found
-        return found[1]
+            tree = (self.labels_version, Tree(keys, rows, names, ranks))
+            self.trees[keys] = tree
+        return tree[1]
 
     def names(self, rows: Iterable[int]) -> list[str]:
         return [self._name(row) for row in rows]

@@ -71,21 +71,21 @@ class PodCounts:
 
     def in_scope(self, scope: PodScope, everyone: Iterable[tuple[PodFacts, int]], rows: int) -> Ints:
         """Pods in scope by row, for the first rows."""
-        found = self._scopes.get(scope)
-        if found is None:
+        counts = self._scopes.get(scope)
+        if counts is None:
             if len(self._scopes) >= MOST_COUNTERS:
                 self._scopes, self._units = {}, {}
             self._scope_index = None
-            found = np.zeros(max(rows, FIRST_ROWS), dtype=np.int64)
+            counts = np.zeros(max(rows, FIRST_ROWS), dtype=np.int64)
             for pod, row in everyone:
                 if self.matches(scope, pod):
-                    found[row] += 1
-            self._scopes[scope] = found
+                    counts[row] += 1
+            self._scopes[scope] = counts
             self._owned.add(scope)
-        if found.size < rows:
-            found = self._scopes[scope] = np.concatenate([found, np.zeros(rows - found.size, dtype=np.int64)])
+        if counts.size < rows:
+            counts = self._scopes[scope] = np.concatenate([counts, np.zeros(rows - counts.size, dtype=np.int64)])
             self._owned.add(scope)
-        return found[:rows]
+        return counts[:rows]
 
     def units_in_scope(
         self, scope: PodScope, label: str, everyone: Iterable[tuple[PodFacts, int]], rows: int
@@ -172,18 +172,18 @@ class PodCounts:
                 del changed[at]
 
     def _writable(self, counters: dict[K, Ints], key: K, row: int) -> Ints:
-        found = counters.get(key)
-        if found is None or found.size <= row:
-            if found is None:
+        counter = counters.get(key)
+        if counter is None or counter.size <= row:
+            if counter is None:
                 self._term_index = None
-            old = np.zeros(0, dtype=np.int64) if found is None else found
+            old = np.zeros(0, dtype=np.int64) if counter is None else counter
             size = max(FIRST_ROWS, 2 * (row + 1))
-            found = counters[key] = np.concatenate([old, np.zeros(size - old.size, dtype=np.int64)])
+            counter = counters[key] = np.concatenate([old, np.zeros(size - old.size, dtype=np.int64)])
             self._owned.add(key)
         elif key not in self._owned:
-            found = counters[key] = found.copy()
+            counter = counters[key] = counter.copy()
             self._owned.add(key)
-        return found
+        return counter
 
 
 NONE: Mapping[str, int] = {}

@@ -249,21 +249,21 @@ class Snapshot:
 
     def amounts(self, requests: Requests) -> tuple[tuple[int, int], ...]:
         """Requests as (resource row, amount); resources not met before get a row."""
-        found = self._amounts.get(requests)
-        if found is None:
-            found = tuple(self._resource_rows(dict(requests)))
+        amounts = self._amounts.get(requests)
+        if amounts is None:
+            amounts = tuple(self._resource_rows(dict(requests)))
             if len(self._amounts) > 8192:
                 self._amounts = {}
-            self._amounts[requests] = found
-        return found
+            self._amounts[requests] = amounts
+        return amounts
 
     def column_of(self, requests: Requests) -> Ints:
         """Requests as a column: an amount for each of `resources`."""
         asked = self.amounts(requests)
-        found = np.zeros(len(self.resources), dtype=np.int64)
+        column = np.zeros(len(self.resources), dtype=np.int64)
         for r, amount in asked:
-            found[r] += amount
-        return found
+            column[r] += amount
+        return column
 
     def ports_at(self, row: int) -> tuple[HostPort, ...]:
         return self._ports.get(row, ())

@@ -73,7 +73,7 @@ def selector(text: str) -> Callable[[Described], bool]:
 
 def _in_python(text: str) -> str:
     """Names get an underscore at their end, so that none of them means anything to Python."""
-    found, at = [], 0
+    words, at = [], 0
     while at < len(text):
         token = _TOKEN.match(text, at)
         if token is None:
@@ -86,9 +86,9 @@ def _in_python(text: str) -> str:
             word = repr(float(number) if "." in number else int(number))
         else:
             word = _IN_PYTHON.get(word, f"{name}_" if name else word)
-        found.append(word)
+        words.append(word)
         at = token.end()
-    return " ".join(found)
+    return " ".join(words)
 
 
 def _read(node: ast.expr) -> Read:

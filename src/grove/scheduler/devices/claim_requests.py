@@ -79,10 +79,12 @@ def read_claim_requests(spec: Json, classes: Mapping[str, DeviceClass]) -> Claim
         if exactly := request.get("exactly"):
             requests.append((_asked(name, exactly, classes),))
         elif either := request.get("firstAvailable"):
-            requests.append(tuple(_asked(f"{name}/{one.get('name', '')}", one, classes) for one in either))
+            requests.append(
+                tuple(_asked(f"{name}/{alternative.get('name', '')}", alternative, classes) for alternative in either)
+            )
         else:
             raise NotUnderstood(f"request {name!r}: neither `exactly` nor `firstAvailable` is given")
-    return ClaimRequests(tuple(requests), tuple(_same(one) for one in devices.get("constraints") or ()))
+    return ClaimRequests(tuple(requests), tuple(_same(constraint) for constraint in devices.get("constraints") or ()))
 
 
 def _asked(name: str, request: Json, classes: Mapping[str, DeviceClass]) -> DeviceRequest:
@@ -109,9 +111,9 @@ def _same(constraint: Json) -> MatchAttribute:
 
 
 def _expressions(spec: Json) -> list[str]:
-    found = []
-    for one in spec.get("selectors") or ():
-        if "cel" not in one:
-            raise NotUnderstood(f"selector {sorted(one)} is not understood")
-        found.append(str(one["cel"].get("expression", "")))
-    return found
+    expressions = []
+    for device_selector in spec.get("selectors") or ():
+        if "cel" not in device_selector:
+            raise NotUnderstood(f"selector {sorted(device_selector)} is not understood")
+        expressions.append(str(device_selector["cel"].get("expression", "")))
+    return expressions

@@ -89,15 +89,15 @@ def device_signature(claims_requests: Sequence[ClaimRequests], devices: Sequence
     """
     keys = sorted({same.attribute for claim_requests in claims_requests for same in claim_requests.same})
     seen: list[dict[object, int]] = [{} for _ in keys]
-    found = []
+    signature = []
     for device in devices:
         values = (_value(device, key) for key in keys)
         alike = tuple(-1 if v is None else seen[k].setdefault(v, len(seen[k])) for k, v in enumerate(values))
         good_for = tuple(
             asked.matches(device) for claim_requests in claims_requests for asked in claim_requests.asked()
         )
-        found.append((good_for, alike))
-    return tuple(found)
+        signature.append((good_for, alike))
+    return tuple(signature)
 
 
 class _TooManyFailures(Exception):
@@ -136,8 +136,12 @@ class _Search:
     ) -> None:
         self._claims_requests, self._devices, self._failures_left = claims_requests, devices, failures
         self._none = [-1] * len(devices)
-        self._requests = [(claim, either) for claim, one in enumerate(claims_requests) for either in one.requests]
-        self._first = list(accumulate((len(one.requests) for one in claims_requests), initial=0))
+        self._requests = [
+            (claim, either)
+            for claim, claim_requests in enumerate(claims_requests)
+            for either in claim_requests.requests
+        ]
+        self._first = list(accumulate((len(claim_requests.requests) for claim_requests in claims_requests), initial=0))
         self._free = [device.id not in taken for device in devices]
         self._units: list[list[int]] = []
         self._twin: list[int] = []
@@ -147,11 +151,13 @@ class _Search:
             last[claim_requests] = claim
         self._matching = {
             asked: [d for d, device in enumerate(devices) if asked.matches(device)]
-            for one in last
-            for asked in one.asked()
+            for claim_requests in last
+            for asked in claim_requests.asked()
         }
         self._values = {
-            same.attribute: [_value(device, same.attribute) for device in devices] for one in last for same in one.same
+            same.attribute: [_value(device, same.attribute) for device in devices]
+            for claim_requests in last
+            for same in claim_requests.same
         }
 
     def found(self) -> list[Chosen] | None:
@@ -164,16 +170,16 @@ class _Search:
         """Chooses alternatives for the requests from `at` on, then values."""
         if at == len(self._requests):
             before, self._units = self._units, []
-            found = self._with_values(picked)
+            chosen = self._with_values(picked)
             self._units = before
-            return found
+            return chosen
         claim, either = self._requests[at]
         for number in range(self._least(claim, at, picked), len(either)):
             length = len(self._units)
             units = self._units_of(either[number], ())
             moved = self._settled(units, owner) if units is not None else None
-            if moved is not None and (found := self._pick(at + 1, [*picked, number], moved)) is not None:
-                return found
+            if moved is not None and (chosen := self._pick(at + 1, [*picked, number], moved)) is not None:
+                return chosen
             self._failed(length)
         return None
 
@@ -196,10 +202,12 @@ class _Search:
                 )
             )
         count = Counter(claims)
-        ways = {one: self._values_of(one, number) for one, number in count.items()}
+        ways = {claim: self._values_of(claim, number) for claim, number in count.items()}
         if not all(ways.values()):
             return None
-        capacity = {one: list(accumulate(way.most for way in reversed(found)))[::-1] for one, found in ways.items()}
+        capacity = {
+            claim: list(accumulate(way.most for way in reversed(values)))[::-1] for claim, values in ways.items()
+        }
 
         def choose(claim: int, chosen: list[int], owner: list[int]) -> list[int] | None:
             if claim == len(claims):
@@ -215,8 +223,8 @@ class _Search:
                     continue
                 length = len(self._units)
                 moved = self._settled(ways[own][number].units, owner)
-                if moved is not None and (found := choose(claim + 1, [*chosen, number], moved)) is not None:
-                    return found
+                if moved is not None and (answer := choose(claim + 1, [*chosen, number], moved)) is not None:
+                    return answer
                 self._failed(length)
             return None
 
@@ -224,12 +232,12 @@ class _Search:
         if chosen is None:
             return None
         self._units.clear()
-        return self._handed_out([(one, ways[one][number]) for one, number in zip(claims, chosen, strict=True)])
+        return self._handed_out([(claim, ways[claim][number]) for claim, number in zip(claims, chosen, strict=True)])
 
     def _values_of(self, claim: _Claim, number: int) -> list[_Values]:
         """Choices of values, the best first; those that no claim could have are left out."""
         bound = [same for same in claim.claims_requests.same if any(map(same.covers, claim.picked))]
-        found = []
+        choices = []
         for values in islice(product(*(self._usable(same, claim.picked) for same in bound)), MOST_VALUES):
             way = tuple(zip(bound, values, strict=True))
             units: list[list[int]] | None = []
@@ -243,20 +251,20 @@ class _Search:
                 most, owner = most + 1, moved
             self._units.clear()
             if most or not bound:
-                found.append(_Values(way, units, most or number))
-        return found
+                choices.append(_Values(way, units, most or number))
+        return choices
 
     def _usable(self, same: MatchAttribute, picked: Sequence[DeviceRequest]) -> list[object]:
         """Values that devices have, those of the fewest first: what is whole elsewhere stays whole. Each request that
         the constraint covers finds devices of such a value."""
         have = Counter(value for value in self._values[same.attribute] if value is not None)
         covered = [asked for asked in picked if same.covers(asked)]
-        found = (
+        usable = (
             value
             for value in have
             if all(self._units_of(device_request, ((same, value),)) for device_request in covered)
         )
-        return sorted(found, key=lambda value: (have[value], repr(value)))
+        return sorted(usable, key=lambda value: (have[value], repr(value)))
 
     def _units_of(
         self, asked: DeviceRequest, values: Sequence[tuple[MatchAttribute, object]]
@@ -301,7 +309,7 @@ class _Search:
             for device_request in own.picked
             for unit in self._units_of(device_request, way.values) or ()
         ]
-        asked.sort(key=lambda one: one[1].count > 0)
+        asked.sort(key=lambda entry: entry[1].count > 0)
         owner = self._settled([unit for _, _, unit in asked], self._none)
         assert owner is not None
         by_claim: list[Chosen] = [[] for _ in ways]

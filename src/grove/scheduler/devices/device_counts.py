@@ -70,16 +70,16 @@ class DeviceCounts:
         layout = self._layouts.get(node)
         if layout is None or layout.devices is not devices:
             layout = self._layouts[node] = _Layout(devices)
-        found = {name: (self._matching(layout, name) & free).bit_count() for name in self.asked}
-        found[ANY] = free.bit_count()
+        counts = {name: (self._matching(layout, name) & free).bit_count() for name in self.asked}
+        counts[ANY] = free.bit_count()
         for name, claims_requests in self.sets.items():
             key = (name, self._pattern(layout, name), free)
             if key not in self._copies:
                 if len(self._copies) >= MOST_PATTERNS:
                     self._copies.clear()
                 self._copies[key] = copies(claims_requests, devices, taken)
-            found[name] = self._copies[key]
-        return found
+            counts[name] = self._copies[key]
+        return counts
 
     def forget(self, node: str) -> None:
         """The node has other devices now, or none."""

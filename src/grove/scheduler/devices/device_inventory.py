@@ -89,12 +89,12 @@ def read_devices(slices: Iterable[ResourceSlice]) -> list[Device]:
     for spec in known:
         key = (spec.get("driver", ""), spec["pool"]["name"])
         newest[key] = max(newest.get(key, 0), spec["pool"].get("generation", 0))
-    found = []
+    devices = []
     for spec in known:
         driver, pool = spec.get("driver", ""), spec["pool"]["name"]
         if spec["pool"].get("generation", 0) == newest[driver, pool]:
-            found += [_device(driver, pool, spec, one) for one in spec.get("devices") or ()]
-    return sorted(found, key=lambda device: device.id)
+            devices += [_device(driver, pool, spec, device) for device in spec.get("devices") or ()]
+    return sorted(devices, key=lambda device: device.id)
 
 
 def _device(driver: str, pool: str, spec: Json, device: Json) -> Device:
@@ -131,14 +131,14 @@ def allocation(chosen: Sequence[tuple[DeviceRequest, Device]], spec: Json, class
         config += [{"source": "FromClass", "requests": [device_request.name], **entry} for entry in entries]
     config += [{"source": "FromClaim", **entry} for entry in (spec.get("devices") or {}).get("config") or ()]
     devices: Json = {"results": results, **({"config": config} if config else {})}
-    found: Json = {"devices": devices}
+    status: Json = {"devices": devices}
     device = next((device for _, device in chosen if device.node or device.selector), None)
     if device is not None and device.node:
         field_ = {"key": "metadata.name", "operator": "In", "values": [device.node]}
-        found["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field_]}]}
+        status["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field_]}]}
     elif device is not None:
-        found["nodeSelector"] = device.selector
-    return found
+        status["nodeSelector"] = device.selector
+    return status
 
 
 def allocated(status: Json | None) -> set[DeviceId]:

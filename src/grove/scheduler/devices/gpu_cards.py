@@ -262,21 +262,21 @@ class NodeDevices:
         parts, count = (FULL, want.rdma // FULL) if want.rdma >= FULL else (want.rdma, 1)
         free = sorted((n for n in self.rdma.values() if n.core >= parts), key=lambda n: (n.core, n.minor))
         if want.same_pcie and cards:
-            found = []
+            nics = []
             for place in sorted({card.pcie for card in cards}):
                 here = next((n for n in free if n.pcie == place), None)
                 if here is None:
                     return None
-                found.append((here.minor, parts))
-            return tuple(found)
+                nics.append((here.minor, parts))
+            return tuple(nics)
         return tuple((n.minor, parts) for n in free[:count]) if len(free) >= count else None
 
 
 def _by(cards: Iterable[Card], what: str) -> dict[object, list[Card]]:
-    found: dict[object, list[Card]] = {}
+    groups: dict[object, list[Card]] = {}
     for card in cards:
-        found.setdefault(getattr(card, what), []).append(card)
-    return found
+        groups.setdefault(getattr(card, what), []).append(card)
+    return groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,9 +291,9 @@ class UsedCards:
 
     def without(self, gone: Collection[str] = ()) -> NodeDevices:
         """The free devices without some pods."""
-        left = [one for uid, one in self.by_pod.items() if uid not in gone]
-        taken = [one for one in left if isinstance(one, Allotment)]
-        return self.devices.without([*taken, *self.promised], sum(one for one in left if isinstance(one, int)))
+        left = [use for uid, use in self.by_pod.items() if uid not in gone]
+        taken = [use for use in left if isinstance(use, Allotment)]
+        return self.devices.without([*taken, *self.promised], sum(use for use in left if isinstance(use, int)))
 
 
 class CardCounts:

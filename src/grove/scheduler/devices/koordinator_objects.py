@@ -99,38 +99,38 @@ def _annotation(annotations: Mapping[str, str], name: str) -> dict[str, object]:
     if not text:
         return {}
     try:
-        found = parsed(text)
+        body = parsed(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        body = None
+    if not isinstance(body, dict):
         raise InvalidCardRequest(f"{name} is not a JSON object")
-    return found
+    return body
 
 
 def _texts(value: object) -> list[str]:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
 
 
 def read_devices(device: Device) -> NodeDevices:
     """The devices of a node, all free; one that lists a minor twice, or an amount that is none, has a fault."""
     devices = NodeDevices()
-    for one in device.spec.devices:
-        cards = devices.cards if one.type == "gpu" else devices.rdma if one.type == "rdma" else None
+    for info in device.spec.devices:
+        cards = devices.cards if info.type == "gpu" else devices.rdma if info.type == "rdma" else None
         if cards is None:
             continue
-        minor = one.minor if one.minor is not None else -1
+        minor = info.minor if info.minor is not None else -1
         if minor in cards:
-            devices.fault = f"it lists {one.type} minor {minor} twice"
+            devices.fault = f"it lists {info.type} minor {minor} twice"
             return devices
         try:
-            size = max(0, whole(one.resources.get(MEMORY, 0)))
-            if any(whole(amount) < 0 for amount in one.resources.values()):
-                raise InvalidQuantity(f"{one.type} minor {minor} has a negative amount")
+            size = max(0, whole(info.resources.get(MEMORY, 0)))
+            if any(whole(amount) < 0 for amount in info.resources.values()):
+                raise InvalidQuantity(f"{info.type} minor {minor} has a negative amount")
         except InvalidQuantity as error:
             devices.fault = str(error)
             return devices
-        if one.health:
-            cards[minor] = _card(one, minor, size)
+        if info.health:
+            cards[minor] = _card(info, minor, size)
     devices.partitions = _partitions(device)
     return devices
 
@@ -183,10 +183,12 @@ def _read_allotment(text: str) -> Allotment | None:
     try:
         body = parsed(text)
         cards = tuple(
-            (int(one["minor"]), whole(one["resources"].get(CORE, FULL)), whole(one["resources"].get(MEMORY, 0)))
-            for one in body.get("gpu") or ()
+            (int(entry["minor"]), whole(entry["resources"].get(CORE, FULL)), whole(entry["resources"].get(MEMORY, 0)))
+            for entry in body.get("gpu") or ()
         )
-        rdma = tuple((int(one["minor"]), whole(one["resources"].get(RDMA, FULL))) for one in body.get("rdma") or ())
+        rdma = tuple(
+            (int(entry["minor"]), whole(entry["resources"].get(RDMA, FULL))) for entry in body.get("rdma") or ()
+        )
     except (ValueError, OverflowError, TypeError, KeyError, AttributeError):
         return None
     return Allotment(cards, rdma)

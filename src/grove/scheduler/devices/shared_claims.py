@@ -43,19 +43,19 @@ class SharedClaims:
 
 def tied_claims(users: Iterable[tuple[PodFacts, OpenClaims]]) -> list[SharedClaims]:
     """Pods and their claims, those together that a common pod ties together; in the order of the pods."""
-    found: list[SharedClaims] = []
+    groups: list[SharedClaims] = []
     for pod, claims in users:
-        tied = [one for one in found if one.claims.keys() & claims.keys()]
+        tied = [group for group in groups if group.claims.keys() & claims.keys()]
         joined: dict[Key, ClaimRequests] = {}
-        for one in tied:
-            joined |= one.claims
-        merged = SharedClaims({**joined, **claims}, (*(user for one in tied for user in one.users), pod))
+        for group in tied:
+            joined |= group.claims
+        merged = SharedClaims({**joined, **claims}, (*(user for group in tied for user in group.users), pod))
         if tied:
-            found[found.index(tied[0])] = merged
-            found = [one for one in found if one not in tied[1:]]
+            groups[groups.index(tied[0])] = merged
+            groups = [group for group in groups if group not in tied[1:]]
         else:
-            found.append(merged)
-    return found
+            groups.append(merged)
+    return groups
 
 
 class DeviceNodes:
@@ -77,10 +77,10 @@ class DeviceNodes:
         for total in range(len(self._names) * len(shared) + 1):
             fresh = False
             for skips in _sums(total, len(shared)):
-                found = self._chosen(shared, skips)
-                if found is not None:
+                nodes = self._chosen(shared, skips)
+                if nodes is not None:
                     fresh = True
-                    yield found
+                    yield nodes
             if not fresh:
                 return
 
@@ -89,11 +89,11 @@ class DeviceNodes:
         return next((claims for claims in shared if self._chosen([claims], (0,)) is None), None)
 
     def _chosen(self, shared: Sequence[SharedClaims], skips: Sequence[int]) -> tuple[str, ...] | None:
-        asked = [_together(one) for one in shared]
+        asked = [_together(group) for group in shared]
         for requests in asked:
             self._snapshot.amounts(requests)  # what was never asked for before gets a row, before rows are copied
         free, spare, taken = self._snapshot.free[:, self._rows].copy(), self._spare.copy(), set(self._taken)
-        found = []
+        nodes = []
         for claims, requests, skip in zip(shared, asked, skips, strict=True):
             need = self._snapshot.column_of(requests)
             at = self._best(claims, need, free, spare, taken, skip)
@@ -103,8 +103,8 @@ class DeviceNodes:
             free[:, site] -= need
             spare[site] -= len(devices)
             taken |= devices
-            found.append(self._names[site])
-        return tuple(found)
+            nodes.append(self._names[site])
+        return tuple(nodes)
 
     def _best(
         self, claims: SharedClaims, need: Ints, free: Ints, spare: Ints, taken: set[DeviceId], skip: int

@@ -94,11 +94,11 @@ def fleet_repack(
     for pod in _fitting(full, measure, closed):
         full.add_pod(pod)
     before = measure.of(snapshot)
-    found: list[FleetStep] = []
+    found_steps: list[FleetStep] = []
     left, why = budget.steps, None
-    while before and len(found) < MOST_FURTHER and left > 0:
+    while before and len(found_steps) < MOST_FURTHER and left > 0:
         steps = Budget(steps=min(left, STEPS.steps))
-        answer = repack(full, _further(measure, len(found)), movable, budgets, steps, closed=closed)
+        answer = repack(full, _further(measure, len(found_steps)), movable, budgets, steps, closed=closed)
         left -= answer.steps
         if isinstance(answer, NoRepack):
             why = answer.why
@@ -107,14 +107,14 @@ def fleet_repack(
         for move in answer.moves:
             make_move(after, move)
             make_move(full, move)
-        if (share := measure.of(after)) >= (found[-1].after if found else before):
+        if (share := measure.of(after)) >= (found_steps[-1].after if found_steps else before):
             break
         full.assume(answer.placement)
         end = after
-        found.append(FleetStep(answer.moves, answer.cost[0], share))
+        found_steps.append(FleetStep(answer.moves, answer.cost[0], share))
         moved = {move.unit.name for move in answer.moves}
-        movable = [one for one in movable if one.unit.name not in moved]
-    return FleetRepack(before, tuple(found), end, why)
+        movable = [candidate for candidate in movable if candidate.unit.name not in moved]
+    return FleetRepack(before, tuple(found_steps), end, why)
 
 
 def _further(measure: Measure, number: int) -> Gang:
@@ -133,7 +133,7 @@ def _fitting(snapshot: Snapshot, measure: Measure, closed: Collection[str]) -> I
         names = [facts.name if (facts := snapshot.nodes.facts[row]) is not None else "" for row in rows.tolist()]
         slots = {name: amount // size.each for name, amount in zip(names, free, strict=True) if name not in closed}
         wanted = sum(slots.values()) // size.pods * size.pods
-        for name in sorted(slots, key=lambda one: (-slots[one], one)):
+        for name in sorted(slots, key=lambda name: (-slots[name], name)):
             for i in range(min(wanted, slots[name])):
                 yield PodFacts(f"{FURTHER}-{name}-{i}", "", f"{FURTHER}-{name}-{i}", shape, node=name)
             wanted -= min(wanted, slots[name])

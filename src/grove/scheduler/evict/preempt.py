@@ -109,8 +109,8 @@ def preempt(
     without an eviction; by default these are all terminating pods. Other terminating pods stay where they are.
     """
     steps = DecisionSteps(budget, searches=1)
-    found = _preempt(snapshot, gang, running, budgets, steps, closed, vacancies, leaving)
-    return replace(found, steps=budget.steps - steps.left)
+    answer = _preempt(snapshot, gang, running, budgets, steps, closed, vacancies, leaving)
+    return replace(answer, steps=budget.steps - steps.left)
 
 
 def _preempt(
@@ -136,18 +136,18 @@ def _preempt(
     gone = {pod.uid for pod in leaving} | {pod.uid for pod in snapshot.terminating()}
     may_put_out = snapshot.seams.may_put_out
     lower = _evictable([unit for unit in running if may_put_out(snapshot, gang, unit)], gang, gone)
-    found: Victims | NoVictims = NoVictims(
+    answer: Victims | NoVictims = NoVictims(
         gang.name, Reason(NONE_LOWER, numbers={"priority": gang.priority}), True, version
     )
     if lower:
-        found = trial.sparing_budgets(lower)
-    for units in snapshot.seams.rounds(snapshot, gang, running) if isinstance(found, NoVictims) else ():
+        answer = trial.sparing_budgets(lower)
+    for units in snapshot.seams.rounds(snapshot, gang, running) if isinstance(answer, NoVictims) else ():
         known = {unit.name for unit in lower}
         more = _evictable((unit for unit in units if unit.name not in known), gang, gone)
-        found = trial.sparing_budgets(sorted([*lower, *more], key=lambda u: (u.priority, u.name)))
-        if isinstance(found, Victims):
-            return replace(_with_scaled(found, more, budgets), reclaimed=True)
-    return _with_scaled(found, lower, budgets) if isinstance(found, Victims) else found
+        answer = trial.sparing_budgets(sorted([*lower, *more], key=lambda u: (u.priority, u.name)))
+        if isinstance(answer, Victims):
+            return replace(_with_scaled(answer, more, budgets), reclaimed=True)
+    return _with_scaled(answer, lower, budgets) if isinstance(answer, Victims) else answer
 
 
 def _evictable(units: Iterable[Running], gang: Gang, gone: set[str]) -> list[Running]:
@@ -216,7 +216,7 @@ class PreemptionTrial:
 
     def sparing_budgets(self, units: list[Running]) -> Victims | NoVictims:
         """Victims among these units, without those a budget protects if that is possible."""
-        found: Victims | NoVictims | None = None
+        answer: Victims | NoVictims | None = None
         covered = frozenset[str]().union(*(budget.uids for budget in self._budgets))
         kept = [
             unit
@@ -224,12 +224,12 @@ class PreemptionTrial:
             if covered.isdisjoint([pod.uid for pod in unit.pods]) or not is_protected(unit, self._budgets)
         ]
         if len(kept) < len(units):
-            found = self.choose(kept)
-        if not isinstance(found, Victims) or found.budgets_broken:
-            found = self.choose(units)
-        if isinstance(found, Victims) and found.budgets_broken:
-            found = self._keeping_budgets(units) or found
-        return self._with_fewer_pods(units, found) if isinstance(found, Victims) else found
+            answer = self.choose(kept)
+        if not isinstance(answer, Victims) or answer.budgets_broken:
+            answer = self.choose(units)
+        if isinstance(answer, Victims) and answer.budgets_broken:
+            answer = self._keeping_budgets(units) or answer
+        return self._with_fewer_pods(units, answer) if isinstance(answer, Victims) else answer
 
     def _keeping_budgets(self, units: list[Running]) -> Victims | None:
         """Victims that break no budget, where a first choice did: sets that the budgets allow, tried one by one.
@@ -252,9 +252,9 @@ class PreemptionTrial:
                 chosen = [*free, *some]
                 empty = self.emptied(_pods(chosen))
                 if isinstance(self.place(empty), Placement):
-                    found = self.fewest(chosen, empty)
-                    if isinstance(found, Victims) and not found.budgets_broken:
-                        return found
+                    answer = self.fewest(chosen, empty)
+                    if isinstance(answer, Victims) and not answer.budgets_broken:
+                        return answer
         return None
 
     def choose(self, units: list[Running]) -> Victims | NoVictims:
@@ -281,16 +281,16 @@ class PreemptionTrial:
             if isinstance(self.place(smaller), Placement):
                 units, empty = others, smaller
         for _ in range(4):
-            found = self.fewest(units, empty)
-            if isinstance(found, NoVictims) or not found.budgets_broken:
-                return found
+            fewest = self.fewest(units, empty)
+            if isinstance(fewest, NoVictims) or not fewest.budgets_broken:
+                return fewest
             # Several victims under one budget: leave out those beyond its allowance and look again.
-            spared = beyond_allowance(found.pods, units, self._budgets)
+            spared = beyond_allowance(fewest.pods, units, self._budgets)
             units = [u for u in units if u.name not in spared]
             empty = self.emptied(_pods(units))
             if not spared or isinstance(self.place(empty), NoFit):
-                return found
-        return found
+                return fewest
+        return fewest
 
     def fewest(self, units: list[Running], empty: Snapshot) -> Victims | NoVictims:
         """The fewest victims we find among these units; `empty` is the cluster without all of them."""
@@ -372,37 +372,37 @@ class PreemptionTrial:
                 return self._spared(victims, tried)
         return answer
 
-    def _with_fewer_pods(self, units: list[Running], found: Victims) -> Victims:
+    def _with_fewer_pods(self, units: list[Running], first: Victims) -> Victims:
         """The same, or victims of no higher priority that are fewer pods and break no more budgets.
 
         The first choice was made row by row. That cannot see that one gang stands on several rows, or that one large
         pod replaces two small ones. So all smaller sets are tried, the smallest first, where these are few enough.
         """
-        if not 1 < len(found.pods) <= FINE_TRIALS:
-            return found
-        gone = {pod.uid for pod in found.pods}
+        if not 1 < len(first.pods) <= FINE_TRIALS:
+            return first
+        gone = {pod.uid for pod in first.pods}
         highest = max(unit.priority for unit in units if any(pod.uid in gone for pod in unit.pods))
         among = [unit for unit in units if unit.priority <= highest]
         if len(among) > MOST_SETS:
-            return found
-        sizes = range(1, len(found.pods))
+            return first
+        sizes = range(1, len(first.pods))
         smaller = list(islice((some for size in sizes for some in sets_of_pods(among, size)), MOST_SETS + 1))
         if len(smaller) > MOST_SETS:
-            return found
+            return first
         capacity = CapacityWithout(self._base, self._gang)
         bases = bases_of(among)
         heads = {pod.uid for unit in among if unit.name in bases for pod in unit.pods}
-        if not any(pod.uid in heads for pod in found.pods):
+        if not any(pod.uid in heads for pod in first.pods):
             smaller = [some for some in smaller if not any(pod.uid in heads for pod in some)]
         for some in smaller:
             breaks = len(broken_budgets(some, self._budgets))
-            if breaks <= len(found.budgets_broken) and (self._vacancies or capacity.may_suffice(some)):
+            if breaks <= len(first.budgets_broken) and (self._vacancies or capacity.may_suffice(some)):
                 tried = self.without(some)
                 if isinstance(tried, Placement):
                     victims = ChosenVictims(among)
                     victims.choose(some)
                     return self._named(victims, tried)
-        return found
+        return first
 
 
 def _only_amounts_matter(snapshot: Snapshot, gang: Gang) -> bool:

@@ -86,23 +86,23 @@ class Move:
     @property
     def places(self) -> dict[str, tuple[str, ...]]:
         """The new nodes by pod group, one for each pod."""
-        found: dict[str, list[str]] = {}
+        nodes_of: dict[str, list[str]] = {}
         for pod in self.placement.pods:
-            found.setdefault(pod.group, []).append(pod.node)
-        return {group: tuple(sorted(nodes)) for group, nodes in sorted(found.items())}
+            nodes_of.setdefault(pod.group, []).append(pod.node)
+        return {group: tuple(sorted(nodes)) for group, nodes in sorted(nodes_of.items())}
 
     @property
     def arriving(self) -> list[PodFacts]:
         """Pods of the new place that need capacity the gang does not have yet."""
         had = Counter((pod.group, pod.node, pod.shape.requests) for pod in self.unit.pods)
-        found = []
+        arriving = []
         for pod in self.placement.pods:
             kind = (pod.group, pod.node, pod.shape.requests)
             if had[kind]:
                 had[kind] -= 1
             else:
-                found.append(pod)
-        return found
+                arriving.append(pod)
+        return arriving
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +137,8 @@ def repack(
 ) -> Repack | NoRepack:
     """Moves that make a waiting gang fit, or why there are none. Nodes in `closed` are held for other units."""
     steps = DecisionSteps(budget, searches=1)
-    found = _repack(snapshot, gang, movable, budgets, steps, closed)
-    return replace(found, version=snapshot.version, steps=budget.steps - steps.left)
+    answer = _repack(snapshot, gang, movable, budgets, steps, closed)
+    return replace(answer, version=snapshot.version, steps=budget.steps - steps.left)
 
 
 def _repack(
@@ -152,22 +152,23 @@ def _repack(
     short = scarcest(snapshot, gang)
     if short is not None and short.number("wanted") > short.number("free"):
         return NoRepack(gang.name, Reason(NOT_ENOUGH_FREE, parts=(short,)), True)
-    found = place(snapshot, gang, steps.next_search(), closed=tuple(sorted(closed)))
-    steps.take(found.steps)
-    if isinstance(found, Placement):
-        return NoRepack(gang.name, Reason(FITS, numbers={"pods": found.core, "score": found.score}), True)
+    answer = place(snapshot, gang, steps.next_search(), closed=tuple(sorted(closed)))
+    steps.take(answer.steps)
+    if isinstance(answer, Placement):
+        return NoRepack(gang.name, Reason(FITS, numbers={"pods": answer.core, "score": answer.score}), True)
     shut = set(closed)
     allowed = [
-        structs.replace(one, unit=structs.replace(one.unit, minimums={}))  # it moves whole: no pod of it is surplus
-        for one in movable
-        if one.unit.preemptible
-        and one.unit.name != gang.name
-        and shut.isdisjoint(pod.node for pod in one.unit.pods)
-        and not any(pod.terminating for pod in one.unit.pods)
-        and not broken_budgets(one.unit.pods, budgets)
+        # It moves whole: no pod of it is surplus.
+        structs.replace(candidate, unit=structs.replace(candidate.unit, minimums={}))
+        for candidate in movable
+        if candidate.unit.preemptible
+        and candidate.unit.name != gang.name
+        and shut.isdisjoint(pod.node for pod in candidate.unit.pods)
+        and not any(pod.terminating for pod in candidate.unit.pods)
+        and not broken_budgets(candidate.unit.pods, budgets)
     ]
     if not allowed:
-        return NoRepack(gang.name, Reason(NONE_MAY_MOVE, parts=(found.why,)), True)
+        return NoRepack(gang.name, Reason(NONE_MAY_MOVE, parts=(answer.why,)), True)
     return _RepackTrial(snapshot, gang, allowed, steps, closed).cheapest()
 
 
@@ -189,7 +190,7 @@ class SeveralPlaces:
         counts = Counter(pod.node for pod in pods)
         more = [{**limits, node: 0} for node in sorted(counts)]
         more += [{**limits, node: counts[node] - 1} for node in sorted(counts) if counts[node] > 1]
-        self._limits += [one for one in more if one not in self._limits]
+        self._limits += [entry for entry in more if entry not in self._limits]
 
 
 def limited(snapshot: Snapshot, free: Ints, limits: Limits) -> Ints:
@@ -216,9 +217,12 @@ class _RepackTrial:
     ) -> None:
         self._base, self._gang, self._steps = base, gang, steps
         self._closed = frozenset(closed)
-        self._units = [one.unit for one in sorted(movable, key=lambda one: (one.unit.priority, one.unit.name))]
+        self._units = [
+            candidate.unit
+            for candidate in sorted(movable, key=lambda candidate: (candidate.unit.priority, candidate.unit.name))
+        ]
         self._sets = SmallSets(base, gang, self._units)
-        self._of = {one.unit.name: one for one in movable}
+        self._of = {candidate.unit.name: candidate for candidate in movable}
         self._best: Repack | None = None
 
     def cheapest(self) -> Repack | NoRepack:
@@ -243,21 +247,21 @@ class _RepackTrial:
             if self._steps.are_over or dearer == MOST_DEARER:
                 return
             trial = PreemptionTrial(self._base, self._gang, (), self._steps, closed, NO_VACANCIES)
-            found = trial.fewest(self._units, empty)
-            if not isinstance(found, Victims) or not found.gangs:
+            victims = trial.fewest(self._units, empty)
+            if not isinstance(victims, Victims) or not victims.gangs:
                 return
             before = self._best
-            self._try([self._of[name] for name in found.gangs], self._ways)
+            self._try([self._of[name] for name in victims.gangs], self._ways)
             dearer = dearer + 1 if before is not None and self._best is before else 0
-            closed |= self._nodes_of_target(found)
+            closed |= self._nodes_of_target(victims)
 
-    def _nodes_of_target(self, found: Victims) -> set[str]:
+    def _nodes_of_target(self, victims: Victims) -> set[str]:
         """Nodes to leave out next: the whole domain that was tried, or the nodes of the gangs in its way."""
-        key, nodes = found.placement.domain_key, self._base.nodes
-        if not key or not found.placement.pods:
-            return {pod.node for pod in found.pods}
+        key, nodes = victims.placement.domain_key, self._base.nodes
+        if not key or not victims.placement.pods:
+            return {pod.node for pod in victims.pods}
         ids = nodes.column(key).ids[: nodes.rows]
-        mine = ids[nodes.row_of[found.placement.pods[0].node]]
+        mine = ids[nodes.row_of[victims.placement.pods[0].node]]
         return {facts.name for row in np.flatnonzero(ids == mine) if (facts := nodes.facts[row]) is not None}
 
     def _try_small_sets(self, tries: int, ways: Ways, most: int = MOST_MOVES) -> None:
@@ -329,16 +333,16 @@ class _RepackTrial:
             for rest in self._chains(after, later, movers[1:]):
                 yield [move, *rest]
 
-    def _several_places(self, now: Snapshot, end: Snapshot, one: Movable) -> Iterator[Move]:
+    def _several_places(self, now: Snapshot, end: Snapshot, mover: Movable) -> Iterator[Move]:
         """Places with fewer pods on nodes of the first place, with and without the nodes that the gang has now."""
         known = list[dict[str, tuple[str, ...]]]()
-        for capacity in (now.with_capacity_of(one.unit.pods), now):
+        for capacity in (now.with_capacity_of(mover.unit.pods), now):
             free, places = np.minimum(capacity.free, end.free), SeveralPlaces()
             for limits in islice(places, MOST_PLACES):
                 if self._steps.are_over:
                     return
-                closed = tuple(sorted(self._closed.union(one.closed)))
-                move = self._move_to(now, one, closed, limited(now, free, limits))
+                closed = tuple(sorted(self._closed.union(mover.closed)))
+                move = self._move_to(now, mover, closed, limited(now, free, limits))
                 if move is None:
                     continue
                 places.found(limits, move.placement.pods)
@@ -348,7 +352,7 @@ class _RepackTrial:
 
     def _orders(self, movers: Sequence[Movable]) -> Iterator[Sequence[Movable]]:
         """Largest gangs first: they have the fewest places to go to. Then other orders."""
-        largest = sorted(movers, key=lambda one: (-len(one.unit.pods), one.unit.name))
+        largest = sorted(movers, key=lambda mover: (-len(mover.unit.pods), mover.unit.name))
         return islice(permutations(largest), MOST_ORDERS)
 
     def _place_gang(self, movers: Sequence[Movable], limits: Limits = MappingProxyType({})) -> Placement | NoFit:
@@ -395,22 +399,24 @@ class _RepackTrial:
                 end.assume(move.placement)
         return moves
 
-    def _move_to(self, now: Snapshot, one: Movable, closed: tuple[str, ...], free: Ints) -> Move | None:
+    def _move_to(self, now: Snapshot, mover: Movable, closed: tuple[str, ...], free: Ints) -> Move | None:
         """A place for the whole gang in these free amounts, which it can have while it still runs."""
-        tree = one.tree.with_pods({pod.uid: _renamed(pod) for group in one.tree.groups() for pod in group.pods})
+        tree = mover.tree.with_pods({pod.uid: _renamed(pod) for group in mover.tree.groups() for pod in group.pods})
         # Its replacements are placed when the old pods are gone, so a spread is judged without them.
-        judged = now.without([pod.uid for pod in one.unit.pods]) if tree.spreads else now
+        judged = now.without([pod.uid for pod in mover.unit.pods]) if tree.spreads else now
         # The policies are not asked: what the gang uses does not change.
         answer = self._taken(place_admitted(judged, tree, self._steps.next_search(), closed, free, None))
-        if isinstance(answer, NoFit) or answer.unplaced or len(answer.pods) < len(one.unit.pods):
+        if isinstance(answer, NoFit) or answer.unplaced or len(answer.pods) < len(mover.unit.pods):
             return None
-        move = Move(one.unit, answer)
+        move = Move(mover.unit, answer)
         return move if has_place(now, move.arriving) else None
 
     def _spared(self, moves: list[Move]) -> list[Move]:
         """Leaves out moves that are not needed, the dearest first."""
-        for move in sorted(moves, key=lambda one: (-len(one.unit.pods), -one.unit.priority)) if len(moves) > 1 else ():
-            fewer = [one for one in moves if one is not move]
+        for move in (
+            sorted(moves, key=lambda move: (-len(move.unit.pods), -move.unit.priority)) if len(moves) > 1 else ()
+        ):
+            fewer = [other for other in moves if other is not move]
             if fewer and self.played(fewer) is not None:
                 moves = fewer
         return moves

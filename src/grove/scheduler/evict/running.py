@@ -209,13 +209,13 @@ def _within_budgets(
 ) -> tuple[PodFacts, ...]:
     """Those of the pods, in their order, that may go beside those that are gone."""
     left = {b.name: b.allowed - len(gone & b.uids) for b in budgets}
-    found: list[PodFacts] = []
+    allowed: list[PodFacts] = []
     for pod in pods:
         over = [b.name for b in budgets if pod.uid in b.uids]
         if all(left[name] > 0 for name in over):
-            found.append(pod)
+            allowed.append(pod)
             left |= {name: left[name] - 1 for name in over}
-    return tuple(found)
+    return tuple(allowed)
 
 
 def surplus_sets(unit: Running) -> Iterator[Running]:

@@ -34,28 +34,28 @@ class SmallSets:
 
     def by_size(self, steps: DecisionSteps) -> Iterator[tuple[int, Units]]:
         """Each set with its number of pods, the fewest pods first, while there are steps left."""
-        for number, one in enumerate(self._listed):
+        for number, sized in enumerate(self._listed):
             if number % SETS_A_STEP == 0:
                 steps.work(1)
             if steps.are_over:
                 return
-            yield one
+            yield sized
 
     @cached_property
     def _listed(self) -> list[tuple[int, Units]]:
         sets = chain.from_iterable(combinations(self._units, size) for size in range(1, len(self._units) + 1))
         sized = [(sum([len(unit.pods) for unit in some]), some) for some in islice(sets, MOST_LISTED)]
-        return sorted(sized, key=lambda one: (one[0], len(one[1])))
+        return sorted(sized, key=lambda entry: (entry[0], len(entry[1])))
 
     def may_suffice(self, some: Units) -> bool:
         """True if every group of the waiting gang may have capacity without these gangs. False is certain."""
         freed = [self._freed_by(unit) for unit in some]
         if len(freed) > 1:
-            rows = frozenset[int]().union(*(one.rows for one in freed))
-            if len(rows) < sum(len(one.rows) for one in freed):
+            rows = frozenset[int]().union(*(unit_freed.rows for unit_freed in freed))
+            if len(rows) < sum(len(unit_freed.rows) for unit_freed in freed):
                 return self._capacity.may_suffice(pod for unit in some for pod in unit.pods)
             return self._capacity.suffices(
-                Freed(rows, tuple(map(sum, zip(*(one.gained for one in freed), strict=True))))
+                Freed(rows, tuple(map(sum, zip(*(unit_freed.gained for unit_freed in freed), strict=True))))
             )
         return self._capacity.suffices(freed[0])
 

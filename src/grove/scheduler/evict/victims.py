@@ -164,9 +164,9 @@ class ChosenVictims:
 
     def choices(self) -> list[tuple[str, tuple[PodFacts, ...]]]:
         """Every choice with the pods it costs; what would be missed most comes first."""
-        found = [(name, self._units[name].pods) for name in self.whole]
-        found += [(uid, (pod,)) for uid, pod in self.single.items()]
-        return sorted(found, key=lambda c: (-c[1][0].priority, -len(c[1]), c[0]))
+        choices = [(name, self._units[name].pods) for name in self.whole]
+        choices += [(uid, (pod,)) for uid, pod in self.single.items()]
+        return sorted(choices, key=lambda c: (-c[1][0].priority, -len(c[1]), c[0]))
 
     def pods(self) -> list[PodFacts]:
         return [pod for _, pods in self.choices() for pod in pods]
@@ -174,15 +174,15 @@ class ChosenVictims:
 
 def pods_by_row(snapshot: Snapshot, units: Sequence[Running]) -> dict[int, list[tuple[Running, PodFacts]]]:
     """Candidates by the row they are on; on a row, lowest priority first, then youngest, then by name."""
-    found: dict[int, list[tuple[Running, PodFacts]]] = {}
+    candidates: dict[int, list[tuple[Running, PodFacts]]] = {}
     for unit in units:
         for pod in unit.pods:
             row = snapshot.nodes.row_of.get(pod.node)
             if row is not None:
-                found.setdefault(row, []).append((unit, pod))
-    for here in found.values():
+                candidates.setdefault(row, []).append((unit, pod))
+    for here in candidates.values():
         here.sort(key=lambda c: (c[0].priority, len(c[0].pods), -c[1].created_s, c[0].name, c[1].uid))
-    return found
+    return candidates
 
 
 def row_costs(

@@ -268,7 +268,7 @@ def queue_rows(quota: Quota | None, snapshot: Snapshot) -> list[QueueRow]:
     if quota is None:
         return []
     tree, shares = quota.tree, quota.shares(snapshot)
-    found = []
+    rows = []
     for queue, depth in tree.walk():
         waiting: dict[str, int] = {}
         for leaf in tree.leaves.get(queue.name, ()):
@@ -276,19 +276,23 @@ def queue_rows(quota: Quota | None, snapshot: Snapshot) -> list[QueueRow]:
                 waiting[resource] = waiting.get(resource, 0) + amount
         resources = tuple(sorted(queue.resources))
         used = quota.used(snapshot, queue.name)
-        found.append(
+        rows.append(
             QueueRow(
                 queue.kind,
                 queue.short,
                 queue.parent.partition("/")[2],
                 depth,
                 resources,
-                {one: queue.guaranteed[one] for one in resources if queue.guaranteed.get(one, NO_LIMIT) < NO_LIMIT},
-                {one: used.get(one, 0) for one in resources},
-                {one: shares.get(queue.name, {}).get(one, 0) for one in resources},
-                {one: queue.limit[one] for one in resources if one in queue.limit},
-                {one: waiting.get(one, 0) for one in resources},
+                {
+                    resource: queue.guaranteed[resource]
+                    for resource in resources
+                    if queue.guaranteed.get(resource, NO_LIMIT) < NO_LIMIT
+                },
+                {resource: used.get(resource, 0) for resource in resources},
+                {resource: shares.get(queue.name, {}).get(resource, 0) for resource in resources},
+                {resource: queue.limit[resource] for resource in resources if resource in queue.limit},
+                {resource: waiting.get(resource, 0) for resource in resources},
                 tree.faults.get(queue.name, ""),
             )
         )
-    return found
+    return rows

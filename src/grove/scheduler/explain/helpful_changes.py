@@ -60,9 +60,9 @@ def smallest_changes(
         trial.smaller_pods,
         *(() if surplus else (trial.relax, trial.fewer_pods)),
     ]
-    found = [sorted(kind(), key=lambda c: (c.size, c.subject))[:2] for kind in kinds]
-    first = [changes[0] for changes in found if changes]
-    second = [changes[1] for changes in found if len(changes) > 1]
+    by_kind = [sorted(kind(), key=lambda c: (c.size, c.subject))[:2] for kind in kinds]
+    first = [changes[0] for changes in by_kind if changes]
+    second = [changes[1] for changes in by_kind if len(changes) > 1]
     return tuple(sorted((first + second)[:most], key=lambda change: not change.in_place))
 
 

@@ -233,12 +233,12 @@ def nodes_for_groups(snapshot: Snapshot, gang: Gang, closed: Iterable[str] = ())
     """For each group that needs pods, how many nodes can take one, and what stops the others."""
     total = len(snapshot.nodes.row_of)
     closed = tuple(closed)
-    found = []
+    reasons = []
     for group in gang.groups():
         if group.need and group.pods:
             fit, why = node_counts(snapshot, gang, group.pods[0], closed)
-            found.append(Reason(NODES_FOR, group.name, {"fit": fit, "nodes": total}, parts=why))
-    return found
+            reasons.append(Reason(NODES_FOR, group.name, {"fit": fit, "nodes": total}, parts=why))
+    return reasons
 
 
 def capacity_reason(kind: str, snapshot: Snapshot, gang: Gang, closed: Iterable[str] = ()) -> Reason:
@@ -263,7 +263,7 @@ def scarcest(snapshot: Snapshot, gang: Gang) -> Reason | None:
         for pod in group.pods[: group.need]:
             for name, amount in pod.shape.requests:
                 wanted[name] = wanted.get(name, 0) + amount
-    worst, found = -1.0, None
+    worst, reason = -1.0, None
     pinned = pinned_rows(snapshot, gang)
     inside, where = (slice(None), "the cluster") if pinned is None else (pinned[0], pinned[1])
     for name, amount in sorted(wanted.items()):
@@ -274,8 +274,8 @@ def scarcest(snapshot: Snapshot, gang: Gang) -> Reason | None:
         share = amount / free if free else float("inf")
         if amount and share > worst:
             worst = share
-            found = Reason(NEEDS, name, {"wanted": amount, "free": free}, {"where": where})
-    return found
+            reason = Reason(NEEDS, name, {"wanted": amount, "free": free}, {"where": where})
+    return reason
 
 
 def has_place(snapshot: Snapshot, pods: Sequence[PodFacts]) -> bool:

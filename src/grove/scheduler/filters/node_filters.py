@@ -121,8 +121,8 @@ class Taints(NodeFilter):
     def rows_by_word(self, snapshot: Snapshot, shape: Shape) -> Iterable[tuple[str, Mask]]:
         table = snapshot.nodes
         closed = [closed_by(taints, shape.tolerations) for taints in table.taint_sets]
-        for word in dict.fromkeys(one for one in closed if one):
-            mask: Mask = np.array([*(one != word for one in closed), True])[table.taint_ids[: table.rows]]
+        for word in dict.fromkeys(word for word in closed if word):
+            mask: Mask = np.array([*(other != word for other in closed), True])[table.taint_ids[: table.rows]]
             yield word, mask
 
 
@@ -196,8 +196,8 @@ def soft_taints(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> i
 def _as_int(text: str) -> int | None:
     """As Go's ParseInt in base ten reads it: an optional sign and digits, nothing else."""
     sign = text[:1] if text[:1] in ("+", "-") else ""
-    found = natural(text.removeprefix(sign))
-    return -found if found is not None and sign == "-" else found
+    number = natural(text.removeprefix(sign))
+    return -number if number is not None and sign == "-" else number
 
 
 class Blocked(NodeFilter):

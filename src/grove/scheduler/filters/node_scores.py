@@ -122,17 +122,17 @@ def _accelerator(snapshot: Snapshot, shape: Shape, network: Network) -> Ints | N
     if not placed:
         return None
     here = ids[: table.rows]
-    found = np.zeros(table.rows, dtype=np.int64)
+    scores = np.zeros(table.rows, dtype=np.int64)
     for row in placed:
-        found += here == ids[row]
-    return found * WHOLE // len(network.clique)
+        scores += here == ids[row]
+    return scores * WHOLE // len(network.clique)
 
 
 def _zone(snapshot: Snapshot, shape: Shape, network: Network) -> Ints | None:
-    found = np.zeros(snapshot.nodes.rows, dtype=np.int64)
+    scores = np.zeros(snapshot.nodes.rows, dtype=np.int64)
     for worth, term in network.zones:
-        found = np.maximum(found, worth * (WHOLE // 100) * term_mask(snapshot.nodes, term))
-    return found if network.zones else None
+        scores = np.maximum(scores, worth * (WHOLE // 100) * term_mask(snapshot.nodes, term))
+    return scores if network.zones else None
 
 
 class NetworkBandwidth(Score):
@@ -162,14 +162,14 @@ class GpuCapability(Score):
 
 def _lacking_capability(table: NodeTable) -> Ints | None:
     """Less for the larger card, by row; None where all cards are alike. Most clusters have one kind: asked once."""
-    found = np.zeros(table.rows, dtype=np.int64)
+    scores = np.zeros(table.rows, dtype=np.int64)
     for key, unit in ((GPU_MEMORY_LABEL, 1024), (GPU_COMPUTE_LABEL, 1)):
         column = table.column(key)
         if not column.values:
             continue
         sizes = [(natural(value) or 0) // unit for value in column.values]
-        found -= np.array([*sizes, max(sizes)], dtype=np.int64)[column.ids[: table.rows]]
-    return found if found.any() else None
+        scores -= np.array([*sizes, max(sizes)], dtype=np.int64)[column.ids[: table.rows]]
+    return scores if scores.any() else None
 
 
 class Reserved(Score):
@@ -181,10 +181,10 @@ class Reserved(Score):
         slots = {name for way in (shape.requests, *shape.alternatives) for name, _ in way if name.startswith(SLOT)}
         if not slots:
             return None
-        found = np.zeros(snapshot.nodes.rows, dtype=np.int64)
+        scores = np.zeros(snapshot.nodes.rows, dtype=np.int64)
         for r, _ in snapshot.amounts(tuple((name, 1) for name in sorted(slots))):
-            found |= (snapshot.free[r, : found.size] > 0).astype(np.int64)
-        return found
+            scores |= (snapshot.free[r, : scores.size] > 0).astype(np.int64)
+        return scores
 
 
 class PreferredNodes(Score):

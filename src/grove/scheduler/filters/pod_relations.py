@@ -50,11 +50,11 @@ def _matching_all(snapshot: Snapshot, scopes: tuple[PodScope, ...]) -> Ints:
     """Pods by row that are in every scope."""
     if len(scopes) == 1:
         return _in_scope(snapshot, scopes[0])
-    found = np.zeros(snapshot.nodes.rows, dtype=np.int64)
+    counts = np.zeros(snapshot.nodes.rows, dtype=np.int64)
     for pod, row in snapshot.pod_rows():
         if all(snapshot.counts.matches(scope, pod) for scope in scopes):
-            found[row] += 1
-    return found
+            counts[row] += 1
+    return counts
 
 
 def anti_affinity_mask(snapshot: Snapshot, pod: PodFacts) -> Mask:
@@ -84,8 +84,8 @@ def spread_counts(snapshot: Snapshot, spread: Spread, counted: Mask) -> tuple[In
 def counted_rows(snapshot: Snapshot, pod: PodFacts, spread: Spread) -> Mask:
     """Rows that count in a pod's spread: not those that the pod itself may not go to, as far as the spread says so."""
     counted: Mask = snapshot.nodes.alive[: snapshot.nodes.rows].copy()
-    for one in pod.shape.spread:
-        counted &= _ids(snapshot, one.topology_key) >= 0
+    for other in pod.shape.spread:
+        counted &= _ids(snapshot, other.topology_key) >= 0
     if spread.honor_affinity:
         counted &= selected_mask(snapshot.nodes, pod.shape)
     if spread.honor_taints:
@@ -180,16 +180,16 @@ class PodRelations:
 
     def classes(self, pods: Sequence[PodFacts]) -> list[list[PodFacts]]:
         """Pods in classes of alike ones, in order of first appearance."""
-        found: dict[object, list[PodFacts]] = {}
+        classes: dict[object, list[PodFacts]] = {}
         if not self._scopes and not self._standing:
             for pod in pods:
-                found.setdefault(pod.shape, []).append(pod)
+                classes.setdefault(pod.shape, []).append(pod)
         else:
             counts = self._snapshot.counts
             for pod in pods:
                 seen = tuple(counts.matches(scope, pod) for scope in self._scopes)
-                found.setdefault((pod.shape, seen, frozenset(counts.terms_against(pod))), []).append(pod)
-        return list(found.values())
+                classes.setdefault((pod.shape, seen, frozenset(counts.terms_against(pod))), []).append(pod)
+        return list(classes.values())
 
     def mask(self, pod: PodFacts) -> Mask | None:
         """Rows that running pods leave open to this one, where that does not depend on the rest of the gang.

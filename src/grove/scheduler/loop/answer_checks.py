@@ -50,8 +50,8 @@ class AnswerCheck:
         if not (view.units.is_current(unit.gang) and unit.gang.life.is_open):
             return False
         pods = (facts for group in unit.tree.groups() for facts in group.pods)
-        found = ((view.pods.get(Key(facts.namespace, facts.name)), facts.uid) for facts in pods)
+        pods_now = ((view.pods.get(Key(facts.namespace, facts.name)), facts.uid) for facts in pods)
         return all(
             pod is not None and pod.metadata.uid == uid and not (view.counted.node_of(pod) or pod.metadata.is_deleting)
-            for pod, uid in found
+            for pod, uid in pods_now
         )

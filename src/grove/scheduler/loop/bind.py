@@ -114,17 +114,17 @@ class Binder:
 
     async def bind(self, attempt: BindAttempt, seen: Callable[[BindResult], None]) -> list[BindResult]:
         """Binds all pods of the attempt. `seen` is called for each result at once; the list has all results."""
-        found: list[BindResult] = []
+        results: list[BindResult] = []
 
-        async def one(pod: PodFacts) -> None:
+        async def bind_pod(pod: PodFacts) -> None:
             result = await self._bind(pod, attempt)
-            found.append(result)
+            results.append(result)
             seen(result)
 
         async with asyncio.TaskGroup() as group:
             for pod in attempt.pods:
-                group.create_task(one(pod))
-        return found
+                group.create_task(bind_pod(pod))
+        return results
 
     async def _bind(self, pod: PodFacts, attempt: BindAttempt) -> BindResult:
         loop, deadline_s = asyncio.get_running_loop(), attempt.deadline_s
@@ -251,7 +251,7 @@ class Committer:
     def _hold(self, attempt: BindAttempt) -> None:
         """Enters in the ledger what all attempts of the unit bind."""
         unit, order, ledger = attempt.unit, attempt.order, self._view.ledger
-        pods = tuple(pod for one in self._view.units.of(unit).attempts for pod in one.pods)
+        pods = tuple(pod for open_attempt in self._view.units.of(unit).attempts for pod in open_attempt.pods)
         known = ledger.find(unit, HoldReason.BINDING)
         since = known.since if known is not None else self._clock.now()
         ledger.put(CapacityHold(unit, order, HoldReason.BINDING, since, pods=pods))
@@ -351,7 +351,7 @@ class Committer:
 
     def take_late(self, now_s: float) -> list[GangState]:
         """Gangs that are still bound in part at their deadline: they have to be taken back."""
-        found = []
+        late = []
         for name in sorted(self._half_bound):
             gang = self._view.units.gangs.get(name)
             if gang is None or (deadline_s := gang.life.deadline_s) is None:
@@ -361,8 +361,8 @@ class Committer:
             elif not any(self._view.standing(gang).values()) or self._view.has_minimum(gang):
                 gang.tell(HalfBound(None))
             else:
-                found.append(gang)
-        return found
+                late.append(gang)
+        return late
 
     def next_deadline_s(self) -> float | None:
         half = (gang.life.deadline_s for name in self._half_bound if (gang := self._view.units.gangs.get(name)))

@@ -13,14 +13,14 @@ from grove.scheduler.model.gang import Gang
 
 def at_best_homes(view: View, gang: Gang) -> Gang:
     """The gang as it would be tried first, for explanations."""
-    gang, found = shared_claims_of(view, gang)
-    if not found:
+    gang, shared_claims = shared_claims_of(view, gang)
+    if not shared_claims:
         return gang
     sites = view.sources.sites(view.snapshot, np.ones(view.snapshot.nodes.rows, dtype=np.bool_))
-    nodes = next(sites.choices(found), None)
+    nodes = next(sites.choices(shared_claims), None)
     if nodes is not None:
-        return on_nodes(gang, found, nodes)
-    shared = sites.lacking(found) or found[0]
+        return on_nodes(gang, shared_claims, nodes)
+    shared = sites.lacking(shared_claims) or shared_claims[0]
     return gang.with_pods({pod.uid: _blocked(pod, devices_lacking(shared)) for pod in shared.users})
 
 

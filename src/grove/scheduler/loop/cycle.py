@@ -135,21 +135,21 @@ class QueueUpdater:
         if gang.podgang.spec.reuse_reservation_ref is not None:
             gang.succeed(former_nodes(self._view, gang))
         look = self._view.look(gang)
-        found = readiness(gang, look, self.base_of)
-        gang.tell(Looked(found.phase, look.on_nodes, look.has_stood))
+        state = readiness(gang, look, self.base_of)
+        gang.tell(Looked(state.phase, look.on_nodes, look.has_stood))
         self._replacements.refresh(gang)
         is_binding = gang.life.attempts > 0
-        if found.stage is None or (is_binding and found.stage is not Stage.SURPLUS):
+        if state.stage is None or (is_binding and state.stage is not Stage.SURPLUS):
             self._queue.withdraw(name)
         else:
             unit = self._view.units.of(name)
             if unit.ready_since_s is None:
                 unit.ready_since_s = now
-            self._queue.offer(name, gang_order(self._view, gang, found.stage), now, fresh=fresh)
-        if found.verdict is not None and not is_binding and found.verdict.placed:
+            self._queue.offer(name, gang_order(self._view, gang, state.stage), now, fresh=fresh)
+        if state.verdict is not None and not is_binding and state.verdict.placed:
             self._note_standing(gang, now)
-        elif found.verdict is not None and not found.verdict.placed:
-            self._reporter.report(gang, found.verdict)
+        elif state.verdict is not None and not state.verdict.placed:
+            self._reporter.report(gang, state.verdict)
         self._committer.set_deadline(gang, self._holding.timeout_s(gang), now)
 
     def forget(self, name: str) -> None:
@@ -334,7 +334,7 @@ class Cycle:
             except Exception:  # one unit cannot be read; the others are looked at all the same
                 log.exception("look failed", unit=unit)
                 asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._view.changes.mark, unit)
-        self._demand.begin_turn((one.order.name for one in self._queue.all()), (unit for unit, _ in dirty))
+        self._demand.begin_turn((waiting.order.name for waiting in self._queue.all()), (unit for unit, _ in dirty))
         if unsettled := self._nominations.take_unsettled():
             self._queue.wake_named(unsettled)
         self._wake_helped(began)

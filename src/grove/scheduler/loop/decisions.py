@@ -184,8 +184,8 @@ class Decider:
 
     def take_aside_s(self) -> float:
         """Seconds that were waited for decisions aside since this was asked last."""
-        found, self._aside_s = self._aside_s, 0.0
-        return found
+        aside_s, self._aside_s = self._aside_s, 0.0
+        return aside_s
 
     def _in_thread(self, work: Callable[[], Any]) -> Awaitable[Any]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -228,40 +228,45 @@ class SharedClaimPlacer:
     ) -> FoundPlacement:
         """`Decider.place`, with what sources give set aside for the pods that will be bound."""
         shut = tuple(closed)
-        found = await self._place(unit, gang, steps, shut, open_uids)
-        if isinstance(found.answer, NoFit) or (refused := self._view.counted.take(to_bind(found.answer))) is None:
-            return found
+        placement = await self._place(unit, gang, steps, shut, open_uids)
+        if (
+            isinstance(placement.answer, NoFit)
+            or (refused := self._view.counted.take(to_bind(placement.answer))) is None
+        ):
+            return placement
         why = refused.why
         for attempts in ways_apart(gang, refused, MOST_APART):
             for apart in attempts:
                 if steps.are_over:
                     break
-                found = await self._place(unit, apart, steps, shut, open_uids)
-                if isinstance(found.answer, NoFit):
+                placement = await self._place(unit, apart, steps, shut, open_uids)
+                if isinstance(placement.answer, NoFit):
                     continue
-                refused = self._view.counted.take(to_bind(found.answer))
+                refused = self._view.counted.take(to_bind(placement.answer))
                 if refused is None:
-                    return found
+                    return placement
                 why = refused.why
                 attempts.note_refused(refused)
-        return FoundPlacement(found.decision, NoFit(gang.name, _no_devices(why), False, version=found.answer.version))
+        return FoundPlacement(
+            placement.decision, NoFit(gang.name, _no_devices(why), False, version=placement.answer.version)
+        )
 
     async def _place(
         self, unit: str, gang: Gang, steps: DecisionSteps, closed: tuple[str, ...], open_uids: Collection[str]
     ) -> FoundPlacement:
         """With the users of each shared claim on one node that can serve it."""
-        gang, found = shared_claims_of(self._view, gang)
+        gang, shared_claims = shared_claims_of(self._view, gang)
         decision, answer = await self._decider.place(gang, steps, closed, open_uids)
-        if isinstance(answer, NoFit) or not found:
+        if isinstance(answer, NoFit) or not shared_claims:
             return FoundPlacement(decision, answer)
-        return await self._place_at_homes(unit, gang, steps, found, answer, decision, closed, open_uids)
+        return await self._place_at_homes(unit, gang, steps, shared_claims, answer, decision, closed, open_uids)
 
     async def _place_at_homes(
         self,
         unit: str,
         gang: Gang,
         steps: DecisionSteps,
-        found: list[SharedClaims],
+        shared_claims: list[SharedClaims],
         loose: Placement,
         decision: str,
         closed: tuple[str, ...],
@@ -271,27 +276,27 @@ class SharedClaimPlacer:
         record = self._view.units.of(unit)
         done, began = record.tried_choices or (0, loose.version)
         record.tried_choices = None
-        choices = islice(sites.choices(found), done, MOST_TRIES)
-        users = {pod.uid for shared in found for pod in shared.users}
+        choices = islice(sites.choices(shared_claims), done, MOST_TRIES)
+        users = {pod.uid for shared in shared_claims for pod in shared.users}
         partial: FoundPlacement | None = None
         most = 0
         refusals: list[tuple[str, NoFit]] = []
         tried = 0
         while tried < TRIES and not (tried and steps.are_over) and (nodes := next(choices, None)) is not None:
             tried += 1
-            decision, answer = await self._decider.place(on_nodes(gang, found, nodes), steps, closed, open_uids)
+            decision, answer = await self._decider.place(on_nodes(gang, shared_claims, nodes), steps, closed, open_uids)
             if isinstance(answer, Placement):
                 if users.isdisjoint(pod.uid for pod in answer.unplaced):
                     return FoundPlacement(decision, answer)
                 if partial is None or len(answer.pods) > most:
                     partial, most = FoundPlacement(decision, answer), len(answer.pods)
                 continue
-            why = answer.why.with_parts(Reason(SHARED_HOME, found[0].name, names={"node": nodes[0]}))
+            why = answer.why.with_parts(Reason(SHARED_HOME, shared_claims[0].name, names={"node": nodes[0]}))
             refusals.append((decision, replace(answer, proven=False, why=why)))
         if partial is not None:  # the minimum fits, or there was none to place; a few of the rest stay behind
             return partial
         if not refusals and not done:
-            text = devices_lacking(sites.lacking(found) or found[0])
+            text = devices_lacking(sites.lacking(shared_claims) or shared_claims[0])
             return FoundPlacement(decision, NoFit(gang.name, _no_devices(text), False, version=loose.version))
         has_more = next(choices, None) is not None
         if has_more:

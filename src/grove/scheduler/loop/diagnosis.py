@@ -75,9 +75,9 @@ class LiveDiagnosis:
 
         No advice removes another part of the same set.
         """
-        found = self.question(gang, most=most)(self._view.snapshot)
-        ask = self.moves_question(gang) if most and lacks_place(found) else None
-        return with_moves(found, ask(self._view.snapshot), most) if ask is not None else found
+        diagnosis = self.question(gang, most=most)(self._view.snapshot)
+        ask = self.moves_question(gang) if most and lacks_place(diagnosis) else None
+        return with_moves(diagnosis, ask(self._view.snapshot), most) if ask is not None else diagnosis
 
     def question(self, gang: GangState, *, most: int = 5) -> Callable[[Snapshot], Diagnosis]:
         """`diagnose` without moves, in two parts: this one reads the view, the answer can be worked out in a thread."""
@@ -129,7 +129,7 @@ class LiveDiagnosis:
 
     def waiting_line(self) -> list[InLine]:
         """Gangs without their minimum on nodes, in the order the scheduler takes them; who may not be taken last."""
-        found: list[tuple[tuple[bool, Order], InLine]] = []
+        lines: list[tuple[tuple[bool, Order], InLine]] = []
         for name, turn in self._turns.items():
             state = self._view.units.gangs[name]
             if self._view.has_minimum(state) or not state.has_object:
@@ -147,8 +147,8 @@ class LiveDiagnosis:
                 _gate(turn),
                 said.message if said is not None else "",
             )
-            found.append(((turn.stage is None, gang_order(self._view, state, stage)), line))
-        return [line for _, line in sorted(found, key=lambda one: one[0])]
+            lines.append(((turn.stage is None, gang_order(self._view, state, stage)), line))
+        return [line for _, line in sorted(lines, key=lambda entry: entry[0])]
 
     def _base(self, name: str) -> Base:
         gang = self._view.units.gangs.get(name)
@@ -158,31 +158,36 @@ class LiveDiagnosis:
         return Base.STANDS if stands else Base.WAITS
 
     def _is_of(self, unit: str, own: str) -> bool:
-        found = self._view.units.gangs.get(unit)
-        return bool(own) and found is not None and _set_of(found) == own
+        state = self._view.units.gangs.get(unit)
+        return bool(own) and state is not None and _set_of(state) == own
 
 
-def lacks_place(found: Diagnosis) -> bool:
+def lacks_place(diagnosis: Diagnosis) -> bool:
     """True if moves of other gangs may help: nothing but capacity keeps it from being placed."""
-    return not found.placed and found.gate is None and found.explanation is not None and not found.explanation.fits
+    return (
+        not diagnosis.placed
+        and diagnosis.gate is None
+        and diagnosis.explanation is not None
+        and not diagnosis.explanation.fits
+    )
 
 
-def with_moves(found: Diagnosis, plan: Repack | NoRepack, most: int) -> Diagnosis:
+def with_moves(diagnosis: Diagnosis, plan: Repack | NoRepack, most: int) -> Diagnosis:
     """The diagnosis with a change that moves other gangs, if there is a plan. What restarts no pod comes before it."""
-    if not isinstance(plan, Repack) or found.explanation is None:
-        return found
+    if not isinstance(plan, Repack) or diagnosis.explanation is None:
+        return diagnosis
     first = plan.moves[0]
     where = first.placement.domain.rpartition("/")[2] or min(pod.node for pod in first.placement.pods)
     numbers = {"gangs": len(plan.moves)}
     change = Change(MOVE_OTHERS, plan.cost[0], first.unit.name, numbers=numbers, names={"where": where})
-    opened = [one for one in found.explanation.changes if one.kind in OPENS_NODES]
-    rest = [one for one in found.explanation.changes if one.kind not in OPENS_NODES]
+    opened = [other for other in diagnosis.explanation.changes if other.kind in OPENS_NODES]
+    rest = [other for other in diagnosis.explanation.changes if other.kind not in OPENS_NODES]
     changes = (*opened, change, *rest)[:most]
-    return replace(found, explanation=replace(found.explanation, changes=changes))
+    return replace(diagnosis, explanation=replace(diagnosis.explanation, changes=changes))
 
 
-def _known(found: Diagnosis) -> Callable[[Snapshot], Diagnosis]:
-    return lambda _: found
+def _known(diagnosis: Diagnosis) -> Callable[[Snapshot], Diagnosis]:
+    return lambda _: diagnosis
 
 
 def _gate(turn: Readiness) -> Reason | None:

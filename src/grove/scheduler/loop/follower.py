@@ -142,21 +142,21 @@ class ClusterFollower:
         if known is not None and known.has_object:
             return known
         if not self._view.is_ours(pod) or pod.spec.node_name or pod.metadata.is_deleting:
-            found = None
+            gang = None
         elif known is not None and (known.uid, known.podgang.metadata.labels) == (meta.uid, meta.labels):
             return known
         else:
-            found = gang_of_one(pod, takes_gangs=self._view.takes_gangs)
-        if known is not None and found is not None and (known.uid, known.named) == (found.uid, found.named):
-            known.adopt(found.podgang)
+            gang = gang_of_one(pod, takes_gangs=self._view.takes_gangs)
+        if known is not None and gang is not None and (known.uid, known.named) == (gang.uid, gang.named):
+            known.adopt(gang.podgang)
             return known
         if known is not None:
             self._end_gang_of_one(known)
-        if found is not None:
-            self._view.units.gangs[found.name] = found
-            self._view.units.gang_of[pod.metadata.key] = found.name
-            self._view.changes.mark(found.name, fresh=True)
-        return found
+        if gang is not None:
+            self._view.units.gangs[gang.name] = gang
+            self._view.units.gang_of[pod.metadata.key] = gang.name
+            self._view.changes.mark(gang.name, fresh=True)
+        return gang
 
     def _end_gang_of_one(self, gang: GangState) -> None:
         """Its pod is bound or gone, or a PodGang refers to it."""
@@ -168,7 +168,11 @@ class ClusterFollower:
     def _note_met_leaving(self, gang: GangState, group: str, pod: Pod) -> None:
         """Notes a pod that is met when it is leaving already, unless the PodGang's status names its node."""
         node = pod.spec.node_name
-        if node and pod.metadata.is_deleting and all(one.node != node for one in gang.replaced.get(group, ())):
+        if (
+            node
+            and pod.metadata.is_deleting
+            and all(replaced.node != node for replaced in gang.replaced.get(group, ()))
+        ):
             facts = self._view.reader.read(pod)
             gang.note_replaced(group, self._replacements.replaced(facts, pod))
 
@@ -242,8 +246,10 @@ class ClusterFollower:
 
     def _refer_rivals(self, gang: GangState) -> None:
         """Gangs that refer to pods which were this one's may have them now; the oldest first."""
-        rivals = [one for name in self._rivals if gang.name in (one := self._view.units.gangs[name]).claimed.values()]
-        for rival in sorted(rivals, key=lambda one: (str(one.podgang.metadata.creation_timestamp), one.name)):
+        rivals = [
+            other for name in self._rivals if gang.name in (other := self._view.units.gangs[name]).claimed.values()
+        ]
+        for rival in sorted(rivals, key=lambda rival: (str(rival.podgang.metadata.creation_timestamp), rival.name)):
             self._refer(rival, rival.group_of)
             self._view.changes.mark(rival.name, fresh=True)
 

@@ -62,8 +62,8 @@ class GangTraces:
         """The trace of a gang or of a pod of a gang; empty if it belongs to no set."""
         podgang = about if isinstance(about, PodGang) else None
         if isinstance(about, Pod):
-            found = self._gangs.get(f"{about.metadata.namespace}/{about.metadata.labels.get(labels.POD_GANG)}")
-            podgang = found.podgang if found is not None else None
+            gang = self._gangs.get(f"{about.metadata.namespace}/{about.metadata.labels.get(labels.POD_GANG)}")
+            podgang = gang.podgang if gang is not None else None
         uid = _set_uid(podgang) if podgang is not None else ""
         return trace_id_of(uid) if uid else ""
 

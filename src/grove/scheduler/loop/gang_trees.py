@@ -88,7 +88,7 @@ def headroom_priority(view: View, gang: GangState) -> int:
     """The lowest of the priorities that its headroom names, and never above the gang's."""
     names = (entry.priority_class_name for entry in gang.podgang.spec.headroom)
     classes = [view.priorities.get(Key("", name)) for name in names if name]
-    return min([gang.priority, *(one.value for one in classes if one is not None)])
+    return min([gang.priority, *(priority_class.value for priority_class in classes if priority_class is not None)])
 
 
 def headroom_order(view: View, gang: GangState) -> Order:
@@ -148,7 +148,7 @@ def tree_of(
         headroom=_headroom(view, gang),
         strategy=strategy,
         former=former_nodes(view, gang),
-        earlier_nodes={group: tuple(one.node for one in left) for group, left in gang.replaced.items()},
+        earlier_nodes={group: tuple(replaced.node for replaced in left) for group, left in gang.replaced.items()},
     )
 
 
@@ -164,9 +164,9 @@ def _near_peers(
     family = [view.units.gangs.get(name) for name in (base, *sorted(view.units.scaled_of.get(base, ())))]
     stand = [
         (pod.metadata.labels, node)
-        for one in family
-        if one is not None and (placed or one is not gang)
-        for pod, _ in view.members(one)
+        for member in family
+        if member is not None and (placed or member is not gang)
+        for pod, _ in view.members(member)
         if (node := view.counted.node_of(pod)) and not pod.metadata.is_deleting
     ]
     around = Neighbourhood(links, stand, sum(not pod.node for pod in facts.values()), zones)

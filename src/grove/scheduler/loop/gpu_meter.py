@@ -90,16 +90,16 @@ class GpuMeter:
 
     def _held(self, free: Floats) -> tuple[float, dict[Owner, float]]:
         """GPUs that the snapshot counts as taken because they are held for units; and all that is held, by owner."""
-        found, row_of, on_nodes = dict[Owner, float](), self._view.snapshot.nodes.row_of, 0.0
+        held, row_of, on_nodes = dict[Owner, float](), self._view.snapshot.nodes.row_of, 0.0
         for hold in self._view.ledger:
             if hold.reason is HoldReason.BINDING:
                 continue  # it counts as waiting until the pods are bound
             taken = sum(gpus_of(pod.shape.requests) for pod in hold.pods)
             whole = sum(max(0.0, float(free[row_of[node]])) for node in hold.nodes if node in row_of)
             owner = self._owner_of_unit(hold.owner)
-            found[owner] = found.get(owner, 0.0) + taken + whole
+            held[owner] = held.get(owner, 0.0) + taken + whole
             on_nodes += taken
-        return on_nodes, found
+        return on_nodes, held
 
     def _owner_of_unit(self, unit: str) -> Owner:
         gang = self._view.units.gangs.get(unit)

@@ -64,10 +64,10 @@ class HeadroomMoves:
             if any(self._evictions.evicts_alone(pod.metadata.uid) for pod in pods):
                 return  # it is on its way
             gone = closed.own.union(pod.metadata.uid for pod in pods)
-            found = await self._headrooms.find_place(tree, steps, gone, (), tuple(sorted(closed.nodes)))
+            placement = await self._headrooms.find_place(tree, steps, gone, (), tuple(sorted(closed.nodes)))
             if not self._view.units.is_current(gang) or not self._is_next(gang):
                 return
-            if isinstance(found, Placement):
+            if isinstance(placement, Placement):
                 self._move(gang, pods)
                 return
 
@@ -79,7 +79,7 @@ class HeadroomMoves:
             for groups in kept_groups(unit.tree):
                 pods = self._pods_of(gang, groups)
                 if pods and scaled and len(pods) == len(self._pods_of(gang)):
-                    beside = [pod for one in scaled for pod in self._pods_of(one)]
+                    beside = [pod for other in scaled for pod in self._pods_of(other)]
                     yield [*pods, *beside], replica_of(view, gang, scaled, strategy)
                 elif pods:
                     instead = {pod.metadata.key: view.reader.facts(pod).on("") for pod in pods}
@@ -134,7 +134,7 @@ class HeadroomMoves:
             return []
         units = self._view.units
         scaled = [units.gangs[name] for name in sorted(units.scaled_of.get(gang.name, ()))]
-        return [one for one in scaled if self._pods_of(one)]
+        return [other for other in scaled if self._pods_of(other)]
 
 
 def kept_groups(tree: Gang) -> Iterator[set[str]]:

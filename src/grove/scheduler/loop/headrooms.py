@@ -128,7 +128,7 @@ class Headrooms:
 
     def _recorded(self, gang: GangState) -> dict[str, PodFacts]:
         """What an earlier scheduler held, as the PodGang says."""
-        found = read(gang.podgang, self._view.snapshot.nodes.row_of.keys()).headroom
+        headroom = read(gang.podgang, self._view.snapshot.nodes.row_of.keys()).headroom
         charged_to = next((pod.metadata.labels for pod, _ in self._view.members(gang)), gang.podgang.metadata.labels)
         pods = (
             PodFacts(
@@ -139,7 +139,7 @@ class Headrooms:
                 charged_to,
                 node=node,
             )
-            for number, (node, requests) in enumerate(found)
+            for number, (node, requests) in enumerate(headroom)
         )
         return {pod.uid: pod for pod in pods}
 
@@ -182,8 +182,8 @@ class Headrooms:
         return unit.headroom if unit is not None else None
 
     def _holds(self) -> list[CapacityHold]:
-        found = (self._view.ledger.find(name, HoldReason.HEADROOM) for name in sorted(self.asking))
-        return [hold for hold in found if hold is not None]
+        holds = (self._view.ledger.find(name, HoldReason.HEADROOM) for name in sorted(self.asking))
+        return [hold for hold in holds if hold is not None]
 
     def _release(self, name: str) -> set[str]:
         """Ends a hold; the nodes where something was counted."""
@@ -261,10 +261,10 @@ class Headrooms:
         names = (name for name in view.units.scaled_of.get(gang.name, ()) if not is_known or name in look.scaled)
         scaled = (view.units.gangs[name] for name in names)
         return all(
-            view.has_minimum(one)
-            and not one.missing
-            and not any(pod.metadata.is_deleting for pod, _ in view.members(one))
-            for one in (gang, *scaled)
+            view.has_minimum(member)
+            and not member.missing
+            and not any(pod.metadata.is_deleting for pod, _ in view.members(member))
+            for member in (gang, *scaled)
         )
 
     async def _form(self, gang: GangState, look: HeadroomLook) -> None:
@@ -277,7 +277,7 @@ class Headrooms:
                 self._put_back(gang, look)
             return  # what is held stays: the gang itself may need it
         look.is_changed, look.ask = False, self._ask(gang, look)
-        look.scaled = frozenset(one.name for one in self._running(gang))
+        look.scaled = frozenset(other.name for other in self._running(gang))
         own = frozenset(pod.uid for pod in before.pods) if before is not None else frozenset()
         closed = tuple(sorted(view.ledger.closed_to(gang.name, order).nodes))
         steps = DecisionSteps(self._budget)
@@ -307,7 +307,9 @@ class Headrooms:
     def _put_back(self, gang: GangState, look: HeadroomLook) -> None:
         """Holds what is free of the last places."""
         amounts, _ = self._amounts(list(look.places.values()), frozenset())
-        pods = self._count(look, [one for one in amounts if any(amount for name, amount in one[2] if name != PODS)])
+        pods = self._count(
+            look, [entry for entry in amounts if any(amount for name, amount in entry[2] if name != PODS)]
+        )
         on = self._enter(gang, look, pods, self._clock.now())
         if not look.places:
             return  # nothing was held so far
@@ -333,7 +335,7 @@ class Headrooms:
 
     def _amounts(self, placed: Sequence[PodFacts], own: frozenset[str]) -> tuple[list[Amounts], int]:
         """What is free of these pods' requests on their nodes, and how many pods' capacity is lent in part."""
-        twin, found, lent = self._view.snapshot.without(own).copy(), list[Amounts](), 0
+        twin, amounts, lent = self._view.snapshot.without(own).copy(), list[Amounts](), 0
         for pod in placed:
             row = twin.nodes.row_of.get(pod.node)
             if row is None:
@@ -341,9 +343,9 @@ class Headrooms:
             free = {twin.resources[r]: int(twin.free[r, row]) for r, _ in twin.amounts(pod.shape.requests)}
             requests, is_lent = counted_amounts(pod.shape.requests, free)
             twin.add_pod(pod.asking(requests=requests))
-            found.append((pod.uid, pod.node, requests))
+            amounts.append((pod.uid, pod.node, requests))
             lent += is_lent
-        return found, lent
+        return amounts, lent
 
     def _count(self, look: HeadroomLook, amounts: Sequence[Amounts]) -> tuple[PodFacts, ...]:
         """Counts these amounts on nodes, for the queue of the set."""
@@ -373,12 +375,12 @@ class Headrooms:
                 twin.add_pod(pod)
             return place(twin, copy, budget, closed=closed)
 
-        found = await self._decider.search(copy, steps, ask)
-        if isinstance(found, Placement) or found.reason == NOT_ADMITTED:
-            return found
+        answer = await self._decider.search(copy, steps, ask)
+        if isinstance(answer, Placement) or answer.reason == NOT_ADMITTED:
+            return answer
         lower = self._lower(copy.priority)
         if not lower:
-            return found
+            return answer
 
         def ask_for_lent(snapshot: Snapshot, budget: Budget) -> Placement | NoFit:
             twin = snapshot.without(own).with_capacity_of(lower)
@@ -387,7 +389,7 @@ class Headrooms:
             return place(twin, copy, budget, closed=closed)
 
         lent = await self._decider.search(copy, steps, ask_for_lent)
-        return lent if isinstance(lent, Placement) else found
+        return lent if isinstance(lent, Placement) else answer
 
     def _lower(self, priority: int) -> list[PodFacts]:
         """Pods that the set could have evicted: of a lower priority, bound or about to be."""
@@ -408,12 +410,12 @@ class Headrooms:
         """The gangs scaled with this one that have their minimum."""
         units = self._view.units
         scaled = (units.gangs[name] for name in sorted(units.scaled_of.get(gang.name, ())))
-        return [one for one in scaled if self._view.has_minimum(one)]
+        return [other for other in scaled if self._view.has_minimum(other)]
 
 
 def replica_of(view: View, gang: GangState, scaled: Sequence[GangState], strategy: Strategy) -> Gang:
     """A base gang with gangs that are scaled with it, as if none of their pods had a place."""
-    beside = [tree_of(view, one, strategy, placed=False) for one in scaled]
+    beside = [tree_of(view, other, strategy, placed=False) for other in scaled]
     return whole_replica(tree_of(view, gang, strategy, placed=False), beside)
 
 

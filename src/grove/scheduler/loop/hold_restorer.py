@@ -31,16 +31,16 @@ def enter_recorded(view: View) -> None:
     """Enters the capacity that the PodGangs record as held, for a reader that makes no decisions. Reports no faults."""
     nodes = view.snapshot.nodes.row_of.keys()
     for name, gang in sorted(view.units.gangs.items()):
-        found = recorded(view, gang, nodes)
-        if found.headroom and view.concerns_us(gang):
+        holds = recorded(view, gang, nodes)
+        if holds.headroom and view.concerns_us(gang):
             order, family, priority = headroom_order(view, gang), family_of(gang), headroom_priority(view, gang)
-            uids = (f"{HELD}{gang.uid}/{number}" for number in range(len(found.headroom)))
-            pods = [view.counted.hold(uid, *one) for uid, one in zip(uids, found.headroom, strict=True)]
+            uids = (f"{HELD}{gang.uid}/{number}" for number in range(len(holds.headroom)))
+            pods = [view.counted.hold(uid, *amount) for uid, amount in zip(uids, holds.headroom, strict=True)]
             reason, since = HoldReason.HEADROOM, UNKNOWN_SINCE
             view.ledger.put(
                 CapacityHold(name, order, reason, since, pods=tuple(pods), family=family, lends_below=priority)
             )
-        held = found.waiting
+        held = holds.waiting
         if held is not None and view.concerns_us(gang) and not view.has_minimum(gang):
             reason, since = HoldReason(held.reason), held.since or UNKNOWN_SINCE
             view.ledger.put(CapacityHold(name, order_of(view, name), reason, since, frozenset(held.nodes)))
@@ -71,21 +71,21 @@ class HoldRestorer:
                 log.exception("hold record cannot be read", gang=name)
         return True
 
-    def _take_over(self, gang: GangState, found: ReadHolds) -> None:
-        for fault in found.faults:
+    def _take_over(self, gang: GangState, holds: ReadHolds) -> None:
+        for fault in holds.faults:
             self.report(gang, fault)
-        gang.recall(found.former)
-        if found.waiting is not None:
-            self._view.units.of(gang.name).recorded = found.waiting
-        if found.nominated_since is not None:
-            self._view.units.of(gang.name).nominated_since = found.nominated_since
-        for pod in self._replaced(gang, found):
+        gang.recall(holds.former)
+        if holds.waiting is not None:
+            self._view.units.of(gang.name).recorded = holds.waiting
+        if holds.nominated_since is not None:
+            self._view.units.of(gang.name).nominated_since = holds.nominated_since
+        for pod in self._replaced(gang, holds):
             gang.note_replaced(*pod)
 
-    def _replaced(self, gang: GangState, found: ReadHolds) -> Iterator[tuple[str, ReplacedPod]]:
+    def _replaced(self, gang: GangState, holds: ReadHolds) -> Iterator[tuple[str, ReplacedPod]]:
         until_s = asyncio.get_running_loop().time() + ABSENT_S
-        for group, left in found.replaced.items():
-            known = {one.node for one in gang.replaced.get(group, ())}
+        for group, left in holds.replaced.items():
+            known = {replaced.node for replaced in gang.replaced.get(group, ())}
             for number, (node, requests) in enumerate(left):
                 if node not in known:
                     uid = f"{gang.uid}/{group}/{number}"

@@ -175,7 +175,7 @@ class LongWaitHolds:
 
     async def resume(self) -> None:
         """Holds nodes again for units that say an earlier scheduler did, before anything is decided; once."""
-        for waiting in sorted(self._queue.all(), key=lambda one: one.order):
+        for waiting in sorted(self._queue.all(), key=lambda waiting: waiting.order):
             subject = self._subject(waiting.order.name)
             if isinstance(subject, PendingReservation):
                 record = self._reserving.recorded(subject)
@@ -220,7 +220,7 @@ class LongWaitHolds:
             if subject is not None and unit is not None and hold is not None:
                 await self._hold_for(subject, unit, hold.reason)
         overtaken, self._overtaken = self._overtaken, []
-        for waiting in sorted(overtaken, key=lambda one: one.order):
+        for waiting in sorted(overtaken, key=lambda waiting: waiting.order):
             subject = self._subject(waiting.order.name)
             if subject is not None and not self._is_settled(waiting) and self._queue.get(subject.name) is waiting:
                 await self._hold_for(subject, waiting, HoldReason.OVERTAKEN)
@@ -230,13 +230,13 @@ class LongWaitHolds:
         snapshot = self._view.snapshot
         usable = np.logical_or.reduce([allowed_mask(snapshot, shape) for shape in want.shapes])
         amounts = {shape: dict(shape.requests).get(want.resource, 0) for shape, _ in taken}
-        found = ((snapshot.nodes.row_of.get(node), amounts[shape] * count) for (shape, node), count in taken.items())
-        return sum(amount for row, amount in found if row is not None and usable[row])
+        losses = ((snapshot.nodes.row_of.get(node), amounts[shape] * count) for (shape, node), count in taken.items())
+        return sum(amount for row, amount in losses if row is not None and usable[row])
 
     async def look_after_waiting(self, now_s: float) -> float | None:
         """Holds nodes for gangs that waited long, and warns of those past their timeout. When to look again."""
         await self.hold_for_overtaken()
-        for hold in sorted((one for one in self._ledger if one.reason in LONG_WAIT), key=lambda one: one.owner):
+        for hold in sorted((hold for hold in self._ledger if hold.reason in LONG_WAIT), key=lambda hold: hold.owner):
             gang = self._view.units.gangs.get(hold.owner)
             waits = hold.owner in self._queue or (gang is not None and gang.life.is_busy)
             if not waits or self._has_lost(hold):
@@ -256,7 +256,7 @@ class LongWaitHolds:
         if not self._is_settled_for_all and self._config.hold_after:
             self._is_settled_for_all = True
             lines = [self._unsettled(ask, line) for ask, line in self._waits.lines()]
-            for waiting, subject in heapq.merge(*lines, key=lambda one: one[0].order):
+            for waiting, subject in heapq.merge(*lines, key=lambda entry: entry[0].order):
                 if self._queue.get(subject.name) is waiting and self._subject(subject.name) is subject:
                     await self._hold_for(subject, waiting, HoldReason.WAITED_LONG)
                     await asyncio.sleep(0)  # a search, or two
@@ -264,11 +264,11 @@ class LongWaitHolds:
         return max(next_s, now_s + BETWEEN_LOOKS_S) if next_s is not None else None
 
     def _choose_elders(self) -> None:
-        elders = sum(self._queue.get(one.order.name) is one for one in self._elders)
+        elders = sum(self._queue.get(elder.order.name) is elder for elder in self._elders)
         if self._elders_at != self._queue.version or elders < min(len(self._elders), MOST_ELDERS // 2):
             self._elders_at = self._queue.version
-            failing = (one for one in self._queue.heads(MOST_ELDERS) if self._failing(one) is not None)
-            self._elders = heapq.nsmallest(MOST_ELDERS, failing, key=lambda one: one.order)
+            failing = (waiting for waiting in self._queue.heads(MOST_ELDERS) if self._failing(waiting) is not None)
+            self._elders = heapq.nsmallest(MOST_ELDERS, failing, key=lambda waiting: waiting.order)
 
     def _failing(self, waiting: Waiting) -> Waits | None:
         """The gang or the Reservations of a unit whose minimum was refused."""
@@ -404,8 +404,8 @@ class LongWaitHolds:
         """Pods of the gang that are on nodes and do not terminate; whether each ends by itself some time."""
         if (gang := self._units.gangs.get(name)) is None:
             return []
-        found = ((pod, self._view.snapshot.find_pod(pod.metadata.uid)) for pod, _ in self._view.members(gang))
-        return [(facts, ends(pod)) for pod, facts in found if facts is not None and not pod.metadata.is_deleting]
+        members = ((pod, self._view.snapshot.find_pod(pod.metadata.uid)) for pod, _ in self._view.members(gang))
+        return [(facts, ends(pod)) for pod, facts in members if facts is not None and not pod.metadata.is_deleting]
 
     def _put(self, hold: CapacityHold) -> None:
         self._ledger.put(hold)

@@ -113,7 +113,7 @@ class HeadroomCollector(Collector):
 def headroom(snapshot: Snapshot, sizes: Sizes) -> Iterable[tuple[str, str, float, float]]:
     """(level key, resource, most unit pods in a domain, fragmentation) for cpu and extended resources."""
     resources = [name for name in snapshot.resources if name == "cpu" or ("/" in name and not is_shorthand(name))]
-    found = {resource: sizes(resource) for resource in resources}
+    size_of = {resource: sizes(resource) for resource in resources}
     seen: set[str] = set()
     for topology in sorted(snapshot.topologies):
         for key in snapshot.topologies[topology]:
@@ -123,7 +123,7 @@ def headroom(snapshot: Snapshot, sizes: Sizes) -> Iterable[tuple[str, str, float
             for resource in resources:
                 unit = Shape(((PODS, 1), (resource, 1000 if resource == "cpu" else 1)))
                 slots = slots_by_domain(snapshot, unit, key, topology)
-                broken = fragmentation(snapshot, resource, key, found[resource], topology)
+                broken = fragmentation(snapshot, resource, key, size_of[resource], topology)
                 yield key, resource, max(slots.values(), default=0), broken
 
 

@@ -54,7 +54,7 @@ class MovableGangs:
         }
 
     def all(self) -> list[Movable]:
-        return [one for one in self.each() if one is not None]
+        return [candidate for candidate in self.each() if candidate is not None]
 
     def each(self) -> Iterator[Movable | None]:
         """One answer for each gang that runs: None if it may not be moved."""
@@ -124,9 +124,10 @@ def repack_question(
     closed = closed_capacity(view, gang.name, order_of(view, gang.name))
     runs = view.snapshot.find_pod
     others = [
-        one
-        for one in movable
-        if one.unit.name not in (gang.name, gang.base) and all(runs(pod.uid) is not None for pod in one.unit.pods)
+        candidate
+        for candidate in movable
+        if candidate.unit.name not in (gang.name, gang.base)
+        and all(runs(pod.uid) is not None for pod in candidate.unit.pods)
     ]
     tree, budgets = at_best_homes(view, tree), budgets_of(view)
 
@@ -138,8 +139,8 @@ def repack_question(
 
 def levels_of(view: View) -> dict[str, str]:
     """Names of the levels of the first topology with their label keys, broad to narrow, down to the host."""
-    found = dict(view.levels[min(view.levels)]) if view.levels else {}
-    return found if HOSTNAME in found.values() else {**found, "host": HOSTNAME}
+    levels = dict(view.levels[min(view.levels)]) if view.levels else {}
+    return levels if HOSTNAME in levels.values() else {**levels, "host": HOSTNAME}
 
 
 def measure_of(view: View, resource: str, size: GangSize, key: str = "") -> Measure | None:
@@ -153,5 +154,7 @@ def fleet_repack_of(view: View, config: SchedulerConfiguration, measure: Measure
     """Moves that reduce the fragmentation of the cluster as the view has it."""
     view.counted.refresh()
     closed = {node for hold in view.ledger if hold.owner != measure.size.waiting for node in hold.nodes}
-    movable = [one for one in MovableGangs(view, config).all() if one.unit.name != measure.size.waiting]
+    movable = [
+        candidate for candidate in MovableGangs(view, config).all() if candidate.unit.name != measure.size.waiting
+    ]
     return fleet_repack(view.snapshot, measure, movable, budgets_of(view), closed=closed)

@@ -121,7 +121,9 @@ class Moves:
         if Counter(pod.node for pod in pods) == Counter(node for nodes in request.places.values() for node in nodes):
             return  # it is there already
         replaced = list(self._replaced(pods, request))
-        self._check(gang, movable, request, [one for _, one in replaced if one.uid.startswith(MOVED)])
+        self._check(
+            gang, movable, request, [replaced_pod for _, replaced_pod in replaced if replaced_pod.uid.startswith(MOVED)]
+        )
         gang.begin_move(frozenset(pod.uid for pod in pods), replaced)
         self._replacements.refresh(gang)
         self._reporter.touch(gang.name)
@@ -137,13 +139,13 @@ class Moves:
         self._evictions.evict_gang(gang, list(pods), because, lambda: not state.refused, note_refused, drains=True)
 
     def _movable(self, gang: GangState) -> Movable:
-        unit = next((one for one in running_units(self._view) if one.name == gang.name), None)
-        found = MovableGangs(self._view, self._config).find(unit, gang) if unit is not None else None
-        if found is None:
+        unit = next((unit for unit in running_units(self._view) if unit.name == gang.name), None)
+        movable = MovableGangs(self._view, self._config).find(unit, gang) if unit is not None else None
+        if movable is None:
             raise NotMoved("its set does not allow it, or a gang of its set is not complete and ready")
-        if broken := broken_budgets(found.unit.pods, budgets_of(self._view)):
+        if broken := broken_budgets(movable.unit.pods, budgets_of(self._view)):
             raise NotMoved(f"disruption budget {broken[0]} protects it")
-        return found
+        return movable
 
     def _replaced(self, pods: Sequence[PodFacts], request: MoveRequest) -> Iterator[tuple[str, ReplacedPod]]:
         """By group, what each pod leaves for: a new node, or the node it has."""
@@ -178,13 +180,16 @@ class Moves:
         if held := sorted(nodes & closed.keys()):
             raise NotMoved(f"node {held[0]} is held for {closed[held[0]].owner}")
         old = {MOVED + pod.uid: pod for pod in movable.unit.pods}
-        new = [msgspec.structs.replace(old[one.uid], uid=one.uid, node=one.node) for one in arriving]
+        new = [
+            msgspec.structs.replace(old[replaced_pod.uid], uid=replaced_pod.uid, node=replaced_pod.node)
+            for replaced_pod in arriving
+        ]
         if not has_place(view.snapshot, new):
             raise NotMoved("its new place is not free any more")
         others = tuple(sorted(view.snapshot.nodes.row_of.keys() - nodes))
         empty = view.snapshot.without([pod.uid for pod in movable.unit.pods])
-        found = place_admitted(empty, movable.tree, Budget(), others, None, None)
-        if not isinstance(found, Placement) or found.unplaced:
+        answer = place_admitted(empty, movable.tree, Budget(), others, None, None)
+        if not isinstance(answer, Placement) or answer.unplaced:
             raise NotMoved("its new place does not meet its constraints")
 
     def _call_off_refused(self, gang: GangState, state: MoveState) -> None:

@@ -94,20 +94,20 @@ class Nominations:
         view.cache.on_event(PodDisruptionBudget, self._budget_changed)
 
     def _open(self) -> list[Nomination]:
-        found = map(self._view.units.of, self._view.ledger.owners(HoldReason.NOMINATED))
-        return [unit.nomination for unit in found if unit.nomination is not None]
+        units = map(self._view.units.of, self._view.ledger.owners(HoldReason.NOMINATED))
+        return [unit.nomination for unit in units if unit.nomination is not None]
 
     def next_look_s(self, now_s: float) -> float | None:
         """When a nomination is looked at again although nothing happens."""
-        moments = [self._ends_s(one, now_s) for one in self._open()]
+        moments = [self._ends_s(nomination, now_s) for nomination in self._open()]
         return min((moment for moment in moments if moment is not None), default=None)
 
     def reconsider_slow(self) -> None:
         """Capacity became free: units that wait long for terminating pods are placed again."""
-        for one in self._open():
-            if one.is_slow:
-                self.drop(one.unit.name)
-                self._view.changes.mark(one.unit.name, fresh=True)
+        for nomination in self._open():
+            if nomination.is_slow:
+                self.drop(nomination.unit.name)
+                self._view.changes.mark(nomination.unit.name, fresh=True)
 
     def _budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
         is_more = (
@@ -122,8 +122,8 @@ class Nominations:
 
     def take_unsettled(self) -> set[str]:
         """Units that found no victims while some gangs could not be judged: they were being bound or moved."""
-        found, self._unsettled = self._unsettled, set()
-        return found
+        unsettled, self._unsettled = self._unsettled, set()
+        return unsettled
 
     def resume(self, gang: GangState, until_s: float) -> None:
         """Continues the eviction of a gang that an earlier scheduler began; drops one that it only announced.
@@ -169,7 +169,7 @@ class Nominations:
             return False
         base = unit.gang.base
         below = None if reclaims else unit.tree.priority
-        running = [one for one in running_units(self._view, below) if one.name != base]  # not its own base gang
+        running = [other for other in running_units(self._view, below) if other.name != base]  # not its own base gang
         attempts, asides = KeepApartAttempts(unit.tree, MOST_APART), self._decider.asides
         for apart in attempts:
             leaving = self.search.leaving(closed)
@@ -215,8 +215,8 @@ class Nominations:
         """Whether something of lower priority is on its way to or from its nodes, and could be judged later."""
         find = self._view.snapshot.find_pod
         coming = (pod.priority for uid in self._view.counted.reserved if (pod := find(uid)) is not None)
-        moving = (one.priority for one in running if not one.preemptible)
-        return any(below is None or one < below for one in (*moving, *coming))
+        moving = (unit.priority for unit in running if not unit.preemptible)
+        return any(below is None or priority < below for priority in (*moving, *coming))
 
     def _is_still_possible(self, answer: Victims, running: Sequence[Running]) -> bool:
         """Whether the victims are as they were when they were chosen, and the place still is one."""
@@ -246,13 +246,15 @@ class Nominations:
         waits_for = frozenset(pod.uid for pod in leaving if pod.node in nodes)
         spec = unit.gang.podgang.spec
         domains = {node: _domains_of(snapshot, node, unit.tree) for node in nodes}
-        found = Nomination(
+        nomination = Nomination(
             unit, answer.placement, victims, waits_for, deadline_s, decision, spec, domains, is_slow=is_slow
         )
-        self._view.units.of(unit.name).nomination = found
-        self._view.counted.reserve(found.pods)
+        self._view.units.of(unit.name).nomination = nomination
+        self._view.counted.reserve(nomination.pods)
         lenders = snapshot.seams.accounts(answer.pods) if answer.reclaimed else frozenset()
-        hold = CapacityHold(unit.name, unit.order, HoldReason.NOMINATED, since or self._clock.now(), pods=found.pods)
+        hold = CapacityHold(
+            unit.name, unit.order, HoldReason.NOMINATED, since or self._clock.now(), pods=nomination.pods
+        )
         self._view.ledger.put(msgspec.structs.replace(hold, taken_back_from=lenders))
         whole = set(answer.gangs)
         alone = sorted(f"{pod.namespace}/{pod.name}" for pod in answer.pods if pod.gang not in whole)
@@ -280,10 +282,10 @@ class Nominations:
 
         def still_wanted() -> bool:
             record = self._view.units.find(unit.name)
-            return record is not None and record.nomination is found
+            return record is not None and record.nomination is nomination
 
         def note_refused() -> None:
-            found.is_refused = True
+            nomination.is_refused = True
             self._view.changes.wake()
 
         by_gang: dict[str, list[PodFacts]] = {}
@@ -305,57 +307,57 @@ class Nominations:
 
     def advance(self, start: Callable[[Nomination], None], now_s: float) -> None:
         """Starts units that fit on their places now; lets go of places that cannot be had any more."""
-        for one in self._open():
-            unit = one.unit.name
-            is_same = self._is_same(one)
-            is_wanted = is_same and self._is_wanted(one)
-            ends_s = self._ends_s(one, now_s)
-            if is_wanted and self._is_free(one):
+        for nomination in self._open():
+            unit = nomination.unit.name
+            is_same = self._is_same(nomination)
+            is_wanted = is_same and self._is_wanted(nomination)
+            ends_s = self._ends_s(nomination, now_s)
+            if is_wanted and self._is_free(nomination):
                 self._view.units.of(unit).nomination = None
                 self._view.ledger.end(unit, HoldReason.NOMINATED)
-                start(one)
-            elif not is_wanted or self._is_called_off(one) or ends_s is None or ends_s <= now_s:
+                start(nomination)
+            elif not is_wanted or self._is_called_off(nomination) or ends_s is None or ends_s <= now_s:
                 self.drop(unit)
                 self._view.changes.mark(unit, fresh=True)
 
-    def _is_free(self, one: Nomination) -> bool:
+    def _is_free(self, nomination: Nomination) -> bool:
         """Whether all pods that had to go are gone, no policy is against it, and its nodes still take its pods."""
         view = self._view
-        if any(view.snapshot.find_pod(uid) is not None for uid in (*one.victims, *one.leaving)):
+        if any(view.snapshot.find_pod(uid) is not None for uid in (*nomination.victims, *nomination.leaving)):
             return False
         if view.snapshot.seams.refuses:
-            before = view.snapshot.without([pod.uid for pod in one.pods])
-            if before.seams.refusal(before, one.unit.tree, one.pods) is not None:
+            before = view.snapshot.without([pod.uid for pod in nomination.pods])
+            if before.seams.refusal(before, nomination.unit.tree, nomination.pods) is not None:
                 return False  # pods that terminate elsewhere still count against its queue
-        return all(self._fits(pod) for pod in one.pods)
+        return all(self._fits(pod) for pod in nomination.pods)
 
-    def _ends_s(self, one: Nomination, now_s: float) -> float | None:
+    def _ends_s(self, nomination: Nomination, now_s: float) -> float | None:
         """Loop time at which the place counts as not to be had; None if no pod is left that has to go first."""
         now, ends = self._clock.now(), []
-        for uid in (*one.victims, *one.leaving):
+        for uid in (*nomination.victims, *nomination.leaving):
             known = self._view.snapshot.find_pod(uid)
             if known is None:
                 continue
             end: datetime | None = self._view.grace_end(uid)
             if end is not None:
                 ends.append(now_s + (end + timedelta(seconds=OVERDUE_S) - now).total_seconds())
-            elif uid in one.victims:
-                ends.append(one.deadline_s)
+            elif uid in nomination.victims:
+                ends.append(nomination.deadline_s)
         if not ends and self._view.snapshot.seams.refuses:
-            return one.deadline_s
+            return nomination.deadline_s
         return min(ends, default=None)
 
-    def _is_called_off(self, one: Nomination) -> bool:
+    def _is_called_off(self, nomination: Nomination) -> bool:
         """Whether a disruption budget refuses a victim that is still there: then none of the others goes either."""
-        if not one.is_refused:
+        if not nomination.is_refused:
             return False
-        one.is_refused = False
+        nomination.is_refused = False
         find = self._view.snapshot.find_pod
-        left = [pod for uid in sorted(one.victims) if (pod := find(uid)) is not None]
+        left = [pod for uid in sorted(nomination.victims) if (pod := find(uid)) is not None]
         staying = [pod for pod in left if not self._is_deleting(pod)]
         broken = broken_budgets(staying, budgets_of(self._view))
         if broken:
-            self._view.units.of(one.unit.name).protected_by = broken
+            self._view.units.of(nomination.unit.name).protected_by = broken
         return bool(broken)
 
     def _is_deleting(self, pod: PodFacts) -> bool:
@@ -367,30 +369,30 @@ class Nominations:
         record = self._view.units.find(unit)
         if record is None:
             return
-        one, record.nomination, record.protected_by = record.nomination, None, ()
-        if one is None:
+        nomination, record.nomination, record.protected_by = record.nomination, None, ()
+        if nomination is None:
             return
         self._view.ledger.end(unit, HoldReason.NOMINATED)
-        for pod in one.pods:
+        for pod in nomination.pods:
             self._view.counted.release(pod.uid)
-        if one.unit.gang.phase is Phase.NOMINATED:
-            one.unit.gang.tell(NominationDropped())
+        if nomination.unit.gang.phase is Phase.NOMINATED:
+            nomination.unit.gang.tell(NominationDropped())
 
-    def _is_same(self, one: Nomination) -> bool:
+    def _is_same(self, nomination: Nomination) -> bool:
         """Whether the gang asks for what it did, and its nodes are in the domains they were in."""
-        if one.unit.gang.podgang.spec != one.spec:
+        if nomination.unit.gang.podgang.spec != nomination.spec:
             return False
-        tree, snapshot = one.unit.tree, self._view.snapshot
-        return all(_domains_of(snapshot, node, tree) == domains for node, domains in one.domains.items())
+        tree, snapshot = nomination.unit.tree, self._view.snapshot
+        return all(_domains_of(snapshot, node, tree) == domains for node, domains in nomination.domains.items())
 
-    def _is_wanted(self, one: Nomination) -> bool:
+    def _is_wanted(self, nomination: Nomination) -> bool:
         """Whether the gang and all pods it was made for still exist and wait."""
-        gang = one.unit.gang
+        gang = nomination.unit.gang
         if not (self._view.units.is_current(gang) and gang.phase is Phase.NOMINATED):
             return False
-        for pod in one.pods:
-            found = self._view.pods.get(Key(pod.namespace, pod.name))
-            if found is None or found.metadata.uid != pod.uid or found.spec.node_name or found.metadata.is_deleting:
+        for pod in nomination.pods:
+            cached = self._view.pods.get(Key(pod.namespace, pod.name))
+            if cached is None or cached.metadata.uid != pod.uid or cached.spec.node_name or cached.metadata.is_deleting:
                 return False
         return True
 

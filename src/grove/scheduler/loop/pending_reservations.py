@@ -86,14 +86,14 @@ class PendingReservations:
         """Offers every group that is whole and waits; withdraws those that do not wait any more."""
         waiting: dict[str, list[Reservation]] = {}
         sizes: Counter[str] = Counter()
-        for one in self._view.cache.list(Reservation):
-            if not self._is_ours(one):
+        for reservation in self._view.cache.list(Reservation):
+            if not self._is_ours(reservation):
                 continue
-            group = one.metadata.labels.get(POD_GROUP, "") or one.metadata.uid
+            group = reservation.metadata.labels.get(POD_GROUP, "") or reservation.metadata.uid
             sizes[group] += 1
-            is_placed = self._status.unwritten(one).get("phase") == AVAILABLE
-            if one.status.phase in ("", PENDING) and not is_placed:
-                waiting.setdefault(group, []).append(one)
+            is_placed = self._status.unwritten(reservation).get("phase") == AVAILABLE
+            if reservation.status.phase in ("", PENDING) and not is_placed:
+                waiting.setdefault(group, []).append(reservation)
         names = {
             f"{RESERVATION}{group}": members
             for group, members in sorted(waiting.items())
@@ -101,7 +101,13 @@ class PendingReservations:
         }
         for name in self._offered - names.keys():
             self._forget(name)
-        self._end_written({one.metadata.uid for one in self._view.cache.list(Reservation) if self._is_unwritten(one)})
+        self._end_written(
+            {
+                reservation.metadata.uid
+                for reservation in self._view.cache.list(Reservation)
+                if self._is_unwritten(reservation)
+            }
+        )
         for name, members in names.items():
             try:
                 self._offer(name, members)
@@ -109,8 +115,8 @@ class PendingReservations:
                 log.exception("reservation cannot be read", group=name)
                 self._forget(name)
 
-    def _is_unwritten(self, one: Reservation) -> bool:
-        return bool(self._status.unwritten(one))
+    def _is_unwritten(self, reservation: Reservation) -> bool:
+        return bool(self._status.unwritten(reservation))
 
     def _end_written(self, unwritten: set[str]) -> None:
         """Ends the holds of reservations whose place is written: from then on they are counted as any other."""
@@ -124,18 +130,20 @@ class PendingReservations:
         self._queue.withdraw(name)
         self._view.units.drop(name)
 
-    def _is_ours(self, one: Reservation) -> bool:
-        spec = mapping((one.spec.template or {}).get("spec"))
-        return spec.get("schedulerName") == self._view.scheduler_name and not one.metadata.is_deleting
+    def _is_ours(self, reservation: Reservation) -> bool:
+        spec = mapping((reservation.spec.template or {}).get("spec"))
+        return spec.get("schedulerName") == self._view.scheduler_name and not reservation.metadata.is_deleting
 
     def _offer(self, name: str, members: list[Reservation]) -> None:
         now = self._clock.now()
         over = [member for member in members if (at := expiry_of(member)) is not None and at <= now]
-        for one in over:
-            if not self._status.unwritten(one):
-                self._status.say(one, ended(one, FAILED, "Expired", "its time was over before it found a place", now))
+        for member in over:
+            if not self._status.unwritten(member):
+                self._status.say(
+                    member, ended(member, FAILED, "Expired", "its time was over before it found a place", now)
+                )
         members = [member for member in members if member not in over]
-        versions = tuple(sorted(f"{one.metadata.uid}/{one.metadata.generation}" for one in members))
+        versions = tuple(sorted(f"{member.metadata.uid}/{member.metadata.generation}" for member in members))
         self._offered.add(name)
         unit = self._view.units.of(name)
         if unit.reservation_versions != versions:
@@ -151,7 +159,7 @@ class PendingReservations:
     def _read(self, name: str, members: list[Reservation]) -> PendingReservation | None:
         """The group as a unit; None if it cannot be placed."""
         wanted = [(member, facts) for member in members if (facts := self._facts(member)) is not None]
-        right = [one for one, _ in wanted]
+        right = [member for member, _ in wanted]
         if wrong := [member.metadata.name for member in members if member not in right]:
             self._say_unplaced(name, right, f"{wrong[0]} of its group is wrong, and a group is placed whole")
         if wrong or not right:
@@ -164,14 +172,16 @@ class PendingReservations:
     def commit(self, unit: PendingReservation, placement: Placement) -> None:
         """The group has its place: it is counted now, and written."""
         now, snapshot = self._clock.now(), self._view.snapshot
-        by_uid = {one.metadata.uid: one for one in self._now(unit)}
+        by_uid = {member.metadata.uid: member for member in self._now(unit)}
         for facts in placement.pods:
-            one = by_uid[facts.uid]
+            member = by_uid[facts.uid]
             amounts = {name: amount for name, amount in facts.shape.requests if name != PODS}
             hold = Shape(tuple(sorted(amounts.items())))
-            snapshot.add_pod(PodFacts(f"{HOLD}{one.metadata.uid}", "", one.metadata.name, hold, node=facts.node))
-            self._status.say(one, placed_status(one, facts.node, amounts, now))
-        held = tuple(pod for one in unit.members if (pod := snapshot.find_pod(f"{HOLD}{one.metadata.uid}")) is not None)
+            snapshot.add_pod(PodFacts(f"{HOLD}{member.metadata.uid}", "", member.metadata.name, hold, node=facts.node))
+            self._status.say(member, placed_status(member, facts.node, amounts, now))
+        held = tuple(
+            pod for member in unit.members if (pod := snapshot.find_pod(f"{HOLD}{member.metadata.uid}")) is not None
+        )
         order = order_of(self._view, unit.name)
         self._view.ledger.put(CapacityHold(unit.name, order, HoldReason.RESERVATION, now, pods=held))
         self._forget(unit.name)
@@ -189,28 +199,28 @@ class PendingReservations:
         """What each of them should say. Each names one of the nodes that are held for their group."""
         hold = self._view.ledger.find(name, *LONG_WAIT)
         nodes = iter(sorted(hold.nodes) if hold is not None else ())
-        for one in sorted(members, key=lambda one: one.metadata.name):
+        for member in sorted(members, key=lambda member: member.metadata.name):
             held = None
             if hold is not None and (node := next(nodes, None)) is not None:
                 held = HeldNode(node, hold.reason.value, hold.since.replace(microsecond=0))
-            status = unplaced_status(one, why, held, self._clock.now())
-            if status is not None and not self._status.unwritten(one):  # what is new is said next time
-                self._status.say(one, status)
+            status = unplaced_status(member, why, held, self._clock.now())
+            if status is not None and not self._status.unwritten(member):  # what is new is said next time
+                self._status.say(member, status)
 
     def recorded(self, unit: PendingReservation) -> HeldCapacity | None:
         """The nodes that an earlier scheduler held for the group, as its members say; None if they cannot be used."""
-        held = [found for one in self._now(unit) if (found := held_node(one)) is not None]
+        held = [record for member in self._now(unit) if (record := held_node(member)) is not None]
         if not held:
             return None
-        nodes = sorted({one.node for one in held})
-        reasons = {one.reason for one in held}
+        nodes = sorted({record.node for record in held})
+        reasons = {record.reason for record in held}
         if unknown := [node for node in nodes if node not in self._view.snapshot.nodes.row_of]:
             self.report_record(unit, f"there is no node {unknown[0]}")
             return None
         if wrong := sorted(reasons - {reason.value for reason in LONG_WAIT}):
             self.report_record(unit, f"unknown reason {wrong[0]!r}")
             return None
-        return HeldCapacity(reason=held[0].reason, since=min(one.since for one in held), nodes=tuple(nodes))
+        return HeldCapacity(reason=held[0].reason, since=min(record.since for record in held), nodes=tuple(nodes))
 
     def report_record(self, unit: PendingReservation, fault: str) -> None:
         """Says on the first of the group that the record of what is held for it is not used."""
@@ -222,32 +232,32 @@ class PendingReservations:
         named = self._view.priorities.get(Key("", str(spec.get("priorityClassName") or "")))
         return named.value if named is not None else 0
 
-    def _facts(self, one: Reservation) -> PodFacts | None:
+    def _facts(self, reservation: Reservation) -> PodFacts | None:
         """The reservation as a pod that waits."""
-        template = one.spec.template or {}
+        template = reservation.spec.template or {}
         meta = mapping(template.get("metadata"))
         body: Json = {
             "metadata": {
-                "name": one.metadata.name,
+                "name": reservation.metadata.name,
                 "namespace": meta.get("namespace") or "default",
-                "uid": one.metadata.uid,
-                "labels": {**mapping(meta.get("labels")), **one.metadata.labels},
+                "uid": reservation.metadata.uid,
+                "labels": {**mapping(meta.get("labels")), **reservation.metadata.labels},
             },
             "spec": {"priority": self._priority(mapping(template.get("spec"))), **mapping(template.get("spec"))},
         }
         try:
             facts = read_pod(msgspec.convert(body, Pod))
         except msgspec.ValidationError as error:
-            self._status.tell(one, "InvalidReservation", f"its template cannot be read: {error}")
+            self._status.tell(reservation, "InvalidReservation", f"its template cannot be read: {error}")
             return None
         if facts.shape.blocked or any(amount < 0 for _, amount in facts.shape.requests):
-            self._status.tell(one, "InvalidReservation", facts.shape.blocked or "a request is negative")
+            self._status.tell(reservation, "InvalidReservation", facts.shape.blocked or "a request is negative")
             return None
-        if not any(owner.object or owner.controller or owner.label_selector for owner in one.spec.owners):
-            self._status.tell(one, "NobodyMatches", "no owner is named: no pod can ever use it")
+        if not any(owner.object or owner.controller or owner.label_selector for owner in reservation.spec.owners):
+            self._status.tell(reservation, "NobodyMatches", "no owner is named: no pod can ever use it")
         return facts
 
 
-def _least(one: Reservation) -> int:
+def _least(reservation: Reservation) -> int:
     """How many of its group must be there before any is placed."""
-    return natural(one.metadata.annotations.get(MIN_AVAILABLE, "")) or 1
+    return natural(reservation.metadata.annotations.get(MIN_AVAILABLE, "")) or 1

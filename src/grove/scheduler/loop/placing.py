@@ -118,21 +118,21 @@ class UnitPlacer:
         if await self._refuser.refuse_as_before(unit, closed, ask, steps):
             return ()
         asides, labels_version = self._decider.asides, self._view.snapshot.nodes.labels_version
-        found = await self._find_place(unit, closed, steps)
+        placement = await self._find_place(unit, closed, steps)
         until_s: float | None = None
-        if isinstance(found.answer, Placement):
-            until_s = await self._better_from_s(unit, found.answer, closed, steps)
-        if asides != self._decider.asides and not self._check.still_holds(unit, found.answer, labels_version):
-            self._give_back(unit.to_bind(found.answer) if isinstance(found.answer, Placement) else ())
+        if isinstance(placement.answer, Placement):
+            until_s = await self._better_from_s(unit, placement.answer, closed, steps)
+        if asides != self._decider.asides and not self._check.still_holds(unit, placement.answer, labels_version):
+            self._give_back(unit.to_bind(placement.answer) if isinstance(placement.answer, Placement) else ())
             self._queue.retry(name, asyncio.get_running_loop().time())
-        elif isinstance(found.answer, Placement) and until_s is not None:
-            self._give_back(unit.to_bind(found.answer))
+        elif isinstance(placement.answer, Placement) and until_s is not None:
+            self._give_back(unit.to_bind(placement.answer))
             self._queue.defer(name, asyncio.get_running_loop().time(), until_s, until_helped=True)
-        elif isinstance(found.answer, Placement):
-            return self._accept(unit, found.answer, found.decision, ask)
+        elif isinstance(placement.answer, Placement):
+            return self._accept(unit, placement.answer, placement.decision, ask)
         else:
-            await self._refuser.refuse(unit, found.answer, found.decision, closed, ask, steps)
-            if found.has_more:
+            await self._refuser.refuse(unit, placement.answer, placement.decision, closed, ask, steps)
+            if placement.has_more:
                 self._queue.retry(name, asyncio.get_running_loop().time())
         return ()
 
@@ -162,20 +162,20 @@ class UnitPlacer:
             if answer.score >= 1 and not answer.unplaced:  # the best there is, so no second search is needed
                 return kept
             self._give_back(to_bind(answer))
-        found = await self._sharing.place(unit.name, unit.tree, steps, closed.nodes, to_bind, closed.own)
-        if elsewhere is not None and not found.answer.is_better_than(answer):
-            self._give_back(to_bind(found.answer) if isinstance(found.answer, Placement) else ())
+        placement = await self._sharing.place(unit.name, unit.tree, steps, closed.nodes, to_bind, closed.own)
+        if elsewhere is not None and not placement.answer.is_better_than(answer):
+            self._give_back(to_bind(placement.answer) if isinstance(placement.answer, Placement) else ())
             if self._view.counted.take(to_bind(answer)) is None:
                 return kept
-            found = await self._sharing.place(unit.name, unit.tree, steps, closed.nodes, to_bind, closed.own)
-        if isinstance(found.answer, Placement) and (found.answer.pods or not found.answer.unplaced):
-            return found
+            placement = await self._sharing.place(unit.name, unit.tree, steps, closed.nodes, to_bind, closed.own)
+        if isinstance(placement.answer, Placement) and (placement.answer.pods or not placement.answer.unplaced):
+            return placement
         open_uids = closed.open_uids
-        if open_uids == closed.own or found.has_more:
-            return found
+        if open_uids == closed.own or placement.has_more:
+            return placement
         second = await self._sharing.place(unit.name, unit.tree, steps, closed.nodes, to_bind, open_uids)
         if isinstance(second.answer, NoFit) or not second.answer.pods:
-            return found
+            return placement
         self._behind.take(closed, unit.to_bind(second.answer))
         return second
 
@@ -192,12 +192,12 @@ class UnitPlacer:
         nodes, steps = avoided.union(closed.nodes), DecisionSteps(self._budget, searches=1)
         record = self._view.units.of(unit.name)
         tried_choices = record.tried_choices
-        found = await self._sharing.place(unit.name, unit.tree, steps, nodes, to_bind, closed.own)
+        placement = await self._sharing.place(unit.name, unit.tree, steps, nodes, to_bind, closed.own)
         record.tried_choices = tried_choices  # those that are left are counted by the search on all nodes
-        answer = found.answer
+        answer = placement.answer
         if isinstance(answer, NoFit) or (answer.unplaced and not answer.pods):
             return None
-        return found, answer
+        return placement, answer
 
     def _give_back(self, pods: Sequence[PodFacts]) -> None:
         for pod in pods:
@@ -312,8 +312,8 @@ class UnitPlacer:
         some = {pod.group: pod for pod in surplus} if snapshot.seams.refuses else {}
         return any(snapshot.seams.refusal(snapshot, tree, [pod]) for pod in some.values())
 
-    def start_nominated(self, one: Nomination) -> None:
+    def start_nominated(self, nomination: Nomination) -> None:
         """The victims are gone: what was reserved is bound."""
-        unit = msgspec.structs.replace(one.unit, order=order_of(self._view, one.unit.name))
+        unit = msgspec.structs.replace(nomination.unit, order=order_of(self._view, nomination.unit.name))
         unit.gang.judge(Verdict(False, BINDING, Reason(kinds.PLACE_FREE), brief=True))
-        self._commit(unit, one.placement, one.pods, one.decision)
+        self._commit(unit, nomination.placement, nomination.pods, nomination.decision)

@@ -42,14 +42,14 @@ class PodReader:
         node = self._node_of(pod)
         if node and (known := self._snapshot.find_pod(uid)) is not None and known.node == node:
             return known
-        found = self._facts.get(key)
-        if found is None or found.uid != uid or found.terminating != pod.metadata.is_deleting:
-            found = self.read(pod)
+        facts = self._facts.get(key)
+        if facts is None or facts.uid != uid or facts.terminating != pod.metadata.is_deleting:
+            facts = self.read(pod)
             if not pod.spec.node_name:
-                self._facts[key] = found
-                if depends_on_objects(pod, found):
+                self._facts[key] = facts
+                if depends_on_objects(pod, facts):
                     self._dependent.add(key)
-        return found.on(node) if node != found.node else found
+        return facts.on(node) if node != facts.node else facts
 
     def read(self, pod: Pod) -> PodFacts:
         """The facts of a pod as the objects around it make them now."""

@@ -109,8 +109,10 @@ class QuotaFollower:
 
     def _tell_faults(self, objects: QueueObjects) -> None:
         faults = dict(objects.tree.faults)
-        by_name: dict[str, ElasticQuota | kai.Queue] = {f"{KAI}/{one.metadata.name}": one for one in self._queues()}
-        by_name |= {f"{ELASTIC}/{one.metadata.name}": one for one in self._quotas()}
+        by_name: dict[str, ElasticQuota | kai.Queue] = {
+            f"{KAI}/{queue.metadata.name}": queue for queue in self._queues()
+        }
+        by_name |= {f"{ELASTIC}/{quota.metadata.name}": quota for quota in self._quotas()}
         for name, why in faults.items():
             if self._reported.get(name) != why and name in by_name:
                 self._events.warn(by_name[name], INVALID_QUEUE, f"{why}; its gangs wait until it is corrected")
@@ -137,11 +139,13 @@ class QuotaFollower:
         policy = self.policy
         if policy is None:
             return []
-        snapshot, found = self._view.snapshot, []
+        snapshot, unwritten = self._view.snapshot, []
         shares = policy.shares(snapshot)
         quotas = self._quotas()
         me = self._view.scheduler_name
-        ours = {f"{ELASTIC}/{one.metadata.name}" for one in quotas if one.metadata.labels.get(SCHEDULER_NAME) == me}
+        ours = {
+            f"{ELASTIC}/{quota.metadata.name}" for quota in quotas if quota.metadata.labels.get(SCHEDULER_NAME) == me
+        }
         for quota in quotas:
             name = f"{ELASTIC}/{quota.metadata.name}"
             if name not in policy.tree.queues or policy.tree.paths[name][-1] not in ours:
@@ -152,15 +156,15 @@ class QuotaFollower:
             for leaf in policy.tree.leaves.get(name, ()):
                 for resource, amount in policy.waiting.get(leaf, {}).items():
                     asks[resource] = asks.get(resource, 0) + amount
-            status = {one: format_amount(one, used.get(one, 0)) for one in resources}
+            status = {resource: format_amount(resource, used.get(resource, 0)) for resource in resources}
             notes = {
-                QUOTA_RUNTIME: _written({one: shares.get(name, {}).get(one, 0) for one in resources}),
-                QUOTA_REQUEST: _written({one: asks.get(one, 0) for one in resources}),
+                QUOTA_RUNTIME: _written({resource: shares.get(name, {}).get(resource, 0) for resource in resources}),
+                QUOTA_REQUEST: _written({resource: asks.get(resource, 0) for resource in resources}),
             }
-            now = {one: str(amount) for one, amount in quota.status.used.items()}
+            now = {resource: str(amount) for resource, amount in quota.status.used.items()}
             if now != status or any(quota.metadata.annotations.get(key) != text for key, text in notes.items()):
-                found.append((quota, {"metadata": {"annotations": notes}, "status": {"used": status}}))
-        return found
+                unwritten.append((quota, {"metadata": {"annotations": notes}, "status": {"used": status}}))
+        return unwritten
 
 
 class QueueCollector(Collector):
@@ -178,14 +182,14 @@ class QueueCollector(Collector):
             "waiting": "Waiting in a queue and ready to run.",
         }
         by = ["queue", "resource"]
-        found = {name: GaugeMetricFamily(f"grove_queue_{name}", text, labels=by) for name, text in about.items()}
+        families = {name: GaugeMetricFamily(f"grove_queue_{name}", text, labels=by) for name, text in about.items()}
         for row in queue_rows(self._quotas.policy, self._view.snapshot):
             for resource in row.resources:
-                for name, family in found.items():
+                for name, family in families.items():
                     amount = getattr(row, name).get(resource)
                     if amount is not None and amount < NO_LIMIT:
                         family.add_metric([row.name, resource], amount / 1000 if resource in (CPU, CARDS) else amount)
-        yield from found.values()
+        yield from families.values()
 
 
 def watch_queues(quotas: QuotaFollower, view: View, registry: CollectorRegistry = REGISTRY) -> Collector:
@@ -201,9 +205,9 @@ def _said(quota: ElasticQuota) -> tuple[Any, ...]:
     return quota.spec, quota.metadata.labels, notes
 
 
-def _counts_alike(one: QueueObjects, other: QueueObjects) -> bool:
+def _counts_alike(objects: QueueObjects, other: QueueObjects) -> bool:
     """Whether every pod is counted in the same queue as before, so that sums stay true."""
-    return (one.kinds, one.default, one.of_namespace) == (other.kinds, other.default, other.of_namespace)
+    return (objects.kinds, objects.default, objects.of_namespace) == (other.kinds, other.default, other.of_namespace)
 
 
 def _written(amounts: Mapping[str, int]) -> str:

@@ -187,8 +187,8 @@ class UnitRefuser:
         at all."""
         self._turn += 1
         version = self._view.snapshot.version
-        for key, one in list(self._refused.items()):
-            if one.answer.version != version or one.answer.reason == kinds.NOT_ADMITTED:
+        for key, refusal in list(self._refused.items()):
+            if refusal.answer.version != version or refusal.answer.reason == kinds.NOT_ADMITTED:
                 del self._refused[key]
         if not self._queue or len(self._said_alike) > MOST_SAID:
             self._said_alike.clear()

@@ -71,17 +71,17 @@ async def carry_out(
     restarts = 0
     try:
         while True:
-            found = await plan()
-            if isinstance(found, str):
+            repack = await plan()
+            if isinstance(repack, str):
                 if moved and await _gets_its_place(gangs, gang):
                     return Applied(gang, tuple(moved), restarts)
-                raise Stopped(found)
-            if found.gang != gang:
-                raise Stopped(f"{found.gang} is the first that waits now, and not {gang}")
-            if restarts + found.cost[0] > agreed:
+                raise Stopped(repack)
+            if repack.gang != gang:
+                raise Stopped(f"{repack.gang} is the first that waits now, and not {gang}")
+            if restarts + repack.cost[0] > agreed:
                 before = f"{agreed} were agreed to"
-                raise Stopped(f"the cluster changed: {restarts + found.cost[0]} pods would restart, {before}")
-            move = found.moves[0]
+                raise Stopped(f"the cluster changed: {restarts + repack.cost[0]} pods would restart, {before}")
+            move = repack.moves[0]
             begins(move)
             restarts += len(move.unit.pods)
             moved.append(move.unit.name)

@@ -109,8 +109,8 @@ class ReplacementAnswers:
 
         What the whole replica requires holds for its scaled gangs too, so they are branches below it.
         """
-        found = (self._view.units.gang_with(key) for key in new)
-        scaled = {gang.name: gang for gang in found if gang is not None and gang is not base}
+        gangs = (self._view.units.gang_with(key) for key in new)
+        scaled = {gang.name: gang for gang in gangs if gang is not None and gang is not base}
         strategy = self._config.node_policy
         tree = tree_of(self._view, base, strategy, instead=new)
         more = [tree_of(self._view, gang, strategy, instead=new).root for _, gang in sorted(scaled.items())]

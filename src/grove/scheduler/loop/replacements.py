@@ -80,7 +80,9 @@ class Replacements:
         """The node may be open again for pods that replace others: their gangs hold it before any unit is placed."""
         for name in sorted(self._lacking_pods):
             gang = self._view.units.gangs.get(name)
-            if gang is not None and any(one.node == node for left in gang.replaced.values() for one in left):
+            if gang is not None and any(
+                replaced_pod.node == node for left in gang.replaced.values() for replaced_pod in left
+            ):
                 self._view.changes.mark(name, fresh=True)
 
     def refresh(self, gang: GangState) -> None:
@@ -100,10 +102,10 @@ class Replacements:
         awaited: set[str] = set()
         for group, left in gang.replaced.items():
             count = lacking.get(group, 0)
-            for one in left[len(left) - count :] if count else ():
-                if find(one.uid) is not None:
-                    awaited.add(one.uid)
-                elif (counted := self._kept(known, one)) is not None:
+            for replaced_pod in left[len(left) - count :] if count else ():
+                if find(replaced_pod.uid) is not None:
+                    awaited.add(replaced_pod.uid)
+                elif (counted := self._kept(known, replaced_pod)) is not None:
                     pods.append(counted)
         kept = {pod.uid for pod in pods}
         for pod in hold.pods:
@@ -127,7 +129,7 @@ class Replacements:
                 self._free(pod)
         gang = self._view.units.gangs.get(hold.owner)
         for left in gang.replaced.values() if gang is not None else ():
-            left[:] = [one for one in left if one.node not in nodes]
+            left[:] = [replaced_pod for replaced_pod in left if replaced_pod.node not in nodes]
         self._view.ledger.put(replace(hold, pods=kept))
 
     def due_to_leave(self, gang: GangState) -> Iterator[tuple[PodFacts, float]]:
@@ -142,18 +144,18 @@ class Replacements:
         for uid in sorted(hold.awaited):
             if (end := self._view.grace_end(uid)) is not None and (pod := find(uid)) is not None:
                 yield pod, (end - now).total_seconds()
-        gone = {f"{HELD}{one.uid}": one for left in gang.replaced.values() for one in left}
+        gone = {f"{HELD}{replaced_pod.uid}": replaced_pod for left in gang.replaced.values() for replaced_pod in left}
         for pod in hold.pods:
             requests = pod.shape.requests
-            if (one := gone.get(pod.uid)) is not None and self._view.sources.not_counted(requests) != requests:
-                yield replace(pod, uid=one.uid), one.until_s - ABSENT_S - now_s
+            if (gone_pod := gone.get(pod.uid)) is not None and self._view.sources.not_counted(requests) != requests:
+                yield replace(pod, uid=gone_pod.uid), gone_pod.until_s - ABSENT_S - now_s
 
     def _has_pods(self, gang: GangState) -> bool:
         return any(not pod.metadata.is_deleting for pod, _ in self._view.members(gang))
 
     def _is_over(self, gang: GangState) -> bool:
         now_s = asyncio.get_running_loop().time()
-        return all(one.until_s <= now_s for left in gang.replaced.values() for one in left)
+        return all(replaced_pod.until_s <= now_s for left in gang.replaced.values() for replaced_pod in left)
 
     def _empty(self, gang: GangState) -> CapacityHold:
         order = gang_order(self._view, gang, repair_of(gang))
@@ -168,32 +170,32 @@ class Replacements:
         breached = any(placed[group] < minimum for group, minimum in gang.minima.items())
         return {group: max(0, wanted[group] - placed[group]) for group in wanted}, breached
 
-    def _kept(self, known: dict[str, PodFacts], one: ReplacedPod) -> PodFacts | None:
+    def _kept(self, known: dict[str, PodFacts], replaced_pod: ReplacedPod) -> PodFacts | None:
         """What is counted for a replaced pod; None if its node cannot take the replacement."""
-        counted = known.get(f"{HELD}{one.uid}")
+        counted = known.get(f"{HELD}{replaced_pod.uid}")
         if counted is None:
-            return self._count(one)
-        return counted if self._is_usable(one) and self._has_capacity(one, more=False) else None
+            return self._count(replaced_pod)
+        return counted if self._is_usable(replaced_pod) and self._has_capacity(replaced_pod, more=False) else None
 
-    def _count(self, one: ReplacedPod) -> PodFacts | None:
+    def _count(self, replaced_pod: ReplacedPod) -> PodFacts | None:
         """Counts what a replaced pod had, unless its node is closed to it or the capacity is taken already."""
-        if not self._is_usable(one) or not self._has_capacity(one, more=True):
+        if not self._is_usable(replaced_pod) or not self._has_capacity(replaced_pod, more=True):
             return None
-        return self._view.counted.hold(f"{HELD}{one.uid}", one.node, one.shape.requests)
+        return self._view.counted.hold(f"{HELD}{replaced_pod.uid}", replaced_pod.node, replaced_pod.shape.requests)
 
-    def _is_usable(self, one: ReplacedPod) -> bool:
+    def _is_usable(self, replaced_pod: ReplacedPod) -> bool:
         snapshot = self._view.snapshot
-        row = snapshot.nodes.row_of.get(one.node)
-        return row is not None and bool(allowed_mask(snapshot, one.shape)[row])
+        row = snapshot.nodes.row_of.get(replaced_pod.node)
+        return row is not None and bool(allowed_mask(snapshot, replaced_pod.shape)[row])
 
-    def _has_capacity(self, one: ReplacedPod, *, more: bool) -> bool:
+    def _has_capacity(self, replaced_pod: ReplacedPod, *, more: bool) -> bool:
         """Whether its node has this amount free, or is at least not over its capacity.
 
         What sources count is left out: devices are given back a moment after their pod is gone.
         """
         snapshot = self._view.snapshot
-        row = snapshot.nodes.row_of[one.node]
-        asked = snapshot.amounts(self._view.sources.not_counted(one.shape.requests))
+        row = snapshot.nodes.row_of[replaced_pod.node]
+        asked = snapshot.amounts(self._view.sources.not_counted(replaced_pod.shape.requests))
         return all(snapshot.free[r, row] >= (amount if more else 0) for r, amount in asked)
 
     def _free(self, pod: PodFacts) -> None:

@@ -308,7 +308,7 @@ class Reporter:
         hold = self._view.ledger.find(name, *LONG_WAIT) if not gang.has_object else None
         node = next(iter(hold.nodes), "") if hold is not None else ""
         writes = (self._write_text(pod, reason, verdict.why, node) for pod in pods)
-        failed = [one for one in await asyncio.gather(*writes, return_exceptions=True) if one is not None]
+        failed = [error for error in await asyncio.gather(*writes, return_exceptions=True) if error is not None]
         if failed:
             unit.pods_text = None
             if not isinstance(failed[0], Conflict):
@@ -325,8 +325,8 @@ class Reporter:
         counted = self._view.counted
         node_of = counted.bound_node if gang.phase is Phase.NOMINATED else counted.node_of
         ours = (pod for pod, _ in self._view.members(gang) if self._view.is_ours(pod))
-        found = (pod for pod in ours if not (node_of(pod) or pod.metadata.is_deleting))
-        return [pod for pod in found if not pod.is_gated or not gang.has_object]
+        waiting = (pod for pod in ours if not (node_of(pod) or pod.metadata.is_deleting))
+        return [pod for pod in waiting if not pod.is_gated or not gang.has_object]
 
     def _have_text(self, gang: GangState) -> bool:
         return any(map(_has_text, self._waiting_pods(gang)))

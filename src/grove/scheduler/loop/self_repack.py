@@ -76,23 +76,23 @@ class SelfRepack:
             left = self.budget.left(self._now_s)
             if not left:
                 return
-            found = await self._plan(gang)
-            version = found.version if isinstance(found, NoRepack) else -1
+            answer = await self._plan(gang)
+            version = answer.version if isinstance(answer, NoRepack) else -1
             if not self._view.units.is_current(gang):
                 continue
             self._view.units.of(gang.name).repack_tried = asyncio.get_running_loop().time(), version
-            if isinstance(found, NoRepack):
+            if isinstance(answer, NoRepack):
                 continue
-            if found.cost[0] > left:
-                log.info("moves would restart too many pods", gang=gang.name, restarts=found.cost[0], left=left)
+            if answer.cost[0] > left:
+                log.info("moves would restart too many pods", gang=gang.name, restarts=answer.cost[0], left=left)
                 continue
-            await self._help(gang, found.cost[0])
+            await self._help(gang, answer.cost[0])
             return
 
     def _waiting(self) -> list[GangState]:
         """Gangs that have waited long enough for a place, in their order."""
         view, now_s = self._view, asyncio.get_running_loop().time()
-        found = []
+        waiting = []
         for gang in view.units.gangs.values():
             verdict = gang.verdict
             if verdict is None or verdict.placed or verdict.reason not in NO_PLACE or gang.life.is_busy:
@@ -103,14 +103,14 @@ class SelfRepack:
                 continue
             tried_s, version = unit.repack_tried
             if view.concerns_us(gang) and now_s - tried_s >= RETRY_S and version != view.snapshot.version:
-                found.append(gang)
-        return sorted(found, key=lambda gang: order_of(view, gang.name))
+                waiting.append(gang)
+        return sorted(waiting, key=lambda gang: order_of(view, gang.name))
 
     async def _plan(self, gang: GangState) -> Repack | NoRepack:
         movable = list[Movable]()
-        for number, one in enumerate(MovableGangs(self._view, self._config).each(), start=1):
-            if one is not None:
-                movable.append(one)
+        for number, candidate in enumerate(MovableGangs(self._view, self._config).each(), start=1):
+            if candidate is not None:
+                movable.append(candidate)
             if number % GANGS_AT_ONCE == 0:
                 await asyncio.sleep(0)  # many gangs run: events are handled in between
         for pod, _ in self._view.members(gang):
@@ -124,8 +124,8 @@ class SelfRepack:
         async def plan() -> Repack | str:
             if not self._view.units.is_current(gang) or self._view.has_minimum(gang):
                 return "it does not wait any more"
-            found = await self._plan(gang)
-            return self._reporter.say(found.why) if isinstance(found, NoRepack) else found
+            answer = await self._plan(gang)
+            return self._reporter.say(answer.why) if isinstance(answer, NoRepack) else answer
 
         def begins(move: Move) -> None:
             self.budget.spend(self._now_s, len(move.unit.pods))
@@ -153,16 +153,16 @@ class _OwnGangs:
         self._view, self._moves = view, moves
 
     async def pods(self, gang: str) -> Sequence[Pod]:
-        found = self._view.units.gangs.get(gang)
-        return [pod for pod, _ in self._view.members(found)] if found is not None else []
+        state = self._view.units.gangs.get(gang)
+        return [pod for pod, _ in self._view.members(state)] if state is not None else []
 
     async def refusals(self, gang: str) -> Mapping[str, int]:
         why = self._moves.refusal(gang)
         return {why: 1} if why else {}
 
     async def is_placed(self, gang: str) -> bool:
-        found = self._view.units.gangs.get(gang)
-        return found is not None and self._view.has_minimum(found)
+        state = self._view.units.gangs.get(gang)
+        return state is not None and self._view.has_minimum(state)
 
     async def request(self, gang: str, move: MoveRequest | None) -> None:
         self._moves.ask(gang, move)
@@ -178,7 +178,7 @@ def restarted_lately(view: View, config: SchedulerConfiguration, now_s: float) -
         if made is None or not may_be_disrupted(gang, config):
             continue
         pods = [pod.metadata.creation_timestamp for pod, _ in view.members(gang)]
-        times = [one.timestamp() for one in pods if one is not None]
-        yield from (one for one in times if one > max(made.timestamp() + CREATION_S, now_s - HOUR_S))
+        times = [created.timestamp() for created in pods if created is not None]
+        yield from (time for time in times if time > max(made.timestamp() + CREATION_S, now_s - HOUR_S))
         if made.timestamp() < now_s - CREATION_S:
             yield from [now_s] * max(0, sum(gang.minima.values()) - len(times))

@@ -140,24 +140,24 @@ class Units:
 
     def of(self, name: str) -> UnitRecord:
         """The record of a unit that exists; a new one if nothing is remembered about it."""
-        found = self._records.get(name)
-        if found is None:
-            found = self._records[name] = UnitRecord(name)
-        return found
+        record = self._records.get(name)
+        if record is None:
+            record = self._records[name] = UnitRecord(name)
+        return record
 
     def find(self, name: str) -> UnitRecord | None:
         return self._records.get(name)
 
     def drop(self, name: str) -> None:
         """Forgets a unit. Bindings on their way stay until they end."""
-        found = self._records.pop(name, None)
-        if found is not None and found.attempts:
-            self._records[name] = UnitRecord(name, attempts=found.attempts)
+        record = self._records.pop(name, None)
+        if record is not None and record.attempts:
+            self._records[name] = UnitRecord(name, attempts=record.attempts)
 
     def reservation(self, name: str) -> PendingReservation | None:
         """The Reservations that wait under this name."""
-        found = self._records.get(name)
-        return found.reservation if found is not None else None
+        record = self._records.get(name)
+        return record.reservation if record is not None else None
 
     # Gangs
 

@@ -38,13 +38,13 @@ class VictimSearch:
     def leaving(self, closed: ClosedCapacity, *, for_long: bool = False) -> list[PodFacts]:
         """Terminating pods whose capacity the unit may count on, without those that have overstayed; soon, or ever."""
         now = self._clock.now()
-        found = []
+        leaving = []
         for pod in self._view.snapshot.terminating():
             end = self._view.grace_end(pod.uid)
             left_s = (end - now).total_seconds() if end is not None else 0.0
             if pod.uid not in closed.awaited and left_s > -OVERDUE_S and (for_long or left_s <= SOON_S):
-                found.append(pod)
-        return found
+                leaving.append(pod)
+        return leaving
 
     async def place_without(
         self,
@@ -61,9 +61,9 @@ class VictimSearch:
                 running = [unit for unit in running if self._is_there(*unit.pods)]
             vacancies = self._view.sources.vacancies(variant, running, leaving)
             if (
-                found := await self._without_leaving(variant, steps, closed, vacancies, leaving, closed.own)
+                placement := await self._without_leaving(variant, steps, closed, vacancies, leaving, closed.own)
             ) is not None:
-                return found
+                return placement
         return None
 
     async def _count_asked(self) -> bool:
@@ -94,8 +94,8 @@ class VictimSearch:
             vacancies.clear(twin, leaving)
             return place(twin, gang, budget, closed=tuple(sorted(closed.nodes)))
 
-        found = await self._decider.search(gang, steps, ask)
-        return found if isinstance(found, Placement) else None
+        answer = await self._decider.search(gang, steps, ask)
+        return answer if isinstance(answer, Placement) else None
 
     async def victims(
         self,
@@ -113,8 +113,12 @@ class VictimSearch:
         decision, answer = await self._victims_beside(tree, running, steps, closed, leaving, closed.own)
         if open_uids == closed.own or (isinstance(answer, Victims) and not answer.budgets_broken):
             return decision, answer
-        second, found = await self._victims_beside(tree, running, steps, closed, leaving, open_uids)
-        return (second, found) if isinstance(found, Victims) and not found.budgets_broken else (decision, answer)
+        second, second_answer = await self._victims_beside(tree, running, steps, closed, leaving, open_uids)
+        return (
+            (second, second_answer)
+            if isinstance(second_answer, Victims) and not second_answer.budgets_broken
+            else (decision, answer)
+        )
 
     async def _victims_beside(
         self,
@@ -166,15 +170,15 @@ class VictimSearch:
                 twin.remove_pod(pod.uid)
             return place(twin, tree, budget, closed=tuple(sorted(closed.nodes)))
 
-        found = await self._decider.search(tree, steps, ask)
-        if isinstance(found, Placement):
+        first_answer = await self._decider.search(tree, steps, ask)
+        if isinstance(first_answer, Placement):
             return None
         if may_evict and tree.may_preempt:
             running = [unit for unit in running_units(self._view, tree.priority) if unit.name not in own]
             _, answer = await self.victims(tree, running, steps, closed, [*self.leaving(closed), *leaving])
             if isinstance(answer, Victims) and not answer.budgets_broken:
                 return None
-        return found.why
+        return first_answer.why
 
 
 def no_victims(place: Placement) -> Victims:
@@ -184,15 +188,15 @@ def no_victims(place: Placement) -> Victims:
 
 def at_cleared_homes(view: View, gang: Gang, pods: Sequence[PodFacts]) -> Iterator[Gang]:
     """The gang with its shared claims on the nodes that would be tried first if these pods were gone."""
-    gang, found = shared_claims_of(view, gang)
-    if not found:
+    gang, shared_claims = shared_claims_of(view, gang)
+    if not shared_claims:
         yield gang
         return
     cleared = view.snapshot.with_capacity_of(pods)
     everywhere = np.ones(cleared.nodes.rows, dtype=np.bool_)
     sites = view.sources.sites(cleared, everywhere, frozenset(pod.uid for pod in pods))
-    for nodes in islice(sites.choices(found), MOST_CLEARED):
-        yield on_nodes(gang, found, nodes)
+    for nodes in islice(sites.choices(shared_claims), MOST_CLEARED):
+        yield on_nodes(gang, shared_claims, nodes)
 
 
 def running_units(view: View, below: int | None = None) -> list[Running]:
@@ -208,6 +212,6 @@ def running_units(view: View, below: int | None = None) -> list[Running]:
 def budgets_of(view: View) -> list[DisruptionBudget]:
     """Every budget with the bound pods it covers."""
     return view.counted.running.budgets(
-        (one.metadata.namespace, one.metadata.name, of(one.spec.selector), one.status.disruptions_allowed)
-        for one in view.budgets.list()
+        (budget.metadata.namespace, budget.metadata.name, of(budget.spec.selector), budget.status.disruptions_allowed)
+        for budget in view.budgets.list()
     )

@@ -132,10 +132,10 @@ class View:
 
     def count(self, gang: GangState, counts: Callable[[Pod], object]) -> dict[str, int]:
         """How many pods count, by group; those that terminate do not."""
-        found = dict.fromkeys(gang.minima, 0)
+        numbers = dict.fromkeys(gang.minima, 0)
         for pod, group in self.members(gang):
-            found[group] += not pod.metadata.is_deleting and bool(counts(pod))
-        return found
+            numbers[group] += not pod.metadata.is_deleting and bool(counts(pod))
+        return numbers
 
     def standing(self, gang: GangState) -> dict[str, int]:
         """Pods on nodes, by group."""

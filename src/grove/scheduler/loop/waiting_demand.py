@@ -53,15 +53,15 @@ class WaitingDemand:
             policy.note_demand(snapshot, total)
 
     def _asked_by(self, name: str, policies: Sequence[Policy]) -> list[Amounts]:
-        view, found = self._view, [Amounts() for _ in policies]
+        view, demand = self._view, [Amounts() for _ in policies]
         gang = view.units.gangs.get(name)
         for pod, _ in view.members(gang) if gang is not None else ():
             if not view.counted.node_of(pod) and not pod.metadata.is_deleting:
                 facts = view.reader.facts(pod)
-                for policy, asked in zip(policies, found, strict=True):
+                for policy, asked in zip(policies, demand, strict=True):
                     if account := policy.account(facts):
                         _add(asked, account, facts.shape.used)
-        return found
+        return demand
 
 
 def _add(sums: Amounts, account: str, amounts: Iterable[tuple[str, int]]) -> None:

@@ -143,7 +143,7 @@ def checked(config: SchedulerConfiguration) -> SchedulerConfiguration:
 def parse_gates(text: str) -> dict[str, bool]:
     """`A=true,B=false`, as Kubernetes components take it."""
     gates: dict[str, bool] = {}
-    for part in filter(None, (one.strip() for one in text.split(","))):
+    for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = part.partition("=")
         if not equals or value.lower() not in ("true", "false"):
             raise InvalidConfig(f"feature gate {part!r}: write it like {GROVE_INTEGRATION}=true")

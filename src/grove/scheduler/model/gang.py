@@ -134,17 +134,17 @@ class Gang:
 
     def with_part(self, part: Branch | PodGroup, **changes: object) -> Gang:
         """The gang with one part of its tree changed."""
-        return self._mapped(lambda one: replace(one, **changes) if one is part else one)  # type: ignore[arg-type]
+        return self._mapped(lambda own: replace(own, **changes) if own is part else own)  # type: ignore[arg-type]
 
     def wanting_all(self) -> Gang:
         """The gang as if its minimum were all its pods that exist: those above the minimum must be placed too."""
         return self._mapped(
-            lambda one: replace(one, minimum=len(one.bound) + len(one.pods)) if isinstance(one, PodGroup) else one
+            lambda part: replace(part, minimum=len(part.bound) + len(part.pods)) if isinstance(part, PodGroup) else part
         )
 
     def with_other(self, part: Branch | PodGroup, other: Branch | PodGroup) -> Gang:
         """The gang with another part in the place of this one."""
-        return self._mapped(lambda one: other if one is part else one)
+        return self._mapped(lambda own: other if own is part else own)
 
     def with_pods(self, changed: Mapping[str, PodFacts | None]) -> Gang:
         """The gang with other facts for some of its waiting pods, by uid; None leaves one out."""
@@ -313,7 +313,7 @@ def leaves_of(part: Branch | PodGroup) -> Iterator[PodGroup]:
 
 def parts_of(part: Branch | PodGroup) -> list[Branch | PodGroup]:
     """A part and all parts below it."""
-    found: list[Branch | PodGroup] = [part]
-    for one in found:  # the list grows while it is read
-        found += one.children if isinstance(one, Branch) else ()
-    return found
+    parts: list[Branch | PodGroup] = [part]
+    for inner in parts:  # the list grows while it is read
+        parts += inner.children if isinstance(inner, Branch) else ()
+    return parts

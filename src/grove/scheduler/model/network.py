@@ -41,14 +41,14 @@ class InvalidLinks(ValueError):
 @lru_cache(maxsize=512)
 def links_of(text: str) -> Links:
     """Weights by pair of clique names, in both directions."""
-    found: dict[tuple[str, str], int] = {}
-    for part in filter(None, (one.strip() for one in text.split(","))):
+    links: dict[tuple[str, str], int] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
         pair = _PAIR.fullmatch(part)
         if pair is None:
             raise InvalidLinks(f"must be like prefill=decode:3, separated by commas, not {part!r}")
         weight = int(pair["weight"] or 1)
-        found[pair["one"], pair["other"]] = found[pair["other"], pair["one"]] = weight
-    return found
+        links[pair["one"], pair["other"]] = links[pair["other"], pair["one"]] = weight
+    return links
 
 
 class Neighbourhood:
@@ -86,7 +86,7 @@ class Neighbourhood:
 
 def zone_wishes(text: str, levels: Mapping[str, str]) -> Wishes:
     """Preferred terms, the first zone with most weight. `levels` are node label keys by the levels' names."""
-    found = []
+    wishes = []
     for rank, part in enumerate(text.split(",")):
         level, _, zone = (word.strip() for word in part.rpartition("="))
         keys = list(dict.fromkeys(levels.values())) or [CLOUD_ZONE]
@@ -94,8 +94,8 @@ def zone_wishes(text: str, levels: Mapping[str, str]) -> Wishes:
             keys = [levels.get(level, level)]
         if zone:
             weight = max(1, WEIGHT // (rank + 1))
-            found += [(weight, NodeTerm((Requirement(key, "In", frozenset((zone,))),))) for key in keys]
-    return tuple(found)
+            wishes += [(weight, NodeTerm((Requirement(key, "In", frozenset((zone,))),))) for key in keys]
+    return tuple(wishes)
 
 
 def wishing(pod: PodFacts, wishes: Wishes) -> PodFacts:

@@ -309,22 +309,22 @@ def _pod_wishes(
     spec: PodSpec, affinity: Affinity, namespace: str, labels: Mapping[str, str]
 ) -> tuple[tuple[int, PodTerm], ...]:
     """Preferred pod affinity and anti-affinity, and spreads that are only wished for."""
-    found: list[tuple[int, PodTerm]] = []
+    terms: list[tuple[int, PodTerm]] = []
     for sign, wishes in ((1, affinity.pod_affinity), (-1, affinity.pod_anti_affinity)):
         if wishes is not None:
-            found += [(sign * w.weight, pod_term(w.pod_affinity_term, namespace, labels)) for w in wishes.preferred]
+            terms += [(sign * w.weight, pod_term(w.pod_affinity_term, namespace, labels)) for w in wishes.preferred]
     for s in spec.topology_spread_constraints:
         if s.when_unsatisfiable == "ScheduleAnyway":
-            found.append((-1, PodTerm(s.topology_key, spread_of(s, namespace, labels).scope)))
-    return tuple(found)
+            terms.append((-1, PodTerm(s.topology_key, spread_of(s, namespace, labels).scope)))
+    return tuple(terms)
 
 
 def _ports(spec: PodSpec) -> tuple[HostPort, ...]:
-    found = []
+    ports = []
     sidecars = (c for c in spec.init_containers if c.is_sidecar)
     for container in (*spec.containers, *sidecars):
         for port in container.ports:
             host_port = port.host_port or (port.container_port if spec.host_network else 0)
             if host_port > 0:
-                found.append(HostPort(host_port, port.protocol or "TCP", port.host_ip or "0.0.0.0"))  # noqa: S104
-    return tuple(found)
+                ports.append(HostPort(host_port, port.protocol or "TCP", port.host_ip or "0.0.0.0"))  # noqa: S104
+    return tuple(ports)

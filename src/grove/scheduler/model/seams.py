@@ -370,7 +370,7 @@ class Seams:
         """True if a policy limits these pods, and every refusing policy admits them when other pods end."""
         could = [policy.could_admit(snapshot, pods) for policy in self.policies]
         refusing = (policy.refusal(snapshot, gang, pods) is not None for policy in self.policies)
-        return any(could) and all(one for one, refuses in zip(could, refusing, strict=True) if refuses)
+        return any(could) and all(admits for admits, refuses in zip(could, refusing, strict=True) if refuses)
 
     def held_against(self, snapshot: Snapshot, pods: Sequence[PodFacts], held: Sequence[PodFacts]) -> Reason | None:
         for policy in self.policies if pods and held else ():
@@ -385,8 +385,8 @@ class Seams:
     def outlooks(self, snapshot: Snapshot, gang: Gang) -> list[Reason]:
         """The explanations of all policies for a gang that does not fit."""
         pods = [pod for group in gang.groups() for pod in group.pods[: group.need]]
-        found = (policy.outlook(snapshot, gang, pods) for policy in self.policies if pods)
-        return [reason for reason in found if reason is not None]
+        reasons = (policy.outlook(snapshot, gang, pods) for policy in self.policies if pods)
+        return [reason for reason in reasons if reason is not None]
 
     def counting_demand(self) -> list[Policy]:
         """Policies that go by what waits."""
@@ -394,8 +394,8 @@ class Seams:
 
     def accounts(self, pods: Iterable[PodFacts]) -> frozenset[str]:
         """Every account that one of the pods is charged to."""
-        found = (policy.account(pod) for pod in pods for policy in self.policies)
-        return frozenset(one for one in found if one is not None)
+        accounts = (policy.account(pod) for pod in pods for policy in self.policies)
+        return frozenset(account for account in accounts if account is not None)
 
     def charges(self, pod: PodFacts) -> bool:
         """True if a policy counts the pod in an account."""
@@ -416,8 +416,8 @@ class Seams:
         return tuple(policy.version for policy in self.policies)
 
     def changes_in_s(self, snapshot: Snapshot) -> float | None:
-        found = (policy.changes_in_s(snapshot) for policy in self.policies)
-        return min((seconds for seconds in found if seconds is not None), default=None)
+        times = (policy.changes_in_s(snapshot) for policy in self.policies)
+        return min((seconds for seconds in times if seconds is not None), default=None)
 
     def may_reclaim(self, snapshot: Snapshot, gang: Gang) -> bool:
         return any(policy.may_reclaim(snapshot, gang) for policy in self.policies if policy.reclaims)

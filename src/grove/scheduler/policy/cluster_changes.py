@@ -124,14 +124,14 @@ class Changes:
     def take_relief(self) -> TakenRelief:
         """The changes since the last call that may help waiting units."""
         roomier = None if self.wide_relief else self.relief
-        found = TakenRelief(roomier, self.helped, self.demand_changed, self.daemons_went, self.moves)
+        relief = TakenRelief(roomier, self.helped, self.demand_changed, self.daemons_went, self.moves)
         self.relief, self.helped, self.moves = set(), set(), []
         self.wide_relief = self.demand_changed = self.daemons_went = False
-        return found
+        return relief
 
     def take_dirty(self) -> list[tuple[str, bool]]:
-        found, self.dirty = sorted(self.dirty.items()), {}
-        return found
+        dirty, self.dirty = sorted(self.dirty.items()), {}
+        return dirty
 
     def pod_moved(self, before: PodFacts | None, after: PodFacts | None) -> None:
         """Records which units a pod that came, left or changed may help, beside those that need its capacity."""

@@ -44,7 +44,7 @@ def fair_shares(total: int, claims: Sequence[ShareClaim]) -> list[int]:
 
 def poured(amount: int, capacities: Sequence[int], weights: Sequence[int]) -> list[int]:
     """Shares of `amount` in proportion to the weights, none above its capacity; ties go to the earlier one."""
-    found = [0] * len(capacities)
+    shares = [0] * len(capacities)
     open_ = [i for i, capacity in enumerate(capacities) if capacity > 0 and weights[i] > 0]
     while open_ and amount > 0:
         width = sum(weights[i] for i in open_)
@@ -52,14 +52,14 @@ def poured(amount: int, capacities: Sequence[int], weights: Sequence[int]) -> li
         if not full:
             break
         for i in full:
-            found[i] = capacities[i]
+            shares[i] = capacities[i]
         amount -= sum(capacities[i] for i in full)
-        open_ = [i for i in open_ if not found[i]]
+        open_ = [i for i in open_ if not shares[i]]
     if open_ and amount > 0:
         width = sum(weights[i] for i in open_)
         for i in open_:
-            found[i] = amount * weights[i] // width
-        short = amount - sum(found[i] for i in open_)
+            shares[i] = amount * weights[i] // width
+        short = amount - sum(shares[i] for i in open_)
         for i in sorted(open_, key=lambda i: (-(amount * weights[i] % width), i))[:short]:
-            found[i] += 1
-    return found
+            shares[i] += 1
+    return shares

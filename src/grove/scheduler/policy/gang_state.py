@@ -187,8 +187,8 @@ class GangState(msgspec.Struct):
 
     def find_replaced(self, uid: str) -> tuple[str, ReplacedPod | None]:
         """A replaced pod by its uid, with its group."""
-        found = ((group, pod) for group, left in self.replaced.items() for pod in left if pod.uid == uid)
-        return next(found, ("", None))
+        matches = ((group, pod) for group, left in self.replaced.items() for pod in left if pod.uid == uid)
+        return next(matches, ("", None))
 
     def renew_replaced(self, group: str, uid: str, until_s: float) -> None:
         """The pod is gone now: from here on its replacement is waited for."""
@@ -201,7 +201,7 @@ class GangState(msgspec.Struct):
     def take_replaced(self, group: str, node: str, uid: str) -> ReplacedPod | None:
         """A pod of the group gets a place on the node: the replaced pod whose place it is, if there is one."""
         left = self.replaced.get(group, [])
-        replaced_pod = next((one for one in left if one.node == node), None)
+        replaced_pod = next((replaced for replaced in left if replaced.node == node), None)
         if replaced_pod is not None:
             left.remove(replaced_pod)
             self.taken_over[uid] = group, replaced_pod
@@ -281,18 +281,18 @@ def _minima(spec: PodGangSpec) -> dict[str, int]:
 
 def references(spec: PodGangSpec) -> tuple[dict[Key, str], str]:
     """The group of every referenced pod, and what is wrong with the list, if anything."""
-    found: dict[Key, str] = {}
+    group_of: dict[Key, str] = {}
     names: set[str] = set()
     for group in spec.podgroups:
         if group.name in names:
-            return found, f"pod group {group.name!r} is listed twice"
+            return group_of, f"pod group {group.name!r} is listed twice"
         names.add(group.name)
         for ref in group.pod_references:
             key = Key(ref.namespace, ref.name)
-            if key in found:
-                return found, f"pod {key} is listed twice"
-            found[key] = group.name
-    return found, ""
+            if key in group_of:
+                return group_of, f"pod {key} is listed twice"
+            group_of[key] = group.name
+    return group_of, ""
 
 
 def was_placed(podgang: PodGang) -> bool:
@@ -402,8 +402,8 @@ def readiness(gang: GangState, look: Look, base: Callable[[str], Base]) -> Readi
         by_kueue = any(kueue.waits(pod) for pod in look.pending)
         # Kueue may take hours, so the status says it at once.
         return _waits(WAITING_FOR_GATES, Reason(kinds.GATED, "Kueue" if by_kueue else ""), brief=not by_kueue)
-    if gang.base and (found := base(gang.base)) is not Base.STANDS:
-        state = {"state": "absent"} if found is Base.ABSENT else {}
+    if gang.base and (base_state := base(gang.base)) is not Base.STANDS:
+        state = {"state": "absent"} if base_state is Base.ABSENT else {}
         return _waits(WAITING_FOR_BASE, Reason(kinds.BASE_WAITS, gang.base, names=state))
     return Readiness(Phase.QUEUED, minimum_stage(gang) if gang.needs_minimum else Stage.SURPLUS)
 

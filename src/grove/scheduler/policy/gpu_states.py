@@ -58,15 +58,15 @@ def gpu_states(pods: Iterable[PodUse], held: Mapping[Owner, float], total: float
 
     Capacity that is held may still be in use by pods that terminate. Then it counts for these pods.
     """
-    found: dict[tuple[Owner, str], float] = {}
+    states: dict[tuple[Owner, str], float] = {}
     for owner, state, gpus in pods:
         if gpus:
-            found[owner, state] = found.get((owner, state), 0.0) + gpus
-    left = max(0.0, total - sum(gpus for (_, state), gpus in found.items() if state != WAITING))
+            states[owner, state] = states.get((owner, state), 0.0) + gpus
+    left = max(0.0, total - sum(gpus for (_, state), gpus in states.items() if state != WAITING))
     for owner, gpus in sorted(held.items()):
         if (taken := min(gpus, left)) > 0:
-            found[owner, HELD] = taken
+            states[owner, HELD] = taken
             left -= taken
     if left > 0:
-        found[NO_OWNER, IDLE] = left
-    return found
+        states[NO_OWNER, IDLE] = left
+    return states

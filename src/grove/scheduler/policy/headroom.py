@@ -85,15 +85,15 @@ def _only(spread: UnitSpread, names: frozenset[str]) -> tuple[tuple[str, tuple[s
 
 def _merged(gangs: Sequence[Gang]) -> tuple[UnitSpread, ...]:
     """The spreads of several gangs of one replica; the parts of a unit that several gangs have are one unit."""
-    found: dict[tuple[str, str, object], UnitSpread] = {}
+    merged: dict[tuple[str, str, object], UnitSpread] = {}
     for spread in (spread for gang in gangs for spread in gang.spreads):
         at = (spread.key, spread.unit_label, spread.scope)
-        known = found.get(at)
+        known = merged.get(at)
         units = dict(known.units) if known is not None else {}
         for unit, groups in spread.units:
             units[unit] = (*units.get(unit, ()), *groups)
-        found[at] = replace(spread, units=tuple(sorted(units.items())))
-    return tuple(found.values())
+        merged[at] = replace(spread, units=tuple(sorted(units.items())))
+    return tuple(merged.values())
 
 
 def copy_of(replica: Gang, uid: Callable[[PodFacts], str], number: int, priority: int, label: str) -> Gang:

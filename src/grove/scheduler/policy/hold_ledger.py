@@ -191,7 +191,7 @@ class Ledger:
         headrooms: list[CapacityHold] = []
         ahead: list[CapacityHold] = []
         nodes_behind: set[str] = set()
-        for hold in (one for of_owner in self._open.values() for one in of_owner.values()):
+        for hold in (hold for of_owner in self._open.values() for hold in of_owner.values()):
             if hold.family:
                 if hold.family == family or hold.owner == unit:
                     own.update(pod.uid for pod in hold.pods)

@@ -28,7 +28,7 @@ FORMER_PLACE = "FormerPlace"
 """Nodes of the gang whose place this one may take over. Nothing is held there; the list survives the other gang."""
 LONG_WAIT = (HoldReason.WAITED_LONG.value, HoldReason.OVERTAKEN.value)
 AMOUNTS = (HoldReason.NOMINATED, HoldReason.HEADROOM)
-REASONS = (*LONG_WAIT, *(one.value for one in AMOUNTS), HoldReason.REPLACEMENT.value, FORMER_PLACE)
+REASONS = (*LONG_WAIT, *(reason.value for reason in AMOUNTS), HoldReason.REPLACEMENT.value, FORMER_PLACE)
 MOST, MOST_RESOURCES = 10_000, 64
 """Nodes or amounts that are read of one hold, and resources: each one adds a row to the snapshot of all nodes."""
 MOST_AMOUNT = 2**48
@@ -58,27 +58,27 @@ def records(
     before: Sequence[HeldCapacity],
 ) -> tuple[HeldCapacity, ...]:
     """The hold records that a PodGang should have. `since` is the time of records that are not in `before`."""
-    began = {one.reason: one.since for one in before}
-    found: list[HeldCapacity] = []
+    began = {record.reason: record.since for record in before}
+    records: list[HeldCapacity] = []
     for hold in holds:
         if hold.reason.value in LONG_WAIT:
             at = hold.since.replace(microsecond=0)
-            found.append(HeldCapacity(reason=hold.reason.value, since=at, nodes=tuple(sorted(hold.nodes))))
+            records.append(HeldCapacity(reason=hold.reason.value, since=at, nodes=tuple(sorted(hold.nodes))))
         elif hold.reason in AMOUNTS:
             amounts = tuple(_amount(pod.group, pod.node, pod.shape.requests) for pod in _sorted(hold.pods))
             at = hold.since.replace(microsecond=0)
-            found.append(HeldCapacity(reason=hold.reason.value, since=at, amounts=amounts))
+            records.append(HeldCapacity(reason=hold.reason.value, since=at, amounts=amounts))
     lost = tuple(
-        _amount(group, one.node, one.shape.requests) for group, left in sorted(replaced.items()) for one in left
+        _amount(group, pod.node, pod.shape.requests) for group, left in sorted(replaced.items()) for pod in left
     )
     since = since.replace(microsecond=0)
     if lost:
         reason = HoldReason.REPLACEMENT.value
-        found.append(HeldCapacity(reason=reason, since=began.get(reason) or since, amounts=lost))
+        records.append(HeldCapacity(reason=reason, since=began.get(reason) or since, amounts=lost))
     if former:
         at = began.get(FORMER_PLACE) or since
-        found.append(HeldCapacity(reason=FORMER_PLACE, since=at, nodes=tuple(sorted(former))))
-    return tuple(sorted(found, key=lambda one: one.reason))
+        records.append(HeldCapacity(reason=FORMER_PLACE, since=at, nodes=tuple(sorted(former))))
+    return tuple(sorted(records, key=lambda record: record.reason))
 
 
 def _sorted(pods: Iterable[PodFacts]) -> list[PodFacts]:
@@ -105,7 +105,7 @@ def read(podgang: PodGang, nodes: Collection[str]) -> ReadHolds:
             faults.append(f"unknown reason {hold.reason!r}")
         elif len(hold.nodes) > MOST or len(hold.amounts) > MOST:
             faults.append(f"{hold.reason}: more than {MOST} entries")
-        elif len({name for one in hold.amounts for name in one.requests}) > MOST_RESOURCES:
+        elif len({name for held in hold.amounts for name in held.requests}) > MOST_RESOURCES:
             faults.append(f"{hold.reason}: more than {MOST_RESOURCES} resources")
         elif hold.reason == FORMER_PLACE:
             former = frozenset(hold.nodes).intersection(nodes)
@@ -120,22 +120,22 @@ def read(podgang: PodGang, nodes: Collection[str]) -> ReadHolds:
                 waiting = hold
         elif hold.reason == HoldReason.HEADROOM.value:
             # Groups of scaled gangs are among them. The next turn forms it again, on nodes that are there.
-            faults += _unknown_nodes(hold, (one.node for one in hold.amounts), nodes)
+            faults += _unknown_nodes(hold, (held.node for held in hold.amounts), nodes)
             try:
-                headroom = [_amount_of(one) for one in hold.amounts if one.node in nodes]
+                headroom = [_amount_of(held) for held in hold.amounts if held.node in nodes]
             except ValueError as error:
                 faults.append(f"{hold.reason}: {error}")
         elif hold.reason == HoldReason.NOMINATED.value:
             try:
-                for one in hold.amounts:
-                    _read_amount(one, groups, nodes)
+                for held in hold.amounts:
+                    _read_amount(held, groups, nodes)
                 nominated_since = hold.since
             except ValueError as error:
                 faults.append(f"{hold.reason}: {error}")
         elif hold.reason == HoldReason.REPLACEMENT.value:
-            for one in hold.amounts:
+            for held in hold.amounts:
                 try:
-                    replaced.setdefault(one.group, []).append(_read_amount(one, groups, nodes))
+                    replaced.setdefault(held.group, []).append(_read_amount(held, groups, nodes))
                 except ValueError as error:
                     faults.append(f"{hold.reason}: {error}")
     kept = {group: left for group, left in replaced.items() if left}
@@ -158,26 +158,26 @@ def read_pod(pod: Pod, nodes: Collection[str]) -> ReadHolds:
     return ReadHolds(HeldCapacity(reason=HoldReason.WAITED_LONG.value, nodes=(node,)))
 
 
-def _read_amount(one: HeldAmount, groups: Collection[str], nodes: Collection[str]) -> tuple[str, Requests]:
-    if one.group not in groups:
-        raise ValueError(f"there is no group {one.group!r}")
-    if one.node not in nodes:
-        raise ValueError(f"there is no node {one.node}")
-    return _amount_of(one)
+def _read_amount(held: HeldAmount, groups: Collection[str], nodes: Collection[str]) -> tuple[str, Requests]:
+    if held.group not in groups:
+        raise ValueError(f"there is no group {held.group!r}")
+    if held.node not in nodes:
+        raise ValueError(f"there is no node {held.node}")
+    return _amount_of(held)
 
 
-def _amount_of(one: HeldAmount) -> tuple[str, Requests]:
-    found: dict[str, int] = {PODS: 1}
-    for name, text in one.requests.items():
+def _amount_of(held: HeldAmount) -> tuple[str, Requests]:
+    amounts: dict[str, int] = {PODS: 1}
+    for name, text in held.requests.items():
         try:
-            found[name] = amount(name, text)
+            amounts[name] = amount(name, text)
         except InvalidQuantity as error:
             raise ValueError(f"{name}: {text!r} is not a quantity") from error
-        if found[name] < 0:
+        if amounts[name] < 0:
             raise ValueError(f"{name}: {text!r} is negative")
-        if found[name] > MOST_AMOUNT:
+        if amounts[name] > MOST_AMOUNT:
             raise ValueError(f"{name}: {text!r} is more than a node can have")
-    return one.node, tuple(sorted(found.items()))
+    return held.node, tuple(sorted(amounts.items()))
 
 
 def of_conditions(podgang: PodGang) -> Iterator[HeldCapacity]:

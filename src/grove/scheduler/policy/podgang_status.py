@@ -236,12 +236,12 @@ def status_patch(podgang: PodGang, wanted: PodGangStatus) -> Json:
 
 def condition_json(condition: Condition) -> Json:
     """A condition with all the fields that the API requires, empty ones too."""
-    found: Json = {"type": condition.type, "status": condition.status}
+    body: Json = {"type": condition.type, "status": condition.status}
     if condition.reason:
-        found["reason"] = condition.reason
-    found["message"] = condition.message
+        body["reason"] = condition.reason
+    body["message"] = condition.message
     if condition.last_transition_time is not None:
-        found["lastTransitionTime"] = rfc3339(condition.last_transition_time)
+        body["lastTransitionTime"] = rfc3339(condition.last_transition_time)
     if condition.observed_generation is not None:
-        found["observedGeneration"] = condition.observed_generation
-    return found
+        body["observedGeneration"] = condition.observed_generation
+    return body

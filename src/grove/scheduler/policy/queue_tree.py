@@ -107,7 +107,7 @@ class QueueTree:
 
     def path(self, name: str) -> tuple[QuotaQueue, ...]:
         """From the queue up to its root."""
-        return tuple(self.queues[one] for one in self.paths.get(name, ()))
+        return tuple(self.queues[queue] for queue in self.paths.get(name, ()))
 
     def fault(self, name: str) -> tuple[str, str] | None:
         """The queue at fault on the way up from this one, and what is wrong with it."""
@@ -144,14 +144,14 @@ class QueueTree:
 
         `total` is what there is to share, for trees that do not say it themselves.
         """
-        found: dict[str, dict[str, int]] = {name: {} for name in self.queues}
+        shares: dict[str, dict[str, int]] = {name: {} for name in self.queues}
         for resource in self.resources:
             asks = self._asks(wanted, resource)
             for tree in sorted({self.queues[name].tree for name in self.roots()}):
                 names = [name for name in self.roots() if self.queues[name].tree == tree]
                 whole = self.totals.get(tree, total).get(resource, total.get(resource, 0))
-                self._share_out(resource, whole, names, asks, found)
-        return found
+                self._share_out(resource, whole, names, asks, shares)
+        return shares
 
     def _asks(self, wanted: Mapping[str, Amounts], resource: str) -> dict[str, int]:
         """The demand of each queue: the demands of its leaves, each up to the leaf's own limit.
@@ -159,21 +159,21 @@ class QueueTree:
         A queue that does not lend always asks for its guarantee. Otherwise its siblings would get a share of it, and
         their share would be too small without it.
         """
-        found: dict[str, int] = {}
+        asks: dict[str, int] = {}
 
         def ask(name: str) -> int:
             below, queue = self.children.get(name), self.queues[name]
             own = sum(map(ask, below)) if below else wanted.get(name, NOTHING).get(resource, 0)
-            found[name] = own
+            asks[name] = own
             kept = 0 if queue.lends else queue.guaranteed.get(resource, 0)
             return min(max(own, kept), queue.limit.get(resource, NO_LIMIT))
 
         for name in self.roots():
             ask(name)
-        return found
+        return asks
 
     def _share_out(
-        self, resource: str, whole: int, names: list[str], asks: Mapping[str, int], found: dict[str, dict[str, int]]
+        self, resource: str, whole: int, names: list[str], asks: Mapping[str, int], shares: dict[str, dict[str, int]]
     ) -> None:
         claims = [
             ShareClaim(
@@ -186,9 +186,9 @@ class QueueTree:
             for name in names
         ]
         for name, share in zip(names, fair_shares(whole, claims), strict=True):
-            found[name][resource] = share
+            shares[name][resource] = share
             if below := self.children.get(name):
-                self._share_out(resource, share, below, asks, found)
+                self._share_out(resource, share, below, asks, shares)
 
     # Places in the tree
 
@@ -226,10 +226,10 @@ class QueueTree:
     def _path(self, name: str) -> tuple[str, ...]:
         if self._is_cut_off(self.queues[name]):
             return (name,)
-        found = [name]
-        while parent := self.queues[found[-1]].parent:
-            found.append(parent)
-        return tuple(found)
+        path = [name]
+        while parent := self.queues[path[-1]].parent:
+            path.append(parent)
+        return tuple(path)
 
 
 def counted(amounts: Iterable[tuple[str, int]], card_memory: int = 0) -> dict[str, int]:
@@ -238,16 +238,16 @@ def counted(amounts: Iterable[tuple[str, int]], card_memory: int = 0) -> dict[st
     A share of a card counts by its core or by its memory, whichever is more. Memory in bytes counts as a part of a
     card with `card_memory`. Without that number it counts as the whole card.
     """
-    found: dict[str, int] = {}
+    totals: dict[str, int] = {}
     for name, amount in amounts:
-        found[name] = found.get(name, 0) + amount
-    cards = sum(found.get(name, 0) * of for name, of in THOUSANDTHS.items() if name != CORE)
-    memory = found.get(MEMORY, 0)
-    by_bytes = memory * 1000 // card_memory if card_memory else found.get(SHARED, 0) * 1000 if memory else 0
-    cards += max(found.get(CORE, 0) * THOUSANDTHS[CORE], found.get(RATIO, 0) * THOUSANDTHS[CORE], by_bytes)
+        totals[name] = totals.get(name, 0) + amount
+    cards = sum(totals.get(name, 0) * of for name, of in THOUSANDTHS.items() if name != CORE)
+    memory = totals.get(MEMORY, 0)
+    by_bytes = memory * 1000 // card_memory if card_memory else totals.get(SHARED, 0) * 1000 if memory else 0
+    cards += max(totals.get(CORE, 0) * THOUSANDTHS[CORE], totals.get(RATIO, 0) * THOUSANDTHS[CORE], by_bytes)
     if cards:
-        found[CARDS] = found.get(CARDS, 0) + cards
-    return found
+        totals[CARDS] = totals.get(CARDS, 0) + cards
+    return totals
 
 
 class QueueUsage:
@@ -271,13 +271,13 @@ class QueueUsage:
         return counted((item for pod in pods for item in pod.shape.used), self.card_memory)
 
     def below(self, name: str) -> dict[str, int]:
-        found = self._below.get(name)
-        if found is None:
-            found = self._below[name] = {}
+        totals = self._below.get(name)
+        if totals is None:
+            totals = self._below[name] = {}
             for leaf in self.tree.leaves.get(name, ()):
                 for resource, amount in self.get(leaf).items():
-                    found[resource] = found.get(resource, 0) + amount
-        return found
+                    totals[resource] = totals.get(resource, 0) + amount
+        return totals
 
     def fullness(self, queue: QuotaQueue, share: Amounts) -> int:
         """How full a queue's share is, by the resource it has most of, in millionths."""

@@ -80,10 +80,10 @@ def read_queues(quotas: Iterable[ElasticQuota], queues: Iterable[kai.Queue]) -> 
         if read.fault:
             faults[name] = read.fault
         quota_queues.append(queue)
-    for one in sorted(queues, key=_age):
+    for kai_queue in sorted(queues, key=_age):
         kinds.add(KAI)
-        read = _Reading(f"{KAI}/{one.metadata.name}")
-        quota_queues.append(_kai(one, read))
+        read = _Reading(f"{KAI}/{kai_queue.metadata.name}")
+        quota_queues.append(_kai(kai_queue, read))
         if read.fault:
             faults[read.name] = read.fault
     own = {quota_queue.short: quota_queue.name for quota_queue in quota_queues if quota_queue.kind == ELASTIC}
@@ -106,7 +106,7 @@ class _Reading:
         self.fault = self.fault or what
 
     def amounts(self, given: Mapping[str, object], where: str) -> dict[str, int]:
-        found: dict[str, int] = {}
+        amounts: dict[str, int] = {}
         for resource, value in given.items():
             try:
                 number = amount(resource, value)  # type: ignore[arg-type]
@@ -116,8 +116,8 @@ class _Reading:
             if number < 0:
                 self.wrong(f"{where}.{resource}: {value} is negative")
             else:
-                found[resource] = number
-        return found
+                amounts[resource] = number
+        return amounts
 
 
 def _elastic(quota: ElasticQuota, read: _Reading) -> QuotaQueue:
@@ -187,8 +187,8 @@ def _json(text: str, read: _Reading) -> dict[str, object]:
 
 def _names(text: str, read: _Reading) -> list[str]:
     try:
-        found = msgspec.json.decode(text, type=list[object]) if text else []
+        names = msgspec.json.decode(text, type=list[object]) if text else []
     except (msgspec.MsgspecError, RecursionError):
         read.wrong(f"namespaces: {text!r} is not a JSON list")
         return []
-    return [one for one in found if isinstance(one, str)]
+    return [name for name in names if isinstance(name, str)]

@@ -123,15 +123,15 @@ class Quota(Policy):
             has[name] = int(snapshot.allocatable[row].sum())
             taken[name] = has[name] - int(snapshot.free[row].sum())
         card_memory = self.reading(snapshot).card_memory
-        found, used = counted(has.items(), card_memory), counted(taken.items(), card_memory)
+        capacity, used = counted(has.items(), card_memory), counted(taken.items(), card_memory)
         # Cards are published whole and in parts: on each node, whichever names it has them under.
         rows = ((at, THOUSANDTHS.get(name, 0)) for at, name in enumerate(snapshot.resources))
         if ways := [snapshot.allocatable[at] * of for at, of in rows if of]:
-            found[CARDS] = int(np.maximum.reduce(ways).sum())
+            capacity[CARDS] = int(np.maximum.reduce(ways).sum())
         for leaf in self.tree.all_leaves():
             for name, amount in self.reading(snapshot).get(leaf).items():
                 used[name] = used.get(name, 0) - amount
-        return {name: max(0, amount - max(0, used.get(name, 0))) for name, amount in found.items()}
+        return {name: max(0, amount - max(0, used.get(name, 0))) for name, amount in capacity.items()}
 
     def shares(self, snapshot: Snapshot) -> dict[str, dict[str, int]]:
         """Fair shares of this turn. A placed unit still counts as demand, so they hold until a new unit asks."""
@@ -189,11 +189,11 @@ class Quota(Policy):
         return self._kept_for_siblings(snapshot, usage, path, usage.counted(pods))
 
     def _by_queue(self, pods: Sequence[PodFacts]) -> dict[str, list[PodFacts]]:
-        found: dict[str, list[PodFacts]] = {}
+        by_queue: dict[str, list[PodFacts]] = {}
         for pod in pods:
             if (name := self.account(pod)) is not None:
-                found.setdefault(name, []).append(pod)
-        return found
+                by_queue.setdefault(name, []).append(pod)
+        return by_queue
 
     def could_admit(self, snapshot: Snapshot, pods: Sequence[PodFacts]) -> bool:
         usage, by_queue = self.reading(snapshot), self._by_queue(pods)
@@ -253,7 +253,7 @@ class Quota(Policy):
         if reclaim is None:
             return None
         lenders = ", ".join(sorted(self.tree.queues[lender].short for lender in reclaim.lenders)[:MOST_HOLDERS])
-        found: list[tuple[bool, Reason]] = []
+        reasons: list[tuple[bool, Reason]] = []
         for name, own in self._by_queue(pods).items():
             queue, share, used = self.tree.queues[name], self.shares(snapshot)[name], reclaim.usage.below(name)
             demand = reclaim.usage.counted(own)
@@ -262,8 +262,8 @@ class Quota(Policy):
             for resource in (over or asked)[:1]:
                 numbers = {"used": used.get(resource, 0), "share": share.get(resource, 0), "wanted": demand[resource]}
                 names = {"resource": resource, "over": "yes" if over else "", "from": lenders}
-                found.append((not over, Reason(MAY_CALL_BACK, queue.short, numbers, names)))
-        return min(found, key=lambda one: one[0])[1] if found else None
+                reasons.append((not over, Reason(MAY_CALL_BACK, queue.short, numbers, names)))
+        return min(reasons, key=lambda entry: entry[0])[1] if reasons else None
 
     def rank(self, snapshot: Snapshot, who: Applicant) -> tuple[int, ...]:
         name = self.objects.queue_of(who.namespace, who.labels)
@@ -399,20 +399,20 @@ class Quota(Policy):
 
     def _holders(self, usage: QueueUsage, queue: QuotaQueue, resource: str) -> tuple[Reason, ...]:
         """Who below the full queue holds more than is guaranteed to it, the most first."""
-        found = []
+        reasons = []
         for leaf in self.tree.leaves.get(queue.name, ()):
             quota_queue = self.tree.queues[leaf]
             used, own = usage.get(leaf).get(resource, 0), quota_queue.guaranteed.get(resource, 0)
             if used > own:
-                found.append(
+                reasons.append(
                     Reason(HOLDS_MORE, quota_queue.short, {"used": used, "guaranteed": own}, {"resource": resource})
                 )
-        found.sort(key=lambda reason: (reason.numbers["guaranteed"] - reason.numbers["used"], reason.subject))
-        return tuple(found[:MOST_HOLDERS])
+        reasons.sort(key=lambda reason: (reason.numbers["guaranteed"] - reason.numbers["used"], reason.subject))
+        return tuple(reasons[:MOST_HOLDERS])
 
 
 def _sum(amounts: Amounts, other: Amounts) -> dict[str, int]:
-    found = dict(amounts)
+    total = dict(amounts)
     for name, amount in other.items():
-        found[name] = found.get(name, 0) + amount
-    return found
+        total[name] = total.get(name, 0) + amount
+    return total

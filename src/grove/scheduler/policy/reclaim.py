@@ -51,8 +51,8 @@ class Reclaim:
         self.lenders = {
             leaf: self.usage.fullness(tree.queues[leaf], shares[leaf])
             for leaf in tree.queues
-            if any(leaf in found for found in right.values())
-            and all(leaf in found or not self._has_loan(leaf, demand[ours]) for ours, found in right.items())
+            if any(leaf in leaves for leaves in right.values())
+            and all(leaf in leaves or not self._has_loan(leaf, demand[ours]) for ours, leaves in right.items())
         }
         """Leaves above their share that the gang may call back from, with how far above they are, in millionths."""
 
@@ -66,7 +66,7 @@ class Reclaim:
             if any(used.get(r, 0) + more[r] > self._shares[name].get(r, 0) for r in asked):
                 break
             entitled.append(name)
-        found: set[str] = set()
+        lenders: set[str] = set()
         for leaf in tree.queues if entitled else ():
             if leaf in demand or not tree.is_leaf(leaf) or tree.fault(leaf) is not None:
                 continue
@@ -75,8 +75,8 @@ class Reclaim:
             if level not in entitled or tree.queues[leaf].tree != tree.queues[ours].tree:
                 continue
             if all(self._has_loan(name, demand[ours]) for name in apart):
-                found.add(leaf)
-        return found
+                lenders.add(leaf)
+        return lenders
 
     def _wanted_below(self, name: str, demand: Mapping[str, Amounts]) -> dict[str, int]:
         """The demand of the gang in a queue and in those below it."""
@@ -124,7 +124,7 @@ class Reclaim:
             surplus += ((order, unit, pod) for pod in _above_minima(unit, pods) if account(pod) in lending)
             if theirs == lending:
                 whole[bool(base_of(unit))].append((order, unit))
-        found: list[list[Running]] = []
+        rounds: list[list[Running]] = []
         for rank in range(3):
             ledger = _ReclaimedAmounts(self, account)
             single = [
@@ -132,7 +132,7 @@ class Reclaim:
             ]
             taken: list[Running] = []
             for stage in (True, False)[:rank]:
-                for _, unit in sorted(whole[stage], key=lambda one: one[0]):
+                for _, unit in sorted(whole[stage], key=lambda entry: entry[0]):
                     gone = {pod.uid for owner, pod in single if owner.name == unit.name}
                     if ledger.take([pod for pod in unit.pods if pod.uid not in gone]):
                         taken.append(unit)
@@ -143,9 +143,9 @@ class Reclaim:
                 if unit.name not in names
             ]
             units = [*alone, *taken]
-            if units and (not found or len(units) != len(found[-1]) or {*names} != {u.name for u in found[-1]}):
-                found.append(units)
-        return found
+            if units and (not rounds or len(units) != len(rounds[-1]) or {*names} != {u.name for u in rounds[-1]}):
+                rounds.append(units)
+        return rounds
 
     def _is_young(self, queue: str, pods: Iterable[PodFacts], now_s: float) -> bool:
         least = max(quota_queue.min_runtime_s for quota_queue in self.tree.path(queue))
@@ -168,7 +168,9 @@ class _ReclaimedAmounts:
             by_queue.setdefault(self._account(pod) or "", []).append(pod)
         gives = {queue: reclaim.usage.counted(own) for queue, own in by_queue.items()}
         apart = [(queue, name) for queue in by_queue for name in reclaim.apart(queue)]
-        if not all(reclaim.is_above(reclaim.tree.queues[name], self._left(name), gives[one]) for one, name in apart):
+        if not all(
+            reclaim.is_above(reclaim.tree.queues[name], self._left(name), gives[queue]) for queue, name in apart
+        ):
             return False
         for queue, name in apart:
             used = self._left(name)
@@ -185,9 +187,9 @@ class _ReclaimedAmounts:
 def _above_minima(unit: Running, pods: Iterable[PodFacts]) -> list[PodFacts]:
     """Pods that a unit can do without, the elder ones kept."""
     left = dict(unit.minimums)
-    found = []
+    surplus = []
     for pod in sorted(pods, key=lambda pod: (pod.created_s, pod.name)) if left else ():
         left[pod.group] = left.get(pod.group, 1) - 1
         if left[pod.group] < 0:
-            found.append(pod)
-    return found
+            surplus.append(pod)
+    return surplus

@@ -94,7 +94,9 @@ class Relief:
     def seeks_reclaim(self) -> bool:
         """True if a waiting unit may take back lent amounts when its queue is entitled to them."""
         needs = (waiting.needed for waiting in self._queue.heads(1))
-        return self._snapshot.seams.reclaims and any(one is not None and one.evictor is not None for one in needs)
+        return self._snapshot.seams.reclaims and any(
+            needed is not None and needed.evictor is not None for needed in needs
+        )
 
     def wake_entitled(self, now_s: float) -> None:
         """Wakes who might call back what was lent. That changes with what runs and waits, and with time."""
@@ -176,8 +178,8 @@ class Relief:
             if (pinned := needed.pinned) is not None and pinned.pinned_domain == self._pin_of(unit):
                 where = (pinned.pinned_domain, pinned.topology)
                 if where not in inside:
-                    found = pinned_rows(self._snapshot, pinned)
-                    inside[where] = found is None or bool(found[0][rows].any())
+                    pinned_place = pinned_rows(self._snapshot, pinned)
+                    inside[where] = pinned_place is None or bool(pinned_place[0][rows].any())
                 if not inside[where]:
                     return False
             above = needed.evictor.priority if needed.evictor is not None else None

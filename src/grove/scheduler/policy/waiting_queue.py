@@ -352,8 +352,8 @@ class WaitingQueue:
 
     def _next_helped(self, ask: Hashable, helped: WokenLine) -> Place | None:
         if helped.only_owners:
-            found = ((name, self.get(name)) for name in self.owners())
-            places = sorted(place_of(unit) for name, unit in found if unit and unit.parked and unit.ask == ask)
+            owners = ((name, self.get(name)) for name in self.owners())
+            places = sorted(place_of(unit) for name, unit in owners if unit and unit.parked and unit.ask == ask)
             line = [place for place in places if helped.last is None or place > helped.last]
             return next((place for place in line if self._is_helped(helped, [place])), None)
         place = self._parked.next_of(ask, helped.last)
@@ -383,11 +383,11 @@ class WaitingQueue:
             self.wake_next(ask)
         if not any(unit.not_before_s <= now_s for unit in self._awake.values()):
             return []
-        found = [
+        due = [
             (unit.order, name) for name, unit in self._awake.items() if unit.not_before_s <= now_s or not unit.must_wait
         ]
-        heapq.heapify(found)
-        return found
+        heapq.heapify(due)
+        return due
 
     def next_due_s(self, now_s: float) -> float | None:
         """When the next unit's back-off ends; None when none will come by itself."""

@@ -91,7 +91,7 @@ def _apply(line: Json, snapshot: Snapshot, shapes: list[Shape]) -> Iterator[Repl
         case "preempt":
             gang = _gang(line["gang"], shapes)
             try:
-                found = preempt(
+                victims = preempt(
                     snapshot.without(line.get("open", ())),
                     gang,
                     _running(line["running"], snapshot),
@@ -101,7 +101,7 @@ def _apply(line: Json, snapshot: Snapshot, shapes: list[Shape]) -> Iterator[Repl
                     vacancies=_vacancies(line.get("freed", ())),
                     leaving=_leaving(line.get("leaving"), snapshot),
                 )
-                now = _plain(victims_digest(found))
+                now = _plain(victims_digest(victims))
             except NotRecorded as error:
                 now = {"unknown": str(error)}
             yield Replayed(line["decision"], "preempt", gang.name, _recorded(line), now)
@@ -112,8 +112,8 @@ def _apply(line: Json, snapshot: Snapshot, shapes: list[Shape]) -> Iterator[Repl
 def _leaving(uids: list[str] | None, snapshot: Snapshot) -> list[PodFacts] | None:
     if uids is None:
         return None
-    found = (snapshot.find_pod(uid) for uid in uids)
-    return [pod for pod in found if pod is not None]
+    pods = (snapshot.find_pod(uid) for uid in uids)
+    return [pod for pod in pods if pod is not None]
 
 
 def _quota(state: Json) -> list[Policy]:

@@ -76,8 +76,8 @@ def _to_keep_off(gang: Gang, refusal: Refusal) -> list[list[str]]:
     together = set(refusal.together)
     many = [(uids, sum(uid in together for uid in uids)) for uids in kinds.values()]
     last = {uid: number for number, uid in enumerate(refusal.together)}
-    found = [uids[count - 1 :] for uids, count in many if count]
-    return sorted(found, key=lambda uids: -max(last.get(uid, -1) for uid in uids))
+    choices = [uids[count - 1 :] for uids, count in many if count]
+    return sorted(choices, key=lambda uids: -max(last.get(uid, -1) for uid in uids))
 
 
 def _kept_off(pod: PodFacts, node: str) -> PodFacts:

@@ -54,12 +54,12 @@ class PlacedReservation:
         """The unused part; empty for a reservation of one pod that is in use."""
         if self.once and self.users:
             return dict.fromkeys(self.amounts, 0)
-        found = dict(self.amounts)
+        left = dict(self.amounts)
         for used in self.users.values():
             for resource, amount in used.items():
-                if resource in found:
-                    found[resource] = max(0, found[resource] - amount)
-        return found
+                if resource in left:
+                    left[resource] = max(0, left[resource] - amount)
+        return left
 
     def used_by(self, is_user: Callable[[str], bool]) -> PlacedReservation:
         """The same as if only these pods used it, by uid."""
@@ -91,18 +91,18 @@ class PlacedReservation:
         Each need is larger than the one before: first the pods that get all they ask for, then the pod that gets a
         remainder.
         """
-        found: list[tuple[Requests, int]] = []
+        uses: list[tuple[Requests, int]] = []
         left = {} if self.once and self.users else self.left()
         while (rest := self._rest(left, requests)) is not None:
             given = [(left[name], amount) for name, amount in requests if amount and left.get(name)]
             alike = 1 if self.once else max(1, min(MOST_SLOTS, *(have // amount for have, amount in given)))
-            found.append((rest, alike))
+            uses.append((rest, alike))
             if self.once:
                 break
             for name, amount in requests:
                 if name in left:
                     left[name] = max(0, left[name] - alike * amount)
-        return found
+        return uses
 
 
 def may_use(
@@ -166,14 +166,14 @@ class ReservationsVacancy:
         self._held = held
 
     def freed(self, node: str, uids: Collection[str]) -> Mapping[str, int]:
-        found: dict[str, int] = {}
+        freed: dict[str, int] = {}
         for placed_reservation in self._held.get(node, ()):
             rest = {user: used for user, used in placed_reservation.users.items() if user not in uids}
             if len(rest) < len(placed_reservation.users):
                 now, then = placed_reservation.left(), replace(placed_reservation, users=rest).left()
                 for resource, left in then.items():
-                    found[resource] = found.get(resource, 0) + now[resource] - left
-        return found
+                    freed[resource] = freed.get(resource, 0) + now[resource] - left
+        return freed
 
 
 def without_reservations(gang: Gang) -> Gang:
@@ -181,7 +181,7 @@ def without_reservations(gang: Gang) -> Gang:
     changed: dict[str, PodFacts | None] = {}
     for pod in (pod for group in gang.groups() for pod in group.pods):
         every = (pod.shape.requests, *pod.shape.alternatives)
-        ways = [one for one in every if not any(name.startswith(SLOT) for name, _ in one)]
+        ways = [way for way in every if not any(name.startswith(SLOT) for name, _ in way)]
         if 0 < len(ways) < len(every):
             changed[pod.uid] = pod.asking(requests=ways[0], alternatives=tuple(ways[1:]))
     return gang.with_pods(changed)
@@ -234,40 +234,40 @@ def reservations_for(
         placed_reservation.name: replace(placed_reservation, users=dict(placed_reservation.users))
         for placed_reservation in held
     }
-    found: dict[str, ReservationUse] = {}
+    uses: dict[str, ReservationUse] = {}
     failed: set[object] = set()
 
     def settle(waiting: tuple[PodOnNode, ...], free: Mapping[str, int]) -> bool:
         if not waiting:
             return True
         amounts = tuple(tuple(placed_reservation.left().values()) for placed_reservation in here.values())
-        state = (tuple(one.uid for one in waiting), amounts, tuple(sorted(free.items())))
+        state = (tuple(pod.uid for pod in waiting), amounts, tuple(sorted(free.items())))
         if state in failed:
             return False
-        for pod in {one[1:]: one for one in reversed(waiting)}.values():
-            others = tuple(one for one in waiting if one is not pod)
-            for one in (
+        for pod in {pod[1:]: pod for pod in reversed(waiting)}.values():
+            others = tuple(other for other in waiting if other is not pod)
+            for reservation in (
                 *(placed_reservation for name, placed_reservation in here.items() if name in pod.usable),
                 *(() if pod.must else (None,)),
             ):
                 left[0] -= 1
                 if left[0] < 0:
                     raise Undecided
-                rest = one.rest_for(pod.requests) if one is not None else pod.requests
+                rest = reservation.rest_for(pod.requests) if reservation is not None else pod.requests
                 if rest is None or any(free.get(name, 0) < amount for name, amount in rest):
                     continue
-                if one is not None:
-                    one.users[pod.uid] = dict(pod.requests)
-                found[pod.uid] = ReservationUse(one, rest)
+                if reservation is not None:
+                    reservation.users[pod.uid] = dict(pod.requests)
+                uses[pod.uid] = ReservationUse(reservation, rest)
                 if settle(others, {**free, **{name: free.get(name, 0) - amount for name, amount in rest}}):
                     return True
-                del found[pod.uid]
-                if one is not None:
-                    del one.users[pod.uid]
+                del uses[pod.uid]
+                if reservation is not None:
+                    del reservation.users[pod.uid]
         failed.add(state)
         return False
 
-    return found if settle(tuple(pods), free) else None
+    return uses if settle(tuple(pods), free) else None
 
 
 def cannot_share(
@@ -276,7 +276,7 @@ def cannot_share(
     """Of pods that cannot all be there a few that cannot either; the later ones rather than the first."""
     kept = list(pods)
     for pod in pods:
-        fewer = [one for one in kept if one is not pod]
+        fewer = [other for other in kept if other is not pod]
         with suppress(Undecided):
             if fewer and reservations_for(fewer, held, free) is None:
                 kept = fewer
@@ -287,16 +287,16 @@ def as_counted(
     pods: Sequence[PodFacts], held: Sequence[PlacedReservation], slots: Mapping[str, Slots]
 ) -> dict[str, ReservationUse] | None:
     """Reservations as the search has counted on them; None if they are not there for all of them at once."""
-    here = [replace(one, users=dict(one.users)) for one in held]
-    found: dict[str, ReservationUse] = {}
+    here = [replace(reservation, users=dict(reservation.users)) for reservation in held]
+    uses: dict[str, ReservationUse] = {}
     for pod in sorted((pod for pod in pods if slot_of(pod.shape.requests)), key=_rest_size):
         counted = slots.get(slot_of(pod.shape.requests))
         placed_reservation = counted.pick(here) if counted is not None else None
         if placed_reservation is None:
             return None
-        found[pod.uid] = ReservationUse(placed_reservation, placed_reservation.rest_for(pod.shape.used) or ())
+        uses[pod.uid] = ReservationUse(placed_reservation, placed_reservation.rest_for(pod.shape.used) or ())
         placed_reservation.users[pod.uid] = dict(pod.shape.used)
-    return found
+    return uses
 
 
 def slot_of(requests: Requests) -> str:

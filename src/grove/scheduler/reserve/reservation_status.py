@@ -85,9 +85,9 @@ def unplaced_status(reservation: Reservation, why: str | None, held: HeldNode | 
     is_same = before is not None and (before.status, before.message) == ("False", why)
     if is_same and held == was_held:
         return None
-    found = [_condition(reservation, SCHEDULED, "False", "Unschedulable", why, now)]
+    new_conditions = [_condition(reservation, SCHEDULED, "False", "Unschedulable", why, now)]
     if held is not None:
-        found.append(
+        new_conditions.append(
             {
                 "type": NODE_HELD,
                 "status": "True",
@@ -97,7 +97,7 @@ def unplaced_status(reservation: Reservation, why: str | None, held: HeldNode | 
                 "lastTransitionTime": rfc3339(held.since),
             }
         )
-    return {"phase": PENDING, "conditions": found}
+    return {"phase": PENDING, "conditions": new_conditions}
 
 
 def held_node(reservation: Reservation) -> HeldNode | None:
@@ -162,15 +162,15 @@ def node_of(reservation: Reservation, now: datetime) -> str:
 
 def amounts_of(reservation: Reservation) -> tuple[dict[str, int], list[str]]:
     """The amounts of a reservation, and the faults of amounts that are not readable."""
-    found: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     faults = []
     for resource, value in reservation.status.allocatable.items():
         try:
-            found[resource] = max(0, amount(resource, value))
+            amounts[resource] = max(0, amount(resource, value))
         except InvalidQuantity:
             faults.append(f"allocatable.{resource}: {value!r} is not a quantity")
-    found.pop(PODS, None)
-    return found, faults
+    amounts.pop(PODS, None)
+    return amounts, faults
 
 
 def is_there(pod: Pod) -> bool:
@@ -193,12 +193,12 @@ def reservation_of(pod: Pod) -> ReservationRef:
     if not text:
         return ReservationRef()
     try:
-        found = parsed(text)
+        body = parsed(text)
     except ValueError:
         return ReservationRef()
     return (
-        ReservationRef(str(found.get("name", "")), str(found.get("uid", "")))
-        if isinstance(found, dict)
+        ReservationRef(str(body.get("name", "")), str(body.get("uid", "")))
+        if isinstance(body, dict)
         else ReservationRef()
     )
 

@@ -84,14 +84,14 @@ def _by_mask(problem: Problem, groups: list[int]) -> list[tuple[list[int], Mask 
     for g in groups:
         mask = masks[g]
         distinct.setdefault(b"" if mask is None else mask.tobytes(), mask)
-    found: list[tuple[list[int], Mask | None]] = []
+    sets: list[tuple[list[int], Mask | None]] = []
     if b"" not in distinct:
-        found.append((groups, np.logical_or.reduce([mask for mask in distinct.values() if mask is not None])))
+        sets.append((groups, np.logical_or.reduce([mask for mask in distinct.values() if mask is not None])))
     for mask in list(distinct.values())[:MOST_MASKS]:
         inside = [g for g in groups if _is_inside(masks[g], mask)]
         if len(inside) > 1:
-            found.append((inside, mask))
-    return found
+            sets.append((inside, mask))
+    return sets
 
 
 def _union(problem: Problem, group: int) -> Mask | None:
@@ -168,10 +168,10 @@ class PartCapacity:
         parent = domains.starts.searchsorted(inner.starts, side="right") - 1
         inside = (parent >= 0) & (inner.ends <= domains.ends[np.maximum(parent, 0)])
         held = self.held(inner)
-        found = np.ones(domains.size, dtype=np.int64)
+        fewest = np.ones(domains.size, dtype=np.int64)
         for t, units in enumerate(self.need.tolist()):
-            found = np.maximum(found, fewest_per_parent(held[t][inside], parent[inside], domains.size, units))
-        return found
+            fewest = np.maximum(fewest, fewest_per_parent(held[t][inside], parent[inside], domains.size, units))
+        return fewest
 
     def fewest_anywhere(self, prefer: int) -> int:
         """The same bound for the whole run."""
@@ -189,19 +189,19 @@ class PartCapacity:
         cost = self._problem.cost
         assert cost is not None
         capacity = np.diff(self._running[bound])
-        found = np.zeros(domains.size, dtype=np.int64)
+        costs = np.zeros(domains.size, dtype=np.int64)
         for i, (low, high) in enumerate(zip(domains.starts.tolist(), domains.ends.tolist(), strict=True)):
             price = cost[low:high]
             order = price.argsort(kind="stable")
             filled = capacity[low - self._low : high - self._low][order].cumsum()
             used = int(filled.searchsorted(self.need[bound])) + 1
-            found[i] = int(price[order][:used].sum())
-        return found
+            costs[i] = int(price[order][:used].sum())
+        return costs
 
 
 def suitability(state: SearchState, groups: Iterable[int], low: int, high: int, domains: Segments) -> Ints:
     """How well the groups' pods would like each of these domains of a run: their node preferences met, summed up."""
-    found = np.zeros(domains.size, dtype=np.int64)
+    scores = np.zeros(domains.size, dtype=np.int64)
     for g in groups:
         group = state.problem.groups[g]
         column = state.problem.options[group.options[0]].suitability if group.options else None
@@ -212,9 +212,9 @@ def suitability(state: SearchState, groups: Iterable[int], low: int, high: int, 
         for value in np.unique(column)[::-1][:MOST_LIKINGS]:
             held = running_sum(free_slots * (column == value))
             got = np.minimum(left, held[domains.ends - low] - held[domains.starts - low])
-            found += int(value) * got
+            scores += int(value) * got
             left -= got
-    return found
+    return scores
 
 
 def headroom_sums(problem: Problem) -> list[tuple[int, int]]:
@@ -241,13 +241,13 @@ MOST_SETS = 12
 
 def domain_sets(held: Ints, need: Ints) -> Iterator[Ints]:
     """Sets of domain indices, few domains first. `held[t, d]` is what domain d holds by test t, of `need[t]`."""
-    found: dict[tuple[int, ...], None] = {}
+    found_sets: dict[tuple[int, ...], None] = {}
     for order in _orders(held, need):
         chosen = _prefix(held, need, order)
         if chosen.size:
-            found.setdefault(tuple(np.sort(_tight_last(held, need, chosen)).tolist()))
-            found.setdefault(tuple(np.sort(chosen).tolist()))
-    sets = sorted(found, key=lambda members: (len(members), int(held[:, list(members)].sum()), members))
+            found_sets.setdefault(tuple(np.sort(_tight_last(held, need, chosen)).tolist()))
+            found_sets.setdefault(tuple(np.sort(chosen).tolist()))
+    sets = sorted(found_sets, key=lambda members: (len(members), int(held[:, list(members)].sum()), members))
     for members in sets[:MOST_SETS]:
         yield np.array(members, dtype=np.int64)
     # A set that passes the counting tests may still not pack: offer the best with one more domain as well.

@@ -68,9 +68,9 @@ class Coupled:
         narrowest = problem.tree.host_level - 1
         stated = [(part, part.preferred_level) for part in problem.root.preferring()]
         return [
-            PreferredLevel(self.state, *one)
-            for one in stated or [(problem.root, narrowest)]
-            if one[1] > one[0].required_level
+            PreferredLevel(self.state, *preference)
+            for preference in stated or [(problem.root, narrowest)]
+            if preference[1] > preference[0].required_level
         ]
 
     def _look_at_each_other(self) -> bool:
@@ -202,13 +202,13 @@ class Coupled:
         """Where a domain is yet to be chosen for good: those first that hold most of the pods above the minimum too."""
         problem = self._problem
         wanted = problem.groups[group].pending - sum(self.state.taken[group])
-        found = []
+        keys = []
         for i in self._chains[group] if wanted > self._left[group] else ():
             if not self._domain.get(i):
                 domains = problem.tree.domains[self._parts[i].required_level][problem.positions]
                 capacity = sums_by_domain(domains, np.minimum(slots, wanted), int(domains.max(initial=0)) + 1)
-                found.append(-np.minimum(capacity, wanted)[domains[rows]])
-        return found
+                keys.append(-np.minimum(capacity, wanted)[domains[rows]])
+        return keys
 
     def crossed(self, preference: int) -> int:
         """Domains that a preference's part uses so far."""

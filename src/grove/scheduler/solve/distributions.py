@@ -35,10 +35,10 @@ def distributions(counts: Sequence[int], capacity: Sequence[int], units: int, sk
             yield even
         if len(counts) > MOST_DOMAINS:
             continue
-        for found in _between(least, most, units):
-            if found not in seen:
-                seen.add(found)
-                yield found
+        for distribution in _between(least, most, units):
+            if distribution not in seen:
+                seen.add(distribution)
+                yield distribution
 
 
 def _highest_low(counts: Sequence[int], capacity: Sequence[int], units: int) -> int:

@@ -53,12 +53,12 @@ def preferences_granted(state: SearchState, preferring: Iterable[Part]) -> Found
             continue  # it is in one domain because all around it is
         try:
             with state.allowed(PREFERENCE_STEPS):
-                found = exact_placement(state, problem.root, (0, problem.size), -1, [*granted, part])
+                placement = exact_placement(state, problem.root, (0, problem.size), -1, [*granted, part])
         except OutOfSteps:
             continue
-        if found is not None:
+        if placement is not None:
             granted.append(part)
-            best = found
+            best = placement
     return best
 
 
@@ -115,9 +115,9 @@ class _Exact:
             self._state.spend(run[1] - run[0])
             self._chosen[at] = run
             if self._may_hold(at):
-                found = self.solve()
-                if found is not None:
-                    return found
+                placement = self.solve()
+                if placement is not None:
+                    return placement
             del self._chosen[at]
         return None
 
@@ -131,8 +131,8 @@ class _Exact:
         """Domains inside the outer part's that have capacity for this part by every count, most capacity first."""
         part, above = self._parts[at]
         outer = self._chosen[above] if above >= 0 else self._run
-        found = self._candidates.get((at, outer))
-        if found is None:
+        runs = self._candidates.get((at, outer))
+        if runs is None:
             domains = self._problem.segments(self._level_of(part)).inside(*outer)
             self._state.spend(outer[1] - outer[0])
             capacity = PartCapacity(self._state, self._bounds_of[tuple(part.groups)], *outer)
@@ -147,9 +147,9 @@ class _Exact:
                     fits = fits[self._problem.tree.domains[level][positions] >= 0]
             if fits.size > 1:
                 fits = fits[(-held[capacity.scarce(held), fits]).argsort(kind="stable")]
-            found = list(zip(domains.starts[fits].tolist(), domains.ends[fits].tolist(), strict=True))
-            self._candidates[at, outer] = found
-        return found
+            runs = list(zip(domains.starts[fits].tolist(), domains.ends[fits].tolist(), strict=True))
+            self._candidates[at, outer] = runs
+        return runs
 
     def _signature(self, at: int, run: Slice) -> object:
         """Equal for domains that can be exchanged: alike, and the same parts have been sent to the same inner ones."""
@@ -182,13 +182,13 @@ class _Exact:
 
     def _slices(self, constraints: dict[int, int], run: Slice) -> dict[int, Slice]:
         """Each group's run: that of the nearest part above it that has one inside this run."""
-        found: dict[int, Slice] = {}
+        slices: dict[int, Slice] = {}
         for group, at in constraints.items():
             while at >= 0 and at not in self._chosen:
                 at = self._parts[at][1]
             slice_ = self._chosen[at] if at >= 0 else run
-            found[group] = slice_ if run[0] <= slice_[0] and slice_[1] <= run[1] else run
-        return found
+            slices[group] = slice_ if run[0] <= slice_[0] and slice_[1] <= run[1] else run
+        return slices
 
 
 class _Packs(dict[tuple[tuple[int, Slice], ...], bool]):
@@ -201,8 +201,8 @@ class _Packs(dict[tuple[tuple[int, Slice], ...], bool]):
     def __missing__(self, slices: tuple[tuple[int, Slice], ...]) -> bool:
         try:
             with self._state.allowed(PACK_STEPS):
-                found = Packing(self._state, dict(slices)).solve() is not None
+                fits = Packing(self._state, dict(slices)).solve() is not None
         except OutOfSteps:
-            found = True
-        self[slices] = found
-        return found
+            fits = True
+        self[slices] = fits
+        return fits

@@ -108,10 +108,10 @@ class Packing:
         return bounds
 
     def _suffix(self, held: Ints) -> list[int]:
-        found = [0]
+        sums = [0]
         for row in reversed(self._rows):
-            found.append(found[-1] + int(held[row]))
-        return found[::-1]
+            sums.append(sums[-1] + int(held[row]))
+        return sums[::-1]
 
     def solve(self) -> list[tuple[int, int, int]] | None:
         """Depth first over the rows with an explicit stack: there may be more rows than Python likes to recurse."""

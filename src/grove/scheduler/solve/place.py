@@ -203,9 +203,9 @@ def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded:
     left = budget.steps - problem.steps_used
     long = min(LONG_STEPS, left // 2)
     exact = SearchState(problem, left - long)
-    found: list[tuple[int, int, int]] | None = None
+    placement: list[tuple[int, int, int]] | None = None
     try:
-        found = exact_placement(exact, problem.root, (0, problem.size), -1)
+        placement = exact_placement(exact, problem.root, (0, problem.size), -1)
     except OutOfSteps:
         state = close_placement(problem, long, long)
         if state is not None:
@@ -216,16 +216,16 @@ def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded:
             opinion = budget.referee.ask(problem)
         if opinion is None or not opinion.proven:
             return NoFit(problem.gang.name, _ended(problem), False, problem.steps_used, problem.snapshot.version)
-        found = opinion.found
-    if found is None:
+        placement = opinion.found
+    if placement is None:
         return NoFit(problem.gang.name, Reason(NO_PACKING), True, problem.steps_used, problem.snapshot.version)
     if preferring := problem.root.preferring():
         # It fits, but the exact search does not care how close: the long way to a good placement is worth a try.
         state = close_placement(problem, long, budget.steps - problem.steps_used, is_known_to_fit=True)
         if state is not None:
             return state
-        found = preferences_granted(exact, preferring) or found
-    exact.put_all(found)
+        placement = preferences_granted(exact, preferring) or placement
+    exact.put_all(placement)
     return tightened(exact, budget.steps - problem.steps_used)
 
 

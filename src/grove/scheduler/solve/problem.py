@@ -174,8 +174,8 @@ class Problem:
 
     def segments(self, level: int) -> Segments:
         """Domains of a level; -1 is the whole cluster as one."""
-        found = self._segments.get(level)
-        if found is None:
+        segments = self._segments.get(level)
+        if segments is None:
             if level >= 0:
                 starts, ends, ids = self.tree.runs[level]
             else:
@@ -184,8 +184,8 @@ class Problem:
                 starts, ends = self.positions.searchsorted(starts), self.positions.searchsorted(ends)
                 some = starts < ends
                 starts, ends, ids = starts[some], ends[some], ids[some]
-            found = self._segments[level] = Segments(starts, ends, ids)
-        return found
+            segments = self._segments[level] = Segments(starts, ends, ids)
+        return segments
 
     def idle_in(self, option: int, level: int, domains: Segments) -> Ints:
         """Capacity for the option in some domains of a level if nothing ran there, nodes that are full now included."""
@@ -193,12 +193,12 @@ class Problem:
 
     def idle(self, option: int, level: int) -> Ints:
         """The same for all domains of a level, candidates or not."""
-        found = self._idle.get((option, level))
-        if found is None:
+        slots = self._idle.get((option, level))
+        if slots is None:
             o = self.options[option]
             asked = tuple(zip(self.resources, o.request.tolist(), strict=True))
-            found = self._idle[option, level] = self.idle_for(o.shape, asked, level, o.limit)
-        return found
+            slots = self._idle[option, level] = self.idle_for(o.shape, asked, level, o.limit)
+        return slots
 
     def idle_for(self, shape: Shape, asked: tuple[tuple[int, int], ...], level: int, limit: int = PLENTY) -> Ints:
         """Capacity for pods of a shape in each domain of a level if nothing ran; `asked` is (resource row, amount)."""
@@ -323,8 +323,8 @@ def _find_earlier_nodes(problem: Problem) -> None:
 def positions_of(problem: Problem, names: Iterable[str]) -> Ints | None:
     """Positions, in the tree's order, of those of the nodes that are there; None if none is."""
     row_of, position = problem.snapshot.nodes.row_of, problem.tree.position
-    found = [position[row_of[name]] for name in names if name in row_of]
-    return np.unique(np.array(found, dtype=np.int64)) if found else None
+    positions = [position[row_of[name]] for name in names if name in row_of]
+    return np.unique(np.array(positions, dtype=np.int64)) if positions else None
 
 
 def _part(

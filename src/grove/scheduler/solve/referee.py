@@ -125,10 +125,10 @@ def question_of(problem: Problem) -> Question:
         problem.conflicts,
         parts,
         [
-            one
+            question
             for spread in problem.gang.spreads
             if spread.is_required
-            for one in _spread_questions(problem, spread, parts)
+            for question in _spread_questions(problem, spread, parts)
         ],
     )
 

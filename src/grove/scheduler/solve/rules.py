@@ -130,11 +130,11 @@ class Rules:
 
     def _nested(self) -> list[tuple[int, int | None]]:
         order = sorted(range(len(self.labels)), key=lambda at: -self.labels[at].size)
-        found: list[tuple[int, int | None]] = []
+        nested: list[tuple[int, int | None]] = []
         for i, at in enumerate(order):
             inner = (other for other in reversed(order[:i]) if self.labels[other].divides(self.labels[at]))
-            found.append((at, next(inner, None)))
-        return found
+            nested.append((at, next(inner, None)))
+        return nested
 
     def _label(self, key: str) -> int:
         if key not in self._label_of:
@@ -203,7 +203,7 @@ class Rules:
         """True if an option has this spread too and counts the same nodes."""
         mine, theirs = pod.shape, self._firsts[option].shape
         return spread in theirs.spread and (
-            (mine.node_selector, mine.node_affinity, mine.tolerations, {one.topology_key for one in mine.spread})
+            (mine.node_selector, mine.node_affinity, mine.tolerations, {other.topology_key for other in mine.spread})
             == (theirs.node_selector, theirs.node_affinity, theirs.tolerations, {s.topology_key for s in theirs.spread})
         )
 

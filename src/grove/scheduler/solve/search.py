@@ -275,7 +275,7 @@ class Search:
 
         Among equals the narrower level goes first, then the one that is liked better, then the tighter domain.
         """
-        found: list[tuple[int, int, int, int, int, int]] = []
+        scopes: list[tuple[int, int, int, int, int, int]] = []
         self._state.spend(SCOPE_STEPS * (part.preferred_level - run.level) * ROWS_A_STEP)
         for level in range(part.preferred_level, run.level - 1, -1):
             domains = self._problem.segments(level).inside(run.low, run.high)
@@ -287,7 +287,7 @@ class Search:
             domains = domains.only(fits)
             fewest = capacity.fewest(part.preferred_level, domains)
             disliked = -self._suitability(part, run, domains) if self._has_scores else np.zeros_like(fewest)
-            found += [
+            scopes += [
                 (
                     int(fewest[i]),
                     -level,
@@ -298,7 +298,7 @@ class Search:
                 )
                 for i in np.lexsort((free_slots, disliked, fewest))[:MOST_SCOPES]
             ]
-        return [DomainRun(low, high, -level) for _, level, _, _, low, high in sorted(found)[:MOST_SCOPES]]
+        return [DomainRun(low, high, -level) for _, level, _, _, low, high in sorted(scopes)[:MOST_SCOPES]]
 
     def _opened(self, part: Part, run: DomainRun, rows: Mask) -> Iterator[None]:
         """Ways inside the run that use these rows only; the limit does not outlive the part's own turn."""
@@ -314,12 +314,12 @@ class Search:
 
     def _packed(self, part: Part, run: DomainRun) -> Iterator[None]:
         """Ways to settle in a run that has capacity by every count; exactly, if the greedy ways find none."""
-        found = False
+        has_settled = False
         for _ in self._settled(part, run):
-            found = True
+            has_settled = True
             yield
         broader = (inner for inner in part.walk() if 0 <= inner.required_level <= run.level and inner.need > 0)
-        if found or len(part.groups) < 2 or not all(self._is_inside(inner, run) for inner in broader):
+        if has_settled or len(part.groups) < 2 or not all(self._is_inside(inner, run) for inner in broader):
             return
         state = self._state
         mark = len(state.placed)

@@ -87,9 +87,9 @@ class SearchState:
         finally:
             self.steps_left = before - (given - max(self.steps_left, 0))
 
-    def put_all(self, found: list[tuple[int, int, int]]) -> None:
+    def put_all(self, placement: list[tuple[int, int, int]]) -> None:
         """Puts (option, row, pods) as the exact search gives them."""
-        for option, row, pods in found:
+        for option, row, pods in placement:
             self.put(option, np.array([row]), np.array([pods]))
 
     def pod_slots(self, option: int, low: int, high: int) -> Ints:
@@ -109,21 +109,21 @@ class SearchState:
 
     def capacities(self, bounds: list[Bound], low: int, high: int) -> Ints:
         """The capacity of each row, in the measure of each bound."""
-        found = np.zeros((len(bounds), high - low), dtype=np.int64)
+        capacities = np.zeros((len(bounds), high - low), dtype=np.int64)
         for i, bound in enumerate(bounds):
             if bound.resource < 0:
                 for option in bound.options:
-                    found[i] += self.pod_slots(option, low, high)
+                    capacities[i] += self.pod_slots(option, low, high)
                 if bound.least is not None:
-                    np.minimum(found[i], pod_slots(self.free[:, low:high], bound.least), out=found[i])
+                    np.minimum(capacities[i], pod_slots(self.free[:, low:high], bound.least), out=capacities[i])
                 continue
             units = np.maximum(self.free[bound.resource, low:high] // bound.unit, 0)
             if bound.mask is not None:
                 units *= bound.mask[low:high]
             if self.open is not None:
                 units *= self.open[low:high]
-            found[i] = units
-        return found
+            capacities[i] = units
+        return capacities
 
     def put(self, option: int, at: Ints, pods: Ints) -> None:
         o = self.problem.options[option]

@@ -48,10 +48,10 @@ def spread_domains(
                 homes.setdefault(unit, set()).add(domain)
     ids = _counted(snapshot, gang, spread, tree, level, inside)
     if spread.unit_label:
-        found = dict.fromkeys(ids, 0)
-        for domain in (domain for home in homes.values() for domain in home if domain in found):
-            found[domain] += 1
-        counts = tuple(found[domain] for domain in ids)
+        count_of = dict.fromkeys(ids, 0)
+        for domain in (domain for home in homes.values() for domain in home if domain in count_of):
+            count_of[domain] += 1
+        counts = tuple(count_of[domain] for domain in ids)
     else:
         pods_at = snapshot.counts.in_scope(spread.scope, snapshot.pod_rows(), rows)[tree.order]
         counts = tuple(sums_by_domain(by_position, pods_at, by_position.size + 1)[list(ids)].tolist())
@@ -65,17 +65,17 @@ def _counted(
     names = {name for _, groups in spread.units for name in groups}
     shapes = [{pod.shape for pod in group.pods} for group in gang.groups() if group.name in names and group.pods]
     scope = open_rows(snapshot, gang, ())
-    found: set[int] | None = None
+    domains: set[int] | None = None
     for alike in dict.fromkeys(map(frozenset, shapes)):
         mask = np.zeros(snapshot.nodes.rows, dtype=np.bool_)
         for shape in alike:
-            idle = [fits_mask(snapshot, one, idle=True) for one in (shape.requests, *shape.alternatives)]
+            idle = [fits_mask(snapshot, requests, idle=True) for requests in (shape.requests, *shape.alternatives)]
             mask |= allowed_mask(snapshot, shape) & np.logical_or.reduce(idle)
         for narrower in (scope, inside):
             mask = mask if narrower is None else mask & narrower
         here = set(np.unique(tree.domains[level][mask[tree.order]]).tolist()) - {-1}
-        found = here if found is None else found & here
-    return tuple(sorted(found or ()))
+        domains = here if domains is None else domains & here
+    return tuple(sorted(domains or ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _inside_container(
 
 def container_of(root: Branch | PodGroup, spread: UnitSpread, tree: Tree) -> Branch | PodGroup | None:
     """The innermost part that has all units of a spread in it and must be in one domain of a broader level."""
-    level, found = tree.find_level(spread.key), None
+    level, container = tree.find_level(spread.key), None
     names = {name for _, groups in spread.units for name in groups}
     part: Branch | PodGroup | None = root
     while part is not None and level is not None:
@@ -143,10 +143,10 @@ def container_of(root: Branch | PodGroup, spread: UnitSpread, tree: Tree) -> Bra
         is_unit = bool(spread.unit_label) and any(own <= set(groups) for _, groups in spread.units)
         stated = tree.find_level(part.required) if part.required else None
         if not is_unit and stated is not None and stated < level:
-            found = part
+            container = part
         children = part.children if isinstance(part, Branch) else ()
         part = next((child for child in children if names <= {leaf.name for leaf in leaves_of(child)}), None)
-    return found
+    return container
 
 
 def rows_of(snapshot: Snapshot, tree: Tree, pins: Sequence[Pin]) -> Mask:

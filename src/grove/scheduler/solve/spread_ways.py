@@ -135,8 +135,8 @@ class SpreadWays:
         free_slots = [self._capacity_for(names, where) for _, names in units]
         # A domain has capacity for no more units than for those that fit it best.
         most = [max(column) for column in zip(*free_slots, strict=True)]
-        for found in self._found(spread, where, most, len(units)):
-            for domains in _assignments(kinds, where.ids, found):
+        for distribution in self._found(spread, where, most, len(units)):
+            for domains in _assignments(kinds, where.ids, distribution):
                 assigned = gang
                 for (unit, names), domain in zip(units, domains, strict=True):
                     assigned = self._confined(assigned, spread, unit, names, (domain,))
@@ -150,8 +150,8 @@ class SpreadWays:
         segments = self._problem.segments(where.level)
         capacity = PartCapacity(self._state, bounds, 0, self._problem.size)
         held = (capacity.held(segments) // capacity.need[:, None]).min(axis=0)
-        found = dict(zip(segments.ids.tolist(), held.tolist(), strict=True))
-        return [found.get(domain, 0) for domain in where.ids]
+        capacity_of = dict(zip(segments.ids.tolist(), held.tolist(), strict=True))
+        return [capacity_of.get(domain, 0) for domain in where.ids]
 
     def _found(
         self, spread: UnitSpread, where: SpreadDomains, free_slots: Sequence[int], units: int
@@ -207,16 +207,16 @@ class SpreadWays:
             yield from self._by_host(group, spread, where, free_slots)
         tried = 0
         for pods in [*range(pending, need, -1), *([need] if need else [])]:
-            for found in self._found(spread, where, free_slots, pods):
-                yield self._split(group, where, found)
+            for distribution in self._found(spread, where, free_slots, pods):
+                yield self._split(group, where, distribution)
                 tried += pods > need
                 if pods > need:
                     break
             if tried >= FEW:
                 break
         if tried >= FEW:
-            for found in self._found(spread, where, free_slots, need) if need else ():
-                yield self._split(group, where, found)
+            for distribution in self._found(spread, where, free_slots, need) if need else ():
+                yield self._split(group, where, distribution)
         if not need:
             yield replace(group, pods=()), where.counts
 
@@ -239,8 +239,8 @@ class SpreadWays:
             capacities += self._state.pod_slots(option, 0, self._problem.size)
         at = self._tree.domains[where.level][self._problem.positions]
         sums = sums_by_domain(at, np.minimum(capacities, len(group.pods)), self._tree.order.size + 1)
-        found: list[int] = np.minimum(sums, len(group.pods))[list(where.ids)].tolist()
-        return found
+        limits: list[int] = np.minimum(sums, len(group.pods))[list(where.ids)].tolist()
+        return limits
 
     def _split(
         self, group: PodGroup, where: SpreadDomains, distribution: Distribution

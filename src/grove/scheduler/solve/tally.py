@@ -88,12 +88,12 @@ class Counter:
         _, i = min(open_)
         rule = self.rules.together[i]
         held = self.rules.labels[rule.label].sums(tally.most[rule.options].sum(axis=0))
-        found = []
+        branches = []
         for domain in sorted(np.flatnonzero(tally.homes[i]).tolist(), key=lambda d: (held[d], d)):
             branch = tally.copy()
             branch.homes[i] = np.arange(held.size) == domain
-            found.append(branch)
-        return found
+            branches.append(branch)
+        return branches
 
     def _pod_branches(self, tally: PodTally, lacking: list[int]) -> list[PodTally]:
         """One more pod of the group with the least to spare, on its best row; and no more of them there."""
@@ -115,7 +115,7 @@ class Counter:
         rows, labels = np.flatnonzero(tally.most[o] > tally.put[o]), self.rules.labels
         keys: list[Ints] = [(tally.most - tally.put).sum(axis=0)[rows], -tally.put.sum(axis=0)[rows]]
         keys += [-(label.sums(tally.put.sum(axis=0)) > 0)[label.of_row[rows]].astype(np.int64) for label in labels]
-        for even in sorted(self.rules.even, key=lambda one: one.holder == o):
+        for even in sorted(self.rules.even, key=lambda rule: rule.holder == o):
             if even.holder == o or o in even.matched:
                 label = labels[even.label]
                 number = even.numbers + label.sums(tally.put[even.matched].sum(axis=0))

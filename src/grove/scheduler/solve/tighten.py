@@ -55,14 +55,16 @@ def _with_one_less(
     others = [(other, other.used(state)) for other in preferences if other is not preference]
     alone = [other.part for other, ids in others if ids.size == 1]
     held = [(other.part, other.rows_in(ids)) for other, ids in others if ids.size > 1]
-    if preference.fewest == 1 and (found := _asked(problem, held, [*alone, preference.part], until)) is not None:
-        return _placed(problem, found)
+    if preference.fewest == 1 and (placement := _asked(problem, held, [*alone, preference.part], until)) is not None:
+        return _placed(problem, placement)
     without = (used[used != less] for less in (used if used.size > 2 else ()))
     for ids in chain(without, preference.sets_of_fewer(used.size)):
         if problem.steps_used >= until:
             break
-        if (found := _asked(problem, [*held, (preference.part, preference.rows_in(ids))], alone, until)) is not None:
-            return _placed(problem, found)
+        if (
+            placement := _asked(problem, [*held, (preference.part, preference.rows_in(ids))], alone, until)
+        ) is not None:
+            return _placed(problem, placement)
     return None
 
 
@@ -89,9 +91,9 @@ def _held(problem: Problem, held: list[tuple[Part, Mask]]) -> Iterator[None]:
             option.mask = mask
 
 
-def _placed(problem: Problem, found: Found) -> SearchState:
+def _placed(problem: Problem, placement: Found) -> SearchState:
     state = SearchState(problem, 0)
-    state.put_all(found)
+    state.put_all(placement)
     return state
 
 
@@ -108,7 +110,7 @@ class _Preference:
     def used(self, state: SearchState) -> Ints:
         """Domains that the part uses, those with the fewest pods first."""
         mine = [(at, pods) for o, at, pods in state.placed if self._problem.options[o].group in self.part.groups]
-        rows, pods = (np.concatenate([one[i] for one in mine]) for i in (0, 1))
+        rows, pods = (np.concatenate([columns[i] for columns in mine]) for i in (0, 1))
         ids, at = np.unique(self._ids[rows], return_inverse=True)
         return ids[np.bincount(at, weights=pods).argsort(kind="stable")]
 

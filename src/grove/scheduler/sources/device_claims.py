@@ -161,14 +161,14 @@ class DeviceClaims(FollowedSource):
 
     def _reach_of(self, device_request: DeviceRequest) -> NodeTerms:
         """Where a device of those that several nodes reach can be had."""
-        found: list[NodeTerm] = []
+        terms: list[NodeTerm] = []
         for device in self._devices.wide:
             if device_request.matches(device) and device.id not in self._taken():
                 reach = device.reach
                 if reach is None:
                     return ANYWHERE
-                found += reach
-        return tuple(dict.fromkeys(found))
+                terms += reach
+        return tuple(dict.fromkeys(terms))
 
     def shared(self, pod: Pod) -> tuple[set[str], dict[Key, ClaimRequests]]:
         """Nodes where shared claims of a waiting pod are promised, and what the claims without a node ask of one."""

@@ -97,23 +97,23 @@ class KoordinatorDevices(FollowedSource):
             return {FREE_CORE: WITHOUT, **dict.fromkeys(self._card_requests, WITHOUT), VALID: 0}
         free = self._free(node)
         capacity = self._counts.pod_slots(self._kinds[node], free, self._card_requests)
-        found = {VALID: WITHOUT, FREE_CORE: free.core, **capacity}
+        amounts = {VALID: WITHOUT, FREE_CORE: free.core, **capacity}
         # What the device plugin may not publish: the sums, for plain counting not to be in the way.
         cards = len(here.cards) * FULL
         memory = sum(card.size for card in here.cards.values())
         sums = {CORE: cards, RATIO: cards, SHARE: cards, SHARED: cards, MEMORY: memory, RDMA: len(here.rdma) * FULL}
-        return found | sums | self._whole_cards(node, here)
+        return amounts | sums | self._whole_cards(node, here)
 
     def _whole_cards(self, node: str, here: NodeDevices) -> dict[str, int]:
         """Cards that the node says it has, no more than are healthy."""
         known: Node | None = self._cluster.nodes.get(Key("", node))
         allocatable = known.status.allocatable if known is not None else {}
-        found: dict[str, int] = {}
+        cards: dict[str, int] = {}
         for name in GPU_NAMES:
             with suppress(InvalidQuantity):
                 if name in allocatable:
-                    found[name] = min(whole(allocatable[name]), len(here.cards))
-        return found
+                    cards[name] = min(whole(allocatable[name]), len(here.cards))
+        return cards
 
     def needs(self, pod: Pod) -> Needs:
         if pod.spec.node_name or not self._nodes or not _counts(pod):
@@ -199,7 +199,9 @@ class KoordinatorDevices(FollowedSource):
             allotment = allotted(pod)
             want = _want(pod) if allotment is None else None
             by_pod[pod.metadata.uid] = allotment if allotment is not None else want.cards if want is not None else 0
-        promised = [one for uid, (where, one) in self._promised.items() if where == node and uid not in by_pod]
+        promised = [
+            allotment for uid, (where, allotment) in self._promised.items() if where == node and uid not in by_pod
+        ]
         return UsedCards(devices, self._kinds.get(node), by_pod, tuple(promised))
 
     def vacancy(self, asked: Collection[str], nodes: Callable[[], Collection[str]]) -> Vacancy | None:

@@ -257,25 +257,25 @@ class NodeSources:
         """The facts of a pod, with what it needs of the sources; they count nodes by that from now on."""
         needs = []
         for source in self._needed:
-            if (found := source.needs(pod)) is not NO_NEEDS:
-                needs.append(found)
-                if found.kinds:
+            if (needed := source.needs(pod)) is not NO_NEEDS:
+                needs.append(needed)
+                if needed.kinds:
                     if not pod.spec.node_name:
-                        self._asking.setdefault(source, {})[pod.metadata.key] = frozenset(found.kinds)
-                    self._learned.setdefault(source, set()).update(found.kinds)
-                    source.learn(found.kinds)
+                        self._asking.setdefault(source, {})[pod.metadata.key] = frozenset(needed.kinds)
+                    self._learned.setdefault(source, set()).update(needed.kinds)
+                    source.learn(needed.kinds)
         if not needs:
             return read_pod(pod)
         counted: Requests = ()
         if not pod.spec.node_name:  # what a bound pod uses is counted on its node
-            counted = tuple(item for one in needs for item in one.requests)
+            counted = tuple(item for need in needs for item in need.requests)
         facts = read_pod(
             pod,
-            volumes=tuple(terms for one in needs for terms in one.nodes),
-            blocked=next((one.blocked for one in needs if one.blocked), ""),
+            volumes=tuple(terms for need in needs for terms in need.nodes),
+            blocked=next((need.blocked for need in needs if need.blocked), ""),
             counted=counted,
         )
-        if not pod.spec.node_name and (ways := [one for one in needs if one.instead]):
+        if not pod.spec.node_name and (ways := [need for need in needs if need.instead]):
             facts = _instead(facts, counted, ways[0])
         return facts
 
@@ -353,13 +353,13 @@ class NodeSources:
 
     def refresh(self) -> list[str]:
         """Nodes of which sources count something else than they did."""
-        found: list[str] = []
+        nodes: list[str] = []
         for source in self._refreshed:
             try:
-                found += source.refresh()
+                nodes += source.refresh()
             except Exception:  # what others wrote and one of them cannot read must not stop all
                 log.exception("cannot be counted on nodes", source=source.name)
-        return found
+        return nodes
 
     def vacancies(self, gang: Gang, running: Sequence[Running], gone: Sequence[PodFacts] = ()) -> Vacancies:
         """The free amounts on the nodes of these units and pods without them, for the resources of a gang."""
@@ -369,8 +369,8 @@ class NodeSources:
             leaving = (*self._snapshot.terminating(), *gone)
             return {pod.node for pods in (leaving, *(unit.pods for unit in running)) for pod in pods}
 
-        found = (source.vacancy(asked, nodes) for source in self.all)
-        return Vacancies([vacancy for vacancy in found if vacancy is not None])
+        vacancies = (source.vacancy(asked, nodes) for source in self.all)
+        return Vacancies([vacancy for vacancy in vacancies if vacancy is not None])
 
     def without_counted(self, pod: PodFacts) -> PodFacts:
         """The pod without what sources count."""
@@ -391,7 +391,7 @@ def depends_on_objects(pod: Pod, facts: PodFacts) -> bool:
 def _instead(pod: PodFacts, counted: Requests, needs: Needs) -> PodFacts:
     """The pod with the request sets of a source before its own, which is left out if it does not do."""
     own = tuple(item for item in pod.shape.requests if item not in counted)
-    ways = [tuple(sorted((*one, *counted))) for one in needs.instead]
+    ways = [tuple(sorted((*requests, *counted))) for requests in needs.instead]
     if not needs.only:
         ways.append(pod.shape.requests)
     return pod.asking(requests=ways[0], alternatives=tuple(ways[1:]), charged=own)

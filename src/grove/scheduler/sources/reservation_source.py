@@ -158,9 +158,9 @@ class ReservationSource(FollowedSource):
         try:
             reservations = reservations_for(pods_here, here, free)
         except Undecided:
-            return Refusal(node, "its reservations may be used up", tuple(one.uid for one in pods_here))
+            return Refusal(node, "its reservations may be used up", tuple(pod.uid for pod in pods_here))
         if reservations is None:
-            together = tuple(one.uid for one in cannot_share(pods_here, here, free))
+            together = tuple(pod.uid for pod in cannot_share(pods_here, here, free))
             return Refusal(node, "its reservations are used up", together)
         counted_on = {pod.uid for pod in pods if self._is_asked(pod)}
         return {uid: use for uid, use in reservations.items() if use.held is not None or uid in counted_on}
@@ -239,8 +239,8 @@ class ReservationSource(FollowedSource):
     def vacancy(self, asked: Collection[str], nodes: Callable[[], Collection[str]]) -> Vacancy | None:
         if all(placed_reservation.once or not placed_reservation.users for placed_reservation in self._held.values()):
             return None
-        found = {node: held for node in nodes() if (held := self._with_bound(node))}
-        return ReservationsVacancy(found) if found else None
+        held_on = {node: held for node in nodes() if (held := self._with_bound(node))}
+        return ReservationsVacancy(held_on) if held_on else None
 
     def _with_bound(self, node: str) -> list[PlacedReservation]:
         """Reservations for many on a node, with the pods there that use them."""
@@ -318,10 +318,10 @@ class ReservationSource(FollowedSource):
         return tuple(sorted((name, amount) for name, amount in left.items() if amount))
 
     def kept(self) -> dict[str, Requests]:
-        found: dict[str, Counter[str]] = {}
+        by_node: dict[str, Counter[str]] = {}
         for held in self._held.values():
-            found.setdefault(held.node, Counter()).update(dict(self._kept_by(held)))
-        return {node: tuple(sorted(amounts.items())) for node, amounts in found.items()}
+            by_node.setdefault(held.node, Counter()).update(dict(self._kept_by(held)))
+        return {node: tuple(sorted(amounts.items())) for node, amounts in by_node.items()}
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old

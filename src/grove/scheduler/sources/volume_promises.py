@@ -41,7 +41,9 @@ class VolumePromises:
             users.setdefault(key, []).append(uid)
             if key not in suits:
                 names = [volume.metadata.name for volume in self._choice(claim, node)]
-                suits[key] = [one for one in names if promised.get(key, one) == one and others.get(one, key) == key]
+                suits[key] = [
+                    name for name in names if promised.get(key, name) == name and others.get(name, key) == key
+                ]
                 if key in promised or not self._is_made_at(claim, node):
                     needed.append(key)
         given, lacking = share_out(suits, needed)
@@ -108,9 +110,9 @@ class VolumePromises:
                 ref = persistent_volume.spec.claim_ref
                 key = Key(str(ref.get("namespace", "")), str(ref.get("name", ""))) if ref is not None else None
                 self._read.setdefault(key, []).append((persistent_volume, reach(persistent_volume)))
-        named = [one for one in self._read.get(claim.metadata.key, []) if matching_volumes(claim, one[:1])]
+        named = [entry for entry in self._read.get(claim.metadata.key, []) if matching_volumes(claim, entry[:1])]
         known = named or self._read.get(None, [])
-        here = (one for one, asked in known if all(self._meets(terms, node) for terms in asked))
+        here = (volume for volume, asked in known if all(self._meets(terms, node) for terms in asked))
         return matching_volumes(claim, here)
 
     def _is_made_at(self, claim: PersistentVolumeClaim, node: str) -> bool:

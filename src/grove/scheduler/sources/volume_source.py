@@ -140,8 +140,8 @@ class VolumeSource(FollowedSource):
 
     def _promise(self, node: str, pods: Sequence[PodFacts]) -> Refusal | None:
         """Sets volumes aside for pods on the node that was chosen for them; a claim for one pod is the first one's."""
-        found = map(self._pod, pods) if len(self._claims) else ()
-        mounting = [pod for pod in found if pod is not None and pod.spec.volumes]
+        pods_here = map(self._pod, pods) if len(self._claims) else ()
+        mounting = [pod for pod in pods_here if pod is not None and pod.spec.volumes]
         if used := next(filter(None, map(self._keep_alone, mounting)), ""):
             return Refusal("", used)
         wanted = {pod.metadata.uid: claims for pod in mounting if (claims := self._open_claims(pod))}

@@ -42,14 +42,14 @@ class VolumeClaims:
 
 def claim_names(pod: Pod) -> list[str]:
     """Names of the claims a pod mounts, those made for it (ephemeral volumes) included."""
-    found = []
+    names = []
     for volume in pod.spec.volumes:
         claim = volume.get("persistentVolumeClaim")
         if claim:
-            found.append(str(claim.get("claimName", "")))
+            names.append(str(claim.get("claimName", "")))
         elif volume.get("ephemeral"):
-            found.append(f"{pod.metadata.name}-{volume.get('name', '')}")
-    return found
+            names.append(f"{pod.metadata.name}-{volume.get('name', '')}")
+    return names
 
 
 def pod_volumes(pod: Pod, claims: VolumeClaims) -> tuple[tuple[NodeTerms, ...], str]:
@@ -90,20 +90,20 @@ def _claim_needs(claim: PersistentVolumeClaim, claims: VolumeClaims) -> tuple[tu
 
 def _could_bind(claim: PersistentVolumeClaim, kind: StorageClass, claims: VolumeClaims) -> NodeTerms | None:
     """Where a free volume matches the claim or a new one may be made; None is anywhere."""
-    found: list[NodeTerm] = []
+    all_terms: list[NodeTerm] = []
     volumes = matching_volumes(claim, claims.volumes())
     promised = [volume for volume in volumes if volume.spec.claim_ref is not None]
     if not promised:
         made = makes_at(kind)
         if made is None:
             return None
-        found += made
+        all_terms += made
     for volume in promised or volumes:
         terms = _reach(volume)
         if terms is None:
             return None
-        found += terms
-    return tuple(dict.fromkeys(found))
+        all_terms += terms
+    return tuple(dict.fromkeys(all_terms))
 
 
 def makes_at(kind: StorageClass) -> NodeTerms | None:

@@ -28,7 +28,7 @@ def share_out(suits: Mapping[C, Sequence[V]], needed: Collection[C]) -> tuple[di
                     return True
         return False
 
-    for claim in (*needed, *(one for one in suits if one not in needed)):
+    for claim in (*needed, *(claim for claim in suits if claim not in needed)):
         met: set[C] = set()
         if not give(claim, set(), met) and claim in needed:
             return {}, met
