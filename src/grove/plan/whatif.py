@@ -29,6 +29,7 @@ from grove.diagnosis.standing import cliques_of
 from grove.diagnosis.words import counted
 from grove.plan.displaced import Displaced, bystanders, displaced, kept_words
 from grove.plan.world import World
+from grove.scheduler.explain.explanation import Explanation
 from grove.scheduler.loop.diagnosis import LiveDiagnosis
 from grove.scheduler.loop.gang_trees import tree_of
 from grove.scheduler.model.answers import Placement
@@ -224,57 +225,66 @@ def _gang_plan(
     drained: frozenset[str],
 ) -> GangPlan:
     key = gang.metadata.key
-    levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
     pods = [pod for pod in seen.pods_of_gang.get(key, ()) if not pod.metadata.is_deleting]
     bound = tuple(Placed(pod.metadata.name, pod.spec.node_name) for pod in pods if pod.is_bound)
     moved = sum(pod.metadata.uid not in before for pod in pods)
+    plan = GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), moved=moved)
     condition = find_condition(gang.status.conditions, conditions.SCHEDULED)
     if condition is not None and condition.status == conditions.TRUE:
-        paths = [seen.path(placed.node, levels) for placed in bound]
-        where = ""
-        for depth in range(len(levels)):
-            values = {path[depth] for path in paths}
-            where = values.pop() if len(values) == 1 else where
-        score, rest = gang.status.placement_score, [pod for pod in pods if not pod.is_bound]
-        why = _above_minimum(rest) if rest else ""
-        answer = FITS
-        if kept := [pod for pod in pods if pod.spec.node_name in drained]:
-            answer, why = WAITS, kept_words(kept, world.all(PodDisruptionBudget))
-        return GangPlan(key.name, key.namespace, answer, bound, len(rest), where, score, why, moved=moved)
+        return _with_place(plan, world, seen, gang, pods, drained)
     if (missing := _not_created(seen, gang)) is not None:
-        return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=missing, moved=moved)
-    state = world.scheduler.view.units.gangs.get(str(key))
-    diagnosis = answers.diagnose(state) if state is not None else None
+        return replace(plan, why=missing)
     scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
     if scheduler != labels.GROVE_SCHEDULER:
-        why = f"{scheduler} decides about it, and is not played here"
-        return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=why, moved=moved)
-    if diagnosis is None or diagnosis.explanation is None or diagnosis.gate or diagnosis.explanation.fits:
-        why = (
-            sentence(diagnosis.gate)
-            if diagnosis is not None and diagnosis.gate
-            else (condition.message if condition else "") or UNDECIDED
-        )
-        return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=why, moved=moved)
-    pcs = seen.find_set(Key(key.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
-    changes = [change for change in diagnosis.explanation.changes if not drained.intersection(change.nodes)]
-    others = {str(one.metadata.key): one for one in seen.others}
+        return replace(plan, why=f"{scheduler} decides about it, and is not played here")
+    state = world.scheduler.view.units.gangs.get(str(key))
+    diagnosis = answers.diagnose(state) if state is not None else None
+    if diagnosis is not None and diagnosis.gate:
+        return replace(plan, why=sentence(diagnosis.gate))
+    if diagnosis is None or diagnosis.explanation is None or diagnosis.explanation.fits:
+        return replace(plan, why=(condition.message if condition else "") or UNDECIDED)
+    return _with_refusal(plan, seen, gang, diagnosis.explanation, lived, drained)
+
+
+def _with_place(
+    plan: GangPlan, world: World, seen: Seen, gang: PodGang, pods: Sequence[Pod], drained: frozenset[str]
+) -> GangPlan:
+    """The plan of a gang that has its place: the smallest domain that holds all of it, and which pods still wait."""
+    levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
+    paths = [seen.path(placed.node, levels) for placed in plan.pods]
+    where = ""
+    for depth in range(len(levels)):
+        values = {path[depth] for path in paths}
+        where = values.pop() if len(values) == 1 else where
+    unbound = [pod for pod in pods if not pod.is_bound]
+    answer, why = FITS, _above_minimum(unbound) if unbound else ""
+    if kept := [pod for pod in pods if pod.spec.node_name in drained]:
+        answer, why = WAITS, kept_words(kept, world.all(PodDisruptionBudget))
+    return replace(plan, answer=answer, where=where, score=gang.status.placement_score, why=why)
+
+
+def _with_refusal(
+    plan: GangPlan,
+    seen: Seen,
+    gang: PodGang,
+    explanation: Explanation,
+    lived: Container[Key],
+    drained: frozenset[str],
+) -> GangPlan:
+    """The plan of a gang that does not fit: why, and what would help. Drained nodes cannot help."""
+    levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
+    pcs = seen.find_set(Key(plan.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
+    changes = [change for change in explanation.changes if not drained.intersection(change.nodes)]
+    others = {str(other.metadata.key): other for other in seen.others}
     lives = pcs is not None and pcs.metadata.key in lived
     runs = pcs is not None and any(pod.is_bound for pod in seen.of_set(seen.pods, pcs))
     advice = advice_for(changes, gang, pcs, levels, others, runs=runs)
-    helps = tuple(_helps(one, lives=lives) for one in advice)
-    commands = tuple(one.command if lives or not one.path else "" for one in advice)
-    why = sentence(named(diagnosis.explanation.why, {key: name for name, key in levels}))
-    return GangPlan(
-        key.name,
-        key.namespace,
-        NO_FIT,
-        bound,
-        len(pods) - len(bound),
-        why=why,
-        helps=helps,
-        moved=moved,
-        commands=commands,
+    return replace(
+        plan,
+        answer=NO_FIT,
+        why=sentence(named(explanation.why, {key: name for name, key in levels})),
+        helps=tuple(_helps(step, lives=lives) for step in advice),
+        commands=tuple(step.command if lives or not step.path else "" for step in advice),
     )
 
 
