@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -22,6 +23,8 @@ from grove.kube.errors import ConfigError
 
 EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 EXEC_TIMEOUT_S = 60.0
+ANSWER_BUFFER = 64 * 1024
+"""Bytes that are read from a plugin at a time."""
 EXPIRY_MARGIN = timedelta(seconds=10)
 """A credential is renewed this long before it ends, so that it does not end on the way to the server."""
 TOKEN_FILE_AGE_S = 60.0
@@ -176,8 +179,11 @@ class ExecPlugin:
 
     async def _run(self) -> bytes:
         name = self._command[0]
+        loop = asyncio.get_running_loop()
         try:
-            child = await asyncio.create_subprocess_exec(
+            # As asyncio.create_subprocess_exec, which does not give its transport to us.
+            transport, protocol = await loop.subprocess_exec(
+                lambda: SubprocessStreamProtocol(ANSWER_BUFFER, loop),
                 *self._command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
@@ -188,15 +194,16 @@ class ExecPlugin:
         except OSError as err:
             hint = f"; {' '.join(self._hint.split())}" if self._hint else ""
             raise ConfigError(f"cannot run the exec plugin {name}: {_why(err)}{hint}") from err
+        child = Process(transport, protocol, loop)
         try:
             async with asyncio.timeout(EXEC_TIMEOUT_S):
                 out, errors = await child.communicate()
         except TimeoutError as err:
             raise ConfigError(f"exec plugin {name}: no answer in {EXEC_TIMEOUT_S:g} s") from err
         finally:
-            if child.returncode is None:
-                child.kill()
-                await child.wait()
+            # Kills it if it still runs. A program that it started may keep the pipes open: do not wait for that program.
+            transport.close()
+            await child.wait()
         if child.returncode != 0:
             lines = errors.decode(errors="replace").strip().splitlines()
             raise ConfigError(f"exec plugin {name}: exit code {child.returncode}{': ' + lines[-1] if lines else ''}")

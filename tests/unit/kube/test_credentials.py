@@ -169,3 +169,18 @@ async def test_a_plugin_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
     source = ExecPlugin([sys.executable, "-c", "import time; time.sleep(60)"], api_version=V1)
     with pytest.raises(ConfigError, match=r"no answer in 0\.2 s"):
         await source.current()
+
+
+async def test_a_plugin_that_hangs_in_a_program_of_its_own_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A wrapper script is ended, but the program that it started keeps the pipes open."""
+    monkeypatch.setattr("grove.kube.credentials.EXEC_TIMEOUT_S", 0.2)
+    over = tmp_path / "over"
+    source = ExecPlugin(["sh", "-c", f"sh -c 'while [ ! -e {over} ]; do sleep 0.1; done'; true"], api_version=V1)
+    try:
+        async with asyncio.timeout(60):
+            with pytest.raises(ConfigError, match=r"no answer in 0\.2 s"):
+                await source.current()
+    finally:
+        over.touch()
