@@ -168,9 +168,19 @@ class Terminal:
     async def run(self, command: str, *words: str, said: str = "") -> tuple[int, str, str]:
         """Exit code, output and errors."""
         process = await self.start(command, *words)
-        out, err = await asyncio.wait_for(process.communicate(said.encode()), PATIENCE_S)
+        try:
+            out, err = await asyncio.wait_for(process.communicate(said.encode()), PATIENCE_S)
+        finally:
+            await ended(process)
         assert process.returncode is not None
         return process.returncode, out.decode(), err.decode()
+
+
+async def ended(process: asyncio.subprocess.Process) -> None:
+    """Ends a process that still runs, and reads its pipes to their end: a transport must close before its loop does."""
+    if process.returncode is None:
+        process.kill()
+        await process.communicate()
 
 
 class Page:

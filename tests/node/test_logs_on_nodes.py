@@ -11,7 +11,7 @@ from grove.api import labels
 from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.http import HttpClient
 from grove.local.nodes.cluster import RealCluster
-from tests.node.seeing import PATIENCE_S, Seen, Terminal, eventually, pods_of, served
+from tests.node.seeing import PATIENCE_S, Seen, Terminal, ended, eventually, pods_of, served
 from tests.support.manifests import clique, group, pcs
 
 
@@ -75,8 +75,7 @@ async def test_logs_go_on_as_more_is_written(system: dict[str, list[Seen]], term
             await pod.say("ready")
             assert await line() == f"front-{index} \u2502 told /ready"
     finally:
-        process.kill()
-        await process.wait()
+        await ended(process)
 
 
 async def test_exec_runs_in_the_pod_that_plays_the_part(system: dict[str, list[Seen]], terminal: Terminal) -> None:
