@@ -36,6 +36,7 @@ from tests.node.installation import (
     touched,
     workload,
 )
+from tests.node.questions import asked_all_the_time
 
 RESTRICTED_LABEL = "pod-security.kubernetes.io/enforce=restricted"
 SETS = {"small.yaml": ("small", 2), "mpi.yaml": ("mpi", 4), "disaggregated.yaml": ("chat", 9)}
@@ -170,15 +171,20 @@ def test_an_upgrade_touches_no_pod(on: Installation) -> None:
     )
     on.rolled_out("grove-operator", "grove-scheduler")
     is_content(on)
-    is_refused_and_defaulted(on)
+    # The version that ended here may be one that stops answering at SIGTERM, before its Service has other endpoints.
+    on.until("admission answers", lambda: _answers(on))
     assert touched(on) == before
 
 
 def test_a_downgrade_touches_no_pod_and_neither_does_the_way_back(on: Installation) -> None:
     before = touched(on)
-    on.helm("rollback", "grove", "1", "-n", SYSTEM)
-    on.rolled_out("grove-operator", "grove-scheduler")
-    is_refused_and_defaulted(on)
+    with asked_all_the_time(on.nodes, workload("small.yaml"), TEAM) as questions:
+        on.helm("rollback", "grove", "1", "-n", SYSTEM)
+        on.rolled_out("grove-operator", "grove-scheduler")
+        is_refused_and_defaulted(on)
+        gone_from(on, REGISTRY)
+    print(f"\n  {questions}")
+    assert questions.failed == []
     assert touched(on) == before
     on.helm("rollback", "grove", "2", "-n", SYSTEM)
     on.rolled_out("grove-operator", "grove-scheduler")
@@ -190,8 +196,12 @@ def test_with_everything_on_and_two_of_each_all_of_it_runs(on: Installation) -> 
     before = touched(on)
     two = ["--set", "replicaCount=2", "--set", "scheduler.replicaCount=2", "--set", "config.authorizer.enabled=true"]
     values = [*images(REGISTRY), *EVERYTHING_ON, *two]
-    on.helm("upgrade", "grove", str(ROOT / "charts/grove"), "-n", SYSTEM, "--reset-then-reuse-values", *values)
-    on.rolled_out("grove-operator", "grove-scheduler", "grove-metrics", "grove-console")
+    with asked_all_the_time(on.nodes, workload("small.yaml"), TEAM) as questions:
+        on.helm("upgrade", "grove", str(ROOT / "charts/grove"), "-n", SYSTEM, "--reset-then-reuse-values", *values)
+        on.rolled_out("grove-operator", "grove-scheduler", "grove-metrics", "grove-console")
+        on.until("the old pods have ended", lambda: len(on.found("pods", "-n", SYSTEM)) == 6)
+    print(f"\n  {questions}")
+    assert questions.failed == []
     accounts = {pod["spec"]["serviceAccountName"] for pod in on.found("pods", "-n", SYSTEM)}
     assert {"grove-operator", "grove-scheduler", "grove-metrics", "grove-console"} <= accounts
     budgets = {one["metadata"]["name"]: one["status"]["currentHealthy"] for one in on.found("pdb", "-n", SYSTEM)}
@@ -240,6 +250,17 @@ def test_a_new_certificate_is_trusted_and_touches_no_pod(on: Installation) -> No
     on.until("admission answers with it", lambda: _answers(on))
     is_content(on)
     assert touched(on) == before
+
+
+def gone_from(on: Installation, registry: str) -> None:
+    """Waits until the last operator of these images has ended: its requests go elsewhere before."""
+
+    def images_of_pods() -> set[str]:
+        pods = on.found("pods", "-n", SYSTEM, "-l", "app.kubernetes.io/name=grove-operator")
+        assert pods, "no operator has this label"
+        return {one["image"] for pod in pods for one in pod["spec"]["containers"]}
+
+    on.until(f"no operator is from {registry}", lambda: not any(one.startswith(registry) for one in images_of_pods()))
 
 
 def _answers(on: Installation) -> bool:

@@ -6,6 +6,7 @@ See `tests.support.metered` for what is real and what is not.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import ssl
 import sys
@@ -430,6 +431,7 @@ async def test_the_process_needs_the_rights_of_the_chart_and_no_more(plane: Cont
             "gpu-operator",
             "--log-format",
             "text",
+            env=os.environ | {"KUBERNETES_SERVICE_HOST": "127.0.0.1"},  # as in a pod, behind a Service
             stderr=asyncio.subprocess.PIPE,
         )
 
@@ -445,7 +447,14 @@ async def test_the_process_needs_the_rights_of_the_chart_and_no_more(plane: Cont
         try:
             await nothing_missing(available)
             assert (await client.get(API_SERVICE, names[0]))["metadata"]["ownerReferences"][0]["name"] == OWNER
+            assert await connection_after_answer(port) == ""
             process.send_signal(signal.SIGTERM)
+
+            async def leaving() -> str:
+                return "" if await connection_after_answer(port) == "close" else "an answer that closes its connection"
+
+            await nothing_missing(leaving)
+            assert process.returncode is None, "requests still come through the Service, and are answered"
             _, said = await asyncio.wait_for(process.communicate(), HANGS_S)
             assert process.returncode == 0, said.decode()
             assert "forbidden" not in said.decode().lower(), said.decode()
@@ -461,6 +470,18 @@ async def test_the_process_needs_the_rights_of_the_chart_and_no_more(plane: Cont
             return ", ".join(left)
 
         await nothing_missing(gone)
+
+
+async def connection_after_answer(port: int) -> str:
+    """The header `Connection` of an answer of `grove metrics`. Raises if the connection is refused."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
+        session.get(f"https://127.0.0.1:{port}/apis") as answer,
+    ):
+        await answer.read()
+        return answer.headers.get("Connection", "")
 
 
 def chart_rights() -> list[Json]:

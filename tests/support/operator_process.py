@@ -36,7 +36,8 @@ class Running:
 
 
 @asynccontextmanager
-async def operator(plane: ControlPlane, directory: Path, lease: str) -> AsyncIterator[Running]:
+async def operator(plane: ControlPlane, directory: Path, lease: str, webhooks: int = 0) -> AsyncIterator[Running]:
+    """With a port for `webhooks` it serves admission as inside a cluster: its clients come through a Service."""
     health, metrics, pprof = free_ports(3)
     config = directory / f"{health}.yaml"
     config.write_text(
@@ -49,9 +50,11 @@ leaderElection: {{enabled: true, resourceName: {lease}, resourceNamespace: defau
 server:
   healthProbes: {{bindAddress: 127.0.0.1, port: {health}}}
   metrics: {{bindAddress: 127.0.0.1, port: {metrics}}}
+  webhooks: {{bindAddress: 127.0.0.1, port: {webhooks or 9443}}}
 """
     )
     command = ["-m", "grove", "operator", "--kubeconfig", str(plane.kubeconfig), "--config", str(config)]
+    command.append("--webhooks" if webhooks else "--no-webhooks")
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *command,

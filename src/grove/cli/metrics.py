@@ -111,8 +111,9 @@ def metrics(
 ) -> None:
     """Read the /metrics pages of engines and serve them to autoscalers as custom and external metrics."""
     from grove.kube.config import load_config
+    from grove.kube.handover import HAND_OVER_S
     from grove.kube.logs import configure_logs
-    from grove.kube.run import run_process
+    from grove.kube.run import STOP_S, run_process
     from grove.metrics.scrape import Bounds
     from grove.metrics.service import MetricsSettings
 
@@ -131,9 +132,11 @@ def metrics(
         raw_names=raw_names,
         dcgm_namespace=dcgm_namespace,
         dcgm_selector=dcgm_selector,
+        hand_over_s=HAND_OVER_S if os.environ.get("KUBERNETES_SERVICE_HOST") else 0.0,
     )
     verbose = bool(ctx.find_root().params.get("verbose"))
-    sys.exit(run_process(lambda: serve(cluster, settings, probe_port, pages_port), verbose=verbose))
+    stop_s = STOP_S + settings.hand_over_s
+    sys.exit(run_process(lambda: serve(cluster, settings, probe_port, pages_port), verbose=verbose, stop_s=stop_s))
 
 
 async def serve(cluster: ClusterConfig, settings: MetricsSettings, probe_port: int, pages_port: int = 0) -> None:

@@ -38,8 +38,9 @@ def operator(
     from grove.backends import KNOWN
     from grove.config import ConfigError, load_configuration
     from grove.kube.config import load_config
+    from grove.kube.handover import HAND_OVER_S
     from grove.kube.logs import configure_logs
-    from grove.kube.run import run_process
+    from grove.kube.run import STOP_S, run_process
     from grove.processes.operator import serve
 
     try:
@@ -54,4 +55,5 @@ def operator(
     served = webhooks if webhooks is not None else bool(webhook_url or os.environ.get("KUBERNETES_SERVICE_HOST"))
     if not served:
         click.echo("admission is not served: give --webhook-url to have sets defaulted and checked", err=True)
-    sys.exit(run_process(lambda: serve(config, cluster, webhook_url if served else None)))
+    stop_s = STOP_S + (HAND_OVER_S if served and not webhook_url else 0.0)
+    sys.exit(run_process(lambda: serve(config, cluster, webhook_url if served else None), stop_s=stop_s))

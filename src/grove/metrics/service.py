@@ -26,6 +26,7 @@ from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock
 from grove.kube.events import Recorder
+from grove.kube.handover import HandOver
 from grove.metrics.access import AUTHENTICATION_CONFIG, AUTHENTICATION_NAMESPACE, Aggregator, Authorizer
 from grove.metrics.apiservices import METRICS, Registration, ServiceAddress
 from grove.metrics.engines import OWN_METRICS
@@ -58,6 +59,8 @@ class MetricsSettings:
     raw_names: tuple[str, ...] = ()
     dcgm_namespace: str = "gpu-operator"
     dcgm_selector: str = "app=nvidia-dcgm-exporter"
+    hand_over_s: float = 0.0
+    """How long requests are answered after a signal. Inside a cluster they come through a Service."""
 
 
 class RawNames:
@@ -122,6 +125,7 @@ class MetricsService:
         address = ServiceAddress(settings.namespace, settings.service, settings.service_port)
         self.registration = Registration(client, address)
         self.port = settings.port
+        self.hand_over = HandOver(settings.hand_over_s)
         self.is_ready = False
 
     @property
@@ -134,7 +138,9 @@ class MetricsService:
             for cache in (self._pods, self._gpus, self._config):
                 await cache.wait_synced(SYNC_TIMEOUT_S)
             bundle = await self.secret.settle()
-            runner = web.AppRunner(self.api.application(), access_log=None, shutdown_timeout=1.0)
+            app = self.api.application()
+            self.hand_over.watch(app)
+            runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
             await runner.setup()
             site = web.TCPSite(
                 runner, self._settings.host or None, self._settings.port, ssl_context=self.certificate.listening
@@ -144,7 +150,7 @@ class MetricsService:
                 self.port = runner.addresses[0][1]
                 self.is_ready = True
                 log.info("metrics are served", port=self.port, targets=len(self.reader))
-                async with asyncio.TaskGroup() as group:
+                async with self.hand_over.after(), asyncio.TaskGroup() as group:
                     group.create_task(self.reader.run(), name="reader")
                     group.create_task(self.events.run(), name="events")
                     group.create_task(self.secret.keep(), name="certificate")

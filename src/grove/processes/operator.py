@@ -61,10 +61,13 @@ async def serve(config: OperatorConfiguration, cluster: ClusterConfig, webhook_u
         await stack.enter_async_context(probes(health.port, ready=ready, host=health.bind_address))
         if metrics.port != health.port:
             await stack.enter_async_context(probes(metrics.port, ready=ready, host=metrics.bind_address))
-        tasks = await stack.enter_async_context(asyncio.TaskGroup())
         if hooks is not None:
             await hooks.start()
-            serving = tasks.create_task(hooks.run(), name="admission")
+            stack.push_async_callback(hooks.stop)
+            await stack.enter_async_context(hooks.hand_over.after())
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        if hooks is not None:
+            serving = tasks.create_task(hooks.keep(), name="admission")
             stack.callback(serving.cancel)
 
         async def work() -> None:

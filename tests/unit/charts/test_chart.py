@@ -33,6 +33,8 @@ from grove.cli.metrics import metrics
 from grove.config import OperatorConfiguration, load_configuration
 from grove.diagnosis.reasons import sentence
 from grove.kube.client import Client
+from grove.kube.handover import HAND_OVER_S
+from grove.kube.run import STOP_S
 from grove.metrics.apiservices import API_SERVICE, OWNER, wanted_services
 from grove.metrics.apiservices import ServiceAddress as MetricsAddress
 from grove.metrics.service import SECRET, MetricsService, MetricsSettings
@@ -405,6 +407,12 @@ def test_metrics_have_the_rights_they_use_and_are_off_by_default():
     ours = {one["metadata"]["name"] for one in wanted_services(MetricsAddress("grove-system"), b"")}
     assert set(by_name["resourceNames"]) == ours, "and no APIService of anybody else"
     assert role == OWNER, "the APIServices go with the chart"
+
+
+@pytest.mark.parametrize("name", ["grove-operator", "grove-metrics"])
+def test_a_server_has_the_time_to_leave_its_service(name: str):
+    pod = named(EVERY_OPTION, "Deployment", name)["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] > HAND_OVER_S + STOP_S
 
 
 def test_metrics_are_started_with_arguments_they_know():

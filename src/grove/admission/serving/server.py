@@ -21,6 +21,7 @@ from grove.admission.serving.registration import WEBHOOK_NAMES
 from grove.api.faults import failure_status
 from grove.api.fields import mapping, text
 from grove.api.meta import Json
+from grove.kube.handover import HandOver
 from grove.kube.tracing import Traces
 
 LARGEST_OBJECT = 3 * 1024 * 1024
@@ -46,8 +47,10 @@ class WebhookServer:
         host: str = "",
         port: int = 9443,
         traces: Traces | None = None,
+        hand_over: HandOver | None = None,
     ) -> None:
         self.admission, self._reader, self._certificate = admission, reader, certificate
+        self._hand_over = hand_over
         self._host, self.port, self._traces = host, port, traces
         self._runner: web.AppRunner | None = None
 
@@ -78,6 +81,8 @@ class WebhookServer:
         app = web.Application(client_max_size=LARGEST_BODY)
         for path in WEBHOOK_NAMES:
             app.router.add_post(path, self._review)
+        if self._hand_over is not None:
+            self._hand_over.watch(app)
         return app
 
     async def _review(self, http: web.Request) -> web.Response:

@@ -20,6 +20,7 @@ from grove.admission.serving.registration import Address, Registration, ServiceA
 from grove.admission.serving.server import WebhookServer
 from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock
+from grove.kube.handover import HAND_OVER_S, HandOver
 from grove.kube.tracing import Traces
 
 INJECT_CA_FROM = "cert-manager.io/inject-ca-from"
@@ -58,7 +59,9 @@ class WebhookSettings:
 
 
 class WebhookService:
-    """`start` returns when reviews are answered, `run` keeps it so until cancelled; `lead` has the API server ask us.
+    """`start` returns when reviews are answered, `keep` keeps it so until cancelled, and `stop` ends it.
+
+    `run` does what `keep` and `stop` do. `lead` has the API server ask us. A process that is stopped uses `hand_over`.
 
     `leader_client` writes the configurations: one that holds writes back once the lease is lost.
     """
@@ -97,8 +100,16 @@ class WebhookService:
         else:
             self._files = CertificateFiles(settings.cert_dir)
             served = self._files.served
+        # A client that has our address and not a Service's finds no other replica.
+        self.hand_over = HandOver(0.0 if settings.url else HAND_OVER_S)
         self.server = WebhookServer(
-            admission, ClusterReader(client), served, host=settings.host, port=settings.port, traces=traces
+            admission,
+            ClusterReader(client),
+            served,
+            host=settings.host,
+            port=settings.port,
+            traces=traces,
+            hand_over=self.hand_over,
         )
 
     @property
@@ -122,12 +133,15 @@ class WebhookService:
 
     async def run(self) -> None:
         try:
-            if self._secret is not None:
-                await self._secret.keep()
-            await asyncio.Event().wait()
+            await self.keep()
         finally:
-            with suppress(OSError):
-                await self.server.stop()
+            await self.stop()
+
+    async def keep(self) -> None:
+        """Renews the certificate until cancelled."""
+        if self._secret is not None:
+            await self._secret.keep()
+        await asyncio.Event().wait()
 
     async def lead(self) -> None:
         """Keeps the webhook configurations until cancelled. For the leader alone, or for the only replica."""
@@ -149,5 +163,6 @@ class WebhookService:
         return is_trusted(self._files.chain, authorities, self._clock.now())
 
     async def stop(self) -> None:
-        """For a service that was started but never run."""
-        await self.server.stop()
+        """Stops listening, lets reviews under way finish."""
+        with suppress(OSError):
+            await self.server.stop()
