@@ -201,7 +201,7 @@ class ExecPlugin:
         except TimeoutError as err:
             raise ConfigError(f"exec plugin {name}: no answer in {EXEC_TIMEOUT_S:g} s") from err
         finally:
-            # Kills it if it still runs. A program that it started may keep the pipes open: do not wait for that program.
+            # Kills it if it still runs. Does not read its pipes to their end: its own children may keep them open.
             transport.close()
             await child.wait()
         if child.returncode != 0:
