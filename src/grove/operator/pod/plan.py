@@ -45,8 +45,8 @@ def blocked_changes(
     missing = [(fqn, needed) for fqn, needed in minimums if ready.get(fqn, 0) < needed]
     suffix = "" if condition == READY else f" {condition}"
     message = ", ".join(f"{fqn}={ready.get(fqn, 0)}/{needed}{suffix}" for fqn, needed in minimums)
-    found = (_change(pod, bool(missing), message) for pod in pods)
-    return [change for change in found if change is not None]
+    changes = (_change(pod, bool(missing), message) for pod in pods)
+    return [change for change in changes if change is not None]
 
 
 def reached_in_gang(pods: Iterable[Pod], gang: str, condition: str) -> int:

@@ -167,8 +167,8 @@ class PodCliqueController:
         layout = find_gang_layout(pcs, unit.gang, partial(self._sets.group_replicas, pcs)) if queue else None
         if layout is None:
             return None
-        asked = {one.fqn: self._asked_for(namespace, one) for one in layout.units}
-        pods = [pod for one in layout.units for pod in self._sets.pods_of(namespace, one.fqn)]
+        asked = {other.fqn: self._asked_for(namespace, other) for other in layout.units}
+        pods = [pod for other in layout.units for pod in self._sets.pods_of(namespace, other.fqn)]
         base = self._cache.by_index(Pod, SET, pcs.key) if unit.is_scaled else ()
         is_first = not unit.is_scaled or any(
             is_admitted(pod) for pod in base if pod.metadata.labels.get(labels.POD_GANG) == unit.base_gang
@@ -314,8 +314,8 @@ class PodCliqueController:
 
     def _goes_with_set(self, clique: PodClique) -> bool:
         """True if the set is being deleted too. The set's controller then deletes the pods."""
-        found = set_key(clique)
-        pcs = self._cache.get(PodCliqueSet, found) if found is not None else None
+        pcs_key = set_key(clique)
+        pcs = self._cache.get(PodCliqueSet, pcs_key) if pcs_key is not None else None
         return pcs is not None and pcs.metadata.is_deleting
 
     def forget(self, uid: str) -> None:
@@ -327,7 +327,7 @@ class PodCliqueController:
 
     def _children_of(self, clique: PodClique) -> list[Key]:
         """Cliques that start after this one."""
-        return [one.key for one in self._cache.by_index(PodClique, PARENT, clique.key)]
+        return [child.key for child in self._cache.by_index(PodClique, PARENT, clique.key)]
 
     def _is_whole(self, old: Pod | None, new: Pod | None) -> bool:
         """True if every pod of the clique is ready, so its status needs no further event."""
@@ -365,7 +365,7 @@ class PodCliqueController:
         if pcs is None or not kueue.queue_of(pcs):
             return []
         every = self._cache.by_index(PodClique, SET, pcs.key)
-        return [one.key for one in every if one.metadata.labels.get(labels.POD_GANG) == gang]
+        return [other.key for other in every if other.metadata.labels.get(labels.POD_GANG) == gang]
 
     def _members(self, group: PodCliqueScalingGroup) -> list[Key]:
         return [clique.key for clique in self._cache.owned(PodClique, by=group.metadata.uid)]

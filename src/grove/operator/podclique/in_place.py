@@ -90,7 +90,7 @@ def can_be_patched(pod: Pod, wanted: Json) -> bool:
     """True if a patch makes the pod equal to a new pod of the template."""
     there, now = record_of(pod), _record_in(wanted)
     is_whole = {container.name for container in pod.spec.containers} >= {
-        one["name"] for one in wanted["spec"]["containers"]
+        container["name"] for container in wanted["spec"]["containers"]
     }
     return there is not None and now is not None and there.base == now.base and has_readiness_gate(pod) and is_whole
 
@@ -152,7 +152,11 @@ def _patch(pod: Pod, wanted: Json, now: datetime) -> Iterable[Json]:
     there, made = record_of(pod) or InPlaceRecord(), _record_in(wanted) or InPlaceRecord()
     at = {container.name: index for index, container in enumerate(pod.spec.containers)}
     before = {container.name: container.image for container in pod.spec.containers}
-    changed = {one["name"]: one["image"] for one in wanted["spec"]["containers"] if before[one["name"]] != one["image"]}
+    changed = {
+        container["name"]: container["image"]
+        for container in wanted["spec"]["containers"]
+        if before[container["name"]] != container["image"]
+    }
     ids = {status.name: status.container_id for status in pod.status.container_statuses}
     stopping = {name: ids[name] for name in sorted(changed) if ids.get(name)}
     record = msgspec.structs.replace(made, stopping=stopping, since=now)
@@ -182,7 +186,9 @@ def _base(spec: Json) -> str:
     """A digest of all that a pod cannot get while it runs. The start-order container has done its work by then."""
     fixed = {
         **spec,
-        "containers": [{**one, "image": ""} for one in spec["containers"]],
-        "initContainers": [one for one in spec.get("initContainers") or () if one["name"] != labels.STARTUP_CONTAINER],
+        "containers": [{**container, "image": ""} for container in spec["containers"]],
+        "initContainers": [
+            container for container in spec.get("initContainers") or () if container["name"] != labels.STARTUP_CONTAINER
+        ],
     }
     return hashlib.sha256(msgspec.json.encode(fixed, order="sorted")).hexdigest()[:16]

@@ -65,7 +65,7 @@ class CliquePlan:
         if count and clique.status.observed_generation is not None:  # that a new clique has pods is no news
             message = f"created {many(count, 'pod')}"
             notices.append(Notice(clique, EventReason.POD_CREATE_SUCCESSFUL, message))
-        patched = [pod.metadata.name for pod, one in self.pods.in_place if one.patch]
+        patched = [pod.metadata.name for pod, step in self.pods.in_place if step.patch]
         if patched:
             message = f"updated {many(len(patched), 'pod')} in place: {', '.join(sorted(patched)[:5])}"
             notices.append(Notice(clique, EventReason.POD_UPDATED_IN_PLACE, message))
@@ -113,7 +113,9 @@ class CliquePlan:
         if lost_all_scheduled(clique.spec.replicas, before, after):
             message = "no pod of this clique has a node any more"
             notices.append(Notice(clique, EventReason.ALL_SCHEDULED_REPLICAS_LOST, message, warning=True))
-        old, new = (one.update_progress.surge if one.update_progress is not None else None for one in (before, after))
+        old, new = (
+            status.update_progress.surge if status.update_progress is not None else None for status in (before, after)
+        )
         if new is not None and (refused := surge_refused(old, new, self.observed.surge_wait_s)):
             message = f"{clique.metadata.name}: {refused}"
             notices.append(Notice(self.observed.pcs, EventReason.SURGE_NOT_PLACED, message, warning=True))

@@ -122,9 +122,9 @@ class PodLoads:
         except (KubeError, TimeoutError):
             return {}
         loads: dict[str, float] = {}
-        for one in (item for items in lists for item in items):
+        for measurement in (item for items in lists for item in items):
             try:
-                pod, value = str(one["describedObject"]["name"]), float(quantity.exact(one["value"]))
+                pod, value = str(measurement["describedObject"]["name"]), float(quantity.exact(measurement["value"]))
             except (KeyError, TypeError, quantity.InvalidQuantity):
                 continue
             loads[pod] = loads.get(pod, 0.0) + value

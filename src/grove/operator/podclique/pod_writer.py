@@ -63,10 +63,10 @@ class PodWriter:
         held_places = {
             removal.pod.spec.hostname for removal in plan.delete if removal.is_alive and self._stays(removal.pod)
         }
-        create = [one for one in plan.create if one["spec"]["hostname"] not in held_places]
+        create = [pod for pod in plan.create if pod["spec"]["hostname"] not in held_places]
         # Lower indexes first, also after a refusal: with some schedulers they alone make the gang whole.
         refused = await do(
-            "create", {one["metadata"]["name"]: partial(self._create, clique, one) for one in create}, in_order=True
+            "create", {pod["metadata"]["name"]: partial(self._create, clique, pod) for pod in create}, in_order=True
         )
         if create and not refused:
             self._next_round(uid)

@@ -377,8 +377,8 @@ def _wrong_labels(observed: ObservedClique, pod: Pod) -> Json:
     }
     if index is not None:
         place[labels.POD_INDEX] = str(index)
-    found = pod.metadata.labels
-    return {label: value for label, value in place.items() if found.get(label) != value}
+    own = pod.metadata.labels
+    return {label: value for label, value in place.items() if own.get(label) != value}
 
 
 def _loss(pod: Pod, now: datetime, observed: ObservedClique, due: list[float]) -> str:

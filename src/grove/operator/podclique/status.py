@@ -70,7 +70,7 @@ class Leaving:
 
 
 def _until(draining: Iterable[DrainingReplica], index: int) -> datetime | None:
-    return next((one.until for one in draining if one.replica_index == index), None)
+    return next((replica.until for replica in draining if replica.replica_index == index), None)
 
 
 @dataclass(frozen=True, slots=True)

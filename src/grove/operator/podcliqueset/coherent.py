@@ -87,7 +87,7 @@ def next_scope(observed: ObservedSet) -> Scope:
         return name in outdated or name not in there
 
     return Scope(
-        tuple(one.name for one in template.standalone_cliques if changed(one.name)),
+        tuple(clique.name for clique in template.standalone_cliques if changed(clique.name)),
         tuple(group.name for group in template.pod_clique_scaling_groups if changed(group.name)),
     )
 
@@ -108,18 +108,18 @@ def _kept_revisions(observed: ObservedSet, scope: Scope) -> dict[str, str]:
 
     A part of which nothing is left from before is not named.
     """
-    pcs, found = observed.pcs, dict[str, Counter[str]]()
+    pcs, kept = observed.pcs, dict[str, Counter[str]]()
     for clique in observed.every_clique():
         unit = unit_of(pcs, clique)
         if unit is None or unit.part not in scope.names:
             continue
         template, overtaken = observed.hashes[unit.template.name], wanted_revision(pcs, unit.part)
-        for one in (clique, *observed.pods_of(unit.fqn)):
-            own = one.metadata.labels
+        for child in (clique, *observed.pods_of(unit.fqn)):
+            own = child.metadata.labels
             revision = own.get(labels.REVISION, "")
             if own.get(labels.POD_TEMPLATE_HASH) == template and revision not in ("", overtaken):
-                found.setdefault(unit.part, Counter())[revision] += 1
-    return {name: max(counts, key=lambda one: (counts[one], one)) for name, counts in found.items()}
+                kept.setdefault(unit.part, Counter())[revision] += 1
+    return {name: max(counts, key=lambda revision: (counts[revision], revision)) for name, counts in kept.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +160,8 @@ def next_slice_of(current: UpdateSlice | None, parts: Mapping[str, SeenPart], no
     """The slice that begins now, or the current one that waits no more; None if nothing changes."""
     if current is not None and current.waits_for_surge:
         taken_from = (parts[part.name] for part in current.parts if part.name in parts)
-        surging = (one for one in taken_from if one.max_surge and one.part.outdated)
-        is_settled = all(one.settled_slice == current.number for one in surging)
+        surging = (surging_part for surging_part in taken_from if surging_part.max_surge and surging_part.part.outdated)
+        is_settled = all(surging_part.settled_slice == current.number for surging_part in surging)
         return msgspec.structs.replace(current, waits_for_surge=None) if is_settled else None
     asked = current if current is not None and current.waits_for_place else None  # it has taken nothing: planned again
     kept = {part.name: part.keep for part in current.parts} if current is not None and asked is None else {}
@@ -213,18 +213,18 @@ def seen_parts(
 ) -> dict[str, SeenPart] | None:
     """The parts in scope of one replica; None while one of them speaks of another generation."""
     pcs, generation = observed.pcs, observed.generation_hash
-    found: dict[str, SeenPart | None] = {}
+    seen: dict[str, SeenPart | None] = {}
     for fqn, name in standalone_names(pcs)(replica):
         if name in progress.updated_standalone_pod_cliques:
             clique = find_clique(fqn)
             own = pcs.spec.template.find_clique(name)
-            found[name] = _clique_part(pcs, replica, name, clique, own.rolling_update if own else None, generation)
+            seen[name] = _clique_part(pcs, replica, name, clique, own.rolling_update if own else None, generation)
     for fqn, config in group_names(pcs, replica):
         if config.name in progress.updated_pod_clique_scaling_groups:
             group = find_group(fqn)
-            found[config.name] = _group_part(pcs, replica, group, config.rolling_update, config.name, generation)
-    parts = {name: part for name, part in found.items() if part is not None}
-    return parts if len(parts) == len(found) else None
+            seen[config.name] = _group_part(pcs, replica, group, config.rolling_update, config.name, generation)
+    parts = {name: part for name, part in seen.items() if part is not None}
+    return parts if len(parts) == len(seen) else None
 
 
 def _is_about(part: PodClique | PodCliqueScalingGroup, generation: str) -> bool:

@@ -49,15 +49,15 @@ class ComputeDomains:
             return changes
         self._has.add(uid)
         try:
-            found = await self._list(pcs) if await self._optional.follow(ComputeDomain) else None
+            domains = await self._list(pcs) if await self._optional.follow(ComputeDomain) else None
         except KubeError as error:
             return Changes.after(code, "sync ComputeDomains", error)
-        if found is None:
+        if domains is None:
             return Changes.without(code, COMPUTE_DOMAIN) if wanted else changes
-        there = {domain["metadata"]["name"]: domain for domain in found}
+        there = {domain["metadata"]["name"]: domain for domain in domains}
         acts: dict[str, Act] = {
             domain["metadata"]["name"]: partial(self._remove, domain, changes)
-            for domain in surplus_compute_domains(pcs, found, replicas_with_pods)
+            for domain in surplus_compute_domains(pcs, domains, replicas_with_pods)
         }
         for domain in wanted:
             name = domain["metadata"]["name"]
@@ -99,7 +99,7 @@ class ComputeDomains:
             await self._client.create(COMPUTE_DOMAIN, domain)
         except AlreadyExists:
             now = await self._list(pcs) or ()
-            if not any(one["metadata"]["name"] == name and refers_to(one, pcs) for one in now):
+            if not any(existing["metadata"]["name"] == name and refers_to(existing, pcs) for existing in now):
                 raise taken(ComputeDomain, name, pcs) from None
         changes.created.append(name)
 

@@ -133,9 +133,9 @@ class PodCliqueSetController:
             self._deps.statuses.moment,
             lambda fqn: self._sets.pods_of(pcs.metadata.namespace, fqn),
             lambda: [
-                one
-                for one in self._cache.by_index(PodClique, SET, pcs.key)
-                if labels.SCALING_GROUP in one.metadata.labels
+                clique
+                for clique in self._cache.by_index(PodClique, SET, pcs.key)
+                if labels.SCALING_GROUP in clique.metadata.labels
             ],
             (backend := self._sets.backend_of(pcs)) is not None and backend.answers_replacements,
         )
@@ -169,8 +169,10 @@ class PodCliqueSetController:
         Then the difference is noticed as with any change, and what was left is updated.
         """
         now = generation_hash(pcs.spec.template)
-        found = (one for one in self._cache.by_index(PodClique, SET, pcs.key) if one.metadata.controller is None)
-        hashes = {one.status.current_pod_clique_set_generation_hash for one in found} - {"", now}
+        orphans = (
+            clique for clique in self._cache.by_index(PodClique, SET, pcs.key) if clique.metadata.controller is None
+        )
+        hashes = {clique.status.current_pod_clique_set_generation_hash for clique in orphans} - {"", now}
         return min(hashes, default=now)
 
     async def _take_over(self, pcs: PodCliqueSet) -> PodCliqueSet:
@@ -303,19 +305,19 @@ class PodCliqueSetController:
             return False
         if isinstance(new, PodClique) and self._cache.is_echo(new):
             return False
-        return (found := set_key(old)) is not None and not self._is_on_its_way_out(found, old, new)
+        return (pcs_key := set_key(old)) is not None and not self._is_on_its_way_out(pcs_key, old, new)
 
-    def _is_on_its_way_out(self, found: Key, old: Object, new: Object | None) -> bool:
+    def _is_on_its_way_out(self, pcs_key: Key, old: Object, new: Object | None) -> bool:
         """True if a child is being deleted as planned: it belongs to a replica that was scaled in."""
-        pcs, replica = self._cache.get(PodCliqueSet, found), find_replica(found.name, old.metadata.name)
+        pcs, replica = self._cache.get(PodCliqueSet, pcs_key), find_replica(pcs_key.name, old.metadata.name)
         is_unwanted = pcs is not None and replica is not None and replica not in pcs.indexes
         return is_unwanted and (new is None or new.metadata.is_deleting)
 
     def _is_waited_for(self, old: Part | None, new: Part | None) -> bool:
         """True if the update must choose its next replicas, or the last part of the set became available."""
         part = new or old
-        found = set_key(part) if part is not None else None
-        return found is not None and (self._is_step_over(found) or self._is_last_to_come(old, new, found))
+        pcs_key = set_key(part) if part is not None else None
+        return pcs_key is not None and (self._is_step_over(pcs_key) or self._is_last_to_come(old, new, pcs_key))
 
     def _is_last_to_come(self, old: Part | None, new: Part | None, key_: Key) -> bool:
         """True if the last clique or group of a set became available."""
@@ -356,23 +358,23 @@ class PodCliqueSetController:
         """True if a replica gets or loses a revision that has, or had, a Service."""
         before = old.metadata.labels.get(labels.REVISION) if old is not None else None
         after = new.metadata.labels.get(labels.REVISION)
-        found = set_key(new) if before != after else None
-        if found is None or not self._children.has_revisions(found):
+        pcs_key = set_key(new) if before != after else None
+        if pcs_key is None or not self._children.has_revisions(pcs_key):
             return False
         replica = replica_of(new.metadata)
-        name = names.revision_service(found.name, replica, after) if after and replica is not None else ""
-        return bool(before or (name and self._cache.get(Service, Key(found.namespace, name)) is None))
+        name = names.revision_service(pcs_key.name, replica, after) if after and replica is not None else ""
+        return bool(before or (name and self._cache.get(Service, Key(pcs_key.namespace, name)) is None))
 
     def _pod_changes_revision(self, old: Pod | None, new: Pod | None) -> bool:
         return new is not None and self._changes_revision(old, new)
 
     def _is_awaited_end(self, old: Pod | None, new: Pod | None) -> bool:
         """True if the deletion of a pod may allow the deletion of a child of the set."""
-        found = set_key(old) if new is None and old is not None else None
-        return found is not None and self._children.waits_for_pods(found)
+        pcs_key = set_key(old) if new is None and old is not None else None
+        return pcs_key is not None and self._children.waits_for_pods(pcs_key)
 
     def _sets_by_binding(self, binding: ClusterTopologyBinding) -> list[Key]:
-        return [one.key for one in self._cache.by_index(PodCliqueSet, BINDING, binding.metadata.name)]
+        return [pcs.key for pcs in self._cache.by_index(PodCliqueSet, BINDING, binding.metadata.name)]
 
 
 def _is_part_changed(old: Part | PodGang | None, new: Part | PodGang | None) -> bool:

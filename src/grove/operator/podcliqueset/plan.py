@@ -70,7 +70,7 @@ class ChildKind(NamedTuple):
 
 
 def _access(kind: type[Object]) -> Callable[[PodCliqueSet], list[Json]]:
-    return lambda pcs: [one for one in wanted_access(pcs) if one["kind"] == kind.RESOURCE.kind]
+    return lambda pcs: [wanted for wanted in wanted_access(pcs) if wanted["kind"] == kind.RESOURCE.kind]
 
 
 ACCESS: tuple[type[Object], ...] = (ServiceAccount, Role, RoleBinding, Secret)
@@ -230,7 +230,7 @@ class SetPlan:
         """The events to send when the status is written."""
         pcs, before = self.observed.pcs, self.observed.pcs.status
         notices = appeared(pcs, before.conditions, after.conditions, (GANG_RESTARTS_EXHAUSTED, UPDATE_STALLED))
-        old, new = (find_condition(one.conditions, TOPOLOGY_LEVELS_UNAVAILABLE) for one in (before, after))
+        old, new = (find_condition(status.conditions, TOPOLOGY_LEVELS_UNAVAILABLE) for status in (before, after))
         if new is not None and new.status != "False" and (old is None or old.status != new.status):
             notices.append(Notice(pcs, new.reason, new.message, warning=True))
         refused = refused_slices(before)
@@ -238,8 +238,9 @@ class SetPlan:
             if replica not in refused:
                 message = f"replica {replica}: the next slice is not taken down, its new pods have no place: {why}"
                 notices.append(Notice(pcs, EventReason.SLICE_NOT_PLACED, message, warning=True))
-        for one in self.terminated.now:
-            message = f"restarted replica {one.index} as a gang (restart {one.count}): {one.blame} stayed in breach"
+        for restart in self.terminated.now:
+            what = f"replica {restart.index}"
+            message = f"restarted {what} as a gang (restart {restart.count}): {restart.blame} stayed in breach"
             notices.append(Notice(pcs, EventReason.SET_REPLICA_DELETE_SUCCESSFUL, message))
         return notices
 

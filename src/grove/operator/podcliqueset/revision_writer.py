@@ -125,9 +125,9 @@ class RevisionWriter:
                 got = await self._client.list(
                     ControllerRevision, self._namespace, labels=kind, limit=PAGE, next_page=page
                 )
-                for one in got.items:
-                    for ref in one.metadata.owner_references:
-                        first.setdefault(ref.uid, []).append(one)
+                for revision in got.items:
+                    for ref in revision.metadata.owner_references:
+                        first.setdefault(ref.uid, []).append(revision)
                 if not (page := got.next_page):
                     break
             self._first = first
@@ -135,8 +135,10 @@ class RevisionWriter:
         if (known := self._first.pop(meta.uid, None)) is not None:
             return known
         mine = f"{kind},{labels.PART_OF}={meta.name}"
-        found = (await self._client.list(ControllerRevision, meta.namespace, labels=mine)).items
-        return [one for one in found if any(ref.uid == meta.uid for ref in one.metadata.owner_references)]
+        revisions = (await self._client.list(ControllerRevision, meta.namespace, labels=mine)).items
+        return [
+            revision for revision in revisions if any(ref.uid == meta.uid for ref in revision.metadata.owner_references)
+        ]
 
 
 def _revision_number(asked: str) -> int | None:

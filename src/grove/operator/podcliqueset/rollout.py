@@ -103,10 +103,10 @@ def next_rollout_step(observed: SetUpdateFacts, now: datetime) -> PodCliqueSetUp
     if not observed.rolling:
         return _ended(progress, now)
     states = {state.index: state for state in observed.replicas}
-    open_ = [one for one in progress.currently_updating if one.replica_index in states]
-    open_ = [one for one in open_ if not _is_over(one, states[one.replica_index])]
-    free = {one.replica_index for one in open_ if one.was_available is False}
-    in_flight = [one.replica_index for one in open_ if one.was_available is not False]
+    open_ = [entry for entry in progress.currently_updating if entry.replica_index in states]
+    open_ = [entry for entry in open_ if not _is_over(entry, states[entry.replica_index])]
+    free = {entry.replica_index for entry in open_ if entry.was_available is False}
+    in_flight = [entry.replica_index for entry in open_ if entry.was_available is not False]
     units = [
         _unit(state, state.index in in_flight)
         for state in observed.replicas
@@ -127,8 +127,8 @@ def next_rollout_step(observed: SetUpdateFacts, now: datetime) -> PodCliqueSetUp
     return msgspec.structs.replace(progress, currently_updating=(*open_, *fresh))
 
 
-def _is_over(one: ReplicaUpdate, state: ReplicaState) -> bool:
-    return state.done or (one.was_available is False and (state.is_new or state.is_held))
+def _is_over(entry: ReplicaUpdate, state: ReplicaState) -> bool:
+    return state.done or (entry.was_available is False and (state.is_new or state.is_held))
 
 
 def _unit(state: ReplicaState, is_open: bool) -> Unit:
@@ -163,7 +163,7 @@ def is_step_over(
     Looks at the parts of these replicas only: this is asked whenever a part of the set changes.
     """
     progress = pcs.status.update_progress
-    chosen = [one.replica_index for one in progress.currently_updating] if is_open(progress) else []
+    chosen = [entry.replica_index for entry in progress.currently_updating] if is_open(progress) else []
     names_of = standalone_names(pcs)
     replicas = (SetReplica(pcs, at, names_of(at), find_clique, find_group, hashes, wanted) for at in chosen)
     return bool(chosen) and all(_state(pcs, replica).done for replica in replicas)
@@ -209,13 +209,13 @@ def with_progress_time(
         return msgspec.structs.replace(status, conditions=conditions, update_progress=progress), None
     units = sum(clique.status.updated_replicas for clique in observed.cliques)
     of_groups = (group.status.update_progress for group in observed.groups)
-    units += sum(one.updated_pod_cliques_count for one in of_groups if one is not None)
+    units += sum(group_progress.updated_pod_cliques_count for group_progress in of_groups if group_progress is not None)
     if progress.last_progress_time is None or units != progress.updated_units_count:
         progress = msgspec.structs.replace(progress, updated_units_count=units, last_progress_time=now)
     last = progress.last_progress_time or now
     left_s = (last + deadline - now).total_seconds()
     if left_s <= 0:
-        which = ", ".join(str(one.replica_index) for one in progress.currently_updating) or "none"
+        which = ", ".join(str(entry.replica_index) for entry in progress.currently_updating) or "none"
         message = f"no pod became up to date for {format(deadline)}; being updated: replica {which}"
         conditions = with_condition(status.conditions, UPDATE_STALLED, TRUE, PROGRESS_DEADLINE_EXCEEDED, message, now)
     status = msgspec.structs.replace(status, update_progress=progress, conditions=conditions)
@@ -233,8 +233,8 @@ def _begun(overtaken: PodCliqueSetUpdateProgress | None, now: datetime) -> PodCl
     Those that were not available are judged again: one that came up meanwhile waits for its turn.
     """
     chosen = overtaken.currently_updating if is_open(overtaken) else ()
-    chosen = tuple(one for one in chosen if one.was_available is not False)
-    again = (ReplicaUpdate(replica_index=one.replica_index, update_started_at=now) for one in chosen)
+    chosen = tuple(entry for entry in chosen if entry.was_available is not False)
+    again = (ReplicaUpdate(replica_index=entry.replica_index, update_started_at=now) for entry in chosen)
     return PodCliqueSetUpdateProgress(update_started_at=now, currently_updating=tuple(again))
 
 
@@ -248,15 +248,15 @@ def _state(pcs: PodCliqueSet, replica: SetReplica) -> ReplicaState:
         members = filter(None, map(pcs.spec.template.find_clique, group.spec.clique_names))
         scheduled += group.status.scheduled_replicas * sum(min_pods(member) for member in members)
     all_conditions = (
-        *(one.status.conditions for one in replica.cliques),
-        *(one.status.conditions for one in replica.groups),
+        *(clique.status.conditions for clique in replica.cliques),
+        *(group.status.conditions for group in replica.groups),
     )
     in_breach = any(is_true(conditions, MIN_AVAILABLE_BREACHED) for conditions in all_conditions)
     # Only after the cliques have observed their newest spec. Before, their status may be about an earlier change.
     incarnation = replica_incarnation(pcs, replica.index)
     is_settled = all(
-        one.status.incarnation >= incarnation and one.status.observed_generation == one.metadata.generation
-        for one in replica.cliques
+        clique.status.incarnation >= incarnation and clique.status.observed_generation == clique.metadata.generation
+        for clique in replica.cliques
     )
     is_reached, is_held = is_settled and replica.is_reached, bool(replica.groups_held)
     return ReplicaState(
@@ -294,18 +294,20 @@ class RevisionSteps:
 def next_revisions(pcs: PodCliqueSet, kept: Sequence[ControllerRevision]) -> RevisionSteps:
     """The newest revision is that of the template as it stands, and no more than the limit are kept."""
     now, names = generation_hash(pcs.spec.template), generation_hashes(pcs)
-    ordered = sorted(kept, key=lambda one: (one.revision, one.metadata.name))
+    ordered = sorted(kept, key=lambda revision: (revision.revision, revision.metadata.name))
     highest = ordered[-1].revision if ordered else 0
-    current = next((one for one in ordered if one.metadata.labels.get(labels.GENERATION_HASH) in names), None)
+    current = next(
+        (revision for revision in ordered if revision.metadata.labels.get(labels.GENERATION_HASH) in names), None
+    )
     limit = _revision_limit(pcs)
     create = None if current is not None else revision_of(pcs, now, highest + 1)
     renumber = None
     if current is not None and current.revision < highest:
         renumber = (current.metadata.name, highest + 1)
     # While an update is open, what is made where it has not come to is made from the templates of before.
-    others = [one for one in ordered if one is not current and not is_origin(pcs, one)]
+    others = [revision for revision in ordered if revision is not current and not is_origin(pcs, revision)]
     over = len(ordered) + (create is not None) - limit
-    return RevisionSteps(create, renumber, tuple(one.metadata.name for one in others[: max(0, over)]))
+    return RevisionSteps(create, renumber, tuple(revision.metadata.name for revision in others[: max(0, over)]))
 
 
 def revision_of(pcs: PodCliqueSet, hash_: str, number: int) -> Json:

@@ -53,7 +53,11 @@ class SetChildren:
         name, namespace, uid = pcs.metadata.name, pcs.metadata.namespace, pcs.metadata.uid
         secrets = (names.token_secret(name), names.legacy_token_secret(name))
         return ObservedChildren(
-            [one for kind in (Service, PodClique, PodCliqueScalingGroup) for one in self._cache.owned(kind, by=uid)],
+            [
+                child
+                for kind in (Service, PodClique, PodCliqueScalingGroup)
+                for child in self._cache.owned(kind, by=uid)
+            ],
             [secret for secret in secrets if self._cache.get(Secret, Key(namespace, secret)) is not None],
             lambda: self._cache.by_index(Pod, SET, pcs.key),
             self.domains.enabled,
@@ -63,7 +67,7 @@ class SetChildren:
 
     def _is_short(self, pcs: PodCliqueSet) -> bool:
         """True if a standalone PodClique is missing."""
-        there = {one.metadata.name for one in self._cache.owned(PodClique, by=pcs.metadata.uid)}
+        there = {clique.metadata.name for clique in self._cache.owned(PodClique, by=pcs.metadata.uid)}
         names_of = standalone_names(pcs)
         return any(fqn not in there for replica in pcs.indexes for fqn, _ in names_of(replica))
 
@@ -108,14 +112,14 @@ class SetChildren:
         return self.domains.enabled or pcs in self._access_in_use or self.has_revisions(pcs)
 
     def has_revisions(self, pcs: Key) -> bool:
-        found = self._cache.get(PodCliqueSet, pcs)
-        return found is not None and has_revision_services(found)
+        cached = self._cache.get(PodCliqueSet, pcs)
+        return cached is not None and has_revision_services(cached)
 
     async def _remove_replicas(self, pcs: PodCliqueSet, replicas: Collection[int]) -> None:
         gone: dict[type[Object], list[str]] = {}
-        for one in await delete_replicas(self._cache, self._deps.client, pcs, replicas):
-            if is_controlled_by(one, pcs):
-                gone.setdefault(type(one), []).append(one.metadata.name)
+        for child in await delete_replicas(self._cache, self._deps.client, pcs, replicas):
+            if is_controlled_by(child, pcs):
+                gone.setdefault(type(child), []).append(child.metadata.name)
         for kind, names_ in gone.items():
             self._tell(pcs, kind, Changes(deleted=sorted(names_)))
 

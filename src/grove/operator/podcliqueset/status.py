@@ -91,11 +91,13 @@ class SetReplica:
         generation: str,
     ) -> None:
         groups = group_names(pcs, index)
-        found = [(clique, hashes[template]) for fqn, template in standalone if (clique := find_clique(fqn)) is not None]
+        cliques = [
+            (clique, hashes[template]) for fqn, template in standalone if (clique := find_clique(fqn)) is not None
+        ]
         self.index = index
-        self.cliques = [clique for clique, _ in found]
-        new = [clique for clique, hash_ in found if has_hashes(clique, hash_, generation)]
-        self._is_new = len(new) == len(found)
+        self.cliques = [clique for clique, _ in cliques]
+        new = [clique for clique, hash_ in cliques if has_hashes(clique, hash_, generation)]
+        self._is_new = len(new) == len(cliques)
         self.cliques_total, self.groups_total = len(standalone), len(groups)
         self.cliques_updated = sum(map(is_whole_again, new))
         self.groups: list[PodCliqueScalingGroup] = []
@@ -264,7 +266,7 @@ def with_features_condition(
     if not missing:
         return without_condition(conditions, FEATURES_UNAVAILABLE)
     message = "; ".join(
-        f"{FEATURES.get(one.kind, one.kind)}: the cluster does not serve {one.plural} of {one.api_version}"
-        for one in sorted(set(missing))
+        f"{FEATURES.get(api.kind, api.kind)}: the cluster does not serve {api.plural} of {api.api_version}"
+        for api in sorted(set(missing))
     )
     return with_condition(conditions, FEATURES_UNAVAILABLE, TRUE, API_NOT_SERVED, message, now, generation)

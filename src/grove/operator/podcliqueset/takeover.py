@@ -89,16 +89,16 @@ def takeover(
     adopted: list[AdoptedHash] = []
     kept, updated = list[str](), list[str]()
     by_template = _by_template(pcs, cliques)
-    for name, found in by_template.items():
-        hashes = _tied(found, recorded) if is_current else set()
+    for name, members in by_template.items():
+        hashes = _tied(members, recorded) if is_current else set()
         if not hashes and same_priority:
-            hashes = {_label(one) for one in found if _is_same(one, wanted.get(one.metadata.name))}
+            hashes = {_label(clique) for clique in members if _is_same(clique, wanted.get(clique.metadata.name))}
         if not hashes and is_current and not is_open(pcs.status.update_progress):
-            hashes = {_label(one) for one in found}
-        hashes = {one for one in hashes if one and not is_own(one)}
+            hashes = {_label(clique) for clique in members}
+        hashes = {hash_ for hash_ in hashes if hash_ and not is_own(hash_)}
         if len(hashes) == 1:
             adopted.append(AdoptedHash(clique_name=name, own_hash=own[name], used_hash=next(iter(hashes))))
-        is_whole = len(hashes) == 1 and all(_has_become(one, next(iter(hashes))) for one in found)
+        is_whole = len(hashes) == 1 and all(_has_become(clique, next(iter(hashes))) for clique in members)
         (kept if is_whole else updated).append(name)
     continues = len(adopted) == len(by_template) and (is_current or same_priority)
     if continues:
@@ -131,29 +131,29 @@ def _with_other_priority(pcs: PodCliqueSet, before: str) -> Takeover:
 
 def _by_template(pcs: PodCliqueSet, cliques: Iterable[PodClique]) -> dict[str, list[PodClique]]:
     """The cliques of the set, by the name of their template, in the order of the templates."""
-    found: dict[str, list[PodClique]] = {one.name: [] for one in pcs.spec.template.cliques}
+    by_template: dict[str, list[PodClique]] = {template.name: [] for template in pcs.spec.template.cliques}
     for clique in cliques:
         unit = unit_of(pcs, clique) if not clique.metadata.is_deleting else None
         if unit is not None:
-            found[unit.template.name].append(clique)
-    return {name: members for name, members in found.items() if members}
+            by_template[unit.template.name].append(clique)
+    return {name: members for name, members in by_template.items() if members}
 
 
 def _wanted(pcs: PodCliqueSet, groups: Iterable[PodCliqueScalingGroup]) -> dict[str, Json]:
     members = (member for group in groups for member in wanted_members(pcs, group))
-    return {one["metadata"]["name"]: one for one in (*wanted_cliques(pcs), *members)}
+    return {body["metadata"]["name"]: body for body in (*wanted_cliques(pcs), *members)}
 
 
 def _tied(cliques: Iterable[PodClique], generation: str) -> set[str]:
     """Template hashes that the cliques' status names together with this generation."""
-    found: set[str] = set()
+    hashes: set[str] = set()
     for clique in cliques:
         status, progress = clique.status, clique.status.update_progress
         if progress is not None and progress.pod_clique_set_generation_hash == generation:
-            found.add(progress.pod_template_hash)
+            hashes.add(progress.pod_template_hash)
         elif status.current_pod_clique_set_generation_hash == generation:
-            found.add(status.current_pod_template_hash)
-    return found
+            hashes.add(status.current_pod_template_hash)
+    return hashes
 
 
 def _is_same(clique: PodClique, wanted: Json | None) -> bool:

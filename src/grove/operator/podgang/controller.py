@@ -64,7 +64,7 @@ class PodGangController:
         self._deps, self._objects = deps, objects
         self._cache, self._sets, self._queue = deps.cache, deps.sets, deps.queues.gangs
         self._provisioning = ProvisioningRequests(deps)
-        self._retries = Retries(deps) if any(one.tries_once for one in deps.backends.all) else None
+        self._retries = Retries(deps) if any(backend.tries_once for backend in deps.backends.all) else None
         self._scheduler_spoke_s = -math.inf
         self._cache.on_event(PodGang, self._note_gang)
         deps.follow(self.wakes())
@@ -238,8 +238,8 @@ class PodGangController:
             self._queue.add(key_)
 
     def _gangs_of_set(self, pcs: PodCliqueSet) -> list[GangKey]:
-        found = [key_ for replica in pcs.indexes for key_ in self._gangs_of_replica(pcs, replica)]
-        return found + [_named(pcs, gang.metadata.name) for gang in self._cache.by_index(PodGang, SET, pcs.key)]
+        keys = [key_ for replica in pcs.indexes for key_ in self._gangs_of_replica(pcs, replica)]
+        return keys + [_named(pcs, gang.metadata.name) for gang in self._cache.by_index(PodGang, SET, pcs.key)]
 
     def _gangs_of_replica(self, pcs: PodCliqueSet, replica: int) -> list[GangKey]:
         layouts = replica_layouts(pcs, replica, lambda fqn, config: self._sets.group_replicas(pcs, fqn, config))
@@ -309,11 +309,11 @@ class PodGangController:
         pcs, replica = (self._sets.find_of(group), replica_of(group.metadata)) if group is not None else (None, None)
         if group is None or pcs is None or replica is None:
             return []
-        found = self._gangs_of_replica(pcs, replica)
+        keys = self._gangs_of_replica(pcs, replica)
         if old is not None:
             names = (gang.metadata.name for gang in self._cache.by_index(PodGang, SET, pcs.key))
-            found += [_named(pcs, name) for name in names if name.startswith(f"{group.metadata.name}-")]
-        return found
+            keys += [_named(pcs, name) for name in names if name.startswith(f"{group.metadata.name}-")]
+        return keys
 
     def _gangs_by_binding(self, binding: ClusterTopologyBinding) -> list[GangKey]:
         sets = self._cache.by_index(PodCliqueSet, BINDING, binding.metadata.name)
@@ -342,8 +342,10 @@ def _asking(pcs: PodCliqueSet) -> dict[int, UpdateSlice]:
 
 
 def _asking_gangs(old: PodCliqueSet | None, new: PodCliqueSet | None) -> list[GangKey]:
-    found = {replica for one in (old, new) if one is not None for replica in _asking(one)}
-    return [_named(new, base_gang(new.metadata.name, replica)) for replica in sorted(found)] if new is not None else []
+    replicas = {replica for pcs in (old, new) if pcs is not None for replica in _asking(pcs)}
+    return (
+        [_named(new, base_gang(new.metadata.name, replica)) for replica in sorted(replicas)] if new is not None else []
+    )
 
 
 def _named(pcs: PodCliqueSet, gang: str) -> GangKey:
@@ -368,7 +370,10 @@ def _is_group_resized(old: PodCliqueScalingGroup | None, new: PodCliqueScalingGr
 def _is_listed_otherwise(old: Pod, new: Pod) -> bool:
     # By two labels, not all: from 1.35 on the API server adds a node's zone to those of every pod that is bound there.
     return (
-        any(old.metadata.labels.get(one) != new.metadata.labels.get(one) for one in (labels.POD_GANG, labels.PART_OF))
+        any(
+            old.metadata.labels.get(label) != new.metadata.labels.get(label)
+            for label in (labels.POD_GANG, labels.PART_OF)
+        )
         or old.metadata.owner_references != new.metadata.owner_references
         or (pod_health(old) is PodHealth.FAILED) != (pod_health(new) is PodHealth.FAILED)
         or _is_leaving(old, new)

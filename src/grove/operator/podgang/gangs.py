@@ -98,7 +98,7 @@ def wanted_gang(observed: ObservedGang) -> WantedGang | None:
         spec["priorityClassName"] = pcs.spec.template.priority_class_name
     if observed.replacement is not None:
         spec["replacement"] = to_json(observed.replacement)
-    constrained = constraint or spreads or any("topologyConstraint" in one for one in (*configs, *groups))
+    constrained = constraint or spreads or any("topologyConstraint" in body for body in (*configs, *groups))
     meta = existing.metadata if existing is not None else None
     annotations = labelsets.gang_annotations(
         meta.annotations if meta else {}, pcs.metadata.annotations, topology_name(pcs) if constrained else ""
@@ -199,12 +199,12 @@ def _bound_to(pod: Pod, node_labels: Mapping[str, str]) -> list[Json]:
         if affinity is not None:
             return [{"op": "add", "path": "/spec/affinity/nodeAffinity", "value": own}]
         return [{"op": "add", "path": "/spec/affinity", "value": {"nodeAffinity": own}}]
-    found: list[Json] = []
+    patch: list[Json] = []
     for at, term in enumerate(terms):
         path = f"/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/{at}"
         expressions = [msgspec.to_builtins(expression) for expression in term.match_expressions]
-        found.append({"op": "add", "path": f"{path}/matchExpressions", "value": [*expressions, *asked]})
-    return found
+        patch.append({"op": "add", "path": f"{path}/matchExpressions", "value": [*expressions, *asked]})
+    return patch
 
 
 def _asked_for(observed: ObservedGang, unit: Unit) -> int:

@@ -69,8 +69,8 @@ class GangPlan:
     def pods_of(self, gang: PodGang) -> list[Pod]:
         """The pods that a gang lists and that are there to stay."""
         groups, pods_of = gang.spec.podgroups, self.observed.pods_of
-        found = (pods_in_gang(pods_of(group.name), gang.metadata.name) for group in groups)
-        return [pod for pods in found for pod in pods]
+        pods_by_group = (pods_in_gang(pods_of(group.name), gang.metadata.name) for group in groups)
+        return [pod for pods in pods_by_group for pod in pods]
 
     def objects_state(
         self, gang: PodGang, backend: Backend, state: GangObjectsState | None
@@ -115,7 +115,7 @@ class GangPlan:
         """
         conditions: list[Condition] = []
         for type_ in (SCHEDULER_OBJECTS_READY, TOPOLOGY_NOT_HONOURED):
-            old, new = (find_condition(one.conditions, type_) for one in (gang.status, after))
+            old, new = (find_condition(status.conditions, type_) for status in (gang.status, after))
             if new is not None and is_trouble(new) and (old is None or old.reason != new.reason):
                 conditions.append(new)
         return conditions

@@ -56,12 +56,12 @@ def nodes_asked(gang: PodGang, pods: Iterable[Pod]) -> NodesAsked | None:
     waiting = [pod for pod in pods if pod.metadata.annotations.get(CONSUMES) == gang.metadata.name and not pod.is_bound]
     if not any(pod.is_unschedulable for pod in waiting):
         return None
-    found: dict[str, list[Pod]] = {}
+    by_template: dict[str, list[Pod]] = {}
     for pod in waiting:
         own = pod.metadata.labels
         name = f"{own.get(labels.POD_CLIQUE, '')}-{own.get(labels.POD_TEMPLATE_HASH, '')}"
-        found.setdefault(name, []).append(pod)
-    return NodesAsked(waiting[0].metadata.annotations.get(CLASS, ""), dict(sorted(found.items())))
+        by_template.setdefault(name, []).append(pod)
+    return NodesAsked(waiting[0].metadata.annotations.get(CLASS, ""), dict(sorted(by_template.items())))
 
 
 def refusal(asked: NodesAsked) -> ProvisioningState | None:

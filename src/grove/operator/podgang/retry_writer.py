@@ -65,8 +65,8 @@ class Retries:
         """Gangs that wait for capacity in a domain that a node is part of."""
         if node is None:
             return []
-        found = node.metadata.labels
-        return [key_ for key_, domain in self._waiting.items() if domain.items() <= found.items()]
+        node_labels = node.metadata.labels
+        return [key_ for key_, domain in self._waiting.items() if domain.items() <= node_labels.items()]
 
     def _waiting_beside(self, pod: Pod) -> list[GangKey]:
         return self._waiting_for(self._deps.cache.get(Node, Key("", pod.spec.node_name))) if self._waiting else []

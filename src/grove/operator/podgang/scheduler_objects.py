@@ -132,34 +132,34 @@ class SchedulerObjects:
                 self._on_missing()
                 raise
         try:
-            found: Json | None = await self._client.get(resource, name, namespace)
+            existing: Json | None = await self._client.get(resource, name, namespace)
         except NotFound:
-            found = None
+            existing = None
         ownership = Ownership(exact=(), left=backend.said_once)
         patch: Json | None = None
-        if found is not None:
-            patch = merged(needed_patch(wanted, found, ownership), taking_back(wanted, found))
+        if existing is not None:
+            patch = merged(needed_patch(wanted, existing, ownership), taking_back(wanted, existing))
         frozen = resource.kind in backend.frozen
-        step = step_for(wanted, found, gang.metadata.uid, patch, frozen=frozen, in_use=in_use, fixed=backend.fixed)
-        if step.act == "keep" and found is not None and backend.asks_for_more(wanted, found):
+        step = step_for(wanted, existing, gang.metadata.uid, patch, frozen=frozen, in_use=in_use, fixed=backend.fixed)
+        if step.act == "keep" and existing is not None and backend.asks_for_more(wanted, existing):
             step = step._replace(reason=SHRUNK)
         if step.act == "create":
             if not create:
                 return Step("nothing"), None
-            found = self._remember(resource, await self._client.create(resource, wanted))
+            existing = self._remember(resource, await self._client.create(resource, wanted))
         elif step.patch is not None:
-            found = self._remember(resource, await self._client.patch(resource, name, step.patch, namespace))
-        elif step.act == "replace" and found is not None:
-            await self._client.delete(resource, name, namespace, uid=found["metadata"]["uid"])
-        return step, found
+            existing = self._remember(resource, await self._client.patch(resource, name, step.patch, namespace))
+        elif step.act == "replace" and existing is not None:
+            await self._client.delete(resource, name, namespace, uid=existing["metadata"]["uid"])
+        return step, existing
 
     async def _prune(self, gang: PodGang, backend: Backend, objects: Sequence[Json]) -> None:
         """Removes what a gang had and needs no more, such as the group of a clique that was scaled to zero."""
         wanted = {(obj["kind"], obj["metadata"]["name"]) for obj in objects}
         for resource in backend.gang_resources:
-            for one in self._cache.owned(view_of(resource), by=gang.metadata.uid):
-                if (resource.kind, one.metadata.name) not in wanted and not one.metadata.is_deleting:
-                    await delete(self._client, self._cache, one)
+            for owned in self._cache.owned(view_of(resource), by=gang.metadata.uid):
+                if (resource.kind, owned.metadata.name) not in wanted and not owned.metadata.is_deleting:
+                    await delete(self._client, self._cache, owned)
 
     def _remember(self, resource: Resource, live: Json) -> Json:
         self._cache.wrote(msgspec.convert({"metadata": live["metadata"]}, view_of(resource), strict=False), echo=True)

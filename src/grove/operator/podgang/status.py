@@ -170,12 +170,12 @@ def with_gang_conditions(
         for condition in gang.status.conditions:
             if condition.type in troubles and is_trouble(condition) and not gang.metadata.is_deleting:
                 troubles[condition.type].append((condition.status != FALSE, gang.metadata.name, condition))
-    for type_, found in troubles.items():
-        if not found:
+    for type_, reports in troubles.items():
+        if not reports:
             conditions = without_condition(conditions, type_)
             continue
-        _, _, worst = min(found, key=lambda one: one[:2])
-        alike = sorted(name for _, name, one in found if one.reason == worst.reason)
+        _, _, worst = min(reports, key=lambda report: report[:2])
+        alike = sorted(name for _, name, condition in reports if condition.reason == worst.reason)
         more = f" and {len(alike) - SHOWN} more" if len(alike) > SHOWN else ""
         message = f"{', '.join(alike[:SHOWN])}{more}: {worst.message}"
         conditions = with_condition(conditions, type_, worst.status, worst.reason, message, now, generation)

@@ -82,11 +82,13 @@ class GroupPlan:
         if unreached := self.unreached:
             former = with_templates(seen.pcs, seen.former or {}, seen.of_set())
             before = wanted_members(former, self.group) if former is not None else []
-            wanted = choose_templates(wanted, (one for one in before if _index_in(one) in unreached), seen.members)
+            wanted = choose_templates(
+                wanted, (member for member in before if _index_in(member) in unreached), seen.members
+            )
         if seen.recorded:
             return wanted
         there = {clique.metadata.name for clique in self.observed.members}
-        return [one for one in wanted if one["metadata"]["name"] in there]
+        return [member for member in wanted if member["metadata"]["name"] in there]
 
     @property
     def unreached(self) -> frozenset[int]:
@@ -97,7 +99,7 @@ class GroupPlan:
     @property
     def next_look_s(self) -> float | None:
         """At once where surge replicas or gaps were recorded or forgotten: the cliques follow what the status says."""
-        old, new = (_surge(one) for one in (self.observed.group.status, self.of_parts))
+        old, new = (_surge(status) for status in (self.observed.group.status, self.of_parts))
         if (old.indexes if old else ()) != (new.indexes if new else ()) or self.is_gap_new:
             return 0.0
         given_up_s = surge_given_up_s(new, self.observed.surge_wait_s, self.now) if new is not None else None
@@ -132,9 +134,9 @@ class GroupPlan:
         if surge is not None and (refused := surge_refused(_surge(before), surge, self.observed.surge_wait_s)):
             message = f"{group.metadata.name}: {refused}"
             notices.append(Notice(pcs, EventReason.SURGE_NOT_PLACED, message, warning=True))
-        for one in self.terminated.now:
-            what = f"replica {one.index} of {group.metadata.name}"
-            message = f"restarted {what} as a gang (restart {one.count}): {one.blame} stayed in breach"
+        for restart in self.terminated.now:
+            what = f"replica {restart.index} of {group.metadata.name}"
+            message = f"restarted {what} as a gang (restart {restart.count}): {restart.blame} stayed in breach"
             notices.append(Notice(pcs, reason, message))
         for entry in after.replica_restarts:
             old = find_restart(before.replica_restarts, entry.replica_index)

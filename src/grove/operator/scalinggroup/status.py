@@ -116,10 +116,12 @@ def group_replicas(observed: ObservedGroup) -> list[GroupReplica]:
     replicas: list[GroupReplica] = []
     for index in asked_indexes(group):
         units = list(member_units(pcs, observed.replica, observed.config, index))
-        found = [(live[unit.fqn], observed.hashes[unit.template.name]) for unit in units if unit.fqn in live]
+        members = [(live[unit.fqn], observed.hashes[unit.template.name]) for unit in units if unit.fqn in live]
         incarnation = group_replica_incarnation(pcs, observed.replica, group, index)
-        is_settled = len(found) == len(units) and all(clique.status.incarnation >= incarnation for clique, _ in found)
-        replicas.append(GroupReplica(index, found, is_settled))
+        is_settled = len(members) == len(units) and all(
+            clique.status.incarnation >= incarnation for clique, _ in members
+        )
+        replicas.append(GroupReplica(index, members, is_settled))
     return replicas
 
 
@@ -199,7 +201,7 @@ def is_outdated_member(observed: ObservedGroup, clique: PodClique, template_hash
 def _conditions(observed: ObservedGroup, replicas: Sequence[GroupReplica], now: datetime) -> Conditions:
     group, config = observed.group, observed.config
     need = group_minimum(group.spec.replicas, config.min_available)
-    whole = {one.index for one in replicas if not any(_is_breached(clique) for clique, _ in one.cliques)}
+    whole = {replica.index for replica in replicas if not any(_is_breached(clique) for clique, _ in replica.cliques)}
     healthy, progress = len(whole), group.status.update_progress
     replacing = len(units_in_flight(progress) - whole)
     if is_open(progress) and not is_paused(observed.pcs):

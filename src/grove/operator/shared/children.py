@@ -108,9 +108,9 @@ def wanted_services(pcs: PodCliqueSet, revisions: Revisions = MappingProxyType({
     name, replicas = pcs.metadata.name, kept_replicas(pcs)
     plain = [_service(pcs, replica, names.headless_service(name, replica), {}) for replica in replicas]
     return plain + [
-        _service(pcs, replica, names.revision_service(name, replica, one), {labels.REVISION: one})
+        _service(pcs, replica, names.revision_service(name, replica, revision), {labels.REVISION: revision})
         for replica in replicas
-        for one in sorted(revisions.get(replica, ()))
+        for revision in sorted(revisions.get(replica, ()))
     ]
 
 
@@ -131,12 +131,12 @@ def has_revision_services(pcs: PodCliqueSet) -> bool:
 
 def revisions_in_use(pcs: PodCliqueSet, cliques: Iterable[PodClique], pods: Iterable[Pod]) -> Revisions:
     """The revisions that a replica has PodCliques or pods of; before it has any, those of its parts."""
-    found: dict[int, set[str]] = {}
-    for one in (*cliques, *pods):
-        if (replica := replica_of(one.metadata)) is not None and (own := one.metadata.labels.get(labels.REVISION)):
-            found.setdefault(replica, set()).add(own)
+    revisions_of: dict[int, set[str]] = {}
+    for child in (*cliques, *pods):
+        if (replica := replica_of(child.metadata)) is not None and (own := child.metadata.labels.get(labels.REVISION)):
+            revisions_of.setdefault(replica, set()).add(own)
     first = {wanted_revision(pcs, part) for part in pcs.spec.template.part_names}
-    return {replica: frozenset(found.get(replica, first)) for replica in kept_replicas(pcs)}
+    return {replica: frozenset(revisions_of.get(replica, first)) for replica in kept_replicas(pcs)}
 
 
 def wanted_access(pcs: PodCliqueSet) -> list[Json]:

@@ -110,15 +110,15 @@ def claims_of_pod(pcs: PodCliqueSet, unit: Unit, pod_index: int) -> tuple[str, .
         or unit.template.name in sharing.filter.child_clique_names
         or (group is not None and group.config.name in sharing.filter.child_scaling_group_names)
     ]
-    found = [*_named(of_set, pcs.metadata.name, unit.replica)]
+    claims = [*_named(of_set, pcs.metadata.name, unit.replica)]
     if group is not None:
         of_group = [
             sharing
             for sharing in group.config.resource_sharing
             if sharing.filter is None or unit.template.name in sharing.filter.child_clique_names
         ]
-        found += _named(of_group, group.fqn, group.replica)
-    return (*found, *_named(unit.template.resource_sharing, unit.fqn, pod_index))
+        claims += _named(of_group, group.fqn, group.replica)
+    return (*claims, *_named(unit.template.resource_sharing, unit.fqn, pod_index))
 
 
 def with_claims(pod_spec: Json, claims: Sequence[str]) -> Json:
@@ -142,7 +142,7 @@ def _with_claims(pod_spec: Json, claims: Sequence[Json], uses_them: Callable[[Js
     return {
         **pod_spec,
         "resourceClaims": [*(pod_spec.get("resourceClaims") or ()), *claims],
-        **{part: [using(one) for one in pod_spec[part]] for part in _CONTAINERS if pod_spec.get(part)},
+        **{part: [using(container) for container in pod_spec[part]] for part in _CONTAINERS if pod_spec.get(part)},
     }
 
 
@@ -193,7 +193,7 @@ def with_mnnvl_claim(pod_spec: Json, pcs_name: str, replica: int, group: str | N
 
 
 def has_gpus(pod_spec: Json) -> bool:
-    return any(_asks_gpus(one) for part in _CONTAINERS for one in pod_spec.get(part) or ())
+    return any(_asks_gpus(container) for part in _CONTAINERS for container in pod_spec.get(part) or ())
 
 
 def _asks_gpus(container: Json) -> bool:

@@ -236,16 +236,16 @@ def _change(wanted: Any, observed: Any, rules: Ownership, path: Path, mode: str)
 
 
 def _has_same_items(wanted: Sequence[Any], observed: Sequence[Any], rules: Ownership, path: Path, mode: str) -> bool:
-    def is_same(one: Any, other: Any) -> bool:
-        return _change(one, other, rules, (*path, _ITEM), mode) is _SAME
+    def is_same(item: Any, other: Any) -> bool:
+        return _change(item, other, rules, (*path, _ITEM), mode) is _SAME
 
     if len(wanted) != len(observed):
         return False
     if path not in rules.unordered:
         return all(map(is_same, wanted, observed))
     rest = list(observed)
-    for one in wanted:
-        at = next((at for at, other in enumerate(rest) if is_same(one, other)), None)
+    for item in wanted:
+        at = next((at for at, other in enumerate(rest) if is_same(item, other)), None)
         if at is None:
             return False
         del rest[at]
@@ -286,12 +286,12 @@ def _plain(observed: Json | Object, parts: Iterable[str]) -> Json:
 def _spelled(value: Any) -> Any:
     if isinstance(value, Struct):
         return {
-            name: one if type(one) in _PLAIN else _spelled(one)
+            name: field_value if type(field_value) in _PLAIN else _spelled(field_value)
             for name, attr in _fields(type(value))
-            if (one := getattr(value, attr)) is not None
+            if (field_value := getattr(value, attr)) is not None
         }
     if isinstance(value, tuple):
-        return [_spelled(one) for one in value]
+        return [_spelled(item) for item in value]
     return rfc3339(value) if isinstance(value, datetime) else value
 
 

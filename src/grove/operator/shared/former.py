@@ -33,7 +33,7 @@ def with_templates(pcs: PodCliqueSet, data: Mapping[str, Any], cliques: Iterable
 
     `cliques` are all of the set. The ones with such a template say which revision their part had.
     """
-    kept = {one["name"]: one for one in data.get("cliques") or ()}
+    kept = {template["name"]: template for template in data.get("cliques") or ()}
     templates = [
         structs.replace(
             clique,
@@ -63,15 +63,15 @@ def _changed(pcs: PodCliqueSet) -> tuple[str, ...]:
 
 def _revisions(before: PodCliqueSet, cliques: Iterable[PodClique]) -> dict[str, str]:
     changed, hashes, now = _changed(before), template_hashes(before), before.status.revisions
-    found = {**now, **dict.fromkeys(changed, origin(before))}
+    revisions = {**now, **dict.fromkeys(changed, origin(before))}
     for clique in cliques:
         own, unit = clique.metadata.labels, unit_of(before, clique)
         if unit is None or unit.part not in changed:
             continue
         if own.get(labels.POD_TEMPLATE_HASH) == hashes[unit.template.name]:
             revision = own.get(labels.REVISION)
-            found |= {unit.part: revision} if revision and revision != now.get(unit.part) else {}
-    return found
+            revisions |= {unit.part: revision} if revision and revision != now.get(unit.part) else {}
+    return revisions
 
 
 def unreached_replicas(pcs: PodCliqueSet, cliques: Iterable[PodClique]) -> frozenset[int]:
@@ -109,7 +109,7 @@ def unreached_group_replicas(
     held = partition_of(config.rolling_update)
     if (is_paused(pcs) and is_chosen(pcs, replica)) or (not is_reached and replica in unreached_replicas(pcs, every)):
         held = ALL
-    members = [one for one in every if one.metadata.labels.get(labels.SCALING_GROUP) == group.metadata.name]
+    members = [clique for clique in every if clique.metadata.labels.get(labels.SCALING_GROUP) == group.metadata.name]
     new = {group_replica_of(member.metadata) for member in members if _is_new(pcs, member, config.name)}
     indexes = (index for index in group.indexes if index < held)
     return frozenset(index for index in indexes if index not in new and not was_taken(group, index, target))
@@ -117,8 +117,8 @@ def unreached_group_replicas(
 
 def choose_templates(now: Iterable[Json], before: Iterable[Json], there: Iterable[Object]) -> list[Json]:
     """The wanted PodCliques `now`; one that is not there yet is as it was `before`, if that names it."""
-    old, names = {one["metadata"]["name"]: one for one in before}, {one.metadata.name for one in there}
-    return [one if (name := one["metadata"]["name"]) in names else old.get(name, one) for one in now]
+    old, names = {body["metadata"]["name"]: body for body in before}, {clique.metadata.name for clique in there}
+    return [body if (name := body["metadata"]["name"]) in names else old.get(name, body) for body in now]
 
 
 def clique_before(

@@ -91,8 +91,8 @@ def is_misplaced(pod: Pod, group: KueueGroup, clique: str, index: int, role: str
     if not group.is_admitted and not group.has(clique, index):
         return True  # a pod of its own would hold quota that the group waits for
     own, annotations = group.marks(clique, index, role)
-    found = {key: pod.metadata.labels.get(key) for key in (kueue.QUEUE, kueue.MANAGED, kueue.GROUP)}
-    return found != {kueue.GROUP: None, **own} or any(
+    existing = {key: pod.metadata.labels.get(key) for key in (kueue.QUEUE, kueue.MANAGED, kueue.GROUP)}
+    return existing != {kueue.GROUP: None, **own} or any(
         pod.metadata.annotations.get(key) != value for key, value in annotations.items()
     )
 
@@ -126,9 +126,9 @@ def _text(sizes: Mapping[str, int]) -> str:
 
 def _sizes(text: str) -> dict[str, int]:
     """Reads what `_text` wrote; empty for text that was edited by hand."""
-    found: dict[str, int] = {}
-    for one in text.split(","):
-        clique, _, count = one.partition("=")
+    sizes: dict[str, int] = {}
+    for part in text.split(","):
+        clique, _, count = part.partition("=")
         if (size := natural(count)) is not None:
-            found[clique] = size
-    return found
+            sizes[clique] = size
+    return sizes

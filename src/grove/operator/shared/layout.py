@@ -98,7 +98,7 @@ def min_pods(template: CliqueTemplate) -> int:
 
 def living(objects: Iterable[T]) -> dict[str, T]:
     """Those that are not on their way out, by name."""
-    return {one.metadata.name: one for one in objects if not one.metadata.is_deleting}
+    return {obj.metadata.name: obj for obj in objects if not obj.metadata.is_deleting}
 
 
 def asked_indexes(group: PodCliqueScalingGroup) -> Collection[int]:
@@ -114,7 +114,7 @@ def group_indexes(group: PodCliqueScalingGroup) -> Collection[int]:
     After a scale-in all replicas stay until the group has recorded which of them drain.
     """
     asked, status = asked_indexes(group), group.status
-    extra = {one.replica_index for one in status.draining}
+    extra = {entry.replica_index for entry in status.draining}
     if status.observed_generation != group.metadata.generation and drain_s(group.metadata.annotations):
         extra.update(group.recorded_indexes)
     return (*asked, *sorted(extra.difference(asked))) if extra else asked
@@ -154,7 +154,7 @@ def kept_replicas(pcs: PodCliqueSet) -> Collection[int]:
     After a scale-in all replicas stay until the set has recorded which of them go.
     """
     asked, status = pcs.indexes, pcs.status
-    extra = {one.replica_index for one in status.draining} if status.draining else set()
+    extra = {entry.replica_index for entry in status.draining} if status.draining else set()
     if pcs.is_scaled_in:
         extra.update(pcs.recorded_indexes)
     return (*asked, *sorted(extra.difference(asked))) if extra else asked
@@ -186,10 +186,10 @@ def spreads_of(pcs: PodCliqueSet) -> Iterator[SpreadConstraint]:
 
 def topology_name(pcs: PodCliqueSet) -> str:
     """Name of the binding a set uses: the first one named; empty if none is."""
-    found: tuple[TopologyConstraint | SpreadConstraint, ...] = (*constraints_of(pcs), *spreads_of(pcs))
-    for one in found:
-        if one.topology_name:
-            return one.topology_name
+    constraints: tuple[TopologyConstraint | SpreadConstraint, ...] = (*constraints_of(pcs), *spreads_of(pcs))
+    for constraint in constraints:
+        if constraint.topology_name:
+            return constraint.topology_name
     return ""
 
 

@@ -67,9 +67,9 @@ class Notice(NamedTuple):
 
 def appeared(about: Object, before: Conditions, after: Conditions, types: Iterable[str]) -> list[Notice]:
     """A warning for each of these conditions that is there now and was not before."""
-    found = (find_condition(after, type_) for type_ in types if find_condition(before, type_) is None)
+    new = (find_condition(after, type_) for type_ in types if find_condition(before, type_) is None)
     return [
-        Notice(about, condition.reason, condition.message, warning=True) for condition in found if condition is not None
+        Notice(about, condition.reason, condition.message, warning=True) for condition in new if condition is not None
     ]
 
 
@@ -87,12 +87,12 @@ def outcome_of(errors: Iterable[tuple[str, str]], blocked: Iterable[str], missin
 def _with_children(outcome: Outcome, children: Iterable[PodClique | PodCliqueScalingGroup]) -> Outcome:
     """The outcome with what is wrong further down, so that it shows where people look first."""
     troubled = (child for child in children if child.status.last_errors and not child.metadata.is_deleting)
-    found = (
+    errors = (
         (error.code, f"{child.RESOURCE.kind} {child.metadata.name}: {error.description}")
-        for child in sorted(troubled, key=lambda one: one.metadata.name)
+        for child in sorted(troubled, key=lambda child: child.metadata.name)
         for error in child.status.last_errors
     )
-    shown = tuple(islice(found, MOST_ERRORS))
+    shown = tuple(islice(errors, MOST_ERRORS))
     return replace(outcome, errors=outcome.errors + shown) if shown else outcome
 
 
@@ -167,7 +167,7 @@ class SetErrors:
         known = self._errors.get(uid, {})
         if known.get(part, ()) == tuple(errors):
             return
-        known = {name: found for name, found in known.items() if name != part}
+        known = {name: errors_of for name, errors_of in known.items() if name != part}
         if errors:
             known[part] = tuple(errors)
         self._errors[uid] = known

@@ -81,8 +81,8 @@ def clique_standing(
 ) -> Standing:
     """`unfit`: pods of which the scheduler says that they do not fit. `is_scaled`: the clique belongs to a scaled gang,
     which is above the minimum of its group."""
-    if (found := _trouble(status, now)) is not None:
-        return found
+    if (standing := _trouble(status, now)) is not None:
+        return standing
     if is_open(status.update_progress):
         return Standing("Reconciling", UPDATE_IN_PROGRESS, "an update replaces pods")
     need, all_exist = current_minimum(spec), status.replicas >= spec.replicas
@@ -106,8 +106,8 @@ def group_standing(
     now: datetime,
 ) -> Standing:
     """`members` are the cliques that the group is to have and that exist."""
-    if (found := _trouble(status, now) or _waits(outcome)) is not None:
-        return found
+    if (standing := _trouble(status, now) or _waits(outcome)) is not None:
+        return standing
     if is_open(status.update_progress):
         return Standing("Reconciling", UPDATE_IN_PROGRESS, "an update replaces replicas")
     need = group_minimum(group.spec.replicas, group.spec.min_available)
@@ -141,10 +141,10 @@ def set_standing(
 ) -> Standing:
     """A set that is not Ready takes over a gang that stalls: no replica is made available without a person."""
     parts = (group.status.conditions for group in groups if not group.metadata.is_deleting)
-    if (found := _trouble(status, now, *parts) or _waits(outcome)) is not None:
-        return found
-    found = _progress(pcs, status, cliques, groups)
-    return found if found.state == READY else _stalled_gang(status, gangs, now) or found
+    if (standing := _trouble(status, now, *parts) or _waits(outcome)) is not None:
+        return standing
+    standing = _progress(pcs, status, cliques, groups)
+    return standing if standing.state == READY else _stalled_gang(status, gangs, now) or standing
 
 
 def _progress(
@@ -203,7 +203,7 @@ def _stalled_gang(status: PodCliqueSetStatus, gangs: Iterable[PodGang], now: dat
         for name, condition in _stalled(gangs)
         if _lasts(_since(status, condition.last_transition_time), now)
     )
-    if (first := min(lasting, key=lambda one: one[0], default=None)) is None:
+    if (first := min(lasting, key=lambda entry: entry[0], default=None)) is None:
         return None
     name, condition = first
     return Standing("Stalled", condition.reason, f"PodGang {name}: {condition.message}")
@@ -218,7 +218,7 @@ def _stalled(gangs: Iterable[PodGang]) -> Iterator[tuple[str, Condition]]:
 
 def _since(status: S, moment: datetime | None) -> datetime | None:
     """When the grace of a trouble begins: not before the update that may end it."""
-    return max((one for one in (moment, _update_began(status)) if one is not None), default=None)
+    return max((time for time in (moment, _update_began(status)) if time is not None), default=None)
 
 
 def _update_began(status: S) -> datetime | None:

@@ -90,13 +90,13 @@ def _leaving(
             continue
         whole = []
         for index in sorted(of(fqn, config)):
-            found = [(unit, _there(pods_of(unit.fqn))) for unit in member_units(pcs, replica, config, index)]
-            is_up = all(sum(map(counts_as_ready, pods)) >= min_pods(unit.template) for unit, pods in found)
-            has_old = any(is_old(unit, pod) for unit, pods in found for pod in pods)
+            unit_pods = [(unit, _there(pods_of(unit.fqn))) for unit in member_units(pcs, replica, config, index)]
+            is_up = all(sum(map(counts_as_ready, pods)) >= min_pods(unit.template) for unit, pods in unit_pods)
+            has_old = any(is_old(unit, pod) for unit, pods in unit_pods for pod in pods)
             if index >= partition_of(config.rolling_update) and is_up and has_old:
-                whole.append(found)
-        for found in whole[: max(0, len(whole) - kept[config.name])]:
-            yield from found
+                whole.append(unit_pods)
+        for replica_pods in whole[: max(0, len(whole) - kept[config.name])]:
+            yield from replica_pods
 
 
 def _there(pods: Iterable[Pod]) -> list[Pod]:
@@ -110,13 +110,13 @@ def _created_s(pod: Pod) -> float:
 
 def asked_of_nodes(pod_spec: Json) -> Json:
     """The part of a pod's spec that decides where the pod fits."""
-    found: Json = {name: pod_spec[name] for name in ASKED_OF_NODES if pod_spec.get(name)}
+    asked: Json = {name: pod_spec[name] for name in ASKED_OF_NODES if pod_spec.get(name)}
     for name in ("containers", "initContainers"):
         if containers := pod_spec.get(name):
-            found[name] = [
+            asked[name] = [
                 {key: container[key] for key in OF_CONTAINERS if container.get(key)} for container in containers
             ]
-    return found
+    return asked
 
 
 def asks_more(new: Json, old: Pod) -> bool:

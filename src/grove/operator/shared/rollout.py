@@ -111,7 +111,7 @@ def part_budget(
     slice_ = _slice(pcs, replica)
     kept = ALL if is_open(pcs.status.update_progress) else 0
     if slice_ is not None:
-        kept = next((one.keep for one in slice_.parts if one.name == part), 0)
+        kept = next((slice_part.keep for slice_part in slice_.parts if slice_part.name == part), 0)
     held = slice_ is not None and slice_.waits
     if slice_ is not None and slice_.waits_for_surge:
         surge = replace(surge, slice=slice_.number)
@@ -188,7 +188,7 @@ def concerned_replicas(old: PodCliqueSet, new: PodCliqueSet) -> frozenset[int] |
         return None
     restarts = set(before.replica_restarts) ^ set(after.replica_restarts)
     turns = {index for index, _ in _turns(before.update_progress) ^ _turns(after.update_progress)}
-    draining = {one.replica_index for one in set(before.draining) ^ set(after.draining)}
+    draining = {entry.replica_index for entry in set(before.draining) ^ set(after.draining)}
     again = set(new.indexes).difference(old.indexes) if new.indexes != old.indexes else set[int]()
     return frozenset(turns) | {restart.replica_index for restart in restarts} | draining | again
 
@@ -196,7 +196,7 @@ def concerned_replicas(old: PodCliqueSet, new: PodCliqueSet) -> frozenset[int] |
 def _chosen(progress: PodCliqueSetUpdateProgress | None) -> frozenset[int]:
     if not is_open(progress):
         return frozenset()
-    return frozenset(one.replica_index for one in progress.currently_updating if one.update_ended_at is None)
+    return frozenset(entry.replica_index for entry in progress.currently_updating if entry.update_ended_at is None)
 
 
 def _turns(progress: PodCliqueSetUpdateProgress | None) -> set[tuple[int, UpdateSlice | None]]:
@@ -331,7 +331,7 @@ def with_restart(restarts: Restarts, index: int, **changes: Any) -> Restarts:
     """The entries with that of one replica changed or added, in the order of their indexes."""
     entry = msgspec.structs.replace(find_restart(restarts, index), **changes)
     others = (restart for restart in restarts if restart.replica_index != index)
-    return tuple(sorted((*others, entry), key=lambda one: one.replica_index))
+    return tuple(sorted((*others, entry), key=lambda restart: restart.replica_index))
 
 
 def restarts_within(restarts: Restarts, indexes: Collection[int]) -> Restarts:

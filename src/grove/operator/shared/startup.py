@@ -45,8 +45,8 @@ def mounts_secret(pod: Pod, *secrets: str) -> bool:
 
 def parents(pcs: PodCliqueSet, unit: Unit) -> tuple[str, ...]:
     """PodCliques that this one starts after, in template order; empty if it may start at once."""
-    found = (fqn for template in _parent_templates(pcs, unit) for fqn in _resolved(pcs, unit, template))
-    return tuple(dict.fromkeys(found))
+    fqns = (fqn for template in _parent_templates(pcs, unit) for fqn in _resolved(pcs, unit, template))
+    return tuple(dict.fromkeys(fqns))
 
 
 def parent_minimums(
@@ -129,7 +129,9 @@ def _startup_resources(pod_spec: Json) -> Json:
     containers = [*(pod_spec.get("initContainers") or ()), *(pod_spec.get("containers") or ())]
     limits = [_counted(container, "limits") for container in containers]
     # The API server fills in requests that are left out from the limits.
-    requests = [{**limit, **_counted(one, "requests")} for limit, one in zip(limits, containers, strict=True)]
+    requests = [
+        {**limit, **_counted(container, "requests")} for limit, container in zip(limits, containers, strict=True)
+    ]
     if not any(requests):
         return {}
     is_guaranteed = all(len(limit) == 2 and limit == ask for limit, ask in zip(limits, requests, strict=True))
@@ -139,8 +141,8 @@ def _startup_resources(pod_spec: Json) -> Json:
 def _counted(owner: Json, what: str) -> dict[str, Fraction]:
     """CPU and memory, the resources that make the QoS class, where they are not zero."""
     amounts = (owner.get("resources") or {}).get(what) or {}
-    found = {name: exact(amounts[name]) for name in ("cpu", "memory") if name in amounts}
-    return {name: amount for name, amount in found.items() if amount}
+    amounts_of = {name: exact(amounts[name]) for name in ("cpu", "memory") if name in amounts}
+    return {name: amount for name, amount in amounts_of.items() if amount}
 
 
 def _startup_security(pod_spec: Json) -> Json:

@@ -239,7 +239,9 @@ def _turned(before: Conditions, after: Conditions) -> bool:
 
     Conditions of a new object that only starts do not count.
     """
-    before, after = (tuple(one for one in found if one.type not in _FOLLOW) for found in (before, after))
+    before, after = (
+        tuple(condition for condition in listed if condition.type not in _FOLLOW) for listed in (before, after)
+    )
     for condition in after:
         old = find_condition(before, condition.type)
         if old is None:

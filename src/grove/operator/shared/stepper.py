@@ -107,13 +107,15 @@ def next_step(
     known = {unit.id: unit for unit in every}
     extra = budget.surge.indexes(surge)
     units = [unit for unit in every if unit.id not in extra]
-    flying = [one for one in in_flight if one in known and one not in extra and not known[one].is_back]
-    kept = [one for one in unplaced if one in known and one not in flying]
+    flying = [
+        unit_id for unit_id in in_flight if unit_id in known and unit_id not in extra and not known[unit_id].is_back
+    ]
+    kept = [unit_id for unit_id in unplaced if unit_id in known and unit_id not in flying]
     # A unit that never had a place is up, and one in flight has none: they changed places.
-    for gained in [one for one in kept if known[one].up]:
-        if (lost := next((one for one in flying if not known[one].has_place), None)) is not None:
+    for gained in [unit_id for unit_id in kept if known[unit_id].up]:
+        if (lost := next((unit_id for unit_id in flying if not known[unit_id].has_place), None)) is not None:
             flying.remove(lost)
-            kept = [*(one for one in kept if one != gained), lost]
+            kept = [*(unit_id for unit_id in kept if unit_id != gained), lost]
     old = [unit for unit in units if unit.outdated]
     nothing = Step(tuple(flying), unplaced=tuple(sorted(kept)), outdated=len(old), surge=paused(surge))
     if budget.paused:
@@ -122,7 +124,7 @@ def next_step(
     broken = sorted((unit for unit in old if not unit.up), key=lambda unit: unit.order)
     # Units that were chosen and have not gone yet come before any other, in the order in which they were chosen.
     ready = [unit for unit in old if unit.up and unit.id not in flying]
-    chosen = {one: at for at, one in enumerate(in_flight)}
+    chosen = {unit_id: at for at, unit_id in enumerate(in_flight)}
     ready.sort(key=lambda unit: (chosen.get(unit.id, len(chosen)), unit.order))
     allowed = len(old) - len(broken) - budget.keep
     surge = next_surge(
@@ -133,10 +135,10 @@ def next_step(
         {unit.id for unit in every if unit.has_place},
         {unit.id for unit in every if unit.up and not unit.outdated},
         now,
-        _displaced([known[one] for one in flying], in_flight),
+        _displaced([known[unit_id] for unit_id in flying], in_flight),
     )
     recorded = surge if surge != NONE else None
-    if any(one in known for one in extra if one not in surge.indexes):
+    if any(unit_id in known for unit_id in extra if unit_id not in surge.indexes):
         return replace(nothing, surge=recorded)  # surge units are removed before anything else is taken
     added = [known[index] for index in surge.indexes if index in known]
     spare = sum(unit.up for unit in (*units, *added)) - budget.min_available

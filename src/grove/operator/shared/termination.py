@@ -134,8 +134,8 @@ def group_replicas_to_restart(
     `group` carries its status of now: whether the group keeps its minimum without the breached replicas. In a pause, a
     replica that the update is replacing is left alone.
     """
-    found = find_condition(group.status.conditions, MIN_AVAILABLE_BREACHED)
-    if found is None or found.status != FALSE:
+    breached = find_condition(group.status.conditions, MIN_AVAILABLE_BREACHED)
+    if breached is None or breached.status != FALSE:
         return Terminations()
     breaches: dict[int, list[Breach]] = {}
     replacing = units_in_flight(group.status.update_progress)
@@ -159,7 +159,7 @@ def set_replicas_to_restart(
 
     A replica that lacks one of its standalone cliques is being built, and is left alone.
     """
-    live, found = living(cliques), living(groups)
+    live, live_groups = living(cliques), living(groups)
     breaches: dict[int, list[Breach]] = {}
     names_of = standalone_names(pcs)
     for replica in pcs.indexes:
@@ -168,7 +168,11 @@ def set_replicas_to_restart(
             continue
         possible = [
             *(_clique_breach(pcs, live[fqn], None, moment) for fqn in units),
-            *(_group_breach(pcs, replica, found[fqn], moment) for fqn, _ in group_names(pcs, replica) if fqn in found),
+            *(
+                _group_breach(pcs, replica, live_groups[fqn], moment)
+                for fqn, _ in group_names(pcs, replica)
+                if fqn in live_groups
+            ),
         ]
         breaches[replica] = [breach for breach in possible if breach is not None]
     return _due(pcs, breaches, pcs.status.replica_restarts, now)
@@ -178,7 +182,7 @@ def with_group_restarts(
     pcs: PodCliqueSet, group: PodCliqueScalingGroup, replica: int, verdict: Terminations, now: datetime
 ) -> PodCliqueScalingGroupStatus:
     """The group's status with the verdict in it; writing it is what restarts the replicas."""
-    incarnations = [group_replica_incarnation(pcs, replica, group, one.index) for one in verdict.now]
+    incarnations = [group_replica_incarnation(pcs, replica, group, restart.index) for restart in verdict.now]
     return _with_restarts(group.status, pcs, verdict, incarnations, now)
 
 
@@ -192,9 +196,9 @@ def with_set_restarts(
     """The set's status with the verdict in it; writing that is what restarts the replicas."""
     parts: list[PodClique | PodCliqueScalingGroup] = [*cliques, *groups]
     incarnations: list[int] = []
-    for one in verdict.now:
-        known = [replica_incarnation(pcs, one.index)]
-        for part in (part for part in parts if replica_of(part.metadata) == one.index):
+    for restart in verdict.now:
+        known = [replica_incarnation(pcs, restart.index)]
+        for part in (part for part in parts if replica_of(part.metadata) == restart.index):
             known.append(part.status.incarnation)
             if isinstance(part, PodCliqueScalingGroup):
                 known += (entry.incarnation for entry in part.status.replica_restarts)
@@ -208,9 +212,9 @@ S = TypeVar("S", PodCliqueScalingGroupStatus, PodCliqueSetStatus)
 def _with_restarts(status: S, pcs: PodCliqueSet, verdict: Terminations, known: Sequence[int], now: datetime) -> S:
     """The status with each restart of the verdict in it, above the incarnation that is known of its replica."""
     restarts: Restarts = status.replica_restarts
-    for one, incarnation in zip(verdict.now, known, strict=True):
-        counts = {"incarnation": incarnation + 1, "gang_restarts": one.count}
-        restarts = with_restart(restarts, one.index, **counts, last_gang_restart_time=now)
+    for restart, incarnation in zip(verdict.now, known, strict=True):
+        counts = {"incarnation": incarnation + 1, "gang_restarts": restart.count}
+        restarts = with_restart(restarts, restart.index, **counts, last_gang_restart_time=now)
     return msgspec.structs.replace(
         status,
         replica_restarts=restarts,
@@ -282,8 +286,8 @@ def _has_had_its_minimum(group: PodCliqueScalingGroup, status: PodCliqueScalingG
 
 def _with_ready_memory(conditions: Conditions, is_kept: bool, is_ready: bool, now: datetime) -> Conditions:
     """The conditions with `WasReady`: True from when the minimum is ready. A short time of readiness is forgotten."""
-    found = find_condition(conditions, WAS_READY)
-    since = found.last_transition_time if found is not None else None
+    remembered = find_condition(conditions, WAS_READY)
+    since = remembered.last_transition_time if remembered is not None else None
     is_long = since is not None and now - since >= FORGIVEN_AFTER
     if is_kept and is_ready:
         message = "its minimum has been ready since the last restart"
@@ -305,21 +309,21 @@ def _due(pcs: PodCliqueSet, breaches: dict[int, list[Breach]], restarts: Restart
     restarts_due: list[Restart] = []
     exhausted: list[int] = []
     waits: list[float] = []
-    for index, found in sorted(breaches.items()):
-        if not found:
+    for index, parts in sorted(breaches.items()):
+        if not parts:
             continue
         entry = find_restart(restarts, index)
-        held = all(breach.was_ready for breach in found)
+        held = all(breach.was_ready for breach in parts)
         count = 0 if held and limit is not None else entry.gang_restarts
         if limit is not None and count >= limit:
             exhausted.append(index)
             continue
-        due = min(breach.since for breach in found) + delay
+        due = min(breach.since for breach in parts) + delay
         if limit is not None and count and entry.last_gang_restart_time is not None:
             backoff = min(FIRST_BACKOFF * (1 << min(count - 1, 10)), LONGEST_BACKOFF)
             due = max(due, entry.last_gang_restart_time + backoff)
         if due <= now:
-            restarts_due.append(Restart(index, count + 1, ", ".join(breach.part for breach in found)))
+            restarts_due.append(Restart(index, count + 1, ", ".join(breach.part for breach in parts)))
         else:
             waits.append((due - now).total_seconds())
     return Terminations(tuple(restarts_due), tuple(exhausted), min(waits, default=None))

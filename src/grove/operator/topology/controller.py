@@ -39,18 +39,20 @@ class TopologyController:
         binding = self._cache.get(ClusterTopologyBinding, key_)
         if binding is None or binding.metadata.is_deleting:
             return DONE  # topology objects made for it go with it
-        external = {one.scheduler_name: one.topology_reference for one in binding.spec.scheduler_topology_bindings}
-        found: dict[str, TopologySync] = {}
+        external = {
+            entry.scheduler_name: entry.topology_reference for entry in binding.spec.scheduler_topology_bindings
+        }
+        syncs: dict[str, TopologySync] = {}
         errors: dict[str, KubeError] = {}
         for backend in self._backends.topology_aware:
             try:
                 reference = external.get(backend.name)
-                found[backend.name] = await self._sync(binding, backend, reference)
+                syncs[backend.name] = await self._sync(binding, backend, reference)
             except KubeError as error:
                 errors[backend.name] = error
-                found[backend.name] = TopologySync(False, str(error))
+                syncs[backend.name] = TopologySync(False, str(error))
         status = binding_status(
-            binding, self._backends, lambda name, _: found[name], failed=tuple(errors), now=self._deps.clock.now()
+            binding, self._backends, lambda name, _: syncs[name], failed=tuple(errors), now=self._deps.clock.now()
         )
         await self._statuses.write(binding, status, news=True)
         match became(binding.status.conditions, status.conditions, conditions.SCHEDULER_TOPOLOGY_DRIFT):
@@ -111,8 +113,8 @@ class TopologyController:
             for binding in self._cache.list(ClusterTopologyBinding)
             if binding.metadata.uid in owners
             or any(
-                named == (one.scheduler_name, one.topology_reference)
-                for one in binding.spec.scheduler_topology_bindings
+                named == (entry.scheduler_name, entry.topology_reference)
+                for entry in binding.spec.scheduler_topology_bindings
             )
         ]
 

@@ -113,12 +113,14 @@ def _contradictions(pcs: PodCliqueSet, binding: ClusterTopologyBinding) -> Itera
     template = pcs.spec.template
     levels = {level.domain: at for at, level in enumerate(binding.spec.levels)}
     whole = _spread_owner("the set", template)
-    groups = [(_spread_owner(f'group "{one.name}"', one), one) for one in template.pod_clique_scaling_groups]
-    found = [("the set", whole, list[SpreadOwner]()), *((owner.name, owner, [whole]) for owner, _ in groups)]
+    groups = [
+        (_spread_owner(f'group "{config.name}"', config), config) for config in template.pod_clique_scaling_groups
+    ]
+    owners = [("the set", whole, list[SpreadOwner]()), *((owner.name, owner, [whole]) for owner, _ in groups)]
     for clique in template.cliques:
-        around = [whole, *(owner for owner, one in groups if clique.name in one.clique_names)]
-        found.append((f'clique "{clique.name}"', _spread_owner("", clique), around))
-    for name, owner, around in found:
+        around = [whole, *(owner for owner, config in groups if clique.name in config.clique_names)]
+        owners.append((f'clique "{clique.name}"', _spread_owner("", clique), around))
+    for name, owner, around in owners:
         for why in contradictions(owner, around, levels):
             yield f'spreadConstraint of {name} over "{owner.over}": {why}'
 
@@ -147,7 +149,7 @@ def binding_status(
     `compare(backend, reference)` answers for one scheduler's topology object; `failed` are backends whose object could
     not be written in this pass, which holds `observedGeneration` back.
     """
-    named = {one.scheduler_name: one.topology_reference for one in binding.spec.scheduler_topology_bindings}
+    named = {entry.scheduler_name: entry.topology_reference for entry in binding.spec.scheduler_topology_bindings}
     entries: list[SchedulerTopologyStatus] = []
     for backend in backends.topology_aware:
         reference = named.get(backend.name) or backend.topology_name(binding)

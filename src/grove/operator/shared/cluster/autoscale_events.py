@@ -22,7 +22,7 @@ ACTIONS = Counter(
     "grove_autoscale_actions", "Times an autoscaler changed replicas, by kind of target and direction.", ["kind", "way"]
 )
 KINDS: dict[str, type[PodClique] | type[PodCliqueScalingGroup]] = {
-    one.RESOURCE.kind: one for one in (PodClique, PodCliqueScalingGroup)
+    kind.RESOURCE.kind: kind for kind in (PodClique, PodCliqueScalingGroup)
 }
 
 
@@ -68,10 +68,13 @@ def cause(scaler: HorizontalPodAutoscaler) -> str:
     """The metric that decided, with its value and target if the HPA controller says them."""
     active = find_condition(scaler.status.conditions or (), "ScalingActive")
     message = active.message if active is not None else ""
-    named = [one for one in scaler.spec.metrics or () if metric_name(one) and metric_name(one) in message]
+    named = [metric for metric in scaler.spec.metrics or () if metric_name(metric) and metric_name(metric) in message]
     if len(named) != 1:
         return message or "no metric is named"
     (metric,) = named
-    seen = next((one for one in scaler.status.current_metrics or () if metric_name(one) == metric_name(metric)), None)
+    seen = next(
+        (current for current in scaler.status.current_metrics or () if metric_name(current) == metric_name(metric)),
+        None,
+    )
     value, target = current_of(metric, seen), target_of(metric)
     return f"metric {metric_name(metric)}" + (f" at {value}, target {target}" if value and target else "")

@@ -202,5 +202,5 @@ def _lasting(obj: dict[str, Any]) -> dict[str, Any]:
     """An object without what changes at every look, so that two answers can be compared."""
     meta = obj.get("metadata") or {}
     kept = {name: meta[name] for name in ("name", "labels") if name in meta}
-    found = {"metadata": kept, "spec": obj.get("spec") or {}}
-    return found | ({"data": obj["data"]} if "data" in obj else {})
+    lasting = {"metadata": kept, "spec": obj.get("spec") or {}}
+    return lasting | ({"data": obj["data"]} if "data" in obj else {})

@@ -104,23 +104,23 @@ class ChildrenWriter:
         to do. Children named in `without` are not looked at.
         """
         uid = owner.metadata.uid
-        observed = [one for one in self._cache.owned(kind, by=uid) if one.metadata.name not in without]
-        found = {one.metadata.name: _fingerprint(one) for one in observed}
+        observed = [child for child in self._cache.owned(kind, by=uid) if child.metadata.name not in without]
+        fingerprints = {child.metadata.name: _fingerprint(child) for child in observed}
         last = self._right.get(uid, {}).get(kind)
-        if last == _Right(version, found, settled=True):
+        if last == _Right(version, fingerprints, settled=True):
             return Changes()
         children = wanted()
         observed += self._strangers(kind, owner, children, observed)
         known = last.children if last is not None and last.made_from == version else {}
-        same = {name for name, print_ in found.items() if known.get(name) == print_}
+        same = {name for name, print_ in fingerprints.items() if known.get(name) == print_}
         plan = plan_children(children, observed, owner, unchanged=same)
         changes = Changes(blocked=[name for name in plan.blocked if name not in plan.foreign])
         for name in plan.foreign:
             changes.failed(code, f"create {kind.RESOURCE.kind} {name}", taken(kind, name, owner))
         wrong = {*plan.blocked, *plan.delete, *(name for name, _ in plan.patch)}
-        right = {name: print_ for name, print_ in found.items() if name not in wrong}
+        right = {name: print_ for name, print_ in fingerprints.items() if name not in wrong}
         self._right.setdefault(uid, {})[kind] = _Right(version, right, plan.is_settled)
-        await self._write(kind, owner, plan, {one.metadata.name: one for one in observed}, changes, code)
+        await self._write(kind, owner, plan, {child.metadata.name: child for child in observed}, changes, code)
         return changes
 
     def forget(self, uid: str) -> None:
@@ -131,10 +131,10 @@ class ChildrenWriter:
         self, kind: type[Object], owner: Object, children: Iterable[Json], observed: Iterable[Object]
     ) -> list[Object]:
         """Objects of others that stand where we want ours."""
-        owned = {one.metadata.name for one in observed}
+        owned = {child.metadata.name for child in observed}
         names = (child["metadata"]["name"] for child in children)
-        found = (self._cache.get(kind, Key(owner.metadata.namespace, name)) for name in names if name not in owned)
-        return [one for one in found if one is not None]
+        strangers = (self._cache.get(kind, Key(owner.metadata.namespace, name)) for name in names if name not in owned)
+        return [stranger for stranger in strangers if stranger is not None]
 
     async def _write(
         self,
@@ -185,7 +185,9 @@ class ChildrenWriter:
         await do("delete", removals, changes.deleted)
         await do("adopt", ((name, partial(adopt, name, patch)) for name, patch in plan.adopt), changes.patched)
         await do("update", ((name, partial(update, name, patch)) for name, patch in plan.patch), changes.patched)
-        await do("create", ((one["metadata"]["name"], partial(create, one)) for one in plan.create), changes.created)
+        await do(
+            "create", ((child["metadata"]["name"], partial(create, child)) for child in plan.create), changes.created
+        )
 
 
 async def get_own(client: Client, owner: Object, kind: type[T], wanted: Json) -> T:

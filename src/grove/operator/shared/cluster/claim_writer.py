@@ -72,11 +72,11 @@ class ClaimWriter:
             for resource_sharing in sharing
             if resource_sharing.namespace or resource_sharing.name not in internal
         }
-        found: dict[tuple[str, str], Json] = {}
+        specs: dict[tuple[str, str], Json] = {}
         for namespace, name in sorted(named):
             try:
                 template = await self._client.get(ResourceClaimTemplate.RESOURCE, name, namespace)
             except NotFound:
                 continue
-            found[namespace, name] = (template.get("spec") or {}).get("spec") or {}
-        return found
+            specs[namespace, name] = (template.get("spec") or {}).get("spec") or {}
+        return specs

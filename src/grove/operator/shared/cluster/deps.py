@@ -43,22 +43,22 @@ class GangKey(NamedTuple):
 
 
 def gang_key(gang: PodGang) -> GangKey | None:
-    found = set_key(gang)
-    return GangKey(found.namespace, found.name, gang.metadata.name) if found is not None else None
+    pcs_key = set_key(gang)
+    return GangKey(pcs_key.namespace, pcs_key.name, gang.metadata.name) if pcs_key is not None else None
 
 
 def gang_key_of(part: Object) -> GangKey | None:
     """The gang that a pod, a clique or a scheduler's object is part of, by its labels."""
-    found = part.metadata.labels
-    if labels.POD_GANG not in found or labels.PART_OF not in found:
+    own = part.metadata.labels
+    if labels.POD_GANG not in own or labels.PART_OF not in own:
         return None
-    return GangKey(part.metadata.namespace, found[labels.PART_OF], found[labels.POD_GANG])
+    return GangKey(part.metadata.namespace, own[labels.PART_OF], own[labels.POD_GANG])
 
 
 def base_gang_key_of(pod: Object) -> GangKey | None:
     """The base gang of a pod: that of its own gang, or its own gang itself."""
-    found = gang_key_of(pod)
-    return found and found._replace(name=pod.metadata.labels.get(labels.BASE_POD_GANG, found.name))
+    key = gang_key_of(pod)
+    return key and key._replace(name=pod.metadata.labels.get(labels.BASE_POD_GANG, key.name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,8 @@ class FormerTemplates:
             page = await self._client.list(ControllerRevision, pcs.metadata.namespace, labels=own)
         except (Forbidden, NotFound):
             return None
-        found = (item for item in page.items if is_origin(pcs, item) and is_controlled_by(item, pcs))
-        return next((revision.kept for revision in found), None)
+        origins = (item for item in page.items if is_origin(pcs, item) and is_controlled_by(item, pcs))
+        return next((revision.kept for revision in origins), None)
 
     def forget(self, uid: str) -> None:
         self._kept.pop(uid, None)

@@ -54,10 +54,10 @@ async def delete_ahead_of_set(cache: Cache, client: Client, pcs: PodCliqueSet) -
     selector, gang = labelsets.set_selector(pcs.metadata.name), next(iter(_shown(cache, pcs, PodGang)), None)
     if gang is None or _has_strangers(cache, pcs) or ORPHAN in pcs.metadata.finalizers:
         return
-    stages = [[one for kind in kinds for one in _shown(cache, pcs, kind)] for kinds in STAGES]
+    stages = [[child for kind in kinds for child in _shown(cache, pcs, kind)] for kinds in STAGES]
     if sum(map(len, stages)) <= FEW:
-        unchanged = await asyncio.gather(*(_delete_unchanged(client, one) for one in stages[0]))
-        stages[0] = [one for one, is_deleted in zip(stages[0], unchanged, strict=True) if not is_deleted]
+        unchanged = await asyncio.gather(*(_delete_unchanged(client, child) for child in stages[0]))
+        stages[0] = [child for child, is_deleted in zip(stages[0], unchanged, strict=True) if not is_deleted]
         if gang in stages[0] and not await _refers(client, pcs, gang):
             return
         for children in stages:
@@ -88,21 +88,21 @@ async def delete_replicas(cache: Cache, client: Client, pcs: PodCliqueSet, repli
     gone: list[Object] = []
     owners, name = _owners(cache, pcs), pcs.metadata.name
 
-    def is_own(one: Object, of: frozenset[int]) -> bool:
-        return _is_owned(one, owners) and find_replica(name, one.metadata.name) in of
+    def is_own(child: Object, of: frozenset[int]) -> bool:
+        return _is_owned(child, owners) and find_replica(name, child.metadata.name) in of
 
     async def delete_part(part: str, of: frozenset[int]) -> None:
         for kind in (Service, Pod, PodClique, PodCliqueScalingGroup):
-            found = [one for one in cache.by_index(kind, SET, pcs.key) if replica_of(one.metadata) in of]
-            own = [one for one in found if is_own(one, of)]
-            by_label = len(own) == len(found)
+            labelled = [child for child in cache.by_index(kind, SET, pcs.key) if replica_of(child.metadata) in of]
+            own = [child for child in labelled if is_own(child, of)]
+            by_label = len(own) == len(labelled)
             if own and by_label:
                 own = own if await _delete_all(client, pcs, kind, part) else []
             else:
                 own = await _delete_each(client, pcs, own)
             gone.extend(own)
-            for one in own:
-                cache.removed(one, by_label=by_label)
+            for child in own:
+                cache.removed(child, by_label=by_label)
 
     selector, chunks = labelsets.set_selector(pcs.metadata.name), _chunks(sorted(replicas))
     await asyncio.gather(*(delete_part(_part(selector, chunk), frozenset(chunk)) for chunk in chunks))
@@ -116,10 +116,10 @@ async def delete_ahead_of_clique(cache: Cache, client: Client, clique: PodClique
     selector = f"{labelsets.set_selector(part_of)},{labels.POD_CLIQUE}={name}"
     pods = (pod for key in by_set(clique) for pod in cache.by_index(Pod, SET, key))
     pods = (pod for pod in pods if pod.metadata.labels.get(labels.POD_CLIQUE) == name and not pod.metadata.is_deleting)
-    found = list(pods)
-    if not found or any(_is_stranger(pod, {clique.metadata.uid}) for pod in found):
+    left = list(pods)
+    if not left or any(_is_stranger(pod, {clique.metadata.uid}) for pod in left):
         return
-    if ORPHAN not in clique.metadata.finalizers and await _refers(client, clique, found[0]):
+    if ORPHAN not in clique.metadata.finalizers and await _refers(client, clique, left[0]):
         await _delete_all(client, clique, Pod, selector)
 
 
@@ -154,32 +154,32 @@ async def _refers(client: Client, owner: Object, child: Object) -> bool:
     That can happen before we look, so this asks the server and not the cache.
     """
     try:
-        found = await client.get(type(child), child.metadata.name, child.metadata.namespace)
+        existing = await client.get(type(child), child.metadata.name, child.metadata.namespace)
     except KubeError as error:
         log.info("children are left to the garbage collector", owner=str(owner.key), error=str(error))
         return False
-    return _is_owned(found, {owner.metadata.uid})
+    return _is_owned(existing, {owner.metadata.uid})
 
 
 def _has_strangers(cache: Cache, pcs: PodCliqueSet) -> bool:
     """True if an object has the labels of the set and another owner."""
     owners, kinds = _owners(cache, pcs), (PodGang, Service, Pod, PodClique, PodCliqueScalingGroup)
-    return any(_is_stranger(one, owners) for kind in kinds for one in cache.by_index(kind, SET, pcs.key))
+    return any(_is_stranger(child, owners) for kind in kinds for child in cache.by_index(kind, SET, pcs.key))
 
 
 def _owners(cache: Cache, pcs: PodCliqueSet) -> set[str]:
     """UIDs of the set and of everything of it that owns something."""
-    groups = {one.metadata.uid for one in cache.owned(PodCliqueScalingGroup, by=pcs.metadata.uid)}
+    groups = {group.metadata.uid for group in cache.owned(PodCliqueScalingGroup, by=pcs.metadata.uid)}
     above = {pcs.metadata.uid, *groups}
     return above | {clique.metadata.uid for uid in above for clique in cache.owned(PodClique, by=uid)}
 
 
-def _is_owned(one: Object, owners: Collection[str]) -> bool:
-    return any(ref.uid in owners for ref in one.metadata.owner_references)
+def _is_owned(child: Object, owners: Collection[str]) -> bool:
+    return any(ref.uid in owners for ref in child.metadata.owner_references)
 
 
-def _is_stranger(one: Object, owners: Collection[str]) -> bool:
-    return not one.metadata.is_deleting and not _is_owned(one, owners)
+def _is_stranger(child: Object, owners: Collection[str]) -> bool:
+    return not child.metadata.is_deleting and not _is_owned(child, owners)
 
 
 async def _delete_shown(cache: Cache, client: Client, pcs: PodCliqueSet, kind: type[Object], selector: str) -> None:
@@ -194,7 +194,7 @@ async def _delete_shown(cache: Cache, client: Client, pcs: PodCliqueSet, kind: t
 
 def _shown(cache: Cache, pcs: PodCliqueSet, kind: type[Object]) -> list[Object]:
     """The objects of a set that the cache shows and that are not being deleted."""
-    return [one for one in cache.by_index(kind, SET, pcs.key) if not one.metadata.is_deleting]
+    return [child for child in cache.by_index(kind, SET, pcs.key) if not child.metadata.is_deleting]
 
 
 async def _delete_all(client: Client, owner: Object, kind: type[Object], selector: str) -> bool:
@@ -211,12 +211,12 @@ async def _delete_each(client: Client, owner: Object, objects: Sequence[Object])
     """Deletes one by one, and returns what is gone."""
     gone: list[Object] = []
 
-    async def delete(one: Object) -> None:
+    async def delete(child: Object) -> None:
         with suppress(NotFound):
-            await client.delete(type(one), one.metadata.name, one.metadata.namespace, uid=one.metadata.uid)
-        gone.append(one)
+            await client.delete(type(child), child.metadata.name, child.metadata.namespace, uid=child.metadata.uid)
+        gone.append(child)
 
-    for error in await in_parallel([partial(delete, one) for one in objects]):
+    for error in await in_parallel([partial(delete, child) for child in objects]):
         log.info("not deleted", owner=str(owner.key), error=str(error))
     return gone
 

@@ -61,7 +61,7 @@ def owner_name(obj: Object, kind: type[Object]) -> str:
 
 def owner_keys(kind: type[Object]) -> Keys[Object, Key]:
     """Maps an event to the controllers of this kind that the object had before it and has after it."""
-    return each(lambda one: Key(one.metadata.namespace, name) if (name := owner_name(one, kind)) else None)
+    return each(lambda obj: Key(obj.metadata.namespace, name) if (name := owner_name(obj, kind)) else None)
 
 
 def differ(old: Object, new: Object, *fields: str) -> bool:
@@ -84,8 +84,8 @@ def by_node(pod: Pod) -> tuple[str, ...]:
 
 
 def by_set(obj: Object) -> tuple[Key, ...]:
-    found = set_key(obj)
-    return (found,) if found is not None else ()
+    pcs_key = set_key(obj)
+    return (pcs_key,) if pcs_key is not None else ()
 
 
 class _Hashes(NamedTuple):
@@ -106,8 +106,8 @@ class Sets:
 
     def find_of(self, obj: Object) -> PodCliqueSet | None:
         """The set that has this object, unless names of another operator await adoption."""
-        found, replica = set_key(obj), replica_of(obj.metadata)
-        pcs = self._cache.get(PodCliqueSet, found) if found is not None else None
+        pcs_key, replica = set_key(obj), replica_of(obj.metadata)
+        pcs = self._cache.get(PodCliqueSet, pcs_key) if pcs_key is not None else None
         if pcs is None or pcs.metadata.is_deleting or (replica is not None and replica not in kept_replicas(pcs)):
             return None
         return None if self.awaits_takeover(pcs) else pcs
@@ -182,23 +182,23 @@ class Sets:
         group = self._cache.get(PodCliqueScalingGroup, Key(pcs.metadata.namespace, fqn))
         if group is None or group.metadata.is_deleting:
             return range(config.replicas)
-        found = group_indexes(group)
+        indexes = group_indexes(group)
         if group.is_scaled_in:
             members = self._cache.owned(PodClique, by=group.metadata.uid)
             if group_costs(group, members, lambda fqn: self.pods_of(pcs.metadata.namespace, fqn)):
-                return {*found, *group.recorded_indexes}
-        return found
+                return {*indexes, *group.recorded_indexes}
+        return indexes
 
     def parent_replicas(self, pcs: PodCliqueSet, replica: int, clique: PodClique) -> dict[str, int]:
         """Replicas of the cliques that one starts after, as far as known; 0 in replicas that a group does not have."""
         if not clique.spec.starts_after:
             return {}
         parents = (self._cache.get(PodClique, Key(pcs.metadata.namespace, fqn)) for fqn in clique.spec.starts_after)
-        found = {parent.metadata.name: parent.spec.replicas for parent in parents if parent is not None}
+        replicas = {parent.metadata.name: parent.spec.replicas for parent in parents if parent is not None}
         for fqn, config in group_names(pcs, replica):
             missing = set(range(config.min_available)).difference(self.group_replicas(pcs, fqn, config))
-            found |= {unit.fqn: 0 for index in missing for unit in member_units(pcs, replica, config, index)}
-        return found
+            replicas |= {unit.fqn: 0 for index in missing for unit in member_units(pcs, replica, config, index)}
+        return replicas
 
     def pods_of(self, namespace: str, clique_fqn: str) -> Sequence[Pod]:
         """Pods that the PodClique of this name owns; not those of an earlier one of the same name."""
