@@ -58,52 +58,19 @@ def wanted_status(
     `headroom` what is held of `spec.headroom`.
     """
     now = now.replace(microsecond=0)
-    conditions, message = before.conditions, ""
     stands = gang.has_minimum(standing)
-    if stands:
-        scheduled = find_condition(conditions, words.SCHEDULED)
-        if verdict is None or not verdict.placed:
-            # Not our doing, or from before we started: true all the same.
-            earlier_message = scheduled.message if scheduled is not None and scheduled.status == words.TRUE else ""
-            verdict, message = PLACED, earlier_message or say(PLACED.why)
-    elif gang.stood and any(standing.values()):
-        lost = [
-            Reason(kinds.GROUP_CAPACITY, name, {"room": standing[name], "pods": minimum})
-            for name, minimum in gang.minima.items()
-            if standing[name] < minimum
-        ]
-        why = (verdict.why,) if verdict is not None and verdict.reason in NO_PLACE else ()
-        verdict = Verdict(False, PODS_LOST, Reason(kinds.PODS_LOST, gang.name, parts=(*lost, *why)))
-    elif verdict is not None and verdict.placed:
-        verdict = None  # on its way: the pods are reserved and not bound
+    is_placed_now = verdict is not None and verdict.placed
+    verdict = _verdict_to_write(gang, verdict, standing)
+    conditions = before.conditions
     if verdict is not None:
-        conditions = with_condition(
-            conditions,
-            words.SCHEDULED,
-            words.TRUE if verdict.placed else words.FALSE,
-            verdict.reason,
-            (message or say(verdict.why))[:LONGEST],
-            now,
-        )
-    phase = PENDING
-    if stands:
-        unready = [name for name, minimum in gang.minima.items() if ready[name] < minimum]
-        phase = STARTING if unready else RUNNING
-        conditions = with_condition(
-            conditions,
-            words.READY,
-            words.FALSE if unready else words.TRUE,
-            MINIMUM_NOT_READY if unready else MINIMUM_READY,
-            "some groups have fewer ready pods than their minimum" if unready else "every group has its minimum ready",
-            now,
-        )
-    elif find_condition(conditions, words.READY) is not None:
-        text = "some groups have fewer pods than their minimum"
-        conditions = with_condition(conditions, words.READY, words.FALSE, MINIMUM_NOT_READY, text, now)
+        kept = "" if is_placed_now or not stands else _words_of_place(conditions)
+        message = (kept or say(verdict.why))[:LONGEST]
+        status = words.TRUE if verdict.placed else words.FALSE
+        conditions = with_condition(conditions, words.SCHEDULED, status, verdict.reason, message, now)
+    conditions = _with_readiness(conditions, gang, stands, ready, now)
     if gang.life.victim_of:
-        conditions = with_condition(
-            conditions, words.DISRUPTION_TARGET, words.TRUE, PREEMPTED, gang.life.victim_of[:LONGEST], now
-        )
+        cause = gang.life.victim_of[:LONGEST]
+        conditions = with_condition(conditions, words.DISRUPTION_TARGET, words.TRUE, PREEMPTED, cause, now)
     elif stands or gang.life.spared:
         conditions = without_condition(conditions, words.DISRUPTION_TARGET)
     conditions = _with_plans(conditions, gang.life, holds, now, say)
@@ -114,17 +81,67 @@ def wanted_status(
     if verdict is not None and verdict.reason == INVALID:
         stalled = Standing("Stalled", INVALID, say(verdict.why)[:LONGEST])
     conditions = with_gang_standing(conditions, now, stalled)
-    score = gang.score if stands and gang.score is not None else before.placement_score
     asked = gang.podgang.spec.replacement
     known = answer or before.replacement
     after = PodGangStatus(
-        phase=phase,
+        phase=_phase(gang, stands, ready),
         conditions=conditions,
-        placement_score=score,
+        placement_score=gang.score if stands and gang.score is not None else before.placement_score,
         capacity_holds=holds,
         replacement=known if asked is not None and known is not None and known.id == asked.id else None,
     )
     return after if says_nothing(before, after) else _with_initialized(after, gang, now)
+
+
+def _verdict_to_write(gang: GangState, verdict: Verdict | None, standing: Mapping[str, int]) -> Verdict | None:
+    """The scheduler's verdict, corrected by the pods that stand on nodes; None if there is nothing to say yet."""
+    if gang.has_minimum(standing):
+        # Without a verdict it was not our doing, or from before we started: it is true all the same.
+        return verdict if verdict is not None and verdict.placed else PLACED
+    if gang.stood and any(standing.values()):
+        lost = [
+            Reason(kinds.GROUP_CAPACITY, name, {"room": standing[name], "pods": minimum})
+            for name, minimum in gang.minima.items()
+            if standing[name] < minimum
+        ]
+        why = (verdict.why,) if verdict is not None and verdict.reason in NO_PLACE else ()
+        return Verdict(False, PODS_LOST, Reason(kinds.PODS_LOST, gang.name, parts=(*lost, *why)))
+    if verdict is not None and verdict.placed:
+        return None  # its pods have nodes and are not bound yet
+    return verdict
+
+
+def _words_of_place(conditions: tuple[Condition, ...]) -> str:
+    """The words with which a gang got its place: they stay until it gets another."""
+    scheduled = find_condition(conditions, words.SCHEDULED)
+    return scheduled.message if scheduled is not None and scheduled.status == words.TRUE else ""
+
+
+def _with_readiness(
+    conditions: tuple[Condition, ...], gang: GangState, stands: bool, ready: Mapping[str, int], now: datetime
+) -> tuple[Condition, ...]:
+    """With Ready as the pods say; a gang that never had its minimum has no such condition."""
+    if stands and not _unready(gang, ready):
+        text = "every group has its minimum ready"
+        return with_condition(conditions, words.READY, words.TRUE, MINIMUM_READY, text, now)
+    if stands:
+        text = "some groups have fewer ready pods than their minimum"
+    elif find_condition(conditions, words.READY) is not None:
+        text = "some groups have fewer pods than their minimum"
+    else:
+        return conditions
+    return with_condition(conditions, words.READY, words.FALSE, MINIMUM_NOT_READY, text, now)
+
+
+def _phase(gang: GangState, stands: bool, ready: Mapping[str, int]) -> str:
+    if not stands:
+        return PENDING
+    return STARTING if _unready(gang, ready) else RUNNING
+
+
+def _unready(gang: GangState, ready: Mapping[str, int]) -> bool:
+    """True if a group has fewer ready pods than its minimum."""
+    return any(ready[name] < minimum for name, minimum in gang.minima.items())
 
 
 def _with_initialized(status: PodGangStatus, gang: GangState, now: datetime) -> PodGangStatus:
