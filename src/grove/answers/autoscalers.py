@@ -29,18 +29,18 @@ async def read_autoscalers(client: Client, namespace: str) -> list[HorizontalPod
         return []
 
 
-def with_autoscalers(found: Answer, lines: list[ScalerLine], *, everywhere: bool) -> Answer:
+def with_autoscalers(answer: Answer, lines: list[ScalerLine], *, everywhere: bool) -> Answer:
     """An answer of one row a set, with the autoscalers of each: in the data, and as a table below the picture."""
     if not lines:
-        return found
+        return answer
     rows: list[Any] = [
-        {**asdict(row), "autoscalers": [_data(line) for line in lines if _belongs(line, row)]} for row in found.data
+        {**asdict(row), "autoscalers": [_data(line) for line in lines if _belongs(line, row)]} for row in answer.data
     ]
 
     def paint(width: int) -> RenderableType:
-        return Group(found.paint(width), Text(""), scaler_table(lines, width, everywhere=everywhere))
+        return Group(answer.paint(width), Text(""), scaler_table(lines, width, everywhere=everywhere))
 
-    return replace(found, data=rows, paint=paint)
+    return replace(answer, data=rows, paint=paint)
 
 
 def scaler_table(lines: list[ScalerLine], width: int, *, everywhere: bool = False) -> RenderableType:

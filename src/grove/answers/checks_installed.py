@@ -93,8 +93,8 @@ async def dialects(client: Client, now: datetime) -> list[Finding]:
     """The CRDs of other APIs, where there are any: all are there and up to date, and a controller translates their
     objects.
     """
-    known = {one["metadata"]["name"] for one in crds.load()}
-    theirs = [one for one in crds.load(dialects=True) if one["metadata"]["name"] not in known]
+    known = {crd["metadata"]["name"] for crd in crds.load()}
+    theirs = [crd for crd in crds.load(dialects=True) if crd["metadata"]["name"] not in known]
     missing, old = await _compared(client, theirs)
     if len(missing) == len(theirs):
         return []  # they are not wanted here

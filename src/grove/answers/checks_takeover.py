@@ -46,7 +46,7 @@ async def takeovers(client: Client, namespace: str) -> list[Finding]:
     findings: list[Finding] = []
     schedulers: dict[str, int] = {}
     others = 0
-    for pcs in sorted(seen.sets, key=lambda one: one.metadata.key):
+    for pcs in sorted(seen.sets, key=lambda pcs: pcs.metadata.key):
         predicted = forecast(
             pcs,
             seen.of_set(seen.cliques, pcs),

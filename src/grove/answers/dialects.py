@@ -23,12 +23,12 @@ async def find_translated(client: Client, namespace: str, name: str) -> str:
     kinds: tuple[type[Any], ...] = (PodGangSet, KoordPodCliqueSet)
     for kind in kinds:
         try:
-            found = await client.get(kind, name, namespace)
+            obj = await client.get(kind, name, namespace)
         except (NotFound, Forbidden):
             continue
-        if found.status.pod_clique_set_name:
-            return str(found.status.pod_clique_set_name)
-        condition = find_condition(found.status.conditions, "Translated")
+        if obj.status.pod_clique_set_name:
+            return str(obj.status.pod_clique_set_name)
+        condition = find_condition(obj.status.conditions, "Translated")
         why = (
             condition.message
             if condition is not None

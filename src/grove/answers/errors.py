@@ -28,5 +28,5 @@ async def explained(client: Client, work: Awaitable[T]) -> T:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    one = group.exceptions[0]
-    return _first(one) if isinstance(one, BaseExceptionGroup) else one
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -70,16 +70,16 @@ def timeline_of(
 ) -> Answer:
     """Events, what the objects say of themselves, the ends of containers, and the templates that are kept."""
     about, cliques = _about(asked)
-    found = [
+    history = [
         moment for event in happened if _concerns(event, about, cliques) and (moment := moment_of(event)) is not None
     ]
-    found = since_creation(found, asked.seen.sets)
-    for (kind, _), one in about.items():
-        found += own_words(kind, one)
-        if isinstance(one, Pod):
-            found += exits_of(one)
-    found += [*updates_of(kept, asked.name), *since_creation(decided, asked.seen.sets)]
-    moments = folded(found)
+    history = since_creation(history, asked.seen.sets)
+    for (kind, _), obj in about.items():
+        history += own_words(kind, obj)
+        if isinstance(obj, Pod):
+            history += exits_of(obj)
+    history += [*updates_of(kept, asked.name), *since_creation(decided, asked.seen.sets)]
+    moments = folded(history)
     return Answer(moments, lambda width: painted(moments, width))
 
 
@@ -101,9 +101,9 @@ def _about(asked: Subject) -> tuple[dict[tuple[str, str], Object], set[str]]:
     elif asked.kind == "part":
         own = {pod.metadata.name for pod in asked.pods}
         cliques = {pod.metadata.labels.get(labels.POD_CLIQUE, "") for pod in asked.pods}
-        mine = [one for one in seen.pods if one.metadata.labels.get(labels.POD_CLIQUE) in cliques]
-        if own < {one.metadata.name for one in mine}:  # one pod of a clique
-            about |= {("Pod", one.metadata.name): one for one in mine if one.metadata.name in own}
+        mine = [pod for pod in seen.pods if pod.metadata.labels.get(labels.POD_CLIQUE) in cliques]
+        if own < {pod.metadata.name for pod in mine}:  # one pod of a clique
+            about |= {("Pod", pod.metadata.name): pod for pod in mine if pod.metadata.name in own}
             cliques = set()
     else:
         cliques = {name} if asked.kind == "PodClique" else set()
@@ -135,7 +135,7 @@ def events_picture(asked: Subject, kept: Sequence[ControllerRevision] = ()) -> P
         if not seen.sets:
             return None
         timeline = timeline_of(replace(asked, seen=seen, gangs=gangs), happened, kept)
-        fresh = None if not printed else {one for one in timeline.data if one not in printed}
+        fresh = None if not printed else {moment for moment in timeline.data if moment not in printed}
         printed.update(timeline.data)
         return replace(timeline, paint=lambda width: painted(timeline.data, width, fresh))
 

@@ -51,8 +51,10 @@ async def explain_answer(
     now: datetime | None = None,
 ) -> Answer:
     asked = await subject(client, namespace, name)
-    found = await judged(client, asked.seen, now or datetime.now(UTC), advice=True, only=asked.gangs, settings=settings)
-    return explanation_of(asked, found)
+    judgements = await judged(
+        client, asked.seen, now or datetime.now(UTC), advice=True, only=asked.gangs, settings=settings
+    )
+    return explanation_of(asked, judgements)
 
 
 async def scores_answer(
@@ -78,8 +80,8 @@ async def scores_answer(
     )
 
 
-def explanation_of(asked: Subject, found: Judged) -> Answer:
-    whole = found.sets[0] if found.sets else None
+def explanation_of(asked: Subject, judgements: Judged) -> Answer:
+    whole = judgements.sets[0] if judgements.sets else None
     mine = {gang.metadata.name for gang in asked.gangs}
     verdicts = [gang for gang in (whole.gangs if whole else ()) if gang.gang in mine]
     if whole is None:
@@ -95,10 +97,10 @@ def explanation_of(asked: Subject, found: Judged) -> Answer:
     headroom = headroom_lines(asked.gangs)
     if headroom:
         data["headroom"] = list(headroom)
-    if found.note:
-        data["note"] = found.note
+    if judgements.note:
+        data["note"] = judgements.note
     head = whole if asked.is_set or whole is None or whole.unattended else None
-    return Answer(data, lambda width: explanation(head, verdicts, found.note, width, headroom), code)
+    return Answer(data, lambda width: explanation(head, verdicts, judgements.note, width, headroom), code)
 
 
 def explanation_picture(asked: Subject) -> Picture:
@@ -111,8 +113,8 @@ def explanation_picture(asked: Subject) -> Picture:
         gangs = tuple(gang for gang in seen.gangs if asked.is_set or gang.metadata.name in names)
         if not seen.sets:
             return None
-        found = await source.judged(seen, advice=True, only=gangs)
-        return explanation_of(replace(asked, seen=seen, gangs=gangs), found)
+        judgements = await source.judged(seen, advice=True, only=gangs)
+        return explanation_of(replace(asked, seen=seen, gangs=gangs), judgements)
 
     return draw
 
@@ -185,7 +187,7 @@ async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, names
         first = [Text(down.sentence, style="bold red")] if down is not None else []
         tree: list[RenderableType] = [tree_table(queues, width), Text("")] if queues else []
         table = queue_table(lines, width, now, everywhere=not namespace)
-        headroom = [line for one in headroom_lines(seen.gangs) for line in indented(one, width, 0)]
+        headroom = [line for sentence in headroom_lines(seen.gangs) for line in indented(sentence, width, 0)]
         return Group(*first, *tree, table, *headroom, *(not_waiting(others, width) if down is None else ()))
 
     return Answer(lines, paint, code or (WAITING if down is not None else RUNNING))

@@ -64,8 +64,8 @@ class Source:
         """The result of a read now. `everything` includes the pods of others, for pictures of nodes."""
 
         def mine(kind: type[Any], label: str = labels.PART_OF) -> list[Any]:
-            found = self.cache.list(kind, self.namespace or None)
-            return [one for one in found if not only_set or one.metadata.labels.get(label) == only_set]
+            objects = self.cache.list(kind, self.namespace or None)
+            return [obj for obj in objects if not only_set or obj.metadata.labels.get(label) == only_set]
 
         sets = [
             pcs

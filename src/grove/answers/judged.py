@@ -79,7 +79,7 @@ async def judged_with(
     only: Sequence[PodGang] | None = None,
     note: str = "",
 ) -> Judged:
-    found: dict[Key, Diagnosis] = {}
+    diagnoses: dict[Key, Diagnosis] = {}
     asked = seen.gangs if only is None else only
     waiting = [
         gang for gang in asked if _waits(gang) or (advice and is_ours(gang) and _has_pods_without_node(seen, gang))
@@ -88,10 +88,10 @@ async def judged_with(
         waiting = [gang for gang in waiting if not _is_written(gang)]
     if waiting:
         try:
-            found = await look(waiting[:MOST_LOOKED], MOST_CHANGES if advice else 0)
+            diagnoses = await look(waiting[:MOST_LOOKED], MOST_CHANGES if advice else 0)
         except Forbidden as error:
             note = f"you may not see what the scheduler sees ({error}); this is what it wrote on the objects"
-    return Judged(judge_all(seen, now, processes, found), processes, note)
+    return Judged(judge_all(seen, now, processes, diagnoses), processes, note)
 
 
 def _waits(gang: PodGang) -> bool:

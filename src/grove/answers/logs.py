@@ -23,14 +23,14 @@ async def chosen(
     if is_kind(target):
         asked = await subject(client, namespace, target)
         own = pods_in(asked.seen, target) if asked.seen.sets else set()
-        found = (
+        own_players = (
             [player for player in players(asked.seen, asked.seen.sets[0]) if player.pod.metadata.name in own]
             if own
             else []
         )
-        if not found:
+        if not own_players:
             raise Unanswered(f"{target} has no pods of a PodCliqueSet; kubectl logs reads other pods")
-        return found
+        return own_players
     name, _, rest = object_name(target).partition("/")
     part, _, number = rest.partition("/")
     if number and not number.isdecimal():
@@ -45,10 +45,10 @@ async def chosen(
 async def latest_lines(client: Client, pods: Sequence[Pod], tail: int) -> dict[str, list[str]]:
     """The last lines of the first container of each pod, by name; of a pod that has none to give, the reason."""
     read = getattr(client, "log_lines", None)
-    found: dict[str, list[str]] = {}
+    lines_of: dict[str, list[str]] = {}
     for pod in pods:
         container = pod.spec.containers[0].name if pod.spec.containers else ""
-        lines = found[f"{pod.metadata.name} ({container})"] = []
+        lines = lines_of[f"{pod.metadata.name} ({container})"] = []
         if read is None:
             lines.append("there are no logs on this cluster: its pods are simulated")
             continue
@@ -57,4 +57,4 @@ async def latest_lines(client: Client, pods: Sequence[Pod], tail: int) -> dict[s
             lines += [line async for line in read(pod.metadata.namespace, pod.metadata.name, query)]
         except KubeError as error:
             lines.append(" ".join(str(error).split()))
-    return found
+    return lines_of

@@ -65,7 +65,7 @@ async def plan_answer(
     check_fields(manifests)
     drains = [_node_name(text) for text in drains]
     given = [stood_in(manifest) for manifest in manifests]
-    manifests = [one for one, _ in given]
+    manifests = [manifest for manifest, _ in given]
     others = tuple(sorted({name for _, names in given for name in names}))
     change, sets = _change(copy, namespace, manifests, scales, drains, replica)
     kept = replace(copy, objects=tuple(_only(copy, set(sets))))
@@ -102,9 +102,11 @@ def check_fields(manifests: Sequence[Any]) -> None:
     """Raises what a strict server says of fields it does not know, in all of the manifests."""
     sets = [manifest for manifest in manifests if manifest.get("kind") in (None, "PodCliqueSet")]
     named = [(pcs["metadata"]["name"], unknown_fields(pcs)) for pcs in sets]
-    faults = [f"{name}: {fault}" if len(manifests) > 1 else fault for name, found in named for fault in found]
+    faults = [
+        f"{name}: {fault}" if len(manifests) > 1 else fault for name, faults_of_set in named for fault in faults_of_set
+    ]
     if faults:
-        names = ", ".join(name for name, found in named if found)
+        names = ", ".join(name for name, faults_of_set in named if faults_of_set)
         raise Unanswered(f"PodCliqueSet {names} would be refused", faults)
 
 
@@ -148,11 +150,11 @@ def _change(
         keys = [Key(namespace, _set_of(copy, namespace, target)) for target, _ in wanted]
         for key in keys:
             if key not in there:
-                names = [one.name for one in there if one.namespace == key.namespace]
+                names = [other.name for other in there if other.namespace == key.namespace]
                 what = f"there is no PodCliqueSet {key.name} in namespace {key.namespace}"
                 raise Unanswered(what + there_are("PodCliqueSet", names, key.name))
         return lambda world: _scale(world, wanted, replica), keys
-    nodes = {one["metadata"]["name"] for one in copy.of(Node.RESOURCE)}
+    nodes = {node["metadata"]["name"] for node in copy.of(Node.RESOURCE)}
     for name in drains:
         if name not in nodes:
             raise Unanswered(f"there is no node {name}{there_are('Node', nodes, name)}")
@@ -164,8 +166,8 @@ def _change(
 
 def _stored(copy: Copy) -> dict[Key, Any]:
     """The sets of the cluster that was copied."""
-    metas = [(one["metadata"], one) for one in copy.of(PodCliqueSet.RESOURCE)]
-    return {Key(meta.get("namespace", ""), meta["name"]): one for meta, one in metas}
+    metas = [(pcs["metadata"], pcs) for pcs in copy.of(PodCliqueSet.RESOURCE)]
+    return {Key(meta.get("namespace", ""), meta["name"]): pcs for meta, pcs in metas}
 
 
 def _warnings(copy: Copy, world: World, sets: Sequence[Key]) -> Iterator[str]:
@@ -181,11 +183,11 @@ def _set_of(copy: Copy, namespace: str, target: str) -> str:
     kind, name = object_kind(target)
     if kind is None:
         return target.partition("/")[0]
-    metas = [one["metadata"] for one in copy.of(kind.RESOURCE)]
-    found = next((meta for meta in metas if (meta["namespace"], meta["name"]) == (namespace, name)), None)
-    if found is None:
+    metas = [obj["metadata"] for obj in copy.of(kind.RESOURCE)]
+    meta = next((meta for meta in metas if (meta["namespace"], meta["name"]) == (namespace, name)), None)
+    if meta is None:
         raise Unanswered(f"there is no {kind.RESOURCE.kind} {name} in namespace {namespace}")
-    return str((found.get("labels") or {}).get(labels.PART_OF, ""))
+    return str((meta.get("labels") or {}).get(labels.PART_OF, ""))
 
 
 def _node_name(text: str) -> str:
@@ -195,7 +197,7 @@ def _node_name(text: str) -> str:
 
 
 def _pods_on(copy: Copy, nodes: Sequence[str]) -> list[Any]:
-    return [one for one in copy.of(Pod.RESOURCE) if one["spec"].get("nodeName") in nodes] if nodes else []
+    return [pod for pod in copy.of(Pod.RESOURCE) if pod["spec"].get("nodeName") in nodes] if nodes else []
 
 
 def _parsed(text: str) -> tuple[str, int]:
@@ -294,7 +296,7 @@ def _bystanders(plan: Plan, width: int) -> list[Text]:
     """Pods without a gang: how many find another node, and one line for each that does not."""
     if not plan.others:
         return []
-    fine = sum(one.fits is True for one in plan.others)
+    fine = sum(displaced.fits is True for displaced in plan.others)
     parts = indented(f"{fine} of {many(len(plan.others), 'other pod')} on it would fit on another node", width, 0)
     for displaced in plan.others:
         if displaced.fits is not True:

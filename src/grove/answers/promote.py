@@ -86,11 +86,11 @@ def lowered(raw: Json, asked: Promotion) -> Json:
         strategy = {"rollingUpdate": {"partition": _least(raw["spec"].get("updateStrategy"), asked.after)}}
         return {"metadata": version, "spec": {"updateStrategy": strategy}}
     groups = []
-    for one in raw["spec"]["template"].get("podCliqueScalingGroups") or ():
-        if one["name"] == asked.group:
-            own = {**(one.get("rollingUpdate") or {}), "partition": _least(one, asked.after)}
-            one = {**one, "rollingUpdate": own}
-        groups.append(one)
+    for config in raw["spec"]["template"].get("podCliqueScalingGroups") or ():
+        if config["name"] == asked.group:
+            own = {**(config.get("rollingUpdate") or {}), "partition": _least(config, asked.after)}
+            config = {**config, "rollingUpdate": own}
+        groups.append(config)
     return {"metadata": version, "spec": {"template": {"podCliqueScalingGroups": groups}}}
 
 

@@ -42,11 +42,11 @@ async def with_causes(client: Client, seen: Seen) -> Seen:
     broken = sorted(
         (clique for clique in seen.cliques if is_broken(seen, clique)), key=lambda clique: clique.metadata.key
     )[:MOST_CLIQUES]
-    found: list[Cause] = []
+    faults: list[Cause] = []
     for namespace in dict.fromkeys(clique.metadata.namespace for clique in broken):
         mine = [clique for clique in broken if clique.metadata.namespace == namespace]
-        found += [*await _ending_namespace(client, namespace, mine), *await read_causes(client, mine)]
-    seen = replace(seen, causes=tuple(found))
+        faults += [*await _ending_namespace(client, namespace, mine), *await read_causes(client, mine)]
+    seen = replace(seen, causes=tuple(faults))
     unready = [pod for pod in seen.pods if pod.is_bound and not pod.is_ready and not pod.metadata.is_deleting]
     if unready and not seen.events:
         namespaces = {pod.metadata.namespace for pod in unready}
@@ -61,11 +61,11 @@ async def _ending_namespace(client: Client, namespace: str, cliques: Sequence[Po
     The operator writes no status there any more, so the count of pods that exist is an old one.
     """
     try:
-        found = await client.get(Namespace, namespace)
+        namespace_object = await client.get(Namespace, namespace)
     except (NotFound, Forbidden):
         return ()
-    names = frozenset(one.metadata.name for one in cliques)
-    return (ending_namespace(namespace, names),) if found.metadata.is_deleting else ()
+    names = frozenset(clique.metadata.name for clique in cliques)
+    return (ending_namespace(namespace, names),) if namespace_object.metadata.is_deleting else ()
 
 
 def is_broken(seen: Seen, clique: PodClique) -> bool:
@@ -94,8 +94,12 @@ class RecentCauses:
     async def read(self, seen: Seen) -> bool:
         """Reads them for everything that the list may show. True if they changed."""
         self._read_s = loop_time()
-        found = await with_causes(self._client, replace(seen, causes=(), events=()))
-        before, self._causes, self._events = (self._causes, self._events), tuple(found.causes), tuple(found.events)
+        seen_again = await with_causes(self._client, replace(seen, causes=(), events=()))
+        before, self._causes, self._events = (
+            (self._causes, self._events),
+            tuple(seen_again.causes),
+            tuple(seen_again.events),
+        )
         return before != (self._causes, self._events)
 
     def added_to(self, seen: Seen) -> Seen:
@@ -146,13 +150,13 @@ async def read_causes(client: Client, cliques: Sequence[PodClique]) -> tuple[Cau
     kinds: dict[str, type[Secret] | type[ConfigMap]] = {SECRET: Secret, CONFIG_MAP: ConfigMap}
     for label, kind in kinds.items():
         for name in {reference.name for reference in needed if reference.kind == label}:
-            known, found = await find(kind, name)
+            known, obj = await find(kind, name)
             if known:
-                keys[label, name] = None if found is None else found.key_names
+                keys[label, name] = None if obj is None else obj.key_names
     classes: dict[str, StorageClass | None] = {}
     warnings: tuple[Event, ...] = ()
     volumes: tuple[PersistentVolume, ...] | None = None
-    if any(one is not None and one.status.phase != "Bound" for one in claims.values()):
+    if any(claim is not None and claim.status.phase != "Bound" for claim in claims.values()):
         try:
             classes = {item.metadata.name: item for item in (await client.list(StorageClass)).items}
         except KubeError:

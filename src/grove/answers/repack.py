@@ -27,10 +27,10 @@ from grove.show.repacking import FleetShown, LevelShown, fleet_shown, fleet_tabl
 async def repack_answer(
     client: Client, namespace: str, name: str, settings: SchedulerConfiguration | None = None
 ) -> Answer:
-    found = await planned(client, namespace, name, settings)
-    if found is None:
+    answer = await planned(client, namespace, name, settings)
+    if answer is None:
         return nothing_waits(name)
-    plan = shown(found)
+    plan = shown(answer)
 
     def paint(width: int) -> RenderableType:
         return repack_table(plan, width)
@@ -67,9 +67,9 @@ async def fleet_answer(
         else:
             fleet_repack = fleet_repack_of(view, scheduler.config, measure)
             shares = [
-                LevelShown(name, key, one.of(view.snapshot), one.of(fleet_repack.end))
+                LevelShown(name, key, level_measure.of(view.snapshot), level_measure.of(fleet_repack.end))
                 for name, key in levels.items()
-                if (one := replace(measure, key=key))
+                if (level_measure := replace(measure, key=key))
             ]
             plan = fleet_shown(
                 fleet_repack, measure, next(name for name in levels if levels[name] == measure.key), shares

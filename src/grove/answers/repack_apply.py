@@ -44,8 +44,8 @@ class GangsByClient:
 
     async def is_placed(self, gang: str) -> bool:
         namespace, _, name = gang.partition("/")
-        found = await self._client.get(PodGang, name, namespace)
-        return is_true(found.status.conditions, conditions.SCHEDULED)
+        podgang = await self._client.get(PodGang, name, namespace)
+        return is_true(podgang.status.conditions, conditions.SCHEDULED)
 
     async def request(self, gang: str, move: MoveRequest | None) -> None:
         namespace, _, name = gang.partition("/")
@@ -68,10 +68,10 @@ async def apply_answer(
     clock: Clock = SYSTEM,
 ) -> Answer:
     async def plan() -> Repack | str:
-        found = await planned(client, namespace, name, settings)
-        if found is None:
+        answer = await planned(client, namespace, name, settings)
+        if answer is None:
             return f"no gang of {name} waits for a place"
-        return sentence(found.why) if isinstance(found, NoRepack) else found
+        return sentence(answer.why) if isinstance(answer, NoRepack) else answer
 
     def begins(move: Move) -> None:
         say(f"moving {move.unit.name} ({len(move.unit.pods)} pods)")

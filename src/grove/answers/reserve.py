@@ -35,12 +35,12 @@ async def standing_answer(client: Client, namespace: str, target: str, units: in
     patch: Json = {"metadata": {"annotations": note}}
     if group:
         configs = live["spec"]["template"].get("podCliqueScalingGroups") or []
-        config = next((one for one in configs if one["name"] == group), None)
+        config = next((config for config in configs if config["name"] == group), None)
         if config is None:
-            names = ", ".join(one["name"] for one in configs) or "none"
+            names = ", ".join(config["name"] for config in configs) or "none"
             raise Unanswered(f"{name} has no scaling group {group} (it has: {names})")
         kept = {key: value for key, value in {**(config.get("annotations") or {}), **note}.items() if value is not None}
-        changed = [{**one, "annotations": kept} if one is config else one for one in configs]
+        changed = [{**other, "annotations": kept} if other is config else other for other in configs]
         version = {"resourceVersion": live["metadata"]["resourceVersion"]}
         patch = {"metadata": version, "spec": {"template": {"podCliqueScalingGroups": changed}}}
     await client.patch(PodCliqueSet, name, patch, namespace)
@@ -53,9 +53,9 @@ async def reserve_answer(client: Client, namespace: str, sets: Sequence[Json], t
     if not await client.serves(Reservation):
         raise Unanswered("this cluster has no Reservation (scheduling.koordinator.sh): install Koordinator's CRDs")
     rows: list[dict[str, Any]] = []
-    for one in sets:
-        home = one["metadata"].get("namespace") or namespace or "default"
-        name = one["metadata"]["name"]
+    for manifest in sets:
+        home = manifest["metadata"].get("namespace") or namespace or "default"
+        name = manifest["metadata"]["name"]
         made = gone = 0
         if release:
             label = f"{RESERVED_FOR}={set_label(home, name)}"
@@ -66,7 +66,7 @@ async def reserve_answer(client: Client, namespace: str, sets: Sequence[Json], t
                 except NotFound:
                     continue
         else:
-            full = with_additions(one, missing_defaults(one, namespace=home))
+            full = with_additions(manifest, missing_defaults(manifest, namespace=home))
             pcs = msgspec.convert(full, PodCliqueSet)
             for body in reservations_for(pcs, home, "0s" if ttl == "0" else ttl):
                 try:

@@ -36,10 +36,10 @@ class Restarted:
 
 
 async def asked_for(client: Client, namespace: str, target: str) -> Subject:
-    found = await subject(client, namespace, target)
-    if not found.pods:
-        raise Unanswered(f"{found.name} has no pods to restart")
-    return found
+    target_subject = await subject(client, namespace, target)
+    if not target_subject.pods:
+        raise Unanswered(f"{target_subject.name} has no pods to restart")
+    return target_subject
 
 
 async def restart_answer(client: Client, asked: Subject, *, dry_run: bool = False) -> Answer:

@@ -77,9 +77,9 @@ async def history_answer(
     pcs, kept = await kept_templates(client, namespace, name)
     current = generation_hashes(pcs)
     if revision is not None:
-        one = _numbered(kept, name, revision)
-        return Answer(one.kept, lambda width: _yaml(one.kept))
-    rows = [_line(one, current) for one in kept]
+        kept_revision = _numbered(kept, name, revision)
+        return Answer(kept_revision.kept, lambda width: _yaml(kept_revision.kept))
+    rows = [_line(kept_revision, current) for kept_revision in kept]
 
     def paint(width: int) -> RenderableType:
         if not rows:
@@ -103,7 +103,7 @@ async def history_answer(
 def _by_image(images: Sequence[str]) -> str:
     """`clique=image` of each, with the cliques of one image together."""
     together: dict[str, list[str]] = {}
-    for clique, _, image in (one.partition("=") for one in images):
+    for clique, _, image in (entry.partition("=") for entry in images):
         together.setdefault(image, []).append(clique)
     return "; ".join(f"{image} ({', '.join(cliques)})" for image, cliques in together.items())
 
@@ -199,7 +199,9 @@ async def restart_answer(client: Client, namespace: str, name: str, now: datetim
 
     def marked(raw: Json) -> Json:
         template = raw["spec"]["template"]
-        cliques = [{**one, "annotations": {**(one.get("annotations") or {}), **mark}} for one in template["cliques"]]
+        cliques = [
+            {**clique, "annotations": {**(clique.get("annotations") or {}), **mark}} for clique in template["cliques"]
+        ]
         version = {"resourceVersion": raw["metadata"]["resourceVersion"]}
         return {"metadata": version, "spec": {"template": {"cliques": cliques}}}
 

@@ -57,14 +57,14 @@ async def scale_answer(
     dry_run: bool = False,
     fits: Sequence[str] = (),
 ) -> Answer:
-    pcs, found = await targets(client, namespace, target, replica)
-    existing = await _existing(client, pcs, found, replicas)
-    changes = [scaled(one, replicas, pcs, existing) for one in found]  # type: ignore[arg-type]
-    owners = owner_lines(await read_autoscalers(client, namespace), found, replicas)
-    for one, change in zip(found, changes, strict=True):
+    pcs, objects = await targets(client, namespace, target, replica)
+    existing = await _existing(client, pcs, objects, replicas)
+    changes = [scaled(obj, replicas, pcs, existing) for obj in objects]  # type: ignore[arg-type]
+    owners = owner_lines(await read_autoscalers(client, namespace), objects, replicas)
+    for obj, change in zip(objects, changes, strict=True):
         if change.before != replicas:
             patch = {"spec": {"replicas": replicas}}
-            kind, name = type(one).RESOURCE, one.metadata.name
+            kind, name = type(obj).RESOURCE, obj.metadata.name
             # Tried out where it is done: the object itself needs another right, and the authorizer guards it.
             await client.patch(kind, name, patch, namespace, subresource="scale", dry_run=dry_run)
 
@@ -82,17 +82,17 @@ async def scale_answer(
     return Answer({"changes": changes, "fits": list(fits), "autoscalers": owners}, paint)
 
 
-def owner_lines(scalers: Sequence[HorizontalPodAutoscaler], found: Sequence[Object], replicas: int) -> list[str]:
+def owner_lines(scalers: Sequence[HorizontalPodAutoscaler], objects: Sequence[Object], replicas: int) -> list[str]:
     """Which autoscalers own the numbers that are written, and what they will do about them."""
-    targets = {(type(one).RESOURCE.kind, one.metadata.name) for one in found}
+    targets = {(type(obj).RESOURCE.kind, obj.metadata.name) for obj in objects}
     lines = []
-    for one in scalers:
-        ref = one.spec.scale_target_ref
+    for scaler in scalers:
+        ref = scaler.spec.scale_target_ref
         if (ref.kind, ref.name) not in targets:
             continue
-        least, most = 1 if one.spec.min_replicas is None else one.spec.min_replicas, one.spec.max_replicas
-        owner = next((each.name for each in one.metadata.owner_references if each.kind == "ScaledObject"), "")
-        who = f"KEDA ScaledObject {owner}" if owner else f"HorizontalPodAutoscaler {one.metadata.name}"
+        least, most = 1 if scaler.spec.min_replicas is None else scaler.spec.min_replicas, scaler.spec.max_replicas
+        owner = next((each.name for each in scaler.metadata.owner_references if each.kind == "ScaledObject"), "")
+        who = f"KEDA ScaledObject {owner}" if owner else f"HorizontalPodAutoscaler {scaler.metadata.name}"
         will = (
             "stops acting on it until it has replicas again"
             if not replicas and not owner
@@ -102,7 +102,7 @@ def owner_lines(scalers: Sequence[HorizontalPodAutoscaler], found: Sequence[Obje
     return lines
 
 
-async def _existing(client: Client, pcs: PodCliqueSet, found: Sequence[Object], replicas: int) -> Existing | None:
+async def _existing(client: Client, pcs: PodCliqueSet, objects: Sequence[Object], replicas: int) -> Existing | None:
     """The gangs and pods that the set has now; None without the right to read them."""
     namespace, mine = pcs.metadata.namespace, f"{labels.PART_OF}={pcs.metadata.name}"
     try:
@@ -116,8 +116,8 @@ async def _existing(client: Client, pcs: PodCliqueSet, found: Sequence[Object], 
         if index.isdecimal():
             pods[int(index)] = pods.get(int(index), 0) + clique.spec.replicas
     kinds = PodCliqueSet, PodCliqueScalingGroup
-    shrunk = [one for one in found if isinstance(one, kinds) and one.spec.replicas > replicas]
-    costs = {one.metadata.name: await _costs(client, one) for one in shrunk}
+    shrunk = [obj for obj in objects if isinstance(obj, kinds) and obj.spec.replicas > replicas]
+    costs = {obj.metadata.name: await _costs(client, obj) for obj in shrunk}
     return Existing(tuple(sorted((gang.metadata.name for gang in gangs), key=counted)), pods, costs)
 
 
@@ -139,13 +139,13 @@ async def _costs(client: Client, scaled: PodCliqueSet | PodCliqueScalingGroup) -
 
 
 async def scaleref_answer(client: Client, namespace: str, target: str, replica: int | None = None) -> Answer:
-    pcs, found = await targets(client, namespace, target, replica)
+    pcs, objects = await targets(client, namespace, target, replica)
     refs = [
-        {"scaleTargetRef": {"apiVersion": kind.api_version, "kind": kind.kind, "name": one.metadata.name}}
-        for one in found
-        for kind in [type(one).RESOURCE]
+        {"scaleTargetRef": {"apiVersion": kind.api_version, "kind": kind.kind, "name": obj.metadata.name}}
+        for obj in objects
+        for kind in [type(obj).RESOURCE]
     ]
-    measured = measured_clique(found[0], pcs) if found else ""
+    measured = measured_clique(objects[0], pcs) if objects else ""
 
     def paint(width: int) -> RenderableType:
         text = "---\n".join(yaml.safe_dump(ref, sort_keys=False) for ref in refs).rstrip()
@@ -188,7 +188,7 @@ async def targets(
         ]
     if template.find_clique(part) is not None:
         return pcs, [await client.get(PodClique, names.clique(set_name, index, part), namespace) for index in indices]
-    known = [one.name for one in template.pod_clique_scaling_groups]
+    known = [config.name for config in template.pod_clique_scaling_groups]
     known += [clique.name for clique in template.standalone_cliques]
     raise Unanswered(f"{set_name} has no group or clique {part} to scale (it has {', '.join(known)})")
 
@@ -202,10 +202,10 @@ async def _object_of_kind(
     if replica is not None:
         raise Unanswered(f"--replica chooses among the replicas of a set; {name} is one object")
     try:
-        found = await client.get(kind, name, namespace)
+        part = await client.get(kind, name, namespace)
     except NotFound as error:
         raise Unanswered(f"there is no {kind.RESOURCE.kind} {name} in namespace {namespace}") from error
-    group = found.metadata.labels.get(labels.SCALING_GROUP, "")
-    if isinstance(found, PodClique) and group:
+    group = part.metadata.labels.get(labels.SCALING_GROUP, "")
+    if isinstance(part, PodClique) and group:
         raise Unanswered(f"clique {name} belongs to scaling group {group} and is scaled with it: scale pcsg/{group}")
-    return await set_named(client, namespace, found.metadata.labels.get(labels.PART_OF, "")), [found]
+    return await set_named(client, namespace, part.metadata.labels.get(labels.PART_OF, "")), [part]

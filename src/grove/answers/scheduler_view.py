@@ -33,11 +33,15 @@ async def diagnosed(scheduler: Scheduler, gangs: Sequence[PodGang], most: int) -
         for gang in gangs
         if (state := view.units.gangs.get(str(gang.metadata.key))) is not None and view.concerns_us(state)
     }
-    found = await _in_thread(view, {key: answers.question(state, most=most) for key, state in states.items()})
-    waiting = (key for key, one in found.items() if most and lacks_place(one) and view.units.is_current(states[key]))
+    diagnoses = await _in_thread(view, {key: answers.question(state, most=most) for key, state in states.items()})
+    waiting = (
+        key
+        for key, diagnosis in diagnoses.items()
+        if most and lacks_place(diagnosis) and view.units.is_current(states[key])
+    )
     asked = ((key, answers.moves_question(states[key])) for key in waiting)
     plans = await _in_thread(view, {key: ask for key, ask in asked if ask is not None})
-    return found | {key: with_moves(found[key], plan, most) for key, plan in plans.items()}
+    return diagnoses | {key: with_moves(diagnoses[key], plan, most) for key, plan in plans.items()}
 
 
 async def _in_thread(view: View, asks: Mapping[Key, Callable[[Snapshot], T]]) -> dict[Key, T]:

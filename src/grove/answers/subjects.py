@@ -60,18 +60,18 @@ async def subject(client: Client, namespace: str, text: str) -> Subject:
     if wanted in ("", "PodCliqueSet") and (seen := await _find_set(client, namespace, name, read)) is not None:
         whole = tuple(seen.of_set(seen.gangs, seen.sets[0]))
         return Subject("PodCliqueSet", name, seen, whole, _staying(seen.of_set(seen.pods, seen.sets[0])))
-    kind, found = await _find(client, namespace, wanted, name)
-    if found is None:
+    kind, obj = await _find(client, namespace, wanted, name)
+    if obj is None:
         raise Unanswered(await _absent(client, namespace, wanted, name))
-    owner = found.metadata.labels.get(labels.PART_OF, "")
+    owner = obj.metadata.labels.get(labels.PART_OF, "")
     try:
         seen = await read(client, namespace, only_set=owner) if owner else Seen()
     except* NotFound:
         seen = Seen()
-    gangs = _gangs_of(seen, kind, found)
+    gangs = _gangs_of(seen, kind, obj)
     if kind == "PodGang" and not any(gang.metadata.name == name for gang in seen.gangs):
         seen = replace(seen, gangs=[*gangs, *seen.gangs])
-    return Subject(kind, name, seen, tuple(gangs), _staying(_pods_of(seen, kind, found)))
+    return Subject(kind, name, seen, tuple(gangs), _staying(_pods_of(seen, kind, obj)))
 
 
 async def _part(client: Client, namespace: str, text: str) -> Subject:
@@ -85,10 +85,10 @@ async def _part(client: Client, namespace: str, text: str) -> Subject:
     except Unanswered as error:
         raise Unanswered(f"{error}; {name} is not a kind either: {', '.join(KINDS)}") from error
     try:
-        found = players(seen, seen.sets[0], part, int(number) if number else None)
+        chosen = players(seen, seen.sets[0], part, int(number) if number else None)
     except NoSuchRole as error:
         raise Unanswered(str(error)) from error
-    pods = tuple(player.pod for player in found)
+    pods = tuple(player.pod for player in chosen)
     keys = {Key(pod.metadata.namespace, pod.metadata.labels.get(labels.POD_GANG, "")) for pod in pods}
     gangs = tuple(gang for gang in seen.gangs if gang.metadata.key in keys)
     return Subject("part", text, seen, gangs, pods)
@@ -130,7 +130,7 @@ async def subject_names(client: Client, namespace: str, incomplete: str) -> list
         return sorted(pcs.metadata.name for pcs in (await client.list(PodCliqueSet, namespace)).items)
     if kind:
         items = (await client.list(_kinds()[kind], namespace)).items
-        return sorted(f"{head}/{one.metadata.name}" for one in items)
+        return sorted(f"{head}/{item.metadata.name}" for item in items)
     seen = await _find_set(client, namespace, head, read)
     if seen is None:
         return []
@@ -150,10 +150,10 @@ def _kinds() -> dict[str, type[Object]]:
     return {kind.RESOURCE.kind: kind for kind in kinds}
 
 
-def _pods_of(seen: Seen, kind: str, found: Object) -> Sequence[Pod]:
-    if isinstance(found, Pod):
-        return [found]
-    return [pod for pod in seen.pods if pod.metadata.labels.get(_pod_labels()[kind]) == found.metadata.name]
+def _pods_of(seen: Seen, kind: str, obj: Object) -> Sequence[Pod]:
+    if isinstance(obj, Pod):
+        return [obj]
+    return [pod for pod in seen.pods if pod.metadata.labels.get(_pod_labels()[kind]) == obj.metadata.name]
 
 
 def _pod_labels() -> dict[str, str]:
@@ -193,7 +193,7 @@ def _unless_of_the_object(group: BaseExceptionGroup[Any]) -> None:
 
 
 async def _find(client: Client, namespace: str, wanted: str, name: str) -> tuple[str, Object | None]:
-    kinds = [one for name, one in _kinds().items() if name != "PodCliqueSet"]
+    kinds = [kind for name, kind in _kinds().items() if name != "PodCliqueSet"]
     for kind in kinds:
         if wanted in ("", kind.RESOURCE.kind):
             try:
@@ -204,10 +204,10 @@ async def _find(client: Client, namespace: str, wanted: str, name: str) -> tuple
     return "", None
 
 
-def _gangs_of(seen: Seen, kind: str, found: Object) -> list[PodGang]:
-    if isinstance(found, PodGang):
-        return [found]
-    meta = found.metadata
+def _gangs_of(seen: Seen, kind: str, obj: Object) -> list[PodGang]:
+    if isinstance(obj, PodGang):
+        return [obj]
+    meta = obj.metadata
     if kind == "PodCliqueScalingGroup":
         members = [clique for clique in seen.cliques if clique.metadata.labels.get(labels.SCALING_GROUP) == meta.name]
         names = {clique.metadata.labels.get(labels.POD_GANG, "") for clique in members}
@@ -259,14 +259,14 @@ def there_are(kind: str, names: Collection[str], name: str = "") -> str:
 
 async def _find_set(client: Client, namespace: str, name: str, read: Any) -> Seen | None:
     """The set of that name, or the one that is kept for a dialect's object of that name."""
-    found: Seen | None = None
+    seen: Seen | None = None
     try:
-        found = await read(client, namespace, only_set=name)
+        seen = await read(client, namespace, only_set=name)
     except* NotFound as group:
         _unless_of_the_object(group)
-    if found is None and (behind := await find_translated(client, namespace, name)):
-        found = await read(client, namespace, only_set=behind)
-    return found
+    if seen is None and (behind := await find_translated(client, namespace, name)):
+        seen = await read(client, namespace, only_set=behind)
+    return seen
 
 
 async def set_named(client: Client, namespace: str, name: str) -> PodCliqueSet:

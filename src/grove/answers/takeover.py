@@ -26,7 +26,7 @@ async def back_answer(client: Client, namespace: str, *, dry_run: bool = False) 
     )
     findings: list[Finding] = []
     left = False
-    for pcs in sorted(seen.sets, key=lambda one: one.metadata.key):
+    for pcs in sorted(seen.sets, key=lambda pcs: pcs.metadata.key):
         step = next_step(pcs, seen.of_set(seen.cliques, pcs), seen.of_set(seen.pods, pcs))
         if not dry_run:
             await _carry_out(client, pcs, step)

@@ -45,7 +45,7 @@ class FigureWatcher:
     def _trends(self, key: str) -> list[Trend]:
         namespace, _, name = ("", "", "") if key == FLEET else key.partition("/")
         before, own = self._before.get(key, {}), self._past.of(key)
-        found = (
+        trends = (
             Trend(
                 namespace,
                 name,
@@ -54,7 +54,7 @@ class FigureWatcher:
             )
             for figure in figures_of(key)
         )
-        return [trend for trend in found if trend.points and not (trend.figure.counts and len(trend.points) < 2)]
+        return [trend for trend in trends if trend.points and not (trend.figure.counts and len(trend.points) < 2)]
 
     async def read_engines(self) -> None:
         """Reads what was before once, and the engines as long as `top` runs."""
@@ -73,9 +73,9 @@ class FigureWatcher:
         prometheus = Prometheus(self._prometheus)
         fleet = [] if self._source.namespace else [FLEET]
         for key in (*fleet, *(str(pcs.metadata.key) for pcs in self._source.seen().sets[:MOST_BEFORE])):
-            found, fault = await prometheus.before(key, figures_of(key), now - LAST_S, now)
+            figures, fault = await prometheus.before(key, figures_of(key), now - LAST_S, now)
             if fault:
                 self._source.note = fault
                 return
-            self._before[key] = found
+            self._before[key] = figures
             self._source.changed.set()

@@ -77,18 +77,20 @@ def picture_of(judgement: Judgement, *, pods: bool = True) -> Answer:
 def _paint(judgement: Judgement, width: int, pods: bool) -> RenderableType:
     """The judgement in words with the next step, and the tree below them."""
     assert judgement.tree is not None
-    one = judgement
-    first: list[RenderableType] = [headline_of(one.name, one.state, one.level, one.headline)] if one.code else []
-    if one.code and one.next:
-        first += indented(f"next: {one.next}", width)
+    shown = judgement
+    first: list[RenderableType] = (
+        [headline_of(shown.name, shown.state, shown.level, shown.headline)] if shown.code else []
+    )
+    if shown.code and shown.next:
+        first += indented(f"next: {shown.next}", width)
     below = [*(spread.words for spread in judgement.tree.spreads), *judgement.tree.headroom]
-    lines = [line for one in below for line in indented(one, width, 0)]
+    lines = [line for words in below for line in indented(words, width, 0)]
     return Group(*first, tree_table(judgement.tree, width, pods=pods), *lines)
 
 
 def tree_data(entry: TreeEntry) -> dict[str, Any]:
     """A branch as JSON; empty fields are left out."""
-    found: dict[str, Any] = {
+    data: dict[str, Any] = {
         "kind": entry.kind,
         "name": entry.name,
         "state": entry.state.word,
@@ -102,7 +104,7 @@ def tree_data(entry: TreeEntry) -> dict[str, Any]:
     }
     if entry.kind != "Pod":
         count = entry.count
-        found |= {
+        data |= {
             "wanted": count.wanted,
             "ready": count.ready,
             "scheduled": count.scheduled,
@@ -110,7 +112,7 @@ def tree_data(entry: TreeEntry) -> dict[str, Any]:
             "gated": count.gated,
             "children": [tree_data(child) for child in entry.children],
         }
-    return {key: value for key, value in found.items() if value not in ("", None, [])}
+    return {key: value for key, value in data.items() if value not in ("", None, [])}
 
 
 async def status_answer(
@@ -129,20 +131,20 @@ async def status_answer(
         seen = await (set_called(client, namespace, name, read) if name else read(client, namespace, selector=selector))
     if not seen.sets:
         await ensure_namespace(client, namespace)
-    found = await judged(client, seen, now)
-    answered = status_of(found, seen, now, order=order, wide=wide, everywhere=not namespace)
+    judgements = await judged(client, seen, now)
+    answered = status_of(judgements, seen, now, order=order, wide=wide, everywhere=not namespace)
     scalers = autoscaler_lines(await read_autoscalers(client, namespace), seen)
     return with_autoscalers(answered, scalers, everywhere=not namespace)
 
 
-def status_of(found: Judged, seen: Seen, now: datetime, *, order: str, wide: bool, everywhere: bool) -> Answer:
-    rows = rows_of(found.sets, seen, order)
+def status_of(judgements: Judged, seen: Seen, now: datetime, *, order: str, wide: bool, everywhere: bool) -> Answer:
+    rows = rows_of(judgements.sets, seen, order)
 
     def paint(width: int) -> RenderableType:
-        return overview(rows, found.processes, width, now, everywhere=everywhere, wide=wide)
+        return overview(rows, judgements.processes, width, now, everywhere=everywhere, wide=wide)
 
-    down = found.processes.operator.is_down or found.processes.scheduler.is_down
-    code = code_of(pcs.state for pcs in found.sets) or (WAITING if down else RUNNING)
+    down = judgements.processes.operator.is_down or judgements.processes.scheduler.is_down
+    code = code_of(pcs.state for pcs in judgements.sets) or (WAITING if down else RUNNING)
     return Answer(rows, paint, code)
 
 
@@ -153,9 +155,9 @@ def status_picture(name: str, order: str, selector: str, *, wide: bool) -> Pictu
             return None
         if selector:
             seen = replace(seen, sets=[pcs for pcs in seen.sets if parse(selector).matches(pcs.metadata.labels)])
-        found = await source.judged(seen)
+        judgements = await source.judged(seen)
         everywhere = not source.namespace
-        answered = status_of(found, seen, source.now(), order=order, wide=wide, everywhere=everywhere)
+        answered = status_of(judgements, seen, source.now(), order=order, wide=wide, everywhere=everywhere)
         return with_autoscalers(answered, autoscaler_lines(source.autoscalers(), seen), everywhere=everywhere)
 
     return draw

@@ -36,10 +36,10 @@ def read_prices(path: Path) -> Prices:
 async def _asked(prometheus: Prometheus, seconds: int) -> list[Sample]:
     """The samples of a Prometheus."""
     try:
-        found = await prometheus.latest(prometheus_query(seconds))
+        samples = await prometheus.latest(prometheus_query(seconds))
     except PrometheusError as error:
         raise Unanswered(str(error)) from error
-    return [Sample(labels, value) for labels, value in found]
+    return [Sample(labels, value) for labels, value in samples]
 
 
 async def _page(url: str) -> str:
@@ -58,8 +58,8 @@ async def past_usage(client: Client, namespace: str, prometheus: Prometheus, sec
     The GPUs of all nodes are for viewers of all namespaces.
     """
     await client.list(PodCliqueSet, namespace)
-    found = summed(await _asked(prometheus, seconds), words, None, namespace)
-    return found if not namespace else replace(found, gpu_hours=0.0, idle_gpu_hours=0.0, idle_share=None)
+    usage = summed(await _asked(prometheus, seconds), words, None, namespace)
+    return usage if not namespace else replace(usage, gpu_hours=0.0, idle_gpu_hours=0.0, idle_share=None)
 
 
 async def counted_usage(client: Client, namespace: str) -> Usage:
@@ -72,7 +72,7 @@ async def _counted(client: Client, address: str) -> tuple[list[Sample], str]:
     """The counts of the leading scheduler since its process started."""
     pages = [await _page(f"{address.rstrip('/')}/metrics")] if address else await _scheduler_pages(client)
     samples, started = max(
-        map(counters, pages), key=lambda one: sum(sample.seconds for sample in one[0]), default=([], 0)
+        map(counters, pages), key=lambda entry: sum(sample.seconds for sample in entry[0]), default=([], 0)
     )
     if not samples:
         raise Unanswered("no scheduler has counted GPUs yet; try again in a minute, or ask a Prometheus (--prometheus)")
@@ -83,9 +83,9 @@ async def _counted(client: Client, address: str) -> tuple[list[Sample], str]:
 def counters(page: str) -> tuple[list[Sample], float]:
     """The counters on a page of the scheduler, and when its process started. A standby has none."""
     families = {family.name: family.samples for family in text_string_to_metric_families(page)}
-    started = next((one.value for one in families.get("process_start_time_seconds", ())), 0.0)
-    counted = (one for one in families.get(METRIC, ()) if one.name == f"{METRIC}_total")
-    return [Sample(one.labels, one.value) for one in counted], started
+    started = next((sample.value for sample in families.get("process_start_time_seconds", ())), 0.0)
+    counted = (sample for sample in families.get(METRIC, ()) if sample.name == f"{METRIC}_total")
+    return [Sample(sample.labels, sample.value) for sample in counted], started
 
 
 async def _scheduler_pages(client: Client) -> list[str]:

@@ -165,8 +165,8 @@ class ControllerRevision(Object):
     @property
     def kept(self) -> Json:
         """The data that `written_down` stored in the revision."""
-        found: Json = msgspec.json.decode(self.data[_KEPT]) if _KEPT in self.data else self.data
-        return found
+        data: Json = msgspec.json.decode(self.data[_KEPT]) if _KEPT in self.data else self.data
+        return data
 
 
 _KEPT = "kept"
@@ -179,8 +179,8 @@ def written_down(value: Json) -> Json:
     when the garbage collector removes an owner. This spelling has sorted keys and escapes `&`, `<` and `>`.
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    for one in "&<>":
-        text = text.replace(one, f"\\u{ord(one):04x}")
+    for character in "&<>":
+        text = text.replace(character, f"\\u{ord(character):04x}")
     return {_KEPT: text}
 
 

@@ -84,7 +84,7 @@ def not_found(path: str, value: Any, detail: str = "") -> Fault:
 
 
 def not_supported(path: str, value: Any, allowed: Iterable[str]) -> Fault:
-    supported = ", ".join(f'"{one}"' for one in allowed)
+    supported = ", ".join(f'"{choice}"' for choice in allowed)
     return Fault(path, FaultType.NOT_SUPPORTED, value, f"supported values: {supported}")
 
 

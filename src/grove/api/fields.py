@@ -27,7 +27,7 @@ def text(value: Any) -> str:
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    return tuple(one for one in sequence(value) if isinstance(one, str))
+    return tuple(item for item in sequence(value) if isinstance(item, str))
 
 
 def parsed(text: str) -> Any:

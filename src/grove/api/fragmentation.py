@@ -43,10 +43,10 @@ def gang_size(gangs: Iterable[tuple[str, bool, Sequence[int]]]) -> GangSize | No
         else:
             running[size.pods, size.each] += 1
     if waiting:
-        return max(waiting, key=lambda one: (one.pods * one.each, one.each, one.waiting))
+        return max(waiting, key=lambda size: (size.pods * size.each, size.each, size.waiting))
     if not running:
         return None
-    return GangSize(*max(running, key=lambda one: (running[one], one[0] * one[1])))
+    return GangSize(*max(running, key=lambda size: (running[size], size[0] * size[1])))
 
 
 def unusable_share(domains: Iterable[Sequence[int]], size: GangSize | None, outside: int = 0) -> float:

@@ -9,8 +9,8 @@ from grove.api.quantity import exact
 def metric_source(metric: Json) -> Json:
     """The part of a MetricSpec or MetricStatus that its type names."""
     kind = str(metric.get("type", ""))
-    found: Json = metric.get(kind[:1].lower() + kind[1:]) or {}
-    return found
+    source: Json = metric.get(kind[:1].lower() + kind[1:]) or {}
+    return source
 
 
 def metric_name(metric: Json) -> str:
@@ -43,10 +43,10 @@ def asks_for_more(wanted: Json, status: Json | None) -> bool:
 
 
 def _shown(values: Json, field: str) -> str:
-    found = values.get(field)
-    if found is None:
+    number = values.get(field)
+    if number is None:
         return ""
     if field == "averageUtilization":
-        return f"{found}%"
-    text = str(found)
+        return f"{number}%"
+    text = str(number)
     return f"{float(exact(text)):.1f}".removesuffix(".0") if text.endswith("m") else text

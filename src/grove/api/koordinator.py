@@ -134,7 +134,7 @@ class Reservation(Object):
 
 def _agrees(*pairs: tuple[str, str]) -> bool:
     """True if in each pair both values are equal. An empty value on the left allows every value on the right."""
-    return all(not required or required == found for required, found in pairs)
+    return all(not required or required == actual for required, actual in pairs)
 
 
 class DeviceTopology(Struct):

@@ -28,9 +28,9 @@ class MoveRequest(Struct, frozen=True):
 
 def read_move(text: str) -> MoveRequest:
     try:
-        found: Any = msgspec.json.decode(text, type=MoveRequest)
+        request: Any = msgspec.json.decode(text, type=MoveRequest)
     except msgspec.MsgspecError as error:
         raise InvalidMove(str(error)) from error
-    if found.until.tzinfo is None:
+    if request.until.tzinfo is None:
         raise InvalidMove("until: a time zone is missing")
-    return found  # type: ignore[no-any-return]
+    return request  # type: ignore[no-any-return]

@@ -49,12 +49,12 @@ def struct_patch(before: Struct, after: Struct) -> Json:
 
 def to_json(struct: Struct) -> Json:
     """A Struct as it stands on the wire: defaults left out unless the schema requires the field, times in seconds."""
-    found: Json = {}
+    body: Json = {}
     for field in _wire_fields(type(struct)):
         value = getattr(struct, field.attribute)
         if value is not None and (field.required or value != field.default):
-            found[field.name] = _plain(value)
-    return found
+            body[field.name] = _plain(value)
+    return body
 
 
 class _WireField(NamedTuple):

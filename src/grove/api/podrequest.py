@@ -30,8 +30,8 @@ def pod_request(spec: Json) -> dict[str, int]:
     """The amounts that a pod reserves on its node: all containers and sidecars, or the largest init container."""
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
-    for one in sequence(spec.get("initContainers")):
-        container = mapping(one)
+    for item in sequence(spec.get("initContainers")):
+        container = mapping(item)
         need = _amounts(mapping(container.get("resources")))
         if container.get("restartPolicy") == "Always":
             add_amounts(running, need)
@@ -40,8 +40,8 @@ def pod_request(spec: Json) -> dict[str, int]:
             step = dict(running)
             add_amounts(step, need)
             _raise_to(peak, step)
-    for one in sequence(spec.get("containers")):
-        add_amounts(running, _amounts(mapping(mapping(one).get("resources"))))
+    for item in sequence(spec.get("containers")):
+        add_amounts(running, _amounts(mapping(mapping(item).get("resources"))))
     _raise_to(running, peak)
     whole_pod = mapping(spec.get("resources"))
     if whole_pod:  # pod-level resources stand above the sum of the containers

@@ -66,10 +66,10 @@ class FieldRequirement(NamedTuple):
     equal: bool = True
 
     def matches(self, obj: Json) -> bool:
-        found: object = obj
+        value: object = obj
         for part in self.path.split("."):
-            found = found.get(part) if isinstance(found, dict) else None
-        text = "" if found is None else str(found).lower() if isinstance(found, bool) else str(found)
+            value = value.get(part) if isinstance(value, dict) else None
+        text = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
         return (text == self.value) is self.equal
 
 
@@ -111,11 +111,11 @@ def parse(text: str) -> Selector:
 
 def parse_fields(text: str) -> tuple[FieldRequirement, ...]:
     """A field selector: `metadata.name=a,spec.nodeName!=b`."""
-    found = []
+    requirements = []
     for term in filter(None, (part.strip() for part in text.split(","))):
         path, operator, value = _split_field(term)
-        found.append(FieldRequirement(path, value, operator != "!="))
-    return tuple(found)
+        requirements.append(FieldRequirement(path, value, operator != "!="))
+    return tuple(requirements)
 
 
 def of(selector: LabelSelector | None) -> Selector:
@@ -155,7 +155,7 @@ def _requirement_of(term: re.Match[str]) -> Requirement:
 
 def _split_field(term: str) -> tuple[str, str, str]:
     for operator in ("!=", "==", "="):
-        path, found, value = term.partition(operator)
-        if found and path:
+        path, sign, value = term.partition(operator)
+        if sign and path:
             return path.strip(), operator, value.strip()
     raise InvalidSelector(f"not a field selector: {term!r}")

@@ -34,7 +34,7 @@ def contradictions(owner: SpreadOwner, around: Sequence[SpreadOwner], levels: Ma
         return
     if owner.name and owner.pack in levels and levels[owner.pack] < levels[owner.over]:
         yield f'narrower than "{owner.pack}", which topologyConstraint requires: a replica is counted in one domain'
-    reasons = [one for part in around for one in part.kept_in()]
+    reasons = [reason for part in around for reason in part.kept_in()]
     if not owner.name:
         reasons.append((f'its topologyConstraint requires one "{owner.pack}"', owner.pack))
     for reason, domain in reasons:

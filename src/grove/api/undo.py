@@ -26,8 +26,8 @@ def undo_target(pcs: PodCliqueSet, kept: Sequence[ControllerRevision], number: i
     name = pcs.metadata.name
     if elsewhere := kept_for(pcs):
         raise CannotUndo(elsewhere)
-    ordered, current = sorted(kept, key=lambda one: one.revision), generation_hashes(pcs)
-    earlier = [one for one in ordered if one.metadata.labels.get(labels.GENERATION_HASH) not in current]
+    ordered, current = sorted(kept, key=lambda revision: revision.revision), generation_hashes(pcs)
+    earlier = [revision for revision in ordered if revision.metadata.labels.get(labels.GENERATION_HASH) not in current]
     if number is None:
         if not earlier:
             raise CannotUndo(f"no earlier template of {name} is kept")
@@ -37,9 +37,9 @@ def undo_target(pcs: PodCliqueSet, kept: Sequence[ControllerRevision], number: i
 
 
 def numbered(kept: Sequence[ControllerRevision], name: str, number: int) -> ControllerRevision:
-    revision = next((one for one in kept if one.revision == number), None)
+    revision = next((revision for revision in kept if revision.revision == number), None)
     if revision is None:
-        there = ", ".join(str(one.revision) for one in kept) or "none"
+        there = ", ".join(str(revision.revision) for revision in kept) or "none"
         raise CannotUndo(f"there is no revision {number} of {name}; kept are {there}")
     return revision
 
@@ -54,15 +54,15 @@ def kept_for(pcs: PodCliqueSet) -> str:
 
 def restored(raw: Json, data: Json) -> Json:
     """The merge patch that makes a set's pods from an earlier template; it holds for the version it was made from."""
-    earlier = {one["name"]: one for one in data.get("cliques") or ()}
+    earlier = {template["name"]: template for template in data.get("cliques") or ()}
     cliques = []
     for clique in raw["spec"]["template"]["cliques"]:
-        one = earlier.get(clique["name"])
-        if one is None:
+        before = earlier.get(clique["name"])
+        if before is None:
             cliques.append(clique)
             continue
         changed = {key: value for key, value in clique.items() if key not in ("labels", "annotations")}
-        changed |= {key: one[key] for key in ("labels", "annotations") if one.get(key)}
-        cliques.append({**changed, "spec": {**clique["spec"], "podSpec": one["podSpec"]}})
+        changed |= {key: before[key] for key in ("labels", "annotations") if before.get(key)}
+        cliques.append({**changed, "spec": {**clique["spec"], "podSpec": before["podSpec"]}})
     template: Json = {"cliques": cliques, "priorityClassName": data.get("priorityClassName") or None}
     return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]}, "spec": {"template": template}}

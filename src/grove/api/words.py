@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 
-def many(count: int, one: str, several: str = "") -> str:
+def many(count: int, singular: str, several: str = "") -> str:
     """The count and what is counted; `several` where an `s` is not enough: `many(n, "pod is", "pods are")`."""
-    return f"{count} {one if count == 1 else several or one + 's'}"
+    return f"{count} {singular if count == 1 else several or singular + 's'}"

@@ -52,9 +52,9 @@ def advice_for(
     runs: bool,
 ) -> tuple[Advice, ...]:
     """Advice for all changes, in their order. A set that `runs` is not to be deleted while a smaller change helps."""
-    found = tuple(advice_of(change, gang, pcs, levels, gangs) for change in changes)
-    in_place = tuple(advice for advice in found if advice.in_place)
-    return in_place if runs and in_place else found
+    advice = tuple(advice_of(change, gang, pcs, levels, gangs) for change in changes)
+    in_place = tuple(advice for advice in advice if advice.in_place)
+    return in_place if runs and in_place else advice
 
 
 def advice_of(
@@ -119,8 +119,8 @@ def gang_subject(gang: PodGang, pcs: PodCliqueSet | None) -> str:
 
     `SET/GROUP/N` is instance N in every replica of the set, so it names one instance only if there is one replica.
     """
-    if pcs is not None and pcs.spec.replicas == 1 and (found := _instance_of(gang)) is not None:
-        _, group, number = found
+    if pcs is not None and pcs.spec.replicas == 1 and (instance := _instance_of(gang)) is not None:
+        _, group, number = instance
         return f"{pcs.metadata.name}/{group}/{number}"
     return f"pg/{gang.metadata.name}"
 
@@ -199,7 +199,7 @@ def _fewer(change: Change, gang: PodGang, pcs: PodCliqueSet | None) -> Advice:
 
 
 def _relax(change: Change, gang: PodGang, pcs: PodCliqueSet | None, spoken: Mapping[str, str]) -> Advice:
-    before, after = (spoken.get(change.names[one], change.names[one]) for one in ("required", "to"))
+    before, after = (spoken.get(change.names[level], change.names[level]) for level in ("required", "to"))
     to = f"required: {after}" if after else f"preferred: {before}"
     holder = _holder(change.subject, gang, pcs) if pcs is not None else None
     if pcs is None or holder is None:
@@ -221,8 +221,8 @@ def _holder(subject: str, gang: PodGang, pcs: PodCliqueSet) -> tuple[str, str, s
         group = next(
             (
                 i
-                for i, one in enumerate(template.pod_clique_scaling_groups)
-                if _is_of_group(name, pcs, one.name) and one.topology_constraint is not None
+                for i, config in enumerate(template.pod_clique_scaling_groups)
+                if _is_of_group(name, pcs, config.name) and config.topology_constraint is not None
             ),
             None,
         )

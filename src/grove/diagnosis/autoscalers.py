@@ -39,8 +39,8 @@ class ScalerLine:
 
 def autoscaler_lines(scalers: Iterable[HorizontalPodAutoscaler], seen: Seen) -> list[ScalerLine]:
     """A line for each autoscaler of a set that was seen, in the order of sets and names."""
-    found = (line for scaler in scalers if (line := _line(scaler, seen)) is not None)
-    return sorted(found, key=lambda line: (line.namespace, line.set_name, line.name))
+    lines = (line for scaler in scalers if (line := _line(scaler, seen)) is not None)
+    return sorted(lines, key=lambda line: (line.namespace, line.set_name, line.name))
 
 
 def _line(scaler: HorizontalPodAutoscaler, seen: Seen) -> ScalerLine | None:
@@ -76,14 +76,14 @@ def _find_target(seen: Seen, kind: str, key: Key) -> Scaled | None:
         PodCliqueScalingGroup.RESOURCE.kind: seen.groups,
         PodCliqueSet.RESOURCE.kind: seen.sets,
     }
-    return next((one for one in kinds.get(kind, ()) if one.metadata.key == key), None)
+    return next((target for target in kinds.get(kind, ()) if target.metadata.key == key), None)
 
 
 def _metrics(scaler: HorizontalPodAutoscaler) -> Iterator[tuple[Json, Json | None]]:
     """Each metric of the spec with its status."""
     seen = list(scaler.status.current_metrics or ())
     for index, wanted in enumerate(scaler.spec.metrics or ()):
-        current = next((one for one in seen if metric_name(one) == metric_name(wanted)), None)
+        current = next((status for status in seen if metric_name(status) == metric_name(wanted)), None)
         if current is None and len(seen) == len(scaler.spec.metrics or ()):
             current = seen[index]
         yield wanted, current

@@ -80,11 +80,13 @@ def references(clique: PodClique) -> set[Reference]:
 
 def references_of(spec: Json) -> set[Reference]:
     """Objects that a pod of this spec cannot start without."""
-    found = set(_of_volumes(spec.get("volumes") or ()))
-    found |= {Reference(SECRET, one.get("name", ""), pulls=True) for one in spec.get("imagePullSecrets") or ()}
+    references = set(_of_volumes(spec.get("volumes") or ()))
+    references |= {
+        Reference(SECRET, secret.get("name", ""), pulls=True) for secret in spec.get("imagePullSecrets") or ()
+    }
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
-        found |= set(_of_environment(container))
-    return found
+        references |= set(_of_environment(container))
+    return references
 
 
 def _of_volumes(volumes: Iterable[Json]) -> Iterator[Reference]:
@@ -107,14 +109,14 @@ def _with_keys(kind: str, name: str, source: Json) -> Iterator[Reference]:
 
 
 def _of_environment(container: Json) -> Iterator[Reference]:
-    for one in container.get("env") or ():
-        source = one.get("valueFrom") or {}
+    for variable in container.get("env") or ():
+        source = variable.get("valueFrom") or {}
         for field, kind in (("secretKeyRef", SECRET), ("configMapKeyRef", CONFIG_MAP)):
             if (ref := source.get(field)) and not ref.get("optional"):
                 yield Reference(kind, ref.get("name", ""), ref.get("key", ""))
-    for one in container.get("envFrom") or ():
+    for env_source in container.get("envFrom") or ():
         for field, kind in (("secretRef", SECRET), ("configMapRef", CONFIG_MAP)):
-            if (ref := one.get(field)) and not ref.get("optional"):
+            if (ref := env_source.get(field)) and not ref.get("optional"):
                 yield Reference(kind, ref.get("name", ""))
 
 
@@ -232,8 +234,8 @@ def suits(volume: PersistentVolume, claim: PersistentVolumeClaim, named: str) ->
 
 def asked_of(claim: PersistentVolumeClaim) -> Json:
     """The requests of a claim, by resource."""
-    found: Json = claim.spec.resources.get("requests") or {}
-    return found
+    requests: Json = claim.spec.resources.get("requests") or {}
+    return requests
 
 
 def _no_volume(claim: PersistentVolumeClaim, named: str, volumes: tuple[PersistentVolume, ...]) -> Fault | None:
@@ -249,11 +251,11 @@ def _no_volume(claim: PersistentVolumeClaim, named: str, volumes: tuple[Persiste
             other = f"{ref.get('namespace')}/{ref.get('name')}"
             step = f"delete the claim and create it with another volume, or delete {other}"
             return f"PersistentVolume {wanted} belongs to claim {other}", step
-    if any(suits(one, claim, named) for one in volumes):
+    if any(suits(volume, claim, named) for volume in volumes):
         return None
     step = f"create a PersistentVolume of {size} with {', '.join(claim.spec.access_modes) or 'its access modes'}"
-    mine = [one for one in volumes if one.spec.storage_class_name == named]
-    released = [one for one in mine if one.status.phase == "Released"]
+    mine = [volume for volume in volumes if volume.spec.storage_class_name == named]
+    released = [volume for volume in mine if volume.status.phase == "Released"]
     if released:
         volume = released[0].metadata.name
         return (
@@ -261,14 +263,14 @@ def _no_volume(claim: PersistentVolumeClaim, named: str, volumes: tuple[Persiste
             f"free PersistentVolume {volume}, if its data may be used again",
             f"""kubectl patch pv {volume} -p '{{"spec":{{"claimRef":null}}}}'""",
         )
-    free = [one for one in mine if one.spec.claim_ref is None]
+    free = [volume for volume in mine if volume.spec.claim_ref is None]
     if not free:
         of = f" of StorageClass {named}" if named else ""
         return f"no PersistentVolume{of} is free for {CLAIM} {name}", step
-    largest = max((str(one.spec.capacity.get("storage", "0")) for one in free), key=exact)
+    largest = max((str(volume.spec.capacity.get("storage", "0")) for volume in free), key=exact)
     if exact(largest) < exact(size):
         return f"no free PersistentVolume has the {size} of {CLAIM} {name}; the largest has {largest}", step
-    modes = sorted({mode for one in free for mode in one.spec.access_modes})
+    modes = sorted({mode for volume in free for mode in volume.spec.access_modes})
     asked = ", ".join(claim.spec.access_modes)
     return f"no free PersistentVolume allows {asked} for {CLAIM} {name}; they allow {', '.join(modes)}", step
 

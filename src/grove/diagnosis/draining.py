@@ -29,8 +29,8 @@ def drain_lines(seen: Seen, pcs: PodCliqueSet, now: datetime) -> tuple[str, ...]
     """One line for each PodClique that has pods which drain."""
     lines = []
     for clique in seen.of_set(seen.cliques, pcs):
-        found = [pod for pod in seen.pods_of_clique.get(clique.metadata.key, ()) if is_draining(pod)]
-        pods = sorted((pod for pod in found if not pod.metadata.is_deleting), key=lambda pod: pod.metadata.name)
+        draining = [pod for pod in seen.pods_of_clique.get(clique.metadata.key, ()) if is_draining(pod)]
+        pods = sorted((pod for pod in draining if not pod.metadata.is_deleting), key=lambda pod: pod.metadata.name)
         if pods:
             names = listed([pod.metadata.name for pod in pods], MOST_NAMED)
             lines.append(f"{clique.metadata.name}: {many(len(pods), 'pod')} {drain_words(pods[0], now)}: {names}")

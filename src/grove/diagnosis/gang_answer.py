@@ -76,6 +76,6 @@ def advice_to_place(
     seen: Seen, gang: PodGang, changes: Sequence[Change], levels: Sequence[tuple[str, str]]
 ) -> tuple[Advice, ...]:
     pcs = seen.find_set(Key(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
-    others = {str(one.metadata.key): one for one in seen.others}
+    others = {str(other.metadata.key): other for other in seen.others}
     runs = pcs is not None and any(pod.is_bound for pod in seen.of_set(seen.pods, pcs))
     return advice_for(changes, gang, pcs, levels, others, runs=runs)

@@ -189,14 +189,14 @@ def _shut_nodes(seen: Seen, gang: PodGang) -> dict[str, list[str]]:
     from grove.scheduler.filters.node_filters import closed_by  # noqa: PLC0415
 
     pods = seen.pods_of_gang.get(gang.metadata.key, [])
-    found: dict[str, list[str]] = {}
+    shut: dict[str, list[str]] = {}
     selected = pods[0].spec.node_selector if pods else {}
     for node in seen.nodes if pods else ():
         if not selected.items() <= node.metadata.labels.items():
             continue
         if word := closed_by(read_node(node).taints, pods[0].spec.tolerations):
-            found.setdefault(word, []).append(node.metadata.name)
-    return found
+            shut.setdefault(word, []).append(node.metadata.name)
+    return shut
 
 
 def _not_placed(seen: Seen, gang: PodGang, diagnosis: Diagnosis, levels: Sequence[tuple[str, str]]) -> Verdict:
@@ -209,7 +209,7 @@ def _not_placed(seen: Seen, gang: PodGang, diagnosis: Diagnosis, levels: Sequenc
         step = "if it stays so, kubectl grove doctor: is grove-scheduler running?"
         return because(name, "gang", FITS, next=step, why=explanation.why)
     spoken = {key: level for level, key in levels}
-    why, *findings = (named(one, spoken) for one in (explanation.why, *explanation.findings))
+    why, *findings = (named(part, spoken) for part in (explanation.why, *explanation.findings))
     evidence, reason = tuple(f"{level_of(finding)}: {sentence(finding)}" for finding in findings), sentence(why)
     if lost := _lost(gang):
         reason = f"{lost}; {reason}"

@@ -21,11 +21,11 @@ FEW = 3
 
 def held_nodes(gangs: Iterable[PodGang]) -> dict[str, str]:
     """By node, the gang (namespace/name) that it is held for, as the scheduler wrote it; the first where two are."""
-    found: dict[str, str] = {}
-    for gang in sorted(gangs, key=lambda one: one.metadata.key):
+    gang_of: dict[str, str] = {}
+    for gang in sorted(gangs, key=lambda gang: gang.metadata.key):
         for node in held_for(gang):
-            found.setdefault(node, str(gang.metadata.key))
-    return found
+            gang_of.setdefault(node, str(gang.metadata.key))
+    return gang_of
 
 
 def held_for(gang: PodGang) -> list[str]:
@@ -51,24 +51,24 @@ def headroom_lines(gangs: Iterable[PodGang]) -> tuple[str, ...]:
 
 def headroom_on(gangs: Iterable[PodGang], resource: str) -> dict[str, Counter[str]]:
     """By node and set, how much of a resource is held as headroom and in use by no pod."""
-    found: dict[str, Counter[str]] = {}
+    held_on: dict[str, Counter[str]] = {}
     for gang in gangs:
         meta = gang.metadata
         owner = f"{meta.namespace}/{meta.labels.get(PART_OF) or meta.name}"
-        held = (one for hold in gang.status.capacity_holds if hold.reason == HEADROOM for one in hold.amounts)
-        for one in held:
+        held = (entry for hold in gang.status.capacity_holds if hold.reason == HEADROOM for entry in hold.amounts)
+        for entry in held:
             try:
-                count = amount(resource, one.requests.get(resource, 0))
+                count = amount(resource, entry.requests.get(resource, 0))
             except InvalidQuantity:
                 continue
             if count > 0:
-                found.setdefault(one.node, Counter())[owner] += count
-    return found
+                held_on.setdefault(entry.node, Counter())[owner] += count
+    return held_on
 
 
 def reserved_on(reservations: Iterable[Reservation], resource: str) -> dict[str, Counter[str]]:
     """By node and Reservation, how much of a resource is kept for its owners and used by none of them yet."""
-    found: dict[str, Counter[str]] = {}
+    kept_on: dict[str, Counter[str]] = {}
     for reservation in reservations:
         status = reservation.status
         if status.phase != AVAILABLE or not status.node_name or reservation.metadata.is_deleting:
@@ -82,5 +82,5 @@ def reserved_on(reservations: Iterable[Reservation], resource: str) -> dict[str,
         except InvalidQuantity:
             continue
         if left > 0:
-            found.setdefault(status.node_name, Counter())[reservation.metadata.name] += left
-    return found
+            kept_on.setdefault(status.node_name, Counter())[reservation.metadata.name] += left
+    return kept_on

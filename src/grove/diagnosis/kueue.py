@@ -92,7 +92,7 @@ def _left(queue: Json | None, message: str) -> str | None:
         return None
     resource, flavor = lacks[1], lacks[2]
     groups = sequence(mapping(queue.get("spec")).get("resourceGroups"))
-    flavors = [one for group in groups for one in sequence(mapping(group).get("flavors"))]
+    flavors = [flavor_entry for group in groups for flavor_entry in sequence(mapping(group).get("flavors"))]
     total = _amount(flavors, flavor, resource, "nominalQuota")
     status = mapping(queue.get("status"))
     used = _amount(sequence(status.get("flavorsReservation")), flavor, resource, "total")
@@ -105,10 +105,10 @@ def _left(queue: Json | None, message: str) -> str | None:
 
 
 def _amount(flavors: list[Json], flavor: str, resource: str, field: str) -> int | None:
-    for one in flavors:
-        for found in sequence(mapping(one).get("resources")):
-            entry = mapping(found)
-            if text(mapping(one).get("name")) == flavor and text(entry.get("name")) == resource:
+    for flavor_entry in flavors:
+        for item in sequence(mapping(flavor_entry).get("resources")):
+            entry = mapping(item)
+            if text(mapping(flavor_entry).get("name")) == flavor and text(entry.get("name")) == resource:
                 try:
                     return amount(resource, entry.get(field, 0))
                 except InvalidQuantity:

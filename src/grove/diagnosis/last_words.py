@@ -28,7 +28,7 @@ def exit_words(code: int, reason: str = "") -> str:
     """`exit code 139 (SIGSEGV)`: codes above 128 are of a signal. A reason such as OOMKilled says more than it."""
     if reason not in ("", "Error"):
         return f"exit code {code}"
-    names = {one.value: one.name for one in signal.Signals}
+    names = {number.value: number.name for number in signal.Signals}
     name = names.get(code - 128, "")
     return f"exit code {code} ({name})" if name else f"exit code {code}"
 
@@ -50,4 +50,4 @@ def telling_line(message: str) -> str:
 
 
 def _details(line: str) -> set[str]:
-    return {next(filter(None, found)) for found in _DETAIL.findall(line)}
+    return {next(filter(None, groups)) for groups in _DETAIL.findall(line)}

@@ -64,7 +64,9 @@ def why_not_ready(
             return because(name, "node", worst.why, evidence, step, command=f"kubectl delete node {worst.node}")
         return _failed(seen, gang, worst, sick, evidence)
     if worst.state is State.PENDING:
-        return _surplus_waits(seen, gang, diagnosis, [one for one in sick if one.state is State.PENDING], evidence)
+        return _surplus_waits(
+            seen, gang, diagnosis, [entry for entry in sick if entry.state is State.PENDING], evidence
+        )
     blocked = [clique for clique in cliques if clique.spec.starts_after and _is_waiting(seen, clique)]
     if blocked:
         clique = blocked[0]
@@ -89,19 +91,19 @@ def _surplus_waits(
     which = "above the minimum " if has_minimum(seen, gang) else ""
     verb = "waits" if len(pending) == 1 else "wait"
     reason = f"{many(len(pending), 'pod')} {which}{verb}: {pending[0].why}"
-    found = diagnosis.explanation if diagnosis is not None else None
-    if found is None:
+    explanation = diagnosis.explanation if diagnosis is not None else None
+    if explanation is None:
         return because(gang.metadata.name, "node", reason, evidence, "the minimum runs: wait for a node")
-    if found.fits:
+    if explanation.fits:
         step = "wait: there is capacity, and the scheduler has not placed them yet"
-        return because(gang.metadata.name, "node", reason, evidence, step, why=found.why)
+        return because(gang.metadata.name, "node", reason, evidence, step, why=explanation.why)
     levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
-    advice = advice_to_place(seen, gang, found.changes, levels)
+    advice = advice_to_place(seen, gang, explanation.changes, levels)
     spoken = {key: level for level, key in levels}
-    findings = tuple(f"{level_of(finding)}: {sentence(named(finding, spoken))}" for finding in found.findings)
+    findings = tuple(f"{level_of(finding)}: {sentence(named(finding, spoken))}" for finding in explanation.findings)
     step = advice[0].sentence if advice else "no small change helps: they need more or larger nodes"
     command = advice[0].command if advice else ""
-    why = named(found.why, spoken)
+    why = named(explanation.why, spoken)
     return because(gang.metadata.name, "node", reason, (*evidence, *findings), step, advice, why, command)
 
 
@@ -120,7 +122,7 @@ def _failed(
         return because(name, "pod", worst.why, evidence, step)
     reason, step = cause if cause is not None else (worst.why, _remedy(worst))
     if pod is not None and may_recover(pod) and (cause is None or hangs(pod)):
-        broken = {one.name for one in sick if one.name in pods and may_recover(pods[one.name])}
+        broken = {entry.name for entry in sick if entry.name in pods and may_recover(pods[entry.name])}
         return _restarting(seen, gang, broken, reason, evidence, f"{_log_of(pod)} may say why")
     return because(name, "pod", reason, evidence, step)
 
@@ -141,21 +143,22 @@ def _log_of(pod: Pod) -> str:
 
 def _complaints(seen: Seen, gang: PodGang, pod: str, evidence: tuple[str, ...]) -> Verdict:
     """Pods that are bound and whose containers say nothing: what their kubelets warn of, the latest first."""
-    pods = {one.metadata.name: one for one in seen.pods_of_gang.get(gang.metadata.key, ())}
-    name, mine = gang.metadata.name, {key for key, one in pods.items() if not one.is_ready}
+    pods = {bound_pod.metadata.name: bound_pod for bound_pod in seen.pods_of_gang.get(gang.metadata.key, ())}
+    name, mine = gang.metadata.name, {key for key, bound_pod in pods.items() if not bound_pod.is_ready}
     events = [event for event in seen.events if event.involved_object.name in mine and event.type == "Warning"]
     events.sort(key=lambda event: str(event.last_timestamp or event.event_time or ""), reverse=True)
     hung = {
         key
-        for key, one in pods.items()
-        if key in mine and (may_recover(one) or (is_silent_for_long(one, seen.now) and not _is_timed(seen, one)))
+        for key, bound_pod in pods.items()
+        if key in mine
+        and (may_recover(bound_pod) or (is_silent_for_long(bound_pod, seen.now) and not _is_timed(seen, bound_pod)))
     }
     if not events and hung:
         return _restarting(
             seen, gang, hung, "its pods are starting", evidence, f"kubectl describe pod {pod} may say why"
         )
     if not events:
-        return _at_work(seen, name, [one for key, one in sorted(pods.items()) if key in mine], evidence)
+        return _at_work(seen, name, [bound_pod for key, bound_pod in sorted(pods.items()) if key in mine], evidence)
     latest = events[0]
     if (cause := pod_cause(pods[latest.involved_object.name], events)) is not None:
         return because(name, "pod", cause[0], evidence, cause[1])

@@ -42,14 +42,14 @@ def pod_cause(pod: Pod, warnings: Iterable[Event]) -> tuple[str, str] | None:
         waiting = status.state.waiting
         if waiting is not None and waiting.reason in _IMAGE_WAITS:
             return _image(pod, status, [waiting.message, *(event.message for event in mine)])
-    probe = next((found for event in mine if (found := _probe(pod, event)) is not None), None)
+    probe = next((cause for event in mine if (cause := _probe(pod, event)) is not None), None)
     for status in statuses:
-        if (found := _not_created(pod, status) or _ended(pod, status, probe)) is not None:
-            return found
+        if (cause := _not_created(pod, status) or _ended(pod, status, probe)) is not None:
+            return cause
     if not any(status.state.running for status in statuses):
         said = (not_prepared(pod, event) for event in mine if create_absent(event.message) == "")
-        if (found := next(filter(None, said), None)) is not None:
-            return found
+        if (cause := next(filter(None, said), None)) is not None:
+            return cause
     # A container that ended refuses every probe: its own end is the cause, and the caller has that.
     return None if any(map(_is_down, statuses)) else probe
 
@@ -109,7 +109,7 @@ def _probe(pod: Pod, event: Event) -> tuple[str, str] | None:
     if match is None:
         return None
     kind, said = match[1].lower(), match[2].strip()
-    ports = [int(one) for one in _PORT.findall(said)]
+    ports = [int(port) for port in _PORT.findall(said)]
     where = f"{kind} probe on port {ports[-1]}" if ports else f"{kind} probe"
     if not ports:
         last = said.splitlines()[-1] if said else "failed"

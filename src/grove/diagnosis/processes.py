@@ -47,14 +47,14 @@ class Processes:
 async def read_processes(client: Client, now: datetime) -> Processes:
     """Both; nothing is said of a process for lack of rights to look."""
 
-    async def one(name: str, lease: str) -> Process:
+    async def process(name: str, lease: str) -> Process:
         try:
             return Process(name, *await sign_of_life(client, name, lease, now))
         except Forbidden:
             return Process(name)
 
     operator, scheduler = await asyncio.gather(
-        one(OPERATOR, OperatorLease().resource_name), one(SCHEDULER, SchedulerLease().resource_name)
+        process(OPERATOR, OperatorLease().resource_name), process(SCHEDULER, SchedulerLease().resource_name)
     )
     return Processes(operator, scheduler)
 

@@ -47,7 +47,7 @@ def _no_capacity(reason: Reason) -> str:
     nodes = reason.part(kinds.NODES_FOR)
     preference = reason.part(kinds.NEEDS)
     parts = [preference] if preference is not None and (nodes is None or nodes.number("fit")) else []
-    return "; ".join(sentence(one) for one in (*parts, nodes) if one is not None) or "nothing to place"
+    return "; ".join(sentence(part) for part in (*parts, nodes) if part is not None) or "nothing to place"
 
 
 def _nodes_for(reason: Reason) -> str:
@@ -69,7 +69,7 @@ def _one_more(reason: Reason) -> str:
 
 def _preference(reason: Reason) -> str:
     name = reason.subject
-    wanted, free = (format_amount(name, reason.number(one)) for one in ("wanted", "free"))
+    wanted, free = (format_amount(name, reason.number(key)) for key in ("wanted", "free"))
     return f"needs {wanted} {name}, {free} free in {reason.names.get('where', 'the cluster')}"
 
 
@@ -94,7 +94,7 @@ def _kept_out(reason: Reason) -> str:
 
 
 def _headroom(reason: Reason) -> str:
-    held, wanted, lent = (reason.number(one) for one in ("held", "wanted", "lent"))
+    held, wanted, lent = (reason.number(key) for key in ("held", "wanted", "lent"))
     count = f"for {many(held, 'further replica')}" if held == wanted else f"for {held} of {many(wanted, 'replica')}"
     text = f"headroom {count} is held on {many(reason.number('nodes'), 'node')}"
     if lent:
@@ -211,7 +211,7 @@ def _budgets(reason: Reason) -> str:
 def _quota(reason: Reason) -> str:
     """Which queue is full, at which level, and who below it holds more than is guaranteed to it."""
     name = reason.names.get("resource", "")
-    used, limit, wanted = (format_amount(name, reason.number(one)) for one in ("used", "limit", "wanted"))
+    used, limit, wanted = (format_amount(name, reason.number(key)) for key in ("used", "limit", "wanted"))
     rule = "is limited to" if reason.names.get("rule") != "guaranteed" else "is guaranteed"
     if leaving := reason.number("leaving"):
         used += f" ({format_amount(name, leaving)} of it on the way out)"
@@ -225,7 +225,7 @@ def _quota(reason: Reason) -> str:
 
 def _kept_quota(reason: Reason) -> str:
     name = reason.names.get("resource", "")
-    kept, wanted, free = (format_amount(name, reason.number(one)) for one in ("kept", "wanted", "free"))
+    kept, wanted, free = (format_amount(name, reason.number(key)) for key in ("kept", "wanted", "free"))
     text = (
         f"{wanted} {name} are wanted, {free} are free, of which {kept} are kept for {reason.names.get('by', 'others')}"
     )
@@ -234,14 +234,14 @@ def _kept_quota(reason: Reason) -> str:
 
 def _holds_more(reason: Reason) -> str:
     name = reason.names.get("resource", "")
-    used, own = (format_amount(name, reason.number(one)) for one in ("used", "guaranteed"))
+    used, own = (format_amount(name, reason.number(key)) for key in ("used", "guaranteed"))
     return f"{reason.subject} holds {used} with {own} guaranteed"
 
 
 def _may_call_back(reason: Reason) -> str:
     """The sentence on taking back what other queues borrowed."""
     name = reason.names.get("resource", "")
-    used, share, wanted = (format_amount(name, reason.number(one)) for one in ("used", "share", "wanted"))
+    used, share, wanted = (format_amount(name, reason.number(key)) for key in ("used", "share", "wanted"))
     text = f"queue {reason.subject} uses {used} of its share of {share} {name}"
     if reason.names.get("over"):
         return f"{text}: with {wanted} more it would have more than its share, so nothing is called back for it"
@@ -310,7 +310,7 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.KEPT_OUT: _kept_out,
     kinds.NODES_HELD: _nodes_held,
     kinds.HEADROOM: _headroom,
-    kinds.REPLICA_INCOMPLETE: lambda one: (
+    kinds.REPLICA_INCOMPLETE: lambda reason: (
         "a pod of the replica has no node; the scheduler looks for a place when all of them have one"
     ),
     kinds.HEADROOM_OF_OTHERS: lambda reason: f"it would fit, but capacity is held as headroom of {reason.subject}",
@@ -322,32 +322,32 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
         f'the pods that share resourceclaim "{reason.subject}" must be on one node, '
         f"{reason.names['node']} was tried first"
     ),
-    kinds.NO_PODS: lambda one: "the gang names no pods",
-    kinds.PODS_COMING: lambda one: "its pods are still being created",
+    kinds.NO_PODS: lambda reason: "the gang names no pods",
+    kinds.PODS_COMING: lambda reason: "its pods are still being created",
     kinds.PODS_MISSING: _missing,
-    kinds.PODS_LEAVING: lambda one: "some of its pods are being deleted",
+    kinds.PODS_LEAVING: lambda reason: "some of its pods are being deleted",
     kinds.GATED: lambda reason: (
         "waits for Kueue to admit it" if reason.subject else "its pods are held by scheduling gates"
     ),
     kinds.BASE_WAITS: _base,
     kinds.INVALID: lambda reason: reason.subject,
     kinds.FITS: lambda reason: f"fits: {many_pods(reason)}, score {reason.numbers.get('score', 0.0):g}",
-    kinds.STANDS: lambda one: "every group has its minimum of pods on nodes",
+    kinds.STANDS: lambda reason: "every group has its minimum of pods on nodes",
     kinds.PLACED: _placed,
-    kinds.PLACE_FREE: lambda one: "its place is free now",
+    kinds.PLACE_FREE: lambda reason: "its place is free now",
     kinds.PODS_LOST: _lost,
     kinds.BIND_FAILED: lambda reason: f"a pod could not be bound: {reason.subject}",
     kinds.TIMED_OUT: _timed_out,
     kinds.PREEMPTING: _preempting,
     kinds.KEPT_PLACE: _kept,
-    kinds.NEVER_PREEMPTS: lambda one: "its priority class does not preempt",
+    kinds.NEVER_PREEMPTS: lambda reason: "its priority class does not preempt",
     kinds.NONE_LOWER: lambda reason: f"nothing of a priority below {reason.number('priority')} runs",
-    kinds.LEAVING: lambda one: "fits once the pods that are terminating are gone",
+    kinds.LEAVING: lambda reason: "fits once the pods that are terminating are gone",
     kinds.NOT_ENOUGH: _not_enough,
     kinds.BUDGETS: lambda reason: f"{PROTECTED} {reason.subject}",
     kinds.NO_SMALL_SET: _rests_on("no small enough set of victims found"),
     kinds.NOT_ENOUGH_FREE: _rests_on("not enough is free, so moves of other gangs do not help"),
-    kinds.NONE_MAY_MOVE: lambda one: "no running gang may be moved: no set allows it, or budgets protect them",
+    kinds.NONE_MAY_MOVE: lambda reason: "no running gang may be moved: no set allows it, or budgets protect them",
     kinds.NO_MOVES: lambda reason: (
         f"no moves of the {many(reason.number('gangs'), 'gang')} that may be moved make it fit"
     ),

@@ -52,7 +52,7 @@ def _amounts(text: str) -> dict[str, str]:
 def raised_quota(refused: Refused) -> str:
     """The command that raises a ResourceQuota by what the missing pods of these cliques ask for."""
     quota, hard = "", dict[str, int]()
-    for clique, match in {one.metadata.name: (one, _QUOTA.search(error)) for one, error in refused}.values():
+    for clique, match in {clique.metadata.name: (clique, _QUOTA.search(error)) for clique, error in refused}.values():
         if match is None or quota not in ("", match[1]):
             continue
         quota, missing = match[1], clique.spec.replicas - clique.status.replicas

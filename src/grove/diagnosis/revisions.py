@@ -141,8 +141,10 @@ def _shares(seen: Seen, pcs: PodCliqueSet) -> tuple[Share, ...]:
                 old[revision] += is_outdated(pcs, pod.metadata.labels, hashes.get(place.clique), place.part)
     whole = sum(pods.values())
     newest = pcs.status.current_generation_hash
-    order = sorted(pods, key=lambda one: (one != newest, -pods[one], one))
-    return tuple(Share(one, pods[one], old[one], round(100 * pods[one] / whole)) for one in order)
+    order = sorted(pods, key=lambda revision: (revision != newest, -pods[revision], revision))
+    return tuple(
+        Share(revision, pods[revision], old[revision], round(100 * pods[revision] / whole)) for revision in order
+    )
 
 
 def _budgets(pcs: PodCliqueSet) -> Iterator[PartBudget]:
@@ -209,12 +211,12 @@ def _budget_text(part_budget: PartBudget) -> str:
     return f"{part_budget.part or 'set'} maxUnavailable {part_budget.max_unavailable}{surge}"
 
 
-def _slice_line(one: Slice) -> str:
-    units = ", ".join(f"{part} {count}" for part, count in one.units.items())
-    waits = "; it waits for surge units" if one.waits_for_surge else ""
-    if one.waits_for_place:
-        waits = "; it waits for a place for its new pods" + (f": {one.not_placed}" if one.not_placed else "")
-    return f"{one.replica}: slice {one.number} ({units}){waits}"
+def _slice_line(slice_: Slice) -> str:
+    units = ", ".join(f"{part} {count}" for part, count in slice_.units.items())
+    waits = "; it waits for surge units" if slice_.waits_for_surge else ""
+    if slice_.waits_for_place:
+        waits = "; it waits for a place for its new pods" + (f": {slice_.not_placed}" if slice_.not_placed else "")
+    return f"{slice_.replica}: slice {slice_.number} ({units}){waits}"
 
 
 def _surge_line(surge: Surge, now: datetime) -> str:
@@ -238,7 +240,7 @@ def released_units(seen: Seen, pcs: PodCliqueSet, group: str, before: int, after
     groups = {
         config.name: partition_of(config.rolling_update) for config in pcs.spec.template.pod_clique_scaling_groups
     }
-    found: set[str] = set()
+    units: set[str] = set()
     for clique in seen.of_set(seen.cliques, pcs):
         place = place_of(clique, pcs)
         if group and (place.group != group or place.replica < of_set):
@@ -248,8 +250,8 @@ def released_units(seen: Seen, pcs: PodCliqueSet, group: str, before: int, after
         index = place.copy if group else place.replica
         if after <= index < before and _is_old(seen, clique, place, pcs, hashes):
             unit = f"{pcs.metadata.name}-{place.replica}"
-            found.add(f"{unit}-{group}-{index}" if group else unit)
-    return tuple(sorted(found, key=counted))
+            units.add(f"{unit}-{group}-{index}" if group else unit)
+    return tuple(sorted(units, key=counted))
 
 
 def _is_old(seen: Seen, clique: PodClique, place: Place, pcs: PodCliqueSet, hashes: Mapping[str, str]) -> bool:

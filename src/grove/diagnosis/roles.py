@@ -46,26 +46,26 @@ def players(
     """Pods of a set: those of a group or clique (`part`), of one copy of it (for a clique: one pod), of one clique."""
     template = pcs.spec.template
     groups = {config.name for config in template.pod_clique_scaling_groups}
-    cliques = {one.name for one in template.cliques}
+    cliques = {template_clique.name for template_clique in template.cliques}
     if part and part not in groups | cliques:
         raise NoSuchRole(f"{pcs.metadata.name} has no group or clique {part}; it has {_listed(groups | cliques)}")
     if clique and clique not in cliques:
         raise NoSuchRole(f"{pcs.metadata.name} has no clique {clique}; it has {_listed(cliques)}")
-    found = []
-    for one in seen.of_set(seen.cliques, pcs):
-        role = role_of(one.metadata.name, pcs)
+    found_players = []
+    for pod_clique in seen.of_set(seen.cliques, pcs):
+        role = role_of(pod_clique.metadata.name, pcs)
         if role is None:
             continue
-        own = one.metadata.labels
+        own = pod_clique.metadata.labels
         fqn, at = own.get(labels.SCALING_GROUP, ""), _number(own.get(labels.REPLICA_INDEX))
         group = fqn.removeprefix(f"{pcs.metadata.name}-{at}-") if fqn else ""
         number = _number(own.get(labels.SCALING_GROUP_REPLICA_INDEX)) if group else -1
-        for pod in seen.pods_of_clique.get(one.metadata.key, ()):
+        for pod in seen.pods_of_clique.get(pod_clique.metadata.key, ()):
             index = _number(pod.metadata.labels.get(labels.POD_INDEX))
-            found.append(Player(pod, at, group, number, role.name, index))
+            found_players.append(Player(pod, at, group, number, role.name, index))
     chosen = [
         player
-        for player in found
+        for player in found_players
         if (not part or part in (player.group, player.clique))
         and (not clique or player.clique == clique)
         and (replica is None or player.replica == replica)

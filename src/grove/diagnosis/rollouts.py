@@ -158,15 +158,15 @@ def _roles(seen: Seen, pcs: PodCliqueSet) -> Iterable[Role]:
         pods = seen.pods_of_clique.get(clique.metadata.key, ())
         by_role.setdefault(role, []).extend(pod for pod in pods if not pod.metadata.is_deleting)
     hashes = wanted_hashes(pcs)
-    for one in template.cliques:
-        wanted = hashes[one.name]
-        pods = by_role.get(one.name, [])
-        group = template.find_group_of(one.name)
-        part = one.name if group is None else group.name
+    for template_clique in template.cliques:
+        wanted = hashes[template_clique.name]
+        pods = by_role.get(template_clique.name, [])
+        group = template.find_group_of(template_clique.name)
+        part = template_clique.name if group is None else group.name
         old = [pod for pod in pods if is_outdated(pcs, pod.metadata.labels, wanted, part)]
-        image = _image(one.spec.pod_spec)
+        image = _image(template_clique.spec.pod_spec)
         yield Role(
-            one.name,
+            template_clique.name,
             wanted,
             image,
             len(pods) - len(old),

@@ -73,21 +73,21 @@ class Seen:
         return self._pods_by(labels.POD_GANG)
 
     def _pods_by(self, label: str) -> dict[Key, list[Pod]]:
-        found: dict[Key, list[Pod]] = defaultdict(list)
+        by_name: dict[Key, list[Pod]] = defaultdict(list)
         for pod in self.pods:
             if name := pod.metadata.labels.get(label):
-                found[Key(pod.metadata.namespace, name)].append(pod)
-        return found
+                by_name[Key(pod.metadata.namespace, name)].append(pod)
+        return by_name
 
     def of_set(self, kind: Sequence[T], pcs: PodCliqueSet) -> list[T]:
         """Those of a kind that belong to a set, by name."""
         index = self._by_set.get(id(kind))
         if index is None:
             index = self._by_set[id(kind)] = defaultdict(list)
-            for one in kind:
-                index[Key(one.metadata.namespace, one.metadata.labels.get(labels.PART_OF, ""))].append(one)
+            for obj in kind:
+                index[Key(obj.metadata.namespace, obj.metadata.labels.get(labels.PART_OF, ""))].append(obj)
         mine: list[T] = index.get(pcs.metadata.key, [])  # type: ignore[assignment]
-        return sorted(mine, key=lambda one: one.metadata.name)
+        return sorted(mine, key=lambda obj: obj.metadata.name)
 
     @cached_property
     def _by_set(self) -> dict[int, dict[Key, list[Object]]]:
@@ -111,8 +111,8 @@ class Seen:
 
     def path(self, node: str, levels: Sequence[tuple[str, str]]) -> tuple[str, ...]:
         """The domains a node is in, broad to narrow; empty where its label is missing."""
-        found = self.node_of.get(node)
-        return tuple(found.metadata.labels.get(key, "") if found else "" for _, key in levels)
+        seen_node = self.node_of.get(node)
+        return tuple(seen_node.metadata.labels.get(key, "") if seen_node else "" for _, key in levels)
 
 
 async def read(
@@ -142,7 +142,7 @@ async def read(
 
     async with asyncio.TaskGroup() as group:
         start = group.create_task
-        found = (
+        tasks = (
             start(sets()),
             start(listed(PodCliqueScalingGroup, namespace, mine)),
             start(listed(PodClique, namespace, mine)),
@@ -153,13 +153,13 @@ async def read(
         )
         happened = start(listed(Event, namespace)) if events else None
     return Seen(
-        found[0].result(),
-        found[1].result(),
-        found[2].result(),
-        found[3].result(),
-        found[4].result(),
-        found[5].result(),
-        found[6].result(),
+        tasks[0].result(),
+        tasks[1].result(),
+        tasks[2].result(),
+        tasks[3].result(),
+        tasks[4].result(),
+        tasks[5].result(),
+        tasks[6].result(),
         happened.result() if happened else (),
         unreadable=tuple(sorted(unreadable)),
     )
@@ -197,11 +197,11 @@ async def read_layout(client: Client) -> Seen:
 
 async def every(client: Client, kind: type[T], namespace: str = "", *, labels: str = "") -> list[T]:
     """A whole list, page by page."""
-    found: list[T] = []
+    objects: list[T] = []
     page = ""
     while True:
         got = await client.list(kind, namespace, labels=labels, limit=PAGE, next_page=page)
-        found += got.items
+        objects += got.items
         page = got.next_page
         if not page:
-            return found
+            return objects

@@ -46,7 +46,7 @@ def spread_counts(seen: Seen, gangs: Iterable[PodGang] | None = None) -> tuple[S
     """The spread constraints of these gangs, or of all gangs; gangs that share a constraint have one count."""
     counter = _Counter(seen)
     counts: dict[tuple[str, str, str], SpreadCount] = {}
-    for gang in sorted(seen.gangs if gangs is None else gangs, key=lambda one: one.metadata.key):
+    for gang in sorted(seen.gangs if gangs is None else gangs, key=lambda gang: gang.metadata.key):
         for constraint in gang.spec.spread_constraints:
             at = (gang.metadata.namespace, _owner(constraint, gang), constraint.topology_key)
             if at not in counts:
@@ -56,7 +56,7 @@ def spread_counts(seen: Seen, gangs: Iterable[PodGang] | None = None) -> tuple[S
 
 def _owner(constraint: GangSpreadConstraint, gang: PodGang) -> str:
     names = constraint.match_labels
-    of = (names.get(one) for one in (labels.POD_CLIQUE, labels.SCALING_GROUP, labels.PART_OF))
+    of = (names.get(label) for label in (labels.POD_CLIQUE, labels.SCALING_GROUP, labels.PART_OF))
     return next(filter(None, of), gang.metadata.name)
 
 
@@ -107,8 +107,8 @@ class _Counter:
     def _counted(self, keys: Keys, pods: Sequence[Pod], within: tuple[str, str]) -> frozenset[Path]:
         """Domains with a node for every kind of pod; if there is no pod yet, every domain."""
         shapes = {read_pod(pod).shape for pod in pods} or {Shape(requests=())}
-        found = [self._domains_for(keys, shape, within) for shape in {_asked(shape) for shape in shapes}]
-        return frozenset.intersection(*found)
+        domains = [self._domains_for(keys, shape, within) for shape in {_asked(shape) for shape in shapes}]
+        return frozenset.intersection(*domains)
 
     def _domains_for(self, keys: Keys, shape: Shape, within: tuple[str, str]) -> frozenset[Path]:
         at = (keys, shape, within)
@@ -128,15 +128,15 @@ class _Counter:
         names = set(constraint.pod_group_names) or {group.name for group in gang.spec.podgroups}
         mine = [pod for pod in pods if pod.metadata.labels.get(labels.POD_GANG) == gang.metadata.name]
         unit_of = {pod.metadata.labels.get(labels.POD_CLIQUE, ""): _unit(pod, constraint) for pod in mine}
-        found = ("", "")
+        container = ("", "")
         for pack in gang_constraints(gang):
             is_around = names <= set(pack.members) and not _is_one_unit(pack.members, unit_of, constraint)
             rank = ranks.get(pack.required)
             if is_around and rank is not None and rank < ranks.get(constraint.topology_key, -1):
                 nodes = [self._seen.node_of.get(pod.spec.node_name) for pod in mine]
                 values = [node.metadata.labels.get(pack.required, "") for node in nodes if node is not None]
-                found = (pack.required, values[0]) if values else found
-        return found
+                container = (pack.required, values[0]) if values else container
+        return container
 
 
 def _keys_to(key: str, levels: Sequence[tuple[str, str]]) -> Keys:
@@ -146,8 +146,8 @@ def _keys_to(key: str, levels: Sequence[tuple[str, str]]) -> Keys:
 
 def _path(node: Node, keys: Keys) -> Path:
     """The domain of a node; empty if the node is in none."""
-    found = tuple(node.metadata.labels.get(key, "") for key in keys)
-    return found if found[-1] else ()
+    path = tuple(node.metadata.labels.get(key, "") for key in keys)
+    return path if path[-1] else ()
 
 
 def _unit(pod: Pod, constraint: GangSpreadConstraint) -> str:

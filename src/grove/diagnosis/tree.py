@@ -153,7 +153,7 @@ def with_pods(entry: TreeEntry, names: Collection[str]) -> TreeEntry | None:
     """The branches that lead to these pods; None if there are none."""
     if entry.kind == "Pod":
         return entry if entry.name in names else None
-    children = tuple(found for child in entry.children if (found := with_pods(child, names)) is not None)
+    children = tuple(branch for child in entry.children if (branch := with_pods(child, names)) is not None)
     return replace(entry, children=children) if children else None
 
 
@@ -168,15 +168,17 @@ class _TreeBuilder:
         self._hashes = wanted_hashes(pcs)
 
     def indices(self) -> list[int]:
-        there = {_number(one.metadata.labels.get(labels.REPLICA_INDEX)) for one in (*self._cliques, *self._groups)}
+        there = {_number(obj.metadata.labels.get(labels.REPLICA_INDEX)) for obj in (*self._cliques, *self._groups)}
         return sorted(there | set(self._pcs.indexes) - {-1}) if there else []
 
     def replica(self, index: int) -> TreeEntry:
         name = f"{self._pcs.metadata.name}-{index}"
-        alone = [one for one in self._of(self._cliques, index) if labels.SCALING_GROUP not in one.metadata.labels]
-        alone.sort(key=lambda one: self._rank(one, name))
-        children = [self.clique(one, f"{name}-") for one in alone]
-        children += [self.group(one, f"{name}-") for one in self._of(self._groups, index)]
+        alone = [
+            clique for clique in self._of(self._cliques, index) if labels.SCALING_GROUP not in clique.metadata.labels
+        ]
+        alone.sort(key=lambda clique: self._rank(clique, name))
+        children = [self.clique(clique, f"{name}-") for clique in alone]
+        children += [self.group(group, f"{name}-") for group in self._of(self._groups, index)]
         gang = self._seen.gang_of.get(Key(self._pcs.metadata.namespace, name))
         return self._branch("Replica", name, f"replica {index}", children, gang)
 
@@ -190,8 +192,8 @@ class _TreeBuilder:
         copies = []
         for index in sorted(members.keys() | set(group.indexes)):
             own = f"{name}-{index}"
-            cliques = sorted(members.get(index, ()), key=lambda one: self._rank(one, own))
-            entries = [self.clique(one, f"{own}-") for one in cliques]
+            cliques = sorted(members.get(index, ()), key=lambda clique: self._rank(clique, own))
+            entries = [self.clique(clique, f"{own}-") for clique in cliques]
             gang = self._gang_of(cliques)
             copies.append(self._branch("GroupReplica", own, str(index), entries, gang))
         entry = self._branch("PodCliqueScalingGroup", name, name.removeprefix(prefix), copies, None)
@@ -251,10 +253,10 @@ class _TreeBuilder:
         """True if the clique drains with its replica, of the set or of its group, and no longer counts."""
         own = clique.metadata.labels
         places = [(self._pcs.status.draining, labels.REPLICA_INDEX)]
-        group = next((one for one in self._groups if one.metadata.name == own.get(labels.SCALING_GROUP)), None)
+        group = next((group for group in self._groups if group.metadata.name == own.get(labels.SCALING_GROUP)), None)
         if group is not None:
             places.append((group.status.draining, labels.SCALING_GROUP_REPLICA_INDEX))
-        return any(one.replica_index == _number(own.get(label)) for found, label in places for one in found)
+        return any(entry.replica_index == _number(own.get(label)) for entries, label in places for entry in entries)
 
     def pod(self, pod: Pod, clique: PodClique) -> TreeEntry:
         name, node = pod.metadata.name, pod.spec.node_name
@@ -355,7 +357,7 @@ class _TreeBuilder:
 
     @staticmethod
     def _of(kind: Sequence, index: int) -> list:  # type: ignore[type-arg]
-        return [one for one in kind if _number(one.metadata.labels.get(labels.REPLICA_INDEX)) == index]
+        return [obj for obj in kind if _number(obj.metadata.labels.get(labels.REPLICA_INDEX)) == index]
 
 
 def _narrowest_common(entries: Sequence[TreeEntry], seen: Seen, levels: Sequence[tuple[str, str]]) -> tuple[str, ...]:
@@ -383,12 +385,12 @@ def _sum(entries: Iterable[TreeEntry]) -> Count:
 
 
 def _holds(gang: PodGang, type_: str) -> bool:
-    found = find_condition(gang.status.conditions, type_)
-    return found is not None and found.status == words.TRUE
+    condition = find_condition(gang.status.conditions, type_)
+    return condition is not None and condition.status == words.TRUE
 
 
-def _last_error(one: PodCliqueSet | PodClique) -> str:
-    return refusal(one.status.last_errors[0].description) if one.status.last_errors else ""
+def _last_error(obj: PodCliqueSet | PodClique) -> str:
+    return refusal(obj.status.last_errors[0].description) if obj.status.last_errors else ""
 
 
 _IN_TROUBLE = (PodHealth.FAILED, PodHealth.CRASHING, PodHealth.ENDED, PodHealth.STUCK)
@@ -398,7 +400,7 @@ def _trouble(pod: Pod) -> str:
     """The message of the worst container of an unhealthy pod, and the number of its restarts."""
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     health = pod_health(pod)
-    status = next(one for one in statuses if container_health(pod, one) is health)
+    status = next(container for container in statuses if container_health(pod, container) is health)
     waiting, ended = status.state.waiting, status.state.terminated or status.last_state.terminated
     if waiting is not None and waiting.reason:
         said = waiting.reason

@@ -20,11 +20,11 @@ def unnumbered(text: str) -> str:
     return re.sub(r"\d+", "#", text)
 
 
-def alike(found: Iterable[T], words: Callable[[T], tuple[str, ...]]) -> list[list[T]]:
+def alike(items: Iterable[T], words: Callable[[T], tuple[str, ...]]) -> list[list[T]]:
     """Those with the same words together, in order of the first of each."""
     together: dict[tuple[str, ...], list[T]] = {}
-    for one in found:
-        together.setdefault(words(one), []).append(one)
+    for item in items:
+        together.setdefault(words(item), []).append(item)
     return list(together.values())
 
 
@@ -53,8 +53,8 @@ def age(since: datetime | None, now: datetime) -> str:
 def camel(value: Any) -> Any:
     """Field names as Kubernetes spells them, all the way down; values are plain JSON."""
     if isinstance(value, dict):
-        return {_camel_name(key): camel(one) for key, one in value.items()}
-    return [camel(one) for one in value] if isinstance(value, list | tuple) else value
+        return {_camel_name(key): camel(item) for key, item in value.items()}
+    return [camel(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _camel_name(name: str) -> str:

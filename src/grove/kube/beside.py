@@ -19,6 +19,6 @@ async def beside(run: Callable[[asyncio.Event], Coroutine[Any, Any, None]], name
             task.result()
         yield
     finally:
-        for one in (waiting, task):
-            one.cancel()
+        for pending in (waiting, task):
+            pending.cancel()
         await asyncio.gather(waiting, task, return_exceptions=True)

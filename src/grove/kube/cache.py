@@ -168,11 +168,11 @@ class Cache:
                 for informer in list(self._informers.values()) if kind is None else [self._informers[kind]]:
                     await self._first_list(informer)
         except TimeoutError:
-            missing = [one for one in self._informers.values() if not one.synced.is_set()]
-            error = next((one.error for one in missing if one.error is not None), None)
+            missing = [informer for informer in self._informers.values() if not informer.synced.is_set()]
+            error = next((informer.error for informer in missing if informer.error is not None), None)
             if error is not None:
                 raise error from None
-            names = ", ".join(str(one.kind.RESOURCE) for one in missing)
+            names = ", ".join(str(informer.kind.RESOURCE) for informer in missing)
             raise ConnectionLost(f"no list of {names} in {timeout_s:g} s") from None
         if self._collector is not None:
             self._collector.settle()

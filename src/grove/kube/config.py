@@ -200,17 +200,17 @@ def _is_address(url: str) -> bool:
 
 def _merge(paths: Sequence[Path], missing_ok: bool) -> _Merged:
     merged = _Merged(where=os.pathsep.join(str(path) for path in paths))
-    found = False
+    has_file = False
     for path in paths:
         if missing_ok and not path.exists():
             continue
-        found = True
+        has_file = True
         file = _parse(path)
         merged.current_context = merged.current_context or file.current_context
         _fill(merged.clusters, file.clusters, path)
         _fill(merged.users, file.users, path)
         _fill(merged.contexts, file.contexts, path)
-    if not found:
+    if not has_file:
         raise ConfigError(f"none of the files of KUBECONFIG exists: {merged.where}")
     return merged
 
@@ -245,11 +245,11 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _look_up(named: Mapping[str, tuple[Path, E]], name: str, what: str, where: str) -> tuple[Path, E]:
-    found = named.get(name)
-    if found is None:
+    entry = named.get(name)
+    if entry is None:
         known = ", ".join(sorted(named)) or "none"
         raise ConfigError(f"{where}: there is no {what} {name!r} (it has: {known})")
-    return found
+    return entry
 
 
 def _credentials(user: _User, path: Path, source: str, cluster: _Cluster, ca: bytes) -> CredentialSource:

@@ -53,10 +53,10 @@ class ClusterConfig:
         if self.is_loopback:
             return None
         parts = urlsplit(self.server)
-        found = urllib.request.getproxies().get(parts.scheme)
-        if not found or urllib.request.proxy_bypass(parts.hostname or ""):
+        proxy = urllib.request.getproxies().get(parts.scheme)
+        if not proxy or urllib.request.proxy_bypass(parts.hostname or ""):
             return None
-        return found
+        return proxy
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """A fresh TLS context, without a client certificate; None for plain HTTP."""

@@ -177,9 +177,9 @@ class HttpClient:
             answer = await self._read("discover", res, self._transport.url(res.base_path))
         except NotFound:
             return False
-        found = wire.codec_of(_ANY).object(answer.body).get("resources") or ()
+        resources = wire.codec_of(_ANY).object(answer.body).get("resources") or ()
         # Not remembered: a CRD may be installed or uninstalled at any moment.
-        return any(one.get("name") == res.plural and one.get("kind") == res.kind for one in found)
+        return any(resource.get("name") == res.plural and resource.get("kind") == res.kind for resource in resources)
 
     async def server_version(self) -> str:
         """The server's own version, like `v1.36.3`; any caller may ask."""
@@ -217,8 +217,8 @@ class HttpClient:
         url = self._url(kind, meta.get("namespace", ""), meta["name"], query=query)
         body = wire.encode({"apiVersion": kind.api_version, "kind": kind.kind, **obj})
         answer = await self._write("apply", kind, "PATCH", url, body, APPLY_PATCH, _Retry.ALWAYS)
-        found: Json = wire.codec_of(kind).object(answer.body)
-        return found
+        applied: Json = wire.codec_of(kind).object(answer.body)
+        return applied
 
     async def delete(
         self,

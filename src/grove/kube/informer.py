@@ -198,22 +198,22 @@ class Informer(Generic[T]):
 
     async def _take_initial(self, events: AsyncIterator[WatchEvent[T]]) -> None:
         """Gathers a streamed list up to the bookmark that ends it."""
-        found: dict[Key, T] = {}
+        objects: dict[Key, T] = {}
         async for event in events:
             if event.initial_done:
-                await self._take_over(found, event.resource_version)
+                await self._take_over(objects, event.resource_version)
                 return
             obj = event.object
             if obj is None:
                 continue
             if event.type == "DELETED":
-                found.pop(obj.metadata.key, None)
+                objects.pop(obj.metadata.key, None)
             else:
-                found[obj.metadata.key] = obj
+                objects[obj.metadata.key] = obj
         raise ConnectionLost(f"the list of {self.kind.RESOURCE} was cut off")
 
     async def _list(self) -> None:
-        chosen, found, more = self.selection, dict[Key, T](), ""
+        chosen, objects, more = self.selection, dict[Key, T](), ""
         while True:
             page = await self._client.list(
                 self.kind,
@@ -224,13 +224,13 @@ class Informer(Generic[T]):
                 next_page=more,
             )
             for obj in page.items:
-                found[obj.metadata.key] = obj
+                objects[obj.metadata.key] = obj
             more = page.next_page
             if not more:
                 break
-        await self._take_over(found, page.resource_version)
+        await self._take_over(objects, page.resource_version)
 
-    async def _take_over(self, found: dict[Key, T], resource_version: str) -> None:
+    async def _take_over(self, objects: dict[Key, T], resource_version: str) -> None:
         revision = revision_of(resource_version)
         if 0 < revision < self.store.revision:
             # We ask for the newest state, so this is a server that lags. If it never catches up, the cluster was
@@ -240,7 +240,7 @@ class Informer(Generic[T]):
                 raise StaleList(f"a list of {self.kind.RESOURCE} at {revision} is older than our {self.store.revision}")
             self._log.warning("the cluster went back in time, starting over", ours=self.store.revision, its=revision)
         self._stale_lists = 0
-        for _ in self.store.take_over(found, revision):
+        for _ in self.store.take_over(objects, revision):
             await asyncio.sleep(0)
         self.lists += 1
         self._resume_at = resource_version

@@ -35,7 +35,7 @@ class ControllerMetrics:
         self._outcomes = {outcome: RECONCILES.labels(name, outcome) for outcome in OUTCOMES}
         # Read when scraped, not kept up at every add; weakly, so that a stopped controller's queue may go.
         held = weakref.ref(queue)
-        DEPTH.labels(name).set_function(lambda: float(len(found) if (found := held()) is not None else 0))
+        DEPTH.labels(name).set_function(lambda: float(len(living) if (living := held()) is not None else 0))
 
     def observe(self, outcome: str, seconds: float) -> None:
         self._outcomes[outcome].inc()

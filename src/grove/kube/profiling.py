@@ -59,6 +59,6 @@ class _Profiles:
 
 async def _tasks(_: web.Request) -> web.Response:
     text = io.StringIO()
-    for task in sorted(asyncio.all_tasks(), key=lambda one: one.get_name()):
+    for task in sorted(asyncio.all_tasks(), key=lambda task: task.get_name()):
         task.print_stack(file=text)
     return web.Response(text=text.getvalue())

@@ -88,8 +88,8 @@ async def _until_stopped(main: Callable[[], Coroutine[Any, Any, None]], stop_s: 
 
 def _first_of(group: BaseExceptionGroup[Any]) -> BaseException:
     """The error of a group to report: an error of the cluster if there is one, else the first."""
-    found = group.subgroup((KubeError, LeadershipLost)) or group
-    first: BaseException = found
+    reported = group.subgroup((KubeError, LeadershipLost)) or group
+    first: BaseException = reported
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]
     return first

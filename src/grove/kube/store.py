@@ -78,8 +78,8 @@ class Store(Generic[T]):
         return [obj for key, obj in self._objects.items() if key.namespace == namespace]
 
     def by_index(self, name: str, value: Hashable) -> Sequence[T]:
-        found = self._indexes[name].get(value)
-        return list(found.values()) if found else []
+        objects = self._indexes[name].get(value)
+        return list(objects.values()) if objects else []
 
     def add_index(self, name: str, indexer: Indexer[T]) -> None:
         """Keeps `by_index(name, v)` up to date for every v that `indexer` gives, objects held already included."""

@@ -129,9 +129,9 @@ class Codec(Generic[T]):
             status = _json.decode(raw.object)
             raise errors.from_status(int(status.get("code") or 500), status)
         if raw.type in _CHANGES:
-            found = self._lenient(raw.object)
-            if found is not None:
-                return WatchEvent(raw.type, found, _version_of(found))  # type: ignore[arg-type]
+            obj = self._lenient(raw.object)
+            if obj is not None:
+                return WatchEvent(raw.type, obj, _version_of(obj))  # type: ignore[arg-type]
             return None
         log.warning("unknown watch event left out", type=raw.type)
         return None
@@ -153,8 +153,8 @@ class Codec(Generic[T]):
 
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
-    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _version_of(obj: Any) -> str:

@@ -171,7 +171,7 @@ class Workqueue(Generic[K]):
         heapq.heappush(self._delayed, (when, self._arrivals, key))
         if len(self._delayed) > 2 * len(self._due) + SLACK:
             # Looks that came earlier: a timer of hours, set again at every event, would leave one behind each time.
-            self._delayed = [one for one in self._delayed if self._due.get(one[2], (0.0,))[0] == one[0]]
+            self._delayed = [timer for timer in self._delayed if self._due.get(timer[2], (0.0,))[0] == timer[0]]
             heapq.heapify(self._delayed)
         self._set_timer()
 

@@ -78,15 +78,15 @@ async def copy_cluster(client: Client, sets: Collection[Key] | None = ()) -> Cop
 
     async def listed(resource: Resource) -> list[Json]:
         fields = UNFINISHED if resource == core.Pod.RESOURCE else ""
-        found: list[Json] = []
+        items: list[Json] = []
         page = ""
         try:
             while True:
                 got = await client.list(resource, fields=fields, limit=PAGE, next_page=page)
-                found += got.items
+                items += got.items
                 page = got.next_page
                 if not page:
-                    return found
+                    return items
         except Forbidden:
             if resource in _NEEDED:
                 raise
@@ -97,7 +97,7 @@ async def copy_cluster(client: Client, sets: Collection[Key] | None = ()) -> Cop
 
     kinds = (*_FIRST, *_OF_SETS, PodGang.RESOURCE, core.Pod.RESOURCE)
     lists = await asyncio.gather(*(listed(kind) for kind in kinds))
-    objects = [(kind, one) for kind, found in zip(kinds, lists, strict=True) for one in found]
+    objects = [(kind, obj) for kind, items in zip(kinds, lists, strict=True) for obj in items]
     kept = objects if sets is None else limited(objects, sets)
     return Copy(tuple(kept), tuple(sorted(unreadable)))
 
@@ -118,20 +118,20 @@ def limited(objects: Iterable[tuple[Resource, Json]], sets: Collection[Key]) -> 
     References to owners that are left out are removed. Pods of other sets lose the label by which an operator follows
     them, so it does not read ten thousand of them.
     """
-    kept = [(kind, one) for kind, one in objects if kind not in _OF_SETS or _set_of(kind, one) in sets]
-    known = {one["metadata"].get("uid") for _, one in kept}
-    found: list[tuple[Resource, Json]] = []
-    for kind, one in kept:
-        meta: dict[str, Any] = {**one["metadata"]}
+    kept = [(kind, obj) for kind, obj in objects if kind not in _OF_SETS or _set_of(kind, obj) in sets]
+    known = {obj["metadata"].get("uid") for _, obj in kept}
+    copied: list[tuple[Resource, Json]] = []
+    for kind, obj in kept:
+        meta: dict[str, Any] = {**obj["metadata"]}
         meta.pop("managedFields", None)
         if owners := meta.get("ownerReferences"):
             meta["ownerReferences"] = [owner for owner in owners if owner.get("uid") in known]
-        if kind == core.Pod.RESOURCE and "labels" in meta and _set_of(kind, one) not in sets:
+        if kind == core.Pod.RESOURCE and "labels" in meta and _set_of(kind, obj) not in sets:
             meta["labels"] = {**meta["labels"]}
             meta["labels"].pop(labels.MANAGED_BY, None)
         # Items of a list come without their kind; a stored object has it.
-        found.append((kind, {"apiVersion": kind.api_version, "kind": kind.kind, **one, "metadata": meta}))
-    return found
+        copied.append((kind, {"apiVersion": kind.api_version, "kind": kind.kind, **obj, "metadata": meta}))
+    return copied
 
 
 def is_restless(pod: Json) -> bool:

@@ -24,19 +24,19 @@ COMPUTE_DOMAINS = "computedomains"
 
 def classes_in(manifest: Json) -> set[str]:
     """Classes of devices that a set asks for, by claims of its own or as a member of an NVLink domain."""
-    found = set(_named(manifest))
-    return found | ({CHANNEL} if labels.MNNVL_GROUP in str(manifest) else set())
+    classes = set(_named(manifest))
+    return classes | ({CHANNEL} if labels.MNNVL_GROUP in str(manifest) else set())
 
 
 def _named(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         if isinstance(name := value.get("deviceClassName"), str):
             yield name
-        for one in value.values():
-            yield from _named(one)
+        for item in value.values():
+            yield from _named(item)
     elif isinstance(value, list):
-        for one in value:
-            yield from _named(one)
+        for item in value:
+            yield from _named(item)
 
 
 def furnish(store: Store, nodes: Iterable[str], classes: Iterable[str], since: str) -> None:

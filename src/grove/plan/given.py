@@ -55,7 +55,7 @@ PLAYED: tuple[Resource, ...] = (
     Resource(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
 )
 """Kinds of which a copy can take objects, in the order in which it takes them."""
-_PLAYED = {(one.api_version, one.kind): one for one in PLAYED}
+_PLAYED = {(kind.api_version, kind.kind): kind for kind in PLAYED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +125,13 @@ async def read_known(client: Client, sets: Iterable[Json], namespace: str) -> Kn
             if ref.kind not in kinds or (ref.kind, Key(where, ref.name)) in keys:
                 continue
             try:
-                found = await client.get(kinds[ref.kind], ref.name, where)
+                referred = await client.get(kinds[ref.kind], ref.name, where)
             except NotFound:
                 keys[ref.kind, Key(where, ref.name)] = None
             except Forbidden:
                 continue
             else:
-                keys[ref.kind, Key(where, ref.name)] = found.key_names
+                keys[ref.kind, Key(where, ref.name)] = referred.key_names
     return KnownObjects(keys)
 
 
@@ -148,7 +148,7 @@ def wrong_references(
 
     `unreadable` are the plurals of kinds that could not be read.
     """
-    found: list[Cause] = []
+    faults: list[Cause] = []
     classes = {storage_class.metadata.name: storage_class for storage_class in world.all(StorageClass)}
     unread = frozenset({StorageClass.RESOURCE.kind} if StorageClass.RESOURCE.plural in unreadable else ())
     for key in sorted(sets):
@@ -158,12 +158,16 @@ def wrong_references(
         claims = {name: world.find(PersistentVolumeClaim, name, key.namespace) for name in sorted(names)}
         if PersistentVolumeClaim.RESOURCE.plural in unreadable:
             claims = {name: claim for name, claim in claims.items() if claim is not None}
-        keys = {(kind, one.name): there for (kind, one), there in known.keys.items() if one.namespace == key.namespace}
+        keys = {
+            (kind, object_key.name): there
+            for (kind, object_key), there in known.keys.items()
+            if object_key.namespace == key.namespace
+        }
         there: list[tuple[str, core.Secret | core.ConfigMap]] = [(SECRET, secret) for secret in world.all(core.Secret)]
         there += [(CONFIG_MAP, config_map) for config_map in world.all(core.ConfigMap)]
         keys |= {
-            (kind, one.metadata.name): one.key_names for kind, one in there if one.metadata.namespace == key.namespace
+            (kind, obj.metadata.name): obj.key_names for kind, obj in there if obj.metadata.namespace == key.namespace
         }
         volumes = tuple(world.all(PersistentVolume)) if PersistentVolume.RESOURCE.plural not in unreadable else None
-        found += causes(cliques, Referred(claims, dict(classes), keys, unread, volumes=volumes))
-    return tuple({cause.reason: cause for cause in found}.values())
+        faults += causes(cliques, Referred(claims, dict(classes), keys, unread, volumes=volumes))
+    return tuple({cause.reason: cause for cause in faults}.values())

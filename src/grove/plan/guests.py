@@ -14,7 +14,7 @@ _WITH_STATUS = (kai.Queue.RESOURCE, Reservation.RESOURCE, Device.RESOURCE)
 
 def definitions() -> list[Json]:
     """CustomResourceDefinitions that take any fields."""
-    return [_definition(one) for one in GUESTS]
+    return [_definition(guest) for guest in GUESTS]
 
 
 def _definition(resource: Resource) -> Json:

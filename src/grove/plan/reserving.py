@@ -22,12 +22,14 @@ def set_label(namespace: str, name: str) -> str:
 
 def reservations_for(pcs: PodCliqueSet, namespace: str, ttl: str) -> list[Json]:
     """Reservations for every pod of a set as it is written; one pod each, used once."""
-    found: list[Json] = []
+    reservations: list[Json] = []
     for replica in range(pcs.spec.replicas):
         for gang in replica_layouts(pcs, replica, lambda fqn, config: range(config.replicas)):
             pods = [(unit, index) for unit in gang.units for index in range(unit.template.spec.replicas)]
-            found += (_reservation(pcs, namespace, gang.name, len(pods), unit, index, ttl) for unit, index in pods)
-    return found
+            reservations += (
+                _reservation(pcs, namespace, gang.name, len(pods), unit, index, ttl) for unit, index in pods
+            )
+    return reservations
 
 
 def _reservation(pcs: PodCliqueSet, namespace: str, gang: str, size: int, unit: Unit, index: int, ttl: str) -> Json:

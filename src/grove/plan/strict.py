@@ -38,7 +38,7 @@ METADATA = (
 
 def faults_of(error: ApiError) -> tuple[str, ...]:
     """The faults of a manifest that admission or the schema found, each with its path."""
-    causes = [one for one in error.details.get("causes") or () if one.get("message")]
+    causes = [cause for cause in error.details.get("causes") or () if cause.get("message")]
     return tuple(
         f"{cause['field']}: {cause['message']}" if cause.get("field") else cause["message"] for cause in causes
     )
@@ -51,22 +51,22 @@ def warnings_of(pcs: Json, stored: Json | None = None) -> tuple[str, ...]:
     look at.
     """
     new, old = SetView(pcs), SetView(stored) if stored else None
-    found = (*(replica_notes(new, old) if old else ()), *notes(new, old))
-    return tuple(f"{pcs['metadata']['name']}: {warning}" for warning in found)
+    warnings = (*(replica_notes(new, old) if old else ()), *notes(new, old))
+    return tuple(f"{pcs['metadata']['name']}: {warning}" for warning in warnings)
 
 
 def unknown_fields(manifest: Json) -> list[str]:
     """A sentence for each field of a PodCliqueSet that its schema does not have, with the nearest that it has."""
     known = ("apiVersion", "kind", "metadata")
-    found = list(_unknown(_schema(), {k: v for k, v in manifest.items() if k not in known}, ""))
-    found += [_fault(f"metadata.{name}", METADATA) for name in manifest.get("metadata") or {} if name not in METADATA]
-    return found
+    faults = list(_unknown(_schema(), {k: v for k, v in manifest.items() if k not in known}, ""))
+    faults += [_fault(f"metadata.{name}", METADATA) for name in manifest.get("metadata") or {} if name not in METADATA]
+    return faults
 
 
 @lru_cache(maxsize=1)
 def _schema() -> Json:
-    crd = next(one for one in load() if one["spec"]["names"]["kind"] == PodCliqueSet.RESOURCE.kind)
-    version = next(one for one in crd["spec"]["versions"] if one["name"] == PodCliqueSet.RESOURCE.version)
+    crd = next(definition for definition in load() if definition["spec"]["names"]["kind"] == PodCliqueSet.RESOURCE.kind)
+    version = next(version for version in crd["spec"]["versions"] if version["name"] == PodCliqueSet.RESOURCE.version)
     schema: Json = version["schema"]["openAPIV3Schema"]
     return schema
 

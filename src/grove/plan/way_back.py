@@ -76,7 +76,7 @@ def _before(pcs: PodCliqueSet, ours: list[Pod], count: int) -> BackStep:
 def _after(pcs: PodCliqueSet, cliques: list[PodClique], ours: list[Pod], recorded: str) -> BackStep:
     """Every clique has the other operator's hash now, so our own hash of the template decides what is up to date."""
     hashes, wanted = template_hashes(pcs), dict[str, str]()
-    now = {one.metadata.name: one for one in cliques}
+    now = {clique.metadata.name: clique for clique in cliques}
     outdated = 0
     for pod in ours:
         clique = now.get(pod.metadata.labels.get(labels.POD_CLIQUE, ""))
@@ -87,7 +87,9 @@ def _after(pcs: PodCliqueSet, cliques: list[PodClique], ours: list[Pod], recorde
             outdated += 1
             continue
         wanted[pod.metadata.name] = clique.metadata.labels[labels.POD_TEMPLATE_HASH]
-    members = tuple(sorted(one.metadata.name for one in cliques if labels.SCALING_GROUP in one.metadata.labels))
+    members = tuple(
+        sorted(clique.metadata.name for clique in cliques if labels.SCALING_GROUP in clique.metadata.labels)
+    )
     strategy: Any = json.loads(recorded or "null")
     patch = {"metadata": {"annotations": {labels.WAY_BACK: None}}, "spec": {"updateStrategy": strategy}}
     text = f"{many(len(wanted), 'pod')} get the hash of the other operator, and the set its own strategy again"

@@ -194,8 +194,8 @@ def _gangs(world: World, sets: set[Key]) -> list[PodGang]:
     return [gang for gang in world.all(PodGang) if _set_of(gang) in sets and not gang.metadata.is_deleting]
 
 
-def _set_of(one: PodGang | PodClique | Pod) -> Key:
-    return Key(one.metadata.namespace, one.metadata.labels.get(labels.PART_OF, ""))
+def _set_of(obj: PodGang | PodClique | Pod) -> Key:
+    return Key(obj.metadata.namespace, obj.metadata.labels.get(labels.PART_OF, ""))
 
 
 def _owner(pod: Pod) -> str:

@@ -178,7 +178,7 @@ class World:
         store = self.cluster.server.store
         pods = store.collection(Pod.RESOURCE).objects.values()
         restless = [pod for pod in pods if pod.json["spec"].get("nodeName") and is_restless(pod.json)]
-        names = [one["metadata"]["name"] for one in self._copy.of(Node.RESOURCE)]
+        names = [node["metadata"]["name"] for node in self._copy.of(Node.RESOURCE)]
         self.cluster.nodes.adopt(names, [version.view(RunPod) for version in restless], since=str(store.revision))
 
     def _admit(self) -> None:
