@@ -300,7 +300,8 @@ BROKEN = {
         together_too_large,
         "waiting",
         4,
-        r"no rack has capacity for \S+chat-0 \(5 pods\); rack \S+ has capacity for each of the 2 groups alone, but not",
+        r"no rack has capacity for \S+chat-0 \(5 pods\); "
+        r"rack \S+ has capacity for each of the 2 cliques alone, but not",
         True,
         "add 1 node",
         nodes_added,

@@ -309,8 +309,19 @@ ROWS = [
     ),
     pytest.param(
         explicit(a=["x"], b=["y", "a"]),
-        [f'{T}.cliques.startsAfter: Invalid value: ["x","y"]: no such clique in spec.template.cliques'],
+        [
+            f'{T}.cliques[0].spec.startsAfter: Invalid value: "x": no such clique in spec.template.cliques',
+            f'{T}.cliques[1].spec.startsAfter: Invalid value: "y": no such clique in spec.template.cliques',
+        ],
         id="unknown dependencies are listed",
+    ),
+    pytest.param(
+        changed(explicit(a=[], b=["g"]), (f"{T}.podCliqueScalingGroups", [group("g", "a", "b")])),
+        [
+            f'{T}.cliques[1].spec.startsAfter: Invalid value: "g": no such clique in spec.template.cliques: '
+            "it is a scaling group; name one of its cliques"
+        ],
+        id="a scaling group is no dependency",
     ),
     pytest.param(
         explicit(a=["b"], b=["a"], c=["d"], d=["c"]),

@@ -58,7 +58,7 @@ def plan(
     from grove.answers.plan import check_fields, plan_answer
     from grove.answers.settings import settings_in, settings_of
     from grove.cli.access import resolve
-    from grove.demo.scenario import load_manifests
+    from grove.demo.scenario import load_manifests, no_set
     from grove.kube.http import HttpClient
     from grove.kube.logs import configure_logs
     from grove.plan.copying import copy_cluster
@@ -71,11 +71,12 @@ def plan(
     given = settings_in(settings) if settings is not None else None
     config, namespace = resolve(options)
     try:
-        given_files = given_in([manifest for path in files for manifest in load_manifests(path)], namespace)
+        manifests = [manifest for path in files for manifest in load_manifests(path)]
     except ValueError as error:
         raise Unanswered(str(error)) from error
+    given_files = given_in(manifests, namespace)
     if files and not given_files.sets:
-        raise Unanswered("there is no PodCliqueSet in what was given")
+        raise Unanswered(no_set(manifests))
     check_fields(given_files.sets)
 
     read: list[tuple[Copy, SchedulerConfiguration, KnownObjects]] = []

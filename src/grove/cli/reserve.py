@@ -46,7 +46,7 @@ def reserve(
     """
     from grove.answers.reserve import reserve_answer, standing_answer
     from grove.api import duration
-    from grove.demo.scenario import load_manifests
+    from grove.demo.scenario import load_manifests, no_set
 
     if (standing is None) == (not files) or (standing is None) != (pcs is None):
         raise click.UsageError("give manifests (-f), or a set and --standing")
@@ -59,9 +59,10 @@ def reserve(
     except duration.InvalidDuration as error:
         raise click.UsageError(f"--for: {error}") from None
     try:
-        sets = [manifest for path in files for manifest in load_manifests(path) if manifest["kind"] == "PodCliqueSet"]
+        manifests = [manifest for path in files for manifest in load_manifests(path)]
     except ValueError as error:
         raise Unanswered(str(error)) from error
+    sets = [manifest for manifest in manifests if manifest["kind"] == "PodCliqueSet"]
     if not sets:
-        raise click.UsageError("no PodCliqueSet in these files")
+        raise Unanswered(no_set(manifests))
     return answer(options, lambda client, namespace: reserve_answer(client, namespace, sets, ttl, release))

@@ -56,7 +56,7 @@ def simulate(
     from grove.answers.plan import check_fields
     from grove.answers.simulate import _usual, outcome_answer
     from grove.api import duration
-    from grove.demo.scenario import BadScenario, load_manifests, load_scenario
+    from grove.demo.scenario import BadScenario, load_manifests, load_scenario, no_set
     from grove.demo.simulation import BadCluster, load_ground
     from grove.demo.simulation import simulate as play
     from grove.kube.logs import configure_logs
@@ -73,7 +73,7 @@ def simulate(
     except (BadCluster, BadScenario, duration.InvalidDuration, ValueError) as error:
         raise Unanswered(str(error)) from error
     if all(manifest["kind"] != "PodCliqueSet" for manifest in manifests):
-        raise Unanswered("there is no PodCliqueSet in what was given")
+        raise Unanswered(no_set(manifests))
     check_fields(manifests)
     outcome = run(play(ground, manifests, scenario, seed=seed, patience_s=patience_s), seed=seed)
     if outcome.failed and not outcome.sets:

@@ -16,7 +16,7 @@ A file is read whole and refused with every fault it has, each with the number o
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -152,6 +152,12 @@ def load_manifests(path: Path) -> list[Json]:
     return objects
 
 
+def no_set(manifests: Iterable[Json]) -> str:
+    """The fault of files without a PodCliqueSet: the kinds that they have."""
+    kinds = ", ".join(sorted({manifest["kind"] for manifest in manifests}))
+    return f"there is no PodCliqueSet in the files; they have: {kinds or 'no object'}"
+
+
 def _not_an_object(one: Any) -> str:
     if not isinstance(one, dict) or not isinstance(kind := one.get("kind"), str):
         return "a document is no Kubernetes object: it has no kind"
@@ -159,6 +165,8 @@ def _not_an_object(one: Any) -> str:
     if not isinstance(meta, dict) or not isinstance(meta.get("name"), str):
         return f"a {kind} has no metadata.name"
     version = one.get("apiVersion", PodCliqueSet.RESOURCE.api_version)
+    if kind != PodCliqueSet.RESOURCE.kind and kind.lower() == PodCliqueSet.RESOURCE.kind.lower():
+        return f"{kind} {meta['name']}: the kind is spelled {PodCliqueSet.RESOURCE.kind}"
     if kind in OLDER:
         return f"{kind} {meta['name']}: the kind is called {OLDER[kind]} now; `kubectl grove convert` rewrites it"
     if kind == PodCliqueSet.RESOURCE.kind and version != PodCliqueSet.RESOURCE.api_version:
@@ -182,7 +190,7 @@ def _word(key: Any) -> str:
 def read_scenario(tree: Any, manifest: Callable[[str], Json], name: str = "scenario") -> Scenario:
     """A scenario from decoded YAML; `manifest` finds the objects that steps name."""
     if not isinstance(tree, dict) or not isinstance(tree.get("steps"), list):
-        raise BadScenario(f"{name}: must be a mapping with a list of steps")
+        raise BadScenario(f"{name}: a scenario has a list `steps`, for example `- wait: chat`")
     faults = [f"unknown field {key}" for key in tree if key not in ("title", "cluster", "steps")]
     steps: list[Step] = []
     for number, raw in enumerate(tree["steps"], 1):

@@ -112,7 +112,7 @@ def _nodes_held(reason: Reason) -> str:
 
 
 def _closest(reason: Reason) -> str:
-    """Only the groups that do not fit are named; where each group fits by itself, that is said instead."""
+    """Names only the cliques that do not fit. If each clique fits by itself, it says that instead."""
     where = f"{reason.names['level']} {reason.subject}"
     short = [part for part in reason.parts if part.number("room") < part.number("pods")]
     if not reason.parts:
@@ -121,7 +121,7 @@ def _closest(reason: Reason) -> str:
         if len(reason.parts) == 1:
             return f"{where} has enough free, but no way to divide it among its nodes works"
         return (
-            f"{where} has capacity for each of the {len(reason.parts)} groups alone, but not for all of them together"
+            f"{where} has capacity for each of the {len(reason.parts)} cliques alone, but not for all of them together"
         )
     capacities = ", ".join(f"{part.subject} {part.number('room')}/{part.number('pods')}" for part in short)
     capacity = f"capacity for {capacities} pods{' each by itself' if len(short) > 1 else ''}"

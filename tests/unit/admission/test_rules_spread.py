@@ -85,7 +85,10 @@ def made(own: Json | None = None, in_group: Json | None = None, in_clique: Json 
         ),
         pytest.param(
             made(over(name="gone")),
-            [f'{S}.topologyName: Invalid value: "gone": no such ClusterTopologyBinding'],
+            [
+                f'{S}.topologyName: Invalid value: "gone": no such ClusterTopologyBinding: '
+                "create it first, or name another one"
+            ],
             id="no such topology",
         ),
         pytest.param(

@@ -75,7 +75,10 @@ def constrained(own: dict | None = None, in_group: dict | None = None, in_clique
         ),
         pytest.param(
             constrained(None, None, packed("rack", name="nowhere")),
-            [f'{S}.topologyName: Invalid value: "nowhere": no such ClusterTopologyBinding'],
+            [
+                f'{C}.topologyName: Invalid value: "nowhere": no such ClusterTopologyBinding: '
+                "create it first, or name another one"
+            ],
             id="the binding must exist",
         ),
         pytest.param(

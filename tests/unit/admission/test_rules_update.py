@@ -310,7 +310,10 @@ RACK = {"topologyName": "cluster", "pack": {"required": "rack"}}
         pytest.param(
             constrained(packDomain="rack"),
             constrained(topologyName="nowhere", packDomain="rack"),
-            [f'{T}.topologyConstraint.topologyName: Invalid value: "nowhere": no such ClusterTopologyBinding'],
+            [
+                f'{T}.topologyConstraint.topologyName: Invalid value: "nowhere": no such ClusterTopologyBinding: '
+                "create it first, or name another one"
+            ],
             id="legacy repair: the name must be one that exists",
         ),
         pytest.param(

@@ -84,6 +84,18 @@ def test_a_condition_that_nothing_reads_is_warned_about() -> None:
     ]
 
 
+@pytest.mark.parametrize("startup", ["", "CliqueStartupTypeAnyOrder", IN_ORDER])
+def test_starts_after_without_the_explicit_order_is_warned_about(startup: str) -> None:
+    obj = pcs("web", clique("a"), clique("b", starts_after=["a"], start_condition="Started"), startup=startup)
+    assert f"{T}.cliques[1].spec.startsAfter: not used, because cliqueStartupType is not {EXPLICIT}" in list(
+        start_order_notes(SetView(obj))
+    )
+
+
+def test_starts_after_with_the_explicit_order_is_used() -> None:
+    assert list(start_order_notes(SetView(engine(leader())))) == []
+
+
 def test_a_value_that_does_not_exist_is_refused() -> None:
     (fault, other) = faults(Admission(), engine(leader(), "Soon", startsAfterCondition="later"))
     assert f'{T}.cliques[1].spec.startsAfterCondition: Unsupported value: "Soon"' in fault

@@ -165,7 +165,9 @@ def test_an_answer(ask: Ask, words: str, code: int, want: str) -> None:
             f"reserve -f {SAMPLES}/small.yaml", "this cluster has no Reservation", id="a cluster without them"
         ),
         pytest.param(f"reserve -f {SAMPLES}/small.yaml --for soon", "--for: not a duration", id="how long"),
-        pytest.param(f"reserve -f {SAMPLES}/cluster-topology.yaml", "no PodCliqueSet in these files", id="for whom"),
+        pytest.param(
+            f"reserve -f {SAMPLES}/cluster-topology.yaml", "there is no PodCliqueSet in the files", id="for whom"
+        ),
     ],
 )
 def test_a_question_that_cannot_be_answered_is_one_line(

@@ -21,16 +21,25 @@ REFUSED = "error: PodCliqueSet a is refused"
     [
         pytest.param("a: [", "error: FILE: not YAML: line 1, column 5: expected the node content", id="broken YAML"),
         pytest.param("\x01", "error: FILE: not YAML: ", id="no text"),
-        pytest.param("", "error: there is no PodCliqueSet in what was given", id="nothing"),
+        pytest.param("", "error: there is no PodCliqueSet in the files; they have: no object", id="nothing"),
         pytest.param("[1, 2]", "error: FILE: a document is no Kubernetes object: it has no kind", id="a list"),
         pytest.param("kind: PodCliqueSet", "error: FILE: a PodCliqueSet has no metadata.name", id="no metadata"),
         pytest.param("{kind: A, metadata: 5}", "error: FILE: a A has no metadata.name", id="metadata that is a number"),
-        pytest.param("{kind: Pod, metadata: {name: a}}", "error: there is no PodCliqueSet", id="another kind"),
+        pytest.param(
+            "{kind: Pod, metadata: {name: a}}",
+            "error: there is no PodCliqueSet in the files; they have: Pod",
+            id="another kind",
+        ),
         pytest.param("{kind: List, items: []}", "error: there is no PodCliqueSet", id="an empty list"),
         pytest.param(
             "{apiVersion: grove.io/v1alpha1, kind: PodGangSet, metadata: {name: a}}",
             "error: FILE: PodGangSet a: the kind is called PodCliqueSet now; `kubectl grove convert` rewrites it",
             id="an older kind",
+        ),
+        pytest.param(
+            "{apiVersion: grove.io/v1alpha1, kind: PodCliqueset, metadata: {name: a}}",
+            "error: FILE: PodCliqueset a: the kind is spelled PodCliqueSet",
+            id="a kind with a small letter",
         ),
         pytest.param(
             "{apiVersion: grove.io/v1, kind: PodCliqueSet, metadata: {name: a}}",

@@ -33,8 +33,8 @@ def test_steps(text, want):
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        pytest.param("[]", "must be a mapping with a list of steps", id="no mapping"),
-        pytest.param("steps: {}", "must be a mapping with a list of steps", id="no list"),
+        pytest.param("[]", "a scenario has a list `steps`", id="no mapping"),
+        pytest.param("steps: {}", "a scenario has a list `steps`", id="no list"),
         pytest.param("steps: [{dance: chat}]", "step 1: must have exactly one verb", id="unknown verb"),
         pytest.param("steps: [{wait: a, delete: b}]", "step 1: must have exactly one verb", id="two verbs"),
         pytest.param("steps: [{wait: a}, {scale: {set: a}}]", "step 2: scale: needs replicas", id="missing argument"),

@@ -50,7 +50,7 @@ def test_groups_that_fit_a_rack_alone_and_not_together_are_not_named_as_short():
     wanted = gang(group("leader", 1, 8), group("worker", 4, 8), required=RACK)
     answer = explain(snap(racks({"r1": 4, "r2": 4})), wanted)
     assert sentence(answer.why).endswith(
-        "example.com/rack z/b/r1 has capacity for each of the 2 groups alone, but not for all of them together"
+        "example.com/rack z/b/r1 has capacity for each of the 2 cliques alone, but not for all of them together"
     )
 
 

@@ -65,13 +65,13 @@ def test_the_closest_domain_of_a_refused_gang_is_named_once():
         pytest.param(
             {"each": 1},
             {"leader": (1, 1), "worker": (3, 3)},
-            "rack r1 has capacity for each of the 2 groups alone, but not for all of them together",
+            "rack r1 has capacity for each of the 2 cliques alone, but not for all of them together",
             id="every group fits alone",
         ),
         pytest.param(
             {},
             {"leader": (1, 1), "worker": (3, 3)},
-            "rack r1 has capacity for each of the 2 groups alone, but not for all of them together",
+            "rack r1 has capacity for each of the 2 cliques alone, but not for all of them together",
             id="no group is too large, and the reason does not say so",
         ),
         pytest.param({}, {}, "rack r1 comes closest", id="a reason without groups"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from grove.admission.rules.lookups import Known, LookupFailed
-from grove.admission.rules.topology import ONE_TOPOLOGY, levels_of, resolve
+from grove.admission.rules.topology import NO_BINDING, ONE_TOPOLOGY, levels_of, resolve
 from grove.admission.rules.view import Constraint, SetView, Spread
 from grove.api.faults import Fault, internal, invalid, required
 from grove.api.spread_levels import SpreadOwner, contradictions
@@ -33,7 +33,7 @@ def spread_faults(new: SetView, *, enabled: bool, lookups: Known) -> list[Fault]
         fault = internal(path, f'ClusterTopologyBinding "{name}" could not be read: {error}')
         return [] if is_reported else [fault]
     if binding is None:
-        return [] if is_reported else [invalid(path, name, "no such ClusterTopologyBinding")]
+        return [] if is_reported else [invalid(path, name, NO_BINDING)]
     levels = levels_of(binding)
     return list(_level_faults(spreads, levels)) or list(_pack_faults(new, levels))
 

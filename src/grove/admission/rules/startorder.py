@@ -20,7 +20,7 @@ _MANY_NODES = ("--nnodes", "--dist-init-addr", PCSG_TEMPLATE_NUM_PODS)
 def startup_faults(new: SetView) -> Iterator[Fault]:
     """Explicit start order: every dependency exists, none names itself, none closes a circle."""
     known = {clique.name for clique in new.cliques}
-    unknown: dict[str, None] = {}
+    groups = {group.name for group in new.groups}
     for clique in new.cliques:
         path = f"{clique.path}.spec.startsAfter"
         if any(not parent.strip() for parent in clique.starts_after):
@@ -32,9 +32,9 @@ def startup_faults(new: SetView) -> Iterator[Fault]:
             if parent in seen:
                 yield duplicate(path, parent)
             seen.add(parent)
-        unknown |= dict.fromkeys(sorted(name for name in seen if name.strip() and name not in known))
-    if unknown:
-        yield invalid(f"{TEMPLATE}.cliques.startsAfter", list(unknown), f"no such clique in {TEMPLATE}.cliques")
+        for name in sorted(name for name in seen if name.strip() and name not in known):
+            hint = ": it is a scaling group; name one of its cliques" if name in groups else ""
+            yield invalid(path, name, f"no such clique in {TEMPLATE}.cliques{hint}")
     parents = {
         clique.name: [p for p in clique.starts_after if p in known and p != clique.name] for clique in new.cliques
     }
@@ -76,10 +76,13 @@ def circles(parents: Mapping[str, Sequence[str]]) -> list[list[str]]:
 
 
 def start_order_notes(new: SetView) -> Iterator[str]:
-    """Warnings about conditions that nothing reads, and about two cliques of a group that wait for each other."""
+    """Warnings about fields that nothing reads, and about two cliques of a group that wait for each other."""
     if new.starts_after_condition and new.startup_type not in (IN_ORDER, EXPLICIT):
         yield f"{TEMPLATE}.startsAfterCondition: not used, because no clique starts after another"
     by_name = {clique.name: clique for clique in new.cliques}
+    for clique in new.cliques:
+        if clique.starts_after and new.startup_type != EXPLICIT:
+            yield f"{clique.path}.spec.startsAfter: not used, because cliqueStartupType is not {EXPLICIT}"
     for clique, waits_for in _parents(new):
         path = f"{clique.path}.spec.startsAfterCondition"
         if clique.starts_after_condition and not waits_for:

@@ -17,6 +17,7 @@ from grove.api.meta import Json
 from grove.backends import Backends
 
 SET_NAME_PATH = f"{TEMPLATE}.topologyConstraint.topologyName"
+NO_BINDING = "no such ClusterTopologyBinding: create it first, or name another one"
 ONE_TOPOLOGY = "a PodCliqueSet uses one topology only"
 
 # The CRD refuses with the same words before we are asked; tools match them, so they are the Go operator's.
@@ -67,12 +68,13 @@ def topology_faults(new: SetView, *, enabled: bool, lookups: Known) -> list[Faul
     resolution = resolve(new)
     if resolution.faults:
         return list(resolution.faults)
+    path = next(f"{one.path}.topologyName" for one in constraints if one.topology_name == resolution.name)
     try:
         binding = lookups.find_topology(resolution.name)
     except LookupFailed as error:
-        return [internal(SET_NAME_PATH, f'ClusterTopologyBinding "{resolution.name}" could not be read: {error}')]
+        return [internal(path, f'ClusterTopologyBinding "{resolution.name}" could not be read: {error}')]
     if binding is None:
-        return [invalid(SET_NAME_PATH, resolution.name, "no such ClusterTopologyBinding")]
+        return [invalid(path, resolution.name, NO_BINDING)]
     levels = levels_of(binding)
     return list(_level_faults(constraints, levels)) or list(_hierarchy_faults(new, levels))
 
