@@ -158,8 +158,8 @@ def answer(options: Options, ask: Callable[[Client, str], Awaitable[Answer]]) ->
     from grove.cli.terminal import a_word_when_it_takes_long
 
     with a_word_when_it_takes_long():
-        found = asked_once(options, ask)
-    return show(found, options.output)
+        reply = asked_once(options, ask)
+    return show(reply, options.output)
 
 
 def asked_once(options: Options, ask: Callable[[Client, str], Awaitable[T]]) -> T:
@@ -179,16 +179,16 @@ def confirm(change: str, question: str) -> None:
     click.confirm(question, abort=True)
 
 
-def show(found: Answer, output: str = "") -> int:
+def show(reply: Answer, output: str = "") -> int:
     """Prints an answer as JSON, YAML or a picture as wide as the terminal; its exit code."""
     from grove.cli.terminal import printed, terminal
 
     if output:
-        printed(formatted(found.data, output))
+        printed(formatted(reply.data, output))
     else:
         console = terminal()
-        console.print(found.paint(console.width))
-    return found.code
+        console.print(reply.paint(console.width))
+    return reply.code
 
 
 def formatted(data: Any, output: str, *, as_is: bool = False) -> str:

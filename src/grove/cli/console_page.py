@@ -104,8 +104,8 @@ async def _serve(app: web.Application, host: str, port: int, listening: Callable
         await web.TCPSite(runner, host, port).start()
         listening(runner.addresses[0][1])
         ended = asyncio.Event()
-        for one in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(one, ended.set)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, ended.set)
         await ended.wait()
     finally:
         await runner.cleanup()

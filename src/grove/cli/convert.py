@@ -48,7 +48,7 @@ def convert(file: Any, group: str | None, output: str) -> int:
     from grove.cli.terminal import printed
 
     try:
-        documents = [one for one in yaml.safe_load_all(file.read()) if one is not None]
+        documents = [document for document in yaml.safe_load_all(file.read()) if document is not None]
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         from grove.demo.scenario import yaml_fault
 
@@ -64,10 +64,10 @@ def convert(file: Any, group: str | None, output: str) -> int:
         for note in result.notes:
             click.echo(f"{result.source}: {note}", err=True)
     if output == "json":
-        objects = [one.obj for one in results]
+        objects = [result.obj for result in results]
         printed(formatted(objects if len(objects) != 1 else objects[0], "json", as_is=True))
     else:
-        printed("---\n".join(one.comments + formatted(one.obj, "yaml", as_is=True) for one in results))
+        printed("---\n".join(result.comments + formatted(result.obj, "yaml", as_is=True) for result in results))
     return 0
 
 
@@ -88,15 +88,18 @@ class Result(NamedTuple):
 def _as_sets(documents: Sequence[Json]) -> Iterator[Result]:
     from grove.dialects.moving.converting import converted
 
-    for one in converted(documents):
-        if one.faults:
-            raise Unanswered(f"{one.source}: " + "; ".join(map(str, one.faults)))
-        if one.known:
-            notes = (*(f"Chosen: {note}" for note in one.chosen), *(f"No counterpart: {note}" for note in one.lost))
-            yield Result(one.source, one.obj, notes, commented=True)
+    for conversion in converted(documents):
+        if conversion.faults:
+            raise Unanswered(f"{conversion.source}: " + "; ".join(map(str, conversion.faults)))
+        if conversion.known:
+            notes = (
+                *(f"Chosen: {note}" for note in conversion.chosen),
+                *(f"No counterpart: {note}" for note in conversion.lost),
+            )
+            yield Result(conversion.source, conversion.obj, notes, commented=True)
         else:
-            found, changes = converted_object(one.obj)
-            yield Result(one.source, found, tuple(changes))
+            renamed, changes = converted_object(conversion.obj)
+            yield Result(conversion.source, renamed, tuple(changes))
 
 
 def _spoken(documents: Sequence[Json], group: str) -> Iterator[Result]:
@@ -110,9 +113,9 @@ def _spoken(documents: Sequence[Json], group: str) -> Iterator[Result]:
         if document.get("kind") != "PodCliqueSet" or document.get("apiVersion") != GROUP:
             yield Result(source, document)
             continue
-        found, missing = to_dialect(document, group)
+        rewritten, missing = to_dialect(document, group)
         lost += (f"{source}: {what}" for what in missing)
-        yield Result(source, found)
+        yield Result(source, rewritten)
     if lost:
         raise Unanswered(f"{group} cannot say all of it: " + "; ".join(lost))
 
@@ -123,25 +126,25 @@ def converted_object(obj: Json) -> tuple[Json, list[str]]:
     if group not in ("grove.io", "scheduler.grove.io"):
         return obj, []
     notes: list[str] = []
-    found = dict(obj)
+    renamed = dict(obj)
     kind = str(obj.get("kind", ""))
     if kind in KINDS:
-        found["kind"] = KINDS[kind]
+        renamed["kind"] = KINDS[kind]
         notes.append(f"kind {kind} is called {KINDS[kind]} now")
-    wanted = SCHEDULER_GROUP if found.get("kind") == "PodGang" else GROUP
-    if found.get("apiVersion") != wanted:
-        notes.append(f"apiVersion {found.get('apiVersion')} is {wanted} now")
-        found["apiVersion"] = wanted
-    spec = found.get("spec")
+    wanted = SCHEDULER_GROUP if renamed.get("kind") == "PodGang" else GROUP
+    if renamed.get("apiVersion") != wanted:
+        notes.append(f"apiVersion {renamed.get('apiVersion')} is {wanted} now")
+        renamed["apiVersion"] = wanted
+    spec = renamed.get("spec")
     if isinstance(spec, dict):
-        if found.get("kind") == "PodCliqueSet":
-            found["spec"] = _set_spec(spec, notes)
-        elif found.get("kind") == "PodGang":
-            found["spec"] = _gang_spec(spec, notes)
-    if "status" in found:
-        del found["status"]
+        if renamed.get("kind") == "PodCliqueSet":
+            renamed["spec"] = _set_spec(spec, notes)
+        elif renamed.get("kind") == "PodGang":
+            renamed["spec"] = _gang_spec(spec, notes)
+    if "status" in renamed:
+        del renamed["status"]
         notes.append("status is the operator's to write and was left out")
-    return found, notes
+    return renamed, notes
 
 
 def _set_spec(spec: Json, notes: list[str]) -> Json:
@@ -152,8 +155,8 @@ def _set_spec(spec: Json, notes: list[str]) -> Json:
     for field in ("cliques", "podCliqueScalingGroups"):
         if isinstance(template.get(field), list):
             template[field] = [
-                _constrained(one, f"spec.template.{field}[{i}]", notes) if isinstance(one, dict) else one
-                for i, one in enumerate(template[field])
+                _constrained(part, f"spec.template.{field}[{i}]", notes) if isinstance(part, dict) else part
+                for i, part in enumerate(template[field])
             ]
     return {**spec, "template": template}
 
@@ -177,13 +180,15 @@ def _constrained(holder: Json, path: str, notes: list[str]) -> Json:
 
 
 def _gang_spec(spec: Json, notes: list[str]) -> Json:
-    found: Json = {}
+    renamed: Json = {}
     for key, value in spec.items():
         name = GANG_FIELDS.get(key, key)
         if name != key:
             notes.append(f"spec.{key} is spec.{name} now")
-        found[name] = [_renamed(one) for one in value] if name == "podgroups" and isinstance(value, list) else value
-    return found
+        renamed[name] = (
+            [_renamed(group) for group in value] if name == "podgroups" and isinstance(value, list) else value
+        )
+    return renamed
 
 
 def _renamed(group: Any) -> Any:

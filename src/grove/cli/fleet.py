@@ -98,12 +98,12 @@ def fleet(
     wanted = _wanted(name, lasts, seed, operator_config, scheduler_config)
     _check_outputs([path for path in (json_out, html_out) if path is not None])
     run = _with_progress(wanted)
-    found = results(run)
+    run_results = results(run)
     if json_out is not None:
-        json_out.write_bytes(encode(found))
+        json_out.write_bytes(encode(run_results))
     if html_out is not None:
-        html_out.write_text(page(found, {"the run": run.cpu_s, "the scheduler's turns": run.scheduler_cpu_s}))
-    _summary(found, run)
+        html_out.write_text(page(run_results, {"the run": run.cpu_s, "the scheduler's turns": run.scheduler_cpu_s}))
+    _summary(run_results, run)
     for path in (json_out, html_out):
         if path is not None:
             click.echo(f"wrote {path}", err=True)
@@ -168,7 +168,7 @@ def _text(name: str) -> str:
 def _wanted(name: str, lasts: str, seed: int | None, operator: Path | None, scheduler: Path | None) -> Fleet:
     _text(name)
     try:
-        found = load(name)
+        wanted = load(name)
         changes: dict[str, object] = {}
         if lasts:
             if seconds(lasts) <= 0:
@@ -178,21 +178,21 @@ def _wanted(name: str, lasts: str, seed: int | None, operator: Path | None, sche
             changes["seed"] = seed
         if operator is not None or scheduler is not None:
             settings = msgspec.structs.replace(
-                found.settings,
-                operator=_config(operator, load_operator) if operator is not None else found.settings.operator,
-                scheduler=_config(scheduler, load_scheduler) if scheduler is not None else found.settings.scheduler,
+                wanted.settings,
+                operator=_config(operator, load_operator) if operator is not None else wanted.settings.operator,
+                scheduler=_config(scheduler, load_scheduler) if scheduler is not None else wanted.settings.scheduler,
             )
             changes["settings"] = settings
-        found = msgspec.structs.replace(found, **changes)
-        found.operator_settings()
-        found.scheduler_settings()
-        if faults := too_large(found):
+        wanted = msgspec.structs.replace(wanted, **changes)
+        wanted.operator_settings()
+        wanted.scheduler_settings()
+        if faults := too_large(wanted):
             raise BadFleet(name, faults)
     except BadFleet as error:
         raise Unanswered(f"{name} cannot be used", error.faults) from error
     except ValueError as error:
         raise Unanswered(str(error)) from error
-    return found
+    return wanted
 
 
 def _config(path: Path, check: Callable[[str], object]) -> Json:
@@ -291,18 +291,18 @@ def _replay(path: Path) -> int:
     return BROKEN
 
 
-def _summary(found: Json, run: Run) -> None:
-    waiting = found["waiting"]["all"].get("all", {"count": 0, "p50": 0.0, "p95": 0.0, "worst": 0.0})
+def _summary(run_results: Json, run: Run) -> None:
+    waiting = run_results["waiting"]["all"].get("all", {"count": 0, "p50": 0.0, "p95": 0.0, "worst": 0.0})
     rows = [
-        ("simulated", f"{found['days']:g} days of {found['nodes']} nodes with {found['gpus']} GPUs"),
-        ("GPUs", ", ".join(f"{state} {share(value)}" for state, value in found["utilisation"].items())),
+        ("simulated", f"{run_results['days']:g} days of {run_results['nodes']} nodes with {run_results['gpus']} GPUs"),
+        ("GPUs", ", ".join(f"{state} {share(value)}" for state, value in run_results["utilisation"].items())),
         ("gangs", f"{waiting['count']}; half waited up to {span(waiting['p50'])}, 95 % up to {span(waiting['p95'])}"),
         ("longest wait", span(waiting["worst"])),
-        ("still waiting", str(len(found["stillWaiting"]))),
-        *((f"{name} below minimum", span(one["belowMinimum"])) for name, one in found["serving"].items()),
-        *((f"{name} excused", _excused(one)) for name, one in found["serving"].items()),
-        ("promises", "all held" if not found["promises"] else found["promises"][0]["text"]),
-        ("API writes", ", ".join(f"{who} {count:,}" for who, count in found["writes"].items())),
+        ("still waiting", str(len(run_results["stillWaiting"]))),
+        *((f"{name} below minimum", span(figures["belowMinimum"])) for name, figures in run_results["serving"].items()),
+        *((f"{name} excused", _excused(figures)) for name, figures in run_results["serving"].items()),
+        ("promises", "all held" if not run_results["promises"] else run_results["promises"][0]["text"]),
+        ("API writes", ", ".join(f"{who} {count:,}" for who, count in run_results["writes"].items())),
         ("CPU", f"{run.cpu_s:.1f} s, of it the scheduler's turns {run.scheduler_cpu_s:.1f} s"),
     ]
     console = terminal()

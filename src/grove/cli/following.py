@@ -61,16 +61,16 @@ async def drawing(source: Source, picture: Picture, output: str = "", *, in_plac
     with Live(console=console, auto_refresh=False, screen=True) if in_place else nullcontext() as live:
         while True:
             source.changed.clear()
-            found = await picture(source)
-            if found is None:
+            reply = await picture(source)
+            if reply is None:
                 return code
-            code = found.code
+            code = reply.code
             if live is not None:
-                live.update(found.paint(console.width), refresh=True)
+                live.update(reply.paint(console.width), refresh=True)
             elif in_rows:
-                console.print(found.paint(console.width), end="")
+                console.print(reply.paint(console.width), end="")
             else:
-                text = formatted(found.data, output) if output else _plain(found)
+                text = formatted(reply.data, output) if output else _plain(reply)
                 if text != before:
                     printed(text)
                 before = text
@@ -82,8 +82,8 @@ async def drawing(source: Source, picture: Picture, output: str = "", *, in_plac
             await asyncio.sleep(BURST_S)
 
 
-def _plain(found: Answer) -> str:
+def _plain(reply: Answer) -> str:
     console = terminal(plain=True)
     with console.capture() as captured:
-        console.print(found.paint(UNLIMITED))
+        console.print(reply.paint(UNLIMITED))
     return captured.get() + "\n"

@@ -155,7 +155,7 @@ def _start(directory: Path, wanted: Wanted) -> dict[str, list[str]]:
     ports = MetricsPorts.of(directory)
     if wanted.metrics:
         asyncio.run(ready.expose_metrics(state.kubeconfig, ports.api))
-    commands = {name: [*inside, *one] for name, one in _beside(state.kubeconfig, config, ports, wanted).items()}
+    commands = {name: [*inside, *command] for name, command in _beside(state.kubeconfig, config, ports, wanted).items()}
     started = {name: controlplane.accompany(directory, name, command) for name, command in commands.items()}
     if wanted.operator:
         # A set that is applied before admission is registered would be stored undefaulted and unchecked.
@@ -183,21 +183,21 @@ def _beside(kubeconfig: Path, config: OperatorConfig, ports: MetricsPorts, wante
     from grove.cli.local_ready import NAMESPACE
 
     grove, access = [sys.executable, "-m", "grove"], ["--kubeconfig", str(kubeconfig)]
-    found: dict[str, list[str]] = {}
+    commands: dict[str, list[str]] = {}
     # Fake nodes have no engines: `grove nodes` serves their pages.
     pages = ["--pages-port", str(ports.pages)] if wanted.metrics and wanted.nodes else []
     if wanted.nodes:
         devices = [word for name in wanted.classes for word in ("--device-class", name)]
-        found["grove-nodes"] = [*grove, "nodes", *access, "--count", str(wanted.nodes), *devices, *pages]
+        commands["grove-nodes"] = [*grove, "nodes", *access, "--count", str(wanted.nodes), *devices, *pages]
     if wanted.scheduler:
-        found["grove-scheduler"] = [*grove, "scheduler", *access, "--port", "0", "--leader-elect"]
+        commands["grove-scheduler"] = [*grove, "scheduler", *access, "--port", "0", "--leader-elect"]
     if wanted.operator:
         # On fake nodes the image is only a name; without one a set with a start order would be refused.
         image = ["env", "GROVE_INIT_CONTAINER_IMAGE=grove-initc"]
         served = ["--config", str(config.path), "--webhook-url", f"https://127.0.0.1:{config.webhooks}"]
-        found["grove-operator"] = [*image, *grove, "operator", *access, *served]
+        commands["grove-operator"] = [*image, *grove, "operator", *access, *served]
     if wanted.metrics:
-        found["grove-metrics"] = [
+        commands["grove-metrics"] = [
             *grove,
             "metrics",
             *access,
@@ -219,7 +219,7 @@ def _beside(kubeconfig: Path, config: OperatorConfig, ports: MetricsPorts, wante
             "--log-format",
             "text",
         ]
-    return found
+    return commands
 
 
 @contextlib.contextmanager

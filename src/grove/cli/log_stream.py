@@ -29,7 +29,7 @@ async def _stream(options: Options, players: Sequence[Player], query: dict[str, 
     config, _ = resolve(options)
     failed: dict[str, list[str]] = {}
 
-    async def one(client: HttpClient, at: int, player: Player) -> None:
+    async def print_lines(client: HttpClient, at: int, player: Player) -> None:
         pod = player.pod
         style = COLOURS[at % len(COLOURS)]
         container = query.get("container") or (pod.spec.containers[0].name if pod.spec.containers else "")
@@ -42,10 +42,10 @@ async def _stream(options: Options, players: Sequence[Player], query: dict[str, 
 
     async with HttpClient(config, user_agent="kubectl-grove", attempts=2, timeout_s=options.timeout_s) as client:
         if follow:
-            await asyncio.gather(*(one(client, at, player) for at, player in enumerate(players)))
+            await asyncio.gather(*(print_lines(client, at, player) for at, player in enumerate(players)))
         else:  # in order, so that a pipe gets the same twice
             for at, player in enumerate(players):
-                await one(client, at, player)
+                await print_lines(client, at, player)
     for line in failure_lines(failed):
         click.echo(f"error: {line}", err=True)
     return 2 if sum(map(len, failed.values())) == len(players) else 0

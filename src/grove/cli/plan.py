@@ -89,7 +89,7 @@ def plan(
 
     asyncio.run(copied())
     [(copy, known, referred)] = read
-    found = run(
+    reply = run(
         plan_answer(
             copy,
             namespace,
@@ -102,4 +102,4 @@ def plan(
             referred=referred,
         )
     )
-    return show(found, options.output)
+    return show(reply, options.output)

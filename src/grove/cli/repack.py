@@ -58,14 +58,14 @@ def repack(
         return answer(options, lambda client, namespace: repack_answer(client, namespace, name, given))
     from grove.answers.repack_apply import apply_answer
 
-    found = asked_once(options, lambda client, namespace: repack_answer(client, namespace, name, given))
-    if found.code != RUNNING or not getattr(found.data, "moves", ()):
-        return show(found, options.output)
+    reply = asked_once(options, lambda client, namespace: repack_answer(client, namespace, name, given))
+    if reply.code != RUNNING or not getattr(reply.data, "moves", ()):
+        return show(reply, options.output)
     if not yes:
         if not options.output:
-            show(found)
-        confirm(f"this restarts {many(found.data.restarts, 'pod')}", "move these gangs?")
-    ask = found.data
+            show(reply)
+        confirm(f"this restarts {many(reply.data.restarts, 'pod')}", "move these gangs?")
+    ask = reply.data
     done = asked_once(options, lambda client, namespace: apply_answer(client, namespace, name, ask, given, say=_said))
     return show(done, options.output)
 

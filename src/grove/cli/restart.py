@@ -29,8 +29,8 @@ def restart(options: Options, target: str, yes: bool, dry_run: bool, follow: boo
     asked = asked_once(options, lambda client, namespace: asked_for(client, namespace, target))
     if not (yes or dry_run):
         _confirm(asked)
-    found = asked_once(options, lambda client, namespace: restart_answer(client, asked, dry_run=dry_run))
-    code = show(found, options.output)
+    reply = asked_once(options, lambda client, namespace: restart_answer(client, asked, dry_run=dry_run))
+    code = show(reply, options.output)
     if dry_run or not follow or options.output:
         return code
     from grove.cli.following import watch

@@ -71,7 +71,7 @@ def _watch(options: Options, name: str) -> int:
     from grove.cli.following import watch_set
 
     ended: list[Answer] = []
-    code = watch_set(options, name, lambda found, part: status_picture(found, ended, part))
+    code = watch_set(options, name, lambda pcs, part: status_picture(pcs, ended, part))
     if not ended:
         return code
     from grove.cli.access import show

@@ -59,8 +59,8 @@ def _would_fit(options: Options, target: str, replicas: int, replica: int | None
     async def copied() -> str:
         """Why the cluster could not be copied; what is wrong with the target itself is wrong with the command."""
         async with HttpClient(config, user_agent="kubectl-grove", attempts=2, timeout_s=options.timeout_s) as client:
-            _, found = await explained(client, targets(client, namespace, target, replica))
-            if all(one.spec.replicas >= replicas for one in found):  # type: ignore[attr-defined]
+            _, objects = await explained(client, targets(client, namespace, target, replica))
+            if all(obj.spec.replicas >= replicas for obj in objects):  # type: ignore[attr-defined]
                 return ""
             try:
                 read.append((await copy_cluster(client, None), await settings_of(client)))

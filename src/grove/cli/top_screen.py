@@ -153,7 +153,7 @@ async def model_of(source: Source) -> Model:
 
 
 def gangs_of(seen: Seen, sets: Any) -> list[Any]:
-    found, levels = [], seen.levels()
+    gangs, levels = [], seen.levels()
     for pcs in sets:
         for verdict in pcs.gangs:
             gang = seen.gang_of.get(Key(pcs.namespace, verdict.gang))
@@ -163,8 +163,8 @@ def gangs_of(seen: Seen, sets: Any) -> list[Any]:
             paths = (seen.path(pod.spec.node_name, levels) for pod in pods)
             racks = sorted({path[-1] for path in paths if path and path[-1]})
             place = ", ".join(racks[:2]) + (f" +{len(racks) - 2}" if len(racks) > 2 else "")
-            found.append(Gang(pcs.namespace, verdict, place, gang.status.placement_score, len(pods)))
-    return found
+            gangs.append(Gang(pcs.namespace, verdict, place, gang.status.placement_score, len(pods)))
+    return gangs
 
 
 async def page(source: Source, wanted: Wanted, width: int) -> list[str]:
@@ -197,8 +197,8 @@ async def _logs(source: Source, namespace: str, name: str) -> list[str]:
         and name in (pod.metadata.labels.get(labels.PART_OF), pod.metadata.labels.get(labels.POD_GANG))
     ]
     pods = sorted(pods, key=lambda pod: pod.metadata.name)[:MOST_PODS]
-    found = await latest_lines(source.client, pods, LOG_LINES)
-    return [line for pod, lines in found.items() for line in (f"── {pod}", *lines)] or ["no pods"]
+    lines_of = await latest_lines(source.client, pods, LOG_LINES)
+    return [line for pod, lines in lines_of.items() for line in (f"── {pod}", *lines)] or ["no pods"]
 
 
 def _lines(picture: Any, width: int) -> list[str]:
@@ -237,7 +237,7 @@ def split_keys(text: str) -> Iterator[str]:
     while text:
         known = next((code for code in sorted(KEYS, key=len, reverse=True) if text.startswith(code)), "")
         if known == "\x1b" and len(text) > 1 and text[1] in "[O":
-            end = next((i for i, one in enumerate(text[2:], 2) if one.isalpha() or one == "~"), len(text) - 1)
+            end = next((i for i, letter in enumerate(text[2:], 2) if letter.isalpha() or letter == "~"), len(text) - 1)
             text = text[end + 1 :]
             continue
         if known:

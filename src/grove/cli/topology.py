@@ -34,10 +34,10 @@ def topology(options: Options, topology_name: str, resource: str, nodes: bool | 
     async def ask(client: Client, namespace: str) -> Answer:
         return await topology_answer(client, topology_name, resource, nodes)
 
-    found = asked_once(options, ask)
+    reply = asked_once(options, ask)
     if svg is not None:
         from grove.show.drawing import svg_of
 
-        svg.write_text(svg_of(found.data))
+        svg.write_text(svg_of(reply.data))
         click.echo(f"drawn into {svg}", err=True)
-    return show(found, options.output)
+    return show(reply, options.output)

@@ -27,7 +27,7 @@ def tree(options: Options, pcs: str, watch: bool, no_pods: bool) -> int:
     if watch:
         from grove.cli.following import watch_set
 
-        return watch_set(options, name, lambda found, part: tree_picture(found, part, pods=not no_pods))
+        return watch_set(options, name, lambda set_name, part: tree_picture(set_name, part, pods=not no_pods))
     return answer(options, lambda client, namespace: tree_answer(client, namespace, name, pods=not no_pods))
 
 
@@ -52,7 +52,7 @@ def status(options: Options, pcs: str | None, order: str, selector: str, watch: 
     if watch:
         from grove.cli.following import watch_set
 
-        return watch_set(options, name, lambda found, _: status_picture(found, order, selector, wide=wide))
+        return watch_set(options, name, lambda set_name, _: status_picture(set_name, order, selector, wide=wide))
     return answer(
         options,
         lambda client, namespace: status_answer(

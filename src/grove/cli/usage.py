@@ -60,7 +60,7 @@ def usage(
             samples, words = await _asked(Prometheus(prometheus, PAGE_S), seconds), f"of the last {since}"
         else:
             samples, words = await _counted(client, scheduler)
-        found = summed(samples, words, prices, namespace)
-        return Answer(found, lambda width: painted(found, width))
+        sums = summed(samples, words, prices, namespace)
+        return Answer(sums, lambda width: painted(sums, width))
 
     return answer(options, ask)

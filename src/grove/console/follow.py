@@ -85,11 +85,11 @@ class CachedClient:
     async def get(self, kind: Any, name: str, namespace: str = "") -> Any:
         if not self._has(kind, namespace):
             return await self._own.get(kind, name, namespace)
-        found = self._cache.get(kind, Key(namespace if kind.RESOURCE.namespaced else "", name))
-        if found is None:
+        obj = self._cache.get(kind, Key(namespace if kind.RESOURCE.namespaced else "", name))
+        if obj is None:
             what = f'{kind.RESOURCE.plural}.{kind.RESOURCE.group} "{name}" not found'
             raise NotFound(what, details={"name": name, "kind": kind.RESOURCE.plural})
-        return found
+        return obj
 
     async def list(self, kind: Any, namespace: str = "", *, labels: str = "", fields: str = "", **paging: Any) -> Any:
         if not self._has(kind, namespace) or fields:
@@ -127,11 +127,11 @@ def _selected(cache: Cache, kind: Any, namespace: str, text: str) -> list[Any]:
     only_set = text.removeprefix(f"{labels.PART_OF}=") if text.startswith(f"{labels.PART_OF}=") else ""
     if only_set and "," not in only_set and namespace and kind in OF_NAMESPACE:
         return list(cache.by_index(kind, _SET, Key(namespace, only_set)))
-    found = cache.list(kind, namespace or None)
+    objects = cache.list(kind, namespace or None)
     if not text:
-        return list(found)
+        return list(objects)
     wanted = selector.parse(text)
-    return [one for one in found if wanted.matches(one.metadata.labels)]
+    return [obj for obj in objects if wanted.matches(obj.metadata.labels)]
 
 
 def _set_of(obj: Any) -> list[Key]:
@@ -158,7 +158,7 @@ class Following:
         self._gangs: set[Key] = set()
         self._fleet = True
         self._changed = asyncio.Event()
-        self._followed = tuple(one for one in (*OF_NAMESPACE, *OF_CLUSTER, *OPTIONAL) if one in self.kinds)
+        self._followed = tuple(kind for kind in (*OF_NAMESPACE, *OF_CLUSTER, *OPTIONAL) if kind in self.kinds)
         for kind in self._followed:
             self.cache.add(kind, namespace=namespace if kind.RESOURCE.namespaced else "")
             if kind.RESOURCE.namespaced:
@@ -194,14 +194,14 @@ class Following:
                     task.cancel()
 
     def _note_change(self, old: Any, new: Any) -> None:
-        one = new if new is not None else old
-        if isinstance(one, Node | ClusterTopologyBinding | Reservation):
+        obj = new if new is not None else old
+        if isinstance(obj, Node | ClusterTopologyBinding | Reservation):
             self._fleet = True
         else:
-            self._sets.update(_set_of(one))
-            self._fleet |= isinstance(one, Pod) and (old is None or new is None or _place(old) != _place(new))
-            if isinstance(one, PodGang):
-                self._gangs.add(one.metadata.key)
+            self._sets.update(_set_of(obj))
+            self._fleet |= isinstance(obj, Pod) and (old is None or new is None or _place(old) != _place(new))
+            if isinstance(obj, PodGang):
+                self._gangs.add(obj.metadata.key)
                 self._fleet |= (held_for(old) if old else None) != (held_for(new) if new else None)
         self._changed.set()
 
@@ -231,7 +231,7 @@ class Following:
 
     async def _look_after_processes(self) -> None:
         processes = await read_processes(self._client, self._clock.now())
-        states = [(one.operator.is_down, one.scheduler.is_down) for one in (processes, self._processes)]
+        states = [(state.operator.is_down, state.scheduler.is_down) for state in (processes, self._processes)]
         if states[0] != states[1]:
             self._sets.update(pcs.metadata.key for pcs in self.cache.list(PodCliqueSet))
         self._processes = processes
@@ -313,7 +313,7 @@ class Following:
         def of_sets(kind: type[Any]) -> list[Any]:
             if kind not in self.kinds:
                 return []
-            return [one for key in keys for one in self.cache.by_index(kind, _SET, key)]
+            return [obj for key in keys for obj in self.cache.by_index(kind, _SET, key)]
 
         pods: list[Pod] = of_sets(Pod)
         on = {pod.spec.node_name for pod in pods if pod.spec.node_name} if Node in self.kinds else set()

@@ -77,12 +77,12 @@ def _answers(ask: Callable[..., Coroutine[Any, Any, Any]]) -> Question:
     @functools.wraps(ask)
     async def asked(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
         try:
-            found: Any = await ask(client, namespace, given)
+            answer: Any = await ask(client, namespace, given)
         except click.ClickException as error:
             raise Unanswerable(error.format_message()) from error
         except KeyError as error:
             raise Unanswerable(f"the question lacks {error.args[0]}") from error
-        return found
+        return answer
 
     return asked
 
@@ -128,10 +128,13 @@ MOST_PODS, LOG_LINES = 8, 100
 @_answers
 async def _logs(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
     """The last lines of the pods of a set or of a part of it, for viewers who may read them."""
-    found = await chosen(client, namespace, str(given["name"]))
-    pods = [one.pod for one in found][:MOST_PODS]
+    players = await chosen(client, namespace, str(given["name"]))
+    pods = [player.pod for player in players][:MOST_PODS]
     lines = await latest_lines(client, pods, LOG_LINES)
-    return {"pods": [{"pod": pod, "lines": printed} for pod, printed in lines.items()], "more": len(found) - len(pods)}
+    return {
+        "pods": [{"pod": pod, "lines": printed} for pod, printed in lines.items()],
+        "more": len(players) - len(pods),
+    }
 
 
 @_answers
@@ -158,16 +161,16 @@ def _usage_of(prometheus: Prometheus | None) -> Question:
 
     @_answers
     async def _usage(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
-        last = next((one for one in TIMES if one == given.get("last")), 86400)
+        last = next((seconds for seconds in TIMES if seconds == given.get("last")), 86400)
         try:
             if prometheus is None:
-                found, times = await counted_usage(client, namespace), []
+                used, times = await counted_usage(client, namespace), []
             else:
-                found = await past_usage(client, namespace, prometheus, last, f"of the last {TIMES[last]}")
+                used = await past_usage(client, namespace, prometheus, last, f"of the last {TIMES[last]}")
                 times = [[seconds, text] for seconds, text in TIMES.items()]
         except (click.ClickException, Forbidden) as error:
             return {"note": error.format_message() if isinstance(error, click.ClickException) else str(error)}
-        return msgspec.to_builtins(found) | {"last": last, "times": times}
+        return msgspec.to_builtins(used) | {"last": last, "times": times}
 
     return _usage
 
@@ -197,22 +200,22 @@ def _manifests(text: str) -> list[Any]:
     if not text.strip():
         return []
     try:
-        documents = [as_json(one) for one in yaml.safe_load_all(text) if one is not None]
+        documents = [as_json(document) for document in yaml.safe_load_all(text) if document is not None]
     except yaml.YAMLError as error:
         raise click.UsageError(f"not YAML: {yaml_fault(error)}") from error
-    found = [
+    manifests = [
         document for document in documents if isinstance(document, dict) and document.get("kind") == "PodCliqueSet"
     ]
-    for one in found:
-        if not isinstance((one.get("metadata") or {}).get("name"), str):
+    for manifest in manifests:
+        if not isinstance((manifest.get("metadata") or {}).get("name"), str):
             raise click.UsageError("a PodCliqueSet has no metadata.name")
-    if not found:
+    if not manifests:
         raise click.UsageError("there is no PodCliqueSet in it")
-    return found
+    return manifests
 
 
 def _words(value: Any) -> list[str]:
-    return [str(one) for one in value] if isinstance(value, list) else [str(value)] if value else []
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)] if value else []
 
 
 _KINDS = {
@@ -234,6 +237,6 @@ async def _object(client: Client, namespace: str, given: Mapping[str, Any]) -> A
         raise click.UsageError(f"the console does not show objects of kind {given['kind']}")
     module, _, name = where.partition(":")
     resource = getattr(importlib.import_module(f"grove.api.{module}"), name).RESOURCE
-    found = dict(await client.get(resource, str(given["name"]), namespace if resource.namespaced else ""))
-    (found.get("metadata") or {}).pop("managedFields", None)
-    return {"yaml": yaml.safe_dump(found, sort_keys=False, allow_unicode=True)}
+    obj = dict(await client.get(resource, str(given["name"]), namespace if resource.namespaced else ""))
+    (obj.get("metadata") or {}).pop("managedFields", None)
+    return {"yaml": yaml.safe_dump(obj, sort_keys=False, allow_unicode=True)}

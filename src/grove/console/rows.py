@@ -27,16 +27,16 @@ def node_rows(layout: Layout) -> dict[str, Any]:
     Some rows are longer: how much of the node is broken, reserved by which Reservation or headroom, and held for which
     gang.
     """
-    found: dict[str, Any] = {}
+    rows: dict[str, Any] = {}
     for path, domain in _leaves(layout.root, ()):
         for spot in domain.spots:
             taken = [[layout.gang_of.get(who, who), count] for who, count in spot.taken]
             row = [list(path), spot.total, spot.used, spot.note, taken]
             kept = [*spot.reserved, *((f"headroom of {name}", count) for name, count in spot.headroom)]
             if spot.broken or kept or spot.held_for:
-                row += [spot.broken, [list(one) for one in kept], spot.held_for]
-            found[spot.node] = row
-    return found
+                row += [spot.broken, [list(entry) for entry in kept], spot.held_for]
+            rows[spot.node] = row
+    return rows
 
 
 def _leaves(domain: Domain, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Domain]]:

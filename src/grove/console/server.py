@@ -264,14 +264,14 @@ def _event(change: Change | None, *, behind: bool) -> bytes:
 
 async def _body(request: web.Request) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(await request.read())
+        body = msgspec.json.decode(await request.read())
     except web.HTTPRequestEntityTooLarge as error:
         raise web.HTTPRequestEntityTooLarge(LARGEST_BODY, 0, reason="more than 1 MiB") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise web.HTTPBadRequest(reason="the body is no JSON object") from None
-    if not isinstance(found, dict):
+    if not isinstance(body, dict):
         raise web.HTTPBadRequest(reason="the body is no JSON object")
-    return found
+    return body
 
 
 _FILES = frozenset(path.name for path in STATIC.iterdir()) if STATIC.is_dir() else frozenset()

@@ -215,8 +215,8 @@ class Tour:
 
     async def answer(self, question: Question, namespace: str, asked: Mapping[str, Any]) -> Any:
         world = self._running()
-        found = await self._there(question(world.client, namespace, asked))
-        return await asyncio.to_thread(found.work) if isinstance(found, Later) else found
+        answer = await self._there(question(world.client, namespace, asked))
+        return await asyncio.to_thread(answer.work) if isinstance(answer, Later) else answer
 
     async def act(self, asked: Mapping[str, Any]) -> Any:
         """Carries out a button: changes the speed of the tour, or causes a fault in its cluster."""
@@ -389,11 +389,11 @@ class Tour:
 
 def _groups(seen: Seen) -> list[list[Any]]:
     """The parts that a viewer can scale: set, scaling group and replicas, of each set's first replica."""
-    found = []
+    groups = []
     for pcs in seen.sets:
         for group in pcs.spec.template.pod_clique_scaling_groups:
             name = f"{pcs.metadata.name}-0-{group.name}"
-            one = next((one for one in seen.groups if one.metadata.name == name), None)
-            if one is not None:
-                found.append([pcs.metadata.name, group.name, one.spec.replicas])
-    return found
+            own_group = next((candidate for candidate in seen.groups if candidate.metadata.name == name), None)
+            if own_group is not None:
+                groups.append([pcs.metadata.name, group.name, own_group.spec.replicas])
+    return groups

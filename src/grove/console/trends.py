@@ -38,10 +38,10 @@ class Trends:
         """The figures of one subject over the last seconds; of a subject that the viewer does not see, none."""
         before, note = await self._before(watched, key, last_s)
         own = watched.past.of(key)
-        found = [_series(figure, before.get(figure.name, ()), own.get(figure.name, ())) for figure in figures_of(key)]
+        figures = [_series(figure, before.get(figure.name, ()), own.get(figure.name, ())) for figure in figures_of(key)]
         grafana = f"{self.grafana}/d/grove?from=now-{last_s}s&to=now" if self.grafana else ""
         links = {"grafana": grafana, "logs": self.logs}
-        return {"key": key, "figures": [one for one in found if one["points"]], "note": note} | links
+        return {"key": key, "figures": [series for series in figures if series["points"]], "note": note} | links
 
     async def _before(self, watched: Watched, key: str, last_s: int) -> Before:
         is_visible = watched.is_everything if key == FLEET else key in watched.ledger.table("sets")

@@ -57,10 +57,10 @@ async def visible_kinds(client: Client, namespace: str) -> tuple[type[Any], ...]
     kinds = (*OF_NAMESPACE, *OF_CLUSTER, *served)
     asked = [(kind, verb) for kind in kinds for verb in ("list", "watch")]
     asked += [*((kind, "get") for kind in REFERRED), *((kind, "list") for kind in COMPLAINTS)]
-    answers = await asyncio.gather(*(may(*one) for one in asked), _may_read_engines(client, namespace))
+    answers = await asyncio.gather(*(may(*question) for question in asked), _may_read_engines(client, namespace))
     refused = {kind for (kind, _), allowed in zip(asked, answers, strict=False) if not allowed}
-    found = tuple(kind for kind in (*kinds, *REFERRED, *COMPLAINTS) if kind not in refused)
-    return (*found, EngineFigures) if answers[-1] else found
+    allowed_kinds = tuple(kind for kind in (*kinds, *REFERRED, *COMPLAINTS) if kind not in refused)
+    return (*allowed_kinds, EngineFigures) if answers[-1] else allowed_kinds
 
 
 async def _may_read_engines(client: Client, namespace: str) -> bool:
@@ -122,20 +122,20 @@ class Followings:
         """The following of these rights; the caller has been found to have them."""
         wanted = tuple(kinds)
         key = (namespace, frozenset(kind.__name__ for kind in wanted))
-        one = self._shared.get(key)
-        if one is None or one.stop.is_set():
-            one = self._shared[key] = self._start(key, wanted, namespace, credentials)
+        shared = self._shared.get(key)
+        if shared is None or shared.stop.is_set():
+            shared = self._shared[key] = self._start(key, wanted, namespace, credentials)
         me = object()
-        one.credentials.members[me] = credentials
-        one.viewers += 1
+        shared.credentials.members[me] = credentials
+        shared.viewers += 1
         try:
-            await asyncio.shield(one.ready)
-            yield one.following
+            await asyncio.shield(shared.ready)
+            yield shared.following
         finally:
-            one.credentials.members.pop(me, None)
-            one.viewers -= 1
-            if not one.viewers:
-                asyncio.get_running_loop().call_later(self._linger_s, self._end_unless_used, key, one)
+            shared.credentials.members.pop(me, None)
+            shared.viewers -= 1
+            if not shared.viewers:
+                asyncio.get_running_loop().call_later(self._linger_s, self._end_unless_used, key, shared)
 
     def _start(
         self, key: tuple[str, frozenset[str]], kinds: tuple[type[Any], ...], namespace: str, first: CredentialSource
@@ -144,37 +144,39 @@ class Followings:
         credentials = _AnyMember()
         credentials.members[self] = first  # until the first viewer counts itself
         client = HttpClient(replace(self._config, credentials=credentials), user_agent="grove-console")
-        one = _Shared(Following(client, kinds, namespace), credentials, loop.create_future())
+        shared = _Shared(Following(client, kinds, namespace), credentials, loop.create_future())
         credentials.members.pop(self)
-        one.task = loop.create_task(self._run(one, client), name=f"follow-{namespace or 'all'}")
-        one.task.add_done_callback(lambda _: self._shared.pop(key, None) if self._shared.get(key) is one else None)
-        return one
+        shared.task = loop.create_task(self._run(shared, client), name=f"follow-{namespace or 'all'}")
+        shared.task.add_done_callback(
+            lambda _: self._shared.pop(key, None) if self._shared.get(key) is shared else None
+        )
+        return shared
 
-    async def _run(self, one: _Shared, client: HttpClient) -> None:
+    async def _run(self, shared: _Shared, client: HttpClient) -> None:
         try:
-            async with client, one.following.following():
-                one.ready.set_result(None)
-                await one.stop.wait()
+            async with client, shared.following.following():
+                shared.ready.set_result(None)
+                await shared.stop.wait()
         except BaseException as error:
             cause = _first(error)
-            if not one.ready.done():
-                one.ready.set_exception(cause)
-                one.ready.exception()  # seen, even if every viewer has left
+            if not shared.ready.done():
+                shared.ready.set_exception(cause)
+                shared.ready.exception()  # seen, even if every viewer has left
             elif not isinstance(cause, asyncio.CancelledError):
                 log.warning("following ended", error=str(cause))
             if isinstance(cause, asyncio.CancelledError):
                 raise
         finally:
-            one.stop.set()
+            shared.stop.set()
 
-    def _end_unless_used(self, key: tuple[str, frozenset[str]], one: _Shared) -> None:
-        if not one.viewers:
-            one.stop.set()
-            if self._shared.get(key) is one:
+    def _end_unless_used(self, key: tuple[str, frozenset[str]], shared: _Shared) -> None:
+        if not shared.viewers:
+            shared.stop.set()
+            if self._shared.get(key) is shared:
                 del self._shared[key]
 
     async def close(self) -> None:
-        tasks = [one.task for one in self._shared.values() if one.task is not None]
+        tasks = [shared.task for shared in self._shared.values() if shared.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -257,10 +259,10 @@ class ClusterViewer:
         everywhere = PodCliqueSet in await self._kinds("")
         try:
             async with self.watching("" if everywhere else namespace) as following:
-                found = await question(following.reader(self.client), namespace, asked)
+                answer = await question(following.reader(self.client), namespace, asked)
         except Forbidden:
-            found = await question(self.client, namespace, asked)  # what is left is for the API server to refuse
-        return await asyncio.to_thread(found.work) if isinstance(found, Later) else found
+            answer = await question(self.client, namespace, asked)  # what is left is for the API server to refuse
+        return await asyncio.to_thread(answer.work) if isinstance(answer, Later) else answer
 
     async def _kinds(self, namespace: str) -> tuple[type[Any], ...]:
         now_s = asyncio.get_running_loop().time()
@@ -319,7 +321,7 @@ class Owner:
 
     def open(self, link: str) -> str | None:
         """A session for a link that was not used before; a new link is made and said for the next tab."""
-        if not any(secrets.compare_digest(link.encode(), one.encode()) for one in self._links):
+        if not any(secrets.compare_digest(link.encode(), other.encode()) for other in self._links):
             return None
         session = secrets.token_urlsafe(24)
         if len(self._sessions) < MOST_SESSIONS:

@@ -74,20 +74,20 @@ def too_large(fleet: Fleet) -> list[str]:
 
 
 def _too_large_gangs(fleet: Fleet) -> list[str]:
-    found: dict[str, str] = {}
+    faults: dict[str, str] = {}
     limits = {team.name: team.limit for team in fleet.teams}
     for gang in arrivals(fleet):
         source = gang.name.rpartition("-")[0]
-        if source in found:
+        if source in faults:
             continue
         what = f"{source}: gang {gang.name} has {gang.pods} pods of {gang.gpus} GPUs"
         most, limit = largest_gang(fleet.cluster.nodes, gang.gpus, gang.pack), limits[gang.team]
         if gang.pods > most:
             where = f"one {gang.pack}" if gang.pack else "the cluster"
-            found[source] = f"{what}; {where} takes at most {most} of them, so it would wait for ever"
+            faults[source] = f"{what}; {where} takes at most {most} of them, so it would wait for ever"
         elif limit is not None and gang.all_gpus > limit:
-            found[source] = f"{what}; team {gang.team} may use at most {limit} GPUs, so it would wait for ever"
-    return list(found.values())
+            faults[source] = f"{what}; team {gang.team} may use at most {limit} GPUs, so it would wait for ever"
+    return list(faults.values())
 
 
 def _too_large_sets(fleet: Fleet) -> Iterator[str]:

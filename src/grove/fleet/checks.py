@@ -161,15 +161,15 @@ def _set_faults(fleet: Fleet) -> Iterator[Found]:
     ]
     seen: set[str] = set()
     for kind, rows in kinds:
-        for index, one in enumerate(rows):
+        for index, row in enumerate(rows):
             path: Path = ("work", kind, index)
-            if one.team not in teams:
-                yield (*path, "team"), no_team(one.team, teams)
-            if why := name_fault(one.name, LONGEST_SOURCE if kind == "batch" else LONGEST_NAME):
+            if row.team not in teams:
+                yield (*path, "team"), no_team(row.team, teams)
+            if why := name_fault(row.name, LONGEST_SOURCE if kind == "batch" else LONGEST_NAME):
                 yield (*path, "name"), why
-            elif one.name in seen:
-                yield (*path, "name"), f"{one.name!r} is used twice"
-            seen.add(one.name)
+            elif row.name in seen:
+                yield (*path, "name"), f"{row.name!r} is used twice"
+            seen.add(row.name)
     for index, trace in enumerate(fleet.work.traces):
         path = ("work", "traces", index, "file")
         if why := name_fault(trace.stem, LONGEST_SOURCE):

@@ -72,7 +72,7 @@ def _serving_pairs(name: str, left: Json | None, right: Json | None) -> Iterator
     served_a, served_b = _of("servedShare", left, right)
     lost_a, lost_b = (None if served is None else 1 - served for served in (served_a, served_b))
     yield f"{name} requests lost", "share less", lost_a, lost_b
-    updates_a, updates_b = ((one or {}).get("updates") for one in (left, right))
+    updates_a, updates_b = ((side or {}).get("updates") for side in (left, right))
     for figure in ("p50", "worst"):
         yield f"{name} updates, {figure}", "time less", *_of(figure, updates_a, updates_b)
     yield f"{name} restarts", "count less", *_of("restarts", left, right)

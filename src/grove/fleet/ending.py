@@ -73,7 +73,7 @@ async def judge_emptied(world: World, figures: Figures, held_before: int, report
     for pcs in world.all(PodCliqueSet):
         await world.client.delete(PodCliqueSet, pcs.metadata.name, NAMESPACE)
     await _restless(world)
-    left = [f"{kind.RESOURCE.kind} {one.metadata.name}" for kind in _MADE for one in _some(world, kind)]
+    left = [f"{kind.RESOURCE.kind} {obj.metadata.name}" for kind in _MADE for obj in _some(world, kind)]
     if left:
         report("Convergent", f"{len(left)} objects are left after every set was deleted: {', '.join(left[:5])}")
         return
@@ -118,9 +118,9 @@ def _unsettled(world: World, pcs: PodCliqueSet) -> str:
 
 def _some(world: World, kind: type[Object]) -> Iterator[Object]:
     """Objects of a kind that belong to a set."""
-    for one in world.all(kind):
-        if labels.PART_OF in one.metadata.labels:
-            yield one
+    for obj in world.all(kind):
+        if labels.PART_OF in obj.metadata.labels:
+            yield obj
 
 
 def held(world: World) -> int:
@@ -160,17 +160,17 @@ def least_growth(samples: Sequence[MemorySample]) -> float:
 
 def entries(roots: Iterable[Any], outside: Iterable[Any]) -> int:
     """Entries of the lists, sets, queues and dictionaries that are reachable from `roots` and not through `outside`."""
-    seen = {id(one) for one in outside}
-    stack, found = list(roots), 0
+    seen = {id(obj) for obj in outside}
+    stack, count = list(roots), 0
     while stack:
-        one = stack.pop()
-        if id(one) in seen or isinstance(one, type | ModuleType | BuiltinFunctionType | Recorder):
+        obj = stack.pop()
+        if id(obj) in seen or isinstance(obj, type | ModuleType | BuiltinFunctionType | Recorder):
             continue
-        seen.add(id(one))
-        if isinstance(one, dict | list | set | deque):
-            found += len(one)
-        if isinstance(one, FunctionType):
-            stack += [one.__closure__, one.__defaults__]  # not its globals: every module would be counted
+        seen.add(id(obj))
+        if isinstance(obj, dict | list | set | deque):
+            count += len(obj)
+        if isinstance(obj, FunctionType):
+            stack += [obj.__closure__, obj.__defaults__]  # not its globals: every module would be counted
         else:
-            stack += gc.get_referents(one)
-    return found
+            stack += gc.get_referents(obj)
+    return count

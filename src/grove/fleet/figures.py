@@ -258,7 +258,7 @@ class Figures:
         seen = self.gangs.get(uid)
         if seen is None:
             marks = gang["metadata"].get("labels") or {}
-            pods = sum(one.get("minReplicas", 0) for one in gang["spec"].get("podgroups") or ())
+            pods = sum(group.get("minReplicas", 0) for group in gang["spec"].get("podgroups") or ())
             name = gang["metadata"]["name"]
             priority = self._priorities.get(gang["spec"].get("priorityClassName", ""), 0)
             set_name = marks.get(labels.PART_OF, "")
@@ -366,8 +366,8 @@ def _state(pod: Json, nodes: Mapping[str, tuple[int, str, bool]]) -> str:
 
 def _condition(obj: Json, kind: str) -> Json | None:
     conditions = (obj.get("status") or {}).get("conditions") or ()
-    found: Json | None = next((condition for condition in conditions if condition["type"] == kind), None)
-    return found
+    first: Json | None = next((condition for condition in conditions if condition["type"] == kind), None)
+    return first
 
 
 def _is_ready(node: Json) -> bool:

@@ -263,9 +263,9 @@ class Fleet(Section):
     @property
     def priorities(self) -> set[int]:
         """Every priority that some work has."""
-        found = {team.priority for team in self.teams}
-        found |= {batch.priority for batch in self.work.batch if batch.priority is not None}
-        return found | {job.priority for jobs in self.jobs.values() for job in jobs if job.priority is not None}
+        priorities = {team.priority for team in self.teams}
+        priorities |= {batch.priority for batch in self.work.batch if batch.priority is not None}
+        return priorities | {job.priority for jobs in self.jobs.values() for job in jobs if job.priority is not None}
 
     def operator_settings(self) -> OperatorConfiguration:
         return load_operator(msgspec.json.encode(self.settings.operator).decode())
@@ -313,13 +313,13 @@ def read(text: str, name: str = "fleet", folder: Path = Path()) -> Fleet:
         fleet = decode(tree, Fleet)
     except msgspec.ValidationError as error:
         raise BadFleet(name, [_placed(str(error), at)]) from error
-    found = list(_faults(fleet))
+    faults = list(_faults(fleet))
     fleet, more = _with_traces(fleet, folder)
-    found += more
-    if found:
-        placed = [(lines.line_of(at, path), _dotted(path), why) for path, why in found]
+    faults += more
+    if faults:
+        placed = [(lines.line_of(at, path), _dotted(path), why) for path, why in faults]
         raise BadFleet(
-            name, [f"line {line}: {path}: {why}" for line, path, why in sorted(placed, key=lambda one: one[:2])]
+            name, [f"line {line}: {path}: {why}" for line, path, why in sorted(placed, key=lambda entry: entry[:2])]
         )
     return fleet
 
@@ -371,8 +371,8 @@ def _amount_faults(value: Any, path: lines.Path) -> Iterator[Found]:
         for name, wire in names.items():
             yield from _amount_faults(getattr(value, name), (*path, wire))
     elif isinstance(value, list):
-        for index, one in enumerate(value):
-            yield from _amount_faults(one, (*path, index))
+        for index, item in enumerate(value):
+            yield from _amount_faults(item, (*path, index))
 
 
 def _settings_faults(fleet: Fleet) -> Iterator[Found]:

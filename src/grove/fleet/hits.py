@@ -120,8 +120,8 @@ class Hits:
         gang = change.version.json
         name = gang["metadata"]["name"]
         is_target = change.type != "DELETED" and any(
-            one["type"] == DISRUPTION_TARGET and one["status"] == "True"
-            for one in (gang.get("status") or {}).get("conditions") or ()
+            condition["type"] == DISRUPTION_TARGET and condition["status"] == "True"
+            for condition in (gang.get("status") or {}).get("conditions") or ()
         )
         if is_target or name in self._targets:
             self._mark(self._of_gang.get(name, ()))
@@ -208,7 +208,7 @@ class Hits:
             return
         is_hit = self._is_marked(place) or pod.gang in self._targets
         is_hit = is_hit or (bool(pod.node) and not self._nodes.get(pod.node, (False, False))[1])
-        is_hit = is_hit or (bool(place.group) and any(one[:4] == place[:4] for one in self._open))
+        is_hit = is_hit or (bool(place.group) and any(other[:4] == place[:4] for other in self._open))
         if is_hit and place not in self._open:
             self._integrate(place.set_name)
             self._open[place] = None
@@ -235,12 +235,12 @@ class Hits:
                 del self._closed_s[place]
 
     def _forget(self, is_gone: Callable[[Place], bool]) -> None:
-        for place in [one for one in self._open if is_gone(one)]:
+        for place in [place for place in self._open if is_gone(place)]:
             self._integrate(place.set_name)
             del self._open[place]
             self._open_in[place.set_name] -= 1
         for known in (self._closed_s, self._marked_s):
-            for place in [one for one in known if is_gone(one)]:
+            for place in [place for place in known if is_gone(place)]:
                 del known[place]
 
     def _integrate(self, set_name: str) -> None:
@@ -277,7 +277,9 @@ def _is_ready(node: Json) -> bool:
 
 def _restarted(change: Change) -> list[str]:
     """Indexes of replicas whose gangs the operator restarts with this write, because they stayed in breach."""
-    before, now = (_restart_counts(one.json if one is not None else {}) for one in (change.previous, change.version))
+    before, now = (
+        _restart_counts(version.json if version is not None else {}) for version in (change.previous, change.version)
+    )
     return [index for index, count in now.items() if count > before.get(index, 0)]
 
 

@@ -70,16 +70,16 @@ class Machines:
 
     def _processes(self) -> list[Coroutine[None, None, None]]:
         failures, spot = self._cluster.failures, self._cluster.spot
-        found = [self._maintain(maintenance) for maintenance in self._cluster.maintenance]
+        processes = [self._maintain(maintenance) for maintenance in self._cluster.maintenance]
         if failures.nodes is not None:
-            found.append(self._fail(failures.nodes, "node", [[name] for name in self._names]))
+            processes.append(self._fail(failures.nodes, "node", [[name] for name in self._names]))
         if failures.racks is not None:
-            found.append(self._fail(failures.racks, "rack", list(self._racks.values())))
+            processes.append(self._fail(failures.racks, "rack", list(self._racks.values())))
         if spot is not None:
             kinds = {node.name for node in self._cluster.nodes if node.spot}
             marks = {name: node["metadata"]["labels"][TYPE_LABEL] for name, node in self._objects.items()}
-            found += [self._reclaim(spot, name) for name in self._names if marks[name] in kinds]
-        return found
+            processes += [self._reclaim(spot, name) for name in self._names if marks[name] in kinds]
+        return processes
 
     async def _fail(self, failure: Failure, what: str, units: list[list[str]]) -> None:
         """One process for all units: the gaps between failures are exponential."""

@@ -163,7 +163,9 @@ class Promises:
                 known.pop(name, None)
             self._placed.discard(gang["metadata"]["uid"])
             return
-        self._minimum[name] = {one["name"]: one.get("minReplicas", 0) for one in gang["spec"].get("podgroups") or ()}
+        self._minimum[name] = {
+            group["name"]: group.get("minReplicas", 0) for group in gang["spec"].get("podgroups") or ()
+        }
         self._judge_whole(name)
         seen = self._figures.gangs.get(gang["metadata"]["uid"])
         if seen is None or seen.waits_since_s is not None:
@@ -234,7 +236,7 @@ class Promises:
         replicas, minimum = group["spec"].get("replicas", 0), group["spec"].get("minAvailable", 1)
         if replicas < before.json["spec"].get("replicas", 0):
             self._scaled_in[name] = self._figures.now_s
-        available, had = ((one.get("status") or {}).get("availableReplicas", 0) for one in (group, before.json))
+        available, had = ((state.get("status") or {}).get("availableReplicas", 0) for state in (group, before.json))
         if available >= had or available >= min(minimum, replicas):
             return
         set_name, hit = (group["metadata"].get("labels") or {}).get(labels.PART_OF, ""), self.hits.instances(name)

@@ -271,13 +271,13 @@ def _cluster(nodes: list[Node], bindings: list[ClusterTopologyBinding], recorder
             node
         )
     rows = [_node_type(number, offer, alike, keys) for number, (offer, alike) in enumerate(sorted(by_type.items()))]
-    found: Json = {"nodes": rows}
+    cluster: Json = {"nodes": rows}
     if recorder.failures and nodes:
         every_s = min(YEAR_S, seconds * len(nodes) / recorder.failures)
         repairs = recorder.repairs_s or [4 * 3600.0]
         mean_s = max(1, round(sum(repairs) / len(repairs)))
-        found["failures"] = {"nodes": {"every": f"{round(every_s)}s", "repair": f"exponential({mean_s}s)"}}
-    return found
+        cluster["failures"] = {"nodes": {"every": f"{round(every_s)}s", "repair": f"exponential({mean_s}s)"}}
+    return cluster
 
 
 def _node_type(number: int, offer: tuple[int, str, str], alike: list[Node], keys: dict[str, str]) -> Json:

@@ -42,8 +42,8 @@ def replay_file(run: Run) -> Json:
         for at_s, resource, change in run.past
         if resource != Lease.RESOURCE
     ]
-    found: Json = msgspec.to_builtins(Replay(run.fleet, run.broken, rows), enc_hook=str)
-    return found
+    body: Json = msgspec.to_builtins(Replay(run.fleet, run.broken, rows), enc_hook=str)
+    return body
 
 
 def read_replay(text: bytes) -> Replay:

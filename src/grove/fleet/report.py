@@ -36,30 +36,31 @@ svg text { fill: var(--ink); font-size: 12px; } svg .axis { stroke: var(--line);
 """
 
 
-def page(found: Json, cpu: Mapping[str, float] = MappingProxyType({})) -> str:
+def page(results: Json, cpu: Mapping[str, float] = MappingProxyType({})) -> str:
     """The whole page for the results of one run. `cpu` has CPU seconds by what used them: no part of the results."""
-    title = found["title"] or "A fleet"
+    title = results["title"] or "A fleet"
     parts = [
         f"<h1>{escape(title)}</h1>",
-        f"<p>{found['days']:g} simulated days, {found['nodes']} nodes, {found['gpus']} GPUs, seed {found['seed']}.</p>",
-        _promises(found),
+        f"<p>{results['days']:g} simulated days, {results['nodes']} nodes, {results['gpus']} GPUs, "
+        f"seed {results['seed']}.</p>",
+        _promises(results),
         "<h2>GPUs over time</h2>",
-        _areas(found),
-        _hours(found),
+        _areas(results),
+        _hours(results),
         "<h2>Gangs that wait, over time</h2>",
-        _line(found, "waitingGangs", "gangs", COLOURS["waiting"]),
+        _line(results, "waitingGangs", "gangs", COLOURS["waiting"]),
         "<h2>Fragmentation over time</h2>",
         "<p class=soft>The share of free GPUs that a pod of the typical size cannot use.</p>",
-        _line(found, "fragmented", "share", COLOURS["fragmented"], most=1.0),
+        _line(results, "fragmented", "share", COLOURS["fragmented"], most=1.0),
         "<h2>Waiting time</h2>",
-        _waiting(found),
-        _still(found),
+        _waiting(results),
+        _still(results),
         "<h2>Serving</h2>",
-        _serving(found),
+        _serving(results),
         "<h2>Teams</h2>",
-        _teams(found),
+        _teams(results),
         "<h2>Batch work, failures, writes</h2>",
-        _counts(found, cpu),
+        _counts(results, cpu),
     ]
     body = "\n".join(part for part in parts if part)
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
@@ -87,19 +88,19 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _promises(found: Json) -> str:
-    if not found["promises"]:
+def _promises(results: Json) -> str:
+    if not results["promises"]:
         return "<p>Promises held: Exact, Atomic, Caused, Minimum, Budget, Progress, Stable, Convergent, Memory.</p>"
     rows = "".join(
-        f"<li class=bad>{escape(one['promise'])} broken after {span(one['at'])}: {escape(one['text'])}</li>"
-        for one in found["promises"]
+        f"<li class=bad>{escape(broken['promise'])} broken after {span(broken['at'])}: {escape(broken['text'])}</li>"
+        for broken in results["promises"]
     )
     return f"<ul>{rows}</ul>"
 
 
-def _areas(found: Json) -> str:
+def _areas(results: Json) -> str:
     """Stacked areas of the GPUs by state."""
-    series, order = found["series"], ("serving", "starting", "idle", "down")
+    series, order = results["series"], ("serving", "starting", "idle", "down")
     total = max(1, max(sum(series[state][i] for state in order) for i in range(len(series["hours"]))))
     below = [0.0] * len(series["hours"])
     shapes = []
@@ -109,19 +110,19 @@ def _areas(found: Json) -> str:
         shapes.append(f'<polygon fill="{COLOURS[state]}" points="{" ".join(points)}"/>')
         below = above
     keys = " ".join(f'<span class=key style="background:{COLOURS[state]}"></span> {state}' for state in order)
-    means = ", ".join(f"{state} {share(value)}" for state, value in found["utilisation"].items())
+    means = ", ".join(f"{state} {share(value)}" for state, value in results["utilisation"].items())
     caption = f"{keys}. Of the GPUs of nodes that are up, on average: {means}."
     return _figure("GPUs by state over time", "".join(shapes), series["hours"], total, "GPUs", caption)
 
 
-def _hours(found: Json) -> str:
+def _hours(results: Json) -> str:
     """GPU-hours by state. Those of pods that wait have no GPU, so they are no part of the cluster's."""
-    rows = [(name.capitalize(), f"{hours:,.0f}") for name, hours in found["gpuHours"].items()]
+    rows = [(name.capitalize(), f"{hours:,.0f}") for name, hours in results["gpuHours"].items()]
     return table(("State", "GPU-hours"), rows)
 
 
-def _line(found: Json, column: str, unit: str, colour: str, most: float | None = None) -> str:
-    series = found["series"]
+def _line(results: Json, column: str, unit: str, colour: str, most: float | None = None) -> str:
+    series = results["series"]
     top = most if most is not None else max(1.0, max(series[column]))
     points = " ".join(_points(series["hours"], series[column], top))
     shape = f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="{points}"/>'
@@ -152,13 +153,13 @@ def _figure(label: str, shapes: str, hours: Sequence[float], top: float, unit: s
     return f'<figure tabindex="0" aria-label="{escape(label)}">{drawn}</figure>'  # narrow screens scroll it
 
 
-def _waiting(found: Json) -> str:
+def _waiting(results: Json) -> str:
     rows = []
     for what in ("all", "team", "size", "priority"):
-        for name, row in found["waiting"][what].items():
+        for name, row in results["waiting"][what].items():
             label = name if what == "all" else f"{what} {name}" if what != "size" else name
             rows.append((label, *_spread(row)))
-    if (again := found["waitingAgain"]) is not None:
+    if (again := results["waitingAgain"]) is not None:
         rows.append(("after the loss of a place", *_spread(again)))
     return table(("Gangs", "Count", "Half within", "95 % within", "Worst"), rows)
 
@@ -167,38 +168,38 @@ def _spread(row: Json) -> tuple[str, ...]:
     return str(row["count"]), span(row["p50"]), span(row["p95"]), span(row["worst"])
 
 
-def _still(found: Json) -> str:
+def _still(results: Json) -> str:
     rows = [
-        (one["gang"], one["team"], str(one["pods"]), span(one["waited"]), one["reason"], one["message"])
-        for one in found["stillWaiting"][:20]
+        (gang["gang"], gang["team"], str(gang["pods"]), span(gang["waited"]), gang["reason"], gang["message"])
+        for gang in results["stillWaiting"][:20]
     ]
     if not rows:
         return "<p>No gang waits at the end.</p>"
-    more = len(found["stillWaiting"]) - len(rows)
+    more = len(results["stillWaiting"]) - len(rows)
     tail = f"<p class=soft>And {more} more.</p>" if more else ""
     heading = "<h2>Gangs that still wait at the end</h2>"
     return heading + table(("Gang", "Team", "Pods", "Waits for", "Reason", "Message"), rows) + tail
 
 
-def _serving(found: Json) -> str:
+def _serving(results: Json) -> str:
     rows = []
-    for name, one in found["serving"].items():
-        updates = one["updates"] or {}
+    for name, serving in results["serving"].items():
+        updates = serving["updates"] or {}
         rows.append(
             (
                 name,
-                span(one["belowMinimum"]),
-                str(one["timesBelowMinimum"]),
-                span(one["belowMinimumInUpdates"]),
-                span(one["belowBudget"]),
-                share(one["excused"]),
-                share(one["updating"]),
-                share(one["servedShare"]),
-                str(one["notServed"]),
-                f"{one['releases']} ({one['undone']} undone)",
+                span(serving["belowMinimum"]),
+                str(serving["timesBelowMinimum"]),
+                span(serving["belowMinimumInUpdates"]),
+                span(serving["belowBudget"]),
+                share(serving["excused"]),
+                share(serving["updating"]),
+                share(serving["servedShare"]),
+                str(serving["notServed"]),
+                f"{serving['releases']} ({serving['undone']} undone)",
                 span(updates.get("p95")),
-                str(one["restarts"]),
-                str(one["scaled"]),
+                str(serving["restarts"]),
+                str(serving["scaled"]),
             )
         )
     header = (
@@ -219,17 +220,17 @@ def _serving(found: Json) -> str:
     return table(header, rows)
 
 
-def _teams(found: Json) -> str:
+def _teams(results: Json) -> str:
     rows = [
         (
             name,
-            *(f"{one[what]:,.0f}" for what in ("used", "asked", "due", "borrowed")),
-            share(one["share"]),
-            share(one["fairness"]),
-            _of(one["quota"]),
-            _of(one["limit"]),
+            *(f"{team[what]:,.0f}" for what in ("used", "asked", "due", "borrowed")),
+            share(team["share"]),
+            share(team["fairness"]),
+            _of(team["quota"]),
+            _of(team["limit"]),
         )
-        for name, one in found["teams"].items()
+        for name, team in results["teams"].items()
     ]
     header = ("Team", "GPU-hours used", "Asked for", "Due", "Borrowed", "Used of asked", "Got of due", "Quota", "Limit")
     return table(header, rows)
@@ -239,15 +240,15 @@ def _of(value: int | None) -> str:
     return "–" if value is None else str(value)
 
 
-def _counts(found: Json, cpu: Mapping[str, float]) -> str:
-    batch, slow = found["batch"], found["batch"]["slowdown"] or {}
+def _counts(results: Json, cpu: Mapping[str, float]) -> str:
+    batch, slow = results["batch"], results["batch"]["slowdown"] or {}
     rows = [
         ("Batch gangs finished", str(batch["finished"])),
         ("Batch gangs not finished", str(batch["unfinished"])),
         ("Time from arrival to end over running time, half / 95 %", f"{slow.get('p50', '–')} / {slow.get('p95', '–')}"),
-        *((name.capitalize(), str(count)) for name, count in found["events"].items()),
-        *((name.capitalize(), str(count)) for name, count in found["happenings"].items()),
-        *((f"API writes of the {name}", f"{count:,}") for name, count in found["writes"].items()),
+        *((name.capitalize(), str(count)) for name, count in results["events"].items()),
+        *((name.capitalize(), str(count)) for name, count in results["happenings"].items()),
+        *((f"API writes of the {name}", f"{count:,}") for name, count in results["writes"].items()),
         *((f"CPU time of {name}", f"{used_s:.1f} s") for name, used_s in cpu.items()),
     ]
     return table(("What", "How often"), rows)

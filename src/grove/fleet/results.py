@@ -67,8 +67,8 @@ def encode(tree: Json) -> bytes:
 
 
 def _team_of_set(run: Run) -> dict[str, str]:
-    found = {service.spec.name: service.spec.team for service in run.services}
-    return found | {gang.name: gang.team for gang in (*run.finished, *run.unfinished)}
+    team_of = {service.spec.name: service.spec.team for service in run.services}
+    return team_of | {gang.name: gang.team for gang in (*run.finished, *run.unfinished)}
 
 
 def _utilisation(figures: Figures) -> Json:
@@ -145,7 +145,7 @@ def _still_waiting(figures: Figures, teams: dict[str, str], now_s: float) -> lis
             "reason": gang.reason,
             "message": gang.message,
         }
-        for since_s, gang in sorted(waiting, key=lambda one: (one[0], one[1].name))
+        for since_s, gang in sorted(waiting, key=lambda entry: (entry[0], entry[1].name))
     ]
 
 
@@ -221,5 +221,5 @@ def _series(figures: Figures) -> Json:
 
 
 def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return round(sum(found) / len(found), 4) if found else 0.0
+    numbers = list(values)
+    return round(sum(numbers) / len(numbers), 4) if numbers else 0.0

@@ -192,7 +192,7 @@ class _Played:
             self.batch.run(arrivals(self.fleet)),
             *(service.run() for service in self.services),
         ]
-        tasks = [asyncio.ensure_future(one) for one in work]
+        tasks = [asyncio.ensure_future(piece) for piece in work]
         try:
             await self._watch_over(tasks, progress)
         finally:

@@ -76,11 +76,11 @@ def why_unusable(directory: Path, version: str) -> str | None:
         return "no such directory"
     if lacking := missing_programs(directory):
         return "lacks " + ", ".join(lacking)
-    found = server_version(directory)
-    if found is None:
+    actual = server_version(directory)
+    if actual is None:
         return "its kube-apiserver does not run on this machine"
-    if found != version and not found.startswith(version + "."):
-        return f"holds {found}, not {version}"
+    if actual != version and not actual.startswith(version + "."):
+        return f"holds {actual}, not {version}"
     return None
 
 

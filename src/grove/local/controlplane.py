@@ -272,7 +272,7 @@ def accompany(directory: Path | str, name: str, command: Sequence[str]) -> Child
         if there is not None and there.alive():
             return there
         child = spawn(name, command, directory / "logs" / f"{name}.log", detached=True)
-        state.children = [one for one in state.children if one.name != name] + [child]
+        state.children = [other for other in state.children if other.name != name] + [child]
         state.save(directory)
         return child
 

@@ -115,7 +115,7 @@ def write_archive(target: Path, name: str, layers: Sequence[bytes], config: Mapp
     archive.add("index.json", _json({"schemaVersion": 2, "manifests": [top]}))
     archive.add("oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
     target.write_bytes(archive.layer())
-    return Image(digest, sum(one["size"] for one in packed))
+    return Image(digest, sum(layer["size"] for layer in packed))
 
 
 def full_name(name: str) -> str:

@@ -59,8 +59,8 @@ class State:
                 server=str(content["server"]),
                 kubeconfig=Path(content["kubeconfig"]),
                 children=[
-                    Child(str(one["name"]), int(one["pid"]), str(one["birth"]), Path(one["log"]))
-                    for one in content["processes"]
+                    Child(str(process["name"]), int(process["pid"]), str(process["birth"]), Path(process["log"]))
+                    for process in content["processes"]
                 ],
                 ready=bool(content["ready"]),
             )
@@ -75,7 +75,7 @@ class State:
 def stop_in_order(children: list[Child]) -> None:
     """End processes last-started first, each gone before the next is asked."""
     rank = {name: place for place, name in enumerate(CORE)}
-    for child in sorted(children, key=lambda one: rank.get(one.name, len(rank)), reverse=True):
+    for child in sorted(children, key=lambda child: rank.get(child.name, len(rank)), reverse=True):
         child.stop(GRACE_S.get(child.name, COMPANION_GRACE_S))
 
 

@@ -31,12 +31,12 @@ def colours_of(layout: Layout) -> dict[str, str]:
     for number, name in enumerate(sorted(sets)):
         taken = {hue[other] for other in near[name] if other in hue}
         turn = [*range(number % len(HUES), len(HUES)), *range(number % len(HUES))]
-        hue[name] = next((one for one in turn if one not in taken), turn[0])
-    found = {}
+        hue[name] = next((place for place in turn if place not in taken), turn[0])
+    colours = {}
     for name, owners in sets.items():
         for number, owner in enumerate(sorted(owners)):
-            found[owner] = _hex(HUES[hue[name]], *SHADES[number % len(SHADES)])
-    return found
+            colours[owner] = _hex(HUES[hue[name]], *SHADES[number % len(SHADES)])
+    return colours
 
 
 def _hex(degrees: int, lightness: float, saturation: float) -> str:

@@ -27,7 +27,7 @@ def table(
     right: Sequence[str] = (),
 ) -> Group:
     """Rows under their titles. The last column is cut to the width; `may_go` names columns that may be left out."""
-    cells = [[one if isinstance(one, Text) else Text(one) for one in row] for row in rows]
+    cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
     kept = list(range(len(titles)))
     wide = [max([len(title), *(row[i].cell_len for row in cells)]) for i, title in enumerate(titles)]
     for name in may_go:

@@ -111,7 +111,7 @@ class _Style(NamedTuple):
 def _style(root: Domain, colours: Mapping[str, str]) -> _Style:
     """Frames of one level are all as wide as the widest needs; a wider row than the page goes on below."""
     levels: list[list[Domain]] = [[root]]
-    while inner := [one for domain in levels[-1] for one in domain.domains]:
+    while inner := [domain_inside for domain in levels[-1] for domain_inside in domain.domains]:
         levels.append(inner)
     page = max(PAGE, round(75 * math.sqrt(root.nodes)))  # about as wide as high, however large the cluster is
     widths, columns, below = list[int](), list[int](), 0

@@ -51,14 +51,14 @@ class EngineReader:
 async def read_engines(client: Client, namespaces: Iterable[str]) -> dict[str, dict[str, float]] | None:
     """The figures of every set that has some, by `namespace/name`; None if `grove metrics` does not answer."""
     wanted = [(namespace, figure.name) for namespace in sorted(set(namespaces)) for figure in ENGINE_FIGURES]
-    answers = await asyncio.gather(*(_values(client, *one) for one in wanted))
+    answers = await asyncio.gather(*(_values(client, *question) for question in wanted))
     if wanted and all(answer is None for answer in answers):
         return None
-    found: dict[str, dict[str, float]] = {}
+    figures: dict[str, dict[str, float]] = {}
     for (namespace, metric), answer in zip(wanted, answers, strict=True):
         for name, value in answer or ():
-            found.setdefault(f"{namespace}/{name}", {})[metric] = value
-    return found
+            figures.setdefault(f"{namespace}/{name}", {})[metric] = value
+    return figures
 
 
 async def _values(client: Client, namespace: str, metric: str) -> list[tuple[str, float]] | None:
@@ -69,7 +69,7 @@ async def _values(client: Client, namespace: str, metric: str) -> list[tuple[str
     except KubeError as error:
         log.info("figures of engines cannot be read", namespace=namespace, metric=metric, error=str(error))
         return None
-    return [(one["describedObject"]["name"], _rounded(one["value"])) for one in answer.get("items") or ()]
+    return [(item["describedObject"]["name"], _rounded(item["value"])) for item in answer.get("items") or ()]
 
 
 def _rounded(quantity: Any) -> float:

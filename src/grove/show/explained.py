@@ -22,7 +22,7 @@ def explanation(
 ) -> RenderableType:
     """`head` is the set as a whole, where that was asked about or matters most; `headroom` has a line for a gang."""
     parts: list[RenderableType] = []
-    troubles = [one for one in _together(verdicts) if one[0].state != RUNNING]
+    troubles = [verdict_group for verdict_group in _together(verdicts) if verdict_group[0].state != RUNNING]
     known = {trouble[0].next for trouble in troubles}
     alone = head is not None and not head.unattended and [trouble[0].state for trouble in troubles] == [head.state]
     if head is not None and alone and head.next in known:
@@ -30,12 +30,12 @@ def explanation(
     if head is not None:
         parts.append(headline(head))
         if head.next not in known:
-            parts += [line for one in head.evidence for line in indented(one, width, style="dim")]
+            parts += [line for sentence in head.evidence for line in indented(sentence, width, style="dim")]
             if head.next:
                 parts += [*indented(f"next: {head.next}", width), *pasted(head.command, 6)]
     for together in troubles or (() if head is not None else _together(verdicts)):
         parts += _cause_lines(together, width)
-    parts += [line for one in headroom for line in indented(one, width, 0)]
+    parts += [line for sentence in headroom for line in indented(sentence, width, 0)]
     if note:
         parts.append(Text(note, style="yellow"))
     return Group(*parts) if parts else Text("no gangs")

@@ -80,14 +80,14 @@ class GangCounts:
     def count(self, placed: Mapping[str, bool]) -> None:
         """Takes the gangs there are, each with whether it is placed."""
         before, self._placed = self._placed, dict(placed)
-        self.waiting = sum(not one for one in placed.values())
+        self.waiting = sum(not is_placed for is_placed in placed.values())
         if before is not None:
-            self.placements += sum(one and not before.get(key, False) for key, one in placed.items())
+            self.placements += sum(is_placed and not before.get(key, False) for key, is_placed in placed.items())
 
     def values(self, restarts: int, used: int | None, total: int | None) -> dict[str, float | None]:
         """The figures of the fleet, with those of its layout and of its sets."""
-        found = {"used": used, "total": total, "waiting": self.waiting, "placements": self.placements}
-        return {**found, "restarts": restarts}
+        amounts = {"used": used, "total": total, "waiting": self.waiting, "placements": self.placements}
+        return {**amounts, "restarts": restarts}
 
 
 def shown(value: float | None, unit: str) -> str:

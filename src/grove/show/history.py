@@ -82,43 +82,43 @@ def history_of(
 
     `kept` are the templates that are kept of the set, `decided` what the journal of the scheduler says about its gangs.
     """
-    gangs = [one for one in seen.of_set(seen.gangs, pcs) if gang in ("", one.metadata.name)]
+    gangs = [podgang for podgang in seen.of_set(seen.gangs, pcs) if gang in ("", podgang.metadata.name)]
     cliques = seen.of_set(seen.cliques, pcs)
     if gang:
-        mine = {group.name for one in gangs for group in one.spec.podgroups}
-        cliques = [one for one in cliques if one.metadata.name in mine]
+        mine = {group.name for podgang in gangs for group in podgang.spec.podgroups}
+        cliques = [clique for clique in cliques if clique.metadata.name in mine]
     lanes = [
         Lane(clique.metadata.name, tuple(_spans(seen.pods_of_clique.get(clique.metadata.key, ()))))
         for clique in cliques
     ]
     lanes.sort(key=lambda lane: (_first_ready(lane) or now, lane.clique))
-    names = {one.metadata.name for one in gangs}
-    parts = {one.metadata.name for one in cliques}
+    names = {podgang.metadata.name for podgang in gangs}
+    parts = {clique.metadata.name for clique in cliques}
     about = names | parts
     if not gang:
-        about |= {pcs.metadata.name} | {one.metadata.name for one in seen.of_set(seen.groups, pcs)}
+        about |= {pcs.metadata.name} | {group.metadata.name for group in seen.of_set(seen.groups, pcs)}
     marks = [*_own_marks(gangs, pcs, seen), *_event_marks(pcs, about, parts, happened), *_updates(pcs, kept)]
     marks += [
-        Mark(one.at, REFUSED if one.reason == timeline.REFUSED else PLACED, f"{one.name}: {one.message}")
-        for one in since_creation(decided, [pcs])
-        if one.name in names
+        Mark(moment.at, REFUSED if moment.reason == timeline.REFUSED else PLACED, f"{moment.name}: {moment.message}")
+        for moment in since_creation(decided, [pcs])
+        if moment.name in names
     ]
     pods = [pod for clique in cliques for pod in seen.pods_of_clique.get(clique.metadata.key, ())]
     marks += [
-        Mark(one.at, RESTARTED, f"{one.name}: {one.message}", one.reason)
+        Mark(moment.at, RESTARTED, f"{moment.name}: {moment.message}", moment.reason)
         for pod in pods
-        for one in exits_of(pod)
-        if one.warning
+        for moment in exits_of(pod)
+        if moment.warning
     ]
     return History(now, tuple(_once(marks)), tuple(lanes))
 
 
 def _once(marks: Iterable[Mark]) -> list[Mark]:
     """In order of time. What an event and a condition both say within one second is one mark."""
-    found: dict[tuple[str, str, datetime], Mark] = {}
-    for one in sorted(marks, key=lambda one: (one.at, one.kind, one.text)):
-        found.setdefault((one.kind, one.text, one.at.replace(microsecond=0)), one)
-    return list(found.values())
+    marks_once: dict[tuple[str, str, datetime], Mark] = {}
+    for mark in sorted(marks, key=lambda mark: (mark.at, mark.kind, mark.text)):
+        marks_once.setdefault((mark.kind, mark.text, mark.at.replace(microsecond=0)), mark)
+    return list(marks_once.values())
 
 
 def _spans(pods: Iterable[Pod]) -> Iterator[Span]:
@@ -127,7 +127,7 @@ def _spans(pods: Iterable[Pod]) -> Iterator[Span]:
         placed, ready = (_since(pod.status.conditions, type_) for type_ in ("PodScheduled", "Ready"))
         created = pod.metadata.creation_timestamp
         alike[_second(created), _second(placed), _second(_started(pod)), _second(ready)].append(pod)
-    for times in sorted(alike, key=lambda one: tuple((at is None, at) for at in one)):
+    for times in sorted(alike, key=lambda times: tuple((at is None, at) for at in times)):
         failed = any(pod_health(pod) is PodHealth.FAILED or _restarts(pod) for pod in alike[times])
         created, placed, started, ready = times
         yield Span(len(alike[times]), created, placed, started, ready, failed)
@@ -139,10 +139,10 @@ def _second(at: datetime | None) -> datetime | None:
 
 def _started(pod: Pod) -> datetime | None:
     """When the last of its containers started; None while one of them does not run."""
-    found = [
+    starts = [
         status.state.running.started_at if status.state.running else None for status in pod.status.container_statuses
     ]
-    return max((at for at in found if at is not None), default=None) if None not in found else None
+    return max((at for at in starts if at is not None), default=None) if None not in starts else None
 
 
 def _restarts(pod: Pod) -> int:
@@ -175,15 +175,15 @@ def _own_marks(gangs: Iterable[PodGang], pcs: PodCliqueSet, seen: Seen) -> Itera
 
 
 def _since(conditions: tuple[Condition, ...], type_: str) -> datetime | None:
-    found = find_condition(conditions, type_)
-    return found.last_transition_time if found is not None and found.status == words.TRUE else None
+    condition = find_condition(conditions, type_)
+    return condition.last_transition_time if condition is not None and condition.status == words.TRUE else None
 
 
 def _updates(pcs: PodCliqueSet, kept: Sequence[ControllerRevision]) -> Iterator[Mark]:
     """A mark for every kept template but the first, which came with the set."""
-    for number, one in enumerate(updates_of(kept, pcs.metadata.name)):
+    for number, moment in enumerate(updates_of(kept, pcs.metadata.name)):
         if number:
-            yield Mark(one.at, UPDATED, one.message)
+            yield Mark(moment.at, UPDATED, moment.message)
 
 
 def _event_marks(

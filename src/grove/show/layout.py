@@ -153,11 +153,13 @@ def layout_of(seen: Seen, topology: str = "", resource: str = "") -> Layout:
         for node in seen.nodes
         if (name := node.metadata.name)
     ]
-    placed = sorted(((seen.path(spot.node, levels), spot) for spot in spots), key=lambda one: (one[0], one[1].node))
+    placed = sorted(
+        ((seen.path(spot.node, levels), spot) for spot in spots), key=lambda entry: (entry[0], entry[1].node)
+    )
     size = gang_size((name, waits, asked) for name, (waits, asked) in gangs.items())
     root = _domain("cluster", "cluster", placed, [name for name, _ in levels])
-    found = tuple(_level(root, depth, name, key, size) for depth, (name, key) in enumerate(levels))
-    return Layout(resource, root, found, set_of, gang_of, size)
+    found_levels = tuple(_level(root, depth, name, key, size) for depth, (name, key) in enumerate(levels))
+    return Layout(resource, root, found_levels, set_of, gang_of, size)
 
 
 def accelerator(nodes: Sequence[Node]) -> str:
@@ -167,7 +169,7 @@ def accelerator(nodes: Sequence[Node]) -> str:
         for name, quantity in node.status.allocatable.items():
             if "/" in name and not name.startswith("hugepages"):
                 total[name] += amount(name, quantity)
-    best = max(total.items(), key=lambda one: (one[1], one[0] == USUAL), default=(USUAL, 0))
+    best = max(total.items(), key=lambda entry: (entry[1], entry[0] == USUAL), default=(USUAL, 0))
     return best[0] if best[1] else USUAL
 
 
@@ -192,7 +194,7 @@ def _spot(node: Node, resource: str, taken: Counter[str], reserved: Counter[str]
 
 
 def _most_first(amounts: Counter[str]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(amounts.items(), key=lambda one: (-one[1], one[0])))
+    return tuple(sorted(amounts.items(), key=lambda entry: (-entry[1], entry[0])))
 
 
 def _domain(level: str, name: str, placed: Sequence[tuple[tuple[str, ...], Spot]], below: Sequence[str]) -> Domain:
@@ -200,9 +202,9 @@ def _domain(level: str, name: str, placed: Sequence[tuple[tuple[str, ...], Spot]
     domains: list[Domain] = []
     if below:
         at = len(placed[0][0]) - len(below) if placed else 0
-        names = sorted({path[at] for path, _ in placed}, key=lambda one: (not one, one))
+        names = sorted({path[at] for path, _ in placed}, key=lambda name: (not name, name))
         for inner in names:
-            inside = [one for one in placed if one[0][at] == inner]
+            inside = [entry for entry in placed if entry[0][at] == inner]
             domains.append(_domain(below[0], inner or NO_DOMAIN, inside, below[1:]))
     return Domain(
         level,

@@ -56,12 +56,12 @@ def rows_of(sets: Sequence[Judgement], seen: Seen, order: str = "state", resourc
     """In one of the orders of `SORTS`; by itself worst first, then by name. `resource` is what is counted, if known."""
     resource = resource or accelerator(seen.nodes)
     by_key = {pcs.metadata.key: pcs for pcs in seen.sets}
-    found = []
+    rows = []
     for judgement in sets:
         pcs = by_key[Key(judgement.namespace, judgement.name)]
         assert judgement.tree is not None
         asked, held, scheduled, restarts = _amounts(seen, pcs, resource)
-        found.append(
+        rows.append(
             Row(
                 judgement.namespace,
                 judgement.name,
@@ -83,7 +83,7 @@ def rows_of(sets: Sequence[Judgement], seen: Seen, order: str = "state", resourc
                 judgement.cause,
             )
         )
-    return sorted(found, key=SORTS[order or "state"])  # type: ignore[arg-type]
+    return sorted(rows, key=SORTS[order or "state"])  # type: ignore[arg-type]
 
 
 def _amounts(seen: Seen, pcs: PodCliqueSet, resource: str) -> tuple[int, int, int, int]:

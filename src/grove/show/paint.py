@@ -215,33 +215,33 @@ def domain_lines(layout: Layout, width: int, *, nodes: bool) -> Iterator[Text]:
     """Every domain with a bar, nested; nodes with the gangs on them."""
     colours = colours_of(layout)
     lines = list(_domain_lines(layout.root, "", "", nodes))
-    column = max(len(stem) + len(_title(one)) for stem, one in lines)
-    for stem, one in lines:
+    column = max(len(stem) + len(_title(part)) for stem, part in lines)
+    for stem, part in lines:
         line = Text().append(stem, style="dim")
-        line.append(_title(one), style="bold" if isinstance(one, Domain) else "")
+        line.append(_title(part), style="bold" if isinstance(part, Domain) else "")
         line.append(" " * (column - line.cell_len + 2))
-        what = f" {layout.resource}" if one is layout.root else ""
-        line.append_text(_domain_cells(one, what) if isinstance(one, Domain) else _spot_cells(one, colours))
+        what = f" {layout.resource}" if part is layout.root else ""
+        line.append_text(_domain_cells(part, what) if isinstance(part, Domain) else _spot_cells(part, colours))
         line.truncate(width, overflow="ellipsis")
         yield line
 
 
-def _title(one: Domain | Spot) -> str:
-    if isinstance(one, Spot):
-        return one.node
-    return f"{one.level} {one.name}" if one.level != one.name else one.name
+def _title(part: Domain | Spot) -> str:
+    if isinstance(part, Spot):
+        return part.node
+    return f"{part.level} {part.name}" if part.level != part.name else part.name
 
 
 def _domain_lines(domain: Domain, lead: str, stem: str, nodes: bool) -> Iterator[tuple[str, Domain | Spot]]:
     yield lead + stem, domain
     inner = lead + {"": "", "├─ ": "│  ", "└─ ": "   "}[stem]
     below: list[Domain | Spot] = [*domain.domains, *(domain.spots if nodes else ())]
-    for i, one in enumerate(below):
+    for i, part in enumerate(below):
         end = "└─ " if i + 1 == len(below) else "├─ "
-        if isinstance(one, Domain):
-            yield from _domain_lines(one, inner, end, nodes)
+        if isinstance(part, Domain):
+            yield from _domain_lines(part, inner, end, nodes)
         else:
-            yield inner + end, one
+            yield inner + end, part
 
 
 def _domain_cells(domain: Domain, what: str) -> Text:

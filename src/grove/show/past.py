@@ -69,7 +69,7 @@ def joined(before: Sequence[Point], own: Sequence[Point], *, counts: bool) -> li
 def bucketed(points: Sequence[Point], since: float, until: float, cells: int, *, counts: bool) -> list[float | None]:
     """One number a cell of time: the highest value in it; of a figure that counts, by how much it grew."""
     width = (until - since) / cells
-    found: list[float | None] = [None] * cells
+    buckets: list[float | None] = [None] * cells
     at_start = bisect_right(points, since, key=lambda point: point[0])
     value = points[at_start - 1][1] if at_start else None
     rest = deque(points[at_start:])
@@ -82,8 +82,8 @@ def bucketed(points: Sequence[Point], since: float, until: float, cells: int, *,
                 highest = then if highest is None else max(highest, then)
                 grown += max(0.0, then - value) if value is not None else 0.0
             value = then
-        found[cell] = (grown if highest is not None else None) if counts else highest
-    return found
+        buckets[cell] = (grown if highest is not None else None) if counts else highest
+    return buckets
 
 
 def spark(cells: Sequence[float | None]) -> str:

@@ -70,7 +70,7 @@ class Prometheus:
         """The labels and the value of each series now. Raises PrometheusError."""
         async with aiohttp.ClientSession(timeout=self._timeout) as session:
             series = await self._series(session, "query", "vector", {"query": query})
-        return [(one.metric, float(one.value[1])) for one in series]
+        return [(line.metric, float(line.value[1])) for line in series]
 
     async def _range(self, session: aiohttp.ClientSession, query: str, since: float, until: float) -> list[Point]:
         step = max(1, math.ceil((until - since) / CELLS))

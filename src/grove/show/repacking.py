@@ -102,18 +102,18 @@ def fleet_shown(fleet_repack: FleetRepack, measure: Measure, level: str, levels:
     )
 
 
-def shown(found: Repack | NoRepack) -> RepackShown:
-    if isinstance(found, NoRepack):
-        return RepackShown(found.gang, why=sentence(found.why))
+def shown(answer: Repack | NoRepack) -> RepackShown:
+    if isinstance(answer, NoRepack):
+        return RepackShown(answer.gang, why=sentence(answer.why))
     target: dict[str, list[str]] = {}
-    for pod in found.placement.pods:
+    for pod in answer.placement.pods:
         target.setdefault(pod.group, []).append(pod.node)
     return RepackShown(
-        found.gang,
-        tuple(map(_move, found.moves)),
-        found.cost[0],
+        answer.gang,
+        tuple(map(_move, answer.moves)),
+        answer.cost[0],
         {group: tuple(sorted(nodes)) for group, nodes in sorted(target.items())},
-        domain_of(found.placement.domain),
+        domain_of(answer.placement.domain),
     )
 
 

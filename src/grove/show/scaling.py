@@ -52,23 +52,23 @@ class Existing:
     costs: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
 
-def _few(found: tuple[str, ...]) -> str:
-    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-    return ", ".join(found[:MOST_NAMED]) + more
+def _few(words: tuple[str, ...]) -> str:
+    more = f" and {len(words) - MOST_NAMED} more" if len(words) > MOST_NAMED else ""
+    return ", ".join(words[:MOST_NAMED]) + more
 
 
 def scaled(
-    one: PodCliqueSet | PodCliqueScalingGroup | PodClique,
+    obj: PodCliqueSet | PodCliqueScalingGroup | PodClique,
     after: int,
     pcs: PodCliqueSet,
     existing: Existing | None = None,
 ) -> Scaled:
     """`existing` is what the set has now, which autoscalers may have made other than its template."""
-    if isinstance(one, PodCliqueSet):
-        return _set(one, after, existing)
-    if isinstance(one, PodCliqueScalingGroup):
-        return _group(one, after, pcs, existing.costs.get(one.metadata.name, {}) if existing is not None else {})
-    return _clique(one, after)
+    if isinstance(obj, PodCliqueSet):
+        return _set(obj, after, existing)
+    if isinstance(obj, PodCliqueScalingGroup):
+        return _group(obj, after, pcs, existing.costs.get(obj.metadata.name, {}) if existing is not None else {})
+    return _clique(obj, after)
 
 
 def _set(pcs: PodCliqueSet, after: int, existing: Existing | None) -> Scaled:
@@ -81,7 +81,7 @@ def _set(pcs: PodCliqueSet, after: int, existing: Existing | None) -> Scaled:
     go = tuple(gang for index in leaving for gang in _gangs(pcs, index))
     template = pcs.spec.template
     grouped = {clique: group.replicas for group in template.pod_clique_scaling_groups for clique in group.clique_names}
-    each = sum(one.spec.replicas * grouped.get(one.name, 1) for one in template.cliques)
+    each = sum(clique.spec.replicas * grouped.get(clique.name, 1) for clique in template.cliques)
     pods = (after - before) * each
     if existing is not None and after < before:
         starts = {f"{name}-{index}" for index in leaving}
@@ -115,8 +115,8 @@ def _group(group: PodCliqueScalingGroup, after: int, pcs: PodCliqueSet, costs: M
         tuple(names.scaled_gang(name, copy, least) for copy in some if copy >= least and copy not in others)
         for some, others in ((then, now), (now, then))
     )
-    found = (pcs.spec.template.find_clique(clique) for clique in group.spec.clique_names)
-    each = sum(one.spec.replicas for one in found if one is not None)
+    cliques = (pcs.spec.template.find_clique(clique) for clique in group.spec.clique_names)
+    each = sum(clique.spec.replicas for clique in cliques if clique is not None)
     warnings = tuple(_below(name, after, least, "replicas"))
     return Scaled("PodCliqueScalingGroup", name, before, after, come, go, (after - before) * each, warnings)
 

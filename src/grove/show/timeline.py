@@ -58,7 +58,7 @@ class Moment:
 
 def since_creation(moments: Iterable[Moment], sets: Iterable[PodCliqueSet]) -> list[Moment]:
     """Without what happened before the sets were created: Events outlive a set that was deleted and made again."""
-    created = [one.metadata.creation_timestamp for one in sets]
+    created = [pcs.metadata.creation_timestamp for pcs in sets]
     born = min((at for at in created if at is not None), default=None)
     return [moment for moment in moments if born is None or moment.at >= born]
 
@@ -81,14 +81,14 @@ def moment_of(event: Event) -> Moment | None:
     )
 
 
-def own_words(kind: str, one: Object) -> Iterator[Moment]:
+def own_words(kind: str, obj: Object) -> Iterator[Moment]:
     """Creation, deletion and the conditions of an object, from its own fields."""
-    meta = one.metadata
+    meta = obj.metadata
     if meta.creation_timestamp:
         yield Moment(meta.creation_timestamp, kind, meta.name, "Created", "", "object")
     if meta.deletion_timestamp:
         yield Moment(meta.deletion_timestamp, kind, meta.name, "Deleting", "", "object")
-    conditions: tuple[Condition, ...] = getattr(one, "status").conditions  # noqa: B009
+    conditions: tuple[Condition, ...] = getattr(obj, "status").conditions  # noqa: B009
     for condition in conditions:
         unsaid = kind == "Pod" and condition.type in UNSAID and condition.status == "True"
         if condition.last_transition_time and not unsaid:
@@ -150,30 +150,30 @@ def decided_moments(decisions: Iterable[Decided], spoken: Mapping[str, str]) -> 
 
 def images_of(revision: ControllerRevision) -> dict[str, str]:
     """The images of a kept template: by clique, and by container where a clique has several."""
-    found: dict[str, str] = {}
+    images: dict[str, str] = {}
     for clique in revision.kept.get("cliques") or ():
         containers = (clique.get("podSpec") or {}).get("containers") or ()
         for container in containers:
             part = clique["name"] if len(containers) == 1 else f"{clique['name']}/{container.get('name', '')}"
-            found[part] = container.get("image", "")
-    return found
+            images[part] = container.get("image", "")
+    return images
 
 
 def folded(moments: Iterable[Moment]) -> list[Moment]:
     """In order of time, outside in; the same of one object once, and the same of neighbours at one moment once."""
     ordered = sorted(moments, key=_order)
     same: dict[tuple[str, str, str, str], int] = {}
-    found: list[Moment] = []
+    distinct: list[Moment] = []
     for moment in ordered:
         key = (moment.kind, moment.name, moment.reason, moment.message)
         if key in same and moment.source not in ("object", "condition"):
-            first = found[same[key]]
-            found[same[key]] = replace(first, count=first.count + moment.count, until=moment.at)
+            first = distinct[same[key]]
+            distinct[same[key]] = replace(first, count=first.count + moment.count, until=moment.at)
             continue
-        same[key] = len(found)
-        found.append(moment)
+        same[key] = len(distinct)
+        distinct.append(moment)
     together: list[Moment] = []
-    for moment in found:
+    for moment in distinct:
         last = together[-1] if together else None
         if last is not None and _alike(last, moment):
             together[-1] = replace(last, others=last.others + 1)
@@ -213,14 +213,16 @@ def painted(moments: Sequence[Moment], width: int, only: Container[Moment] | Non
     """
     if not moments:
         return Text("nothing is known to have happened") if only is None else Group()
-    rows = [(_when(one), _subject(one), _what(one), one) for one in moments]
+    rows = [(_when(moment), _subject(moment), _what(moment), moment) for moment in moments]
     titles = ("TIME", "OBJECT", "WHAT", "MESSAGE")
     wide = [max(len(title), *(len(row[i]) for row in rows)) for i, title in enumerate(titles[:3])]  # type: ignore[arg-type]
     wide[1] = min(wide[1], MOST_NAME) if width < 200 else wide[1]
     lead = sum(wide) + 3 * GAP
     shown = [row for row in rows if only is None or row[3] in only]
     if width - lead < READABLE:
-        return Group(*(line for when, subject, what, one in shown for line in _narrow(when, subject, what, one, width)))
+        return Group(
+            *(line for when, subject, what, moment in shown for line in _narrow(when, subject, what, moment, width))
+        )
     head = "".join(title.ljust(size + GAP) for title, size in zip(titles, wide, strict=False)) + titles[3]
     lines = [Text(head, style="bold", no_wrap=True, overflow="ellipsis")] if only is None else []
     for when, subject, what, moment in shown:

@@ -295,16 +295,22 @@ def _over_time(screen: Screen, model: Model, width: int, space: int) -> list[Tex
     if model.now is None or not trends:
         return [Text("no figures yet", style="dim")]
     until = model.now.timestamp()
-    names = [f"{one.namespace}/{one.name}" if one.name else "the fleet" for one in trends]
-    taken = max(map(len, names)) + max(len(one.figure.title) for one in trends) + 2 * 8 + 8
+    names = [f"{trend.namespace}/{trend.name}" if trend.name else "the fleet" for trend in trends]
+    taken = max(map(len, names)) + max(len(trend.figure.title) for trend in trends) + 2 * 8 + 8
     cells = max(10, min(60, width - taken))
     rows = []
     for name, trend in zip(names, trends, strict=True):
-        found = bucketed(trend.points, until - LAST_S, until, cells, counts=trend.figure.counts)
-        known = [cell for cell in found if cell is not None]
+        cells_of = bucketed(trend.points, until - LAST_S, until, cells, counts=trend.figure.counts)
+        known = [cell for cell in cells_of if cell is not None]
         now = sum(known) if trend.figure.counts else trend.points[-1][1] if trend.points else None
         rows.append(
-            (name, trend.figure.title, shown_value(now, trend.figure.unit), _highest(known, trend.figure), spark(found))
+            (
+                name,
+                trend.figure.title,
+                shown_value(now, trend.figure.unit),
+                _highest(known, trend.figure),
+                spark(cells_of),
+            )
         )
     titles = ("OF", "FIGURE", "NOW", "HIGHEST", "THE LAST HOUR")
     return _table(titles, rows, min(screen.at, max(0, len(rows) - 1)), space)

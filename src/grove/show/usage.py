@@ -117,24 +117,24 @@ def prometheus_query(seconds: int) -> str:
     return f"sum by (namespace, set, queue, state) (increase({METRIC}_total[{seconds}s]))"
 
 
-def painted(found: Usage, width: int) -> RenderableType:
+def painted(usage: Usage, width: int) -> RenderableType:
     """Two tables, of sets and of teams, and a line about the nodes."""
-    parts: list[RenderableType] = [Text(f"GPU-hours {found.since}", style="bold")]
-    if found.sets:
-        sets = [[_set_name(line), line.queue or "-", *_cells(line, found)] for line in found.sets]
-        parts += [Text(""), _table(["SET", "TEAM"], sets, found, width)]
-    if any(line.queue for line in found.teams):
-        teams = [[line.queue or "-", *_cells(line, found)] for line in found.teams]
-        parts += [Text(""), _table(["TEAM"], teams, found, width)]
-    if found.idle_share is None:
+    parts: list[RenderableType] = [Text(f"GPU-hours {usage.since}", style="bold")]
+    if usage.sets:
+        sets = [[_set_name(line), line.queue or "-", *_cells(line, usage)] for line in usage.sets]
+        parts += [Text(""), _table(["SET", "TEAM"], sets, usage, width)]
+    if any(line.queue for line in usage.teams):
+        teams = [[line.queue or "-", *_cells(line, usage)] for line in usage.teams]
+        parts += [Text(""), _table(["TEAM"], teams, usage, width)]
+    if usage.idle_share is None:
         return Group(*parts, Text(""), Text("no GPUs were counted"))
-    cost = f", {_money(found.idle_cost, found.currency)}" if found.idle_cost is not None else ""
-    idle = f"{found.idle_share:.0%} idle: {found.idle_gpu_hours:.1f} of {found.gpu_hours:.1f} GPU-hours of all nodes"
+    cost = f", {_money(usage.idle_cost, usage.currency)}" if usage.idle_cost is not None else ""
+    idle = f"{usage.idle_share:.0%} idle: {usage.idle_gpu_hours:.1f} of {usage.gpu_hours:.1f} GPU-hours of all nodes"
     return Group(*parts, Text(""), Text(f"{idle}{cost}"))
 
 
-def _table(first: list[str], rows: Sequence[Sequence[str]], found: Usage, width: int) -> RenderableType:
-    titles = [*first, *(state.upper() for state in STATES), *(["COST"] if found.idle_cost is not None else [])]
+def _table(first: list[str], rows: Sequence[Sequence[str]], usage: Usage, width: int) -> RenderableType:
+    titles = [*first, *(state.upper() for state in STATES), *(["COST"] if usage.idle_cost is not None else [])]
     return table(titles, rows, width, right=titles[len(first) :])
 
 
@@ -142,9 +142,9 @@ def _set_name(line: UsageLine) -> str:
     return f"{line.namespace or '-'}/{line.set or '(no set)'}"
 
 
-def _cells(line: UsageLine, found: Usage) -> list[str]:
+def _cells(line: UsageLine, usage: Usage) -> list[str]:
     hours = [f"{line.gpu_hours[state]:.1f}" if state in line.gpu_hours else "-" for state in STATES]
-    return [*hours, *([_money(line.cost, found.currency)] if line.cost is not None else [])]
+    return [*hours, *([_money(line.cost, usage.currency)] if line.cost is not None else [])]
 
 
 def _money(amount: float | None, currency: str) -> str:

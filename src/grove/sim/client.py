@@ -54,7 +54,7 @@ class SimClient:
         resource_version: str = "",
     ) -> Page[Any]:
         resource = await self._arrive("list", kind)
-        found = self.server.list(
+        listing = self.server.list(
             resource,
             namespace,
             labels=labels,
@@ -63,7 +63,7 @@ class SimClient:
             next_page=next_page,
             resource_version=resource_version,
         )
-        return Page([shown(version, kind) for version in found.versions], str(found.revision), found.next_page)
+        return Page([shown(version, kind) for version in listing.versions], str(listing.revision), listing.next_page)
 
     async def watch(
         self,

@@ -29,16 +29,16 @@ class MortalClient:
         self.is_dead = False
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if not callable(found):
-            return found
+        attribute = getattr(self._inner, name)
+        if not callable(attribute):
+            return attribute
         if name == "watch":
             return self._watch
 
         async def call(*args: Any, **kw: Any) -> Any:
             if self.is_dead:
                 raise ConnectionLost("this process is dead")
-            answer = await found(*args, **kw)
+            answer = await attribute(*args, **kw)
             if self.is_dead:
                 raise ConnectionLost("this process died while it waited")
             return answer

@@ -57,11 +57,11 @@ class EnginePages:
         serving = {stage: serving_pods(pcs, stage, pods) for stage in line.stages}
         before = {name: list(stage.latency.counts) for name, stage in line.stages.items()}
         whole = list(line.latency.counts)
-        line.advance(seconds, {stage: len(found) for stage, found in serving.items()})
-        for name, found in serving.items():
+        line.advance(seconds, {stage: len(serving_now) for stage, serving_now in serving.items()})
+        for name, serving_now in serving.items():
             stage = line.stages[name]
-            for pod, own in self._grown(found, before[name], stage.latency):
-                yield pod, engine_page(stage, len(found), own)
+            for pod, own in self._grown(serving_now, before[name], stage.latency):
+                yield pod, engine_page(stage, len(serving_now), own)
         fronts = front_pods(pcs, pods)
         for pod, own in self._grown(fronts, whole, line.latency):
             yield pod, front_page(line, len(fronts), own)

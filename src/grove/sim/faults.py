@@ -126,8 +126,8 @@ class FaultyClient:
         oldest = server.store.collection(resource).compacted
         back = self._faults.rng.randint(0, self._faults.weather.stale_revisions)
         at = max(oldest, server.store.revision - back)
-        found = server.list(resource, namespace, labels=labels, fields=fields, at=at)
-        return Page([shown(version, kind) for version in found.versions], str(found.revision))
+        listing = server.list(resource, namespace, labels=labels, fields=fields, at=at)
+        return Page([shown(version, kind) for version in listing.versions], str(listing.revision))
 
     async def watch(
         self,

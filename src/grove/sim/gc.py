@@ -78,8 +78,8 @@ class GarbageCollector:
             self._enqueue(owner)
 
     def _enqueue_terminating(self, namespace: str) -> None:
-        found = self._server.find(NAMESPACE, namespace)
-        if found is not None and found["metadata"].get("deletionTimestamp"):
+        namespace_object = self._server.find(NAMESPACE, namespace)
+        if namespace_object is not None and namespace_object["metadata"].get("deletionTimestamp"):
             self._enqueue(Node(NAMESPACE, Key("", namespace)))
 
     def _enqueue(self, node: Node) -> None:
@@ -147,22 +147,22 @@ class GarbageCollector:
         uid = version.uid
         blocking = []
         for dependent in self._dependents.get(uid, ()):
-            found = self._version(dependent)
-            refs = (found.json["metadata"].get("ownerReferences") or ()) if found else ()
-            if found and any(ref["uid"] == uid and ref.get("blockOwnerDeletion") for ref in refs):
-                blocking.append((dependent, found))
+            child = self._version(dependent)
+            refs = (child.json["metadata"].get("ownerReferences") or ()) if child else ()
+            if child and any(ref["uid"] == uid and ref.get("blockOwnerDeletion") for ref in refs):
+                blocking.append((dependent, child))
         if not blocking:
             self._drop_finalizer(node, version, FOREGROUND)
-        for dependent, found in blocking:
-            if not found.json["metadata"].get("deletionTimestamp"):
+        for dependent, blocker in blocking:
+            if not blocker.json["metadata"].get("deletionTimestamp"):
                 self._enqueue(dependent)
 
     def _orphan(self, node: Node, version: Version) -> None:
         for dependent in list(self._dependents.get(version.uid, ())):
-            found = self._version(dependent)
-            if found is not None:
-                refs = found.json["metadata"].get("ownerReferences") or ()
-                self._write_owners(dependent, found, [ref for ref in refs if ref["uid"] != version.uid])
+            child = self._version(dependent)
+            if child is not None:
+                refs = child.json["metadata"].get("ownerReferences") or ()
+                self._write_owners(dependent, child, [ref for ref in refs if ref["uid"] != version.uid])
         self._drop_finalizer(node, version, ORPHAN)
 
     def _write_owners(self, node: Node, version: Version, owners: list[Json]) -> None:
@@ -184,11 +184,11 @@ class GarbageCollector:
             return
         is_empty = True
         for collection in list(self._server.store.collections.values()):
-            for key, found in list(collection.objects.items()):
+            for key, left in list(collection.objects.items()):
                 if key.namespace != node.key.name:
                     continue
-                if not found.json["metadata"].get("deletionTimestamp"):
-                    self._server.start_deletion(collection.resource, found, "Background")
+                if not left.json["metadata"].get("deletionTimestamp"):
+                    self._server.start_deletion(collection.resource, left, "Background")
                 is_empty = is_empty and key not in collection.objects
         if is_empty and not version.json["metadata"].get("finalizers"):
             self._server.store.remove(NAMESPACE, node.key)

@@ -79,8 +79,8 @@ class RunPod(Object):
         if self.metadata.is_deleting:
             return set()
         status, clique = self.status, self.metadata.labels.get(CLIQUE_LABEL, "")
-        found = reached(self.spec.node_name, status.phase, status.container_statuses, status.conditions)
-        return {(self.metadata.namespace, clique, condition) for condition in found}
+        conditions = reached(self.spec.node_name, status.phase, status.container_statuses, status.conditions)
+        return {(self.metadata.namespace, clique, condition) for condition in conditions}
 
 
 def has_open_gates(pod: RunPod) -> bool:

@@ -147,7 +147,7 @@ class FakeNodes:
         """
         self._nodes[node] = False
         await self._report_node(node, "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.")
-        for pod in [one for one in await self._pods_on(node) if one.is_ready]:
+        for pod in [pod for pod in await self._pods_on(node) if pod.is_ready]:
             self._work.put_nowait(partial(self._patch, pod, kubelet.unreachable(pod, self._clock.now())))
 
     async def start_node(self, node: str) -> None:

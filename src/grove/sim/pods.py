@@ -87,22 +87,22 @@ def _fill_account(pod: Json, shelf: Shelf) -> None:
 
 def _fill_priority(pod: Json, shelf: Shelf) -> None:
     spec, name = pod["spec"], pod["spec"].get("priorityClassName")
-    found: Json | None
+    priority_class: Json | None
     if name:
-        found = shelf.find(PRIORITY_CLASS, name)
-        if found is None:
+        priority_class = shelf.find(PRIORITY_CLASS, name)
+        if priority_class is None:
             why = f"no PriorityClass with name {name} was found"
             raise refusals.forbidden(POD, pod["metadata"]["name"], why)
     else:
-        found = next((c for c in shelf.all(PRIORITY_CLASS) if c.get("globalDefault")), None)
-        if found is not None:
-            spec["priorityClassName"] = found["metadata"]["name"]
-    value = found["value"] if found else 0
+        priority_class = next((c for c in shelf.all(PRIORITY_CLASS) if c.get("globalDefault")), None)
+        if priority_class is not None:
+            spec["priorityClassName"] = priority_class["metadata"]["name"]
+    value = priority_class["value"] if priority_class else 0
     if spec.get("priority") not in (None, value):
         why = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec"
         raise refusals.forbidden(POD, pod["metadata"]["name"], why)
     spec["priority"] = value
-    spec.setdefault("preemptionPolicy", (found or {}).get("preemptionPolicy") or "PreemptLowerPriority")
+    spec.setdefault("preemptionPolicy", (priority_class or {}).get("preemptionPolicy") or "PreemptLowerPriority")
 
 
 def _fill_container(container: Json) -> None:

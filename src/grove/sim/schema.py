@@ -90,7 +90,7 @@ class _Rule(NamedTuple):
 
 
 def _rules_of(schema: Json) -> Part | None:
-    rules = [_rule(one) for one in schema.get("x-kubernetes-validations") or ()]
+    rules = [_rule(rule) for rule in schema.get("x-kubernetes-validations") or ()]
     if not rules:
         return None
 

@@ -30,7 +30,11 @@ def label_match(text: str) -> Match | None:
 def exact_labels(text: str) -> tuple[tuple[str, str], ...]:
     """Labels and the only value that the selector allows each."""
     wanted = _parse(text).requirements
-    return tuple((one.key, min(one.values)) for one in wanted if one.operator == "In" and len(one.values) == 1)
+    return tuple(
+        (requirement.key, min(requirement.values))
+        for requirement in wanted
+        if requirement.operator == "In" and len(requirement.values) == 1
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -43,8 +47,8 @@ def _parse(text: str) -> selector.Selector:
 
 def selector_match(wanted: Json | None) -> Match:
     """The predicate of a LabelSelector object (as in a disruption budget); none selects nothing, empty everything."""
-    found = selector.of(None if wanted is None else msgspec.convert(wanted, LabelSelector))
-    return lambda obj: found.matches(obj["metadata"].get("labels") or {})
+    parsed = selector.of(None if wanted is None else msgspec.convert(wanted, LabelSelector))
+    return lambda obj: parsed.matches(obj["metadata"].get("labels") or {})
 
 
 def field_match(text: str, supported: Collection[str]) -> Match | None:

@@ -42,10 +42,10 @@ class Version:
         return cast(str, self.json["metadata"]["uid"])
 
     def view(self, kind: type[T]) -> T:
-        found = self._views.get(kind)
-        if found is None:
-            found = self._views[kind] = msgspec.convert(self.json, kind)
-        return cast(T, found)
+        view = self._views.get(kind)
+        if view is None:
+            view = self._views[kind] = msgspec.convert(self.json, kind)
+        return cast(T, view)
 
 
 class Change(NamedTuple):
@@ -162,8 +162,8 @@ class Collection:
     def select(self, namespace: str, match: Match | None, exact: Iterable[tuple[str, str]] = ()) -> list[Version]:
         """Matching versions in key order, the order of a list. `exact` are labels that `match` requires."""
         keys = min((self._with_label(label, value) for label, value in exact), key=len, default=self.objects)
-        found = ((key, self.objects[key]) for key in keys if not namespace or key.namespace == namespace)
-        chosen = found if match is None else (item for item in found if match(item[1].json))
+        versions = ((key, self.objects[key]) for key in keys if not namespace or key.namespace == namespace)
+        chosen = versions if match is None else (item for item in versions if match(item[1].json))
         return [version for _, version in sorted(chosen, key=lambda item: item[0])]
 
     def _with_label(self, label: str, value: str) -> Mapping[Key, object]:
@@ -215,10 +215,10 @@ class Store:
 
     def collection(self, resource: Resource) -> Collection:
         where = (resource.group, resource.plural)
-        found = self.collections.get(where)
-        if found is None:
-            found = self.collections[where] = Collection(resource)
-        return found
+        collection = self.collections.get(where)
+        if collection is None:
+            collection = self.collections[where] = Collection(resource)
+        return collection
 
     def put(self, resource: Resource, json: Json) -> Version:
         """Stores a finished object under the next revision; its resourceVersion is filled in here."""

@@ -155,7 +155,7 @@ class Nodes:
         child = spawn(f"{place.name}-namespaces", node.holder(place), self._plane.logs_dir / f"{place.name}.log")
         self._holders.append(child)
         _await(f"the namespaces of {place.name}", node.held_file(place).exists, self.why)
-        network.plug_in(place, child.pid, [one for one in self.places if one != place])
+        network.plug_in(place, child.pid, [other for other in self.places if other != place])
         self._run(f"{place.name}-containerd", [*self._inside(place), *node.containerd(place)])
 
     def _inside(self, place: Place) -> list[str]:
@@ -219,10 +219,10 @@ def _write(file: Path, content: object) -> None:
 
 def _is_ready(client: Loopback, name: str) -> bool:
     try:
-        found = client.call_json("GET", f"/api/v1/nodes/{name}")
+        answer = client.call_json("GET", f"/api/v1/nodes/{name}")
     except RequestFailed:
         return False
-    conditions = found.get("status", {}).get("conditions", ())
+    conditions = answer.get("status", {}).get("conditions", ())
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
@@ -231,8 +231,8 @@ def _answers(place: Place) -> bool:
 
 
 def _pods(client: Loopback) -> list[dict[str, dict[str, str]]]:
-    found: list[dict[str, dict[str, str]]] = client.call_json("GET", "/api/v1/pods")["items"]
-    return found
+    pods: list[dict[str, dict[str, str]]] = client.call_json("GET", "/api/v1/pods")["items"]
+    return pods
 
 
 def _await(what: str, look: Callable[[], bool], why: Callable[[], str]) -> None:

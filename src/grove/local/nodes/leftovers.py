@@ -84,20 +84,20 @@ def claim(directory: Path, *, wait_s: float = 0.0) -> Claim:
     `wait_s`: the last process of a cluster that was stopped may hold the lock for a moment.
     """
     end = time.monotonic() + wait_s
-    while (found := _claim(_record_file(directory))) is None:
+    while (found_claim := _claim(_record_file(directory))) is None:
         if time.monotonic() > end:
             raise CannotRun(f"a cluster of real nodes runs in {directory}")
         time.sleep(0.1)
-    return found
+    return found_claim
 
 
 @contextmanager
 def claimed(directory: Path, *, wait_s: float = 0.0) -> Iterator[Claim]:
-    found = claim(directory, wait_s=wait_s)
+    own_claim = claim(directory, wait_s=wait_s)
     try:
-        yield found
+        yield own_claim
     finally:
-        found.release()
+        own_claim.release()
 
 
 def clean_dead(say: Say) -> None:

@@ -38,7 +38,7 @@ def plug_in(place: Place, holder: int, others: Sequence[Place]) -> None:
         f"address add {place.address}/24 dev eth0",
         "link set eth0 up",
         f"route add default via {HUB}",
-        *(f"route add {one.pods} via {one.address}" for one in others),
+        *(f"route add {other.pods} via {other.address}" for other in others),
     ):
         subprocess.run([*inside, "ip", *command.split()], check=True)
     forwarding = "echo 1 > /proc/sys/net/ipv4/ip_forward"
