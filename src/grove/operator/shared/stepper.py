@@ -107,15 +107,7 @@ def next_step(
     known = {unit.id: unit for unit in every}
     extra = budget.surge.indexes(surge)
     units = [unit for unit in every if unit.id not in extra]
-    flying = [
-        unit_id for unit_id in in_flight if unit_id in known and unit_id not in extra and not known[unit_id].is_back
-    ]
-    kept = [unit_id for unit_id in unplaced if unit_id in known and unit_id not in flying]
-    # A unit that never had a place is up, and one in flight has none: they changed places.
-    for gained in [unit_id for unit_id in kept if known[unit_id].up]:
-        if (lost := next((unit_id for unit_id in flying if not known[unit_id].has_place), None)) is not None:
-            flying.remove(lost)
-            kept = [*(unit_id for unit_id in kept if unit_id != gained), lost]
+    flying, kept = _waited_for(known, extra, in_flight, unplaced)
     old = [unit for unit in units if unit.outdated]
     nothing = Step(tuple(flying), unplaced=tuple(sorted(kept)), outdated=len(old), surge=paused(surge))
     if budget.paused:
@@ -141,11 +133,7 @@ def next_step(
     if any(unit_id in known for unit_id in extra if unit_id not in surge.indexes):
         return replace(nothing, surge=recorded)  # surge units are removed before anything else is taken
     added = [known[index] for index in surge.indexes if index in known]
-    spare = sum(unit.up for unit in (*units, *added)) - budget.min_available
-    if surge.indexes:
-        count = min(sum(unit.up for unit in added) - len(flying), spare)
-    else:
-        count = min(budget.max_unavailable - len(flying), 1 if spare == 0 and not flying else spare)
+    count = _may_take(budget, units, added, len(flying), surges=bool(surge.indexes))
     again = [unit.id for unit in added if unit.outdated and unit.up][: max(0, count)]
     count = 0 if budget.held else min(count - len(again), allowed)
     again += [unit.id for unit in added if unit.outdated and not unit.up]
@@ -159,6 +147,35 @@ def next_step(
         len(old),
         recorded,
     )
+
+
+def _waited_for(
+    known: Mapping[int, Unit], extra: Collection[int], in_flight: Collection[int], unplaced: Collection[int]
+) -> tuple[list[int], list[int]]:
+    """The units that the update still waits for, and those that had no place when it replaced them.
+
+    If a unit that never had a place is up now, and one in flight has none, the two changed places.
+    """
+    flying = [
+        unit_id for unit_id in in_flight if unit_id in known and unit_id not in extra and not known[unit_id].is_back
+    ]
+    kept = [unit_id for unit_id in unplaced if unit_id in known and unit_id not in flying]
+    for gained in [unit_id for unit_id in kept if known[unit_id].up]:
+        if (lost := next((unit_id for unit_id in flying if not known[unit_id].has_place), None)) is not None:
+            flying.remove(lost)
+            kept = [*(unit_id for unit_id in kept if unit_id != gained), lost]
+    return flying, kept
+
+
+def _may_take(budget: Budget, units: Sequence[Unit], added: Sequence[Unit], flying: int, *, surges: bool) -> int:
+    """How many units that are up may be taken down now. With a surge each needs a surge unit that is up in its stead.
+
+    A level that has just its minimum up takes one unit at a time: else it could never be updated.
+    """
+    spare = sum(unit.up for unit in (*units, *added)) - budget.min_available
+    if surges:
+        return min(sum(unit.up for unit in added) - flying, spare)
+    return min(budget.max_unavailable - flying, 1 if spare == 0 and not flying else spare)
 
 
 def _displaced(flying: Sequence[Unit], in_flight: Collection[int]) -> Displaced:
