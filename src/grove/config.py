@@ -224,7 +224,7 @@ def _faults(config: OperatorConfiguration, known_profiles: frozenset[str]) -> It
     if client.burst < 0:
         yield ConfigFault("runtimeClientConnection.burst", f"must not be negative, got {client.burst}")
     for name, media in (("contentType", client.content_type), ("acceptContentTypes", client.accept_content_types)):
-        if any(one.partition(";")[0].strip() not in ("", "application/json") for one in media.split(",")):
+        if any(media_type.partition(";")[0].strip() not in ("", "application/json") for media_type in media.split(",")):
             yield ConfigFault(f"runtimeClientConnection.{name}", f"only application/json is spoken, got {media!r}")
     yield from _election_faults(config.leader_election)
     ports = {
@@ -304,7 +304,7 @@ def _decode(kind: Any, value: Any, path: str, faults: list[ConfigFault]) -> Any:
         if not isinstance(value, list):
             faults.append(ConfigFault(path, f"must be a list, got {_shown(value)}"))
             return ()
-        return tuple(_decode(get_args(kind)[0], one, f"{path}[{index}]", faults) for index, one in enumerate(value))
+        return tuple(_decode(get_args(kind)[0], item, f"{path}[{index}]", faults) for index, item in enumerate(value))
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             faults.append(ConfigFault(path, f"must be one of {', '.join(get_args(kind))}, got {_shown(value)}"))
@@ -325,12 +325,12 @@ def _decode_section(kind: type[Section], value: Any, path: str, faults: list[Con
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     hints = get_type_hints(kind)
     given: dict[str, Any] = {}
-    for key, one in value.items():
+    for key, item in value.items():
         here = f"{path}.{key}" if path else str(key)
         if key not in fields:
             faults.append(ConfigFault(here, "unknown field"))
         else:
-            given[fields[key].name] = _decode(hints[fields[key].name], one, here, faults)
+            given[fields[key].name] = _decode(hints[fields[key].name], item, here, faults)
     return None if faults else kind(**given)
 
 

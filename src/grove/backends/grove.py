@@ -43,20 +43,20 @@ class GroveBackend(TopologyBackend):
         self.takes_gangs = takes_gangs
 
     def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
-        found = [Refusal(*fault) for fault in queue_faults(pcs)]
+        refusals = [Refusal(*fault) for fault in queue_faults(pcs)]
         if not self.takes_gangs:
-            found.append(Refusal("spec", OFF))
+            refusals.append(Refusal("spec", OFF))
         for at, clique in enumerate(pcs.spec.template.cliques):
             for key in KAI_FRACTIONS:
                 if key in clique.annotations:
                     why = "is KAI's; with grove-scheduler ask for koordinator.sh/gpu-core and …/gpu-memory-ratio"
-                    found.append(Refusal(f"spec.template.cliques[{at}].annotations[{key}]", why))
+                    refusals.append(Refusal(f"spec.template.cliques[{at}].annotations[{key}]", why))
         if ref := pcs.metadata.annotations.get(RESERVATION_REF):
             try:
                 reservation_affinity(ref)
             except InvalidAnnotation as error:
-                found.append(Refusal(f"metadata.annotations[{RESERVATION_REF}]", str(error)))
-        return tuple(found)
+                refusals.append(Refusal(f"metadata.annotations[{RESERVATION_REF}]", str(error)))
+        return tuple(refusals)
 
     def prepare_pod(self, pod: Json, site: PodSite) -> None:
         super().prepare_pod(pod, site)

@@ -97,7 +97,7 @@ class KaiBackend(TopologyBackend):
     def learn(self, answers: Answers) -> None:
         self.discovered = True
         spec: Json = (answers.get("group") or {}).get("spec") or {}
-        subgroups = any("minSubGroup" in one for one in spec.get("subGroups") or ())
+        subgroups = any("minSubGroup" in subgroup for subgroup in spec.get("subGroups") or ())
         self.topology_served = bool(answers.get("topologies"))
         self.facts = KaiFacts(bool(answers.get("served")), subgroups, "stalenessGracePeriod" in spec)
 
@@ -175,11 +175,11 @@ class KaiBackend(TopologyBackend):
         if observed is None:
             return TopologySync(False, f"there is no KAI Topology {reference}")
         wanted = [level.key for level in binding.spec.levels]
-        found = [level.get("nodeLabel") for level in (observed.get("spec") or {}).get("levels") or ()]
+        actual = [level.get("nodeLabel") for level in (observed.get("spec") or {}).get("levels") or ()]
         generation = int(observed["metadata"].get("generation") or 0)
-        if found == wanted:
+        if actual == wanted:
             return TopologySync(True, observed_generation=generation)
-        message = f"KAI Topology {reference} has levels {', '.join(map(str, found))}, not {', '.join(wanted)}"
+        message = f"KAI Topology {reference} has levels {', '.join(map(str, actual))}, not {', '.join(wanted)}"
         return TopologySync(False, message, generation)
 
 
@@ -232,8 +232,8 @@ def queue_of(pcs: PodCliqueSet) -> str:
 
 
 def topology_of(gang: PodGang) -> str:
-    found = gang.metadata.annotations
-    return found.get(labels.TOPOLOGY_NAME) or found.get(labels.KAI_TOPOLOGY) or ""
+    own = gang.metadata.annotations
+    return own.get(labels.TOPOLOGY_NAME) or own.get(labels.KAI_TOPOLOGY) or ""
 
 
 def _with_constraint(constraint: GangTopologyConstraint | None, topology: str) -> Json:

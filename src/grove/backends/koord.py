@@ -111,7 +111,7 @@ class KoordBackend(Backend):
 
     def _uniform(self, pcs: PodCliqueSet) -> Iterable[Refusal]:
         cliques = pcs.spec.template.cliques
-        yield from (Refusal(*one) for one in (*mixed_labels(pcs, (QUOTA,)), *qos_faults(pcs)))
+        yield from (Refusal(*fault) for fault in (*mixed_labels(pcs, (QUOTA,)), *qos_faults(pcs)))
         for field_ in ("priorityClassName", "preemptionPolicy"):
             default = pcs.spec.template.priority_class_name if field_ == "priorityClassName" else ""
             values = sorted({clique.spec.pod_spec.get(field_) or default for clique in cliques})
@@ -183,7 +183,7 @@ class KoordBackend(Backend):
 
     def _unsupported_constraints(self, gang: PodGang) -> tuple[list[str], list[str]]:
         layers, lost, dropped = self.options.layers, [], []
-        keys = {one.required for one in gang_constraints(gang) if one.required}
+        keys = {constraint.required for constraint in gang_constraints(gang) if constraint.required}
         for constraint in gang_constraints(gang):
             is_said = constraint.owner == "gang" or (len(keys) == 1 and _gang_key(gang) in keys)
             if constraint.required and (constraint.required not in layers or (not is_said and self.options.strict)):
@@ -246,7 +246,7 @@ def group_name(gang: str, clique: str) -> str:
 def gang_index(site: PodSite) -> int:
     """Where a core pod stands in its gang: by replica of its group, then clique as the set lists them, then index."""
     template, name = site.pcs.spec.template, site.pcs.metadata.name
-    widest = max((one.spec.min_available or one.spec.replicas for one in template.cliques), default=1)
+    widest = max((clique.spec.min_available or clique.spec.replicas for clique in template.cliques), default=1)
     groups = {member: group.name for group in template.pod_clique_scaling_groups for member in group.clique_names}
     for position, clique in enumerate(template.cliques):
         middle = rf"{re.escape(groups[clique.name])}-(?P<replica>\d+)-" if clique.name in groups else ""
@@ -284,7 +284,7 @@ def _topology(gang: PodGang, layers: Mapping[str, str]) -> str:
     required = constraint.required if constraint is not None else ""
     preferred = constraint.preferred if constraint is not None else ""
     asked = ((required, "MustGather"), (preferred, "PreferGather"))
-    strategies = [{"layer": layers[one], "strategy": how} for one, how in asked if one in layers]
+    strategies = [{"layer": layers[key], "strategy": how} for key, how in asked if key in layers]
     return _json({"gatherStrategy": strategies}) if strategies else ""
 
 

@@ -48,13 +48,13 @@ def timeout_s(text: str) -> int:
 
 def zones(text: str) -> tuple[Zone, ...]:
     """Zones in order of preference."""
-    found: list[Zone] = []
+    ordered: list[Zone] = []
     for part in text.split(","):
         layer, equals, value = part.strip().rpartition("=")
         if not _VALUE.fullmatch(value) or (equals and not _VALUE.fullmatch(layer)):
             raise InvalidAnnotation(f"must be zone or layer=zone, separated by commas, not {text!r}")
-        found.append(Zone(layer, value))
-    return tuple(found)
+        ordered.append(Zone(layer, value))
+    return tuple(ordered)
 
 
 def zone_preferences(wanted: Sequence[Zone], layers: Mapping[str, str]) -> list[Json]:

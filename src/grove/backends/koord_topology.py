@@ -46,11 +46,11 @@ def network_drift(
     if observed is None:
         return TopologySync(False, f"there is no ClusterNetworkTopology {DEFAULT}")
     wanted = _shown(network_topology(binding, layers))
-    found = _shown(observed)
+    actual = _shown(observed)
     generation = int(observed["metadata"].get("generation") or 0)
-    if found == wanted:
+    if actual == wanted:
         return TopologySync(True, observed_generation=generation)
-    message = f"ClusterNetworkTopology {DEFAULT} has layers {', '.join(found)}, not {', '.join(wanted)}"
+    message = f"ClusterNetworkTopology {DEFAULT} has layers {', '.join(actual)}, not {', '.join(wanted)}"
     return TopologySync(False, message, generation)
 
 
@@ -61,12 +61,12 @@ def _below(chain: list[Json], layer: Json) -> Json:
 def _shown(topology: Json) -> list[str]:
     """Layers from broad to narrow with the labels they are read from; a chain may be written in any order."""
     rows = {
-        str(one.get("parentTopologyLayer") or ""): one
-        for one in (topology.get("spec") or {}).get("networkTopologySpec") or ()
+        str(layer.get("parentTopologyLayer") or ""): layer
+        for layer in (topology.get("spec") or {}).get("networkTopologySpec") or ()
     }
-    at, found = next((name for name in ("", "ClusterTopologyLayer") if name in rows), ""), []
+    at, layers = next((name for name in ("", "ClusterTopologyLayer") if name in rows), ""), []
     while (row := rows.pop(at, None)) is not None:
         at = str(row.get("topologyLayer") or "")
         labels = () if at == NODE_LAYER else row.get("labelKey") or ()
-        found.append(f"{at}({'|'.join(labels)})" if labels else at)
-    return found
+        layers.append(f"{at}({'|'.join(labels)})" if labels else at)
+    return layers

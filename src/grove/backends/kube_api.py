@@ -69,9 +69,9 @@ def capability(answers: Answers) -> Capability:
     for version in VERSIONS:
         if not answers.get(f"{version} workloads") or (version != V1ALPHA1 and not answers.get(version)):
             continue
-        found = Capability(version)
+        offered = Capability(version)
         pod = answers.get(f"{version} pod")
-        if pod is not None and found.pod_field not in pod["spec"]:
+        if pod is not None and offered.pod_field not in pod["spec"]:
             continue  # this server has its feature gate off and would drop the reference
         spec: Json = (answers.get(f"{version} group") or {}).get("spec") or {}
         return Capability(

@@ -109,7 +109,7 @@ def gang_objects(gang: PodGang, pcs: PodCliqueSet, mapping: str, offered: Capabi
 def min_count(obj: Json) -> int:
     """How many pods the one group of a merged gang asks for: a PodGroup, or the Workload that has it inside."""
     spec = obj.get("spec") or {}
-    policies = [spec.get("schedulingPolicy"), *(one.get("policy") for one in spec.get("podGroups") or ())]
+    policies = [spec.get("schedulingPolicy"), *(group.get("policy") for group in spec.get("podGroups") or ())]
     return sum(int(((policy or {}).get("gang") or {}).get("minCount") or 0) for policy in policies)
 
 
@@ -240,10 +240,10 @@ def _policy(min_count: int) -> Json:
 
 def object_meta(gang: PodGang, name: str) -> Json:
     """Metadata of an object beside a gang, labelled so that its events find the gang."""
-    found = gang.metadata.labels
+    gang_labels = gang.metadata.labels
     own = {labels.MANAGED_BY: labels.OPERATOR, labels.POD_GANG: gang.metadata.name}
-    if labels.PART_OF in found:
-        own[labels.PART_OF] = found[labels.PART_OF]
+    if labels.PART_OF in gang_labels:
+        own[labels.PART_OF] = gang_labels[labels.PART_OF]
     return {"name": name, "namespace": gang.metadata.namespace, "labels": own}
 
 

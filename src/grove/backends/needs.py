@@ -48,14 +48,14 @@ class Use:
 
 def questions_for(scheduler: str, use: Use) -> Sequence[Question]:
     """The questions to the cluster about a scheduler; none if the scheduler needs no answers."""
-    found = _RULES.get(scheduler)
-    return tuple(found[0](use)) if found is not None else ()
+    rules = _RULES.get(scheduler)
+    return tuple(rules[0](use)) if rules is not None else ()
 
 
 def needs_of(scheduler: str, use: Use, answers: Answers) -> list[Need]:
     """A question that was not answered, because of a missing right, is absent from `answers`."""
-    found = _RULES.get(scheduler)
-    return list(found[1](use, answers)) if found is not None else []
+    rules = _RULES.get(scheduler)
+    return list(rules[1](use, answers)) if rules is not None else []
 
 
 # Volcano
@@ -85,7 +85,7 @@ def _volcano_needs(use: Use, answers: Answers) -> Iterator[Need]:
     if tiers or use.requires_domain:
         lost = "it ignores topology, and admission refuses sets that require a domain"
         yield Need(f"plugin {PLUGIN}", has_plugin(config), lost, f"{where}\n- name: {PLUGIN}")
-    named = {str((one.get("spec") or {}).get("tierName") or "") for one in answers.get("tiers") or ()}
+    named = {str((node.get("spec") or {}).get("tierName") or "") for node in answers.get("tiers") or ()}
     for key, tier in sorted(tiers.items()):
         met = tier in named if "hypernodes" in answers else None
         yield Need(f"HyperNodes of the tier {tier}", met, f"gangs that require {key} wait", _hyper_node(key, tier))
@@ -138,9 +138,9 @@ def _koord_needs(use: Use, answers: Answers) -> Iterator[Need]:
     yield Need(f"ClusterNetworkTopology {DEFAULT}", there, "gangs with topology fail", lines)
 
 
-def _koord_config(found: Any) -> Json | None:
+def _koord_config(config_map: Any) -> Json | None:
     """The scheduler's configuration, under whatever key of the ConfigMap it is."""
-    for text in ((found or {}).get("data") or {}).values():
+    for text in ((config_map or {}).get("data") or {}).values():
         try:
             config = yaml.safe_load(text)
         except yaml.YAMLError:
@@ -151,21 +151,23 @@ def _koord_config(found: Any) -> Json | None:
 
 
 def _profiles(config: Json) -> Iterator[Json]:
-    yield from (one for one in config.get("profiles") or () if one.get("schedulerName", koord.NAME) == koord.NAME)
+    yield from (
+        profile for profile in config.get("profiles") or () if profile.get("schedulerName", koord.NAME) == koord.NAME
+    )
 
 
 def _enabled(config: Json, point: str) -> set[str]:
     of_profiles = (
         ((profile.get("plugins") or {}).get(point) or {}).get("enabled") or () for profile in _profiles(config)
     )
-    return {str(one.get("name")) for enabled in of_profiles for one in enabled}
+    return {str(plugin.get("name")) for enabled in of_profiles for plugin in enabled}
 
 
 def _plugin_args(config: Json, plugin: str) -> Json:
     for profile in _profiles(config):
-        for one in profile.get("pluginConfig") or ():
-            if one.get("name") == plugin:
-                return dict(one.get("args") or {})
+        for entry in profile.get("pluginConfig") or ():
+            if entry.get("name") == plugin:
+                return dict(entry.get("args") or {})
     return {}
 
 
@@ -201,8 +203,8 @@ def _kai_needs(use: Use, answers: Answers) -> Iterator[Need]:
     lost = "gangs are left to podgrouper, which refuses a minimum of 0 pods"
     yield Need("KAI 0.15 or later", owned, lost, "helm upgrade kai-scheduler …")
     there = answers.get("queues")
-    parents = {str((one.get("spec") or {}).get("parentQueue") or "") for one in there or ()}
-    names = {one["metadata"]["name"] for one in there or ()}
+    parents = {str((queue.get("spec") or {}).get("parentQueue") or "") for queue in there or ()}
+    names = {queue["metadata"]["name"] for queue in there or ()}
     for queue in sorted(use.queues):
         what, lost = f"Queue {queue}, without queues below it", "the gangs in it are never tried"
         met = None if there is None else queue in names and queue not in parents
@@ -212,7 +214,7 @@ def _kai_needs(use: Use, answers: Answers) -> Iterator[Need]:
     if answers.get("shard kind") and "shards" in answers:
         lines = f"apiVersion: {SHARD.api_version}\nkind: SchedulingShard\nmetadata: {{name: default}}\nspec: {{}}"
         yield Need("a SchedulingShard", bool(answers["shards"]), "no scheduler of KAI runs", lines)
-        values = [str((one.get("spec") or {}).get("partitionLabelValue") or "") for one in answers["shards"]]
+        values = [str((shard.get("spec") or {}).get("partitionLabelValue") or "") for shard in answers["shards"]]
         if values and all(values):
             lost = "pods without the label of a shard belong to no scheduler"
             lines = f"kai.scheduler/node-pool: {values[0]}, in the labels of the set"
@@ -235,7 +237,7 @@ def _kube_questions(use: Use) -> Iterator[Question]:
 def _kube_needs(use: Use, answers: Answers) -> Iterator[Need]:
     if use.options.get("gangScheduling") is False or use.options.get("gang") == kube.OFF:
         return
-    versions = [one for one in kube_api.VERSIONS if answers.get(f"{one} workloads")]
+    versions = [version for version in kube_api.VERSIONS if answers.get(f"{version} workloads")]
     lost = "gangs are gated and then placed pod by pod"
     lines = f"--runtime-config={kube_api.GROUP}/{kube_api.V1ALPHA2}=true for kube-apiserver (1.35: {kube_api.V1ALPHA1})"
     yield Need(f"the Workload API ({kube_api.GROUP})", bool(versions), lost, lines)
@@ -263,7 +265,7 @@ def _control_plane_words(pods: Any, component: str) -> list[str] | None:
 
 def _is_on(words: Iterable[str], gate: str) -> bool:
     given = [word.partition("=")[2] for word in words if word.startswith("--feature-gates=")]
-    gates = dict(pair.partition("=")[::2] for one in given for pair in one.split(","))
+    gates = dict(pair.partition("=")[::2] for gate_list in given for pair in gate_list.split(","))
     return gates.get(gate) == "true"
 
 

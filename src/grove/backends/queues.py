@@ -27,16 +27,16 @@ class QueueRule:
     is_needed: bool = False
 
     def named(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-        found = {"labels": labels, "annotations": annotations}
-        return next((name for part in self.parts if (name := found[part].get(self.key, "").strip())), "")
+        parts = {"labels": labels, "annotations": annotations}
+        return next((name for part in self.parts if (name := parts[part].get(self.key, "").strip())), "")
 
     def queues(self, pcs: PodCliqueSet) -> list[str]:
         """The queues of a set's cliques, each once and sorted. More than one is a fault."""
         own = self._own(pcs)
-        found = [
+        queues = [
             self.named(clique.labels, clique.annotations) or own or self.default for clique in pcs.spec.template.cliques
         ]
-        return sorted({*found, own} - {""})
+        return sorted({*queues, own} - {""})
 
     def faults(self, pcs: PodCliqueSet) -> Iterator[tuple[object, str]]:
         """Values that are wrong, and why."""

@@ -110,16 +110,16 @@ def taking_back(wanted: Json, live: Json) -> Json:
 
 def merged(patch: Json | None, other: Json) -> Json | None:
     """Both merge patches as one; None if there is nothing in them."""
-    found = dict(patch or {})
+    both = dict(patch or {})
     for name, value in other.items():
-        mine = found.get(name)
-        found[name] = merged(mine, value) if isinstance(mine, dict) and isinstance(value, dict) else value
-    return found or None
+        mine = both.get(name)
+        both[name] = merged(mine, value) if isinstance(mine, dict) and isinstance(value, dict) else value
+    return both or None
 
 
 def _trace(value: Any) -> Any:
     if isinstance(value, dict) and value:
-        return {name: _trace(one) for name, one in value.items()}
+        return {name: _trace(item) for name, item in value.items()}
     if isinstance(value, list):
         return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
     return None

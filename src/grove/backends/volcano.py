@@ -77,7 +77,7 @@ class VolcanoBackend(Backend):
         self.capable = "subGroupPolicy" in spec_fields(answers.get("crd"), POD_GROUP.version)
         nodes = answers.get("tiers") or ()
         named = [node["spec"] for node in nodes if node["spec"].get("tierName")]
-        self.depths = {str(one["tierName"]): int(one.get("tier") or 0) for one in named}
+        self.depths = {str(tier["tierName"]): int(tier.get("tier") or 0) for tier in named}
         self.known_tiers = frozenset(self.depths)
         self.served = bool(answers.get("hypernodes"))
         self.has_plugin = has_plugin(answers.get("config"))
@@ -118,13 +118,17 @@ class VolcanoBackend(Backend):
         asked = list(gang_constraints(gang))
         if asked and self.has_plugin is False:
             # The constraint is written all the same: vc-scheduler applies it as soon as the plugin is on.
-            required = [one for one in asked if one.required]
+            required = [constraint for constraint in asked if constraint.required]
             placed = is_true(gang.status.conditions, conditions.SCHEDULED)
             message = f"{'; '.join(map(str, required or asked))}: {self._ignored()}"
             reason = base.WRITTEN_IN_PART if placed or not required else base.NOT_REPRESENTABLE
             return GangObjects(objects, placed or not required, reason, message)
         # One of the two can be said, and the binding one is.
-        dropped = [f"preferred {one.preferred} of {one.name}" for one in asked if one.required and one.preferred]
+        dropped = [
+            f"preferred {constraint.preferred} of {constraint.name}"
+            for constraint in asked
+            if constraint.required and constraint.preferred
+        ]
         if dropped:
             return GangObjects(objects, reason=base.WRITTEN_IN_PART, message=f"ignored: {', '.join(dropped)}")
         return GangObjects(objects)
@@ -203,9 +207,9 @@ def pod_group(gang: PodGang, queue: str, tiers: Mapping[str, str]) -> Json:
 
 def spec_fields(crd: Any, version: str) -> Json:
     """The fields of `spec` that a definition has in a version; none if it is not served."""
-    for one in ((crd or {}).get("spec") or {}).get("versions") or ():
-        if one.get("name") == version and one.get("served", True):
-            schema = (one.get("schema") or {}).get("openAPIV3Schema") or {}
+    for version_schema in ((crd or {}).get("spec") or {}).get("versions") or ():
+        if version_schema.get("name") == version and version_schema.get("served", True):
+            schema = (version_schema.get("schema") or {}).get("openAPIV3Schema") or {}
             return dict(((schema.get("properties") or {}).get("spec") or {}).get("properties") or {})
     return {}
 

@@ -34,7 +34,7 @@ def has_plugin(config_map: Any, plugin: str = PLUGIN) -> bool | None:
         return None
     try:
         tiers = (yaml.safe_load(text) or {}).get("tiers") or ()
-        return any(one.get("name") == plugin for tier in tiers for one in tier.get("plugins") or ())
+        return any(entry.get("name") == plugin for tier in tiers for entry in tier.get("plugins") or ())
     except (yaml.YAMLError, AttributeError, TypeError):
         return None
 

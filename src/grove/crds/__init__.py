@@ -19,15 +19,15 @@ DIALECTS_FOLDER = "dialects"
 def load(*, dialects: bool = False) -> list[Json]:
     """The CustomResourceDefinition objects, sorted by file name, those of the dialects last; fresh copies each time."""
     names = (ALL, f"{DIALECTS_FOLDER}/{ALL}") if dialects else (ALL,)
-    return [one for name in names for one in msgspec.json.decode(files(__name__).joinpath(name).read_bytes())]
+    return [crd for name in names for crd in msgspec.json.decode(files(__name__).joinpath(name).read_bytes())]
 
 
 def load_text(*, dialects: bool = False) -> str:
     """All of them as one YAML stream, ready for `kubectl apply --server-side -f -`."""
     here = files(__name__)
     folders = (here, here.joinpath(DIALECTS_FOLDER)) if dialects else (here,)
-    found = (
+    sorted_files = (
         sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
         for folder in folders
     )
-    return "---\n".join(file.read_text(encoding="utf-8") for folder in found for file in folder)
+    return "---\n".join(file.read_text(encoding="utf-8") for folder in sorted_files for file in folder)

@@ -74,9 +74,9 @@ def published_check(crd: str) -> Check:
     Requests to admission cannot change a status. A status from an older version must not prevent a change of the spec.
     Admission itself checks the rules, and its paths have the index of each item.
     """
-    found = next(one for one in crds.load(dialects=True) if one["metadata"]["name"] == crd)
-    schema = found["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    properties = {name: one for name, one in schema["properties"].items() if name != "status"}
+    definition = next(candidate for candidate in crds.load(dialects=True) if candidate["metadata"]["name"] == crd)
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    properties = {name: property_schema for name, property_schema in schema["properties"].items() if name != "status"}
     return Check({**schema, "properties": properties})
 
 
@@ -97,7 +97,7 @@ def _is_same(value: Any, old: Any) -> bool:
     if type(value) is not type(old):
         return False
     if isinstance(value, dict):
-        return value.keys() == old.keys() and all(_is_same(one, old[key]) for key, one in value.items())
+        return value.keys() == old.keys() and all(_is_same(item, old[key]) for key, item in value.items())
     if isinstance(value, list):
         return len(value) == len(old) and all(map(_is_same, value, old))
     return bool(value == old)
@@ -118,11 +118,11 @@ def _compiled(schema: Json, rules_of: Rules) -> Part:
                 return None
             name = type_name(value)
             return _news([Fault("", FaultType.TYPE, name, f'must be of type {wanted}: "{name}"')], value, old)
-        found: list[Fault] = []
+        faults_here: list[Fault] = []
         for part in parts:
             if faults := part(value, old):
-                found += faults
-        return found or (rules(value, old) if rules is not None else None)
+                faults_here += faults
+        return faults_here or (rules(value, old) if rules is not None else None)
 
     usual, only = _USUAL.get(wanted), parts[0] if len(parts) == 1 else None
     if usual is None or only is None or rules is not None:
@@ -161,7 +161,9 @@ def _child(schema: Json, rules_of: Rules) -> tuple[type | None, Part]:
 
 
 def _object(schema: Json, rules_of: Rules) -> Part | None:
-    properties = {name: _child(one, rules_of) for name, one in (schema.get("properties") or {}).items()}
+    properties = {
+        name: _child(property_schema, rules_of) for name, property_schema in (schema.get("properties") or {}).items()
+    }
     extra = schema.get("additionalProperties")
     additional = _child(extra, rules_of) if isinstance(extra, dict) else None
     needed: list[str] = schema.get("required") or []
@@ -173,9 +175,9 @@ def _object(schema: Json, rules_of: Rules) -> Part | None:
         if not isinstance(value, dict):
             return None
         before = old if isinstance(old, dict) else None
-        found: list[Fault] = []
+        faults_here: list[Fault] = []
         if not needed_keys <= value.keys():
-            found += [required(f".{name}") for name in needed if name not in value]
+            faults_here += [required(f".{name}") for name in needed if name not in value]
         for name, item in value.items():
             known = properties.get(name, additional)
             if known is None or type(item) is known[0]:
@@ -184,11 +186,11 @@ def _object(schema: Json, rules_of: Rules) -> Part | None:
             if item is None and is_property:
                 # The API server drops nulls before it validates.
                 if name in needed_keys:
-                    found.append(required(f".{name}"))
+                    faults_here.append(required(f".{name}"))
             elif faults := known[1](item, before.get(name) if before is not None else None):
                 where = f".{name}" if is_property else f"[{name}]"
-                found += [_under(where, fault) for fault in faults]
-        return _news(found, value, old) if found else None
+                faults_here += [_under(where, fault) for fault in faults]
+        return _news(faults_here, value, old) if faults_here else None
 
     return check
 
@@ -223,19 +225,19 @@ def _list(schema: Json, rules_of: Rules) -> Part | None:
     def check(value: Any, old: Any) -> list[Fault] | None:
         if not isinstance(value, list):
             return None
-        found: list[Fault] = []
+        faults_here: list[Fault] = []
         before = stored(old) if old is not None else None
         seen: set[Any] = set()
         for index, item in enumerate(value):
             if type(item) is not plain and (faults := each(item, before(index, item) if before is not None else None)):
-                found += [_under(f"[{index}]", fault) for fault in faults]
+                faults_here += [_under(f"[{index}]", fault) for fault in faults]
             if keys or is_set:
                 same = identity(item)
                 if same in seen:
                     shown = {key: item.get(key) for key in keys} if keys and isinstance(item, dict) else item
-                    found.append(duplicate(f"[{index}]", shown))
+                    faults_here.append(duplicate(f"[{index}]", shown))
                 seen.add(same)
-        return _news(found, value, old) if found else None
+        return _news(faults_here, value, old) if faults_here else None
 
     return check
 

@@ -75,9 +75,9 @@ class Chronicle:
         return self._world.time_s - self._begun_s
 
     def note(self, kind: str, about: str, text: str) -> None:
-        one = Note(round(self.now_s, 3), kind, about, text)
-        self.notes.append(one)
-        self._tell(one)
+        note = Note(round(self.now_s, 3), kind, about, text)
+        self.notes.append(note)
+        self._tell(note)
 
     def _note_change(self, resource: Resource, change: Change) -> None:
         hear = _HEARERS.get(resource.plural)

@@ -62,8 +62,8 @@ class Recommender:
     ) -> tuple[int, Proposal | None]:
         """The replicas from now on, and the proposal that decided; the same number if nothing shall change."""
         proposals = list(proposals)
-        known = [one for one in proposals if one.replicas is not None]
-        best = max(known, key=lambda one: one.replicas or 0, default=None)
+        known = [candidate for candidate in proposals if candidate.replicas is not None]
+        best = max(known, key=lambda candidate: candidate.replicas or 0, default=None)
         if best is None or (replicas == 0 and least > 0):
             return replicas, None
         wanted = best.replicas or 0

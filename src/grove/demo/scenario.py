@@ -136,7 +136,7 @@ def load_manifests(path: Path) -> list[Json]:
     """
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text()
-        documents = [as_json(one) for one in yaml.safe_load_all(text) if one is not None]
+        documents = [as_json(document) for document in yaml.safe_load_all(text) if document is not None]
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not YAML: {yaml_fault(error)}") from error
     objects: list[Json] = []
@@ -158,13 +158,13 @@ def no_set(manifests: Iterable[Json]) -> str:
     return f"there is no PodCliqueSet in the files; they have: {kinds or 'no object'}"
 
 
-def _not_an_object(one: Any) -> str:
-    if not isinstance(one, dict) or not isinstance(kind := one.get("kind"), str):
+def _not_an_object(document: Any) -> str:
+    if not isinstance(document, dict) or not isinstance(kind := document.get("kind"), str):
         return "a document is no Kubernetes object: it has no kind"
-    meta = one.get("metadata")
+    meta = document.get("metadata")
     if not isinstance(meta, dict) or not isinstance(meta.get("name"), str):
         return f"a {kind} has no metadata.name"
-    version = one.get("apiVersion", PodCliqueSet.RESOURCE.api_version)
+    version = document.get("apiVersion", PodCliqueSet.RESOURCE.api_version)
     if kind != PodCliqueSet.RESOURCE.kind and kind.lower() == PodCliqueSet.RESOURCE.kind.lower():
         return f"{kind} {meta['name']}: the kind is spelled {PodCliqueSet.RESOURCE.kind}"
     if kind in OLDER:
@@ -177,9 +177,9 @@ def _not_an_object(one: Any) -> str:
 def as_json(value: Any) -> Any:
     """A YAML value as JSON: keys and dates become strings. `no` and `1` are labels too."""
     if isinstance(value, dict):
-        return {_word(key): as_json(one) for key, one in value.items()}
+        return {_word(key): as_json(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [as_json(one) for one in value]
+        return [as_json(item) for item in value]
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 

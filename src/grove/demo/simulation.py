@@ -36,7 +36,7 @@ _KINDS: dict[str, Resource] = {
     kind.resource.kind: kind.resource
     for kind in BUILT_IN
     if kind.resource.group != "events.k8s.io"
-} | {one.RESOURCE.kind: one.RESOURCE for one in (ClusterTopologyBinding, Pod)}
+} | {kind.RESOURCE.kind: kind.RESOURCE for kind in (ClusterTopologyBinding, Pod)}
 
 
 _LEFT_OUT = frozenset({"Gateway", "HTTPRoute", "Ingress", "NetworkPolicy"})
@@ -79,7 +79,7 @@ class Outcome:
 def load_ground(path: Path) -> Ground:
     """A cluster from a file: a shape (`zones: 2`, `racks: 4`, …), or Node and other objects as kubectl prints them."""
     try:
-        trees = [one for one in yaml.safe_load_all(path.read_text()) if one is not None]
+        trees = [tree for tree in yaml.safe_load_all(path.read_text()) if tree is not None]
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadCluster(f"{path}: not YAML: {yaml_fault(error)}") from error
     if len(trees) == 1 and isinstance(trees[0], dict) and "kind" not in trees[0]:
@@ -93,13 +93,13 @@ def load_ground(path: Path) -> Ground:
     if not nodes:
         raise BadCluster(f"{path}: holds no nodes")
     others: list[tuple[Resource, Json]] = []
-    for number, one in enumerate(objects):
-        if one["kind"] == "Node":
+    for number, obj in enumerate(objects):
+        if obj["kind"] == "Node":
             continue
-        if one["kind"] not in _KINDS:
-            raise BadCluster(f"{path}: a {one['kind']} is nothing a cluster is made of here")
-        meta = {"uid": f"given-{number}", "creationTimestamp": "2026-01-01T00:00:00Z", **one["metadata"]}
-        others.append((_KINDS[one["kind"]], {**one, "metadata": meta}))
+        if obj["kind"] not in _KINDS:
+            raise BadCluster(f"{path}: a {obj['kind']} is nothing a cluster is made of here")
+        meta = {"uid": f"given-{number}", "creationTimestamp": "2026-01-01T00:00:00Z", **obj["metadata"]}
+        others.append((_KINDS[obj["kind"]], {**obj, "metadata": meta}))
     has_binding = any(obj["kind"] == "ClusterTopologyBinding" for obj in objects)
     return Ground(tuple(nodes), Copy(tuple(others)), has_binding)
 
@@ -142,8 +142,8 @@ async def simulate(
 ) -> Outcome:
     """Applies the manifests together, waits until they are all there or nothing moves, then plays the scenario."""
     objects = [] if ground.has_binding else [(ClusterTopologyBinding, binding())]
-    given = [stood_in(one) for one in manifests if one["kind"] == "PodCliqueSet"]
-    systems, others = [one for one, _ in given], tuple(sorted({name for _, names in given for name in names}))
+    given = [stood_in(manifest) for manifest in manifests if manifest["kind"] == "PodCliqueSet"]
+    systems, others = [manifest for manifest, _ in given], tuple(sorted({name for _, names in given for name in names}))
     async with World(ground.nodes, seed=seed, objects=objects, copy=ground.copy) as world:
         story = Story(world, Listener())
         failed, faults = "", tuple[str, ...]()
@@ -166,7 +166,7 @@ async def simulate(
         trees = tuple(tree_of(seen, pcs) for pcs in seen.sets)
         notes, summary = tuple(story.chronicle.notes), summarize(world, story.chronicle)
         remarks = [other_schedulers_remark(others)] if others else []
-        if left_out := sorted({one["kind"] for one in manifests} & _LEFT_OUT):
+        if left_out := sorted({manifest["kind"] for manifest in manifests} & _LEFT_OUT):
             remarks.append(f"not simulated: {', '.join(left_out)}")
         warnings = () if failed else tuple(warning for system in systems for warning in warnings_of(system))
         return Outcome(trees, notes, placement, summary, failed, "; ".join(remarks), faults, warnings)
@@ -182,10 +182,10 @@ async def create_beside(world: World, obj: Json) -> None:
     place = {"namespace": world.namespace} if resource.namespaced else {}
     world.furnish(obj)
     try:
-        for one in _provisioned(obj):
-            kind = _KINDS[one["kind"]]
+        for provisioned in _provisioned(obj):
+            kind = _KINDS[provisioned["kind"]]
             await world.client.create(
-                kind, {**one, "metadata": {**(place if kind.namespaced else {}), **one["metadata"]}}
+                kind, {**provisioned, "metadata": {**(place if kind.namespaced else {}), **provisioned["metadata"]}}
             )
     except ApiError as error:
         raise StoryFailed.refused(f"{obj['kind']} {obj['metadata']['name']}", error) from error

@@ -226,7 +226,7 @@ class Story:
 
     async def _addNodes(self, count: int, gpus: int = 8) -> None:
         have = {node.metadata.name for node in self.world.all(Node)}
-        more = [one for one in shaped(count + len(have), gpus) if one["metadata"]["name"] not in have][:count]
+        more = [node for node in shaped(count + len(have), gpus) if node["metadata"]["name"] not in have][:count]
         await self.world.cluster.nodes.add(more)
         self._say("node", "", f"joining the cluster: {many(len(more), 'node')} with {many(gpus, 'GPU')} each")
 

@@ -29,7 +29,7 @@ TICK_S = 5.0
 Say = Callable[[str, str, str], None]
 Scaled = PodClique | PodCliqueScalingGroup | PodCliqueSet
 SCALED: dict[str, type[PodClique] | type[PodCliqueScalingGroup] | type[PodCliqueSet]] = {
-    one.RESOURCE.kind: one for one in (PodClique, PodCliqueScalingGroup, PodCliqueSet)
+    kind.RESOURCE.kind: kind for kind in (PodClique, PodCliqueScalingGroup, PodCliqueSet)
 }
 
 
@@ -122,7 +122,7 @@ class Traffic:
                 )
                 counted = selector.parse(text)
                 pods = self._readings.selected(ns, counted)
-                values = [one for pod in pods if (one := self._readings.find(Subject(ns, POD, pod), name, now))]
+                values = [value for pod in pods if (value := self._readings.find(Subject(ns, POD, pod), name, now))]
                 return sum(value.number for value in values) / len(values) if values else None
             case _:
                 return None
@@ -131,7 +131,7 @@ class Traffic:
 
 def _status(metrics: tuple[Json, ...], proposals: list[Proposal], before: int, after: int, now: str) -> Json:
     """The status that the HPA controller would write."""
-    missing = next((one.metric for one in proposals if one.replicas is None), "")
+    missing = next((candidate.metric for candidate in proposals if candidate.replicas is None), "")
     active = {
         "type": "ScalingActive",
         "status": "False" if missing else "True",
@@ -140,14 +140,16 @@ def _status(metrics: tuple[Json, ...], proposals: list[Proposal], before: int, a
         "message": f"no pod reports {missing}" if missing else "",
     }
     status: Json = {"currentReplicas": before, "desiredReplicas": after, "conditions": [active]}
-    status["currentMetrics"] = [_current(metric, one) for metric, one in zip(metrics, proposals, strict=True)]
+    status["currentMetrics"] = [
+        _current(metric, candidate) for metric, candidate in zip(metrics, proposals, strict=True)
+    ]
     return status
 
 
-def _current(metric: Json, one: Proposal) -> Json:
+def _current(metric: Json, candidate: Proposal) -> Json:
     kind = str(metric["type"])
     field = kind[:1].lower() + kind[1:]
-    number = f"{round((one.value or 0.0) * 1000)}m"
+    number = f"{round((candidate.value or 0.0) * 1000)}m"
     average = "averageValue" in (metric_source(metric).get("target") or {})
-    current = {} if one.value is None else {"averageValue" if average else "value": number}
-    return {"type": kind, field: {"metric": {"name": one.metric}, "current": current}}
+    current = {} if candidate.value is None else {"averageValue" if average else "value": number}
+    return {"type": kind, field: {"metric": {"name": candidate.metric}, "current": current}}

@@ -185,7 +185,7 @@ class DialectReconciler:
             return Outcome(None, FALSE, SET_IS_GOING, f"PodCliqueSet {meta.name} has just gone")
         last = Record.of(mapping(mapping(live.get("metadata")).get("annotations"))) or Record()
         wanted = merged_set(live, translation.manifest, last, record)
-        faults = [translation.in_source_words(one) for one in _fixed(wanted, live)]
+        faults = [translation.in_source_words(fault) for fault in _fixed(wanted, live)]
         if faults and source.metadata.annotations.get(dynamo.RECREATE) == "true":
             await self._delete(pcs)
             message = f"PodCliqueSet {meta.name} is deleted and created again"
@@ -204,19 +204,19 @@ class DialectReconciler:
     async def _scale(self, pcs: PodCliqueSet, record: Record) -> PodCliqueSet:
         """Scales the PodCliques and groups that exist: a template counts only when a PodClique or group is created."""
         scaling, errors = list[Scaling](), list[KubeError]()
-        for one in record.scaling:
-            scaled_uids = set(one.done)
-            for part in self._parts(pcs, one):
+        for scale in record.scaling:
+            scaled_uids = set(scale.done)
+            for part in self._parts(pcs, scale):
                 if part.metadata.uid in scaled_uids:
                     continue  # a later change of the scale counts from now on
                 try:
-                    if part.spec.replicas != one.replicas:  # type: ignore[attr-defined]
-                        patch = {"spec": {"replicas": one.replicas}}
+                    if part.spec.replicas != scale.replicas:  # type: ignore[attr-defined]
+                        patch = {"spec": {"replicas": scale.replicas}}
                         await self._client.patch(type(part), part.metadata.name, patch, part.metadata.namespace)
                     scaled_uids.add(part.metadata.uid)
                 except KubeError as error:
                     errors.append(error)
-            scaling.append(one._replace(done=tuple(sorted(scaled_uids))))
+            scaling.append(scale._replace(done=tuple(sorted(scaled_uids))))
         if not errors and is_taken_up(pcs):
             scaling = []  # until then the operator may make parts from the old template; the next look scales those
         if scaling != record.scaling:
@@ -226,11 +226,11 @@ class DialectReconciler:
             raise errors[0]
         return pcs
 
-    def _parts(self, pcs: PodCliqueSet, one: Scaling) -> list[Object]:
-        if one.part == CLIQUES:
+    def _parts(self, pcs: PodCliqueSet, scale: Scaling) -> list[Object]:
+        if scale.part == CLIQUES:
             cliques = self._cache.by_index(PodClique, SET, pcs.key)
-            return [clique for clique in cliques if clique.spec.role_name == one.name]
-        fqns = {names.scaling_group(pcs.metadata.name, index, one.name) for index in pcs.indexes}
+            return [clique for clique in cliques if clique.spec.role_name == scale.name]
+        fqns = {names.scaling_group(pcs.metadata.name, index, scale.name) for index in pcs.indexes}
         groups = self._cache.by_index(PodCliqueScalingGroup, SET, pcs.key)
         return [group for group in groups if group.metadata.name in fqns]
 
@@ -262,12 +262,12 @@ class DialectReconciler:
 
     async def _kind_goes(self, source: Source) -> bool:
         try:
-            found = await self._client.get(CustomResourceDefinition, str(source.RESOURCE))
+            definition = await self._client.get(CustomResourceDefinition, str(source.RESOURCE))
         except NotFound:
             return True
         except Forbidden:
             return False  # unknown, so the object counts as it is
-        return found.metadata.is_deleting
+        return definition.metadata.is_deleting
 
     async def _delete(self, pcs: PodCliqueSet) -> None:
         try:
@@ -311,7 +311,7 @@ class DialectReconciler:
         return Result(after_s=wait_s)
 
     def _sorted(self, kind: type[Any], pcs: PodCliqueSet) -> list[Any]:
-        return sorted(self._cache.by_index(kind, SET, pcs.key), key=lambda one: one.metadata.name)
+        return sorted(self._cache.by_index(kind, SET, pcs.key), key=lambda obj: obj.metadata.name)
 
 
 def _is_own(source: Source, pcs: PodCliqueSet) -> bool:
@@ -341,5 +341,5 @@ def _listed(faults: Sequence[Fault]) -> str:
 def _refusal(translation: Translation, error: Invalid) -> str:
     """The API server's refusal of the set, with the field paths of the source object."""
     causes = error.details.get("causes") or ()
-    causes_text = [f"{translation.spelled(one.get('field', ''))}: {one.get('message', '')}" for one in causes]
+    causes_text = [f"{translation.spelled(cause.get('field', ''))}: {cause.get('message', '')}" for cause in causes]
     return "; ".join(causes_text) or str(error)

@@ -132,8 +132,8 @@ def rollout_of(translation: Translation, recorded: str) -> str:
 
 
 def _replicas(spec: Json) -> int:
-    found = integer(spec.get("replicas"))
-    return 1 if found is None else found
+    replicas = integer(spec.get("replicas"))
+    return 1 if replicas is None else replicas
 
 
 def _faults(spec: Json, scheduler: str, queue: str) -> Iterator[Fault]:
@@ -151,27 +151,27 @@ def _faults(spec: Json, scheduler: str, queue: str) -> Iterator[Fault]:
 
 def _spread(scheduling: Json, levels: Levels) -> Json:
     """The spreadConstraint of the clique: the first entry of topologySpread, with the level that has its key."""
-    given = [mapping(one) for one in sequence(scheduling.get("topologySpread"))]
-    found = levels.get(text(given[0].get("topologyKey"))) if given else None
-    if found is None:
+    given = [mapping(entry) for entry in sequence(scheduling.get("topologySpread"))]
+    level = levels.get(text(given[0].get("topologyKey"))) if given else None
+    if level is None:
         return {}
     own: Json = {name: given[0][name] for name in ("maxSkew", "whenUnsatisfiable") if name in given[0]}
-    return {"topologyName": found[0], "domain": found[1], **own}
+    return {"topologyName": level[0], "domain": level[1], **own}
 
 
 def _spread_faults(scheduling: Json, labels: Mapping[str, str], levels: Levels | None) -> Iterator[Fault]:
-    given = [mapping(one) for one in sequence(scheduling.get("topologySpread"))]
+    given = [mapping(entry) for entry in sequence(scheduling.get("topologySpread"))]
     if len(given) > 1:
         yield forbidden(f"{SPREAD}[1]", "the pods of a gang are spread over one level: keep one entry")
-    for one in given[:1]:
-        path, key = f"{SPREAD}[0]", text(one.get("topologyKey"))
+    for entry in given[:1]:
+        path, key = f"{SPREAD}[0]", text(entry.get("topologyKey"))
         if levels is not None and key not in levels:
             detail = f"not a level of a ClusterTopologyBinding, which have: {', '.join(sorted(levels)) or 'none'}"
             yield invalid(f"{path}.topologyKey", key, detail)
-        counted = find_selector(one.get("labelSelector"), empty=True)
+        counted = find_selector(entry.get("labelSelector"), empty=True)
         if counted is None or not counted.matches(labels):
             yield forbidden(f"{path}.labelSelector", "only the pods of the gang are counted: leave it out")
-        for name in sorted(one.keys() - set(_SPREAD_FIELDS)):
+        for name in sorted(entry.keys() - set(_SPREAD_FIELDS)):
             yield forbidden(f"{path}.{name}", f"not supported; there are {', '.join(_SPREAD_FIELDS)}")
 
 
@@ -191,20 +191,20 @@ def _warnings(obj: Json, short: str) -> Iterator[str]:
 
 def _pod_spec(own: Json, scheduling: Json) -> Json:
     """The pod spec with the scheduling beside it: what both say must both hold."""
-    found: Json = {**own, "schedulerName": text(own.get("schedulerName")) or GROVE_SCHEDULER}
+    merged: Json = {**own, "schedulerName": text(own.get("schedulerName")) or GROVE_SCHEDULER}
     affinity = {name: mapping(value) for name, value in mapping(own.get("affinity")).items()}
     for name in ("nodeAffinity", "podAffinity", "podAntiAffinity"):
         if given := mapping(scheduling.get(name)):
             affinity[name] = _both(mapping(affinity.get(name)), given)
     if affinity:
-        found["affinity"] = affinity
+        merged["affinity"] = affinity
     for theirs, ours in _SCHEDULED_AS.items():
         wanted, mine = scheduling.get(theirs), own.get(ours)
         if isinstance(wanted, dict) and wanted:
-            found[ours] = {**mapping(mine), **wanted}
+            merged[ours] = {**mapping(mine), **wanted}
         elif isinstance(wanted, list) and wanted:
-            found[ours] = [*sequence(mine), *wanted]
-    return found
+            merged[ours] = [*sequence(mine), *wanted]
+    return merged
 
 
 _PREFERRED, _REQUIRED = (f"{word}DuringSchedulingIgnoredDuringExecution" for word in ("preferred", "required"))
@@ -212,26 +212,26 @@ _PREFERRED, _REQUIRED = (f"{word}DuringSchedulingIgnoredDuringExecution" for wor
 
 def _both(own: Json, given: Json) -> Json:
     """Two affinities as one. Node terms are alternatives, so to hold both every pair of them becomes one term."""
-    found = {**own}
+    merged = {**own}
     if preferred := [*sequence(own.get(_PREFERRED)), *sequence(given.get(_PREFERRED))]:
-        found[_PREFERRED] = preferred
+        merged[_PREFERRED] = preferred
     mine, theirs = own.get(_REQUIRED), given.get(_REQUIRED)
     if isinstance(mine, dict) and isinstance(theirs, dict):
         pairs = [
-            _joined(mapping(one), mapping(other))
-            for one in sequence(mine.get("nodeSelectorTerms"))
+            _joined(mapping(term), mapping(other))
+            for term in sequence(mine.get("nodeSelectorTerms"))
             for other in sequence(theirs.get("nodeSelectorTerms"))
         ]
-        found[_REQUIRED] = {"nodeSelectorTerms": pairs}
+        merged[_REQUIRED] = {"nodeSelectorTerms": pairs}
     elif isinstance(mine, list) and isinstance(theirs, list):
-        found[_REQUIRED] = [*mine, *theirs]
+        merged[_REQUIRED] = [*mine, *theirs]
     elif theirs is not None:
-        found[_REQUIRED] = theirs
-    return found
+        merged[_REQUIRED] = theirs
+    return merged
 
 
-def _joined(one: Json, other: Json) -> Json:
+def _joined(term: Json, other: Json) -> Json:
     parts = {
-        part: [*sequence(one.get(part)), *sequence(other.get(part))] for part in ("matchExpressions", "matchFields")
+        part: [*sequence(term.get(part)), *sequence(other.get(part))] for part in ("matchExpressions", "matchFields")
     }
     return {part: terms for part, terms in parts.items() if terms}

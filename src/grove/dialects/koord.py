@@ -79,11 +79,11 @@ def members_of(obj: Json) -> list[Member]:
         for index, clique in enumerate(sequence(template.get("podCliques")))
     ]
     used = Counter(text(clique.get("name")) for clique, _, _ in places)
-    found = []
+    members = []
     for clique, path, group in places:
         name = text(clique.get("name"))
-        found.append(Member(clique, path, group, name, f"{group}-{name}" if group and used[name] > 1 else name))
-    return found
+        members.append(Member(clique, path, group, name, f"{group}-{name}" if group and used[name] > 1 else name))
+    return members
 
 
 def starts_after(member: Member, members: Sequence[Member]) -> list[str]:
@@ -91,7 +91,7 @@ def starts_after(member: Member, members: Sequence[Member]) -> list[str]:
     order = member.order
     if order is None:
         return []
-    peers = [one for one in members if one.group == member.group and one.order is not None]
+    peers = [peer for peer in members if peer.group == member.group and peer.order is not None]
     lower = [peer.order for peer in peers if peer.order is not None and peer.order < order]
     return [peer.set_name for peer in peers if lower and peer.order == max(lower)]
 
@@ -99,7 +99,7 @@ def starts_after(member: Member, members: Sequence[Member]) -> list[str]:
 def to_set(obj: Json) -> Translation:
     spec = mapping(obj.get("spec"))
     template = mapping(spec.get("template"))
-    groups = [mapping(one) for one in sequence(template.get("podCliqueScalingGroups"))]
+    groups = [mapping(group) for group in sequence(template.get("podCliqueScalingGroups"))]
     members = members_of(obj)
     waits = {member.set_name: starts_after(member, members) for member in members}
     explicit = any(waits.values())
@@ -134,29 +134,29 @@ def _clique(member: Member, waits: list[str]) -> Json:
     if raw.get("autoScalingConfig") is not None:
         spec["autoScalingConfig"] = raw["autoScalingConfig"]
     metadata = mapping(template.get("metadata"))
-    found: Json = {"name": member.set_name}
-    found |= {part: dict(metadata[part]) for part in ("labels", "annotations") if mapping(metadata.get(part))}
+    body: Json = {"name": member.set_name}
+    body |= {part: dict(metadata[part]) for part in ("labels", "annotations") if mapping(metadata.get(part))}
     if raw.get("topologyConstraint") is not None:
-        found["topologyConstraint"] = raw["topologyConstraint"]
-    return found | {"spec": spec}
+        body["topologyConstraint"] = raw["topologyConstraint"]
+    return body | {"spec": spec}
 
 
 def _group(group: Json, members: Sequence[Member]) -> Json:
     name = text(group.get("name"))
     replicas, minimum = integer(group.get("replicas")), integer(group.get("minAvailable"))
-    found: Json = {
+    body: Json = {
         "name": name,
         "cliqueNames": [member.set_name for member in members if member.group == name],
         "replicas": 1 if replicas is None else replicas,
         "minAvailable": 1 if minimum is None else minimum,
     }
-    return found | {part: group[part] for part in ("scaleConfig", "topologyConstraint") if group.get(part) is not None}
+    return body | {part: group[part] for part in ("scaleConfig", "topologyConstraint") if group.get(part) is not None}
 
 
 def _paths(members: Sequence[Member]) -> Iterator[tuple[str, str]]:
     yield from ((f"{_TEMPLATE}.{name}", f"{_TEMPLATE}.{name}") for name in _SAME)
     # Some rules speak of cliques without saying of which.
-    some = f"{_GROUPS}.podCliques" if any(one.group for one in members) else f"{_TEMPLATE}.podCliques"
+    some = f"{_GROUPS}.podCliques" if any(member.group for member in members) else f"{_TEMPLATE}.podCliques"
     some = members[0].path if len(members) == 1 else some
     yield f"{_TEMPLATE}.cliques", some
     yield f"{_TEMPLATE}.cliques.spec", some
@@ -204,8 +204,8 @@ def _faults(obj: Json, members: Sequence[Member], inner: int) -> Iterator[Fault]
 
 
 def _count_faults(part: Json, path: str) -> Iterator[Fault]:
-    found, minimum = integer(part.get("replicas")), integer(part.get("minAvailable"))
-    replicas = 1 if found is None else found
+    count, minimum = integer(part.get("replicas")), integer(part.get("minAvailable"))
+    replicas = 1 if count is None else count
     if replicas < 0:
         yield invalid(f"{path}.replicas", replicas, "must not be negative")
     if minimum is not None and minimum < 1:
@@ -215,7 +215,7 @@ def _count_faults(part: Json, path: str) -> Iterator[Fault]:
 
 
 def _warnings(obj: Json, members: Sequence[Member], short: str) -> Iterator[str]:
-    numbered = {one.group for one in members if one.order is not None}
+    numbered = {member.group for member in members if member.order is not None}
     for member in members:
         if member.group in numbered and member.order is None:
             yield f"{member.path}.startOrder: not given while others have one, so it neither waits nor is waited for"

@@ -72,11 +72,11 @@ class Placement:
     @property
     def affinity(self) -> Json:
         """podAffinity and podAntiAffinity beside those of the pod template."""
-        found: Json = {}
+        affinity: Json = {}
         for _, effect in sorted(self.effects.items()):
             for name, part in effect.affinity.items():
-                found = _added(found, name, part)
-        return found
+                affinity = _added(affinity, name, part)
+        return affinity
 
     def to_json(self) -> Json:
         effects = {name: list(effect) for name, effect in self.effects.items()}
@@ -85,7 +85,9 @@ class Placement:
 
     @classmethod
     def of(cls, record: Json) -> Placement:
-        effects = {name: Effect(text(one[0]), mapping(one[1])) for name, one in mapping(record.get("effects")).items()}
+        effects = {
+            name: Effect(text(effect[0]), mapping(effect[1])) for name, effect in mapping(record.get("effects")).items()
+        }
         return cls(mapping(record.get("constraint")), effects)
 
 
@@ -102,10 +104,10 @@ class Term(NamedTuple):
 def terms_of(rule: Json) -> list[Term]:
     topology = mapping(mapping(rule.get("spec")).get("topology"))
     wishes = [
-        Term(integer(mapping(one).get("weight")) or 1, mapping(mapping(one).get("podAffinityTerm")))
-        for one in sequence(topology.get(_PREFERRED))
+        Term(integer(mapping(wish).get("weight")) or 1, mapping(mapping(wish).get("podAffinityTerm")))
+        for wish in sequence(topology.get(_PREFERRED))
     ]
-    return [*(Term(0, mapping(one)) for one in sequence(topology.get(_REQUIRED))), *wishes]
+    return [*(Term(0, mapping(term)) for term in sequence(topology.get(_REQUIRED))), *wishes]
 
 
 def namespaces_of(rule: Json) -> list[str]:
@@ -126,8 +128,8 @@ def find_selector(value: Any, *, empty: bool) -> selector.Selector | None:
 
 def matches(rule: Json, labels: Mapping[str, str]) -> bool:
     """True if a rule selects pods with these labels."""
-    found = find_selector(mapping(rule.get("spec")).get("selector"), empty=False)
-    return found is not None and found.matches(labels)
+    wanted = find_selector(mapping(rule.get("spec")).get("selector"), empty=False)
+    return wanted is not None and wanted.matches(labels)
 
 
 def placed(
@@ -152,7 +154,7 @@ def placed(
         packed.append(term)
         constraint = {"topologyName": topology, "pack": {**mapping(constraint.get("pack")), word: domain}}
     for rule in about:
-        terms = [one for one in terms_of(rule) if one not in packed]
+        terms = [other for other in terms_of(rule) if other not in packed]
         affinity = _added(_added({}, "podAffinity", _affinity(terms)), "podAntiAffinity", _anti(rule))
         effects[_name(rule)] = Effect(POD_AFFINITY if terms or not terms_of(rule) else PACK, affinity)
     return Placement(constraint, effects)
@@ -195,8 +197,8 @@ def _is_own(term: Json, labels: Mapping[str, str], namespace: str, levels: Level
         return False
     if namespace not in (texts(term.get("namespaces")) or (namespace,)):
         return False
-    found = find_selector(term.get("labelSelector"), empty=True)
-    return found is not None and found.matches(labels)
+    wanted = find_selector(term.get("labelSelector"), empty=True)
+    return wanted is not None and wanted.matches(labels)
 
 
 def _affinity(terms: Sequence[Term]) -> Json:
@@ -230,15 +232,15 @@ def rule_faults(rule: Json) -> list[Fault]:
     elif find_selector(spec.get("selector"), empty=False) is None:
         faults.append(invalid("spec.selector", spec.get("selector"), "cannot be read as a label selector"))
     for word, path in ((_REQUIRED, ""), (_PREFERRED, ".podAffinityTerm")):
-        for index, one in enumerate(sequence(mapping(spec.get("topology")).get(word))):
+        for index, item in enumerate(sequence(mapping(spec.get("topology")).get(word))):
             at = f"spec.topology.{word}[{index}]"
-            term = mapping(mapping(one).get("podAffinityTerm")) if path else mapping(one)
+            term = mapping(mapping(item).get("podAffinityTerm")) if path else mapping(item)
             if not text(term.get("topologyKey")):
                 faults.append(required(f"{at}{path}.topologyKey", "the node label within whose value pods are near"))
             if find_selector(term.get("labelSelector"), empty=True) is None:
                 faults.append(invalid(f"{at}{path}.labelSelector", term.get("labelSelector"), "cannot be read"))
-            if path and not 1 <= (integer(mapping(one).get("weight")) or 0) <= 100:
-                faults.append(invalid(f"{at}.weight", mapping(one).get("weight"), "must be between 1 and 100"))
+            if path and not 1 <= (integer(mapping(item).get("weight")) or 0) <= 100:
+                faults.append(invalid(f"{at}.weight", mapping(item).get("weight"), "must be between 1 and 100"))
     if not mapping(spec.get("topology")):
         faults.append(required("spec.topology", "where the pods go"))
     return faults
@@ -278,9 +280,11 @@ def rule_status(
     near = [_Near.of(term.term, namespace, pods) for term in terms_of(rule)]
     return PlacementStatus(
         observed_generation=generation,
-        matched_pod_gang_sets=tuple(MatchedPodGangSet(name=one.name, applied_as=one.applied_as) for one in matched),
+        matched_pod_gang_sets=tuple(
+            MatchedPodGangSet(name=match.name, applied_as=match.applied_as) for match in matched
+        ),
         matched_pods=len(mine),
-        satisfied_pods=sum(pod.node is not None and all(one.holds(pod) for one in near) for pod in mine),
+        satisfied_pods=sum(pod.node is not None and all(condition.holds(pod) for condition in near) for pod in mine),
         conditions=with_condition(before.conditions, APPLIED, *_verdict(matched, faults), now, generation),
     )
 
@@ -295,13 +299,13 @@ class _Near(NamedTuple):
     def of(cls, term: Json, namespace: str, pods: Sequence[PodPlace]) -> _Near:
         key, spaces = text(term.get("topologyKey")), texts(term.get("namespaces")) or (namespace,)
         chosen = find_selector(term.get("labelSelector"), empty=True)
-        found: dict[str, set[tuple[str, str]]] = {}
+        on_domain: dict[str, set[tuple[str, str]]] = {}
         for pod in pods:
             if pod.node is None or key not in pod.node or pod.namespace not in spaces:
                 continue
             if chosen is not None and chosen.matches(pod.labels):
-                found.setdefault(pod.node[key], set()).add((pod.namespace, pod.name))
-        return cls(key, found)
+                on_domain.setdefault(pod.node[key], set()).add((pod.namespace, pod.name))
+        return cls(key, on_domain)
 
     def holds(self, pod: PodPlace) -> bool:
         """True if another pod that the term selects is in the same domain."""
@@ -314,7 +318,7 @@ def _verdict(matched: Sequence[Match], faults: Sequence[Fault]) -> tuple[str, st
         return FALSE, INVALID_SELECTOR, "; ".join(map(str, faults))
     if not matched:
         return FALSE, NOTHING_MATCHES, "no PodGangSet of this namespace has pods that spec.selector matches"
-    waiting = [one.name for one in matched if not one.applied_as]
+    waiting = [match.name for match in matched if not match.applied_as]
     apart = "; each is a gang of its own" if len(matched) > 1 else ""
     if waiting:
         message = f"waits for the next rollout of {', '.join(waiting)}; annotation {APPLY}: now rolls it out at once"

@@ -48,10 +48,10 @@ class Placements:
 
     def rules(self, namespace: str) -> list[Json]:
         """The rules of a namespace that can be used."""
-        found = (
+        cliques = (
             clique for clique in self._sources.list(PlacementPodClique, namespace) if not clique.metadata.is_deleting
         )
-        return [rule for rule in map(as_json, found) if not rule_faults(rule)]
+        return [rule for rule in map(as_json, cliques) if not rule_faults(rule)]
 
     def wanted(self, obj: Json, record: Record | None) -> Placement:
         """Where the rules want the gang by now; `record` is that of its set, if it has one."""
@@ -95,8 +95,8 @@ class PlacementReconciler:
         return Result(after_s=await self._statuses.write(rule, status, news=turned))
 
     def _about(self, rule: Json, namespace: str) -> list[PodGangSet]:
-        found = (pcs for pcs in self._sources.list(PodGangSet, namespace) if not pcs.metadata.is_deleting)
-        about = (pcs for pcs in found if matches(rule, dynamo.template_labels(as_json(pcs))))
+        sets = (pcs for pcs in self._sources.list(PodGangSet, namespace) if not pcs.metadata.is_deleting)
+        about = (pcs for pcs in sets if matches(rule, dynamo.template_labels(as_json(pcs))))
         return sorted(about, key=lambda pcs: pcs.metadata.name)
 
     def _match(self, rule: PlacementPodClique, source: PodGangSet) -> Match:

@@ -107,8 +107,8 @@ def merged(live: Any, wanted: Any, last: Any) -> Any:
     if _is_named(wanted) and _is_named(live):
         mine, before = _by_name(live), _by_name(last) if _is_named(last) else {}
         ours = _by_name(wanted)
-        extra = [one for name, one in mine.items() if name not in ours and name not in before]
-        return [merged(mine.get(name), one, before.get(name)) for name, one in ours.items()] + extra
+        extra = [item for name, item in mine.items() if name not in ours and name not in before]
+        return [merged(mine.get(name), item, before.get(name)) for name, item in ours.items()] + extra
     return wanted
 
 
@@ -121,7 +121,7 @@ def _field(name: str, live: Json, wanted: Any, last: Json) -> Any:
 def _is_named(value: Any) -> bool:
     if not isinstance(value, list) or not value:
         return False
-    names = [one.get("name") if isinstance(one, dict) else None for one in value]
+    names = [item.get("name") if isinstance(item, dict) else None for item in value]
     return all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
 
 
@@ -131,13 +131,13 @@ def _by_name(items: list[Json]) -> dict[str, Json]:
 
 def scale_changes(last: Record, spec: Json) -> list[Scaling]:
     """Cliques and groups whose replicas changed, or whose replicas the set did not receive yet."""
-    found = {(one.part, one.name): one for one in last.scaling}
+    changes = {(scaling.part, scaling.name): scaling for scaling in last.scaling}
     for part in (CLIQUES, GROUPS):
-        before = {one["name"]: _replicas(one) for one in mapping(last.spec.get("template")).get(part, ())}
-        for one in mapping(spec.get("template")).get(part, ()):
-            if before.get(one["name"], _replicas(one)) != _replicas(one):
-                found[part, one["name"]] = Scaling(part, one["name"], _replicas(one))
-    return list(found.values())
+        before = {item["name"]: _replicas(item) for item in mapping(last.spec.get("template")).get(part, ())}
+        for item in mapping(spec.get("template")).get(part, ()):
+            if before.get(item["name"], _replicas(item)) != _replicas(item):
+                changes[part, item["name"]] = Scaling(part, item["name"], _replicas(item))
+    return list(changes.values())
 
 
 def _replicas(part: Json) -> int:

@@ -37,31 +37,31 @@ def to_dialect(pcs: Json, group: str) -> Reversed:
 def _manifest(pcs: Json, resource: Resource, spec: Json) -> Json:
     metadata = mapping(pcs.get("metadata"))
     annotations = mapping(metadata.get("annotations"))
-    found: Json = {"name": text(annotations.get(TRANSLATED_NAME)) or text(metadata.get("name"))}
+    own_metadata: Json = {"name": text(annotations.get(TRANSLATED_NAME)) or text(metadata.get("name"))}
     if namespace := text(metadata.get("namespace")):
-        found["namespace"] = namespace
+        own_metadata["namespace"] = namespace
     for part in ("labels", "annotations"):
-        if kept := {name: one for name, one in mapping(metadata.get(part)).items() if name not in _OURS}:
-            found[part] = kept
-    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": found, "spec": spec}
+        if kept := {name: value for name, value in mapping(metadata.get(part)).items() if name not in _OURS}:
+            own_metadata[part] = kept
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": own_metadata, "spec": spec}
 
 
 def _gang_set(pcs: Json) -> Reversed:
     spec = mapping(pcs.get("spec"))
     template = mapping(spec.get("template"))
-    cliques = [mapping(one) for one in sequence(template.get("cliques"))]
+    cliques = [mapping(item) for item in sequence(template.get("cliques"))]
     clique = cliques[0] if cliques else {}
     inner = mapping(clique.get("spec"))
-    found: Json = {"replicas": inner.get("replicas", 1)}
+    own_spec: Json = {"replicas": inner.get("replicas", 1)}
     if inner.get("minAvailable") is not None:
-        found["minAvailable"] = inner["minAvailable"]
-    found["template"] = _pod_template(clique)
+        own_spec["minAvailable"] = inner["minAvailable"]
+    own_spec["template"] = _pod_template(clique)
     if priority := text(template.get("priorityClassName")):
-        found["scheduling"] = {"priorityClassName": priority}
+        own_spec["scheduling"] = {"priorityClassName": priority}
     lost = [*_lost_of_set(spec), *_lost_of_template(template, ("priorityClassName", "cliqueStartupType"))]
     if spec.get("replicas", 1) != 1:
         lost.append(f"spec.replicas is {spec.get('replicas')}: a PodGangSet is one gang; write one object for each")
-    lost += [f'clique "{text(one.get("name"))}": a PodGangSet has one kind of pods' for one in cliques[1:]]
+    lost += [f'clique "{text(other.get("name"))}": a PodGangSet has one kind of pods' for other in cliques[1:]]
     lost += [f'scaling group "{name}": a PodGangSet has none' for name in _group_names(template)]
     lost += _lost_of_clique(
         clique, ("topologyConstraint", "spreadConstraint", "autoScalingConfig", "startsAfter", "resourceSharing")
@@ -69,14 +69,14 @@ def _gang_set(pcs: Json) -> Reversed:
     scheduler = text(mapping(inner.get("podSpec")).get("schedulerName"))
     if not scheduler:
         lost.append(f"no schedulerName means the operator's default here, and {GROVE_SCHEDULER} there")
-    return Reversed(_manifest(pcs, PodGangSet.RESOURCE, found), tuple(lost))
+    return Reversed(_manifest(pcs, PodGangSet.RESOURCE, own_spec), tuple(lost))
 
 
 def _koord_set(pcs: Json) -> Reversed:
     spec = mapping(pcs.get("spec"))
     template = mapping(spec.get("template"))
-    cliques = {text(mapping(one).get("name")): mapping(one) for one in sequence(template.get("cliques"))}
-    groups = [mapping(one) for one in sequence(template.get("podCliqueScalingGroups"))]
+    cliques = {text(mapping(item).get("name")): mapping(item) for item in sequence(template.get("cliques"))}
+    groups = [mapping(item) for item in sequence(template.get("podCliqueScalingGroups"))]
     home = {name: text(group.get("name")) for group in groups for name in texts(group.get("cliqueNames"))}
     waits = _waits(template, list(cliques))
     orders = _orders(waits)
@@ -87,12 +87,12 @@ def _koord_set(pcs: Json) -> Reversed:
     if groups:
         whole["podCliqueScalingGroups"] = [
             {
-                **{part: one for part, one in group.items() if part not in ("cliqueNames", *_NOT_OF_A_GROUP)},
+                **{part: value for part, value in group.items() if part not in ("cliqueNames", *_NOT_OF_A_GROUP)},
                 "podCliques": [nested[name] for name in texts(group.get("cliqueNames")) if name in nested],
             }
             for group in groups
         ]
-    if loose := [one for name, one in nested.items() if name not in home]:
+    if loose := [clique for name, clique in nested.items() if name not in home]:
         whole["podCliques"] = loose
     whole |= {name: template[name] for name in _SAME if template.get(name) is not None}
     for group in groups:
@@ -100,21 +100,21 @@ def _koord_set(pcs: Json) -> Reversed:
         lost += [f"{at}: {part} has no place there" for part in _NOT_OF_A_GROUP if group.get(part)]
     for clique in cliques.values():
         lost += _lost_of_clique(clique, ("resourceSharing", "spreadConstraint"))
-    found = {"replicas": spec.get("replicas", 0), "template": whole}
-    return Reversed(_manifest(pcs, KoordPodCliqueSet.RESOURCE, found), tuple(lost))
+    own_spec = {"replicas": spec.get("replicas", 0), "template": whole}
+    return Reversed(_manifest(pcs, KoordPodCliqueSet.RESOURCE, own_spec), tuple(lost))
 
 
 def _nested(clique: Json, order: int | None) -> Json:
     inner = mapping(clique.get("spec"))
-    found: Json = {"name": text(clique.get("name")), "replicas": inner.get("replicas", 1)}
+    body: Json = {"name": text(clique.get("name")), "replicas": inner.get("replicas", 1)}
     for part in ("minAvailable", "autoScalingConfig"):
         if inner.get(part) is not None:
-            found[part] = inner[part]
+            body[part] = inner[part]
     if clique.get("topologyConstraint") is not None:
-        found["topologyConstraint"] = clique["topologyConstraint"]
+        body["topologyConstraint"] = clique["topologyConstraint"]
     if order is not None:
-        found["startOrder"] = order
-    return found | {"template": _pod_template(clique)}
+        body["startOrder"] = order
+    return body | {"template": _pod_template(clique)}
 
 
 def _pod_template(clique: Json) -> Json:
@@ -133,7 +133,7 @@ def _waits(template: Json, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         return {name: (names[at - 1],) if at else () for at, name in enumerate(names)}
     if kind != EXPLICIT:
         return dict.fromkeys(names, ())
-    cliques = [mapping(one) for one in sequence(template.get("cliques"))]
+    cliques = [mapping(item) for item in sequence(template.get("cliques"))]
     return {text(clique.get("name")): texts(mapping(clique.get("spec")).get("startsAfter")) for clique in cliques}
 
 
@@ -144,7 +144,7 @@ def _orders(waits: dict[str, tuple[str, ...]]) -> dict[str, int]:
     }
 
     def depth(name: str, seen: frozenset[str]) -> int:
-        parents = [one for one in waits.get(name, ()) if one not in seen]
+        parents = [parent for parent in waits.get(name, ()) if parent not in seen]
         return 1 + max(depth(parent, seen | {parent}) for parent in parents) if parents else 0
 
     return {name: depth(name, frozenset((name,))) for name in waits if name in named}
@@ -186,4 +186,4 @@ def _lost_of_clique(clique: Json, parts: Sequence[str]) -> Iterator[str]:
 
 
 def _group_names(template: Json) -> list[str]:
-    return [text(mapping(one).get("name")) for one in sequence(template.get("podCliqueScalingGroups"))]
+    return [text(mapping(group).get("name")) for group in sequence(template.get("podCliqueScalingGroups"))]

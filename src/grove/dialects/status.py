@@ -45,8 +45,8 @@ def mirrored_conditions(
     own: Conditions = (translated,) if translated is not None else ()
     for type_ in (conditions.SCHEDULED, conditions.READY):
         kept = find_condition(before, type_)
-        one: Conditions = (kept,) if kept is not None else ()
-        own += with_condition(one, type_, *_of_gangs(type_, gangs), now)
+        earlier: Conditions = (kept,) if kept is not None else ()
+        own += with_condition(earlier, type_, *_of_gangs(type_, gangs), now)
     mirrored = {condition.type: condition for condition in (*more, *pcs.status.conditions)}
     return own + tuple(condition for type_, condition in mirrored.items() if find_condition(own, type_) is None)
 
@@ -72,10 +72,12 @@ def gang_set_status(
     before: PodGangSetStatus, pcs: PodCliqueSet, cliques: Sequence[PodClique], gangs: Sequence[PodGang], now: datetime
 ) -> PodGangSetStatus:
     """The status of a PodGangSet, from its set and the set's parts. The controller adds generation and `Translated`."""
-    clique = next((one.status for one in cliques), PodClique().status)
+    clique = next((part.status for part in cliques), PodClique().status)
     phases = [gang.status.phase or PENDING for gang in gangs]
     waiting = waiting_gang(gangs)
-    breached = next((find_condition(one.status.conditions, conditions.MIN_AVAILABLE_BREACHED) for one in cliques), None)
+    breached = next(
+        (find_condition(part.status.conditions, conditions.MIN_AVAILABLE_BREACHED) for part in cliques), None
+    )
     cause: dict[str, Any] = {"reason": waiting.reason, "message": waiting.message} if waiting is not None else {}
     return PodGangSetStatus(
         observed_generation=before.observed_generation,

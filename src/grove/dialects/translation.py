@@ -110,11 +110,13 @@ def with_device_limits(pod_spec: Json) -> Json:
 
     Devices cannot be shared out beyond what there is, so the API server takes no request without its limit.
     """
-    found = dict(pod_spec)
+    limited = dict(pod_spec)
     for part in ("containers", "initContainers"):
         if isinstance(pod_spec.get(part), list):
-            found[part] = [_limited(one) if isinstance(one, dict) else one for one in pod_spec[part]]
-    return found
+            limited[part] = [
+                _limited(container) if isinstance(container, dict) else container for container in pod_spec[part]
+            ]
+    return limited
 
 
 def _limited(container: Json) -> Json:
@@ -131,16 +133,16 @@ def _limited(container: Json) -> Json:
 def limit_warnings(pod_spec: Json, path: str) -> Iterator[str]:
     """A word for every container that gets a limit it does not have."""
     for part in ("containers", "initContainers"):
-        for index, one in enumerate(sequence(pod_spec.get(part))):
-            if isinstance(one, dict) and _limited(one) is not one:
+        for index, container in enumerate(sequence(pod_spec.get(part))):
+            if isinstance(container, dict) and _limited(container) is not container:
                 yield f"{path}.{part}[{index}].resources.limits: devices are requested only, so as many are the limit"
 
 
 def _fnv1a(name: str) -> int:
-    found = 0x811C9DC5
+    digest = 0x811C9DC5
     for byte in name.encode():
-        found = (found ^ byte) * 0x01000193 & 0xFFFFFFFF
-    return found
+        digest = (digest ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return digest
 
 
 def unknown_fields(value: Any, shape: type[Struct], path: str, hints: Mapping[str, str]) -> Iterator[Fault]:
@@ -158,8 +160,8 @@ def unknown_fields(value: Any, shape: type[Struct], path: str, hints: Mapping[st
         if nested is None:
             continue
         many = inner if isinstance(inner, list) else [inner]
-        for index, one in enumerate(many):
-            yield from unknown_fields(one, nested, f"{here}[{index}]" if isinstance(inner, list) else here, hints)
+        for index, item in enumerate(many):
+            yield from unknown_fields(item, nested, f"{here}[{index}]" if isinstance(inner, list) else here, hints)
 
 
 def _instead(name: str, fields: tuple[str, ...], hints: Mapping[str, str]) -> str:
@@ -171,7 +173,7 @@ def _instead(name: str, fields: tuple[str, ...], hints: Mapping[str, str]) -> st
 
 def _nested(hint: Any) -> type[Struct] | None:
     """The Struct a field holds, by itself or in a list."""
-    for one in (hint, *get_args(hint)):
-        if isinstance(one, type) and issubclass(one, Struct):
-            return one
+    for shape in (hint, *get_args(hint)):
+        if isinstance(shape, type) and issubclass(shape, Struct):
+            return shape
     return None

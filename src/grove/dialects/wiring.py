@@ -140,7 +140,7 @@ class Dialects:
 
 
 _KINDS: dict[str, type[PodGangSet] | type[KoordPodCliqueSet]] = {
-    one.RESOURCE.group: one for one in (PodGangSet, KoordPodCliqueSet)
+    kind.RESOURCE.group: kind for kind in (PodGangSet, KoordPodCliqueSet)
 }
 
 

@@ -89,10 +89,10 @@ def _with_authenticated(name: str, groups: Sequence[str]) -> tuple[str, ...]:
 
 def _words(text: str) -> tuple[str, ...]:
     try:
-        found = msgspec.json.decode(text, type=list[str]) if text else []
+        words = msgspec.json.decode(text, type=list[str]) if text else []
     except msgspec.DecodeError:
         return ()
-    return tuple(found)
+    return tuple(words)
 
 
 def _common_name(certificate: Mapping[str, Any]) -> str:

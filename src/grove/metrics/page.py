@@ -69,19 +69,19 @@ class Wanted:
 
 def scan(page: bytes, wanted: Wanted, *, untyped: Collection[str] = (), thorough: bool = False) -> Scan:
     """The wanted samples of a page; `untyped` are names that an earlier scan found without a `# TYPE` line."""
-    found = Scan()
+    scanned = Scan()
     seen: set[str] = set()
     for family, block in _families(page, wanted.typed):
         if family in wanted.of_histograms:
             seen.add(family.decode())
-            _read_buckets(block, family.decode(), found)
+            _read_buckets(block, family.decode(), scanned)
         if family in wanted.of_samples:
-            _read_samples(block, wanted.samples, found)
+            _read_samples(block, wanted.samples, scanned)
     is_typed = page.startswith(_TYPE) or b"\n" + _TYPE in page
-    missing = (wanted.samples | wanted.histograms) - seen - found.totals.keys()
+    missing = (wanted.samples | wanted.histograms) - seen - scanned.totals.keys()
     candidates = missing if thorough or not is_typed else missing & frozenset(untyped)
-    found.untyped = frozenset(name for name in sorted(candidates) if _read_untyped(page, name, wanted, found))
-    return found
+    scanned.untyped = frozenset(name for name in sorted(candidates) if _read_untyped(page, name, wanted, scanned))
+    return scanned
 
 
 def labelled(page: bytes, name: str, visit: Callable[[dict[str, str], float], None]) -> None:
@@ -111,42 +111,42 @@ def _families(page: bytes, typed: re.Pattern[bytes]) -> Iterator[tuple[bytes, by
         yield match[1], page[match.end() : following if following >= 0 else len(page)]
 
 
-def _read_samples(block: bytes, names: Collection[str], found: Scan) -> None:
+def _read_samples(block: bytes, names: Collection[str], scanned: Scan) -> None:
     for line in block.split(b"\n"):
         if not line or line.startswith(b"#"):
             continue
         name = re.split(rb"[{ \t]", line, maxsplit=1)[0].decode(errors="replace")
         if name in names:
-            _add(name, line, found)
+            _add(name, line, scanned)
 
 
-def _add(name: str, line: bytes, found: Scan) -> None:
+def _add(name: str, line: bytes, scanned: Scan) -> None:
     value = _value(line)
     if value is None or not math.isfinite(value) or value < 0:
-        found.fault(f"{name} has the value {_shown(line)}")
+        scanned.fault(f"{name} has the value {_shown(line)}")
     else:
-        found.totals.setdefault(name, Total()).add(value)
+        scanned.totals.setdefault(name, Total()).add(value)
 
 
-def _read_buckets(block: bytes, family: str, found: Scan) -> None:
+def _read_buckets(block: bytes, family: str, scanned: Scan) -> None:
     prefix = family.encode() + b"_bucket"
-    counts = found.histograms.setdefault(family, {})
+    counts = scanned.histograms.setdefault(family, {})
     for line in block.split(b"\n"):
         if not line.startswith(prefix):
             continue
         bound = _LE.search(line)
         upper, value = _number(bound[1]) if bound else None, _value(line)
         if upper is None or math.isnan(upper) or value is None or not math.isfinite(value) or value < 0:
-            found.fault(f"{family} has the bucket {_shown(line)}")
+            scanned.fault(f"{family} has the bucket {_shown(line)}")
         elif upper not in counts and len(counts) >= MOST_BUCKETS:
-            found.fault(f"{family} has more than {MOST_BUCKETS} buckets")
+            scanned.fault(f"{family} has more than {MOST_BUCKETS} buckets")
             counts.clear()
             return
         else:
             counts[upper] = counts.get(upper, 0.0) + value
 
 
-def _read_untyped(page: bytes, name: str, wanted: Wanted, found: Scan) -> bool:
+def _read_untyped(page: bytes, name: str, wanted: Wanted, scanned: Scan) -> bool:
     """Reads a family line by line from its first one on; whether there was any."""
     is_histogram = name in wanted.histograms
     first = name.encode() + (b"_bucket{" if is_histogram else b"")
@@ -160,10 +160,10 @@ def _read_untyped(page: bytes, name: str, wanted: Wanted, found: Scan) -> bool:
         lines.append(page[at:end])
         at = end + 1
     if is_histogram:
-        _read_buckets(b"\n".join(lines), name, found)
-        return bool(found.histograms.get(name))
-    _read_samples(b"\n".join(lines), (name,), found)
-    return name in found.totals
+        _read_buckets(b"\n".join(lines), name, scanned)
+        return bool(scanned.histograms.get(name))
+    _read_samples(b"\n".join(lines), (name,), scanned)
+    return name in scanned.totals
 
 
 def _value(line: bytes) -> float | None:

@@ -92,15 +92,15 @@ class PageReader:
     def take_page(self, target: Target, page: bytes, at: float) -> None:
         reading = self._readings.setdefault((target.namespace, target.pod), _Reading())
         thorough = reading.pages % THOROUGH_EVERY == 0
-        found = scan(page, self._wanted, untyped=reading.untyped, thorough=thorough)
+        scanned = scan(page, self._wanted, untyped=reading.untyped, thorough=thorough)
         reading.pages += 1
         if thorough:
-            reading.untyped = found.untyped
-        self._tell(PageRead(target.namespace, target.pod, at, numbers_of(found)))
-        if found.faults and not reading.strange:
-            message = f"its page of metrics has samples that are not used: {found.faults[0]}"
+            reading.untyped = scanned.untyped
+        self._tell(PageRead(target.namespace, target.pod, at, numbers_of(scanned)))
+        if scanned.faults and not reading.strange:
+            message = f"its page of metrics has samples that are not used: {scanned.faults[0]}"
             self._tell(PageFault(target.namespace, target.pod, PAGE_STRANGE, message))
-        reading.strange = bool(found.faults)
+        reading.strange = bool(scanned.faults)
 
     def take_gpus(self, target: Target, page: bytes, at: float) -> None:
         highest: dict[tuple[str, str], float] = {}

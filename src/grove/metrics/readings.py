@@ -117,7 +117,7 @@ class Readings:
                 owners = (Subject(namespace, kind, value) for value in requirement.values)
                 where = [pod for owner in owners for pod in self._owned.get(owner, ())]
                 break
-        return (one for one in where if wanted.matches(self._pods[one].labels))
+        return (pod for pod in where if wanted.matches(self._pods[pod].labels))
 
     def _of(self, pods: list[PodNumbers], metric: str, now: float) -> Value | None:
         meaning = engines.find_meaning(metric)
@@ -173,8 +173,8 @@ def _latency(fresh: list[History], name: str, q: float) -> Value | None:
     if whole is None:
         return None
     read_at = min(history.read_at for _, history in chosen)
-    if (found := quantile(q, *whole)) is not None:
-        return Value(found, read_at)
+    if (wait := quantile(q, *whole)) is not None:
+        return Value(wait, read_at)
     # No request was served in the last minute. Without requests the wait is 0; otherwise it is unknown.
     load = [
         history.gauges.get(name)

@@ -117,10 +117,10 @@ class MetricsApi:
         except selector.InvalidSelector as error:
             return _refused(400, "BadRequest", str(error))
         now = asyncio.get_running_loop().time()
-        found = ((subject, self._readings.find(subject, metric, now)) for subject in chosen)
+        values = ((subject, self._readings.find(subject, metric, now)) for subject in chosen)
         items = [
             wire.Item(kind, namespace, subject.name, value.number, self._when(value, now))
-            for subject, value in found
+            for subject, value in values
             if value is not None
         ]
         if not items and name != "*":

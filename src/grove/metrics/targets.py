@@ -113,7 +113,7 @@ def _known_port(pod: EnginePod) -> int:
         for engine, port in KNOWN_PORTS:
             if engine in container.image:
                 return port
-        declared = {one.container_port for one in container.ports}
+        declared = {container_port.container_port for container_port in container.ports}
         if known := next((port for _, port in KNOWN_PORTS if port in declared), 0):
             return known
     return 0

@@ -109,11 +109,11 @@ def is_trusted(chain: bytes, authorities: bytes, now: datetime) -> bool:
     """
     try:
         certificate, *between = _certificates(chain)
-        trusted = [one for one in _certificates(authorities) if one.not_valid_after_utc > now]
+        trusted = [authority for authority in _certificates(authorities) if authority.not_valid_after_utc > now]
     except ValueError:
         return False
-    while certificate not in trusted and not any(_issued(certificate, by=one) for one in trusted):
-        issuer = next((one for one in between if _issued(certificate, by=one)), None)
+    while certificate not in trusted and not any(_issued(certificate, by=authority) for authority in trusted):
+        issuer = next((candidate for candidate in between if _issued(certificate, by=candidate)), None)
         if issuer is None:
             return False
         between.remove(issuer)

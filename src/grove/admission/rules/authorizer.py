@@ -80,12 +80,12 @@ class Authorizer:
             return Verdict(True, warning=f"{what}: label {PART_OF} is missing, the object is not protected")
         key = Key(_namespace(request, obj), owner)
         try:
-            found = lookups.find_set(key)
+            pcs = lookups.find_set(key)
         except LookupFailed as error:
             return Verdict(False, f"PodCliqueSet {key} could not be read: {error}", code=500)
-        if found is None:
+        if pcs is None:
             return Verdict(True, warning=f"{what}: PodCliqueSet {key} does not exist, the object is not protected")
-        if mapping(mapping(found.get("metadata")).get("annotations")).get(DISABLE_PROTECTION) == "true":
+        if mapping(mapping(pcs.get("metadata")).get("annotations")).get(DISABLE_PROTECTION) == "true":
             return Verdict(True)
         user = text(mapping(request.get("userInfo")).get("username"))
         hint = (

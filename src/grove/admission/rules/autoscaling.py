@@ -130,9 +130,11 @@ def _asked(metric: Json) -> Asked | None:
             source = mapping(metric.get("object"))
             name = text(mapping(source.get("metric")).get("name"))
             about = text(mapping(source.get("describedObject")).get("kind"))
-            resources = {one.RESOURCE.kind: one.RESOURCE for one in (PodClique, PodCliqueScalingGroup, PodCliqueSet)}
-            found = resources.get(about)
-            return Asked(CUSTOM, f"{found.plural}.{found.group}/{name}") if found is not None and name else None
+            resources = {kind.RESOURCE.kind: kind.RESOURCE for kind in (PodClique, PodCliqueScalingGroup, PodCliqueSet)}
+            resource = resources.get(about)
+            return (
+                Asked(CUSTOM, f"{resource.plural}.{resource.group}/{name}") if resource is not None and name else None
+            )
     return None
 
 

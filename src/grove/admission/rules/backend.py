@@ -38,7 +38,7 @@ def backend_faults(new: SetView, old: SetView | None, backends: Backends, lookup
         yield invalid(SCHEDULER_PATH, names, "all cliques must use the same scheduler")
     for name in names:
         if backends.find(name) is None:
-            listed = ", ".join(one.name for one in backends.all)
+            listed = ", ".join(backend.name for backend in backends.all)
             detail = f"scheduler is not enabled in the operator configuration, which has: {listed}"
             yield invalid(SCHEDULER_PATH, name, f"{detail}; an administrator adds it to scheduler.profiles there")
     backend = backends.find(names[0]) if len(names) == 1 else None
@@ -137,11 +137,11 @@ def _queue_faults(backend: Backend, new: SetView, old: SetView | None, lookups: 
     if not queues or (stored is not None and rule.queues(stored) == queues):
         return
     try:
-        found = lookups.find_queue(queues[0])
+        queue_object = lookups.find_queue(queues[0])
     except LookupFailed as error:
         yield internal("spec", f'Volcano queue "{queues[0]}" could not be read: {error}')
         return
-    if found is None:
+    if queue_object is None:
         yield invalid("spec", queues[0], "no such Volcano queue")
-    elif (state := text(mapping(found.get("status")).get("state"))) != "Open":
+    elif (state := text(mapping(queue_object.get("status")).get("state"))) != "Open":
         yield invalid("spec", queues[0], f'Volcano queue is not open (its state is "{state}")')

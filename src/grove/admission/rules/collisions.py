@@ -45,12 +45,14 @@ def collision_faults(new: SetView, old: SetView | None = None) -> Iterator[Fault
 
 def _faults(new: SetView) -> Iterator[Fault]:
     if any(_MAY_MEET.search(clique.name) for clique in new.cliques):
-        for one, other in _meeting([family for family, _ in _cliques(new)]):
-            yield duplicate(one.path, one.value, f"the pods of {other.who} get the same name: rename one")
-    owners = (new.template, *(one.raw for one in new.cliques), *(group.raw for group in new.groups))
+        for family, other in _meeting([family for family, _ in _cliques(new)]):
+            yield duplicate(family.path, family.value, f"the pods of {other.who} get the same name: rename one")
+    owners = (new.template, *(clique.raw for clique in new.cliques), *(group.raw for group in new.groups))
     if any("resourceSharing" in owner for owner in owners):
-        for one, other in _meeting(list(_claims(new))):
-            yield duplicate(one.path, one.value, f"the ResourceClaims of {other.who} get the same name: rename one")
+        for family, other in _meeting(list(_claims(new))):
+            yield duplicate(
+                family.path, family.value, f"the ResourceClaims of {other.who} get the same name: rename one"
+            )
     scaled = {group.name for group in new.groups if group.scaling is not None}
     for clique in new.cliques:
         if clique.scaling is not None and clique.name in scaled and new.group_of(clique.name) is None:

@@ -48,8 +48,8 @@ def container_faults(
 
 
 def _env_faults(path: str, env: list[Any]) -> Iterator[Fault]:
-    for index, one in enumerate(env):  # the longest list of most templates
-        variable = one if isinstance(one, dict) else {}
+    for index, item in enumerate(env):  # the longest list of most templates
+        variable = item if isinstance(item, dict) else {}
         name = text(variable.get("name"))
         if not name:
             yield required(f"{path}[{index}].name")
@@ -66,8 +66,8 @@ def _env_faults(path: str, env: list[Any]) -> Iterator[Fault]:
 
 def _port_faults(path: str, ports: list[Any]) -> Iterator[Fault]:
     names: set[str] = set()
-    for index, one in enumerate(ports):
-        where, port = f"{path}[{index}]", mapping(one)
+    for index, item in enumerate(ports):
+        where, port = f"{path}[{index}]", mapping(item)
         name = text(port.get("name"))
         if name and (wrong := port_name_fault(name)):
             yield invalid(f"{where}.name", name, wrong)
@@ -86,8 +86,8 @@ def _port_faults(path: str, ports: list[Any]) -> Iterator[Fault]:
 
 
 def _mount_faults(path: str, mounts: list[Any], volumes: Collection[str]) -> Iterator[Fault]:
-    for index, one in enumerate(mounts):
-        where, mount = f"{path}[{index}]", mapping(one)
+    for index, item in enumerate(mounts):
+        where, mount = f"{path}[{index}]", mapping(item)
         name, at = text(mount.get("name")), text(mount.get("mountPath"))
         if not name:
             yield required(f"{where}.name")

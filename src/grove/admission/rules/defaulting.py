@@ -86,7 +86,7 @@ def _spec(spec: Json, old: Json) -> Iterator[Addition]:
 
 def _template(template: Json, old: Json) -> Iterator[Addition]:
     at: tuple[Segment, ...] = ("spec", "template")
-    stored = {text(one.get("name")): one for one in map(mapping, sequence(old.get("cliques")))}
+    stored = {text(clique.get("name")): clique for clique in map(mapping, sequence(old.get("cliques")))}
     for index, clique in enumerate(sequence(template.get("cliques"))):
         name = text(mapping(clique).get("name"))
         yield from _clique((*at, "cliques", index, "spec"), mapping(clique), mapping(stored.get(name)))

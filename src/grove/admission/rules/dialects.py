@@ -42,8 +42,12 @@ def asks_for_spread(obj: Json) -> bool:
 def find_levels(lookups: Known) -> Levels | None:
     """The levels of all topologies by label key; None if they were not looked up or could not be read."""
     try:
-        found = lookups.find_all(ClusterTopologyBinding.RESOURCE.kind)
-        return None if found is None else levels_of(msgspec.convert(one, ClusterTopologyBinding) for one in found)
+        bindings = lookups.find_all(ClusterTopologyBinding.RESOURCE.kind)
+        return (
+            None
+            if bindings is None
+            else levels_of(msgspec.convert(binding, ClusterTopologyBinding) for binding in bindings)
+        )
     except (LookupFailed, msgspec.ValidationError):
         return None
 
@@ -51,10 +55,10 @@ def find_levels(lookups: Known) -> Levels | None:
 def with_topologies(lookups: Known) -> Known:
     """The lookups with every topology that was listed under its name."""
     try:
-        found = lookups.find_all(ClusterTopologyBinding.RESOURCE.kind) or []
+        bindings = lookups.find_all(ClusterTopologyBinding.RESOURCE.kind) or []
     except LookupFailed:
-        found = []
-    by_name = {text(mapping(one.get("metadata")).get("name")): one for one in found}
+        bindings = []
+    by_name = {text(mapping(binding.get("metadata")).get("name")): binding for binding in bindings}
     return replace(lookups, topologies={**by_name, **lookups.topologies})
 
 
@@ -65,7 +69,7 @@ def group_of(obj: Json) -> str:
 def resource_of(obj: Json) -> Resource | None:
     """The dialect's resource an object is of, if it is one."""
     wanted = (group_of(obj), text(obj.get("kind")))
-    return next((one for one in RESOURCES if (one.group, one.kind) == wanted), None)
+    return next((resource for resource in RESOURCES if (resource.group, resource.kind) == wanted), None)
 
 
 def set_key(obj: Json, translation: Translation, namespace: str) -> Key:
@@ -86,8 +90,8 @@ def set_behind(translation: Translation, stored: Json | None, namespace: str) ->
     if stored is None:
         return with_additions(translation.manifest, missing_defaults(translation.manifest, namespace=namespace))
     last = Record.of(mapping(mapping(stored.get("metadata")).get("annotations"))) or Record()
-    found = merged_set(stored, translation.manifest, last, record_of(translation.manifest, last.placement, last))
-    return with_additions(found, missing_defaults(found, stored, namespace))
+    merged = merged_set(stored, translation.manifest, last, record_of(translation.manifest, last.placement, last))
+    return with_additions(merged, missing_defaults(merged, stored, namespace))
 
 
 def needs_new_set(obj: Json) -> bool:

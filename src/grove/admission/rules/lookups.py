@@ -16,8 +16,8 @@ from grove.api.node import PriorityClass
 from grove.api.topology import ClusterTopologyBinding
 
 LISTED: Mapping[str, Resource] = {
-    one.kind: one
-    for one in (
+    resource.kind: resource
+    for resource in (
         PriorityClass.RESOURCE,
         ElasticQuota.RESOURCE,
         kai.Queue.RESOURCE,
@@ -94,7 +94,7 @@ class Known:
         return _answer(self.templates.get(key)) is True
 
 
-def _answer(found: T | Exception | None) -> T | None:
-    if isinstance(found, Exception):
-        raise LookupFailed(str(found) or type(found).__name__) from found
-    return found
+def _answer(answer: T | Exception | None) -> T | None:
+    if isinstance(answer, Exception):
+        raise LookupFailed(str(answer) or type(answer).__name__) from answer
+    return answer

@@ -54,9 +54,9 @@ def pod_spec_faults(path: str, spec: Json, old: Json | None = None) -> Iterator[
     yield from _toleration_faults(f"{path}.tolerations", sequence(spec.get("tolerations")))
     yield from _affinity_faults(f"{path}.affinity", mapping(spec.get("affinity")))
 
-    volumes = {text(mapping(one).get("name")) for one in sequence(spec.get("volumes"))}
+    volumes = {text(mapping(volume).get("name")) for volume in sequence(spec.get("volumes"))}
     yield from _volume_faults(f"{path}.volumes", sequence(spec.get("volumes")))
-    claims = {text(mapping(one).get("name")) for one in sequence(spec.get("resourceClaims"))}
+    claims = {text(mapping(claim).get("name")) for claim in sequence(spec.get("resourceClaims"))}
     yield from _claim_faults(f"{path}.resourceClaims", sequence(spec.get("resourceClaims")))
     if sequence(spec.get("ephemeralContainers")):
         yield forbidden(
@@ -68,9 +68,9 @@ def pod_spec_faults(path: str, spec: Json, old: Json | None = None) -> Iterator[
     taken: set[str] = set()
     for field in ("initContainers", "containers"):
         for index, container in enumerate(sequence(spec.get(field))):
-            where, one = f"{path}.{field}[{index}]", mapping(container)
-            yield from _container_name_faults(where, text(one.get("name")), taken)
-            yield from container_faults(where, one, volumes, claims, is_init=field == "initContainers")
+            where, body = f"{path}.{field}[{index}]", mapping(container)
+            yield from _container_name_faults(where, text(body.get("name")), taken)
+            yield from container_faults(where, body, volumes, claims, is_init=field == "initContainers")
 
 
 def _placement_faults(path: str, spec: Json, old: Json | None) -> Iterator[Fault]:
@@ -95,9 +95,9 @@ RESERVED = {
 def _reserved_faults(path: str, spec: Json, old: Json) -> Iterator[Fault]:
     """A template that is stored with such a name may keep it."""
     for field, names in RESERVED.items():
-        before = {text(mapping(one).get("name")) for one in sequence(old.get(field))}
-        for index, one in enumerate(sequence(spec.get(field))):
-            name = text(mapping(one).get("name"))
+        before = {text(mapping(item).get("name")) for item in sequence(old.get(field))}
+        for index, item in enumerate(sequence(spec.get(field))):
+            name = text(mapping(item).get("name"))
             if name in names and name not in before:
                 detail = "reserved: Grove adds it to pods that wait for others to start"
                 yield invalid(f"{path}.{field}[{index}].name", name, detail)
@@ -114,8 +114,8 @@ def _container_name_faults(path: str, name: str, taken: set[str]) -> Iterator[Fa
 
 
 def _volume_faults(path: str, volumes: list[Any]) -> Iterator[Fault]:
-    for index, one in enumerate(volumes):
-        volume = mapping(one)
+    for index, item in enumerate(volumes):
+        volume = mapping(item)
         where, name = f"{path}[{index}]", text(volume.get("name"))
         if not name:
             yield required(f"{where}.name")
@@ -131,18 +131,18 @@ def _volume_faults(path: str, volumes: list[Any]) -> Iterator[Fault]:
 
 
 def _claim_faults(path: str, claims: list[Any]) -> Iterator[Fault]:
-    for index, one in enumerate(claims):
-        where, name = f"{path}[{index}]", text(mapping(one).get("name"))
+    for index, item in enumerate(claims):
+        where, name = f"{path}[{index}]", text(mapping(item).get("name"))
         if name and (wrong := label_fault(name)):
             yield invalid(f"{where}.name", name, wrong)
-        sources = [key for key in ("resourceClaimName", "resourceClaimTemplateName") if mapping(one).get(key)]
+        sources = [key for key in ("resourceClaimName", "resourceClaimTemplateName") if mapping(item).get(key)]
         if len(sources) != 1:
-            yield invalid(where, one, "must specify one of resourceClaimName and resourceClaimTemplateName")
+            yield invalid(where, item, "must specify one of resourceClaimName and resourceClaimTemplateName")
 
 
 def _toleration_faults(path: str, tolerations: list[Any]) -> Iterator[Fault]:
-    for index, one in enumerate(tolerations):
-        where, toleration = f"{path}[{index}]", mapping(one)
+    for index, item in enumerate(tolerations):
+        where, toleration = f"{path}[{index}]", mapping(item)
         key, operator, value = (text(toleration.get(field)) for field in ("key", "operator", "value"))
         if key and (wrong := qualified_name_fault(key)):
             yield invalid(f"{where}.key", key, wrong)

@@ -39,40 +39,40 @@ QUEUE_READERS = (GROVE_SCHEDULER, KAI_SCHEDULER)
 
 def listed_kinds(new: SetView, scheduler: str) -> set[str]:
     """Kinds that have to be looked at for these warnings."""
-    found = {PriorityClass.RESOURCE.kind} if _priority_classes(new, scheduler) else set()
+    kinds = {PriorityClass.RESOURCE.kind} if _priority_classes(new, scheduler) else set()
     if scheduler in QUEUE_READERS and _named(new, KAI_QUEUE):
-        found.add(kai.Queue.RESOURCE.kind)
+        kinds.add(kai.Queue.RESOURCE.kind)
     if scheduler not in READERS:
-        return found
-    found |= {ElasticQuota.RESOURCE.kind} if _named(new, QUOTA) else set()
-    return found | ({Reservation.RESOURCE.kind} if RESERVATION_REF in new.annotations else set())
+        return kinds
+    kinds |= {ElasticQuota.RESOURCE.kind} if _named(new, QUOTA) else set()
+    return kinds | ({Reservation.RESOURCE.kind} if RESERVATION_REF in new.annotations else set())
 
 
 def reference_warnings(new: SetView, scheduler: str, lookups: Known) -> Iterator[str]:
     try:
         for kind in sorted(listed_kinds(new, scheduler)):
-            found = lookups.find_all(kind)
+            objects = lookups.find_all(kind)
             if kind == PriorityClass.RESOURCE.kind:
-                yield from _priority_warnings(new, scheduler, found or [])
+                yield from _priority_warnings(new, scheduler, objects or [])
             elif kind == ElasticQuota.RESOURCE.kind:
-                yield from _quota_warnings(new, scheduler, found)
+                yield from _quota_warnings(new, scheduler, objects)
             elif kind == kai.Queue.RESOURCE.kind:
-                yield from _queue_warnings(new, found)
+                yield from _queue_warnings(new, objects)
             else:
-                yield from _reservation_warnings(new, found)
+                yield from _reservation_warnings(new, objects)
     except LookupFailed:
         return  # a warning less
 
 
 def _priority_classes(new: SetView, scheduler: str) -> dict[str, str]:
     """Names of priority classes of pods with where they are said. KAI has that of the set for its PodGroups only."""
-    found = {
+    class_names = {
         f"{clique.path}.spec.podSpec.priorityClassName": text(clique.pod_spec.get("priorityClassName"))
         for clique in new.cliques
     }
     if scheduler != KAI_SCHEDULER:
-        found[f"{TEMPLATE}.priorityClassName"] = text(new.template.get("priorityClassName"))
-    return {path: name for path, name in found.items() if name}
+        class_names[f"{TEMPLATE}.priorityClassName"] = text(new.template.get("priorityClassName"))
+    return {path: name for path, name in class_names.items() if name}
 
 
 def _priority_warnings(new: SetView, scheduler: str, classes: list[Json]) -> Iterator[str]:
@@ -84,8 +84,8 @@ def _priority_warnings(new: SetView, scheduler: str, classes: list[Json]) -> Ite
 
 def _named(new: SetView, key: str) -> dict[str, str]:
     """The values of a label of the set and of its cliques, by field path."""
-    found = {f"{clique.path}.labels[{key}]": text(clique.labels.get(key)) for clique in new.cliques}
-    said = {f"metadata.labels[{key}]": text(new.labels.get(key)), **found}
+    of_cliques = {f"{clique.path}.labels[{key}]": text(clique.labels.get(key)) for clique in new.cliques}
+    said = {f"metadata.labels[{key}]": text(new.labels.get(key)), **of_cliques}
     return {path: name for path, name in said.items() if name}
 
 
@@ -112,16 +112,16 @@ def _queue_warnings(new: SetView, queues: list[Json] | None) -> Iterator[str]:
             yield f"{path}: there is no Queue {name}; its gangs wait until there is one"
 
 
-def _reservation_warnings(new: SetView, found: list[Json] | None) -> Iterator[str]:
+def _reservation_warnings(new: SetView, reservations: list[Json] | None) -> Iterator[str]:
     path = f"metadata.annotations[{RESERVATION_REF}]"
     try:
         affinity = reservation_affinity(text(new.annotations.get(RESERVATION_REF)))
     except InvalidAnnotation:
         return  # its own rule says so
-    if found is None:
+    if reservations is None:
         yield f"{path}: this cluster has no Reservation (scheduling.koordinator.sh); the gangs wait until it has"
         return
-    meant = matching(affinity, [msgspec.convert(one, Reservation) for one in found])
+    meant = matching(affinity, [msgspec.convert(reservation, Reservation) for reservation in reservations])
     if not meant:
         yield f"{path}: no Reservation is meant by {text(new.annotations.get(RESERVATION_REF))}; the gangs wait for one"
         return

@@ -212,7 +212,7 @@ def notes(new: SetView, old: SetView | None = None) -> Iterator[str]:
 
 def replica_notes(new: SetView, old: SetView) -> Iterator[str]:
     """Replicas of a template count when a PodClique or a scaling group is made; those that exist keep theirs."""
-    cliques, groups = ({one.name: one.replicas for one in many_} for many_ in (old.cliques, old.groups))
+    cliques, groups = ({part.name: part.replicas for part in many_} for many_ in (old.cliques, old.groups))
     for clique in new.cliques:
         if clique.name in cliques and clique.replicas != cliques[clique.name]:
             yield _kept_replicas(f"{clique.path}.spec.replicas", "PodCliques", "pclq")

@@ -17,7 +17,7 @@ SCOPES = ("AllReplicas", "PerReplica")
 
 
 def sharing_faults(new: SetView) -> Iterator[Fault]:
-    templates = [mapping(one) for one in sequence(new.template.get("resourceClaimTemplates"))]
+    templates = [mapping(item) for item in sequence(new.template.get("resourceClaimTemplates"))]
     yield from _template_faults(templates)
     internal = {text(template.get("name")) for template in templates}
     children = {
@@ -49,14 +49,14 @@ def foreign_templates(new: SetView, namespace: str) -> dict[str, Key]:
 
     Of names that cannot be names, and of the set's own templates, other rules speak.
     """
-    internal = {text(mapping(one).get("name")) for one in sequence(new.template.get("resourceClaimTemplates"))}
+    internal = {text(mapping(item).get("name")) for item in sequence(new.template.get("resourceClaimTemplates"))}
     owners = [(TEMPLATE, new.template), *((clique.path, clique.raw) for clique in new.cliques)]
     owners += ((group.path, group.raw) for group in new.groups)
     entries = (entry for path, owner in owners for entry in sharing_entries(path, owner))
-    found = ((path, Key(text(entry.get("namespace")), text(entry.get("name")))) for path, entry in entries)
+    named = ((path, Key(text(entry.get("namespace")), text(entry.get("name")))) for path, entry in entries)
     return {
         f"{path}.namespace": key
-        for path, key in found
+        for path, key in named
         if key.namespace not in ("", namespace) and key.name not in internal
         if not label_fault(key.namespace) and not subdomain_fault(key.name)
     }

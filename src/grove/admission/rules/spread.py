@@ -61,14 +61,14 @@ def _level_faults(spreads: list[Spread], levels: Mapping[str, int]) -> Iterator[
 
 def _pack_faults(new: SetView, levels: Mapping[str, int]) -> Iterator[Fault]:
     whole = _owner("the set", new.constraint, new.spread)
-    groups = {one.name: _owner(f'group "{one.name}"', one.constraint, one.spread) for one in new.groups}
-    found = [(new.spread, whole, list[SpreadOwner]())]
-    found += [(one.spread, groups[one.name], [whole]) for one in new.groups]
+    groups = {group.name: _owner(f'group "{group.name}"', group.constraint, group.spread) for group in new.groups}
+    owners = [(new.spread, whole, list[SpreadOwner]())]
+    owners += [(group.spread, groups[group.name], [whole]) for group in new.groups]
     for clique in new.cliques:
         group = new.group_of(clique.name)
         around = [whole] if group is None else [whole, groups[group.name]]
-        found.append((clique.spread, _owner("", clique.constraint, clique.spread), around))
-    for spread, owner, around in found:
+        owners.append((clique.spread, _owner("", clique.constraint, clique.spread), around))
+    for spread, owner, around in owners:
         if spread is not None:
             for detail in contradictions(owner, around, levels):
                 yield invalid(f"{spread.path}.domain", spread.domain, detail)

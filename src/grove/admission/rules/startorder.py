@@ -48,7 +48,7 @@ def circles(parents: Mapping[str, Sequence[str]]) -> list[list[str]]:
 
     Linear in edges, and no recursion: users write the graph.
     """
-    found: list[list[str]] = []
+    closed_circles: list[list[str]] = []
     reported: set[str] = set()
     finished: set[str] = set()
     for root in parents:
@@ -62,7 +62,7 @@ def circles(parents: Mapping[str, Sequence[str]]) -> list[list[str]]:
                 if parent in trail:
                     circle = list(trail)[trail[parent] :]
                     if reported.isdisjoint(circle):
-                        found.append([*circle, parent])
+                        closed_circles.append([*circle, parent])
                         reported.update(circle)
                 elif parent not in finished:
                     trail[parent] = len(trail)
@@ -72,7 +72,7 @@ def circles(parents: Mapping[str, Sequence[str]]) -> list[list[str]]:
                 pending.pop()
                 del trail[clique]
                 finished.add(clique)
-    return found
+    return closed_circles
 
 
 def start_order_notes(new: SetView) -> Iterator[str]:
@@ -123,10 +123,10 @@ def _needs(clique: CliqueView, others: Sequence[str]) -> str:
     """The word of a clique's commands by which it needs the pods of its group's `others`; empty if there is none."""
     texts: list[str] = []
     for container in _containers(clique):
-        texts += (text(one) for field in ("command", "args") for one in sequence(container.get(field)))
-        texts += (text(mapping(one).get("value")) for one in sequence(container.get("env")))
-    counted = (word for word in _MANY_NODES if any(word in one for one in texts))
-    named = (name for name in others if any(_names_a_pod(one, name) for one in texts))
+        texts += (text(word) for field in ("command", "args") for word in sequence(container.get(field)))
+        texts += (text(mapping(variable).get("value")) for variable in sequence(container.get("env")))
+    counted = (word for word in _MANY_NODES if any(word in words for words in texts))
+    named = (name for name in others if any(_names_a_pod(words, name) for words in texts))
     return next(chain(counted, named), "").strip("-")
 
 

@@ -68,7 +68,9 @@ def topology_faults(new: SetView, *, enabled: bool, lookups: Known) -> list[Faul
     resolution = resolve(new)
     if resolution.faults:
         return list(resolution.faults)
-    path = next(f"{one.path}.topologyName" for one in constraints if one.topology_name == resolution.name)
+    path = next(
+        f"{constraint.path}.topologyName" for constraint in constraints if constraint.topology_name == resolution.name
+    )
     try:
         binding = lookups.find_topology(resolution.name)
     except LookupFailed as error:

@@ -167,7 +167,7 @@ def _differ(old: Any, new: Any) -> bool:
 
 def _bare(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: bare for key, one in value.items() if (bare := _bare(one)) not in (None, [], {})}
+        return {key: bare for key, item in value.items() if (bare := _bare(item)) not in (None, [], {})}
     if isinstance(value, list):
-        return [_bare(one) for one in value]
+        return [_bare(item) for item in value]
     return value

@@ -131,9 +131,9 @@ class SetView:
         self.starts_after_condition = text(self.template.get("startsAfterCondition"))
         self.constraint = Constraint.of(TEMPLATE, self.template.get("topologyConstraint"))
         self.spread = Spread.of(TEMPLATE, self.template.get("spreadConstraint"))
-        self.cliques = [CliqueView(i, one) for i, one in enumerate(sequence(self.template.get("cliques")))]
+        self.cliques = [CliqueView(i, clique) for i, clique in enumerate(sequence(self.template.get("cliques")))]
         groups = enumerate(sequence(self.template.get("podCliqueScalingGroups")))
-        self.groups = [GroupView(i, one) for i, one in groups]
+        self.groups = [GroupView(i, group) for i, group in groups]
         self._owners = {member: group for group in reversed(self.groups) for member in group.clique_names}
 
     @property

@@ -73,9 +73,9 @@ class ClusterReader:
     async def _is_listed(self, api: str, name: str) -> bool | Exception | None:
         for version, kind in METRICS_APIS[api]:
             resource = Resource(api, version, kind, name)
-            found = await self._answer(partial(self._client.serves, resource), DISCOVER_S)
-            if found is not False:
-                return found
+            answer = await self._answer(partial(self._client.serves, resource), DISCOVER_S)
+            if answer is not False:
+                return answer
         return False
 
     async def _all(self, keys: Iterable[K], get: Callable[[K], Any]) -> dict[K, Any]:
@@ -86,8 +86,8 @@ class ClusterReader:
         return await self._answer(lambda: self._client.get(resource, key.name, key.namespace))
 
     async def _list(self, resource: Resource) -> list[Json] | Exception | None:
-        found = await self._answer(lambda: self._client.list(resource))
-        return found if found is None or isinstance(found, Exception) else list(found.items)
+        page = await self._answer(lambda: self._client.list(resource))
+        return page if page is None or isinstance(page, Exception) else list(page.items)
 
     async def _answer(self, ask: Callable[[], Awaitable[T]], within_s: float = FETCH_S) -> T | Exception | None:
         try:

@@ -244,8 +244,8 @@ class Registration:
             annotations=self.annotations,
             dialects=self.dialects,
         )
-        for one in wanted:
-            await self._ensure_one(one)
+        for configuration in wanted:
+            await self._ensure_one(configuration)
         for name, is_on in ((AUTHORIZER_CONFIGURATION, self.authorizer), (DIALECTS_CONFIGURATION, self.dialects)):
             if not is_on:
                 with suppress(NotFound):

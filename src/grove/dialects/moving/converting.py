@@ -50,20 +50,20 @@ def spoken_in_grove_io(objects: Sequence[Json]) -> list[Json]:
     return objs
 
 
-def _is_spoken(one: object) -> bool:
-    group = text(mapping(one).get("apiVersion")).partition("/")[0]
+def _is_spoken(document: object) -> bool:
+    group = text(mapping(document).get("apiVersion")).partition("/")[0]
     return group in (dynamo_api.GROUP, koordset.GROUP)
 
 
 def _converted(documents: Sequence[Json]) -> Iterator[Document]:
-    rules = [one for one in documents if _is(one, dynamo_api.GROUP, PlacementPodClique.RESOURCE.kind)]
+    rules = [document for document in documents if _is(document, dynamo_api.GROUP, PlacementPodClique.RESOURCE.kind)]
     levels = levels_of(
-        msgspec.convert(one, ClusterTopologyBinding)
-        for one in documents
-        if _is(one, ClusterTopologyBinding.RESOURCE.group, ClusterTopologyBinding.RESOURCE.kind)
+        msgspec.convert(document, ClusterTopologyBinding)
+        for document in documents
+        if _is(document, ClusterTopologyBinding.RESOURCE.group, ClusterTopologyBinding.RESOURCE.kind)
     )
     gangs = podgroups.gangs_in(documents)
-    taken = [one for gang in gangs for one in (*gang.workloads, gang.pod_group)]
+    taken = [obj for gang in gangs for obj in (*gang.workloads, gang.pod_group)]
     for document in documents:
         gang = next((gang for gang in gangs if gang.workloads[0] is document), None)
         if gang is not None:
@@ -87,9 +87,9 @@ def _gang_set(obj: Json, rules: Sequence[Json], levels: Levels) -> Document:
     namespace = text(mapping(obj.get("metadata")).get("namespace"))
     near = [rule for rule in rules if text(mapping(rule.get("metadata")).get("namespace")) == namespace]
     placement = placed(near, labels, namespace, {}, pack=False)
-    found = _translated(obj, dynamo.to_set(obj, placement, levels))
+    document = _translated(obj, dynamo.to_set(obj, placement, levels))
     remarks = tuple(f"PodClique {name} became pod affinity of this set" for name in placement.effects)
-    return found._replace(chosen=(*remarks, *found.chosen))
+    return document._replace(chosen=(*remarks, *document.chosen))
 
 
 def _translated(obj: Json, translation: Translation) -> Document:

@@ -53,8 +53,8 @@ def _with_lws_variables(template: Json, size: int, *, leads: bool) -> Json:
         given.append({"name": "LWS_WORKER_INDEX", "value": "0"})
     pod_spec = mapping(template.get("spec"))
     containers = [
-        {**mapping(one), "env": [*given, *sequence(mapping(one).get("env"))]}
-        for one in sequence(pod_spec.get("containers"))
+        {**mapping(container), "env": [*given, *sequence(mapping(container).get("env"))]}
+        for container in sequence(pod_spec.get("containers"))
     ]
     return {**template, "spec": {**pod_spec, "containers": containers}}
 

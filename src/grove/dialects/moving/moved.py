@@ -32,17 +32,17 @@ def moved_set(
 ) -> tuple[Json, list[str]]:
     """The manifest with the metadata of its source, and a word if its name had to be cut."""
     metadata = mapping(source.get("metadata"))
-    short = set_name(name, max((len(one["name"]) for one in cliques), default=0))
+    short = set_name(name, max((len(clique["name"]) for clique in cliques), default=0))
     made: Json = {"name": short}
     if namespace := text(metadata.get("namespace")):
         made["namespace"] = namespace
     if labels := mapping(metadata.get("labels")):
         made["labels"] = dict(labels)
-    kept = {key: one for key, one in mapping(metadata.get("annotations")).items() if key != LAST_APPLIED}
+    kept = {key: value for key, value in mapping(metadata.get("annotations")).items() if key != LAST_APPLIED}
     if kept | dict(annotations or {}):
         made["annotations"] = kept | dict(annotations or {})
     whole: Json = {"cliques": list(cliques), **(template or {})}
-    if any(one["spec"].get("startsAfter") for one in cliques):
+    if any(clique["spec"].get("startsAfter") for clique in cliques):
         whole["cliqueStartupType"] = EXPLICIT
     resource = PodCliqueSet.RESOURCE
     manifest = {
@@ -58,25 +58,25 @@ def moved_set(
 def clique(name: str, template: Json, replicas: int, min_available: int, after: Sequence[str] = ()) -> Json:
     """A clique template from a pod template."""
     metadata = mapping(template.get("metadata"))
-    found: Json = {"name": name}
+    body: Json = {"name": name}
     for part in ("labels", "annotations"):
         if mapping(metadata.get(part)):
-            found[part] = dict(metadata[part])
+            body[part] = dict(metadata[part])
     spec: Json = {"roleName": name, "replicas": replicas, "minAvailable": min_available}
     if after:
         spec["startsAfter"] = list(after)
     pod_spec = with_device_limits(mapping(template.get("spec")))
-    return found | {"spec": spec | {"podSpec": pod_spec}}
+    return body | {"spec": spec | {"podSpec": pod_spec}}
 
 
 def without_keys(template: Json, prefixes: Sequence[str]) -> Json:
     """A pod template without labels and annotations of these prefixes: they were for another controller."""
     metadata = mapping(template.get("metadata"))
     kept = {
-        part: {key: one for key, one in mapping(metadata.get(part)).items() if not key.startswith(tuple(prefixes))}
+        part: {key: value for key, value in mapping(metadata.get(part)).items() if not key.startswith(tuple(prefixes))}
         for part in ("labels", "annotations")
     }
-    return {**template, "metadata": {part: found for part, found in kept.items() if found}}
+    return {**template, "metadata": {part: values for part, values in kept.items() if values}}
 
 
 def has_no_counterpart(part: Json, path: str, known: Sequence[str], why: Mapping[str, str]) -> Iterator[str]:

@@ -53,8 +53,8 @@ def to_set(gang: Gang) -> Moved:
 
 
 def _replicas(obj: Json) -> int:
-    found = integer(mapping(obj.get("spec")).get("replicas"))
-    return 1 if found is None else found
+    replicas = integer(mapping(obj.get("spec")).get("replicas"))
+    return 1 if replicas is None else replicas
 
 
 def _clique(obj: Json, gang: Gang) -> Json:
@@ -70,11 +70,11 @@ def _clique(obj: Json, gang: Gang) -> Json:
 
 
 def _annotations(gang: Gang) -> Json:
-    found: Json = {}
+    of_pods: Json = {}
     for workload in gang.workloads:
         metadata = mapping(mapping(mapping(workload.get("spec")).get("template")).get("metadata"))
-        found |= mapping(metadata.get("annotations"))
-    return found
+        of_pods |= mapping(metadata.get("annotations"))
+    return of_pods
 
 
 def _minimum(gang: Gang) -> int | None:
@@ -89,7 +89,7 @@ def _timeout(gang: Gang) -> str:
 
 
 def _chosen(gang: Gang) -> Iterator[str]:
-    names = ", ".join(_title(one) for one in gang.workloads)
+    names = ", ".join(_title(workload) for workload in gang.workloads)
     yield f"PodGroup {gang.name} with {names} is one set: one gang, a clique each"
     total, least = sum(map(_replicas, gang.workloads)), _minimum(gang)
     if len(gang.workloads) > 1 and least is not None and least != total:
@@ -130,7 +130,7 @@ def gangs_in(documents: Sequence[Json]) -> list[Gang]:
     for document in documents:
         if text(document.get("kind")) in WORKLOADS and (name := gang_name(document)):
             named.setdefault((_namespace(document), name), []).append(document)
-    groups = {(_namespace(one), _name(one)): one for one in documents if is_pod_group(one)}
+    groups = {(_namespace(document), _name(document)): document for document in documents if is_pod_group(document)}
     return [Gang(key[1], tuple(workloads), groups.get(key)) for key, workloads in named.items()]
 
 

@@ -29,7 +29,7 @@ _PLUGINS = {
 
 def to_set(obj: Json) -> Moved:
     spec = mapping(obj.get("spec"))
-    tasks = [mapping(one) for one in sequence(spec.get("tasks"))]
+    tasks = [mapping(task) for task in sequence(spec.get("tasks"))]
     scheduler = text(spec.get("schedulerName"))
     names = [_name(task, index) for index, task in enumerate(tasks)]
     cliques = [_clique(task, name, spec, scheduler) for task, name in zip(tasks, names, strict=True)]
@@ -48,8 +48,8 @@ def _name(task: Json, index: int) -> str:
 
 
 def _replicas(task: Json) -> int:
-    found = integer(task.get("replicas"))
-    return 1 if found is None else found
+    replicas = integer(task.get("replicas"))
+    return 1 if replicas is None else replicas
 
 
 def _clique(task: Json, name: str, spec: Json, scheduler: str) -> Json:
