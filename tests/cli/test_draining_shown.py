@@ -72,3 +72,23 @@ async def test_a_restart_asks_the_operator_to_drain_first(world: World) -> None:
         )
 
     await world.cluster.eventually(replaced, 600)
+
+
+@pytest.mark.parametrize("drain_s", [pytest.param("30", id="it drains first"), pytest.param("0", id="at once")])
+async def test_a_restarted_instance_leaves_a_rack_with_a_cordoned_node(world: World, drain_s: str) -> None:
+    """The steps of the page for a node that is drained. The instance fills its rack; the other rack is free."""
+    manifest = world.system("chat", cliques=[server("leader", 1, 8), server("worker", 3, 8)])
+    manifest["spec"]["template"]["podCliqueScalingGroups"] = [{"name": "engine", "cliqueNames": ["leader", "worker"]}]
+    manifest["metadata"]["annotations"] = {DRAIN_SECONDS: drain_s}
+    await world.apply(manifest)
+    await world.available("chat")
+    former = {pod.spec.node_name for pod in (await world.client.list(Pod, world.namespace)).items}
+    await world.nodes.cordon(min(former))
+    asked = await restart.asked_for(world.client, world.namespace, "chat/engine/0")
+    await restart.restart_answer(world.client, asked)
+
+    async def moved() -> bool:
+        pods = (await world.client.list(Pod, world.namespace)).items
+        return len(pods) == 4 and all(pod.is_ready and pod.spec.node_name not in former for pod in pods)
+
+    await world.cluster.eventually(moved, 600)

@@ -54,6 +54,19 @@ def test_values_of_the_install_page_exist():
             assert _in(values, path.split(".")), path
 
 
+def test_the_install_page_has_the_requests_and_limits_of_the_chart():
+    values = yaml.safe_load((ROOT / "charts/grove/values.yaml").read_text())
+    for process, part in {
+        "operator": values,
+        "scheduler": values["scheduler"],
+        "engine metrics, if enabled": values["engineMetrics"],
+        "console, if enabled": values["console"],
+    }.items():
+        requests, limits = part["resources"]["requests"], part["resources"]["limits"]
+        cost = f"{requests['cpu']} CPU, {requests['memory']} memory | {limits['memory']} memory"
+        assert f"| {process} | {part['replicaCount']} | {cost} |" in page("install")
+
+
 def _in(tree: Any, path: list[str]) -> bool:
     return not path or (isinstance(tree, dict) and path[0] in tree and _in(tree[path[0]], path[1:]))
 
