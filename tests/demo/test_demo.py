@@ -12,6 +12,7 @@ import yaml
 from rich.console import Console
 from tests.support.demo_story import LEVELS, ROOM, SAMPLES, TENTH, Witness
 
+from grove.answers.simulate import outcome_answer
 from grove.api import labels
 from grove.demo.pace import run_paced
 from grove.demo.performance import perform
@@ -306,3 +307,23 @@ def test_made_up_clusters_are_divided_evenly(nodes: int, want: tuple[int, int, i
     zones, blocks, racks = ({marks[LEVELS[level]] for marks in made} for level in ("zone", "block", "rack"))
     sizes = {sum(marks[LEVELS["rack"]] == rack for marks in made) for rack in racks}
     assert (len(zones), len(blocks), len(racks), sizes) == want
+
+
+def test_an_explain_step_is_in_the_answer(tmp_path: Path) -> None:
+    file = tmp_path / "events.yaml"
+    file.write_text("steps:\n- scale: {set: small, replicas: 9}\n- explain: small\n")
+    manifests = load_manifests(SAMPLES / "small.yaml")
+    outcome = run(
+        simulate(Ground(tuple(shaped(1, gpus=8))), manifests, load_scenario(file), seed=1, patience_s=60), seed=1
+    )
+    assert outcome.explained
+    assert any("nvidia.com/gpu" in line for line in outcome.explained), outcome.explained
+    assert list(outcome_answer(outcome).data["explained"]) == list(outcome.explained)
+
+
+def test_the_timeline_says_once_that_a_gang_waits() -> None:
+    manifests = load_manifests(SAMPLES / "disaggregated.yaml")
+    outcome = run(simulate(Ground(tuple(shaped(1))), manifests, None, seed=1, patience_s=60), seed=1)
+    waiting = [note.text for note in outcome.timeline if note.kind == "waiting"]
+    assert any(text.startswith("gang chat-0-prefill-0 waits for its base PodGang ") for text in waiting), waiting
+    assert not [text for text in waiting if "waits: waits" in text]

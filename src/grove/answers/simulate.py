@@ -32,6 +32,7 @@ def outcome_answer(outcome: Outcome, *, timeline: bool = True) -> Answer:
         "faults": outcome.faults,
         "note": outcome.note,
         "warnings": outcome.warnings,
+        "explained": outcome.explained,
     }
     return Answer(data, lambda width: _paint(outcome, width, timeline), code)
 
@@ -45,6 +46,8 @@ def _paint(outcome: Outcome, width: int, timeline: bool) -> RenderableType:
     for tree in outcome.sets:
         parts += [tree_table(tree, width), Text("")]
     parts += [summary_table(outcome.summary, width), Text(""), *indented(summary_line(outcome.summary), width, 0)]
+    for line in outcome.explained:
+        parts += indented(line, width, 0)
     parts += warning_lines(outcome.warnings, width)
     if outcome.note:
         parts += indented(outcome.note, width, 0, "yellow")

@@ -114,7 +114,8 @@ class Chronicle:
             self.note("placed", name, self._placed_text(new))
         refused = _turned(old, new, words.SCHEDULED, words.FALSE)
         if refused and refused.message and not _differs_in_numbers(old, refused):
-            self.note("waiting", name, f"gang {name} waits: {refused.message}")
+            waits = refused.message if refused.message.startswith("waits ") else f"waits: {refused.message}"
+            self.note("waiting", name, f"gang {name} {waits}")
         if _turned(old, new, words.READY, words.TRUE):
             if record.ready_s is None:
                 record.ready_s = self.now_s

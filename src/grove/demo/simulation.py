@@ -16,6 +16,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.topology import ClusterTopologyBinding
 from grove.demo.chronicle import Note
 from grove.demo.scenario import Scenario, Step, load_manifests, yaml_fault
+from grove.demo.stage import verdict_lines
 from grove.demo.story import Story, StoryFailed
 from grove.demo.summary import Summary, summarize
 from grove.diagnosis.gang_answer import Verdict
@@ -70,6 +71,8 @@ class Outcome:
     faults: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     """What admission warns of, each with the name of its set."""
+    explained: tuple[str, ...] = ()
+    """Lines of the `explain` steps: why gangs wait, and what would help."""
 
     @property
     def is_whole(self) -> bool:
@@ -122,7 +125,10 @@ def _is_count(value: object) -> bool:
 
 
 class Listener:
-    """An audience that only remembers."""
+    """An audience that only remembers what the `explain` steps of a scenario said."""
+
+    def __init__(self) -> None:
+        self.explained: list[str] = []
 
     def chapter(self, title: str, text: str) -> None:
         return None
@@ -131,7 +137,7 @@ class Listener:
         return None
 
     def explain(self, verdict: Verdict) -> None:
-        return None
+        self.explained += verdict_lines(verdict)
 
     def picture(self, world: World) -> None:
         return None
@@ -145,7 +151,8 @@ async def simulate(
     given = [stood_in(manifest) for manifest in manifests if manifest["kind"] == "PodCliqueSet"]
     systems, others = [manifest for manifest, _ in given], tuple(sorted({name for _, names in given for name in names}))
     async with World(ground.nodes, seed=seed, objects=objects, copy=ground.copy) as world:
-        story = Story(world, Listener())
+        listener = Listener()
+        story = Story(world, listener)
         failed, faults = "", tuple[str, ...]()
         try:
             for manifest in manifests:
@@ -169,7 +176,8 @@ async def simulate(
         if left_out := sorted({manifest["kind"] for manifest in manifests} & _LEFT_OUT):
             remarks.append(f"not simulated: {', '.join(left_out)}")
         warnings = () if failed else tuple(warning for system in systems for warning in warnings_of(system))
-        return Outcome(trees, notes, placement, summary, failed, "; ".join(remarks), faults, warnings)
+        explained = tuple(listener.explained)
+        return Outcome(trees, notes, placement, summary, failed, "; ".join(remarks), faults, warnings, explained)
 
 
 async def create_beside(world: World, obj: Json) -> None:
