@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple, get_type_hints
 
 from msgspec import NODEFAULT
-from msgspec.structs import FieldInfo, fields
+from msgspec.structs import FieldInfo
+from msgspec.structs import fields as struct_fields
 
 from grove.api.meta import Json, Struct, is_required, rfc3339
 
@@ -43,14 +45,24 @@ def apply_merge_patch(target: Any, patch: Any) -> Any:
 
 
 def struct_patch(before: Struct, after: Struct) -> Json:
-    """The merge patch between two readings of the same part, such as a status that was and one that shall be."""
-    return merge_patch(to_json(before), to_json(after))
+    """The merge patch between two readings of the same part, such as a status that was and one that shall be.
+
+    Only the fields that differ are written as JSON: a set of a thousand replicas has a long status, of which little
+    changes at a time.
+    """
+    fields = _wire_fields(type(after))
+    changed = [field for field in fields if getattr(before, field.attribute) != getattr(after, field.attribute)]
+    return merge_patch(_in_json(before, changed), _in_json(after, changed))
 
 
 def to_json(struct: Struct) -> Json:
     """A Struct as it stands on the wire: defaults left out unless the schema requires the field, times in seconds."""
+    return _in_json(struct, _wire_fields(type(struct)))
+
+
+def _in_json(struct: Struct, fields: Iterable[_WireField]) -> Json:
     body: Json = {}
-    for field in _wire_fields(type(struct)):
+    for field in fields:
         value = getattr(struct, field.attribute)
         if value is not None and (field.required or value != field.default):
             body[field.name] = _plain(value)
@@ -69,7 +81,7 @@ def _wire_fields(kind: type[Struct]) -> tuple[_WireField, ...]:
     hints = get_type_hints(kind, include_extras=True)
     return tuple(
         _WireField(field.name, field.encode_name, _default(field), is_required(hints[field.name]))
-        for field in fields(kind)
+        for field in struct_fields(kind)
     )
 
 

@@ -32,7 +32,7 @@ from grove.operator.podcliqueset.rollout import (
     set_update_facts,
     with_progress_time,
 )
-from grove.operator.podcliqueset.status import ObservedSet, set_replicas
+from grove.operator.podcliqueset.status import ObservedSet
 from grove.operator.shared.children import template_hashes
 from grove.operator.shared.rollout import concerned_replicas, is_chosen
 
@@ -40,11 +40,11 @@ OLD, NEW, NEWER = "hash-a", "hash-b", "hash-c"
 
 
 def facts_of(observed: ObservedSet) -> SetUpdateFacts:
-    return set_update_facts(observed, set_replicas(observed, observed.generation_hash))
+    return set_update_facts(observed, observed.replicas(observed.generation_hash))
 
 
 def stepped(observed: ObservedSet) -> PodCliqueSet:
-    return next_replicas(observed, set_replicas(observed, observed.generation_hash), NOW)
+    return next_replicas(observed, observed.replicas(observed.generation_hash), NOW)
 
 
 def states(text: str) -> list[ReplicaState]:

@@ -212,20 +212,20 @@ IN_PROGRESS = [*breached(-500, type_=words.WAS_HEALTHY), said(words.GANG_TERMINA
 def test_replicas(a: list[Json], g: list[Json], now_: list[str], wait_s: float | None) -> None:
     observed = demo()
     one_clique, one_group = parts(observed, 0, a, g)
-    verdict = set_replicas_to_restart(observed, [one_clique], [one_group], NOW)
+    verdict = set_replicas_to_restart(observed, observed.indexes, [one_clique], [one_group], NOW)
     assert ([one.blame for one in verdict.now], verdict.wait_s) == (now_, wait_s)
 
 
 def test_a_replica_without_one_of_its_cliques_is_being_built() -> None:
     observed = demo()
     _, one_group = parts(observed, 0, FINE, breached(-500, type_=words.WAS_HEALTHY))
-    assert set_replicas_to_restart(observed, [], [one_group], NOW) == Terminations()
+    assert set_replicas_to_restart(observed, observed.indexes, [], [one_group], NOW) == Terminations()
 
 
 def test_replicas_are_judged_one_by_one() -> None:
     observed = demo(replicas=2)
     pairs = [parts(observed, 0, FINE, FINE_GROUP), parts(observed, 1, breached(-11), FINE_GROUP)]
-    verdict = set_replicas_to_restart(observed, [c for c, _ in pairs], [g for _, g in pairs], NOW)
+    verdict = set_replicas_to_restart(observed, observed.indexes, [c for c, _ in pairs], [g for _, g in pairs], NOW)
     assert verdict == Terminations(now=(Restart(1, 1, "d-1-a"),))
 
 
@@ -276,7 +276,7 @@ def test_restarts_are_bounded(
 ) -> None:
     observed = demo(limit=limit, **status)
     one_clique, one_group = parts(observed, 0, conditions, FINE_GROUP)
-    verdict = set_replicas_to_restart(observed, [one_clique], [one_group], NOW)
+    verdict = set_replicas_to_restart(observed, observed.indexes, [one_clique], [one_group], NOW)
     count = verdict.now[0].count if verdict.now else None
     assert (count, list(verdict.exhausted), verdict.wait_s) == want
 

@@ -37,7 +37,7 @@ from grove.operator.podcliqueset.plan import (
 )
 from grove.operator.podcliqueset.rollout import is_step_over
 from grove.operator.podcliqueset.set_children import SetChildren
-from grove.operator.podcliqueset.status import ObservedSet
+from grove.operator.podcliqueset.status import ObservedSet, ReplicaMemory
 from grove.operator.podcliqueset.takeover import takeover
 from grove.operator.podgang.controller import PodGangController
 from grove.operator.shared.cluster.claim_writer import is_claim_edited
@@ -78,6 +78,7 @@ class PodCliqueSetController:
         self._children = SetChildren(deps)
         self._children_due: set[Key] = set()
         self._passed_on: dict[str, tuple[object, ...]] = {}
+        self._memories: dict[str, ReplicaMemory] = {}
         self._missing: dict[str, tuple[type[PodClique] | type[PodCliqueScalingGroup], Key]] = {}
         """A part of each set, by its uid, that was not available when all were looked at."""
         self._cache.add_index(PodCliqueSet, BINDING, by_binding)
@@ -138,6 +139,7 @@ class PodCliqueSetController:
                 if labels.SCALING_GROUP in clique.metadata.labels
             ],
             (backend := self._sets.backend_of(pcs)) is not None and backend.answers_replacements,
+            self._memories.setdefault(uid, ReplicaMemory()),
         )
 
     async def _observe_children(self, pcs: PodCliqueSet) -> ObservedChildren | None:
@@ -276,6 +278,7 @@ class PodCliqueSetController:
         self._deps.former.forget(uid)
         self._deps.set_errors.forget(uid)
         self._passed_on.pop(uid, None)
+        self._memories.pop(uid, None)
         self._missing.pop(uid, None)
 
     # Waking: mappings and predicates

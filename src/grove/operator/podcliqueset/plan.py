@@ -32,7 +32,6 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podcliqueset.rollout import next_replicas, with_progress_time
 from grove.operator.podcliqueset.status import (
     ObservedSet,
-    set_replicas,
     set_status,
     with_draining,
     with_features_condition,
@@ -249,13 +248,14 @@ def plan_set(observed: ObservedSet, children: ObservedChildren | None, now: date
     """The plan for a set that stays; `children` were read if there is a reason to compare them."""
     pcs, cliques, groups, gangs = observed.pcs, observed.cliques, observed.groups, observed.gangs
     decided = replace(observed, pcs=_with_indexes(observed))
-    replicas = set_replicas(decided, observed.generation_hash)
+    replicas = decided.replicas(observed.generation_hash)
     stepped = replace(observed, pcs=next_replicas(decided, replicas, now))
     after = with_draining(decided, set_status(stepped, now, replicas), now)
     conditions = with_gang_conditions(after.conditions, gangs, pcs.metadata.generation, now)
     after, stalls_s = with_progress_time(structs.replace(after, conditions=conditions), observed, now)
     judged = structs.replace(pcs, status=after)
-    terminated = set_replicas_to_restart(judged, cliques, groups, now, observed.moment)
+    in_breach = [replica.index for replica in replicas if replica.in_breach]
+    terminated = set_replicas_to_restart(judged, in_breach, cliques, groups, now, observed.moment)
     after = with_set_restarts(judged, cliques, groups, terminated, now)
     times = (stalls_s, terminated.wait_s, next_end_s(after.draining, now) if after.draining else None)
     next_look_s = min((at for at in times if at is not None), default=None)

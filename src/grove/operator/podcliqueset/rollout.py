@@ -21,7 +21,6 @@ import msgspec
 
 from grove.api import labels, labelsets
 from grove.api.conditions import (
-    MIN_AVAILABLE_BREACHED,
     PROGRESS_DEADLINE_EXCEEDED,
     TRUE,
     UPDATE_STALLED,
@@ -32,7 +31,7 @@ from grove.api.core import ControllerRevision, written_down
 from grove.api.duration import InvalidDuration, format, parse
 from grove.api.fields import natural
 from grove.api.hashes import generation_hash, generation_hashes
-from grove.api.meta import Json, is_true
+from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import (
     PodCliqueSet,
@@ -47,7 +46,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podcliqueset.coherent import in_scope, next_revisions_of_parts, next_scope, with_slices
 from grove.operator.podcliqueset.status import ObservedSet, SetReplica
 from grove.operator.shared.diff import child_metadata
-from grove.operator.shared.layout import min_pods, standalone_names
+from grove.operator.shared.layout import standalone_names
 from grove.operator.shared.rollout import (
     is_open,
     is_origin,
@@ -139,11 +138,12 @@ def _unit(state: ReplicaState, is_open: bool) -> Unit:
 def set_update_facts(observed: ObservedSet, replicas: Sequence[SetReplica]) -> SetUpdateFacts:
     """The facts of a set, from its replicas."""
     pcs, wanted = observed.pcs, observed.generation_hash
+    incarnations = {restart.replica_index: restart.incarnation for restart in pcs.status.replica_restarts}
     return SetUpdateFacts(
         recorded=pcs.status.current_generation_hash,
         wanted=wanted,
         progress=pcs.status.update_progress,
-        replicas=[_state(pcs, replica) for replica in replicas],
+        replicas=[_state(replica, incarnations.get(replica.index, 0)) for replica in replicas],
         rolling=is_rolling(pcs),
         max_unavailable=max_unavailable(pcs),
         paused=is_paused(pcs),
@@ -166,7 +166,7 @@ def is_step_over(
     chosen = [entry.replica_index for entry in progress.currently_updating] if is_open(progress) else []
     names_of = standalone_names(pcs)
     replicas = (SetReplica(pcs, at, names_of(at), find_clique, find_group, hashes, wanted) for at in chosen)
-    return bool(chosen) and all(_state(pcs, replica).done for replica in replicas)
+    return bool(chosen) and all(_state(replica, replica_incarnation(pcs, replica.index)).done for replica in replicas)
 
 
 def next_replicas(observed: ObservedSet, replicas: Sequence[SetReplica], now: datetime) -> PodCliqueSet:
@@ -242,28 +242,13 @@ def _ended(progress: PodCliqueSetUpdateProgress, now: datetime) -> PodCliqueSetU
     return msgspec.structs.replace(progress, update_ended_at=now, currently_updating=())
 
 
-def _state(pcs: PodCliqueSet, replica: SetReplica) -> ReplicaState:
-    scheduled = sum(clique.status.scheduled_replicas for clique in replica.cliques)
-    for group in replica.groups:
-        members = filter(None, map(pcs.spec.template.find_clique, group.spec.clique_names))
-        scheduled += group.status.scheduled_replicas * sum(min_pods(member) for member in members)
-    all_conditions = (
-        *(clique.status.conditions for clique in replica.cliques),
-        *(group.status.conditions for group in replica.groups),
-    )
-    in_breach = any(is_true(conditions, MIN_AVAILABLE_BREACHED) for conditions in all_conditions)
-    # Only after the cliques have observed their newest spec. Before, their status may be about an earlier change.
-    incarnation = replica_incarnation(pcs, replica.index)
-    is_settled = all(
-        clique.status.incarnation >= incarnation and clique.status.observed_generation == clique.metadata.generation
-        for clique in replica.cliques
-    )
-    is_reached, is_held = is_settled and replica.is_reached, bool(replica.groups_held)
+def _state(replica: SetReplica, incarnation: int) -> ReplicaState:
+    is_reached, is_held = replica.has_observed(incarnation) and replica.is_reached, bool(replica.groups_held)
     return ReplicaState(
         replica.index,
         is_reached and replica.is_carried_out,
-        scheduled,
-        in_breach,
+        replica.scheduled_pods,
+        replica.in_breach,
         is_reached and not is_held,
         is_reached and is_held,
     )

@@ -1,10 +1,15 @@
-"""Status of a PodCliqueSet, rolled up from its cliques, scaling groups and gangs replica by replica."""
+"""Status of a PodCliqueSet, rolled up from its cliques, scaling groups and gangs replica by replica.
+
+A set of hundreds of replicas is looked at after every change of one part. So a replica is read again only if one of its
+parts has changed since the last look (`ReplicaMemory`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
 
@@ -12,6 +17,7 @@ from grove.api.conditions import (
     DISRUPTION_TARGET,
     FALSE,
     INITIALIZED,
+    MIN_AVAILABLE_BREACHED,
     SCHEDULED,
     TRUE,
     UNHEALTHY,
@@ -20,7 +26,7 @@ from grove.api.conditions import (
 )
 from grove.api.core import Pod
 from grove.api.draining import replica_drain_s
-from grove.api.meta import Conditions, Resource
+from grove.api.meta import Conditions, Resource, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import (
     PodCliqueSet,
@@ -41,6 +47,7 @@ from grove.operator.shared.layout import (
     group_names,
     is_group_available,
     living,
+    min_pods,
     no_pods,
     set_scale_selector,
     standalone_names,
@@ -49,53 +56,53 @@ from grove.operator.shared.rollout import is_open
 from grove.operator.shared.termination import Moment, as_written
 from grove.operator.topology.levels import with_levels_condition
 
-
-@dataclass(frozen=True, slots=True)
-class ObservedSet:
-    """The facts that were read about a set and its parts.
-
-    `generation_hash` is that of its templates as they are now, `hashes` are those of each clique by name; `moment` says
-    when a condition turned.
-    """
-
-    pcs: PodCliqueSet
-    cliques: Sequence[PodClique]
-    groups: Sequence[PodCliqueScalingGroup]
-    gangs: Sequence[PodGang]
-    generation_hash: str
-    hashes: Mapping[str, str]
-    binding: ClusterTopologyBinding | None = None
-    topology_enabled: bool = False
-    moment: Moment = as_written
-    pods_of: PodsOf = no_pods
-    members: Callable[[], Sequence[PodClique]] = tuple
-    """The cliques in its groups, which may be thousands."""
-    asks_scheduler: bool = False
-    """Whether the scheduler of the set answers whether new pods would fit."""
-
-    def every_clique(self) -> Iterable[PodClique]:
-        return (*self.cliques, *self.members())
+T = TypeVar("T")
+Find = Callable[[str], T | None]
+"""Finds a part by its name; None if it is not there."""
 
 
 class SetReplica:
-    """One replica of a set: its standalone cliques and groups that are there, and how far they are."""
+    """One replica of a set: its standalone cliques and groups that are there, and how far they are.
+
+    `generation` is what counts as updated.
+    """
+
+    __slots__ = (
+        "_cliques_read",
+        "_groups_read",
+        "_is_new",
+        "cliques",
+        "cliques_total",
+        "cliques_updated",
+        "groups",
+        "groups_held",
+        "groups_total",
+        "groups_updated",
+        "in_breach",
+        "index",
+        "is_available",
+        "scheduled_pods",
+    )
 
     def __init__(
         self,
         pcs: PodCliqueSet,
         index: int,
         standalone: Sequence[tuple[str, str]],
-        find_clique: Callable[[str], PodClique | None],
-        find_group: Callable[[str], PodCliqueScalingGroup | None],
+        find_clique: Find[PodClique],
+        find_group: Find[PodCliqueScalingGroup],
         hashes: Mapping[str, str],
         generation: str,
     ) -> None:
         groups = group_names(pcs, index)
+        self._cliques_read = [(fqn, find_clique(fqn)) for fqn, _ in standalone]
+        self._groups_read = [(fqn, find_group(fqn)) for fqn, _ in groups]
         cliques = [
             (clique, hashes[template]) for fqn, template in standalone if (clique := find_clique(fqn)) is not None
         ]
         self.index = index
         self.cliques = [clique for clique, _ in cliques]
+        self.scheduled_pods = sum(clique.status.scheduled_replicas for clique in self.cliques)
         new = [clique for clique, hash_ in cliques if has_hashes(clique, hash_, generation)]
         self._is_new = len(new) == len(cliques)
         self.cliques_total, self.groups_total = len(standalone), len(groups)
@@ -107,11 +114,32 @@ class SetReplica:
                 self.groups.append(group)
                 self.groups_updated += group.status.current_pod_clique_set_generation_hash == generation
                 self.groups_held += _is_held(group, config, generation)
+                members = filter(None, map(pcs.spec.template.find_clique, group.spec.clique_names))
+                self.scheduled_pods += group.status.scheduled_replicas * sum(map(min_pods, members))
+        conditions = [part.status.conditions for part in self.cliques]
+        conditions += [part.status.conditions for part in self.groups]
+        self.in_breach = any(is_true(of_part, MIN_AVAILABLE_BREACHED) for of_part in conditions)
         self.is_available = (
             len(self.cliques) == self.cliques_total
             and len(self.groups) == self.groups_total
             and all(map(is_available, self.cliques))
             and all(map(is_group_available, self.groups))
+        )
+
+    def is_of(self, find_clique: Find[PodClique], find_group: Find[PodCliqueScalingGroup]) -> bool:
+        """True if its parts are still these objects, so all that was read of them holds."""
+        return all(find_clique(fqn) is clique for fqn, clique in self._cliques_read) and all(
+            find_group(fqn) is group for fqn, group in self._groups_read
+        )
+
+    def has_observed(self, incarnation: int) -> bool:
+        """True if every standalone clique has observed its newest spec, and this restart of the replica.
+
+        Before, its status may be about an earlier change.
+        """
+        return all(
+            clique.status.incarnation >= incarnation and clique.status.observed_generation == clique.metadata.generation
+            for clique in self.cliques
         )
 
     @property
@@ -148,14 +176,69 @@ def _is_held(group: PodCliqueScalingGroup, config: ScalingGroupConfig, generatio
     )
 
 
-def set_replicas(observed: ObservedSet, generation: str) -> list[SetReplica]:
-    """The replicas that the set is to have; `generation` is what counts as updated."""
-    pcs, find_clique, find_group = observed.pcs, living(observed.cliques).get, living(observed.groups).get
-    names_of = standalone_names(pcs)
-    return [
-        SetReplica(pcs, index, names_of(index), find_clique, find_group, observed.hashes, generation)
-        for index in pcs.indexes
-    ]
+class ReplicaMemory:
+    """The replicas of one set as they were at the last look. Objects of the cache never change, so a replica holds
+    while its parts are the same objects.
+    """
+
+    def __init__(self) -> None:
+        self._read_for: tuple[object, ...] = ()
+        self._known: dict[int, SetReplica] = {}
+
+    def replicas(
+        self,
+        pcs: PodCliqueSet,
+        cliques: Iterable[PodClique],
+        groups: Iterable[PodCliqueScalingGroup],
+        hashes: Mapping[str, str],
+        generation: str,
+    ) -> list[SetReplica]:
+        """The replicas that the set is to have. Parts that are being deleted do not count."""
+        find_clique, find_group = living(cliques).get, living(groups).get
+        read_for = (pcs.metadata.uid, pcs.metadata.generation, hashes, generation)
+        known = self._known if self._read_for == read_for else {}
+        names_of = standalone_names(pcs)
+        replicas = []
+        for index in pcs.indexes:
+            replica = known.get(index)
+            if replica is None or not replica.is_of(find_clique, find_group):
+                replica = SetReplica(pcs, index, names_of(index), find_clique, find_group, hashes, generation)
+            replicas.append(replica)
+        self._read_for, self._known = read_for, {replica.index: replica for replica in replicas}
+        return replicas
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedSet:
+    """The facts that were read about a set and its parts.
+
+    `generation_hash` is that of its templates as they are now, `hashes` are those of each clique by name; `moment` says
+    when a condition turned.
+    """
+
+    pcs: PodCliqueSet
+    cliques: Sequence[PodClique]
+    groups: Sequence[PodCliqueScalingGroup]
+    gangs: Sequence[PodGang]
+    generation_hash: str
+    hashes: Mapping[str, str]
+    binding: ClusterTopologyBinding | None = None
+    topology_enabled: bool = False
+    moment: Moment = as_written
+    pods_of: PodsOf = no_pods
+    members: Callable[[], Sequence[PodClique]] = tuple
+    """The cliques in its groups, which may be thousands."""
+    asks_scheduler: bool = False
+    """Whether the scheduler of the set answers whether new pods would fit."""
+    memory: ReplicaMemory = field(default_factory=ReplicaMemory)
+    """The replicas at the last look."""
+
+    def replicas(self, generation: str) -> list[SetReplica]:
+        """The replicas that the set is to have; `generation` is what counts as updated."""
+        return self.memory.replicas(self.pcs, self.cliques, self.groups, self.hashes, generation)
+
+    def every_clique(self) -> Iterable[PodClique]:
+        return (*self.cliques, *self.members())
 
 
 def set_status(
@@ -169,7 +252,7 @@ def set_status(
     pcs, before = observed.pcs, observed.pcs.status
     current = before.current_generation_hash or observed.generation_hash
     if replicas is None:
-        replicas = set_replicas(observed, current)
+        replicas = observed.replicas(current)
     return msgspec.structs.replace(
         before,
         observed_generation=_observed_generation(pcs),

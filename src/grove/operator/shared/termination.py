@@ -150,6 +150,7 @@ def group_replicas_to_restart(
 
 def set_replicas_to_restart(
     pcs: PodCliqueSet,
+    in_breach: Iterable[int],
     cliques: Iterable[PodClique],
     groups: Iterable[PodCliqueScalingGroup],
     now: datetime,
@@ -157,12 +158,13 @@ def set_replicas_to_restart(
 ) -> Terminations:
     """Replicas of a set that are terminated whole, because of a standalone clique or a whole scaling group.
 
-    A replica that lacks one of its standalone cliques is being built, and is left alone.
+    `in_breach` are the replicas with such a part in breach. A replica that lacks one of its standalone cliques is being
+    built, and is left alone.
     """
     live, live_groups = living(cliques), living(groups)
     breaches: dict[int, list[Breach]] = {}
     names_of = standalone_names(pcs)
-    for replica in pcs.indexes:
+    for replica in in_breach:
         units = [fqn for fqn, _ in names_of(replica)]
         if not all(fqn in live for fqn in units):
             continue
