@@ -156,7 +156,7 @@ def run(results: dict[str, Any]) -> None:
         for kind in (Unlooking, Admission) * ROUNDS:
             taken[kind] += latencies(kind, obj, requests // ROUNDS)
         for words, rank, wanted in (("p50", 0.5, ""), ("p99", 0.99, aim[1])):
-            ours, least = (sorted(one)[int(len(one) * rank)] * 1e3 for one in taken.values())
+            ours, least = (sorted(times)[int(len(times) * rank)] * 1e3 for times in taken.values())
             results[f"review of {name}: {words}, 16 in flight"] = Figure(ours, "ms", wanted, least)
 
 

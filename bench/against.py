@@ -32,15 +32,15 @@ print("FIGURES" + json.dumps({name: (one.value, one.unit) for name, one in resul
 Found = dict[str, tuple[list[float], str]]
 
 
-def figures(checkout: Path, name: str, found: Found) -> None:
+def figures(checkout: Path, name: str, measured: Found) -> None:
     """Adds what a benchmark of a checkout prints."""
     env = {**os.environ, "PYTHONPATH": f"{checkout / 'src'}:{checkout}", "PYTHONDONTWRITEBYTECODE": "1"}
     package = "bench" if (checkout / "bench").is_dir() else "tests.bench"
     command = [sys.executable, "-c", RUN, package, name]
     out = subprocess.run(command, cwd=checkout, env=env, stdout=subprocess.PIPE, check=True, text=True).stdout
-    said = next(line for line in out.splitlines() if line.startswith("FIGURES"))
-    for figure, (value, unit) in json.loads(said.removeprefix("FIGURES")).items():
-        found.setdefault(figure, ([], unit))[0].append(value)
+    printed = next(line for line in out.splitlines() if line.startswith("FIGURES"))
+    for figure, (value, unit) in json.loads(printed.removeprefix("FIGURES")).items():
+        measured.setdefault(figure, ([], unit))[0].append(value)
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -53,11 +53,11 @@ def main(words: Sequence[str] | None = None) -> None:
     now: Found = {}
     for name in given.names:
         for _ in range(given.rounds):
-            for checkout, found in ((given.earlier, before), (HERE, now)):
+            for checkout, measured in ((given.earlier, before), (HERE, now)):
                 print(f"— {name} of {checkout}", file=sys.stderr, flush=True)
-                figures(checkout, name, found)
+                figures(checkout, name, measured)
     table = Table("what", "before", "now", "ratio", box=None)
-    for figure in (one for one in now if one in before):
+    for figure in (figure for figure in now if figure in before):
         (was, unit), (values, _) = before[figure], now[figure]
         old, new = median(was), median(values)
         table.add_row(figure, f"{old:,.4g} {unit}", f"{new:,.4g} {unit}", f"{new / old:.2f}" if old else "")

@@ -124,16 +124,16 @@ async def _all_bound(client: HttpClient, namespace: str) -> None:
 
 def _sum(metrics: str, name: str, **labels: str) -> float:
     """Of all series of this name that have these labels."""
-    found = re.findall(rf"^{name}(?:\{{(.*)\}})? (\S+)$", metrics, re.MULTILINE)
+    series = re.findall(rf"^{name}(?:\{{(.*)\}})? (\S+)$", metrics, re.MULTILINE)
     wanted = [f'{key}="{value}"' for key, value in labels.items()]
-    return sum(float(value) for said, value in found if all(one in said for one in wanted))
+    return sum(float(value) for own, value in series if all(label in own for label in wanted))
 
 
 def _quantile_s(metrics: str, name: str, q: float) -> float:
     """An upper bound of a quantile: the first bucket of a histogram that holds this share of it."""
     total = _sum(metrics, f"{name}_count")
     edges = sorted(set(re.findall(rf'^{name}_bucket\{{.*le="([^"]+)"', metrics, re.MULTILINE)), key=float)
-    return next((float(one) for one in edges if _sum(metrics, f"{name}_bucket", le=one) >= q * total), float("inf"))
+    return next((float(edge) for edge in edges if _sum(metrics, f"{name}_bucket", le=edge) >= q * total), float("inf"))
 
 
 def stock_gangs(directory: Path) -> AbstractContextManager[GangPlane]:

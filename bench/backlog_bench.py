@@ -77,26 +77,26 @@ async def freed_slots(steps: Steps, spec: Json) -> list[float]:
         wanted = group("w", 1, spec=spec)
         await day.apply(*(gang(f"g{number:03}", wanted, labels=SERVING) for number in range(WAITING)))
         await asyncio.sleep(HOUR_S)  # nodes are held, and the first warnings are written
-        found = []
+        costs = []
         for _ in range(SLOTS):
             name = min(pod.metadata.name for pod in await day.pods() if pod.spec.node_name)
             before = sum(steps.taken_s)
             await day.client.delete(PodGang, name.removesuffix("-w-0"), NAMESPACE)
             await day.client.delete(Pod, name, NAMESPACE, grace_period_s=0)
             await asyncio.sleep(60)
-            found.append((sum(steps.taken_s) - before) * 1000)
-        return found
+            costs.append((sum(steps.taken_s) - before) * 1000)
+        return costs
 
 
 def kept() -> int:
     """Objects of the scheduler's own classes that are alive."""
     gc.collect()
-    return sum(str(type(one).__module__).startswith("grove.scheduler") for one in gc.get_objects())
+    return sum(str(type(obj).__module__).startswith("grove.scheduler") for obj in gc.get_objects())
 
 
 async def week() -> list[int]:
     """Objects that the scheduler keeps after each day of churn, with nothing left to run or to wait."""
-    rng, found = random.Random(1), list[int]()
+    rng, counts = random.Random(1), list[int]()
 
     async def job(day: Day, number: int) -> None:
         size, name = rng.randint(1, 6), f"job-{number}"
@@ -115,14 +115,14 @@ async def week() -> list[int]:
                 await asyncio.sleep(DAY_S / 160)
             await asyncio.wait(jobs)
             await asyncio.sleep(HOUR_S)
-            found.append(kept())
-    return found
+            counts.append(kept())
+    return counts
 
 
 def run(results: dict[str, Figure]) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     equal = f"among {WAITING} gangs that ask for the same"
-    for said, spec in ((equal, {}), (f"{equal} and keep apart from each other", {"affinity": APART})):
+    for what, spec in ((equal, {}), (f"{equal} and keep apart from each other", {"affinity": APART})):
         steps = Steps()
         gc.disable()
         try:
@@ -130,8 +130,8 @@ def run(results: dict[str, Figure]) -> None:
                 slots = simulate(freed_slots(steps, spec), seed=1, limit_s=1e9)
         finally:
             gc.enable()
-        results[f"loop: a freed slot {said}, median"] = Figure(round(statistics.median(slots), 2), "ms", "≤ 5")
-        results[f"loop: longest step {said}"] = Figure(round(max(steps.taken_s) * 1000, 1), "ms", "≤ 20")
+        results[f"loop: a freed slot {what}, median"] = Figure(round(statistics.median(slots), 2), "ms", "≤ 5")
+        results[f"loop: longest step {what}"] = Figure(round(max(steps.taken_s) * 1000, 1), "ms", "≤ 20")
     days = simulate(week(), seed=1, limit_s=1e9)
     print(f"    objects of the scheduler after each day of churn: {', '.join(map(str, days))}")
     results[f"memory: objects of the scheduler after {DAYS} days of churn, over the first day"] = Figure(

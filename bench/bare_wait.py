@@ -24,13 +24,13 @@ def main(account: Path, clique: str) -> None:
     headers = {"Authorization": f"Bearer {(account / 'token').read_text()}"}
     path = f"/api/v1/namespaces/default/pods?labelSelector={quote(f'grove.io/podclique={clique}')}"
     server.request("GET", path, headers=headers)
-    found = json.loads(server.getresponse().read())
+    pods = json.loads(server.getresponse().read())
     print("waiting for", clique, flush=True)
-    version = found["metadata"]["resourceVersion"]
+    version = pods["metadata"]["resourceVersion"]
     server.request("GET", f"{path}&watch=true&resourceVersion={version}", headers=headers)
     for line in server.getresponse():
         conditions = json.loads(line)["object"]["status"].get("conditions") or ()
-        if any(one["type"] == "Ready" and one["status"] == "True" for one in conditions):
+        if any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions):
             return
 
 

@@ -73,12 +73,12 @@ REPORTED = ("PodClique", "PodCliqueScalingGroup", "PodGang")
 def _promised(obj: Json) -> Json:
     """What only a system with its promises has: owners, finalizers, and the status that an object has in the end."""
     kept = ("ownerReferences", "finalizers")
-    found: Json = {"metadata": {field: obj["metadata"][field] for field in kept if field in obj["metadata"]}}
+    promised: Json = {"metadata": {field: obj["metadata"][field] for field in kept if field in obj["metadata"]}}
     if obj["kind"] == "PodCliqueSet":
-        found["metadata"]["finalizers"] = [labels.SET_FINALIZER]
+        promised["metadata"]["finalizers"] = [labels.SET_FINALIZER]
     if obj["kind"] in REPORTED:
-        found["status"] = PLACED if obj["kind"] == "PodGang" else obj["status"]
-    return found
+        promised["status"] = PLACED if obj["kind"] == "PodGang" else obj["status"]
+    return promised
 
 
 def unavoidable(manifest: Json, *, promised: bool = False, scheduler: str = "") -> list[Json]:
@@ -89,19 +89,21 @@ def unavoidable(manifest: Json, *, promised: bool = False, scheduler: str = "") 
     graph = PureGraph(manifest, GroveBackend())
     graph.settle()
     known = {kind.RESOURCE.kind: order for order, kind in enumerate(KINDS) if promised or kind is not PodCliqueSet}
-    found = sorted((one for one in graph.objects.values() if one["kind"] in known), key=lambda one: known[one["kind"]])
+    ordered = sorted(
+        (obj for obj in graph.objects.values() if obj["kind"] in known), key=lambda obj: known[obj["kind"]]
+    )
     kept = ("name", "generateName", "namespace", "labels", "annotations")
     placed_by = {"schedulerName": scheduler} if scheduler else {}
     made = []
-    for one in found:
-        more = _promised(one) if promised else {"metadata": {}}
-        metadata = {field: one["metadata"][field] for field in kept if one["metadata"].get(field)}
-        spec = {field: value for field, value in one["spec"].items() if field != "nodeName"}
-        spec |= placed_by if one["kind"] == "Pod" else {}
+    for obj in ordered:
+        more = _promised(obj) if promised else {"metadata": {}}
+        metadata = {field: obj["metadata"][field] for field in kept if obj["metadata"].get(field)}
+        spec = {field: value for field, value in obj["spec"].items() if field != "nodeName"}
+        spec |= placed_by if obj["kind"] == "Pod" else {}
         made.append(
             {
-                "apiVersion": one["apiVersion"],
-                "kind": one["kind"],
+                "apiVersion": obj["apiVersion"],
+                "kind": obj["kind"],
                 **more,
                 "metadata": metadata | more["metadata"],
                 "spec": spec,
@@ -128,12 +130,12 @@ class Baseline:
         self._nodes: list[str] = []
 
     async def make(self, systems: list[list[Json]]) -> None:
-        await self._create([one for system in systems for one in system])
-        await self._all(self._tell(one) for one in self._made if "status" in one)
+        await self._create([obj for system in systems for obj in system])
+        await self._all(self._tell(obj) for obj in self._made if "status" in obj)
 
     async def remove(self) -> None:
         for kind in GOING:
-            await self._all(self._delete(one) for one in self._made if one["kind"] == kind.RESOURCE.kind)
+            await self._all(self._delete(obj) for obj in self._made if obj["kind"] == kind.RESOURCE.kind)
 
     async def bind(self, namespace: str, places: list[tuple[str, str]], gang: str) -> None:
         """Binds pods to the nodes named, and says of their gang what a scheduler has to say."""
@@ -142,7 +144,7 @@ class Baseline:
 
     async def fill(self, systems: list[list[Json]]) -> None:
         """The pods of these systems and nothing else, up and running: what `replace` begins with."""
-        await self._create([one for system in systems for one in system if one["kind"] == "Pod"])
+        await self._create([obj for system in systems for obj in system if obj["kind"] == "Pod"])
 
     async def replace(self) -> None:
         """Every pod in turn: deleted, gone, made, bound, Ready; followed by a watch."""
@@ -151,7 +153,7 @@ class Baseline:
         cache.on_event(Pod, lambda old, new: changed.set())
 
         async def until(pods: int, ready: int) -> None:
-            while len(found := cache.list(Pod)) != pods or sum(pod.is_ready for pod in found) != ready:
+            while len(listed := cache.list(Pod)) != pods or sum(pod.is_ready for pod in listed) != ready:
                 changed.clear()
                 await changed.wait()
 
@@ -166,10 +168,10 @@ class Baseline:
     async def _create(self, objects: list[Json]) -> None:
         self._nodes = [node.metadata.name for node in (await self._client.list(Node)).items]
         self._made, loop = objects, asyncio.get_running_loop()
-        self._uids = {_owner(ref): loop.create_future() for one in objects for ref in _owners(one)}
+        self._uids = {_owner(ref): loop.create_future() for obj in objects for ref in _owners(obj)}
         async with asyncio.TaskGroup() as group:
-            for number, one in enumerate(objects):
-                group.create_task(self._after_owners(number, one))
+            for number, obj in enumerate(objects):
+                group.create_task(self._after_owners(number, obj))
 
     async def _after_owners(self, number: int, obj: Json) -> None:
         owners = [ref | {"uid": await self._uids[_owner(ref)]} for ref in _owners(obj)]
@@ -196,13 +198,13 @@ class Baseline:
             await self._client.patch(kind, meta["name"], {"metadata": {"finalizers": None}}, meta["namespace"])
 
     async def _all(self, work: Iterator[Awaitable[None]]) -> None:
-        async def in_turn(one: Awaitable[None]) -> None:
+        async def in_turn(request: Awaitable[None]) -> None:
             async with self._turns:
-                await one
+                await request
 
         async with asyncio.TaskGroup() as group:
-            for one in work:
-                group.create_task(in_turn(one))
+            for request in work:
+                group.create_task(in_turn(request))
 
 
 def _resource(obj: Json) -> Any:
@@ -219,13 +221,13 @@ def _owner(reference: Json) -> tuple[str, str]:
 
 def systems_of(order: Json) -> list[list[Json]]:
     """The objects of every system that an order asks for: several sets, or one set of several replicas."""
-    one = unavoidable(order["set"], promised=order.get("promised", False), scheduler=order.get("scheduler", ""))
+    objects = unavoidable(order["set"], promised=order.get("promised", False), scheduler=order.get("scheduler", ""))
     old, new, count = order["rename"], order["to"], order["count"]
     of_all: list[Json] = []
     if old != order["set"]["metadata"]["name"]:
-        of_all = [obj | {"spec": obj["spec"] | {"replicas": count}} for obj in one if obj["kind"] == "PodCliqueSet"]
-        one = [obj for obj in one if obj["kind"] != "PodCliqueSet"]
-    return [of_all, *(numbered(one, old, new.replace(NUMBER, str(n)), n) for n in range(count))]
+        of_all = [obj | {"spec": obj["spec"] | {"replicas": count}} for obj in objects if obj["kind"] == "PodCliqueSet"]
+        objects = [obj for obj in objects if obj["kind"] != "PodCliqueSet"]
+    return [of_all, *(numbered(objects, old, new.replace(NUMBER, str(n)), n) for n in range(count))]
 
 
 async def main(kubeconfig: str) -> None:

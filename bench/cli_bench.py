@@ -106,8 +106,8 @@ def _asked(kubeconfig: Path) -> list[str]:
     """What the server was asked for since this was asked last."""
     server = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
     with urlopen(f"{server}{ASKED}") as answer:
-        found: list[str] = json.load(answer)
-        return found
+        paths: list[str] = json.load(answer)
+        return paths
 
 
 def _started_s() -> float:
@@ -152,7 +152,7 @@ def _cpu_s(pid: int) -> float:
 
 def _best(args: list[str], env: dict[str, str]) -> tuple[float, float]:
     """CPU and wall seconds of the quickest of a few processes; any exit code but 1 and 2 is an answer."""
-    found: list[tuple[float, float]] = []
+    times: list[tuple[float, float]] = []
     for _ in range(ROUNDS):
         begun = time.perf_counter()
         child = subprocess.Popen(
@@ -162,18 +162,18 @@ def _best(args: list[str], env: dict[str, str]) -> tuple[float, float]:
             env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **env},
         )
         assert child.stderr is not None
-        said = child.stderr.read().decode()
+        message = child.stderr.read().decode()
         _, code, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(code)
         child.stderr.close()
         if child.returncode in (1, 2) and args[0] != "doctor":
-            raise RuntimeError(f"kubectl grove {' '.join(args)} ended with {child.returncode}: {said}")
+            raise RuntimeError(f"kubectl grove {' '.join(args)} ended with {child.returncode}: {message}")
         cpu_s = usage.ru_utime + usage.ru_stime
-        confirms = bool(found) and cpu_s <= ALIKE * min(one[0] for one in found)
-        found.append((cpu_s, time.perf_counter() - begun))
+        confirms = bool(times) and cpu_s <= ALIKE * min(time_pair[0] for time_pair in times)
+        times.append((cpu_s, time.perf_counter() - begun))
         if confirms:
             break
-    return min(one[0] for one in found), min(one[1] for one in found)
+    return min(time_pair[0] for time_pair in times), min(time_pair[1] for time_pair in times)
 
 
 @contextmanager
@@ -227,31 +227,33 @@ async def large_cluster() -> dict[str, list[Any]]:
         await world.apply(system("s000", {"engine": (60, 1), "front": (PODS - 60, 0)}, "block"))
         assert await world.until(lambda: world.is_settled("s000"))
         await world.until(lambda: False, 60.0)  # a gang that runs has its last status
-        one = _stored(world)
+        block_objects = _stored(world)
         await world.apply(system("wide", {"trainer": (40, 8)}, "rack"))
         await world.until(lambda: False, 30.0)
         both = _stored(world)
-    text = json.dumps(one)
-    uids = sorted({obj["metadata"]["uid"] for objects in one.values() for obj in objects})
-    found: dict[str, list[Any]] = {path: [] for path in both}
+    text = json.dumps(block_objects)
+    uids = sorted({obj["metadata"]["uid"] for objects in block_objects.values() for obj in objects})
+    all_objects: dict[str, list[Any]] = {path: [] for path in both}
     for block in range(BLOCKS):
         copy = text.replace("s000", f"s{block:03d}").replace("z0-b0", f"z{block // 10}-b{block % 10}")
         copy = copy.replace('"z0"', f'"z{block // 10}"')
         for uid in uids:
             copy = copy.replace(uid, f"{uid[:-3]}{block:03d}")
         for path, objects in json.loads(copy).items():
-            named = {(obj["metadata"].get("namespace"), obj["metadata"]["name"]) for obj in found[path]}
-            found[path] += [o for o in objects if (o["metadata"].get("namespace"), o["metadata"]["name"]) not in named]
+            named = {(obj["metadata"].get("namespace"), obj["metadata"]["name"]) for obj in all_objects[path]}
+            all_objects[path] += [
+                o for o in objects if (o["metadata"].get("namespace"), o["metadata"]["name"]) not in named
+            ]
     for path, objects in both.items():
-        found[path] += [obj for obj in objects if obj["metadata"]["name"].startswith("wide")]
-    return found
+        all_objects[path] += [obj for obj in objects if obj["metadata"]["name"].startswith("wide")]
+    return all_objects
 
 
 def _stored(world: World) -> dict[str, list[Any]]:
     kinds: list[Resource] = [kind.resource for kind in BUILT_IN]
     kinds += [kind.RESOURCE for kind in Object.__subclasses__() if kind.RESOURCE.group.endswith("grove.io")]
-    found: dict[str, list[Any]] = {}
+    by_path: dict[str, list[Any]] = {}
     for resource in {*kinds, QUOTA, Pod.RESOURCE}:
         stored = world.cluster.server.store.collection(resource).objects
-        found[f"{resource.base_path}/{resource.plural}"] = [stored[key].json for key in sorted(stored)]
-    return found
+        by_path[f"{resource.base_path}/{resource.plural}"] = [stored[key].json for key in sorted(stored)]
+    return by_path

@@ -28,7 +28,7 @@ class Stored:
     """The objects of one kind, encoded once."""
 
     def __init__(self, objects: list[dict[str, Any]]) -> None:
-        self.rows = [(one["metadata"], json.dumps(one, separators=(",", ":")).encode()) for one in objects]
+        self.rows = [(obj["metadata"], json.dumps(obj, separators=(",", ":")).encode()) for obj in objects]
 
     def found(self, namespace: str, query: Any) -> list[bytes]:
         wanted = dict(part.split("=", 1) for part in query.get("labelSelector", "").split(",") if "=" in part)
@@ -59,9 +59,9 @@ class Cluster:
             return web.json_response({"gitVersion": "v1.36.3"})
         if path.endswith("/selfsubjectaccessreviews"):
             return web.json_response({"status": {"allowed": True}})
-        if found := _ONE_NAMESPACE.search(path):
-            namespace, plural, name = found[1], found[2], found[3] or ""
-            path = f"{path[: found.start()]}/{plural}"
+        if match := _ONE_NAMESPACE.search(path):
+            namespace, plural, name = match[1], match[2], match[3] or ""
+            path = f"{path[: match.start()]}/{plural}"
         if path not in self._kinds and (base := path.rsplit("/", 1))[0] in self._kinds:
             path, name = base
         kind = self._kinds.get(path)
@@ -90,14 +90,14 @@ class Cluster:
             return _missing("")
         kinds = {"podcliquesets": "PodCliqueSet", "podgangs": "PodGang"}
         names = [path.rsplit("/", 1)[1] for path in inside]
-        return web.json_response({"resources": [{"name": one, "kind": kinds.get(one, one)} for one in names]})
+        return web.json_response({"resources": [{"name": name, "kind": kinds.get(name, name)} for name in names]})
 
     async def _stream(self, request: web.Request, bodies: list[bytes]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         for start in range(0, len(bodies), 64):
             await response.write(
-                b"".join(b'{"type":"ADDED","object":%s}\n' % one for one in bodies[start : start + 64])
+                b"".join(b'{"type":"ADDED","object":%s}\n' % body for body in bodies[start : start + 64])
             )
         meta = {"resourceVersion": REVISION, "annotations": {"k8s.io/initial-events-end": "true"}}
         await response.write(json.dumps({"type": "BOOKMARK", "object": {"metadata": meta}}).encode() + b"\n")

@@ -104,5 +104,5 @@ async def _watched(port: int, session: str, seconds: float = 0.0) -> tuple[float
         return first_s
 
     async with ClientSession(timeout=ClientTimeout(), read_bufsize=2**25) as http:
-        found = await asyncio.gather(*(watch(number) for number in range(VIEWERS if seconds else 1)))
-    return found[0], events, written
+        seconds_taken = await asyncio.gather(*(watch(number) for number in range(VIEWERS if seconds else 1)))
+    return seconds_taken[0], events, written

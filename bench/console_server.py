@@ -47,10 +47,10 @@ class Stored:
     def __init__(self, nodes: int, sets: int, pods: int) -> None:
         self.revision = 10
         made = shaped(nodes, GPUS)
-        names = [one["metadata"]["name"] for one in made]
+        names = [node["metadata"]["name"] for node in made]
         meta = {"resourceVersion": "5"}
         self.objects: dict[type[Any], list[Json]] = {kind: [] for kind in (*OF_NAMESPACE, *OF_CLUSTER)}
-        self.objects[Node] = [{**one, "metadata": {**one["metadata"], **meta}} for one in made]
+        self.objects[Node] = [{**node, "metadata": {**node["metadata"], **meta}} for node in made]
         self.objects[ClusterTopologyBinding] = [{**binding(), "metadata": {"name": "t", **meta}}]
         self.pods: list[tuple[str, str, str]] = []
         for number in range(sets):
@@ -68,36 +68,36 @@ class Stored:
                 }
             )
             group = {"name": f"{name}-0-w", "minReplicas": pods}
-            said = [{"type": "Scheduled", "status": "True"}]
+            scheduled = [{"type": "Scheduled", "status": "True"}]
             self.objects[PodGang].append(
                 {
                     "metadata": {"name": f"{name}-0", "labels": mine, **own},
                     "spec": {"podgroups": [group]},
-                    "status": {"phase": "Running", "placementScore": 1.0, "conditions": said},
+                    "status": {"phase": "Running", "placementScore": 1.0, "conditions": scheduled},
                 }
             )
             for index in range(pods):
                 node = names[(number * pods + index) % len(names)]
                 self.pods.append((f"{name}-0-w-{index}", name, node))
-        self.objects[Pod] = [pod(*one, ready=True, revision=5) for one in self.pods]
+        self.objects[Pod] = [pod(*entry, ready=True, revision=5) for entry in self.pods]
         self.changed: dict[type[Any], asyncio.Queue[Json]] = {kind: asyncio.Queue() for kind in self.objects}
 
     async def list(self, kind: Any, namespace: str = "", **asked: Any) -> Any:
         if kind is Lease or kind not in self.objects or asked.get("labels") or asked.get("fields"):
             return Page([], "10")
-        found, self.objects[kind] = self.objects[kind], []
-        return Page([msgspec.convert(one, kind) for one in found], "10")
+        objects, self.objects[kind] = self.objects[kind], []
+        return Page([msgspec.convert(obj, kind) for obj in objects], "10")
 
     async def watch(self, kind: Any, namespace: str = "", **asked: Any) -> AsyncIterator[WatchEvent[Any]]:
         while asked.get("initial_events") and self.objects[kind]:
-            for one in self.objects[kind]:
-                yield WatchEvent("ADDED", msgspec.convert(one, kind), "5")
+            for obj in self.objects[kind]:
+                yield WatchEvent("ADDED", msgspec.convert(obj, kind), "5")
             self.objects[kind] = []
         if asked.get("initial_events"):
             yield WatchEvent("BOOKMARK", None, "10", initial_done=True)
         while True:
-            one = await self.changed[kind].get()
-            yield WatchEvent("MODIFIED", msgspec.convert(one, kind), one["metadata"]["resourceVersion"])
+            obj = await self.changed[kind].get()
+            yield WatchEvent("MODIFIED", msgspec.convert(obj, kind), obj["metadata"]["resourceVersion"])
 
     async def keep_changing(self, a_second: float) -> None:
         number = 0

@@ -125,9 +125,9 @@ def verdict(old: Digest | None, new: Digest | None) -> str:
         return "fits now" if new["fits"] else "FITS NO MORE"
     for key, less_is_better in (("proven", False), ("domains", True), ("victims", True), ("score", False)):
         if key in old and key in new:
-            one, other = (len(d[key]) if key == "victims" else d[key] for d in (old, new))
-            if one != other:
-                return f"{key} better" if (other < one) == less_is_better else f"{key} WORSE"
+            earlier, other = (len(d[key]) if key == "victims" else d[key] for d in (old, new))
+            if earlier != other:
+                return f"{key} better" if (other < earlier) == less_is_better else f"{key} WORSE"
     return "placed otherwise" if old["fits"] else "explained otherwise"
 
 

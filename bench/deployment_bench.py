@@ -56,16 +56,16 @@ def run(results: dict[str, Figure]) -> None:
     ):
         without, with_grove = asyncio.run(_measured(plane, Path(folder)))
     for what in ("up_s", "down_s"):
-        best = min(getattr(one, what) for one in without)
+        best = min(getattr(sample, what) for sample in without)
         direction = what.removesuffix("_s")
         name = f"a Deployment's {PODS:,} pods, {direction}, with Grove beside"
-        results[name] = Figure(min(getattr(one, what) for one in with_grove), "s", AIM, best)
-    baseline = min(one.control_plane_s for one in without)
+        results[name] = Figure(min(getattr(sample, what) for sample in with_grove), "s", AIM, best)
+    baseline = min(sample.control_plane_s for sample in without)
     results["the same, up and down: CPU of the control plane"] = Figure(
-        min(one.control_plane_s for one in with_grove), "s", AIM, baseline
+        min(sample.control_plane_s for sample in with_grove), "s", AIM, baseline
     )
     results["the same: CPU of the control plane and of Grove"] = Figure(
-        min(one.control_plane_s + one.grove_s for one in with_grove), "s", AIM, baseline
+        min(sample.control_plane_s + sample.grove_s for sample in with_grove), "s", AIM, baseline
     )
 
 
@@ -152,4 +152,4 @@ async def _scaled(client: HttpClient, replicas: int) -> float:
 
 
 def _cpu(children: list[Child]) -> float:
-    return sum(cpu_s(one.pid) for one in children)
+    return sum(cpu_s(child.pid) for child in children)

@@ -30,13 +30,13 @@ class Figure(NamedTuple):
 
 def medians(rounds: Sequence[Mapping[str, Figure]]) -> dict[str, Figure]:
     """One table of several rounds: of each row the median of what was measured and of its baseline."""
-    found: dict[str, Figure] = {}
-    for name in dict.fromkeys(name for one in rounds for name in one):
-        rows = [one[name] for one in rounds if name in one]
+    figures: dict[str, Figure] = {}
+    for name in dict.fromkeys(name for figures_of_round in rounds for name in figures_of_round):
+        rows = [figures_of_round[name] for figures_of_round in rounds if name in figures_of_round]
         baselines = [row.baseline for row in rows if row.baseline is not None]
         value, baseline = median(row.value for row in rows), median(baselines) if baselines else None
-        found[name] = rows[0]._replace(value=value, baseline=baseline)
-    return found
+        figures[name] = rows[0]._replace(value=value, baseline=baseline)
+    return figures
 
 
 def cpu_s(pid: int) -> float:

@@ -39,16 +39,16 @@ ROUNDS = 15
 
 def queues() -> QueueObjects:
     """One root, 19 departments, 180 teams."""
-    found = [QuotaQueue(f"{ELASTIC}/root", "", {GPU: 80_000}, {GPU: 80_000})]
-    found += (
+    queues = [QuotaQueue(f"{ELASTIC}/root", "", {GPU: 80_000}, {GPU: 80_000})]
+    queues += (
         QuotaQueue(f"{ELASTIC}/d{n}", f"{ELASTIC}/root", {GPU: 4_000}, {GPU: 80_000}, {GPU: 1})
         for n in range(DEPARTMENTS)
     )
-    found += (
+    queues += (
         QuotaQueue(f"{ELASTIC}/t{n}", f"{ELASTIC}/d{n % DEPARTMENTS}", {GPU: 400}, {GPU: 8_000}, {GPU: 1})
         for n in range(TEAMS)
     )
-    return QueueObjects(QueueTree(found), kinds=frozenset({ELASTIC}))
+    return QueueObjects(QueueTree(queues), kinds=frozenset({ELASTIC}))
 
 
 def pod(name: str, team: int, gang: str, gpus: int = 8, node: str = "") -> PodFacts:
@@ -59,16 +59,16 @@ def pod(name: str, team: int, gang: str, gpus: int = 8, node: str = "") -> PodFa
 
 def filled(fleet: Snapshot, sets: int, size: int, teams: int = TEAMS) -> list[Running]:
     """`count` gangs of whole nodes, spread over the teams."""
-    found, at = [], 0
+    running, at = [], 0
     names = sorted(fleet.nodes.row_of)
     for number in range(sets):
         name = f"bench/set-{number}"
         members = [pod(f"set-{number}-{i}", number % teams, name, node=names[at + i]) for i in range(size)]
         at += size
-        for one in members:
-            fleet.add_pod(one)
-        found.append(Running(name, 0, tuple(members), {"w": size}))
-    return found
+        for member in members:
+            fleet.add_pod(member)
+        running.append(Running(name, 0, tuple(members), {"w": size}))
+    return running
 
 
 def wanted(name: str, team: int, pods: int, priority: int = 0) -> Gang:
@@ -133,18 +133,18 @@ def _reclaim() -> float:
     owner = wanted("owner", TEAMS - 1, 13)
     quota.ask({f"{ELASTIC}/t{TEAMS - 1}": {GPU: 104}})
     quota.shares(fleet)
-    found = preempt(fleet, owner, running)
-    assert isinstance(found, Victims), found
-    assert found.reclaimed
+    victims = preempt(fleet, owner, running)
+    assert isinstance(victims, Victims), victims
+    assert victims.reclaimed
     return cpu_ms(lambda: preempt(fleet, owner, running))
 
 
 def _preempted() -> float:
     fleet, running, _ = _full()
     urgent = wanted("urgent", 0, 13, priority=1000)
-    found = preempt(fleet, urgent, running)
-    assert isinstance(found, Victims), found
-    assert not found.reclaimed
+    victims = preempt(fleet, urgent, running)
+    assert isinstance(victims, Victims), victims
+    assert not victims.reclaimed
     return cpu_ms(lambda: preempt(fleet, urgent, running))
 
 
@@ -161,11 +161,11 @@ def _halves() -> float:
     running = []
     for node in names:
         pods = [PodFacts(f"{node}-{i}", "bench", f"{node}-{i}", half, node=node) for i in range(16)]
-        for one in pods:
-            fleet.add_pod(one)
-            running.append(Running(one.name, 0, (one,), {}))
+        for member in pods:
+            fleet.add_pod(member)
+            running.append(Running(member.name, 0, (member,), {}))
         memory = devices.cards[0].size // 2
-        given = {one.uid: Allotment(((i // 2, 50, memory),)) for i, one in enumerate(pods)}
+        given = {member.uid: Allotment(((i // 2, 50, memory),)) for i, member in enumerate(pods)}
         used[node] = UsedCards(devices, devices.kind, given)
     members = tuple(PodFacts(f"whole-{i}", "bench", f"whole-{i}", card, group="w") for i in range(100))
     gang = Gang("bench/whole", Branch("whole", (PodGroup("w", 100, members),)), 1000)
@@ -173,7 +173,7 @@ def _halves() -> float:
     def victims() -> Victims | NoVictims:
         return preempt(fleet, gang, running, vacancies=Vacancies([CardVacancy(used, {name: whole_card})]))
 
-    found = victims()
-    assert isinstance(found, Victims), found
-    assert len(found.pods) == 200
+    answer = victims()
+    assert isinstance(answer, Victims), answer
+    assert len(answer.pods) == 200
     return cpu_ms(victims)

@@ -90,10 +90,10 @@ def counted(checkout: Path, program: str, times: int) -> int:
     counter = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
     command = [*counter, sys.executable, "-c", PREAMBLE + program, str(times)]
     ended = subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True)
-    found = re.search(r"I +refs: +([\d,]+)", ended.stderr)
-    if ended.returncode or found is None:
+    match = re.search(r"I +refs: +([\d,]+)", ended.stderr)
+    if ended.returncode or match is None:
         raise SystemExit(f"{checkout}: {ended.stderr[-2_000:]}")
-    return int(found[1].replace(",", ""))
+    return int(match[1].replace(",", ""))
 
 
 def main(words: Sequence[str] | None = None) -> None:

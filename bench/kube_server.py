@@ -180,13 +180,13 @@ def pods(start: int, end: int, shift: int) -> Iterator[bytes]:
     for number in range(start, end):
         if number % 8 not in pieces:
             whole = pod(_MARK - _MARK % 8 + number % 8)
-            for found, sign in (
+            for value, sign in (
                 (b"%012d" % (_MARK - _MARK % 8 + number % 8), b"\0P"),
                 (b"%012d" % (_MARK // 8), b"\0O"),
                 (b"-%d-" % (_MARK // 8), b"\0C"),
                 (b"%d" % (1000 + _MARK - _MARK % 8 + number % 8), b"\0R"),
             ):
-                whole = whole.replace(found, sign)
+                whole = whole.replace(value, sign)
             pieces[number % 8] = whole.split(b"\0")
         values = {
             80: b"%012d" % number,
@@ -223,8 +223,8 @@ class Server(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         while True:
-            head, found, rest = self._buffer.partition(b"\r\n\r\n")
-            if not found:
+            head, separator, rest = self._buffer.partition(b"\r\n\r\n")
+            if not separator:
                 return
             length = 0
             for line in head.lower().split(b"\r\n"):

@@ -155,7 +155,7 @@ async def releases(client: HttpClient, directory: Path, results: dict[str, Figur
     )
     results["lifecycle: grove startup, memory"] = Figure(starts[1], "MB", "<= 40 MB", bare[1])
     for name, rank in (("median", 0.5), ("p99", 0.99)):
-        value, baseline = (sorted(one)[int(rank * (len(one) - 1))] * 1000 for one in (taken, least))
+        value, baseline = (sorted(times)[int(rank * (len(times) - 1))] * 1000 for times in (taken, least))
         results[f"lifecycle: parent Ready to release, {name} of {PAIRS}"] = Figure(value, "ms", "p99 <= 1 s", baseline)
     await client.delete_collection(Pod, "default")
 
@@ -191,14 +191,14 @@ async def update(bench: Bench, results: dict[str, Figure], least: Least, who: st
     await bench.until(lambda: bench.available() == REPLICAS)
     await asyncio.sleep(SETTLE_S)
     before, cpu, began = bench.operator.ask(), bench.cpu_s(), time.perf_counter()
-    found: Json = await bench.client.get(PodCliqueSet.RESOURCE, "roll", "default")
-    cliques = found["spec"]["template"]["cliques"]
+    live: Json = await bench.client.get(PodCliqueSet.RESOURCE, "roll", "default")
+    cliques = live["spec"]["template"]["cliques"]
     cliques[0]["spec"]["podSpec"]["containers"][0]["env"] = [{"name": "VERSION", "value": "two"}]
     await bench.client.patch(PodCliqueSet, "roll", {"spec": {"template": {"cliques": cliques}}}, "default")
 
     def over() -> bool:
-        (one,) = bench.cache.list(PodCliqueSet)
-        progress = one.status.update_progress
+        (live_set,) = bench.cache.list(PodCliqueSet)
+        progress = live_set.status.update_progress
         return progress is not None and progress.update_ended_at is not None
 
     await bench.until(over)
@@ -206,7 +206,7 @@ async def update(bench: Bench, results: dict[str, Figure], least: Least, who: st
     await asyncio.sleep(SETTLE_S)  # what is still on its way belongs to it
     after, spent = bench.operator.ask(), bench.spent_since(cpu)
     results[f"{who}: update of {REPLICAS} replicas, one at a time"] = Figure(seconds, "s", "", least.wall_s)
-    everybodys, baseline = (sum(one.values()) / REPLICAS * 1000 for one in (spent, least.cpu_s))
+    everybodys, baseline = (sum(cpu_of.values()) / REPLICAS * 1000 for cpu_of in (spent, least.cpu_s))
     results[f"{who}: CPU of all processes a replaced pod"] = Figure(everybodys, "ms", "", baseline)
     own, bare = spent["operator"] + spent["scheduler"], least.cpu_s["bare client"]
     results[f"{who}: CPU of operator and scheduler a replaced pod; baseline: the bare client"] = Figure(
@@ -260,8 +260,8 @@ async def breaches(bench: Bench, results: dict[str, Figure]) -> None:
             gone.setdefault(pod.metadata.labels.get("app.kubernetes.io/part-of", ""), datetime.now(UTC))
 
     def on_clique(old: PodClique | None, new: PodClique | None) -> None:
-        found = find_condition(new.status.conditions, words.MIN_AVAILABLE_BREACHED) if new is not None else None
-        if new is not None and found is not None and found.status == "True":
+        breached = find_condition(new.status.conditions, words.MIN_AVAILABLE_BREACHED) if new is not None else None
+        if new is not None and breached is not None and breached.status == "True":
             since.setdefault(new.metadata.labels["app.kubernetes.io/part-of"], datetime.now(UTC))
 
     bench.cache.on_event(Pod, on_pod)
@@ -284,7 +284,7 @@ async def breaches(bench: Bench, results: dict[str, Figure]) -> None:
 
 async def measure(plane: ControlPlane, results: dict[str, Figure]) -> None:
     async with HttpClient(load_config(plane.kubeconfig)) as admin:
-        await install(admin, lambda said: None)
+        await install(admin, lambda message: None)
         kubeconfig = await token_kubeconfig(admin, plane.directory)
     async with HttpClient(load_config(kubeconfig)) as client:
         await releases(client, plane.directory, results)

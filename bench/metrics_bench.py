@@ -32,8 +32,8 @@ def started(*arguments: str) -> tuple[subprocess.Popen[str], int]:
 def value(port: int, path: str) -> str:
     url = f"http://127.0.0.1:{port}/apis/custom.metrics.k8s.io/v1beta2/namespaces/n/{path}"
     with urlopen(url, timeout=30) as answer:
-        found: str = json.load(answer)["items"][0]["value"]
-        return found
+        answer_value: str = json.load(answer)["items"][0]["value"]
+        return answer_value
 
 
 def is_said(port: int, path: str) -> bool:
@@ -52,9 +52,9 @@ def asked_times(
     for number in range(requests):
         meanwhile(number)
         metric = ("grove_requests_waiting", "grove_e2e_p95_seconds")[number % 2]
-        for one, taken in times.items():
+        for asked_port, taken in times.items():
             asked = time.perf_counter()
-            value(one, f"{GROUP}/{metric}")
+            value(asked_port, f"{GROUP}/{metric}")
             taken.append(time.perf_counter() - asked)
         time.sleep(max(0.0, begun + (number + 1) * seconds / requests - time.monotonic()))
     return sorted(times[port]), sorted(times[idle_port])

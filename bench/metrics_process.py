@@ -163,11 +163,11 @@ def own_page(readings: Readings) -> Callable[[web.Request], Awaitable[web.Stream
     """Our page for a Prometheus, on the loop that also answers autoscalers."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        found = web.StreamResponse()
-        await found.prepare(request)
+        response = web.StreamResponse()
+        await response.prepare(request)
         async for part in page_slices(readings):
-            await found.write(part)
-        return found
+            await response.write(part)
+        return response
 
     return answer
 
@@ -178,7 +178,7 @@ def cpu_s(pid: int) -> float:
 
 
 def peak_mb(pid: int) -> float:
-    (line,) = [one for one in Path(f"/proc/{pid}/status").read_text().splitlines() if one.startswith("VmHWM")]
+    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
     return int(line.split()[1]) / 1024
 
 

@@ -103,11 +103,11 @@ class Bench:
             await asyncio.sleep(SETTLE_S)
 
     def pods(self, *, ready: bool = False, ungated: bool = False) -> int:
-        found = self.cache.list(Pod)
-        return sum((pod.is_ready or not ready) and not (ungated and pod.is_gated) for pod in found)
+        pods = self.cache.list(Pod)
+        return sum((pod.is_ready or not ready) and not (ungated and pod.is_gated) for pod in pods)
 
     def available(self) -> int:
-        return sum(one.status.available_replicas for one in self.cache.list(PodCliqueSet))
+        return sum(live_set.status.available_replicas for live_set in self.cache.list(PodCliqueSet))
 
     def spent_since(self, before: Mapping[str, float]) -> dict[str, float]:
         """CPU seconds of each process of the system since `cpu_s` was asked; not of this one, which only looks."""
@@ -210,7 +210,7 @@ async def baseline_of(
     order = {"do": "make", "set": manifest, "count": count, "rename": rename, "to": to, "promised": promised}
     bare.say(json.dumps(order))
     await asyncio.to_thread(bare.expect, "planned")
-    pods = sum(one["kind"] == "Pod" for one in unavoidable(manifest)) * count
+    pods = sum(obj["kind"] == "Pod" for obj in unavoidable(manifest)) * count
     calls_before, cpu, began = await served(bench), bench.cpu_s(), time.perf_counter()
     bare.say("")
     await bench.until(lambda: bench.pods() == pods)
@@ -246,7 +246,7 @@ def bare_client(bench: Bench, kubeconfig: Path) -> Iterator[Process]:
 async def baselines(bench: Bench, kubeconfig: Path) -> Baselines:
     with bare_client(bench, kubeconfig) as bare:
         several = [await baseline_of(bench, bare, nine_pods(f"f{n}"), 1, f"f{n}", f"f{n}") for n in range(3)]
-        small_ = sorted(several, key=lambda one: one.reported_s)[1]
+        small_ = sorted(several, key=lambda baseline: baseline.reported_s)[1]
         pair, names = many_pairs("big", 1), ("big-0", f"big-{NUMBER}")
         least = await baseline_of(bench, bare, pair, REPLICAS, *names, promised=False)
         return Baselines(small_, await baseline_of(bench, bare, pair, REPLICAS, *names), least)
@@ -381,8 +381,8 @@ async def deleted(bench: Bench, baseline: Baseline, results: dict[str, Figure], 
 def print_calls(what: str, spent: Counter[tuple[str, str]]) -> None:
     """On request: every kind of call, most frequent first."""
     if os.environ.get("GROVE_BENCH_CALLS"):
-        found = sorted(spent.items(), key=lambda one: -one[1])
-        print(f"{what}: {', '.join(f'{verb} {kind} {n}' for (verb, kind), n in found)}", file=sys.stderr)
+        frequent = sorted(spent.items(), key=lambda entry: -entry[1])
+        print(f"{what}: {', '.join(f'{verb} {kind} {n}' for (verb, kind), n in frequent)}", file=sys.stderr)
 
 
 async def before(bench: Bench, baseline: Baseline, results: dict[str, Figure]) -> None:
@@ -464,7 +464,7 @@ async def clear(bench: Bench) -> None:
 async def with_nodes(plane: StockPlane, nodes: int) -> AsyncIterator[tuple[Bench, Path]]:
     """A plane with Grove's kinds and `nodes` fake nodes that all controllers have seen; and a kubeconfig for it."""
     async with HttpClient(load_config(plane.kubeconfig)) as admin:
-        await install(admin, lambda said: None)
+        await install(admin, lambda message: None)
         kubeconfig = await token_kubeconfig(admin, plane.directory)
     async with HttpClient(load_config(kubeconfig)) as client:
         bench = Bench(plane, client)
@@ -482,17 +482,17 @@ async def measure(plane: StockPlane, results: dict[str, Figure]) -> None:
     async with with_nodes(plane, NODES) as (bench, kubeconfig):
         await asyncio.sleep(SETTLE_S)
         await bench.events_end()
-        for found in rounds:
+        for figures in rounds:
             least = await baselines(bench, kubeconfig)
             if BEFORE:
                 with operating(bench, kubeconfig, BEFORE):
-                    await before(bench, least.big, found)
+                    await before(bench, least.big, figures)
             with operating(bench, kubeconfig):
-                await small(bench, least.small, found)
-                await made(bench, least, found)
-                if found is rounds[-1]:
-                    await idle_and_scaled(bench, least.big, found)
-                await deleted(bench, least.big, found, "operator")
+                await small(bench, least.small, figures)
+                await made(bench, least, figures)
+                if figures is rounds[-1]:
+                    await idle_and_scaled(bench, least.big, figures)
+                await deleted(bench, least.big, figures, "operator")
         results.update(medians(rounds))
         if SETS:
             with bare_client(bench, kubeconfig) as bare:

@@ -31,10 +31,10 @@ async def main(kubeconfig: str, config: str) -> None:
                 "cpu_s": time.process_time(),
                 "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
                 "looks": {
-                    f"{one.labels['controller']} {one.labels['result']}": one.value
+                    f"{sample.labels['controller']} {sample.labels['result']}": sample.value
                     for family in RECONCILES.collect()
-                    for one in family.samples
-                    if one.name.endswith("_total") and one.value
+                    for sample in family.samples
+                    if sample.name.endswith("_total") and sample.value
                 },
                 "calls": {f"{verb} {what}": n for (verb, what), n in sorted(client.calls.items())},
             }

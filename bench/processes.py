@@ -41,8 +41,8 @@ class Process:
         self.child.stdin.flush()
 
     def expect(self, word: str) -> None:
-        said = self.read_line()
-        assert said == f"{word}\n", f"{self.name} said {said!r}"
+        line = self.read_line()
+        assert line == f"{word}\n", f"{self.name} said {line!r}"
 
     def ask(self) -> dict[str, Any]:
         self.say("")

@@ -34,8 +34,8 @@ def least_reading(kubeconfig: Path | str, paths: list[str]) -> Reading:
     """What a process of its own takes to read these paths."""
     command = [sys.executable, "-m", "bench.reads", str(kubeconfig)]
     began = time.perf_counter()
-    said = subprocess.run(command, input=json.dumps(paths), stdout=subprocess.PIPE, check=True, text=True).stdout
-    return Reading(json.loads(said), time.perf_counter() - began)
+    text = subprocess.run(command, input=json.dumps(paths), stdout=subprocess.PIPE, check=True, text=True).stdout
+    return Reading(json.loads(text), time.perf_counter() - began)
 
 
 async def read_all(kubeconfig: str, paths: list[str]) -> None:

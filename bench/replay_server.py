@@ -40,5 +40,5 @@ async def main(chunks: Chunks) -> None:
 
 
 if __name__ == "__main__":
-    said = json.loads(Path(sys.argv[1]).read_text())
-    asyncio.run(main([(at_s, text.encode()) for at_s, text in said]))
+    events = json.loads(Path(sys.argv[1]).read_text())
+    asyncio.run(main([(at_s, text.encode()) for at_s, text in events]))

@@ -123,9 +123,9 @@ class Growth:
         await clear(self._bench)
 
     def _memory_mb(self) -> Column:
-        found = {process.name: process.child.pid for process in self._bench.processes}
-        found |= {child.name: child.pid for child in self._bench.plane.children}
-        return {name: _memory_mb(pid) for name, pid in found.items() if name in PROCESSES}
+        pids = {process.name: process.child.pid for process in self._bench.processes}
+        pids |= {child.name: child.pid for child in self._bench.plane.children}
+        return {name: _memory_mb(pid) for name, pid in pids.items() if name in PROCESSES}
 
 
 def _memory_mb(pid: int) -> float:

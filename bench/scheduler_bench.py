@@ -43,12 +43,12 @@ TOPOLOGY = {"bench": (ZONE, BLOCK, RACK, HOST)}
 
 def nodes(count: int, *, rack: int = 16, block: int = 8, zone: int = 8) -> list[NodeFacts]:
     """Eight-GPU nodes, in racks, blocks and zones of the sizes given."""
-    found = []
+    facts = []
     for i in range(count):
         r, b, z = i // rack, i // rack // block, i // rack // block // zone
         labels = {HOST: f"node-{i:05}", RACK: f"rack-{r:04}", BLOCK: f"block-{b:03}", ZONE: f"zone-{z}"}
-        found.append(NodeFacts(f"node-{i:05}", {"cpu": 128_000, "memory": 2 << 40, "pods": 110, GPU: 8}, labels))
-    return found
+        facts.append(NodeFacts(f"node-{i:05}", {"cpu": 128_000, "memory": 2 << 40, "pods": 110, GPU: 8}, labels))
+    return facts
 
 
 def shape(gpu: int, cpu: int = 4_000) -> Shape:
@@ -93,9 +93,9 @@ def spread_over_zones_ms() -> float:
 
 def full(count: int) -> tuple[Snapshot, list[Running]]:
     """Every GPU taken by a one-GPU job."""
-    one = shape(1, 1_000)
+    single = shape(1, 1_000)
     jobs = [
-        PodFacts(f"job-{i}-{k}", "bench", f"job-{i}-{k}", one, {}, f"node-{i:05}", created_s=float(i * 8 + k))
+        PodFacts(f"job-{i}-{k}", "bench", f"job-{i}-{k}", single, {}, f"node-{i:05}", created_s=float(i * 8 + k))
         for i in range(count)
         for k in range(8)
     ]
@@ -159,9 +159,9 @@ def explaining_ms(snapshot: Snapshot, wanted: Gang, running: list[Running]) -> f
 def fill_one_by_one(count: int) -> float:
     """Time to place and assume eight one-GPU jobs a node, one by one, on an empty cluster."""
     snapshot = cluster(nodes(count), (), TOPOLOGY)
-    one = shape(1, 1_000)
+    single = shape(1, 1_000)
     jobs = [
-        gang_of(f"job-{i}", [PodGroup("job", 1, (PodFacts(f"job-{i}", "bench", f"job-{i}", one),))])
+        gang_of(f"job-{i}", [PodGroup("job", 1, (PodFacts(f"job-{i}", "bench", f"job-{i}", single),))])
         for i in range(count * 8)
     ]
     began = time.process_time()
@@ -227,7 +227,7 @@ def fragmented() -> tuple[Snapshot, list[Movable]]:
             waiting = [pod for part in tree.groups() for pod in part.pods]
             unit = Running(name, 0, tuple(pod.on(node) for pod, node in zip(waiting, at, strict=True)))
             movable.append(Movable(unit, tree))
-    return cluster(nodes(1_000), [pod for one in movable for pod in one.unit.pods], TOPOLOGY), movable
+    return cluster(nodes(1_000), [pod for candidate in movable for pod in candidate.unit.pods], TOPOLOGY), movable
 
 
 def repack_ms() -> float:
@@ -338,8 +338,8 @@ def stalls(in_place_steps: int = IN_PLACE_STEPS) -> Iterator[tuple[str, float, f
     """
 
     def least(name: str, work: Callable[[], Awaitable[object]]) -> tuple[str, float, float]:
-        found = [asyncio.run(longest_stall(work)) for _ in range(5)]
-        return name, min(clock for clock, _ in found), min(cpu for _, cpu in found)
+        stalls_taken = [asyncio.run(longest_stall(work)) for _ in range(5)]
+        return name, min(clock for clock, _ in stalls_taken), min(cpu for _, cpu in stalls_taken)
 
     yield least("nothing to decide", lambda: asyncio.sleep(0.05))
     for name, make in expensive():
@@ -360,12 +360,12 @@ def stalls(in_place_steps: int = IN_PLACE_STEPS) -> Iterator[tuple[str, float, f
 
 
 def run(results: dict[str, Figure]) -> None:
-    (_, baseline, _), *found = stalls()
-    for name, clock, cpu in sorted(found, key=lambda one: -one[1]):
+    (_, baseline, _), *stalls_taken = stalls()
+    for name, clock, cpu in sorted(stalls_taken, key=lambda entry: -entry[1]):
         print(f"    longest stall of the event loop: {clock:6.1f} ms, {cpu:6.1f} ms of its own CPU  {name}")
-    worst_clock, worst_cpu = (max(one[part] for one in found) for part in (1, 2))
+    worst_clock, worst_cpu = (max(entry[part] for entry in stalls_taken) for part in (1, 2))
     for what, worst, aim in (("", worst_clock, 50), (", its own CPU", worst_cpu, 20)):
-        results[f"loop: longest stall{what}, {len(found)} expensive decisions"] = Figure(
+        results[f"loop: longest stall{what}, {len(stalls_taken)} expensive decisions"] = Figure(
             round(worst, 1), "ms", f"≤ {aim} (nothing to decide {baseline:.1f})"
         )
     for name, value, unit, aim in measure():

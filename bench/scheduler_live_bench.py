@@ -93,13 +93,13 @@ def gang_json(name: str, namespace: str, pods: Iterable[str], required: str = ""
 async def all_at_once(work: Iterable[Any], limit: int = CREATORS) -> None:
     turns = asyncio.Semaphore(limit)
 
-    async def one(coro: Any) -> None:
+    async def in_turn(coro: Any) -> None:
         async with turns:
             await coro
 
     async with asyncio.TaskGroup() as group:
         for coro in work:
-            group.create_task(one(coro))
+            group.create_task(in_turn(coro))
 
 
 async def create_node(client: HttpClient, node: Json) -> None:
@@ -130,8 +130,8 @@ async def scheduler_process(
 
 
 def peak_mb(pid: int) -> float:
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    return int(found[1]) / 1024 if found else 0.0
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(match[1]) / 1024 if match else 0.0
 
 
 @dataclass(frozen=True)
@@ -233,13 +233,13 @@ async def measure_with_sets(
 ) -> None:
     await run_sets(client, namespace, nodes)
     await until_quiet(pid)
-    found = await gangs_of(client, watched, namespace, [100], pid)
+    gangs = await gangs_of(client, watched, namespace, [100], pid)
     what = f"100 pods, {len(nodes)} nodes, {SETS} sets running"
     for words, ours, baseline, aim in zip(
-        ("first", "last"), found.times_s[100], least.times_s[100], ("≤ 10 s", "≤ 2 × 1,000 nodes"), strict=True
+        ("first", "last"), gangs.times_s[100], least.times_s[100], ("≤ 10 s", "≤ 2 × 1,000 nodes"), strict=True
     ):
         results[f"{what}: {words} created → last bound"] = Figure(ours, "s", aim, baseline)
-    results[f"{what}: scheduler CPU per pod"] = Figure(found.cpu_ms_a_pod, "ms", "", least.cpu_ms_a_pod)
+    results[f"{what}: scheduler CPU per pod"] = Figure(gangs.cpu_ms_a_pod, "ms", "", least.cpu_ms_a_pod)
     results[f"{what}: scheduler peak memory"] = Figure(peak_mb(pid), "MB")
 
 
@@ -271,8 +271,8 @@ async def measure(
                 add_gangs(f"{nodes} nodes, before", before, least, results)
             async with scheduler_process(plane.kubeconfig, folder) as child:
                 start_s = cpu_s(child.pid)
-                found = await gangs_of(client, watched, namespace, sizes, child.pid)
-                add_gangs(f"{nodes} nodes", found, least, results)
+                gangs = await gangs_of(client, watched, namespace, sizes, child.pid)
+                add_gangs(f"{nodes} nodes", gangs, least, results)
                 read = await asyncio.to_thread(least_reading, plane.kubeconfig, ["/api/v1/nodes", "/api/v1/pods"])
                 results[f"{nodes} nodes: scheduler CPU until in step"] = Figure(
                     start_s, "s", "baseline: starts and reads nodes and pods", read.cpu_s
@@ -284,14 +284,14 @@ async def measure(
             await all_at_once(client.delete(Node, name) for name in names)
 
 
-def add_gangs(what: str, found: Gangs, least: Gangs, results: dict[str, Figure]) -> None:
-    for size, (whole, tail) in found.times_s.items():
+def add_gangs(what: str, gangs: Gangs, least: Gangs, results: dict[str, Figure]) -> None:
+    for size, (whole, tail) in gangs.times_s.items():
         aim = f"≤ {BESIDE[size] / (4 if size == 500 else 2):.3g} s" if what == "1000 nodes" else ""
         least_whole, least_tail = least.times_s[size]
         results[f"{size} pods, {what}: last created → last bound"] = Figure(tail, "s", aim, least_tail)
         results[f"{size} pods, {what}: first created → last bound"] = Figure(whole, "s", "", least_whole)
     results[f"{what}: scheduler CPU per pod; baseline: the bare client"] = Figure(
-        found.cpu_ms_a_pod, "ms", "", least.cpu_ms_a_pod
+        gangs.cpu_ms_a_pod, "ms", "", least.cpu_ms_a_pod
     )
 
 
@@ -309,8 +309,8 @@ def run(results: dict[str, Figure]) -> None:
 
 
 if __name__ == "__main__":
-    found: dict[str, Figure] = {}
+    figures: dict[str, Figure] = {}
     counts = tuple(int(arg) for arg in sys.argv[1:]) or (1_000,)
-    asyncio.run(main(found, counts, SIZES))
-    for name, figure in found.items():
+    asyncio.run(main(figures, counts, SIZES))
+    for name, figure in figures.items():
         print(f"{name:60} {figure.value:10.4g} {figure.unit:4} {figure.aim}")

@@ -57,14 +57,14 @@ async def _to_ready(count: int, *, readers: int) -> None:
             cache.start()
         done = asyncio.ensure_future(_all_ready(cluster.client(), count))
 
-        async def one(at: int) -> None:
+        async def make_ready(at: int) -> None:
             meta = {"generateName": "pod-", "namespace": "default", "labels": {"app": "x"}}
             pod = await client.create(Pod, {"metadata": meta, "spec": POD_SPEC})
             name, gate = pod.metadata.name, [{"op": "remove", "path": "/spec/schedulingGates/0"}]
             await client.patch(Pod, name, gate, "default")
             await client.bind("default", name, names[at % len(names)], uid=pod.metadata.uid)
 
-        await asyncio.gather(*(one(at) for at in range(count)))
+        await asyncio.gather(*(make_ready(at) for at in range(count)))
         await done
         for cache in caches:
             await cache.stop()

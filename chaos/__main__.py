@@ -34,7 +34,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         directory = given.keep or Path(folder)
         directory.mkdir(parents=True, exist_ok=True)
-        run = Run(directory, given.seed, given.minutes, lambda said: print(said, flush=True), faults)
+        run = Run(directory, given.seed, given.minutes, lambda line: print(line, flush=True), faults)
         result = asyncio.run(run.play())
     if given.picture is not None:
         title = f"seed {given.seed}, {len(result.faults)} faults (grey lines)"

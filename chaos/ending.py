@@ -47,69 +47,71 @@ async def until_settled(client: Client, namespace: str = NAMESPACE) -> tuple[flo
 
 async def until_gone(client: Client, namespace: str = NAMESPACE) -> tuple[float, list[str]]:
     """Deletes every set; seconds until nothing is left that was made of them, and what is left after five minutes."""
-    for one in (await client.list(PodCliqueSet, namespace)).items:
-        await client.delete(PodCliqueSet, one.metadata.name, namespace)
+    for pcs in (await client.list(PodCliqueSet, namespace)).items:
+        await client.delete(PodCliqueSet, pcs.metadata.name, namespace)
     return await _until(lambda: leftovers(client, namespace))
 
 
 async def _until(look: Callable[[], Awaitable[list[str]]]) -> tuple[float, list[str]]:
-    began, found = time.monotonic(), ["never looked"]
+    began, trouble = time.monotonic(), ["never looked"]
     while time.monotonic() - began < GIVE_UP_S:
         try:
-            found = await look()
+            trouble = await look()
         except KubeError as error:
-            found = [str(error)]
-        if not found:
+            trouble = [str(error)]
+        if not trouble:
             break
         await asyncio.sleep(0.5)
-    return time.monotonic() - began, found
+    return time.monotonic() - began, trouble
 
 
 async def unsettled(client: Client, namespace: str) -> list[str]:
-    found = []
+    trouble = []
     sets = (await client.list(PodCliqueSet, namespace)).items
     if not sets:
         return ["there is no set"]
-    for one in sets:
-        status, progress = one.status, one.status.update_progress
-        if one.metadata.is_deleting:
-            found.append(f"{one.metadata.name} is being deleted")
-        elif status.observed_generation != one.metadata.generation:
-            found.append(f"{one.metadata.name}: generation {one.metadata.generation} was not looked at")
-        elif not status.available_replicas == status.updated_replicas == one.spec.replicas:
+    for pcs in sets:
+        status, progress = pcs.status, pcs.status.update_progress
+        if pcs.metadata.is_deleting:
+            trouble.append(f"{pcs.metadata.name} is being deleted")
+        elif status.observed_generation != pcs.metadata.generation:
+            trouble.append(f"{pcs.metadata.name}: generation {pcs.metadata.generation} was not looked at")
+        elif not status.available_replicas == status.updated_replicas == pcs.spec.replicas:
             counts = f"{status.available_replicas} available, {status.updated_replicas} updated"
-            found.append(f"{one.metadata.name}: {counts} of {one.spec.replicas}")
+            trouble.append(f"{pcs.metadata.name}: {counts} of {pcs.spec.replicas}")
         elif progress is not None and progress.update_ended_at is None:
-            found.append(f"{one.metadata.name} is being updated")
+            trouble.append(f"{pcs.metadata.name} is being updated")
         elif status.last_errors:
-            found.append(f"{one.metadata.name}: {status.last_errors[0].description}")
+            trouble.append(f"{pcs.metadata.name}: {status.last_errors[0].description}")
     for clique in (await client.list(PodClique, namespace)).items:
         ready, wanted = clique.status.ready_replicas, clique.spec.replicas
         if not ready == clique.status.updated_replicas == wanted:
-            found.append(f"{clique.metadata.name}: {ready} ready, {clique.status.updated_replicas} updated of {wanted}")
+            trouble.append(
+                f"{clique.metadata.name}: {ready} ready, {clique.status.updated_replicas} updated of {wanted}"
+            )
         if is_true(clique.status.conditions, conditions.MIN_AVAILABLE_BREACHED):
-            found.append(f"{clique.metadata.name} is below its minimum")
-    return found
+            trouble.append(f"{clique.metadata.name} is below its minimum")
+    return trouble
 
 
 async def leftovers(client: Client, namespace: str) -> list[str]:
     """Everything that says it was made by the operator for a set, and every object of our kinds."""
-    found = []
+    left = []
     for resource in OWNED:
-        for one in (await client.list(resource, namespace)).items:
-            marks = one["metadata"].get("labels") or {}
+        for obj in (await client.list(resource, namespace)).items:
+            marks = obj["metadata"].get("labels") or {}
             if resource.group.endswith("grove.io") or marks.get(labels.MANAGED_BY) == labels.OPERATOR:
-                found.append(f"{resource.kind} {one['metadata']['name']}")
-    return found
+                left.append(f"{resource.kind} {obj['metadata']['name']}")
+    return left
 
 
 async def unlike_fresh(client: Client) -> list[str]:
     """How the sets that went through it all differ from the same ones applied again and scaled alike."""
-    for one in (await client.list(PodCliqueSet.RESOURCE, NAMESPACE)).items:
-        meta: Json = {"name": one["metadata"]["name"], "namespace": FRESH}
-        if notes := one["metadata"].get("annotations"):
+    for pcs in (await client.list(PodCliqueSet.RESOURCE, NAMESPACE)).items:
+        meta: Json = {"name": pcs["metadata"]["name"], "namespace": FRESH}
+        if notes := pcs["metadata"].get("annotations"):
             meta["annotations"] = notes
-        await client.create(PodCliqueSet, {"metadata": meta, "spec": one["spec"]})
+        await client.create(PodCliqueSet, {"metadata": meta, "spec": pcs["spec"]})
     await until_settled(client, FRESH)
     for kind in (PodCliqueScalingGroup, PodClique):
         for child in (await client.list(kind, NAMESPACE)).items:
@@ -121,29 +123,29 @@ async def unlike_fresh(client: Client) -> list[str]:
         await until_settled(client, FRESH)
     _, trouble = await until_settled(client, FRESH)
     if trouble:
-        return [f"the fresh apply: {one}" for one in trouble]
+        return [f"the fresh apply: {entry}" for entry in trouble]
     return differences(await read_graph(client, NAMESPACE), await read_graph(client, FRESH), statuses=False)
 
 
 def leaks(samples: Sequence[Sample], before_s: float) -> list[str]:
     """What grew: the higher of two replicas at the end, with an empty cluster, against the beginning."""
-    found = []
-    for component in sorted({one.name.split("-")[0] for one in samples}):
-        mine = [one for one in samples if one.name.startswith(component)]
-        first = [one for one in mine if one.at_s <= before_s]
+    grown = []
+    for component in sorted({sample.name.split("-")[0] for sample in samples}):
+        mine = [sample for sample in samples if sample.name.startswith(component)]
+        first = [sample for sample in mine if sample.at_s <= before_s]
         last = _last(mine)
         if not first or not last:
-            found.append(f"{component}: not seen at the beginning or at the end")
+            grown.append(f"{component}: not seen at the beginning or at the end")
             continue
         for what, more in (("files", MORE_FILES), ("tasks", MORE_TASKS), ("memory_mb", MORE_MEMORY_MB)):
-            was, now = max(getattr(one, what) for one in first), max(getattr(one, what) for one in last)
+            was, now = max(getattr(sample, what) for sample in first), max(getattr(sample, what) for sample in last)
             if now > was + more:
-                found.append(f"{component}: {what} grew from {was:.0f} to {now:.0f}")
-    return found
+                grown.append(f"{component}: {what} grew from {was:.0f} to {now:.0f}")
+    return grown
 
 
 def _last(samples: Iterable[Sample]) -> list[Sample]:
     newest: dict[str, Sample] = {}
-    for one in samples:
-        newest[one.name] = one
+    for sample in samples:
+        newest[sample.name] = sample
     return list(newest.values())

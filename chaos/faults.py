@@ -62,8 +62,8 @@ class Faults:
 
     async def strike(self, name: str, dice: int) -> str:
         """Does it and says in a few words what was done."""
-        said: str = await getattr(self, f"_{name}")(random.Random(dice))
-        return said
+        words: str = await getattr(self, f"_{name}")(random.Random(dice))
+        return words
 
     # Our processes
 
@@ -74,14 +74,14 @@ class Faults:
         return self._kill(rng.choice(self._processes.named("scheduler")))
 
     async def _skew_clock(self, rng: random.Random) -> str:
-        one = rng.choice(self._processes.all)
+        process = rng.choice(self._processes.all)
         skew_s = rng.choice((-3600.0, -20.0, 20.0, 3600.0))
-        return f"{self._kill(one, skew_s)}, back with a clock wrong by {skew_s:g} s"
+        return f"{self._kill(process, skew_s)}, back with a clock wrong by {skew_s:g} s"
 
-    def _kill(self, one: Process, skew_s: float = 0.0) -> str:
-        one.skew_s = skew_s
-        one.signal(signal.SIGKILL)
-        return f"kill -9 {one.name}"
+    def _kill(self, process: Process, skew_s: float = 0.0) -> str:
+        process.skew_s = skew_s
+        process.signal(signal.SIGKILL)
+        return f"kill -9 {process.name}"
 
     async def new_token(self) -> None:
         """A token that ends with the Secret it is bound to; the one before ends now."""
@@ -202,8 +202,8 @@ class Faults:
 
     async def _lose_rack(self, rng: random.Random) -> str:
         nodes = (await self._client.list(Node)).items
-        rack = rng.choice(sorted({one.metadata.labels[RACK] for one in nodes}))
-        lost = [one.metadata.name for one in nodes if one.metadata.labels[RACK] == rack]
+        rack = rng.choice(sorted({node.metadata.labels[RACK] for node in nodes}))
+        lost = [node.metadata.name for node in nodes if node.metadata.labels[RACK] == rack]
         for name in lost:
             await self._nodes.stop_node(name)
         for_s = rng.uniform(5, 15)
@@ -213,7 +213,7 @@ class Faults:
         return f"rack {rack} with {len(lost)} nodes out of reach for {for_s:.0f} s"
 
     async def _delete_pods(self, rng: random.Random) -> str:
-        pods = sorted(one.metadata.name for one in (await self._client.list(Pod, NAMESPACE)).items)
+        pods = sorted(pod.metadata.name for pod in (await self._client.list(Pod, NAMESPACE)).items)
         chosen = rng.sample(pods, len(pods) // 3)
         for name in chosen:
             await self._forgiving(self._client.delete(Pod, name, NAMESPACE, grace_period_s=rng.choice((0, 1))))
@@ -233,14 +233,14 @@ class Faults:
     async def _remove_webhooks(self, rng: random.Random) -> str:
         removed = 0
         for kind in HOOKS:
-            for one in (await self._client.list(kind)).items:
-                await self._client.delete(kind, one["metadata"]["name"])
+            for hook in (await self._client.list(kind)).items:
+                await self._client.delete(kind, hook["metadata"]["name"])
                 removed += 1
         return f"{removed} webhook configurations deleted"
 
     async def _remove_crd(self, rng: random.Random) -> str:
         """Its objects go with it. It comes back when the last of them is gone, as when a chart is installed again."""
-        name: str = rng.choice([one["metadata"]["name"] for one in crds.load()])
+        name: str = rng.choice([crd["metadata"]["name"] for crd in crds.load()])
         await self._client.delete(CustomResourceDefinition, name)
         async with asyncio.timeout(CRD_GONE_S):
             for _ in itertools.count():
@@ -248,7 +248,7 @@ class Faults:
                     break
                 await asyncio.sleep(0.5)
         await asyncio.sleep(rng.uniform(0, 5))
-        await self._persist(lambda: install(self._client, lambda said: None))
+        await self._persist(lambda: install(self._client, lambda message: None))
         await self.bind_topology()
         return f"CRD {name} removed and installed again"
 
@@ -291,7 +291,7 @@ class Faults:
         return f"{deleted} children deleted by hand"
 
     async def _some(self, kind: type, rng: random.Random) -> list[str]:
-        names = sorted(one.metadata.name for one in (await self._client.list(kind, NAMESPACE)).items)
+        names = sorted(obj.metadata.name for obj in (await self._client.list(kind, NAMESPACE)).items)
         names = [name for name in names if name not in ("kubernetes", "default")]
         return rng.sample(names, min(len(names), 2))
 

@@ -109,8 +109,8 @@ class Load:
     async def _update(self, rng: random.Random) -> bool:
         if not (names := await self._names(PodCliqueSet)):
             return False
-        found: Json = await self._client.get(PodCliqueSet.RESOURCE, name := rng.choice(names), NAMESPACE)
-        cliques = found["spec"]["template"]["cliques"]
+        live: Json = await self._client.get(PodCliqueSet.RESOURCE, name := rng.choice(names), NAMESPACE)
+        cliques = live["spec"]["template"]["cliques"]
         rng.choice(cliques)["labels"] = {"version": str(rng.randint(1, 9))}
         await self._client.patch(PodCliqueSet, name, {"spec": {"template": {"cliques": cliques}}}, NAMESPACE)
         return True
@@ -134,4 +134,4 @@ class Load:
 
     async def _names(self, kind: type) -> list[str]:
         page = await self._client.list(kind, NAMESPACE)
-        return sorted(one.metadata.name for one in page.items if not one.metadata.is_deleting)
+        return sorted(obj.metadata.name for obj in page.items if not obj.metadata.is_deleting)

@@ -14,8 +14,8 @@ CHARTS = (("memory_mb", "memory, MB"), ("files", "open files"), ("tasks", "tasks
 
 
 def picture(samples: Sequence[Sample], faults: Sequence[tuple[float, str]], title: str) -> str:
-    names = sorted({one.name for one in samples})
-    end_s = max((one.at_s for one in samples), default=1.0)
+    names = sorted({sample.name for sample in samples})
+    end_s = max((sample.at_s for sample in samples), default=1.0)
     height = TOP + len(CHARTS) * (HEIGHT + GAP) + 20
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 20} {height}" '
@@ -28,7 +28,7 @@ def picture(samples: Sequence[Sample], faults: Sequence[tuple[float, str]], titl
         parts.append(f'<text x="{x}" y="34" fill="{COLOURS[number % len(COLOURS)]}">{escape(name)}</text>')
     for row, (what, label) in enumerate(CHARTS):
         top = TOP + row * (HEIGHT + GAP) + 16
-        highest = max((getattr(one, what) for one in samples), default=1.0) * 1.1
+        highest = max((getattr(sample, what) for sample in samples), default=1.0) * 1.1
         parts.append(f'<text x="{LEFT}" y="{top - 4}">{label}</text>')
         parts.append(f'<rect x="{LEFT}" y="{top}" width="{WIDTH}" height="{HEIGHT}" fill="none" stroke="#999"/>')
         for share in (0.0, 0.5, 1.0):
@@ -39,12 +39,10 @@ def picture(samples: Sequence[Sample], faults: Sequence[tuple[float, str]], titl
             line = f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{top + HEIGHT}" stroke="#ccc">'
             parts.append(f"{line}<title>{escape(fault)}</title></line>")
         for number, name in enumerate(names):
-            for life in sorted({one.life for one in samples if one.name == name}):
-                mine = [one for one in samples if one.name == name and one.life == life]
-                points = " ".join(
-                    f"{LEFT + WIDTH * one.at_s / end_s:.1f},{top + HEIGHT * (1 - getattr(one, what) / highest):.1f}"
-                    for one in mine
-                )
+            for life in sorted({sample.life for sample in samples if sample.name == name}):
+                mine = [sample for sample in samples if sample.name == name and sample.life == life]
+                values = [(LEFT + WIDTH * sample.at_s / end_s, getattr(sample, what) / highest) for sample in mine]
+                points = " ".join(f"{x:.1f},{top + HEIGHT * (1 - y):.1f}" for x, y in values)
                 colour = COLOURS[number % len(COLOURS)]
                 parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
     parts.append(f'<text x="{LEFT + WIDTH}" y="{height - 8}" text-anchor="end">{end_s:.0f} s</text></svg>')

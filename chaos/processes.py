@@ -121,45 +121,45 @@ class Processes:
         self.all.append(Process(name, command, metrics, webhooks, self._directory / f"{name}.log"))
 
     def named(self, word: str) -> list[Process]:
-        return [one for one in self.all if one.name.startswith(word)]
+        return [process for process in self.all if process.name.startswith(word)]
 
     async def keep_running(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for one in self.all:
-                group.create_task(self._keep(one))
+            for process in self.all:
+                group.create_task(self._keep(process))
 
-    async def _keep(self, one: Process) -> None:
+    async def _keep(self, process: Process) -> None:
         while True:
-            await one.start()
-            assert one.child is not None
+            await process.start()
+            assert process.child is not None
             try:
-                one.exits.append(await one.child.wait())
+                process.exits.append(await process.child.wait())
             except asyncio.CancelledError:
-                one.signal(signal.SIGKILL)
-                await one.child.wait()
+                process.signal(signal.SIGKILL)
+                await process.child.wait()
                 raise
             await asyncio.sleep(RESTART_S)
 
     async def sample_for_ever(self, every_s: float = 2.0) -> None:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
             while True:
-                for one in self.all:
-                    if (found := await self._sample(session, one)) is not None:
-                        self.samples.append(found)
+                for process in self.all:
+                    if (sample := await self._sample(session, process)) is not None:
+                        self.samples.append(sample)
                 await asyncio.sleep(every_s)
 
-    async def _sample(self, session: aiohttp.ClientSession, one: Process) -> Sample | None:
-        if one.child is None or one.child.returncode is not None:
+    async def _sample(self, session: aiohttp.ClientSession, process: Process) -> Sample | None:
+        if process.child is None or process.child.returncode is not None:
             return None
-        proc = Path(f"/proc/{one.child.pid}")
+        proc = Path(f"/proc/{process.child.pid}")
         try:
-            async with session.get(f"http://{LOOPBACK}:{one.metrics_port}/metrics") as answer:
+            async with session.get(f"http://{LOOPBACK}:{process.metrics_port}/metrics") as answer:
                 page = await answer.text()
-            found = re.search(r"^grove_asyncio_tasks (\S+)", page, re.MULTILINE)
+            match = re.search(r"^grove_asyncio_tasks (\S+)", page, re.MULTILINE)
             memory_kb = int(re.findall(r"VmRSS:\s+(\d+) kB", (proc / "status").read_text())[0])
             files = len(list((proc / "fd").iterdir()))
         except (aiohttp.ClientError, TimeoutError, OSError, IndexError):
             return None
-        assert found is not None, "the metrics page has no count of tasks"
-        tasks = int(float(found.group(1)))
-        return Sample(time.monotonic() - self._began, one.name, one.life, memory_kb / 1024, files, tasks)
+        assert match is not None, "the metrics page has no count of tasks"
+        tasks = int(float(match.group(1)))
+        return Sample(time.monotonic() - self._began, process.name, process.life, memory_kb / 1024, files, tasks)

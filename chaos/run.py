@@ -92,7 +92,7 @@ class Run:
         self._began = time.monotonic()
         processes = Processes(self._directory, self._began)
         port = await stack.enter_async_context(
-            balancer(lambda: [one.webhook_port for one in processes.named("operator")])
+            balancer(lambda: [process.webhook_port for process in processes.named("operator")])
         )
         for number in (1, 2):
             processes.add_operator(f"operator-{number}", server, f"https://127.0.0.1:{port}")
@@ -163,11 +163,11 @@ class Run:
             at_s = time.monotonic() - self._began
             self._striking += 1
             try:
-                said = await self._insisting(faults, step)
+                words = await self._insisting(faults, step)
             finally:
                 self._striking -= 1
-            self.result.faults.append((at_s, said))
-            self._say(f"{at_s:6.1f} s  {step.action}: {said} ({time.monotonic() - self._began - at_s:.1f} s)")
+            self.result.faults.append((at_s, words))
+            self._say(f"{at_s:6.1f} s  {step.action}: {words} ({time.monotonic() - self._began - at_s:.1f} s)")
 
     async def _insisting(self, faults: Faults, step: Step) -> str:
         """A fault may meet the end of the one before; it is tried until it can be done."""
@@ -188,18 +188,18 @@ class Run:
         self.result.converged_s, trouble = await ending.until_settled(client)
         self.result.sets = await load.count()
         self._say(f"{self.result.sets} sets settled {self.result.converged_s:.1f} s after the last fault")
-        broken += [f"Convergent: {one}" for one in trouble]
+        broken += [f"Convergent: {text}" for text in trouble]
         if not trouble and self.result.converged_s > ending.CONVERGES_S:
             broken.append(f"Convergent: it took {self.result.converged_s:.0f} s")
         if not trouble:
-            broken += [f"Convergent: unlike a fresh apply: {one}" for one in await ending.unlike_fresh(client)]
+            broken += [f"Convergent: unlike a fresh apply: {text}" for text in await ending.unlike_fresh(client)]
         for namespace in (NAMESPACE, FRESH):
             seconds, left = await ending.until_gone(client, namespace)
             self.result.gone_s = max(self.result.gone_s, seconds)
-            broken += [f"left behind: {one}" for one in left]
+            broken += [f"left behind: {text}" for text in left]
         self._say(f"gone {self.result.gone_s:.1f} s after the deletion of all sets")
         await asyncio.sleep(CLOSED_S)
-        broken += [f"leak: {one}" for one in ending.leaks(processes.samples, idle_until_s)]
+        broken += [f"leak: {text}" for text in ending.leaks(processes.samples, idle_until_s)]
 
     # The witness
 
@@ -212,12 +212,12 @@ class Run:
             try:
                 if not version:
                     page = await client.list(resource)
-                    there = {one["metadata"]["uid"]: one for one in page.items}
+                    there = {obj["metadata"]["uid"]: obj for obj in page.items}
                     for uid in [uid for uid in known if uid not in there]:
                         tell(known.pop(uid), gone=True)
-                    for uid, one in there.items():
-                        known[uid] = one
-                        tell(one, gone=False)
+                    for uid, obj in there.items():
+                        known[uid] = obj
+                        tell(obj, gone=False)
                     version = page.resource_version
                 async for event in client.watch(resource, resource_version=version):
                     version = event.resource_version
@@ -240,7 +240,11 @@ class Run:
                 holder = holder_pid(await _holder(client, "grove-scheduler-leader-election"))
             except KubeError:
                 holder = 0
-            alive = {one.child.pid for one in processes.all if one.child is not None and one.child.returncode is None}
+            alive = {
+                process.child.pid
+                for process in processes.all
+                if process.child is not None and process.child.returncode is None
+            }
             now = time.monotonic()
             if holder != led_by or holder not in alive or self._striking:
                 led_by, since = holder, now

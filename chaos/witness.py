@@ -62,7 +62,7 @@ class Witness:
             return
         self.seen["gangs"] += 1
         groups = gang["spec"].get("podgroups") or ()
-        self._minimum[key] = {one["name"]: one.get("minReplicas", 0) for one in groups}
+        self._minimum[key] = {group["name"]: group.get("minReplicas", 0) for group in groups}
         self._judge(key)
 
     def attended(self, seconds: float) -> None:
@@ -113,5 +113,6 @@ class Witness:
 
 def _gpus(pod: Json) -> int:
     return sum(
-        int(((one.get("resources") or {}).get("requests") or {}).get(GPU, 0)) for one in pod["spec"]["containers"]
+        int(((container.get("resources") or {}).get("requests") or {}).get(GPU, 0))
+        for container in pod["spec"]["containers"]
     )

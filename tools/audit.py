@@ -46,8 +46,8 @@ class Verdict:
 
 def pins(files: Iterable[Path]) -> list[Pin]:
     """Every release that some requirements file pins, once."""
-    found = {Pin(*match) for file in files for match in _PIN.findall(file.read_text())}
-    return sorted(found)
+    found_pins = {Pin(*match) for file in files for match in _PIN.findall(file.read_text())}
+    return sorted(found_pins)
 
 
 def judge(pin: Pin, ask: Ask) -> Verdict:
@@ -58,8 +58,8 @@ def judge(pin: Pin, ask: Ask) -> Verdict:
             page = None  # what it says is about another release
     if page is None or "vulnerabilities" not in page:
         return Verdict(pin, None)
-    live = (one for one in page["vulnerabilities"] if not one.get("withdrawn"))
-    return Verdict(pin, tuple(_words(one) for one in live))
+    live = (entry for entry in page["vulnerabilities"] if not entry.get("withdrawn"))
+    return Verdict(pin, tuple(_words(entry) for entry in live))
 
 
 def _words(page: Page) -> str:
@@ -71,8 +71,8 @@ def _words(page: Page) -> str:
 def report(verdicts: Iterable[Verdict]) -> Iterator[str]:
     verdicts = list(verdicts)
     for verdict in verdicts:
-        for one in verdict.known or ():
-            yield f"{verdict.pin.name} {verdict.pin.version}: {one}"
+        for vulnerability in verdict.known or ():
+            yield f"{verdict.pin.name} {verdict.pin.version}: {vulnerability}"
     silent = [verdict.pin for verdict in verdicts if verdict.known is None]
     if silent:
         yield f"the index does not say: {', '.join(f'{pin.name} {pin.version}' for pin in silent)}"
@@ -92,9 +92,9 @@ def pip_index() -> str:
     """The index as pip is configured, without its `/simple`; pip's own default if nothing is configured."""
     pip = [sys.executable, "-m", "pip", "config", "list"]
     stdout = subprocess.run(pip, capture_output=True, text=True, check=False).stdout
-    found = re.findall(r"^\S*\.index-url='([^']+)'", stdout, re.MULTILINE)
-    if found:
-        return str(found[-1]).rstrip("/").removesuffix("/simple")
+    addresses = re.findall(r"^\S*\.index-url='([^']+)'", stdout, re.MULTILINE)
+    if addresses:
+        return str(addresses[-1]).rstrip("/").removesuffix("/simple")
     from pip._internal.models.index import PyPI  # noqa: PLC0415 (a part of pip that may change its place)
 
     return str(PyPI.url).rstrip("/")

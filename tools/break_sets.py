@@ -51,8 +51,8 @@ def manifest(name: str, gpus: int = 1, replicas: int = 2) -> Json:
 
 
 def pod(obj: Json) -> Json:
-    found: Json = obj["spec"]["template"]["cliques"][0]["spec"]["podSpec"]
-    return found
+    spec: Json = obj["spec"]["template"]["cliques"][0]["spec"]["podSpec"]
+    return spec
 
 
 def edited(**fields: Any) -> Edit:
@@ -83,7 +83,7 @@ def on_own_node(obj: Json) -> None:
 async def pods_of(client: HttpClient, name: str) -> list[Pod]:
     for _ in range(120):
         pods = (await client.list(Pod, NAMESPACE, labels=f"app.kubernetes.io/part-of={name}")).items
-        if pods and all(one.is_ready for one in pods):
+        if pods and all(pod.is_ready for pod in pods):
             return list(pods)
         await asyncio.sleep(1)
     return []
@@ -93,23 +93,23 @@ def status_of(state: Json, last: Json | None = None, restarts: int = 0) -> After
     """Every pod of the set reports this state of its only container, once it has started."""
 
     async def after(client: HttpClient, name: str) -> None:
-        for one in await pods_of(client, name):
+        for pod in await pods_of(client, name):
             container = {"name": "main", "image": "example/engine:1", "imageID": "", "ready": False}
             status = {**container, "restartCount": restarts, "state": state, "lastState": last or {}, "started": False}
             conditions = [{"type": kind, "status": "False"} for kind in ("Ready", "ContainersReady")]
             body = {"status": {"containerStatuses": [status], "conditions": conditions}}
-            await patch_status(client, one, body)
+            await patch_status(client, pod, body)
 
     return after
 
 
-async def patch_status(client: HttpClient, one: Pod, body: Json) -> None:
+async def patch_status(client: HttpClient, pod: Pod, body: Json) -> None:
     """A merge patch replaces the list of conditions, so the others are kept by hand."""
-    raw: Json = await client.get(Pod.RESOURCE, one.metadata.name, NAMESPACE)
+    raw: Json = await client.get(Pod.RESOURCE, pod.metadata.name, NAMESPACE)
     changed = {c["type"] for c in body["status"]["conditions"]}
     kept = [c for c in raw["status"].get("conditions", []) if c["type"] not in changed]
     body["status"]["conditions"] = [*kept, *body["status"]["conditions"]]
-    await client.patch(Pod, one.metadata.name, body, NAMESPACE, subresource="status")
+    await client.patch(Pod, pod.metadata.name, body, NAMESPACE, subresource="status")
 
 
 def waiting(reason: str, message: str = "") -> After:
@@ -122,22 +122,22 @@ def crashing(code: int, reason: str, message: str = "") -> After:
 
 
 async def probe_fails(client: HttpClient, name: str) -> None:
-    for one in await pods_of(client, name):
+    for pod in await pods_of(client, name):
         conditions = [{"type": kind, "status": "False"} for kind in ("Ready", "ContainersReady")]
-        await patch_status(client, one, {"status": {"conditions": conditions}})
+        await patch_status(client, pod, {"status": {"conditions": conditions}})
         message = "Readiness probe failed: dial tcp 10.0.0.7:8000: connect: connection refused"
-        await client.create(Event, warning_of(one, "Unhealthy", message))
+        await client.create(Event, warning_of(pod, "Unhealthy", message))
 
 
-def warning_of(one: Pod, reason: str, message: str) -> Json:
+def warning_of(pod: Pod, reason: str, message: str) -> Json:
     """The event with which a kubelet warns about a pod."""
     return {
-        "metadata": {"name": f"{one.metadata.name}.{reason.lower()}", "namespace": NAMESPACE},
+        "metadata": {"name": f"{pod.metadata.name}.{reason.lower()}", "namespace": NAMESPACE},
         "involvedObject": {
             "kind": "Pod",
-            "name": one.metadata.name,
+            "name": pod.metadata.name,
             "namespace": NAMESPACE,
-            "uid": one.metadata.uid,
+            "uid": pod.metadata.uid,
         },
         "type": "Warning",
         "reason": reason,
@@ -149,7 +149,7 @@ def own_node(patch: Json) -> After:
     """Before the set comes, one node gets its label and is changed."""
 
     async def before(client: HttpClient, name: str) -> None:
-        nodes = [one for one in (await client.list(Node)).items if "pool" not in one.metadata.labels]
+        nodes = [node for node in (await client.list(Node)).items if "pool" not in node.metadata.labels]
         await client.patch(Node, nodes[-1].metadata.name, {"metadata": {"labels": {"pool": name}}, **patch})
 
     return before
@@ -160,8 +160,8 @@ def unprepared(reason: str, message: str) -> After:
 
     async def after(client: HttpClient, name: str) -> None:
         await waiting("ContainerCreating")(client, name)
-        for one in (await client.list(Pod, NAMESPACE, labels=f"app.kubernetes.io/part-of={name}")).items:
-            await client.create(Event, warning_of(one, reason, message))
+        for pod in (await client.list(Pod, NAMESPACE, labels=f"app.kubernetes.io/part-of={name}")).items:
+            await client.create(Event, warning_of(pod, reason, message))
 
     return after
 
@@ -176,10 +176,10 @@ async def init_ended(client: HttpClient, name: str) -> None:
     status |= {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": ended}
     main = {"name": "main", "image": "example/engine:1", "imageID": "", "ready": False, "restartCount": 0}
     main |= {"state": {"waiting": {"reason": "PodInitializing"}}, "started": False}
-    for one in await pods_of(client, name):
+    for pod in await pods_of(client, name):
         conditions = [{"type": kind, "status": "False"} for kind in ("Ready", "ContainersReady", "Initialized")]
         body = {"initContainerStatuses": [status], "containerStatuses": [main], "conditions": conditions}
-        await patch_status(client, one, {"status": body})
+        await patch_status(client, pod, {"status": body})
 
 
 def kept_by_a_finalizer(obj: Json) -> None:
@@ -360,11 +360,11 @@ async def removed(kubeconfig: Path) -> None:
     """Takes the sets and the changes of nodes back."""
     async with HttpClient(load_config(kubeconfig, ""), user_agent="break-sets") as client:
         for name in NAMES:
-            for kind, one, where in left_by(name):
+            for kind, left, where in left_by(name):
                 try:
                     if kind is PodCliqueSet:
-                        await client.patch(PodCliqueSet, one, {"metadata": {"finalizers": None}}, where)
-                    await client.delete(kind, one, where)
+                        await client.patch(PodCliqueSet, left, {"metadata": {"finalizers": None}}, where)
+                    await client.delete(kind, left, where)
                 except NotFound:
                     continue
         for node in (await client.list(Node)).items:
@@ -385,8 +385,8 @@ def main() -> None:
         asyncio.run(removed(given.kubeconfig))
         return
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(1_000_000)
-    found = asyncio.run(broken(given.kubeconfig, seed, given.count))
-    given.answers.write_text(json.dumps({"seed": seed, "faults": found}, indent=2) + "\n")
+    faults = asyncio.run(broken(given.kubeconfig, seed, given.count))
+    given.answers.write_text(json.dumps({"seed": seed, "faults": faults}, indent=2) + "\n")
     print(f"{given.count} of {given.count + HEALTHY} sets are broken; the answers are in {given.answers}")
 
 

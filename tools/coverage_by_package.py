@@ -64,23 +64,23 @@ def ranges(numbers: list[int]) -> str:
 
 
 def packages(report: Mapping[str, Any]) -> dict[str, Package]:
-    found: dict[str, Package] = defaultdict(Package)
+    by_name: dict[str, Package] = defaultdict(Package)
     for path, of_module in sorted(report["files"].items()):
-        found[package_of(path)].add(Path(path).name, of_module)
-    return dict(sorted(found.items()))
+        by_name[package_of(path)].add(Path(path).name, of_module)
+    return dict(sorted(by_name.items()))
 
 
 def share(part: int, whole: int) -> float:
     return part / whole * 100 if whole else 100.0
 
 
-def total(found: Iterable[Package]) -> Package:
-    every = list(found)
+def total(measured: Iterable[Package]) -> Package:
+    every = list(measured)
     return Package(
-        sum(one.lines for one in every),
-        sum(one.reached for one in every),
-        sum(one.branches for one in every),
-        sum(one.taken for one in every),
+        sum(package.lines for package in every),
+        sum(package.reached for package in every),
+        sum(package.branches for package in every),
+        sum(package.taken for package in every),
     )
 
 
@@ -112,9 +112,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("report", type=Path, help="what `coverage json` wrote")
     parser.add_argument("--markdown", action="store_true", help="as in docs/coverage.md")
     asked = parser.parse_args(argv)
-    found = packages(json.loads(asked.report.read_text()))
-    print("\n".join((markdown if asked.markdown else plain)(found)))
-    below = [name for name, package in found.items() if not package.is_reached]
+    measured = packages(json.loads(asked.report.read_text()))
+    print("\n".join((markdown if asked.markdown else plain)(measured)))
+    below = [name for name, package in measured.items() if not package.is_reached]
     if below:
         print(f"less than {AIM:g} % of the lines are reached in {', '.join(below)}", file=sys.stderr)
     return 1 if below else 0

@@ -46,7 +46,7 @@ def archive(lib: Path) -> bytes:
     with tarfile.open(fileobj=raw, mode="w") as tar:
         _add(tar, BIN, launcher().encode(), 0o755)
         _add(tar, "LICENSE", (ROOT / "LICENSE").read_bytes(), 0o644)
-        for path in sorted(one for one in lib.rglob("*") if one.is_file() and one.suffix != ".pyc"):
+        for path in sorted(path for path in lib.rglob("*") if path.is_file() and path.suffix != ".pyc"):
             _add(tar, f"lib/{path.relative_to(lib)}", path.read_bytes(), 0o644)
     return gzip.compress(raw.getvalue(), mtime=0)
 
@@ -67,10 +67,10 @@ def manifest(version: str, base: str, sums: dict[str, str], homepage: str) -> di
         {
             "selector": {"matchLabels": {"os": "linux", "arch": arch}},
             "uri": f"{base.rstrip('/')}/{archive_name(arch)}",
-            "sha256": found,
+            "sha256": digest,
             "bin": BIN,
         }
-        for arch, found in sorted(sums.items())
+        for arch, digest in sorted(sums.items())
     ]
     spec = {
         "version": f"v{version}",
@@ -97,8 +97,8 @@ def main(base: str) -> None:
         subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", lib, str(ROOT)], check=True)
         content = archive(Path(lib))
     (out / archive_name(arch)).write_bytes(content)
-    found = manifest(current(), base, {arch: hashlib.sha256(content).hexdigest()}, base.split("/releases/")[0])
-    (out / f"{NAME}.yaml").write_text(yaml.safe_dump(found, sort_keys=False))
+    plugin = manifest(current(), base, {arch: hashlib.sha256(content).hexdigest()}, base.split("/releases/")[0])
+    (out / f"{NAME}.yaml").write_text(yaml.safe_dump(plugin, sort_keys=False))
     print(f"{out / archive_name(arch)}: {len(content) >> 20} MiB\n{out / NAME}.yaml")
 
 

@@ -44,7 +44,7 @@ async def drawn() -> dict[str, str]:
             await world.apply(manifest)
         await asyncio.sleep(MOMENT_S)
         seen = world.seen()
-        pcs = next(one for one in seen.sets if one.metadata.name == "chat")
+        pcs = next(pcs for pcs in seen.sets if pcs.metadata.name == "chat")
         return {
             "tree.svg": svg_of_text(_lines(tree_table(tree_of(seen, pcs), WIDTH))),
             "topology.svg": svg_of(layout_of(seen)),

@@ -37,20 +37,20 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def chat(name: str, prefill: int) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((DEMO / "chat.yaml").read_text())
-    found["metadata"]["name"] = name
-    found["spec"]["template"]["podCliqueScalingGroups"][0]["replicas"] = prefill
-    return found
+    manifest: dict[str, Any] = yaml.safe_load((DEMO / "chat.yaml").read_text())
+    manifest["metadata"]["name"] = name
+    manifest["spec"]["template"]["podCliqueScalingGroups"][0]["replicas"] = prefill
+    return manifest
 
 
 def trainer(name: str, pods: int, gpus: int = 8, *, sets: int = 1) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((DEMO / "wide.yaml").read_text())
-    found["metadata"]["name"] = name
-    found["spec"]["replicas"] = sets
-    spec = found["spec"]["template"]["cliques"][0]["spec"]
+    manifest: dict[str, Any] = yaml.safe_load((DEMO / "wide.yaml").read_text())
+    manifest["metadata"]["name"] = name
+    manifest["spec"]["replicas"] = sets
+    spec = manifest["spec"]["template"]["cliques"][0]["spec"]
     spec["replicas"] = spec["minAvailable"] = pods
     spec["podSpec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = gpus
-    return found
+    return manifest
 
 
 def busy() -> Scenario:
@@ -114,11 +114,11 @@ async def take(page: Page, name: str, path: str = "", *, height: int = HEIGHT, w
 
 async def main() -> None:
     configure_logs("error", "text")
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
+    chromium = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if chromium is None:
         sys.exit("there is no Chromium on this machine (Debian: apt-get install chromium)")
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=found, args=FLAGS)
+        browser = await playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         guided = Tour(load_scenario(DEMO / "tour.yaml"), speed=4.0)
         async with showing(guided, browser, "light") as page:
             await page.get_by_text("would make it fit").wait_for()

@@ -66,8 +66,8 @@ class Story:
         return self._load.Load(url, models, clients, tokens, words, chat)
 
     def pods(self, selector: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.cluster.get("pods", "-l", selector)["items"]
-        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        pods: list[dict[str, Any]] = self.cluster.get("pods", "-l", selector)["items"]
+        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
     def ready(self, selector: str) -> list[dict[str, Any]]:
         return [pod for pod in self.pods(selector) if _is_ready(pod)]
@@ -88,7 +88,7 @@ class Story:
 
     def kill(self, pod: dict[str, Any]) -> None:
         """Kills the process of a pod's first container, as a crash does."""
-        place = next(one for one in self.cluster.places if one.name == pod["spec"]["nodeName"])
+        place = next(place for place in self.cluster.places if place.name == pod["spec"]["nodeName"])
         container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
         node.ctr(place, "tasks", "kill", "--signal", "SIGKILL", container)
 
@@ -118,8 +118,8 @@ def begin(story: Story) -> None:
 
 def one_process(story: Story) -> None:
     say("the same model in one process gives the same text")
-    leader = next(one for one in yaml.safe_load_all(story.manifest(LLAMA)) if one["kind"] == "PodCliqueSet")
-    clique = next(one for one in leader["spec"]["template"]["cliques"] if one["name"] == "leader")
+    leader = next(obj for obj in yaml.safe_load_all(story.manifest(LLAMA)) if obj["kind"] == "PodCliqueSet")
+    clique = next(clique for clique in leader["spec"]["template"]["cliques"] if clique["name"] == "leader")
     spec = clique["spec"]["podSpec"]
     container = spec["containers"][0]
     words = container["args"]
@@ -316,19 +316,22 @@ def _row(
 
 def _prompts(story: Story) -> dict[str, float]:
     """How many prompt tokens each leader has read so far, from its metrics page."""
-    found = {}
+    prompts = {}
     for pod in story.ready("app=llama"):
         page = story.cluster.kubectl(
             "get", "--raw", f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}:8080/proxy/metrics"
         )
         lines = [line for line in page.splitlines() if line.startswith("llamacpp:prompt_tokens_total ")]
-        found[pod["metadata"]["name"]] = float(lines[0].split()[1]) if lines else 0.0
-    return found
+        prompts[pod["metadata"]["name"]] = float(lines[0].split()[1]) if lines else 0.0
+    return prompts
 
 
 def _restarts(pod: dict[str, Any]) -> int:
-    return sum(one["restartCount"] for one in pod["status"]["containerStatuses"])
+    return sum(status["restartCount"] for status in pod["status"]["containerStatuses"])
 
 
 def _is_ready(pod: dict[str, Any]) -> bool:
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", ()))
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True"
+        for condition in pod["status"].get("conditions", ())
+    )

@@ -44,7 +44,7 @@ def _closed(schema: Any, *, is_object: bool = True) -> Any:
             kept[key] = _closed(kept[key])
     if "properties" in kept:
         fields = kept["properties"].items()
-        kept["properties"] = {name: _closed(one, is_object=name != "metadata") for name, one in fields}
+        kept["properties"] = {name: _closed(field, is_object=name != "metadata") for name, field in fields}
         if "x-kubernetes-preserve-unknown-fields" not in schema and is_object:
             kept.setdefault("additionalProperties", False)
     return kept

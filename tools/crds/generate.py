@@ -68,8 +68,8 @@ def rendered() -> dict[str, str]:
 def _files(definitions: Iterable[Definition], folder: str) -> dict[str, str]:
     by_name = {f"{folder}{d.kind.RESOURCE.group}_{d.kind.RESOURCE.plural}.yaml": crd(d) for d in definitions}
     texts = {
-        name: _HEADER + yaml.dump(one, Dumper=_Plain, sort_keys=False, width=120, allow_unicode=True)
-        for name, one in by_name.items()
+        name: _HEADER + yaml.dump(definition, Dumper=_Plain, sort_keys=False, width=120, allow_unicode=True)
+        for name, definition in by_name.items()
     }
     return {**texts, f"{folder}{ALL}": msgspec.json.encode([by_name[name] for name in sorted(by_name)]).decode()}
 

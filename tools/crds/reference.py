@@ -80,7 +80,7 @@ def _sentences(hint: Any) -> Iterator[str]:
     facts = _facts(hint)
     yield _described(hint)
     if "enum" in facts:
-        yield f"One of {', '.join(f'`{one}`' for one in facts['enum'])}."
+        yield f"One of {', '.join(f'`{choice}`' for choice in facts['enum'])}."
     if "default" in facts:
         yield f"Default `{_plain(facts['default'])}`."
     if "minimum" in facts:
@@ -99,11 +99,11 @@ def _described(hint: Any) -> str:
 
 
 def _facts(hint: Any) -> Json:
-    found: Json = {}
+    facts: Json = {}
     if _is_annotated(hint):
         for meta in get_args(hint)[1:]:
-            found |= meta.extra_json_schema or {}
-    return found
+            facts |= meta.extra_json_schema or {}
+    return facts
 
 
 def _type(hint: Any) -> str:

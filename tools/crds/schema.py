@@ -96,32 +96,33 @@ def _plain(hint: Any, rules: Rules) -> Json:
 
 
 def _embedded_in(bare: Any, name: str) -> Json:
-    found = embedded(name)
-    if get_origin(bare) is tuple and found.get("type") != "array":
-        return {"type": "array", "items": found}
-    return found
+    schema = embedded(name)
+    if get_origin(bare) is tuple and schema.get("type") != "array":
+        return {"type": "array", "items": schema}
+    return schema
 
 
 def embedded(path: str) -> Json:
     """A schema of Kubernetes, or a field of one (`podSpec.tolerations`), all references resolved."""
     name, *fields = path.split(".")
     known = _kubernetes()
-    found: Json = _resolved(known[name] if name in known else known["$defs"][name])
+    schema: Json = _resolved(known[name] if name in known else known["$defs"][name])
     for field in fields:
-        found = found["properties"][field]
-    return _with_words(found, METRIC_WORDS) if name == "metrics" else found
+        schema = schema["properties"][field]
+    return _with_words(schema, METRIC_WORDS) if name == "metrics" else schema
 
 
 def _with_words(schema: Json, words: dict[str, str]) -> Json:
     """The schema with a description for every field, by the name of the field."""
-    found = dict(schema)
-    if "items" in found:
-        found["items"] = _with_words(found["items"], words)
-    if "properties" in found:
-        found["properties"] = {
-            name: {"description": words[name], **_with_words(one, words)} for name, one in found["properties"].items()
+    worded = dict(schema)
+    if "items" in worded:
+        worded["items"] = _with_words(worded["items"], words)
+    if "properties" in worded:
+        worded["properties"] = {
+            name: {"description": words[name], **_with_words(field_schema, words)}
+            for name, field_schema in worded["properties"].items()
         }
-    return found
+    return worded
 
 
 METRIC_WORDS = {
@@ -161,8 +162,8 @@ def _resolved(node: Any) -> Any:
 
 @cache
 def _kubernetes() -> Json:
-    found: Json = json.loads(Path(__file__).with_name("kubernetes.json").read_text())
-    return found
+    schema: Json = json.loads(Path(__file__).with_name("kubernetes.json").read_text())
+    return schema
 
 
 def _validations(kind: type[Struct], rules: Rules) -> Json:

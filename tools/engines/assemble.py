@@ -32,10 +32,10 @@ _UNUSED = re.compile(
 
 def packages(recipe: Recipe, lock: Sequence[Package] | None = None) -> list[Package]:
     """The recipe's Debian packages in the order of the lock file."""
-    found = [one for one in (locked(LOCK) if lock is None else lock) if one.name in recipe.debian]
-    if absent := set(recipe.debian) - {one.name for one in found}:
+    chosen = [package for package in (locked(LOCK) if lock is None else lock) if package.name in recipe.debian]
+    if absent := set(recipe.debian) - {package.name for package in chosen}:
         raise Missing(f"{', '.join(sorted(absent))}: not in {LOCK.name}; add a line and run `tools.engines lock`")
-    return found
+    return chosen
 
 
 def settings(recipe: Recipe) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def layers(recipe: Recipe, cache: Path) -> list[Tree]:
     base = accounts(recipe)
     for package in packages(recipe):
         add_package(base, package, cache, _UNUSED.search)
-    found = [base]
+    trees = [base]
     if recipe.wheels:
         modules = Tree()
         for wheel in wheels(recipe.path(recipe.wheels), cache):
@@ -78,7 +78,7 @@ def layers(recipe: Recipe, cache: Path) -> list[Tree]:
             for tree in (base, modules):
                 compiled(tree, python)
         _strip(modules)
-        found.append(modules)
+        trees.append(modules)
     built = Tree()
     for path, content in (llama.programs(cache) if recipe.programs else {}).items():
         built.add(path, content, 0o755)
@@ -89,7 +89,7 @@ def layers(recipe: Recipe, cache: Path) -> list[Tree]:
     for path, name in recipe.files.items():
         content = recipe.path(name).read_bytes()
         own.add(path, content, 0o755 if content.startswith(b"#!") else 0o644)
-    return [tree for tree in (*found, built, own) if tree.files or tree.folders or tree.links]
+    return [tree for tree in (*trees, built, own) if tree.files or tree.folders or tree.links]
 
 
 def inputs(recipe: Recipe) -> str:

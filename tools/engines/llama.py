@@ -78,7 +78,7 @@ def _unpacked(work: Path) -> Path:
     if hashlib.sha256(archive.read_bytes()).hexdigest() != SHA256:
         raise Missing(f"{archive.name} does not have the hash that {Path(__file__).name} gives")
     with tarfile.open(archive) as tar:
-        tar.extractall(work, members=[one for one in tar if "/vendor/llama.cpp/" in one.name], filter="data")
+        tar.extractall(work, members=[member for member in tar if "/vendor/llama.cpp/" in member.name], filter="data")
     (source,) = work.glob("*/vendor/llama.cpp")
     return source
 

@@ -31,7 +31,7 @@ def files(name: str, cache: Path) -> dict[str, bytes]:
     folder = _made(cache)
     if name in SEEDS:
         return {name: (folder / name).read_bytes()}
-    return {f"{name}/{one.name}": one.read_bytes() for one in sorted((folder / name).iterdir())}
+    return {f"{name}/{file.name}": file.read_bytes() for file in sorted((folder / name).iterdir())}
 
 
 def _made(cache: Path) -> Path:
@@ -52,8 +52,8 @@ def _made(cache: Path) -> Path:
 
 def _manual() -> Package:
     """The Debian package that has Python's manual."""
-    (found,) = (one for one in locked(LOCK) if one.name == "libpython3.11-stdlib")
-    return found
+    (manual,) = (package for package in locked(LOCK) if package.name == "libpython3.11-stdlib")
+    return manual
 
 
 def key() -> str:

@@ -40,8 +40,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @classmethod
     def of(cls, folder: Path) -> Recipe:
         """The recipe of a sample's folder; raises msgspec.ValidationError for a field that does not exist."""
-        found = tomllib.loads((folder / NAME).read_text())
-        return msgspec.structs.replace(msgspec.convert(found, cls), folder=folder)
+        fields = tomllib.loads((folder / NAME).read_text())
+        return msgspec.structs.replace(msgspec.convert(fields, cls), folder=folder)
 
     def path(self, name: str) -> Path:
         """A file beside the recipe."""

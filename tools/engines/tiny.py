@@ -95,7 +95,7 @@ def write_gguf(tokenizer: Tokenizer, target: Path, seed: int) -> None:
     writer.add_token_list(tokens)
     kinds = (gguf.TokenType.CONTROL, gguf.TokenType.NORMAL)
     writer.add_token_types([kinds[index >= len(SPECIAL)] for index in range(len(tokens))])
-    writer.add_token_merges([one if isinstance(one, str) else " ".join(one) for one in model["merges"]])
+    writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]])
     writer.add_unk_token_id(0)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)

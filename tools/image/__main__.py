@@ -67,7 +67,7 @@ def base_layer(cache: Path, where: Sequence[str], machine: Machine) -> tuple[Tre
     def is_unused(path: str) -> object:
         return _UNUSED.search(path) or (not main and _MAIN_ONLY.search(path))
 
-    packages = [one for one in locked(machine.lock, machine) if one.where in where]
+    packages = [package for package in locked(machine.lock, machine) if package.where in where]
     parts = [add_package(tree, package, cache, is_unused) for package in packages]
     tree.links |= {"lib": "usr/lib", "bin": "usr/bin", "usr/bin/python3": "python3.11"}
     if machine.loader.startswith("lib64/"):
@@ -109,8 +109,8 @@ def sources(tree: Tree, *folders: str) -> None:
         if (ROOT / ".git").exists()
         else b""
     )
-    found = [str(path.relative_to(ROOT)) for path in (ROOT / "src/grove").rglob("*") if path.is_file()]
-    for name in sorted(filter(None, listed.decode().split("\0"))) or sorted(found):
+    on_disk = [str(path.relative_to(ROOT)) for path in (ROOT / "src/grove").rglob("*") if path.is_file()]
+    for name in sorted(filter(None, listed.decode().split("\0"))) or sorted(on_disk):
         if "__pycache__" in name:
             continue
         inside = name.removeprefix("src/")
@@ -162,14 +162,14 @@ ENV = [
 
 def config(entry: list[str], command: list[str]) -> dict[str, object]:
     labels = {"org.opencontainers.image.title": "grove", "org.opencontainers.image.version": __version__}
-    found: dict[str, object] = {
+    body: dict[str, object] = {
         "User": f"{USER_ID}:{USER_ID}",
         "Env": ENV,
         "Entrypoint": entry,
         "WorkingDir": "/",
         "Labels": labels,
     }
-    return found | ({"Cmd": command} if command else {})
+    return body | ({"Cmd": command} if command else {})
 
 
 @dataclass(frozen=True)
@@ -209,8 +209,8 @@ STARTUP = config([PYTHON, "-m", "grove.startup"], [])
 def pinned_wheels(cache: Path, machine: Machine, *, has_otel: bool) -> list[Path]:
     """The wheels of the image grove, each once, by name; `has_otel` adds those that export traces."""
     pins = ["runtime.txt", *(["otel.txt"] if has_otel else [])]
-    found = {wheel.name: wheel for name in pins for wheel in wheels(ROOT / "requirements" / name, cache, machine)}
-    return [found[name] for name in sorted(found)]
+    by_name = {wheel.name: wheel for name in pins for wheel in wheels(ROOT / "requirements" / name, cache, machine)}
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def contents(cache: Path, machine: Machine, *, has_otel: bool = False) -> Iterator[Contents]:

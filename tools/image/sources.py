@@ -46,11 +46,11 @@ class Machine:
 
 AMD64 = Machine("amd64", "x86_64-linux-gnu", "lib64/ld-linux-x86-64.so.2", "x86_64", 62, LOCK)
 ARM64 = Machine("arm64", "aarch64-linux-gnu", "lib/ld-linux-aarch64.so.1", "aarch64", 183, HERE / "debian-arm64.lock")
-MACHINES = {one.name: one for one in (AMD64, ARM64)}
+MACHINES = {machine.name: machine for machine in (AMD64, ARM64)}
 
 
 def this_machine() -> Machine:
-    return next((one for one in MACHINES.values() if one.wheel == platform.machine()), AMD64)
+    return next((machine for machine in MACHINES.values() if machine.wheel == platform.machine()), AMD64)
 
 
 class Missing(Exception):
@@ -75,8 +75,8 @@ def locked(lock: Path = LOCK, machine: Machine = AMD64) -> list[Package]:
 def write_lock(packages: Iterable[Package], lock: Path = LOCK) -> None:
     """Writes the newest version of each package that apt lists."""
     head = [line for line in lock.read_text().splitlines() if line.startswith("#")]
-    found = [Package(package.where, package.name, *_newest(package), machine=package.machine) for package in packages]
-    lock.write_text("\n".join([*head, *(f"{p.where} {p.name} {p.version} {p.sha256}" for p in found)]) + "\n")
+    newest = [Package(package.where, package.name, *_newest(package), machine=package.machine) for package in packages]
+    lock.write_text("\n".join([*head, *(f"{p.where} {p.name} {p.version} {p.sha256}" for p in newest)]) + "\n")
 
 
 def default_cache() -> Path:
@@ -198,7 +198,7 @@ def wheels(requirements: Path, cache: Path, machine: Machine = AMD64) -> list[Pa
     folder = cache / f"{hashlib.sha256(requirements.read_bytes()).hexdigest()[:16]}{suffix}"
     if not folder.is_dir():
         with tempfile.TemporaryDirectory(dir=cache) as fresh:
-            words = [word for one in machine.platforms for word in ("--platform", one)]
+            words = [word for platform_tag in machine.platforms for word in ("--platform", platform_tag)]
             done = subprocess.run(
                 [
                     sys.executable,

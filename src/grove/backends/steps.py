@@ -92,9 +92,9 @@ def remembering(wanted: Json, once: Collection[tuple[str, ...]] = ()) -> Json:
     so the annotation has its digest. Fields of the spec that can be set only once (`once`) are never removed.
     """
     metadata = wanted["metadata"]
-    said = {name: _trace(metadata[name]) for name in ("labels", "annotations") if metadata.get(name)}
+    trace_of_metadata = {name: _trace(metadata[name]) for name in ("labels", "annotations") if metadata.get(name)}
     spec = {name: _trace(value) for name, value in wanted["spec"].items() if ("spec", name) not in once}
-    trace = json.dumps({"metadata": said, "spec": spec}, separators=(",", ":"), sort_keys=True)
+    trace = json.dumps({"metadata": trace_of_metadata, "spec": spec}, separators=(",", ":"), sort_keys=True)
     annotations = {**(metadata.get("annotations") or {}), LAST_WRITTEN: trace}
     return {**wanted, "metadata": {**metadata, "annotations": annotations}}
 
@@ -102,10 +102,10 @@ def remembering(wanted: Json, once: Collection[tuple[str, ...]] = ()) -> Json:
 def taking_back(wanted: Json, live: Json) -> Json:
     """The merge patch that removes from `live` what it remembers as ours and `wanted` does not say any more."""
     try:
-        said = json.loads((live["metadata"].get("annotations") or {}).get(LAST_WRITTEN) or "{}")
+        last = json.loads((live["metadata"].get("annotations") or {}).get(LAST_WRITTEN) or "{}")
     except ValueError:
         return {}  # a user's edit: the last state is unknown, and the wanted state is written all the same
-    return _less(said, wanted, live) if isinstance(said, dict) else {}
+    return _less(last, wanted, live) if isinstance(last, dict) else {}
 
 
 def merged(patch: Json | None, other: Json) -> Json | None:
@@ -125,9 +125,9 @@ def _trace(value: Any) -> Any:
     return None
 
 
-def _less(said: Json, wanted: Json, live: Json) -> Json:
+def _less(last: Json, wanted: Json, live: Json) -> Json:
     patch: Json = {}
-    for name, trace in said.items():
+    for name, trace in last.items():
         if name not in live or name == LAST_WRITTEN:
             continue
         if name not in wanted:

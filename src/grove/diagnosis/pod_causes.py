@@ -47,8 +47,8 @@ def pod_cause(pod: Pod, warnings: Iterable[Event]) -> tuple[str, str] | None:
         if (cause := _not_created(pod, status) or _ended(pod, status, probe)) is not None:
             return cause
     if not any(status.state.running for status in statuses):
-        said = (not_prepared(pod, event) for event in mine if create_absent(event.message) == "")
-        if (cause := next(filter(None, said), None)) is not None:
+        causes = (not_prepared(pod, event) for event in mine if create_absent(event.message) == "")
+        if (cause := next(filter(None, causes), None)) is not None:
             return cause
     # A container that ended refuses every probe: its own end is the cause, and the caller has that.
     return None if any(map(_is_down, statuses)) else probe
@@ -75,21 +75,21 @@ def _is_down(status: ContainerStatus) -> bool:
 def _image(pod: Pod, status: ContainerStatus, messages: Sequence[str]) -> tuple[str, str] | None:
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     image = next((container.image for container in containers if container.name == status.name), "") or status.image
-    said, waiting = " ".join(messages), status.state.waiting
+    message, waiting = " ".join(messages), status.state.waiting
     where = f"container {status.name}"
     if waiting is not None and waiting.reason == "InvalidImageName":
         return f"image name {image} is not valid ({where})", "correct the image in the pod template"
     if waiting is not None and waiting.reason == "ErrImageNeverPull":
         step = "load the image on the node, or set imagePullPolicy: IfNotPresent"
         return f"image {image} is not on node {pod.spec.node_name} and may not be pulled ({where})", step
-    if _REFUSED.search(said):
+    if _REFUSED.search(message):
         step = "add a Secret of type kubernetes.io/dockerconfigjson to imagePullSecrets, or check that it is valid"
         return f"image {image}: the registry refuses the pull ({where})", step
-    if _NOT_FOUND.search(said):
+    if _NOT_FOUND.search(message):
         return f"image {image} not found ({where})", "correct the image's name or tag, or push the image"
-    if _FULL.search(said):
+    if _FULL.search(message):
         return f"image {image}: node {pod.spec.node_name} has no space left", "free the node's disk"
-    if _SILENT.search(said):
+    if _SILENT.search(message):
         registry = image.partition("/")[0] if "." in image.partition("/")[0] else "the registry"
         return f"image {image}: {registry} does not answer ({where})", "check the registry and the node's network"
     return None
@@ -108,21 +108,21 @@ def _probe(pod: Pod, event: Event) -> tuple[str, str] | None:
     match = _PROBE.match(event.message)
     if match is None:
         return None
-    kind, said = match[1].lower(), match[2].strip()
-    ports = [int(port) for port in _PORT.findall(said)]
+    kind, message = match[1].lower(), match[2].strip()
+    ports = [int(port) for port in _PORT.findall(message)]
     where = f"{kind} probe on port {ports[-1]}" if ports else f"{kind} probe"
     if not ports:
-        last = said.splitlines()[-1] if said else "failed"
+        last = message.splitlines()[-1] if message else "failed"
         return f"{where} fails: {last[:120]}", f"kubectl logs {pod.metadata.name}, or correct the {kind}Probe"
     probed = _probed(pod, event)
     declared = sorted({port.container_port for port in probed.ports}) if probed is not None else []
-    answer = _ANSWER.search(said)
+    answer = _ANSWER.search(message)
     if answer is not None:
         return (
             f"{where} answers {answer[1]}",
             f"kubectl logs {pod.metadata.name}: the server is not ready yet, or fails",
         )
-    if "refused" not in said:
+    if "refused" not in message:
         return (
             f"{where} has no answer in time",
             f"kubectl logs {pod.metadata.name}, or raise timeoutSeconds of the probe",
@@ -139,13 +139,13 @@ def _not_created(pod: Pod, status: ContainerStatus) -> tuple[str, str] | None:
     waiting = status.state.waiting
     if waiting is None or waiting.reason not in _NOT_CREATED or create_absent(waiting.message):
         return None
-    who, said = _who(pod, status), telling_line(waiting.message)
-    if _AS_ROOT.search(said):
+    who, message = _who(pod, status), telling_line(waiting.message)
+    if _AS_ROOT.search(message):
         step = f"set securityContext.runAsUser of {status.name}, use an image with another user, or allow root"
         return f"{who} may not run as root, and its image does", step
-    if (command := _NO_COMMAND.search(said)) is not None:
+    if (command := _NO_COMMAND.search(message)) is not None:
         return f"{who} cannot start its command: {command[0][:200]}", NO_SUCH_COMMAND
-    text = f": {said[:200]}" if said else ""
+    text = f": {message[:200]}" if message else ""
     return f"{who} cannot be created{text}", f"correct the pod template; kubectl describe pod {pod.metadata.name}"
 
 

@@ -315,13 +315,13 @@ class _TreeBuilder:
     def _pending_reason(self, pod: Pod) -> str:
         name = pod.metadata.labels.get(labels.POD_GANG, "")
         gang = self._seen.gang_of.get(Key(pod.metadata.namespace, name))
-        said = find_condition(gang.status.conditions, words.SCHEDULED) if gang is not None else None
-        if said is not None and said.status != words.TRUE and said.message:
-            return said.message
+        scheduled = find_condition(gang.status.conditions, words.SCHEDULED) if gang is not None else None
+        if scheduled is not None and scheduled.status != words.TRUE and scheduled.message:
+            return scheduled.message
         condition = find_condition(pod.status.conditions, "PodScheduled")
         if condition is not None and condition.message:
             return condition.message
-        if gang is not None and said is None and _holds(gang, words.INITIALIZED):
+        if gang is not None and scheduled is None and _holds(gang, words.INITIALIZED):
             scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
             return f"{scheduler} has not said anything about it yet"
         return "no node yet"
@@ -403,15 +403,15 @@ def _trouble(pod: Pod) -> str:
     status = next(container for container in statuses if container_health(pod, container) is health)
     waiting, ended = status.state.waiting, status.state.terminated or status.last_state.terminated
     if waiting is not None and waiting.reason:
-        said = waiting.reason
+        words = waiting.reason
         if waiting.reason == "CrashLoopBackOff" and ended is not None:
-            said += f", ended with {exit_words(ended.exit_code, ended.reason)}"
+            words += f", ended with {exit_words(ended.exit_code, ended.reason)}"
     else:
-        said = f"ended with {exit_words(ended.exit_code, ended.reason)}" if ended is not None else health.value
+        words = f"ended with {exit_words(ended.exit_code, ended.reason)}" if ended is not None else health.value
         if status.state.running is not None:
-            said = f"{said} and is not ready since" if ended is not None else "runs and is not ready"
+            words = f"{words} and is not ready since" if ended is not None else "runs and is not ready"
     restarts = f", {many(status.restart_count, 'restart')}" if status.restart_count else ""
-    return f"{status.name}: {said}{restarts}{_own_words(health, waiting, ended)}"
+    return f"{status.name}: {words}{restarts}{_own_words(health, waiting, ended)}"
 
 
 def _own_words(health: PodHealth, waiting: ContainerWaiting | None, ended: ContainerTermination | None) -> str:
@@ -420,12 +420,12 @@ def _own_words(health: PodHealth, waiting: ContainerWaiting | None, ended: Conta
     A container's message is the end of its log where `terminationMessagePolicy` is FallbackToLogsOnError.
     """
     if health is PodHealth.STUCK and waiting is not None:
-        said = telling_line(waiting.message)
+        text = telling_line(waiting.message)
     else:
-        said = telling_line(ended.message) if ended is not None else ""
+        text = telling_line(ended.message) if ended is not None else ""
         if ended is not None and ended.reason not in ("", "Error", "Completed"):
-            said = f"{ended.reason}. {said}".rstrip(". ")
-    return f": {said[:MOST_WORDS]}" if said else ""
+            text = f"{ended.reason}. {text}".rstrip(". ")
+    return f": {text[:MOST_WORDS]}" if text else ""
 
 
 def _drains(pod: Pod) -> bool:

@@ -63,13 +63,13 @@ class PageServer:
         self._pages = self._engines.advance(TICK_S, sets, self._cache.list(Pod))
 
     def _set_load(self, pcs: PodCliqueSet) -> None:
-        said = pcs.metadata.annotations.get(LOAD, "0")
-        if self._loads.get(pcs.metadata.key) == said and pcs.metadata.key in self._engines:
+        text = pcs.metadata.annotations.get(LOAD, "0")
+        if self._loads.get(pcs.metadata.key) == text and pcs.metadata.key in self._engines:
             return
-        self._loads[pcs.metadata.key] = said
-        load = requests_per_second(said)
+        self._loads[pcs.metadata.key] = text
+        load = requests_per_second(text)
         if load is None:
-            log.warning("not a number of requests", set=pcs.metadata.name, annotation=LOAD, said=said)
+            log.warning("not a number of requests", set=pcs.metadata.name, annotation=LOAD, said=text)
         self._engines.set_load(pcs, load or 0.0)
 
     async def _answer(self, request: web.Request) -> web.Response:

@@ -26,8 +26,8 @@ def charge(pod: Json, shelf: Shelf) -> None:
                 continue
             used = pods_used(shelf, namespace)
             if used + 1 > int(hard[name]):
-                said = f"requested: {name}=1, used: {name}={used}, limited: {name}={hard[name]}"
-                why = f"exceeded quota: {quota['metadata']['name']}, {said}"
+                amounts = f"requested: {name}=1, used: {name}={used}, limited: {name}={hard[name]}"
+                why = f"exceeded quota: {quota['metadata']['name']}, {amounts}"
                 raise refusals.forbidden(POD, pod["metadata"]["name"], why)
 
 

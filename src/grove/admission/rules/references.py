@@ -85,8 +85,8 @@ def _priority_warnings(new: SetView, scheduler: str, classes: list[Json]) -> Ite
 def _named(new: SetView, key: str) -> dict[str, str]:
     """The values of a label of the set and of its cliques, by field path."""
     of_cliques = {f"{clique.path}.labels[{key}]": text(clique.labels.get(key)) for clique in new.cliques}
-    said = {f"metadata.labels[{key}]": text(new.labels.get(key)), **of_cliques}
-    return {path: name for path, name in said.items() if name}
+    values = {f"metadata.labels[{key}]": text(new.labels.get(key)), **of_cliques}
+    return {path: name for path, name in values.items() if name}
 
 
 def _quota_warnings(new: SetView, scheduler: str, quotas: list[Json] | None) -> Iterator[str]:
@@ -136,8 +136,8 @@ def _first_pod(new: SetView, clique: CliqueView) -> Pod:
     """A pod of the clique as far as it is known beforehand."""
     name = new.name
     fqn, gang = f"{name}-0-{clique.name}", names.replica(name, 0)
-    said = {k: v for k, v in clique.labels.items() if isinstance(v, str)}
-    labels = labelsets.pod(said, name, 0, clique.name, fqn, gang, 0)
+    labels_of_pod = {k: v for k, v in clique.labels.items() if isinstance(v, str)}
+    labels = labelsets.pod(labels_of_pod, name, 0, clique.name, fqn, gang, 0)
     owner = OwnerReference(api_version=PodClique.RESOURCE.api_version, kind="PodClique", controller=True)
     return Pod(metadata=ObjectMeta(namespace=new.namespace, labels=labels, owner_references=(owner,)))
 

@@ -47,8 +47,8 @@ def general_faults(new: SetView, old: SetView | None = None) -> Iterator[Fault]:
         yield invalid(f"metadata.annotations.{DISRUPTION}", disruption, "must be allow or never")
     provisioning = new.annotations.get(PROVISIONING_REQUEST)
     if provisioning is not None and (wrong := subdomain_fault(text(provisioning))):
-        said = f'must be "true", "false" or a provisioning class: {wrong}'
-        yield invalid(f"metadata.annotations.{PROVISIONING_REQUEST}", provisioning, said)
+        detail = f'must be "true", "false" or a provisioning class: {wrong}'
+        yield invalid(f"metadata.annotations.{PROVISIONING_REQUEST}", provisioning, detail)
     gate = new.annotations.get(STARTUP_READINESS_GATE)
     if gate not in (None, "true", "false"):
         yield invalid(f"metadata.annotations.{STARTUP_READINESS_GATE}", gate, 'must be "true" or "false"')
@@ -81,15 +81,15 @@ def general_faults(new: SetView, old: SetView | None = None) -> Iterator[Fault]:
 
 def drain_faults(path: str, annotations: Mapping[str, Any]) -> Iterator[Fault]:
     """A draining time that is no number of seconds, or that is longer than an hour."""
-    said = annotations.get(DRAIN_SECONDS)
-    if said is None:
+    value = annotations.get(DRAIN_SECONDS)
+    if value is None:
         return
-    seconds = natural(text(said).strip())
+    seconds = natural(text(value).strip())
     if seconds is None:
-        yield invalid(f"{path}.{DRAIN_SECONDS}", said, "must be a whole number of seconds, 0 or more")
+        yield invalid(f"{path}.{DRAIN_SECONDS}", value, "must be a whole number of seconds, 0 or more")
     elif seconds > LONGEST_DRAIN_S:
         detail = f"must not be longer than an hour ({LONGEST_DRAIN_S}): pods that drain keep their GPUs all the time"
-        yield invalid(f"{path}.{DRAIN_SECONDS}", said, detail)
+        yield invalid(f"{path}.{DRAIN_SECONDS}", value, detail)
 
 
 def _account_faults(new: SetView, *, creating: bool) -> Iterator[Fault]:

@@ -327,8 +327,8 @@ class Committer:
             return
         count = Counter(bound.fate for bound in results)
         if not gang.stood and (count[BindFate.REFUSED] or count[BindFate.LATE]):
-            said = next(b.message for b in results if b.fate in (BindFate.REFUSED, BindFate.LATE))
-            self.roll_back(gang, Verdict(False, BIND_FAILED, Reason(kinds.BIND_FAILED, said)))
+            message = next(b.message for b in results if b.fate in (BindFate.REFUSED, BindFate.LATE))
+            self.roll_back(gang, Verdict(False, BIND_FAILED, Reason(kinds.BIND_FAILED, message)))
 
     # Taking back
 

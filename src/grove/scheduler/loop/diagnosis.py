@@ -136,7 +136,9 @@ class LiveDiagnosis:
                 continue
             meta = state.podgang.metadata
             stage = turn.stage if turn.stage is not None else Stage.MINIMUM
-            said = find_condition(state.podgang.status.conditions, words.SCHEDULED) if turn.stage is not None else None
+            scheduled = (
+                find_condition(state.podgang.status.conditions, words.SCHEDULED) if turn.stage is not None else None
+            )
             line = InLine(
                 meta.namespace,
                 meta.name,
@@ -145,7 +147,7 @@ class LiveDiagnosis:
                 meta.creation_timestamp,
                 turn.stage is not None,
                 _gate(turn),
-                said.message if said is not None else "",
+                scheduled.message if scheduled is not None else "",
             )
             lines.append(((turn.stage is None, gang_order(self._view, state, stage)), line))
         return [line for _, line in sorted(lines, key=lambda entry: entry[0])]

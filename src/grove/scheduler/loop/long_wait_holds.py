@@ -461,8 +461,8 @@ class LongWaitHolds:
 
     def _warn_of_timeout(self, gang: GangState, waiting: Waiting, now_s: float) -> None:
         waiting.warned_s = now_s
-        said = gang.verdict.why if gang.verdict is not None else Reason(kinds.NO_CAPACITY)
-        why = Reason(kinds.TIMED_OUT, numbers={"seconds": self.timeout_s(gang)}, parts=(said,))
+        last = gang.verdict.why if gang.verdict is not None else Reason(kinds.NO_CAPACITY)
+        why = Reason(kinds.TIMED_OUT, numbers={"seconds": self.timeout_s(gang)}, parts=(last,))
         self._reporter.warn(gang, EventReason.GANG_TIMEOUT, why)
 
 

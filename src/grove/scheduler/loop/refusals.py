@@ -167,14 +167,14 @@ class UnitRefuser:
         """Keeps a refusal for units that ask for the same. If the reason changed, waiting units get the new one."""
         if refused.answer.version == self._view.snapshot.version:
             self._refused[ask, _key_of(closed)] = refused
-        kind, said = kinds_of(refused.verdict.why), self._said_alike.setdefault(ask, set())
+        kind, reported = kinds_of(refused.verdict.why), self._said_alike.setdefault(ask, set())
         alike = (ask, refused.answer.reason == kinds.NOT_ADMITTED)
-        if said and kind not in said:  # for another reason than before: each of them reports it
+        if reported and kind not in reported:  # for another reason than before: each of them reports it
             if self._queue.wake_all_alike(alike):
-                said.clear()
+                reported.clear()
         else:
             self._queue.refuse_alike(alike)
-        said.add(kind)
+        reported.add(kind)
 
     def _is_outdated(self, known: SharedRefusal, unit: Unit) -> bool:
         """Whether the cluster changed since the refusal, or a policy refuses now what lacked capacity then."""

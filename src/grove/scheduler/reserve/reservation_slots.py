@@ -47,8 +47,8 @@ class PlacedReservation:
     @property
     def order(self) -> tuple[int, str]:
         """The lower order goes first; without one it goes last."""
-        said = self.reservation.metadata.labels.get(RESERVATION_ORDER, "")
-        return (int(said) if said.lstrip("-").isdigit() and int(said) else 2**31, self.name)
+        text = self.reservation.metadata.labels.get(RESERVATION_ORDER, "")
+        return (int(text) if text.lstrip("-").isdigit() and int(text) else 2**31, self.name)
 
     def left(self) -> dict[str, int]:
         """The unused part; empty for a reservation of one pod that is in use."""

@@ -49,10 +49,10 @@ def owners_status(reservation: Reservation, users: Sequence[Pod], now: datetime)
             if resource in held:
                 allocated[resource] = allocated.get(resource, 0) + used
     shown = {resource: format_amount(resource, used) for resource, used in sorted(allocated.items())}
-    said = [
+    before = [
         {key: owner.get(key) for key in ("namespace", "name", "uid")} for owner in reservation.status.current_owners
     ]
-    same = said == owners and {k: str(v) for k, v in reservation.status.allocated.items()} == shown
+    same = before == owners and {k: str(v) for k, v in reservation.status.allocated.items()} == shown
     if same:
         return None
     status: Json = {"currentOwners": owners, "allocated": shown or None}
@@ -102,10 +102,12 @@ def unplaced_status(reservation: Reservation, why: str | None, held: HeldNode | 
 
 def held_node(reservation: Reservation) -> HeldNode | None:
     """The node that is held for it by its own word, while it waits."""
-    said = find_condition(reservation.status.conditions, NODE_HELD)
-    if said is None or said.status != "True" or reservation.status.phase not in ("", PENDING):
+    condition = find_condition(reservation.status.conditions, NODE_HELD)
+    if condition is None or condition.status != "True" or reservation.status.phase not in ("", PENDING):
         return None
-    return HeldNode(said.message, said.reason, (said.last_transition_time or UNKNOWN_SINCE).replace(microsecond=0))
+    return HeldNode(
+        condition.message, condition.reason, (condition.last_transition_time or UNKNOWN_SINCE).replace(microsecond=0)
+    )
 
 
 def ended(reservation: Reservation, phase: str, reason: str, message: str, now: datetime) -> Json:

@@ -71,8 +71,10 @@ class ReservationWriter:
         reservation = self._cache.get(Reservation, Key("", name))
         if reservation is None:
             return DONE
-        said = self._said.get(reservation.metadata.uid)
-        status = owners_status(reservation, self.users(reservation), self._clock.now()) if said is None else said
+        unwritten = self._said.get(reservation.metadata.uid)
+        status = (
+            owners_status(reservation, self.users(reservation), self._clock.now()) if unwritten is None else unwritten
+        )
         if status is None:
             return DONE
         # By its version: the place of one that is gone must not be written to another of its name.
@@ -82,7 +84,7 @@ class ReservationWriter:
         except NotFound:
             return DONE
         self._cache.wrote(answer)  # else one that got its place would be seen to wait, and be placed again
-        if self._said.get(reservation.metadata.uid) is said:
+        if self._said.get(reservation.metadata.uid) is unwritten:
             self._said.pop(reservation.metadata.uid, None)
             return DONE
         return Result(after_s=0)
