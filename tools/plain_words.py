@@ -1,8 +1,8 @@
 """Checks the language of pages, docstrings, comments, messages and names by the rules of docs/development/style.md.
 
-It finds long sentences, words that the rules exclude, and pages with many passive sentences. Of messages in several
-lines, and of the comments of charts, samples and workflows, it checks the words only. `make lint` runs it. A finding
-names file, line, rule and text.
+It finds long sentences, words that the rules exclude, variables without a noun, and pages with many passive
+sentences. Of messages in several lines, and of the comments of charts, samples and workflows, it checks the words
+only. `make lint` runs it. A finding names file, line, rule and text.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ BANNED = {
 BANNED_WORDS = re.compile(rf"\b(?:{'|'.join(BANNED)})\b", re.IGNORECASE)
 PARTS_OF_NAMES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 """`CapacityWithout` and `MOST_SHOWN` have two parts each."""
+
+NO_NOUN = {"one", "found", "said"}
+"""Names of variables that do not name their value."""
 
 EXAMPLES = ROOT / "docs/development/style.md"
 """Its table shows the words that the rules exclude."""
@@ -143,6 +146,7 @@ def check_code(path: Path) -> Iterator[Finding]:
     for line, comment in comments(text):
         yield from check(path, comment, line)
     yield from names_in(path, tree)
+    yield from variables_without_a_noun(path, tree)
 
 
 def check_tests(path: Path) -> Iterator[Finding]:
@@ -170,6 +174,27 @@ def names_in(path: Path, tree: ast.AST) -> Iterator[Finding]:
         for part in PARTS_OF_NAMES.findall(name):
             if (rule := BANNED.get(part.lower())) is not None:
                 yield Finding(path, line, f"'{part}' ({rule})", f"in the name {name}")
+
+
+def variables_without_a_noun(path: Path, tree: ast.AST) -> Iterator[Finding]:
+    """Variables and arguments whose name is no noun. A field of a class is an attribute, which callers may use."""
+    statements = [part for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for part in node.body]
+    fields = {id(part.target) for part in statements if isinstance(part, ast.AnnAssign)}
+    fields |= {id(target) for part in statements if isinstance(part, ast.Assign) for target in part.targets}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) if id(node) not in fields:
+                pass
+            case ast.arg(arg=name):
+                pass
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                pass
+            case ast.MatchMapping(rest=str(name)):
+                pass
+            case _:
+                continue
+        if name in NO_NOUN:
+            yield Finding(path, node.lineno, f"'{name}' (no noun)", f"the variable {name} does not name its value")
 
 
 def without_blocks(docstring: str) -> str:

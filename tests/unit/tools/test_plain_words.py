@@ -92,6 +92,44 @@ def test_names_that_a_module_defines_are_read(words: ModuleType, tmp_path: Path,
     assert [found.line for found in words.check_code(module)] == lines
 
 
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        pytest.param("def f():\n    found = 1", [2], id="an assignment"),
+        pytest.param("found: int = 1", [1], id="with its type"),
+        pytest.param("for one in x:\n    pass", [1], id="a loop"),
+        pytest.param("y = [\n    one for one in x]", [2], id="a comprehension"),
+        pytest.param("if (found := x):\n    pass", [1], id="an assignment in a condition"),
+        pytest.param("def f(one):\n    pass", [1], id="an argument"),
+        pytest.param("y = lambda said: 1", [1], id="an argument of a lambda"),
+        pytest.param("with x as found, y as one:\n    pass", [1, 1], id="a block"),
+        pytest.param("try:\n    pass\nexcept E as one:\n    pass", [3], id="an error"),
+        pytest.param("match x:\n    case [one, *found]:\n        pass", [2, 2], id="patterns"),
+        pytest.param("match x:\n    case {**found}:\n        pass", [2], id="the rest of a pattern"),
+        pytest.param("class C:\n    def f(self):\n        found = 1", [3], id="a variable of a method"),
+        pytest.param("found_pods = one_pod = foundation = 1", [], id="a name that says what it is"),
+        pytest.param("y = x.found + found(one)", [], id="a use"),
+        pytest.param("class C:\n    x = [one for one in y]", [2], id="a comprehension in a class"),
+        pytest.param("class C:\n    found: int = 1\n    one = 2", [], id="fields of a class"),
+        pytest.param("x.found = 1", [], id="an attribute"),
+        pytest.param("def found():\n    pass", [], id="a function"),
+    ],
+)
+def test_variables_that_do_not_name_their_value_are_found(
+    words: ModuleType, tmp_path: Path, code: str, lines: list[int]
+) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(code)
+    assert [found.line for found in words.check_code(module)] == lines
+
+
+def test_a_variable_without_a_noun_is_named(words: ModuleType, tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text("for one in pods: pass")
+    (found,) = words.check_code(module)
+    assert (found.rule, found.text) == ("'one' (no noun)", "the variable one does not name its value")
+
+
 def test_docstrings_comments_and_names_of_tests_are_read_but_not_their_data(words: ModuleType, tmp_path: Path) -> None:
     module = tmp_path / "test_module.py"
     module.write_text('"""Nobody."""\n# Somebody.\nROOM = "nobody asks"\ndef test_it_is_told() -> None: ...\n')
