@@ -47,7 +47,7 @@ def apply_merge_patch(target: Any, patch: Any) -> Any:
 def struct_patch(before: Struct, after: Struct) -> Json:
     """The merge patch between two readings of the same part, such as a status that was and one that shall be.
 
-    Only the fields that differ are written as JSON: a set of a thousand replicas has a long status, of which little
+    Only the fields that differ are written as JSON. A set of a thousand replicas has a long status, and little of it
     changes at a time.
     """
     fields = _wire_fields(type(after))
