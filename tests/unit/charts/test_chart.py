@@ -415,6 +415,12 @@ def test_a_server_has_the_time_to_leave_its_service(name: str):
     assert pod["terminationGracePeriodSeconds"] > HAND_OVER_S + STOP_S
 
 
+@pytest.mark.parametrize("name", ["grove-operator", "grove-metrics"])
+def test_a_rollout_is_complete_when_every_node_routes_to_the_new_pods(name: str):
+    """A kube-proxy uses a new endpoint up to a second after the pod is Ready, and later in a large cluster."""
+    assert named(EVERY_OPTION, "Deployment", name)["spec"]["minReadySeconds"] >= 5
+
+
 def test_metrics_are_started_with_arguments_they_know():
     deployment = named(EVERY_OPTION, "Deployment", "grove-metrics")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
