@@ -118,6 +118,24 @@ def test_the_good_file_is_simulated(folder):
         ),
         pytest.param("lasts: 2d", "lasts: .inf", "line 1: lasts", id="for ever"),
         pytest.param("lasts: 2d", "1: 2", "line 1", id="a key that is a number"),
+        pytest.param(
+            "lasts: 2d",
+            "lasts: 2d\nsettings: {scheduler: {1: 2}}",
+            "line 2: settings.scheduler: Expected `str`, got `int`",
+            id="a setting that is a number",
+        ),
+        pytest.param("lasts: 2d", 'title: "\x01"', "line 1: YAML has no character U+0001", id="a control character"),
+        pytest.param(
+            "lasts: 2d", "settings: &all {operator: *all}", "line 1: the value contains itself", id="an endless value"
+        ),
+        pytest.param("lasts: 2d", "begins: 2026-01-05", "line 1: begins: must be a time with its zone", id="a date"),
+        pytest.param(
+            "lasts: 2d", "begins: 2026-01-05 00:00:00", "line 1: begins: must be a time with its zone", id="no zone"
+        ),
+        pytest.param("lasts: 2d", "lasts: 9999999d", "job: about 239,999,976 gangs arrive", id="for 27,000 years"),
+        pytest.param("every: 1h", "every: 1ms", "job: about 172,800,000 gangs arrive", id="every millisecond"),
+        pytest.param("pods: 2", "pods: 2.5", "line 18: work.batch[0].pods: must be a whole number", id="half a pod"),
+        pytest.param("nodes: 2,", "nodes: 99999999,", "the cluster has 199,999,998 nodes; at most", id="many nodes"),
     ],
 )
 def test_a_bad_file_is_refused(folder, old, new, fault):

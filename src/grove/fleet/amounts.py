@@ -35,6 +35,11 @@ class Amount:
     least: float
     draw: Draw
 
+    @property
+    def is_fixed(self) -> bool:
+        """True if every draw gives the same value."""
+        return self.least == self.mean
+
 
 def stream(seed: int, name: str) -> random.Random:
     """The random stream of this name; streams do not disturb each other."""

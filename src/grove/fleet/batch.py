@@ -19,6 +19,9 @@ from grove.kube.errors import NotFound
 from grove.plan.world import NAMESPACE, World
 from grove.sim.store import Change
 
+MOST_GANGS = 1_000_000
+"""Gangs of one source; more do not fit in memory. A month has 2.6 million seconds."""
+
 
 @dataclass(slots=True)
 class Gang:
@@ -69,8 +72,14 @@ def arrivals(fleet: Fleet) -> Iterator[Gang]:
 
 
 def too_large(fleet: Fleet) -> list[str]:
-    """Work that never fits, not even on the empty cluster: a sentence for each set and for each source of gangs."""
-    return [*_too_large_sets(fleet), *_too_large_gangs(fleet)]
+    """Work that no run can do: too many gangs, or sets and gangs that never fit, not even on the empty cluster."""
+    return list(_too_many_gangs(fleet)) or [*_too_large_sets(fleet), *_too_large_gangs(fleet)]
+
+
+def _too_many_gangs(fleet: Fleet) -> Iterator[str]:
+    for batch in fleet.work.batch:
+        if (count := fleet.lasts.s / batch.every.s) > MOST_GANGS:
+            yield f"{batch.name}: about {count:,.0f} gangs arrive in {fleet.lasts}; at most {MOST_GANGS:,} are allowed"
 
 
 def _too_large_gangs(fleet: Fleet) -> list[str]:

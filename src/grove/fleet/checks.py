@@ -22,6 +22,8 @@ LEAST_PRIORITY, MOST_PRIORITY = -(2**31), 10**9
 """What a PriorityClass of a user may have."""
 LONGEST_NAME, LONGEST_SOURCE = 63, 30
 """Characters of a name. The gangs of a source (a batch or a trace) get a number behind it."""
+MOST_NODES = 100_000
+"""More nodes than a simulated cluster can hold in memory are a mistake in the file."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 
 
@@ -73,6 +75,8 @@ def _node_faults(fleet: Fleet) -> Iterator[Found]:
             yield (*path, index, "spot"), "spot nodes need cluster.spot, which says how often they go"
     if not fleet.cluster.nodes:
         yield path, "a cluster needs at least one node type"
+    if (count := sum(kind.count for kind in fleet.cluster.nodes)) > MOST_NODES:
+        yield path, f"the cluster has {count:,} nodes; at most {MOST_NODES:,} are allowed"
     yield from _names((kind.name for kind in fleet.cluster.nodes), path)
     for index, maintenance in enumerate(fleet.cluster.maintenance):
         if maintenance.racks < 1:

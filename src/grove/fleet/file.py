@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -248,7 +248,7 @@ class Fleet(Section):
     cluster: Cluster
     title: str = ""
     lasts: Time = Time("30d")
-    begins: datetime = MONDAY
+    begins: Annotated[datetime, msgspec.Meta(tz=True)] = MONDAY
     seed: int = 1
     teams: list[Team] = []
     work: Work = Work()
@@ -338,11 +338,14 @@ def _word(kind: type, value: Any) -> Any:
 def _placed(message: str, at: dict[lines.Path, int]) -> str:
     """A fault of msgspec with its line."""
     what, _, where = message.rpartition(" - at ")
+    where = where.rpartition(" in ")[2]  # a key that is no text: `key` in `$.settings`
     path = lines.parse_path(where.strip("`")) if what else ()
     what = what or message
     if "unknown field" in what:
         path = (*path, what.split("`")[1])
         what = "there is no such field"
+    if path == ("begins",):
+        what = "must be a time with its zone, such as 2026-01-05T00:00:00Z"
     return f"line {lines.line_of(at, path)}: {_dotted(path)}: {what}"
 
 
@@ -364,6 +367,8 @@ def _amount_faults(value: Any, path: lines.Path) -> Iterator[Found]:
             amount = value.s if isinstance(value, Time) else value.amount.mean
             if amount <= 0:
                 yield path, f"{str(value)!r} must be above 0"
+            elif isinstance(value, Counts) and value.amount.is_fixed and amount % 1:
+                yield path, f"must be a whole number, not {value!s}"
         except BadAmount as error:
             yield path, str(error)
     elif isinstance(value, Section):

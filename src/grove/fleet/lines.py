@@ -17,13 +17,17 @@ class NotYaml(ValueError):
 
 def read(text: str) -> tuple[Any, dict[Path, int]]:
     """The decoded document, and the line (from 1) of each key and item by its path."""
-    loader = yaml.SafeLoader(text)
+    try:
+        loader = yaml.SafeLoader(text)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise NotYaml(f"line {line}: YAML has no character U+{error.character:04X}") from error
     try:
         node = loader.get_single_node()
         lines: dict[Path, int] = {(): 1}
         if node is None:
             return None, lines
-        _note(node, (), lines)
+        _note(node, (), lines, ())
         return loader.construct_document(node), lines
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
@@ -34,18 +38,22 @@ def read(text: str) -> tuple[Any, dict[Path, int]]:
         loader.dispose()
 
 
-def _note(node: yaml.Node, path: Path, lines: dict[Path, int]) -> None:
+def _note(node: yaml.Node, path: Path, lines: dict[Path, int], around: tuple[yaml.Node, ...]) -> None:
+    """Notes the lines of all values in a node; `around` are the nodes that contain it."""
+    if node in around:
+        raise NotYaml(f"line {node.start_mark.line + 1}: the value contains itself")
+    around = (*around, node)
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             here, line = (*path, str(key.value)), key.start_mark.line + 1
             if here in lines:
                 raise NotYaml(f"line {line}: the key {key.value!r} is written twice; first in line {lines[here]}")
             lines[here] = line
-            _note(value, here, lines)
+            _note(value, here, lines, around)
     elif isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
             lines[(*path, index)] = item.start_mark.line + 1
-            _note(item, (*path, index), lines)
+            _note(item, (*path, index), lines, around)
 
 
 def parse_path(text: str) -> Path:
