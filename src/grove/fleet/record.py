@@ -10,23 +10,29 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from grove.api.core import Node, PriorityClass
 from grove.api.koordinator import ElasticQuota
 from grove.api.meta import Json
+from grove.api.names import MAX_COMBINED_LENGTH
+from grove.api.podclique import AutoScalingConfig
 from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig
 from grove.api.quantity import exact
 from grove.api.topology import ClusterTopologyBinding, TopologyConstraint
+from grove.dialects.translation import set_name
 from grove.fleet.checks import MOST_PRIORITY
+from grove.fleet.file import Trace
 from grove.fleet.manifests import GPU, QUEUE
 from grove.fleet.trace import Job, write_trace
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 
 NO_TEAM = "others"
+LONGEST_PART = 12
+"""Characters that are left of the name of a part, where all of it is too long for a fleet file."""
 SHAPE = ("zone", "block", "rack")
 PACKS = (*SHAPE, "host")
 YEAR_S = 365 * 86400.0
@@ -73,8 +79,8 @@ class Recorder:
 
     def _see_node(self, old: Node | None, new: Node | None) -> None:
         name = (new or old).metadata.name  # type: ignore[union-attr]
-        is_up = new is not None and new.is_ready
-        if not is_up and name not in self._down and self.is_synced:
+        was_up, is_up = (node is not None and node.is_ready for node in (old, new))
+        if was_up and not is_up and self.is_synced:  # a new node is not ready at first: that is no failure
             self.failures += 1
             self._down[name] = self.time_s
         elif is_up and name in self._down:
@@ -106,11 +112,11 @@ async def record_fleet(client: Client, namespace: str, lasts_s: float, trace: Pa
         serving = [record for record in records if not _is_batch(record)]
         return {
             "title": f"Recorded for {seconds / 3600:.1f} h",
-            "lasts": f"{math.ceil(seconds)}s",
+            "lasts": f"{math.floor(seconds) + 1}s",
             "cluster": _cluster(list(cache.list(Node)), bindings, recorder, seconds),
             "teams": _teams(records, quotas, values),
             "work": {
-                "serving": serving_rows(serving),
+                "serving": serving_rows(serving, [Trace(file=row["file"]).stem for row in traces]),
                 "traces": traces,
             },
             "settings": {"operator": {"topologyAwareScheduling": {"enabled": bool(bindings)}}},
@@ -130,15 +136,11 @@ def write_traces(path: Path, records: list[SetRecord], priorities: dict[str, int
     return rows
 
 
-def serving_rows(records: list[SetRecord]) -> list[Json]:
-    """Sets as serving sets. Sets of one name, from several namespaces, get a number."""
-    rows, seen = [_serving(record) for record in records], Counter[str]()
-    for row in rows:
-        name = row["name"]
-        seen[name] += 1
-        if seen[name] > 1:
-            row["name"] = f"{name}-{seen[name]}"
-    return rows
+def serving_rows(records: list[SetRecord], taken: Collection[str] = ()) -> list[Json]:
+    """Sets as serving sets. Sets of one name, from several namespaces, get a number. `taken` are names of traces."""
+    rows = [_serving(record) for record in records]
+    names = _numbered((row["name"] for row in rows), taken)
+    return [_with_short_names(row | {"name": name}) for row, name in zip(rows, names, strict=True)]
 
 
 def _set_pack(pcs: PodCliqueSet) -> str:
@@ -177,7 +179,7 @@ def _job(record: SetRecord, priorities: dict[str, int], seconds: float) -> Job:
     sizes = _sizes(record.pcs)
     until_s = record.until_s if record.until_s is not None else seconds
     return Job(
-        arrival_s=round(record.since_s, 1),
+        arrival_s=math.floor(10 * record.since_s) / 10,
         pods=max(1, sum(sizes.values())),
         gpus=max(sizes, default=0),
         lasts_s=max(1.0, round(until_s - record.since_s, 1)),
@@ -206,39 +208,84 @@ def _gpus(pod_spec: Json) -> int:
 def _serving(record: SetRecord) -> Json:
     """A set that ran all the time: its groups as parts, each with as much load as it can serve by half."""
     pcs = record.pcs
-    cliques = {clique.name: clique for clique in pcs.spec.template.cliques}
-    parts: list[Json] = []
-    for group in pcs.spec.template.pod_clique_scaling_groups:
-        mine = [cliques[name] for name in group.clique_names if name in cliques]
-        scale = group.scale_config
-        parts.append(
-            {
-                "name": group.name,
-                "pods": max(1, sum(clique.spec.replicas for clique in mine)),
-                "gpus": max((_gpus(clique.spec.pod_spec) for clique in mine), default=0),
-                "replicas": max(1, group.replicas or 1),
-                "minAvailable": max(1, min(group.min_available or 1, group.replicas or 1)),
-                "maxReplicas": scale.max_replicas if scale is not None else 0,
-                "requestsPerSecond": 1.0,
-            }
-            | ({"pack": pack} if (pack := _pack(group.topology_constraint)) else {})
-        )
-    alone = [clique for clique in cliques.values() if not any(clique.name in g.clique_names for g in _groups(pcs))]
-    parts += [
-        {
-            "name": clique.name,
-            "pods": max(1, clique.spec.replicas),
-            "gpus": _gpus(clique.spec.pod_spec),
-            "requestsPerSecond": 1.0,
+    parts = [*_group_parts(pcs), *_clique_parts(pcs)]
+    load = 0.5 * min([part["replicas"] for part in parts], default=1) * pcs.spec.replicas
+    return {
+        "name": pcs.metadata.name,
+        "team": _team(pcs),
+        "replicas": max(1, pcs.spec.replicas),
+        "load": {"peak": load, "low": load},
+        **_packed(pcs.spec.template.topology_constraint),
+        "parts": parts,
+    }
+
+
+def _group_parts(pcs: PodCliqueSet) -> Iterator[Json]:
+    cliques = {clique.name: clique.spec for clique in pcs.spec.template.cliques}
+    for group in _groups(pcs):
+        members = [cliques[name] for name in group.clique_names if name in cliques]
+        yield {
+            "name": group.name,
+            "pods": max(1, sum(clique.replicas for clique in members)),
+            "gpus": max((_gpus(clique.pod_spec) for clique in members), default=0),
+            **_instances(group.replicas, group.min_available or 1, group.scale_config),
+            **_packed(group.topology_constraint),
         }
-        | ({"pack": _pack(clique.topology_constraint)} if _pack(clique.topology_constraint) else {})
-        for clique in alone
-    ]
-    least = min([config.replicas or 1 for config in _groups(pcs)], default=1)
-    load = {"peak": 0.5 * least * pcs.spec.replicas, "low": 0.5 * least * pcs.spec.replicas}
-    row = {"name": pcs.metadata.name, "team": _team(pcs), "replicas": max(1, pcs.spec.replicas), "load": load}
-    pack = _pack(pcs.spec.template.topology_constraint)
-    return {**row, **({"pack": pack} if pack else {}), "parts": parts}
+
+
+def _clique_parts(pcs: PodCliqueSet) -> Iterator[Json]:
+    """Cliques outside every group. Each of their pods is an instance: it is ready and is scaled by itself."""
+    members = {name for group in _groups(pcs) for name in group.clique_names}
+    for clique in pcs.spec.template.cliques:
+        if clique.name not in members:
+            spec = clique.spec
+            yield {
+                "name": clique.name,
+                "gpus": _gpus(spec.pod_spec),
+                **_instances(spec.replicas, spec.minimum, spec.auto_scaling_config),
+                **_packed(clique.topology_constraint),
+            }
+
+
+def _instances(replicas: int | None, minimum: int, scale: AutoScalingConfig | None) -> Json:
+    count = max(1, replicas or 1)
+    most = max(count, scale.max_replicas) if scale is not None else 0
+    return {
+        "replicas": count,
+        "minAvailable": max(1, min(minimum, count)),
+        "maxReplicas": most,
+        "requestsPerSecond": 1.0,
+    }
+
+
+def _packed(constraint: TopologyConstraint | None) -> Json:
+    return {"pack": pack} if (pack := _pack(constraint)) else {}
+
+
+def _with_short_names(row: Json) -> Json:
+    """The same set with names that a fleet file may have: a part's name is in the names of its cliques, too."""
+    longest = MAX_COMBINED_LENGTH - len(row["name"])
+    if all(_length_inside(part) <= longest for part in row["parts"]):
+        return row
+    names = _numbered(part["name"][:LONGEST_PART].rstrip("-") for part in row["parts"])
+    parts = [part | {"name": name} for part, name in zip(row["parts"], names, strict=True)]
+    return row | {"name": set_name(row["name"], max(_length_inside(part) for part in parts)), "parts": parts}
+
+
+def _length_inside(part: Json) -> int:
+    """Characters of a part's name and of the longest name of its cliques."""
+    return len(part["name"]) + len(part["name"] if part.get("pods", 1) == 1 else f"{part['name']}-worker")
+
+
+def _numbered(names: Iterable[str], taken: Iterable[str] = ()) -> Iterator[str]:
+    """The names, each once: a name that was there before, or is taken, gets a number."""
+    seen = set(taken)
+    for name in names:
+        unique, number = name, 2
+        while unique in seen:
+            unique, number = f"{name}-{number}", number + 1
+        seen.add(unique)
+        yield unique
 
 
 def _groups(pcs: PodCliqueSet) -> Sequence[ScalingGroupConfig]:
