@@ -23,7 +23,7 @@ from grove.plan.copying import copy_cluster
 from grove.plan.world import TOPOLOGY, World, binding
 from grove.scheduler.loop.gang_trees import tree_of
 from grove.scheduler.model.gang import Pin
-from grove.scheduler.solve.spread_domains import container_of, rows_of, spread_domains
+from grove.scheduler.solve.spread_domains import kept_in, rows_of, spread_domains
 from grove.sim.loop import run
 from grove.sim.topology import ZONE, Topology
 
@@ -136,6 +136,10 @@ SITUATIONS: dict[str, tuple[Json, dict[str, Any]]] = {
         ),
         {},
     ),
+    "pods over the racks of the zone of their replica": (
+        serving(2, gpu_clique("work", 4, 2, spreadConstraint={"domain": "rack"})),
+        {},
+    ),
     "a node selector": (
         serving(2, gpu_clique("work", 2, 2), spreadConstraint={"topologyName": TOPOLOGY, "domain": "zone"}),
         {"selector": "z1"},
@@ -182,10 +186,8 @@ def _counted(here: World, gang: PodGang) -> list[tuple[list[str], tuple[int, ...
     tree = view.snapshot.tree(whole.keys(), whole.topology)
     answers = []
     for spread in whole.spreads:
-        container = container_of(whole.root, spread, tree)
-        inside = (
-            rows_of(view.snapshot, tree, [Pin(container.required, pods[0].node)]) if container is not None else None
-        )
+        kept = kept_in(whole, spread, tree)
+        inside = rows_of(view.snapshot, tree, [Pin(kept[0], pods[0].node)]) if kept is not None else None
         found = spread_domains(view.snapshot, whole, spread, tree, inside)
         named = [view.snapshot.domain_name(tree, found.level, one).rpartition("/")[2] for one in found.ids]
         answers.append((named, found.counts))

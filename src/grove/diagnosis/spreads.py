@@ -123,20 +123,26 @@ class _Counter:
     def _container(
         self, gang: PodGang, constraint: GangSpreadConstraint, pods: Sequence[Pod], levels: Sequence[tuple[str, str]]
     ) -> tuple[str, str]:
-        """Label and value of the domain that all units must be in; empty if no pack constraint is around them."""
+        """Label and value of the domain that all units must be in; empty if nothing keeps them together.
+
+        A pack constraint around them does, or another spread of which they are in one unit.
+        """
         ranks = {level: rank for rank, (_, level) in enumerate(levels)}
         names = set(constraint.pod_group_names) or {group.name for group in gang.spec.podgroups}
         mine = [pod for pod in pods if pod.metadata.labels.get(labels.POD_GANG) == gang.metadata.name]
         unit_of = {pod.metadata.labels.get(labels.POD_CLIQUE, ""): _unit(pod, constraint) for pod in mine}
-        container = ("", "")
-        for pack in gang_constraints(gang):
-            is_around = names <= set(pack.members) and not _is_one_unit(pack.members, unit_of, constraint)
-            rank = ranks.get(pack.required)
-            if is_around and rank is not None and rank < ranks.get(constraint.topology_key, -1):
-                nodes = [self._seen.node_of.get(pod.spec.node_name) for pod in mine]
-                values = [node.metadata.labels.get(pack.required, "") for node in nodes if node is not None]
-                container = (pack.required, values[0]) if values else container
-        return container
+        keys = [
+            pack.required
+            for pack in gang_constraints(gang)
+            if names <= set(pack.members) and not _is_one_unit(pack.members, unit_of, constraint)
+        ]
+        outer = (other for other in gang.spec.spread_constraints if other.unit_label)
+        keys += [other.topology_key for other in outer if len({_unit(pod, other) for pod in mine}) == 1]
+        broader = [key for key in keys if ranks.get(key, len(ranks)) < ranks.get(constraint.topology_key, -1)]
+        key = max(broader, key=lambda level: ranks[level], default="")
+        nodes = [self._seen.node_of.get(pod.spec.node_name) for pod in mine]
+        values = [node.metadata.labels.get(key, "") for node in nodes if node is not None]
+        return (key, values[0]) if key and values else ("", "")
 
 
 def _keys_to(key: str, levels: Sequence[tuple[str, str]]) -> Keys:

@@ -89,6 +89,38 @@ def _between(least: Sequence[int], most: Sequence[int], units: int) -> Iterator[
     return from_domain(0, units, ())
 
 
+def divided(
+    total: Distribution, capacities: Sequence[Sequence[int]], sizes: Sequence[int]
+) -> Iterator[tuple[Distribution, ...]]:
+    """Ways to divide a distribution among groups of these sizes; each domain has a capacity for each group.
+
+    With many domains only one way is tried.
+    """
+    if len(sizes) == 1:
+        yield (total,)
+        return
+    later = [sum(map(min, column, sizes[1:])) for column in zip(*capacities[1:], strict=True)]
+    least = [max(0, units - rest) for units, rest in zip(total, later, strict=True)]
+    most = [min(units, held) for units, held in zip(total, capacities[0], strict=True)]
+    if any(a > b for a, b in zip(least, most, strict=True)) or not sum(least) <= sizes[0] <= sum(most):
+        return
+    ways = _between(least, most, sizes[0]) if len(total) <= MOST_DOMAINS else [_filled(least, most, sizes[0])]
+    for first in ways:
+        left = tuple(units - given for units, given in zip(total, first, strict=True))
+        for others in divided(left, capacities[1:], sizes[1:]):
+            yield (first, *others)
+
+
+def _filled(least: Sequence[int], most: Sequence[int], units: int) -> Distribution:
+    """One way between two bounds: the first domains get as many as they can."""
+    left, given = units - sum(least), list(least)
+    for i, limit in enumerate(most):
+        more = min(left, limit - given[i])
+        given[i] += more
+        left -= more
+    return tuple(given)
+
+
 def skew_of(counts: Sequence[int], added: Sequence[int]) -> int:
     """By how much a domain that gets a unit exceeds the domain with the fewest, in the end."""
     ends = [count + more for count, more in zip(counts, added, strict=True)]

@@ -19,9 +19,9 @@ import numpy as np
 
 from grove.scheduler.cluster.node_table import Ints, Mask
 from grove.scheduler.filters.fit import pod_slots
-from grove.scheduler.model.gang import UnitSpread, leaves_of
+from grove.scheduler.model.gang import UnitSpread
 from grove.scheduler.solve.problem import Problem
-from grove.scheduler.solve.spread_domains import container_of, spread_domains
+from grove.scheduler.solve.spread_domains import kept_in, spread_domains
 
 WORK_S = 2.0
 """CP-SAT's deterministic time for one question: about this number of seconds."""
@@ -117,6 +117,8 @@ def question_of(problem: Problem) -> Question:
         if part.pinned_domains is not None:
             allowed = [domain for domain in allowed if domain in part.pinned_domains]
         parts.append((list(part.groups), domains, allowed))
+    required = [spread for spread in problem.gang.spreads if spread.is_required]
+    parts += [unit for spread in required if spread.unit_label for unit in _units_as_parts(problem, spread)]
     return Question(
         problem.free,
         [group.need for group in problem.groups],
@@ -124,28 +126,32 @@ def question_of(problem: Problem) -> Question:
         [[len(pods) for pods in group.classes] for group in problem.groups],
         problem.conflicts,
         parts,
-        [
-            question
-            for spread in problem.gang.spreads
-            if spread.is_required
-            for question in _spread_questions(problem, spread, parts)
-        ],
+        [question for spread in required for question in _spread_questions(problem, spread, parts)],
     )
+
+
+def _units_as_parts(problem: Problem, spread: UnitSpread) -> Iterator[tuple[list[int], Ints, list[int]]]:
+    """A unit is in one domain, as a part that requires the level is."""
+    question = _spread_question(problem, spread, None)
+    for groups, allowed in question.units:
+        if any(problem.groups[g].need for g in groups):
+            yield groups, question.domains, allowed
 
 
 def _spread_questions(
     problem: Problem, spread: UnitSpread, parts: Sequence[tuple[list[int], Ints, list[int]]]
 ) -> Iterator[SpreadQuestion]:
     """One question, or one for each domain that the part around all units may go to."""
-    container = container_of(problem.gang.root, spread, problem.tree)
-    level = problem.tree.find_level(container.required) if container is not None else None
-    if container is None or level is None:
+    required = tuple(spread for spread in problem.gang.spreads if spread.is_required)
+    kept = kept_in(replace(problem.gang, spreads=required), spread, problem.tree)
+    level = problem.tree.find_level(kept[0]) if kept is not None else None
+    if kept is None or level is None:
         yield _spread_question(problem, spread, None)
         return
     at = {group.name: g for g, group in enumerate(problem.groups)}
-    groups, domains = {at[leaf.name] for leaf in leaves_of(container)}, problem.tree.domains[level]
+    groups, domains = {at[name] for name in kept[1]}, problem.tree.domains[level]
     for number, (mine, of_rows, allowed) in enumerate(parts):
-        if set(mine) == groups and np.array_equal(of_rows, domains[problem.positions]):
+        if groups <= set(mine) and np.array_equal(of_rows, domains[problem.positions]):
             for domain in allowed:
                 inside = np.zeros(problem.snapshot.nodes.rows, dtype=np.bool_)
                 inside[problem.tree.order[domains == domain]] = True

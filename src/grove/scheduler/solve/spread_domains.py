@@ -125,12 +125,33 @@ def _inside_container(
     snapshot: Snapshot, gang: Gang, spread: UnitSpread, tree: Tree, pods: Sequence[PodFacts]
 ) -> Mask | None:
     """Rows of the domain that holds all units of the spread, by where these pods are; None if nothing holds them."""
-    container = container_of(gang.root, spread, tree)
-    if container is None:
+    kept = kept_in(gang, spread, tree)
+    if kept is None:
         return None
-    mine = {pod.uid for leaf in leaves_of(container) for pod in leaf.pods}
+    key, names = kept
+    mine = {pod.uid for group in gang.groups() if group.name in names for pod in group.pods}
     nodes = [pod.node for pod in pods if pod.uid in mine]
-    return rows_of(snapshot, tree, [Pin(container.required, node) for node in nodes[:1]]) if nodes else None
+    rows = rows_of(snapshot, tree, [Pin(key, node) for node in nodes[:1]])
+    is_kept = all(rows[snapshot.nodes.row_of[node]] for node in nodes)
+    return rows if nodes and is_kept else None
+
+
+def kept_in(gang: Gang, spread: UnitSpread, tree: Tree) -> tuple[str, frozenset[str]] | None:
+    """The key of a broader level, and the groups that share one domain of it with all units of a spread.
+
+    A part that requires the level keeps them together, or another spread of which they are in one unit.
+    """
+    container, level = container_of(gang.root, spread, tree), tree.find_level(spread.key)
+    kept = [(container.required, frozenset(leaf.name for leaf in leaves_of(container)))] if container else []
+    names = {name for _, groups in spread.units for name in groups}
+    for other in gang.spreads:
+        kept += [
+            (other.key, frozenset(groups)) for _, groups in other.units if other.unit_label and names <= set(groups)
+        ]
+    levels = [(at, key, groups) for key, groups in kept if (at := tree.find_level(key)) is not None]
+    narrower = [entry for entry in levels if level is not None and entry[0] < level]
+    _, key, groups = max(narrower, key=lambda entry: entry[0], default=(-1, "", frozenset[str]()))
+    return (key, groups) if key else None
 
 
 def container_of(root: Branch | PodGroup, spread: UnitSpread, tree: Tree) -> Branch | PodGroup | None:

@@ -6,7 +6,7 @@ run stay where they are: a unit with running pods goes to their domain and chang
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -16,9 +16,9 @@ from grove.scheduler.cluster.node_table import Ints, Mask
 from grove.scheduler.cluster.topology import Tree
 from grove.scheduler.filters.fit import PLENTY
 from grove.scheduler.filters.pod_relations import sums_by_domain
-from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup, UnitSpread, leaves_of
+from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup, UnitSpread, leaves_of, parts_of
 from grove.scheduler.solve.bounds import PartCapacity, bounds_for
-from grove.scheduler.solve.distributions import MOST_DOMAINS, Distribution, distributions
+from grove.scheduler.solve.distributions import MOST_DOMAINS, Distribution, distributions, divided
 from grove.scheduler.solve.problem import Problem
 from grove.scheduler.solve.search_state import SearchState
 from grove.scheduler.solve.spread_domains import SpreadDomains, container_of, rows_of, spread_domains
@@ -75,7 +75,8 @@ class SpreadWays:
             yield from (self._pin(container.required, level, domain) for domain in sorted(domains - {-1}))
             return
         segments = self._problem.segments(level)
-        groups = tuple(self._group_at[leaf.name] for leaf in leaves)
+        # A group that another spread has split is there several times.
+        groups = tuple(dict.fromkeys(self._group_at[leaf.name] for leaf in leaves))
         order: Ints = np.arange(segments.size)
         if bounds := bounds_for(self._problem, groups):
             capacity = PartCapacity(self._state, bounds, 0, self._problem.size)
@@ -130,8 +131,7 @@ class SpreadWays:
     def _several(
         self, gang: Gang, spread: UnitSpread, where: SpreadDomains, units: list[tuple[str, tuple[str, ...]]]
     ) -> Iterator[Gang]:
-        leaves = {group.name: group for group in gang.groups()}
-        kinds = [tuple(_kind(leaves[name]) for name in names) for _, names in units]
+        kinds = [_kind(gang, names, self._problem.gang.spreads) for _, names in units]
         free_slots = [self._capacity_for(names, where) for _, names in units]
         # A domain has capacity for no more units than for those that fit it best.
         most = [max(column) for column in zip(*free_slots, strict=True)]
@@ -182,56 +182,61 @@ class SpreadWays:
 
     # Pods
 
-    def _pods(self, gang: Gang, spread: UnitSpread, where: SpreadDomains, names: Sequence[str]) -> Iterator[Gang]:
-        """Groups one after the other; each adds to the counts that the next one sees."""
-        group = next((pod_group for pod_group in gang.groups() if names and pod_group.name == names[0]), None)
-        if group is None:
+    def _pods(self, gang: Gang, spread: UnitSpread, where: SpreadDomains, names: Collection[str]) -> Iterator[Gang]:
+        """All groups of the spread at once: they are counted together."""
+        groups = [group for group in gang.groups() if group.name in names and group.pods]
+        for splits in self._splits(groups, spread, where) if groups else ([],):
+            split = gang
+            for group, parts in zip(groups, splits, strict=True):
+                split = split.with_other(group, parts)
+            yield split
+        if groups and not spread.is_required:
             yield gang
-            return
-        if not group.pods:
-            yield from self._pods(gang, spread, where, names[1:])
-            return
-        for split, counts in self._splits(group, spread, where):
-            after = replace(where, counts=counts)
-            yield from self._pods(gang.with_other(group, split), spread, after, names[1:])
-        if not spread.is_required:
-            yield from self._pods(gang, spread, where, names[1:])
 
     def _splits(
-        self, group: PodGroup, spread: UnitSpread, where: SpreadDomains
-    ) -> Iterator[tuple[Branch | PodGroup, tuple[int, ...]]]:
-        """The group split by domain, with the counts that follow; first with all its pods, then with fewer."""
-        pending, need = len(group.pods), group.need
-        free_slots = self._pod_capacity(group, where)
-        if where.level == self._tree.host_level:
-            yield from self._by_host(group, spread, where, free_slots)
-        tried = 0
-        for pods in [*range(pending, need, -1), *([need] if need else [])]:
-            for distribution in self._found(spread, where, free_slots, pods):
-                yield self._split(group, where, distribution)
-                tried += pods > need
-                if pods > need:
-                    break
-            if tried >= FEW:
-                break
-        if tried >= FEW:
-            for distribution in self._found(spread, where, free_slots, need) if need else ():
-                yield self._split(group, where, distribution)
-        if not need:
-            yield replace(group, pods=()), where.counts
+        self, groups: Sequence[PodGroup], spread: UnitSpread, where: SpreadDomains
+    ) -> Iterator[list[Branch | PodGroup]]:
+        """Each group split by domain; first with all their pods, then with fewer."""
+        free_slots = [self._pod_capacity(group, where) for group in groups]
+        if where.level == self._tree.host_level and len(groups) == 1:
+            yield from self._by_host(groups[0], spread, where, free_slots[0])
+        sizes, needs, tried = [len(group.pods) for group in groups], [group.need for group in groups], 0
+        while sizes != needs and tried < FEW:
+            for shares in islice(self._shares(spread, where, free_slots, sizes), 1):
+                tried += 1
+                yield self._split_all(groups, where, shares)
+            largest = max(range(len(groups)), key=lambda g: sizes[g] - needs[g])
+            sizes[largest] -= 1
+        for shares in self._shares(spread, where, free_slots, needs) if any(needs) else ():
+            yield self._split_all(groups, where, shares)
+        if not any(needs):
+            yield [replace(group, pods=()) for group in groups]
+
+    def _shares(
+        self, spread: UnitSpread, where: SpreadDomains, free_slots: Sequence[Sequence[int]], sizes: Sequence[int]
+    ) -> Iterator[tuple[Distribution, ...]]:
+        """Distributions of groups of these sizes, which together keep the skew."""
+        most = [sum(map(min, column, sizes)) for column in zip(*free_slots, strict=True)]
+        for distribution in self._found(spread, where, most, sum(sizes)):
+            yield from divided(distribution, free_slots, sizes)
+
+    def _split_all(
+        self, groups: Sequence[PodGroup], where: SpreadDomains, shares: Sequence[Distribution]
+    ) -> list[Branch | PodGroup]:
+        return [self._split(group, where, share) for group, share in zip(groups, shares, strict=True)]
 
     def _by_host(
         self, group: PodGroup, spread: UnitSpread, where: SpreadDomains, free_slots: Sequence[int]
-    ) -> Iterator[tuple[PodGroup, tuple[int, ...]]]:
+    ) -> Iterator[list[Branch | PodGroup]]:
         """At most `maxSkew` pods on each of the hosts with the fewest: one group instead of one for each host."""
         lowest = min(where.counts, default=0)
         hosts = [i for i, count in enumerate(where.counts) if count == lowest and free_slots[i] > 0]
         if sum(min(free_slots[i], spread.max_skew) for i in hosts) < max(group.need, 1):
             return
-        pins: tuple[Pin, ...] = ()
+        pins = group.within
         if len(hosts) < len(where.ids):
             pins = tuple(self._pin(spread.key, where.level, where.ids[i]) for i in hosts)
-        yield replace(group, within=pins, most_on_host=spread.max_skew), where.counts
+        yield [replace(group, within=pins, most_on_host=spread.max_skew)]
 
     def _pod_capacity(self, group: PodGroup, where: SpreadDomains) -> list[int]:
         capacities = np.zeros(self._problem.size, dtype=np.int64)
@@ -242,9 +247,7 @@ class SpreadWays:
         limits: list[int] = np.minimum(sums, len(group.pods))[list(where.ids)].tolist()
         return limits
 
-    def _split(
-        self, group: PodGroup, where: SpreadDomains, distribution: Distribution
-    ) -> tuple[Branch, tuple[int, ...]]:
+    def _split(self, group: PodGroup, where: SpreadDomains, distribution: Distribution) -> Branch:
         key = self._tree.keys[where.level]
         row_of = self._snapshot.nodes.row_of
 
@@ -275,18 +278,33 @@ class SpreadWays:
                 used += pods
         if left:
             parts.append(PodGroup(group.name, len(left), (), tuple(left)))
-        counts = tuple(count + more for count, more in zip(where.counts, distribution, strict=True))
         broad = "" if narrow else group.preferred
-        return Branch(group.name, tuple(parts), group.required, broad, group.within), counts
+        return Branch(group.name, tuple(parts), group.required, broad, group.within)
 
 
 def _size(unit: tuple[str, tuple[str, ...]]) -> int:
     return len(unit[1])
 
 
-def _kind(group: PodGroup) -> tuple[object, ...]:
-    """Equal for groups that can take each other's place."""
-    return (group.minimum, tuple(pod.shape for pod in group.pods), group.bound, group.required, group.earlier_nodes)
+def _kind(gang: Gang, names: Sequence[str], spreads: Sequence[UnitSpread]) -> tuple[object, ...]:
+    """Equal for units of these groups that can take each other's place."""
+    at = {name: i for i, name in enumerate(names)}
+    parts = list[object]()
+    for part in parts_of(gang.root):
+        leaves = list(leaves_of(part))
+        if inside := tuple(at[leaf.name] for leaf in leaves if leaf.name in at):
+            around = id(part) if len(inside) < len(leaves) else 0
+            parts.append((inside, part.required, part.preferred, part.within, around))
+            if isinstance(part, PodGroup):
+                shapes = tuple(pod.shape for pod in part.pods)
+                parts.append((part.minimum, shapes, part.bound, part.earlier_nodes))
+    own = [
+        (spread.key, spread.max_skew, spread.is_required, inside)
+        for spread in spreads
+        for _, groups in spread.units
+        if not spread.unit_label and (inside := tuple(at[name] for name in groups if name in at))
+    ]
+    return (*parts, *own)
 
 
 def _confine(
