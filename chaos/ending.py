@@ -95,7 +95,7 @@ async def unsettled(client: Client, namespace: str) -> list[str]:
 
 
 async def leftovers(client: Client, namespace: str) -> list[str]:
-    """Everything that says it was made by the operator for a set, and every object of our kinds."""
+    """Every object with the operator's label, and every object of our kinds."""
     left = []
     for resource in OWNED:
         for obj in (await client.list(resource, namespace)).items:

@@ -1,4 +1,4 @@
-"""How each fault of the timetable is done. A fault that lasts is over, and corrected, when its function returns."""
+"""How to make each fault of the timetable. A fault that lasts is over, and corrected, when its function returns."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Faults:
         self._tokens = 0
 
     async def strike(self, name: str, dice: int) -> str:
-        """Does it and says in a few words what was done."""
+        """Makes the fault and returns a few words about it."""
         words: str = await getattr(self, f"_{name}")(random.Random(dice))
         return words
 

@@ -1,4 +1,4 @@
-"""Sets that come, are scaled and updated, and go, while other things break. What the API server has is the truth.
+"""Sets that come, change and go, while other things break. What the API server has is the truth.
 
 A change that is refused or gets lost is counted and forgotten, as by a user who tries again later.
 """

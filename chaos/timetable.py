@@ -1,4 +1,4 @@
-"""What is done to the cluster and when: a pure function of the seed.
+"""Which fault comes when: a pure function of the seed.
 
 A round has every fault once, in its own order. So a run of one round (about three minutes) has all of them. Between two
 faults there is time to recover, or not, because the pause is random too. Meanwhile sets are made, scaled, updated and

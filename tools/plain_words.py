@@ -1,8 +1,8 @@
 """Checks the language of pages, docstrings, comments, messages and names by the rules of docs/development/style.md.
 
-It finds long sentences, words that the rules exclude, variables without a noun, and pages with many passive
-sentences. Of messages in several lines, and of the comments of charts, samples and workflows, it checks the words
-only. `make lint` runs it. A finding names file, line, rule and text.
+It finds long sentences, words that the rules exclude, variables without a noun, and pages and packages with many
+passive sentences. Of messages in several lines, and of the comments of charts, samples and workflows, it checks
+the words only. `make lint` runs it. A finding names file, line, rule and text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,9 +55,11 @@ PASSIVE = re.compile(
 )
 MOST_PASSIVE = 0.25
 """Share of the sentences of a page. Above it a reader often asks who does what."""
+MOST_PASSIVE_IN_CODE = 1 / 3
+"""Share in the docstrings and comments of a package. There a sentence often describes a value, not an act."""
 WORD = re.compile(r"[A-Za-z'’-]+")
 FEWEST_SENTENCES = 10
-"""A shorter page is not judged by its share."""
+"""A shorter page or package is not judged by its share."""
 
 
 class Finding(NamedTuple):
@@ -121,10 +123,34 @@ def check_page(path: Path, text: str) -> Iterator[Finding]:
     if path != EXAMPLES:
         for number, cell in cells(text):
             yield from check(path, cell, number)
-    read = [sentence for _, sentence in sentences(prose(text)) if len(WORD.findall(sentence)) > 3]
+    yield from passive_in(path, [text], MOST_PASSIVE)
+
+
+def passive_in(path: Path, texts: Iterable[str], most: float) -> Iterator[Finding]:
+    """At most one finding: the share of passive sentences in all texts is above `most`."""
+    read = [sentence for text in texts for _, sentence in sentences(prose(text)) if len(WORD.findall(sentence)) > 3]
     passive = sum(PASSIVE.search(sentence) is not None for sentence in read)
-    if len(read) >= FEWEST_SENTENCES and passive > MOST_PASSIVE * len(read):
+    if len(read) >= FEWEST_SENTENCES and passive > most * len(read):
         yield Finding(path, 1, "passive", f"{passive} of {len(read)} sentences")
+
+
+def check_voice(paths: Iterable[Path]) -> Iterator[Finding]:
+    """Packages with many passive sentences in their docstrings and comments."""
+    texts: dict[Path, list[str]] = {}
+    for path in paths:
+        text = path.read_text()
+        package = texts.setdefault(path.parent, [])
+        package += [without_blocks(docstring) for docstring in docstrings_in(ast.parse(text))]
+        package += [comment for _, comment in comments(text)]
+    for package, package_texts in texts.items():
+        yield from passive_in(package, package_texts, MOST_PASSIVE_IN_CODE)
+
+
+def docstrings_in(tree: ast.AST) -> Iterator[str]:
+    """The strings that stand alone: docstrings of modules, classes, functions and attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value
 
 
 def check_code(path: Path) -> Iterator[Finding]:
@@ -236,10 +262,11 @@ def check_comments(path: Path) -> Iterator[Finding]:
 def findings() -> Iterator[Finding]:
     for path in sorted(page for pattern in PAGES for page in ROOT.glob(pattern)):
         yield from check_page(path, path.read_text())
-    for folder in ("src", "tools", "bench", "chaos"):
-        for path in sorted(ROOT.glob(f"{folder}/**/*.py")):
-            if path != Path(__file__).resolve():
-                yield from check_code(path)
+    modules = [path for folder in ("src", "tools", "bench", "chaos") for path in sorted(ROOT.glob(f"{folder}/**/*.py"))]
+    modules.remove(Path(__file__).resolve())
+    for path in modules:
+        yield from check_code(path)
+    yield from check_voice(modules)
     for path in sorted(ROOT.glob("tests/**/*.py")):
         yield from check_tests(path)
     others = [path for pattern in WITH_COMMENTS for path in ROOT.glob(pattern)]

@@ -70,7 +70,7 @@ spread. It finds what a handler that failed has lost; a look that finds nothing 
 log = structlog.get_logger(__name__)
 
 _LABELLED: tuple[type[Object], ...] = (Pod, Service, ServiceAccount, Role, RoleBinding, Secret)
-"""Kinds of which the cluster may hold many that are not ours: only labelled ones are followed."""
+"""Kinds of which the cluster may hold many that are not ours: the cache follows only labelled ones."""
 _OURS: tuple[type[Object], ...] = (PodCliqueSet, PodClique, PodCliqueScalingGroup, PodGang)
 _OF_CLUSTER: tuple[type[Object], ...] = (ClusterTopologyBinding, Node)
 
@@ -180,7 +180,7 @@ class Operator:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the cluster has been read and work has begun."""
+        """True if the caches are complete and work has begun."""
         return self._synced
 
     @property
@@ -250,7 +250,7 @@ class Operator:
         return self._rng.uniform(0.0, RESYNC_SPREAD_S)
 
     def _wake_placement(self, after_s: Callable[[], float] = lambda: 0.0) -> None:
-        """Looks at everything that a scheduler's API is used for: cliques, gangs and bindings."""
+        """Looks at every object that needs a scheduler's API: cliques, gangs and bindings."""
         queues = self.deps.queues
         for clique in self.cache.list(PodClique):
             queues.cliques.add(clique.key, after_s=after_s())

@@ -172,3 +172,15 @@ def test_a_finding_names_its_line(words: ModuleType) -> None:
 )
 def test_what_is_found_on_pages(words: ModuleType, text: str, rules: list[str]) -> None:
     assert [found.rule for found in words.check_page(Path("page.md"), text)] == rules
+
+
+def test_packages_with_many_passive_docstrings_and_comments_are_found(words: ModuleType, tmp_path: Path) -> None:
+    passive, active = "A pod is deleted by it", "The operator deletes a pod"
+    for package, count in (("many", 5), ("few", 4)):
+        (tmp_path / package).mkdir()
+        comments = [f"x = 1  # {passive}\n"] * count + [f"x = 1  # {active}\n"] * (11 - count)
+        (tmp_path / package / "module.py").write_text(f'"""{active}."""\n' + "".join(comments))
+    (tmp_path / "short").mkdir()
+    (tmp_path / "short" / "module.py").write_text(f'"""{passive}."""\n')
+    (found,) = words.check_voice(sorted(tmp_path.glob("*/*.py")))
+    assert (found.path.name, found.rule, found.text) == ("many", "passive", "5 of 12 sentences")

@@ -49,7 +49,7 @@ def referenced_domains(pcs: PodCliqueSet) -> tuple[str, ...]:
 
 
 def translated(constraint: TopologyConstraint | None, binding: ClusterTopologyBinding | None) -> Json | None:
-    """A constraint in node label keys, as a PodGang holds it; None when nothing of it can be said here."""
+    """A constraint in node label keys, as a PodGang has it; None if no part of it has a key here."""
     if constraint is None or binding is None:
         return None
     keys = {
@@ -63,7 +63,7 @@ def translated(constraint: TopologyConstraint | None, binding: ClusterTopologyBi
 def spread_over(
     constraint: SpreadConstraint | None, binding: ClusterTopologyBinding | None, match_labels: Mapping[str, str]
 ) -> Json | None:
-    """A spread in node label keys, as a PodGang holds it; None when it cannot be said here."""
+    """A spread in node label keys, as a PodGang has it; None if it has no key here."""
     key = binding.find_key(constraint.domain) if constraint is not None and binding is not None else None
     if constraint is None or not key:
         return None

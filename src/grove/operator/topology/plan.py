@@ -38,7 +38,7 @@ def plan_topology(
     if not refers_to(observed, binding):
         return TopologyPlan(refused=f"{wanted['kind']} {name} exists and does not belong to this binding")
     if backend.topology_drift(binding, name, observed).in_sync or observed.get("spec") == made["spec"]:
-        return LEAVE  # a difference that cannot be repaired is reported as drift, and not written again and again
+        return LEAVE  # a lasting difference becomes a drift report, without repeated writes
     return (
         TopologyPlan(delete=True, create=made)
         if backend.topology_frozen

@@ -4,8 +4,8 @@
 - follower, view, gang_trees: events come in; the state of the cluster; gangs as the core reads them.
 - unit, counted_pods, pod_reader: parts of that state: records of units, pods on nodes, waiting pods.
 - cycle: one turn: what changed, then every unit that is due, in order.
-- placing: one unit: its placement is reserved and bound.
-- holds_behind: ends what is held for units behind a unit, where the unit takes it.
+- placing: one unit: reserves and binds its placement.
+- holds_behind: ends holds of units behind a unit, where the unit takes their capacity.
 - refusals: a unit without a place gets a reason to wait, and units like it get the same reason.
 - answer_checks: whether an answer that took long still holds.
 - decisions: calls the core, on the event loop or in a thread.

@@ -41,7 +41,7 @@ class AnswerCheck:
         return has_place(self._view.snapshot.without(open_uids), asking)
 
     def still_waits(self, unit: Unit) -> bool:
-        """Whether a unit and all its pods are what they were when it was looked at."""
+        """Whether a unit and all its pods are as they were when the scheduler read them."""
         view, waiting = self._view, self._queue.get(unit.name)
         if waiting is None or waiting.order != unit.order:
             return False

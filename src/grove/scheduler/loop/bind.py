@@ -187,7 +187,7 @@ class Binder:
         except PASSING:
             raise
         except KubeError:
-            return None  # the pod may not be read; that must not end the binding of the others
+            return None  # an unreadable pod must not end the binding of the others
         if now.metadata.uid != pod.uid:
             return BindResult(pod, BindFate.GONE)
         if now.spec.node_name:
@@ -242,7 +242,7 @@ class Committer:
         return next((attempt for attempt in mine if attempt.is_minimum), None)
 
     def launch(self, attempt: BindAttempt) -> None:
-        """Starts binding; the pods are reserved already."""
+        """Starts binding; the pods have their reservations already."""
         attempt.gang.tell(AttemptBegan(attempt.is_minimum))
         self._view.units.of(attempt.unit).attempts.append(attempt)
         self._hold(attempt)
@@ -350,7 +350,7 @@ class Committer:
         self._half_bound.add(gang.name)
 
     def take_late(self, now_s: float) -> list[GangState]:
-        """Gangs that are still bound in part at their deadline: they have to be taken back."""
+        """Gangs with only a part of their pods bound at their deadline: the caller takes them back."""
         late = []
         for name in sorted(self._half_bound):
             gang = self._view.units.gangs.get(name)

@@ -12,7 +12,7 @@ from grove.scheduler.model.gang import Gang
 
 
 def at_best_homes(view: View, gang: Gang) -> Gang:
-    """The gang as it would be tried first, for explanations."""
+    """The gang as the first try would have it, for explanations."""
     gang, shared_claims = shared_claims_of(view, gang)
     if not shared_claims:
         return gang

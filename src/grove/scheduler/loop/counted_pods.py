@@ -58,12 +58,12 @@ class CountedPods:
         """CPU seconds of this thread. Always 0 on the simulator, where a run must not depend on the machine."""
 
     def node_of(self, pod: Pod) -> str:
-        """The node where a pod is, or that is reserved for it."""
+        """The node where a pod is, or the node of its reservation."""
         uid = pod.metadata.uid
         return pod.spec.node_name or self.reserved.get(uid, "") or self.confirmed.get(uid, "")
 
     def bound_node(self, pod: Pod) -> str:
-        """The node where a pod is bound, by the cache or by the answer to our own bind."""
+        """The node of a bound pod, by the cache or by the answer to our own bind."""
         return pod.spec.node_name or self.confirmed.get(pod.metadata.uid, "")
 
     # Pods
@@ -80,7 +80,7 @@ class CountedPods:
             return refused
 
     def reserve(self, pods: Collection[PodFacts]) -> None:
-        """Counts pods on the nodes chosen for them, before the API server is asked to bind them."""
+        """Counts pods on their chosen nodes, before a request to the API server binds them."""
         for pod in pods:
             self.reserved[pod.uid] = pod.node
             if (gang := self._gangs.get(pod.gang)) is not None:
@@ -99,7 +99,7 @@ class CountedPods:
         return pod
 
     def end_hold(self, uid: str) -> bool:
-        """Counts them no more; whether they were counted."""
+        """Ends the count of these pods; True if it had them."""
         self._sources.forget_pod(Key("", uid))
         is_counted = self._snapshot.find_pod(uid) is not None
         if is_counted:
@@ -118,7 +118,7 @@ class CountedPods:
         return self._gangs.get(pod.gang) if pod is not None else None
 
     def release(self, uid: str) -> None:
-        """Ends the reservation of a node, unless the pod is bound."""
+        """Ends the reservation of a node, unless the pod runs there."""
         if uid in self.confirmed:
             self.end_reservation(uid)
             return

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 SLICE_S = 0.02
 """After this much work the event loop goes on: binds are sent and events are handled between decisions."""
 LOOK_AGAIN_S = 30.0
-"""When a unit is looked at again that could not be."""
+"""Seconds until the next look at a unit that could not be read."""
 MOST_LOOKS = 8
 """How often one turn tries units again that new capacity helps. Without this limit other units would never get a turn.
 """
@@ -163,7 +163,7 @@ class QueueUpdater:
         self._view.units.drop(name)
 
     def take_back(self, gang: GangState) -> None:
-        """It is bound in part at its deadline."""
+        """Only a part of it has nodes at its deadline."""
         why = Reason(kinds.TIMED_OUT, numbers={"seconds": self._holding.timeout_s(gang)})
         self._queue.withdraw(gang.name)
         self._nominations.drop(gang.name)
@@ -331,7 +331,7 @@ class Cycle:
         for unit, fresh in dirty:
             try:
                 self._intake.consider(unit, began, fresh=fresh)
-            except Exception:  # one unit cannot be read; the others are looked at all the same
+            except Exception:  # a unit that cannot be read does not stop the others
                 log.exception("look failed", unit=unit)
                 asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._view.changes.mark, unit)
         self._demand.begin_turn((waiting.order.name for waiting in self._queue.all()), (unit for unit, _ in dirty))
@@ -358,7 +358,7 @@ class Cycle:
             if waiting is None or waiting.order != order:
                 continue  # placed, withdrawn or re-ordered by an earlier step of this very cycle
             if self._view.snapshot.seams.moves and (rank := order_of(self._view, name).rank) > order.rank:
-                self._queue.move(name, order._replace(rank=rank))  # others of its queue were placed meanwhile
+                self._queue.move(name, order._replace(rank=rank))  # other units of its queue got a place meanwhile
                 heapq.heappush(heap, (waiting.order, name))
                 continue
             if order.stage > Stage.MINIMUM:
@@ -384,7 +384,7 @@ class Cycle:
                 await asyncio.sleep(0)
                 resumed_s = loop.time()
             if looks_left and self._view.changes.has_relief:
-                # New capacity is first for units that were refused before it came.
+                # New capacity is first for units with an earlier refusal.
                 looks_left -= 1
                 await self._view.counted.refresh_until_current()
                 self._wake_helped(loop.time())

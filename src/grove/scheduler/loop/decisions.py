@@ -108,7 +108,7 @@ class Decider:
         ask: Callable[[Snapshot, Budget], Placement | NoFit],
         note: Callable[[Placement | NoFit], None] = lambda _: None,
     ) -> Placement | NoFit:
-        """The answer of one search, within the steps that are left of the decision."""
+        """The answer of one search, within the remaining steps of the decision."""
         if steps.are_over:
             return steps.refusal(gang.name, self._snapshot.version)
         budget = steps.next_search()
@@ -183,7 +183,7 @@ class Decider:
                 self._tape.go_on()
 
     def take_aside_s(self) -> float:
-        """Seconds that were waited for decisions aside since this was asked last."""
+        """Seconds of waiting for decisions in threads since the last call."""
         aside_s, self._aside_s = self._aside_s, 0.0
         return aside_s
 
@@ -198,7 +198,7 @@ class Decider:
 TRIES = 32
 """Choices of nodes for shared claims that one decision tries."""
 MOST_TRIES = 1024
-"""Choices that are tried at all before a gang waits for a change."""
+"""The most choices that one decision tries before a gang waits for a change."""
 
 MOST_APART = 64
 """Ways of keeping pods apart that are tried when sources cannot give what was counted on."""
@@ -210,7 +210,7 @@ class FoundPlacement(msgspec.Struct, frozen=True):
     decision: str
     answer: Placement | NoFit
     has_more: bool = False
-    """Whether there are choices of nodes that were not tried."""
+    """Whether untried choices of nodes remain."""
 
 
 class SharedClaimPlacer:
@@ -330,7 +330,7 @@ def shared_claims_of(view: View, gang: Gang) -> tuple[Gang, list[SharedClaims]]:
         try:
             nodes, claims = view.sources.shared(pod)
         except NotUnderstood:
-            continue  # its class changed just now; the pod is read again for that
+            continue  # its class changed just now, so the scheduler reads the pod again
         sent[facts.uid] = moved = confined_to(facts, sorted(nodes))
         if claims:
             users.append((moved, claims))

@@ -30,7 +30,7 @@ from grove.scheduler.policy.gang_state import Base, GangState, Readiness, readin
 from grove.scheduler.policy.waiting_queue import Order, Stage
 
 MOST_PLANS = 4
-"""Gangs for which moves of others are looked for in one answer."""
+"""The most gangs for which one answer looks for moves of others."""
 PLAN_STEPS = Budget(6_000)
 
 
@@ -97,7 +97,7 @@ class LiveDiagnosis:
         return ask
 
     def _surplus_question(self, gang: GangState, most: int) -> Callable[[Snapshot], Diagnosis]:
-        """Why pods above the minimum of a placed gang wait, if any of them does and may be placed."""
+        """Why pods above the minimum of a placed gang wait, if any of them does and may have a node."""
         try:
             tree = tree_of(self._view, gang, self._strategy)
         except BadGang:
@@ -112,7 +112,7 @@ class LiveDiagnosis:
         return ask
 
     def _prepared(self, tree: Gang) -> Gang:
-        self._view.counted.refresh()  # reading its pods may have shown what has to be counted on nodes for them
+        self._view.counted.refresh()  # reading its pods may add resources that the snapshot must count on nodes
         return at_best_homes(self._view, tree)
 
     def _others(self, gang: GangState, most: int) -> list[Running]:
@@ -121,7 +121,7 @@ class LiveDiagnosis:
         return [unit for unit in self._running if not self._is_of(unit.name, own)] if most else []
 
     def moves_question(self, gang: GangState) -> Callable[[Snapshot], Repack | NoRepack] | None:
-        """Which moves of other gangs let it fit, in two parts too. Only the first few gangs are looked at."""
+        """Which moves of other gangs let it fit, in two parts too. The answer is about the first few gangs only."""
         if not self._plans_left:
             return None
         self._plans_left -= 1
@@ -165,7 +165,7 @@ class LiveDiagnosis:
 
 
 def lacks_place(diagnosis: Diagnosis) -> bool:
-    """True if moves of other gangs may help: nothing but capacity keeps it from being placed."""
+    """True if moves of other gangs may help: it lacks nothing but capacity."""
     return (
         not diagnosis.placed
         and diagnosis.gate is None

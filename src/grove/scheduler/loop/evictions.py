@@ -26,7 +26,7 @@ from grove.scheduler.policy.gang_state import GangState
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 Remove = Callable[[PodFacts, Callable[[], object]], Awaitable[bool]]
-"""Removes a pod; whether it is on its way out. The second argument is called if a disruption budget forbids it."""
+"""Removes a pod; whether it is on its way out. If a disruption budget forbids it, the second argument runs."""
 
 RETRY_S, MAX_RETRY_S = 0.25, 10.0
 DELETE_RETRY_S, MAX_DELETE_RETRY_S = 0.5, 30.0
@@ -66,12 +66,12 @@ class Evictions:
         self._spawn(self._mark_and_evict(victim, pods, still_wanted, refused, remove))
 
     def take_back(self, gang: GangState) -> None:
-        """Deletes what is bound of a gang that never stood: a binding cannot be undone."""
+        """Deletes the bound pods of a gang that never was whole: no request undoes a binding."""
         gang.tell(TakingBack())
         self._spawn(self._delete(gang))
 
     def bound_pods(self, gang: GangState) -> list[Pod]:
-        """Pods of a gang that would have to be deleted."""
+        """Pods of a gang that a rollback would delete."""
         return [pod for pod in self._view.bound_pods(gang) if self._view.is_ours(pod)]
 
     async def _delete(self, gang: GangState) -> None:
@@ -173,7 +173,7 @@ class Evictions:
         return True
 
     async def _ask_operator(self, pod: PodFacts, refused: Callable[[], object]) -> bool:
-        """The same for a pod that may have to drain first. A pod without our readiness gate is evicted."""
+        """The same for a pod that may have to drain first. It evicts a pod without our readiness gate."""
         known: Pod | None = self._view.pods.get(Key(pod.namespace, pod.name))
         if known is None or known.metadata.uid != pod.uid or known.metadata.is_deleting:
             return True

@@ -106,7 +106,7 @@ class ClusterFollower:
             self._replacements.note_leaving(facts, pod)
 
     def _mark_soon(self, gang: str) -> None:
-        """A gang that loses pods often loses many; nothing can be done for it before new ones come."""
+        """A gang that loses pods often loses many, and no look helps it before new ones come."""
         if gang not in self._soon:
             self._soon.add(gang)
             asyncio.get_running_loop().call_later(SOON_S, self._mark_now, gang)
@@ -126,7 +126,7 @@ class ClusterFollower:
             if not new.spec.node_name and self._view.is_ours(new):
                 self._view.reader.facts(new)  # read now, while the rest is being created, and not when time matters
             if gang.missing and not gang.stood and gang.verdict is not None:
-                return  # nothing can be decided before the last of them is there
+                return  # no decision is possible before the last of them exists
         if ours and gang.life.attempts:
             return  # the end of the attempt that did it marks the gang
         if old is not None and new.metadata.is_deleting and not old.metadata.is_deleting:
@@ -159,7 +159,7 @@ class ClusterFollower:
         return gang
 
     def _end_gang_of_one(self, gang: GangState) -> None:
-        """Its pod is bound or gone, or a PodGang refers to it."""
+        """Its pod has a node or is gone, or a PodGang refers to it."""
         del self._view.units.gangs[gang.name]
         for key in gang.group_of:
             del self._view.units.gang_of[key]
@@ -217,7 +217,7 @@ class ClusterFollower:
         self._mark_scaled(gang.name)
 
     def _mark_scaled(self, base: str) -> None:
-        """Gangs that wait for a base gang are looked at again: it came or went."""
+        """A base gang came or went: the gangs that wait for it get another look."""
         for name in sorted(self._view.units.scaled_of.get(base, ())):
             self._view.changes.mark(name)
 

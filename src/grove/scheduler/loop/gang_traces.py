@@ -1,6 +1,6 @@
 """What the scheduler adds to the trace of a set: decisions about its gangs, binds, and how long a gang waited.
 
-The owner of a PodGang is its set, whose uid names the trace. Units that belong to no set are not traced.
+The owner of a PodGang is its set, whose uid names the trace. Units that belong to no set have no trace.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class GangTraces:
     def __init__(self, traces: Traces, gangs: Mapping[str, GangState]) -> None:
         self._traces, self._gangs = traces, gangs
         self._decision: Span | None = None
-        """The decision that is being made; the scheduler makes one at a time."""
+        """The present decision; the scheduler makes one at a time."""
 
     @contextmanager
     def decision(self, unit: str) -> Iterator[None]:

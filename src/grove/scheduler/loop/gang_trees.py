@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """What is decided about in one step."""
+    """What the scheduler decides about in one step: a gang, or the Reservations of one group."""
 
     name: str
     tree: Gang
@@ -71,7 +71,7 @@ def gang_order(view: View, gang: GangState, stage: Stage, priority: int | None =
     """Where a gang comes in the queue at a stage, by its own priority or a given one."""
     meta = gang.podgang.metadata
     created = meta.creation_timestamp
-    first = next((pod.metadata.labels for pod, _ in view.members(gang)), {})  # what its pods are counted by
+    first = next((pod.metadata.labels for pod, _ in view.members(gang)), {})  # the keys by which its pods count
     priority = gang.priority if priority is None else priority
     who = Applicant(gang.name, priority, {**meta.labels, **first}, meta.namespace)
     rank = view.snapshot.seams.rank(view.snapshot, who)

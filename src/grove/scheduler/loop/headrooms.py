@@ -60,17 +60,17 @@ AGAIN_S = 5.0
 """Headroom that is lent or missing is not looked for more often than this while the cluster changes."""
 NEVER_S = float("-inf")
 CHARGED_BY = (QUOTA, KAI_QUEUE, QUOTA_PREEMPTIBLE, KAI_PREEMPTIBILITY)
-"""Labels that say which queue a pod is counted in, and how."""
+"""Labels that say which queue counts a pod, and how."""
 
 log = structlog.get_logger(__name__)
 
 Amounts = tuple[str, str, Requests]
-"""Uid, node, and what is counted there."""
+"""Uid, node, and the amounts that count there."""
 
 
 @dataclass(slots=True)
 class HeadroomLook:
-    """What is remembered of the headroom of one gang."""
+    """The record of the headroom of one gang."""
 
     asked: tuple[GangHeadroom, ...]
     ask: object = None
@@ -105,7 +105,7 @@ class Headrooms:
         self._view, self._decider, self._reporter, self._clock = view, decider, reporter, clock
         self._config, self._budget = config, budget
         self.asking: set[str] = set()
-        """Gangs that ask for headroom. While it is empty, nothing here has to be called."""
+        """Gangs that ask for headroom. While it is empty, callers may skip every other method."""
 
     def note(self, gang: GangState) -> None:
         """The gang was looked at. It may ask for headroom, or did so before, or is part of a replica that does."""
@@ -272,10 +272,10 @@ class Headrooms:
         order = headroom_order(view, gang)
         before = view.ledger.find(gang.name, HoldReason.HEADROOM)
         if not self._is_complete(gang, look):
-            look.is_changed = False  # the gang is looked at again when a pod of it changes
+            look.is_changed = False  # a change of one of its pods brings another look
             if before is None:
                 self._put_back(gang, look)
-            return  # what is held stays: the gang itself may need it
+            return  # the hold stays: the gang itself may need it
         look.is_changed, look.ask = False, self._ask(gang, look)
         look.scaled = frozenset(other.name for other in self._running(gang))
         own = frozenset(pod.uid for pod in before.pods) if before is not None else frozenset()
@@ -295,7 +295,7 @@ class Headrooms:
                 placed += answer.pods
                 held += 1
         if not view.units.is_current(gang) or self._find(gang.name) is not look:
-            return  # it went while this was worked out
+            return  # it ended during this computation
         amounts, lent = self._amounts(placed, own)
         is_same = before is not None and amounts == [(pod.uid, pod.node, pod.shape.requests) for pod in before.pods]
         look.released |= set() if is_same else self._release(gang.name)
@@ -312,7 +312,7 @@ class Headrooms:
         )
         on = self._enter(gang, look, pods, self._clock.now())
         if not look.places:
-            return  # nothing was held so far
+            return  # it had no hold so far
         wanted = sum(entry.units for entry in look.asked)
         requests = {uid: pod.shape.requests for uid, pod in look.places.items()}
         held = whole_copies(requests, {uid: amount for uid, _, amount in amounts})
@@ -322,7 +322,7 @@ class Headrooms:
         self._note(gang, look, HeadroomState(wanted, held, 0, len(on), why))
 
     def _enter(self, gang: GangState, look: HeadroomLook, pods: tuple[PodFacts, ...], since: datetime) -> set[str]:
-        """Enters the hold and returns its nodes. Others may have nodes that are not held any more."""
+        """Enters the hold and returns its nodes. Others may have nodes whose hold has ended."""
         view, priority = self._view, headroom_priority(self._view, gang)
         order, reason, family = headroom_order(view, gang), HoldReason.HEADROOM, family_of(gang)
         view.ledger.put(CapacityHold(gang.name, order, reason, since, pods=pods, family=family, lends_below=priority))

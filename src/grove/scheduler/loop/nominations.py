@@ -5,7 +5,7 @@ when it fits. A gang that is evicted whole is marked before its first pod goes, 
 finishes what it began. When the preemptor no longer needs the place, the rest of the victims stays.
 
 No eviction begins unless the disruption budgets of all victims allow it. If a budget refuses a victim later, the
-nomination is called off. Terminating pods are waited for only as long as their grace period says.
+nomination is called off. The nomination waits for terminating pods only as long as their grace period says.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from grove.scheduler.policy.hold_ledger import CapacityHold, ClosedCapacity, Hol
 from grove.scheduler.reserve.keeping_apart import KeepApartAttempts
 
 MOST_APART = 8
-"""Ways of keeping pods apart for which victims are looked for."""
+"""The most ways of keeping pods apart for which a decision searches victims."""
 MOST_NAMED = 3
 
 log = structlog.get_logger(__name__)
@@ -56,14 +56,14 @@ class Nomination(msgspec.Struct):
     unit: Unit
     placement: Placement
     victims: frozenset[str]
-    """Uids of the pods that are evicted for it."""
+    """Uids of its victims."""
     leaving: frozenset[str]
     """Uids of pods that terminate on its nodes anyway."""
     deadline_s: float
     """Until when the API server has to accept the evictions."""
     decision: str
     spec: PodGangSpec
-    """What the gang asked for when the place was chosen."""
+    """The gang's request at the time of the choice."""
     domains: Mapping[str, object]
     """Of the nodes, the labels that the gang's constraints name: they say which domains it is in."""
     is_slow: bool = False
@@ -98,12 +98,12 @@ class Nominations:
         return [unit.nomination for unit in units if unit.nomination is not None]
 
     def next_look_s(self, now_s: float) -> float | None:
-        """When a nomination is looked at again although nothing happens."""
+        """Loop time of the next look at a nomination although nothing happens."""
         moments = [self._ends_s(nomination, now_s) for nomination in self._open()]
         return min((moment for moment in moments if moment is not None), default=None)
 
     def reconsider_slow(self) -> None:
-        """Capacity became free: units that wait long for terminating pods are placed again."""
+        """Capacity became free: units that wait long for terminating pods get a new decision."""
         for nomination in self._open():
             if nomination.is_slow:
                 self.drop(nomination.unit.name)
@@ -386,7 +386,7 @@ class Nominations:
         return all(_domains_of(snapshot, node, tree) == domains for node, domains in nomination.domains.items())
 
     def _is_wanted(self, nomination: Nomination) -> bool:
-        """Whether the gang and all pods it was made for still exist and wait."""
+        """Whether the gang and all pods of the nomination still exist and wait."""
         gang = nomination.unit.gang
         if not (self._view.units.is_current(gang) and gang.phase is Phase.NOMINATED):
             return False

@@ -42,7 +42,7 @@ class OptionalKinds:
         self._missing = {**built_in, **kinds}
 
     async def follow_served(self) -> None:
-        """Follows what is served now; asks until the server answers."""
+        """Follows the kinds that the server has now; asks until it answers."""
         kinds = list(self._missing)
         for kind, is_served in zip(kinds, await asyncio.gather(*map(self._is_served, kinds)), strict=True):
             if is_served:
@@ -53,10 +53,10 @@ class OptionalKinds:
             try:
                 return await self._client.serves(kind)
             except (ConnectionLost, TooManyRequests, Unavailable):
-                await asyncio.sleep(RETRY_S)  # nothing can be followed before the server answers
+                await asyncio.sleep(RETRY_S)  # no watch can begin before the server answers
 
     async def follow_installed(self) -> None:
-        """Follows what is installed later; ends when nothing is missing."""
+        """Follows kinds that come later; ends when no kind is missing."""
         async with asyncio.TaskGroup() as tasks:
             for kind in [kind for kind in self._missing if kind not in self._built_in]:
                 tasks.create_task(self._wait_for(kind))

@@ -28,7 +28,7 @@ class OrderChanges:
         orders = {hold.owner: order_of(self._view, hold.owner) for hold in holds}
         owner_of: dict[str, str] = {}
         for hold in sorted(holds, key=lambda hold: orders[hold.owner], reverse=True):
-            owner_of |= dict.fromkeys(hold.nodes, hold.owner)  # the first in order is entered last
+            owner_of |= dict.fromkeys(hold.nodes, hold.owner)  # the first in order joins last
 
         def is_ahead(waiting: Waiting) -> bool:
             unit = self._view.units.find(waiting.order.name)

@@ -111,7 +111,7 @@ class PendingReservations:
         for name, members in names.items():
             try:
                 self._offer(name, members)
-            except Exception:  # one that cannot be read must not stop all others
+            except Exception:  # an unreadable one must not stop all others
                 log.exception("reservation cannot be read", group=name)
                 self._forget(name)
 
@@ -157,7 +157,7 @@ class PendingReservations:
             self._say_unplaced(name, self._now(unit.reservation))
 
     def _read(self, name: str, members: list[Reservation]) -> PendingReservation | None:
-        """The group as a unit; None if it cannot be placed."""
+        """The group as a unit; None if it must wait."""
         wanted = [(member, facts) for member in members if (facts := self._facts(member)) is not None]
         right = [member for member, _ in wanted]
         if wrong := [member.metadata.name for member in members if member not in right]:
@@ -196,7 +196,7 @@ class PendingReservations:
         return [cache.get(Reservation, member.metadata.key) or member for member in unit.members]
 
     def _say_unplaced(self, name: str, members: list[Reservation], why: str | None = None) -> None:
-        """What each of them should say. Each names one of the nodes that are held for their group."""
+        """What each of them should say. Each names one of the held nodes of their group."""
         hold = self._view.ledger.find(name, *LONG_WAIT)
         nodes = iter(sorted(hold.nodes) if hold is not None else ())
         for member in sorted(members, key=lambda member: member.metadata.name):
@@ -204,7 +204,7 @@ class PendingReservations:
             if hold is not None and (node := next(nodes, None)) is not None:
                 held = HeldNode(node, hold.reason.value, hold.since.replace(microsecond=0))
             status = unplaced_status(member, why, held, self._clock.now())
-            if status is not None and not self._status.unwritten(member):  # what is new is said next time
+            if status is not None and not self._status.unwritten(member):  # the next look reports what is new
                 self._status.say(member, status)
 
     def recorded(self, unit: PendingReservation) -> HeldCapacity | None:
@@ -259,5 +259,5 @@ class PendingReservations:
 
 
 def _least(reservation: Reservation) -> int:
-    """How many of its group must be there before any is placed."""
+    """How many of its group must exist before any gets a node."""
     return natural(reservation.metadata.annotations.get(MIN_AVAILABLE, "")) or 1

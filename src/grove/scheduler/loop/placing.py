@@ -159,7 +159,7 @@ class UnitPlacer:
         elsewhere = await self._find_elsewhere(unit, closed, to_bind)
         if elsewhere is not None:
             kept, answer = elsewhere
-            if answer.score >= 1 and not answer.unplaced:  # the best there is, so no second search is needed
+            if answer.score >= 1 and not answer.unplaced:  # the best place, so no second search follows
                 return kept
             self._give_back(to_bind(answer))
         placement = await self._sharing.place(unit.name, unit.tree, steps, closed.nodes, to_bind, closed.own)
@@ -210,7 +210,7 @@ class UnitPlacer:
 
         A replaced pod still terminates. Its node may be the last one in the rack where the gang is.
         """
-        if answer.score >= 1:  # the best score there is, so no search is needed
+        if answer.score >= 1:  # the best score, so no search follows
             return None
         due = self._replacements.due_to_leave(unit.gang) if unit.reservation is None else ()
         ends = [(pod, left_s + OVERDUE_S) for pod, left_s in due if left_s > -OVERDUE_S]
@@ -313,7 +313,7 @@ class UnitPlacer:
         return any(snapshot.seams.refusal(snapshot, tree, [pod]) for pod in some.values())
 
     def start_nominated(self, nomination: Nomination) -> None:
-        """The victims are gone: what was reserved is bound."""
+        """The victims are gone: binds the reserved pods."""
         unit = msgspec.structs.replace(nomination.unit, order=order_of(self._view, nomination.unit.name))
         unit.gang.judge(Verdict(False, BINDING, Reason(kinds.PLACE_FREE), brief=True))
         self._commit(unit, nomination.placement, nomination.pods, nomination.decision)

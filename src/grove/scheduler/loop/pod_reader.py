@@ -34,7 +34,7 @@ class PodReader:
         self._node_of, self._takes_gangs = node_of, takes_gangs
         self._facts: dict[Key, PodFacts] = {}
         self._dependent: set[Key] = set()
-        """Pods whose facts were read from objects beside them too."""
+        """Pods with facts from other objects."""
 
     def facts(self, pod: Pod) -> PodFacts:
         """A pod as the core sees it, on the node that is reserved for it if there is one."""
@@ -91,11 +91,11 @@ class PodReader:
         self._changes.wake()
 
     def forget(self, key: Key) -> None:
-        """What was read of a waiting pod is not true any more."""
+        """The facts of a waiting pod are outdated."""
         self._facts.pop(key, None)
         self._dependent.discard(key)
 
     def forget_waiting(self, key: Key) -> None:
-        """The pod is bound or gone."""
+        """The pod has a node or is gone."""
         self.forget(key)
         self._sources.forget_pod(key)

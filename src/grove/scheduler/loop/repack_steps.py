@@ -27,7 +27,7 @@ LOOK_S = 1.0
 
 
 class Stopped(Exception):
-    """The plan is not carried out any further; the text says why."""
+    """The work on the plan ends here; the text says why."""
 
 
 class Gangs(Protocol):

@@ -3,7 +3,7 @@
 The operator asks on a PodGang (`spec.replacement`) before it takes down pods whose successors request more. The answer
 counts the nodes of the old pods as free. All new pods need a place, also those above the minimum. The gang may evict
 pods of lower priority, as any gang that waits. Devices of claims are not part of the question. Nothing is held: the
-answer is about this moment. A refusal is checked again when the cluster changes.
+answer is about this moment. A change of the cluster makes the scheduler check a refusal again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from grove.scheduler.model.reading import read_pod
 from grove.scheduler.policy.gang_state import GangState
 
 AGAIN_S = 5.0
-"""A question is not answered more often than this while the cluster changes."""
+"""Seconds between two answers to a question while the cluster changes."""
 NEW = "new:"
 """Uids of pods that do not exist yet are called so, with that of the pod that they replace."""
 
@@ -49,7 +49,7 @@ class ReplacementAnswers:
         """Gangs that ask something."""
 
     def note(self, gang: GangState) -> None:
-        """The gang was looked at, and asks something."""
+        """The scheduler looked at the gang, which asks something."""
         self.asking.add(gang.name)
 
     async def turn(self, now_s: float) -> float | None:

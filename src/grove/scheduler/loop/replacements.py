@@ -36,7 +36,7 @@ class Replacements:
         self._gangs: dict[str, GangState] = {}
         """By the uid of each pod that is leaving, the gang that referred to it: by now it may refer to others."""
         self._lacking_pods: set[str] = set()
-        """Gangs that had replaced pods when they were looked at last."""
+        """Gangs that had replaced pods at their last look."""
         view.counted.on_given_back = self.refresh
 
     def note_leaving(self, pod: PodFacts, known: Pod) -> None:
@@ -45,7 +45,7 @@ class Replacements:
         if gang is not None and pod.node:
             self._gangs[pod.uid] = gang
             if pod.uid in gang.moving:
-                return  # what its replacement will use is held already
+                return  # its replacement has a hold already
             gang.note_replaced(pod.group, self.replaced(pod, known))
             if gang.returns:
                 hold = self._view.ledger.find(gang.name, HoldReason.REPLACEMENT) or self._empty(gang)
@@ -115,14 +115,14 @@ class Replacements:
         ledger.put(replace(hold, order=order, pods=tuple(pods), awaited=frozenset(awaited)))
 
     def end(self, gang: str) -> None:
-        """Nothing is held any more."""
+        """All holds end."""
         self._lacking_pods.discard(gang)
         for hold in self._view.ledger.end(gang, HoldReason.REPLACEMENT):
             for pod in hold.pods:
                 self._free(pod)
 
     def give_up(self, hold: CapacityHold, nodes: frozenset[str]) -> None:
-        """A unit ahead takes what is held on these nodes."""
+        """A unit ahead takes the held capacity of these nodes."""
         kept = tuple(pod for pod in hold.pods if pod.node not in nodes)
         for pod in hold.pods:
             if pod.node in nodes:

@@ -133,7 +133,7 @@ class Reporter:
             self.texts.add(gang.name, after_s=wait_s)
 
     def touch(self, gang: str) -> None:
-        """Something the status is made from changed."""
+        """A part of the status changed."""
         if self._with_object(gang) is not None:
             self.statuses.add(gang, after_s=SOON_S)
 
@@ -200,7 +200,7 @@ class Reporter:
                 gang, verdict, current.status, standing, ready, now, self.say, holds, unit.replacement, headroom
             )
 
-        # A gang that stands mostly gets its pods at once. That another one lost pods is written anyway.
+        # A gang that stands mostly gets its pods at once. The status reports lost pods of another one anyway.
         before = gang.replaced if current.status.capacity_holds else {}
         wanted = wanted_with((gang.replaced if lacking_s == 0 else {}) if stands else before)
         again = Result(after_s=unsettled_s or lacking_s or None)

@@ -5,7 +5,7 @@ with the steps of `repack --apply`. There is a new plan before each move, and th
 pods that it restarts in any hour are never more than `repack.restartsPerHour`.
 
 A scheduler that starts does not have the count of the one before it. It counts pods that are younger than their gang:
-such a pod replaced another. So it may count too many. It does not count gangs that were deleted since.
+such a pod replaced another. So it may count too many. It does not count deleted gangs.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ WAITS_S = 60.0
 RETRY_S = 300.0
 """A gang without a plan is looked at again after this time, if the cluster changed."""
 MOST_PLANS = 4
-"""Gangs that are looked at in one round."""
+"""The most gangs of one round."""
 GANGS_AT_ONCE = 32
-"""Running gangs that are read without a pause."""
+"""Running gangs that it reads without a pause."""
 CREATION_S = 60.0
 """Pods that are created within this time after their gang are its first ones."""
 
@@ -71,7 +71,7 @@ class SelfRepack:
                 log.exception("no gangs are moved in this round")
 
     async def look(self) -> None:
-        """Helps the first gang that can be helped."""
+        """Helps the first gang for which it finds moves."""
         for gang in self._waiting()[:MOST_PLANS]:
             left = self.budget.left(self._now_s)
             if not left:
@@ -112,7 +112,7 @@ class SelfRepack:
             if candidate is not None:
                 movable.append(candidate)
             if number % GANGS_AT_ONCE == 0:
-                await asyncio.sleep(0)  # many gangs run: events are handled in between
+                await asyncio.sleep(0)  # many gangs run: the event loop handles events in between
         for pod, _ in self._view.members(gang):
             self._view.reader.facts(pod)  # what was never asked for before is counted now
         await self._view.counted.refresh_until_current()
@@ -171,7 +171,7 @@ class _OwnGangs:
 def restarted_lately(view: View, config: SchedulerConfiguration, now_s: float) -> Iterator[float]:
     """When pods were created in the last hour that replace others, and now for each pod that a gang lacks.
 
-    Only of gangs that may be moved.
+    Only of gangs that may move.
     """
     for gang in view.units.gangs.values():
         made = gang.podgang.metadata.creation_timestamp

@@ -46,11 +46,11 @@ class Explained(msgspec.Struct, frozen=True):
 
 
 class AnsweredQuestion(msgspec.Struct, frozen=True):
-    """A question about pods that are to be replaced."""
+    """A question about pods that an update will replace."""
 
     id: str
     version: int
-    """Of the snapshot for which it was answered."""
+    """Of the snapshot to which the answer belongs."""
     at_s: float
 
 
@@ -67,7 +67,7 @@ class UnitRecord(msgspec.Struct, eq=False):
     reservation: PendingReservation | None = None
     """The Reservations that wait, if it stands for some that can be placed."""
     reservation_versions: tuple[str, ...] = ()
-    """Versions of these Reservations when they were read."""
+    """Versions of these Reservations at the last look."""
     ready_since_s: float | None = None
     """When the gang was first ready to be placed; None once its minimum was on nodes."""
 
@@ -96,7 +96,7 @@ class UnitRecord(msgspec.Struct, eq=False):
     own_move: str = ""
     """The scheduler's own request to move it."""
     move: MoveState | None = None
-    """The request that was looked at last."""
+    """The request of the last look."""
     repack_tried: tuple[float, int] = NEVER_TRIED
     """When moves of others were last planned for it, and the version of a snapshot for which there was no plan."""
 
@@ -112,7 +112,7 @@ class UnitRecord(msgspec.Struct, eq=False):
     replacement: ReplacementAnswer | None = None
     """The answer to what its PodGang asks about pods that are to be replaced."""
     answered: AnsweredQuestion | None = None
-    """The question that was answered last."""
+    """The question of the last answer."""
     lacking_since_s: float | None = None
     """Since when nodes of replaced pods are vacant and other pods are awaited."""
 

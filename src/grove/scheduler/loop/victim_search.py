@@ -24,7 +24,7 @@ from grove.scheduler.policy.hold_ledger import ClosedCapacity
 from grove.scheduler.solve.place import place
 
 MOST_CLEARED = 8
-"""Choices of nodes for shared claims, for which victims are looked for."""
+"""The most choices of nodes for shared claims for which a decision searches victims."""
 SOON_S = 30.0
 """A pod that terminates for longer is waited for only where no eviction helps: the usual grace period."""
 OVERDUE_S = 10.0
@@ -200,7 +200,7 @@ def at_cleared_homes(view: View, gang: Gang, pods: Sequence[PodFacts]) -> Iterat
 
 
 def running_units(view: View, below: int | None = None) -> list[Running]:
-    """Gangs on nodes, and pods without one, of a lower priority if one is given. Only bound pods can be evicted."""
+    """Gangs on nodes, and pods without one, of a lower priority if one is given. Only bound pods can be victims."""
 
     def terms(name: str) -> Terms | None:
         gang = view.units.gangs.get(name)

@@ -46,7 +46,7 @@ class View:
         self.priorities = cache.add(PriorityClass)
         self.sources = NodeSources(snapshot)
         self.before_turn: list[Callable[[], None]] = []
-        """Called before anything is decided, when everything is up to date."""
+        """Callbacks before the decisions of a turn, when all facts are current."""
         self.traces: GangTraces | None = None
         """None while this process exports no traces."""
         self.ledger = Ledger()

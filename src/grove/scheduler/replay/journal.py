@@ -75,7 +75,7 @@ class Journal:
         ]
 
     def _shape(self, shape: Shape) -> int:
-        """A shape's number; one not met before is written first."""
+        """A shape's number; the first use of a shape writes it."""
         number = self._shapes.get(shape)
         if number is None:
             number = self._shapes[shape] = len(self._shapes)
@@ -138,7 +138,7 @@ class Journal:
         return {"decision": decision, "at": round(self._clock_s(), 3)}
 
     def hold(self) -> None:
-        """A decision is being made on the snapshot as it is now; changes come behind it."""
+        """A decision on the present snapshot begins; changes come behind it."""
         self._held = []
 
     def go_on(self) -> None:

@@ -122,7 +122,7 @@ def _quota(state: Json) -> list[Policy]:
 
 
 RECALLED: dict[str, Callable[[Json], list[Policy]]] = {Quota.name: _quota}
-"""How policies are made again from what they remembered."""
+"""How policies come back from their records."""
 
 
 def _budget(line: Json) -> Budget:

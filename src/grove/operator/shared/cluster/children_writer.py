@@ -59,7 +59,7 @@ class Changes:
 
     @classmethod
     def after(cls, code: str, what: str, error: KubeError) -> Changes:
-        """Nothing could be done because of this error."""
+        """The error that stopped the work."""
         changes = cls()
         changes.failed(code, what, error)
         return changes

@@ -18,7 +18,7 @@ from grove.operator.shared.layout import living
 
 
 class MissingTemplate(KubeError):
-    """A claim cannot be made because its template does not exist yet."""
+    """A claim must wait because its template does not exist yet."""
 
 
 def is_claim_edited(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:

@@ -105,7 +105,7 @@ class Deps:
             (self.cache if wake.source in self.cache else self.optional).on_event(wake.source, wake)
 
     def tell(self, notices: Iterable[Notice]) -> None:
-        """Records what was decided to be said as Events."""
+        """Records the events of a plan."""
         for notice in notices:
             say = self.events.warn if notice.warning else self.events.normal
             say(notice.about, notice.reason, notice.message)

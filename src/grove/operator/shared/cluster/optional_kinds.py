@@ -23,7 +23,7 @@ OPTIONAL: tuple[type[Object], ...] = (HorizontalPodAutoscaler, ResourceClaim)
 
 
 class OptionalKinds:
-    """Finds which optional kinds are served, and lets the cache follow those."""
+    """Finds the optional kinds of the server, and lets the cache follow them."""
 
     def __init__(
         self, cache: Cache, client: Client, namespace: str = "", kinds: tuple[type[Object], ...] = OPTIONAL
@@ -38,7 +38,7 @@ class OptionalKinds:
         self._handlers.setdefault(kind, []).append(handler)
 
     async def look(self) -> None:
-        """Before the cache starts: has it follow what is served now."""
+        """Before the cache starts: has it follow the kinds that the server has now."""
         for kind in self._kinds:
             try:
                 if await self._client.serves(kind):

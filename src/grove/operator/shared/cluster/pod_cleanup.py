@@ -44,7 +44,7 @@ AT_ONCE = 8
 FEW = 16
 """The most children of a set that are deleted by name."""
 STAGES: tuple[tuple[type[Object], ...], ...] = ((PodGang, Service), (Pod,), (PodClique, PodCliqueScalingGroup))
-"""The kinds of children in the order in which they are deleted."""
+"""The kinds of children in the order of their deletion."""
 
 log = structlog.get_logger(__name__)
 
@@ -75,7 +75,7 @@ async def delete_ahead_of_set(cache: Cache, client: Client, pcs: PodCliqueSet) -
             await _delete_all(client, pcs, kind, part)
 
     await asyncio.gather(gangs, *(delete_part(_part(selector, chunk)) for chunk in chunks))
-    # And those of replicas that were scaled away.
+    # And those of removed replicas.
     for kind in (Service, Pod, PodClique, PodCliqueScalingGroup):
         await _delete_shown(cache, client, pcs, kind, selector)
 
@@ -193,7 +193,7 @@ async def _delete_shown(cache: Cache, client: Client, pcs: PodCliqueSet, kind: t
 
 
 def _shown(cache: Cache, pcs: PodCliqueSet, kind: type[Object]) -> list[Object]:
-    """The objects of a set that the cache shows and that are not being deleted."""
+    """The objects of a set that the cache shows, without those that terminate."""
     return [child for child in cache.by_index(kind, SET, pcs.key) if not child.metadata.is_deleting]
 
 

@@ -27,7 +27,7 @@ T = TypeVar("T", bound=Object)
 
 
 class SetTraces:
-    """Spans of one operator. Sets are found in the cache."""
+    """Spans of one operator. It finds sets in the cache."""
 
     def __init__(self, traces: Traces, cache: Cache) -> None:
         self._traces, self._cache = traces, cache
