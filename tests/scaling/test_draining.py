@@ -372,6 +372,39 @@ async def test_an_update_in_place_waits_until_the_pod_has_drained(world: World) 
     assert len(ends) == 3
 
 
+LATE = {"a year": "2027-06-01T00:00:00Z", "the last year": "9999-12-31T23:59:59Z", "no time": "soon"}
+
+
+@simulated
+@pytest.mark.parametrize("mark", [pytest.param(text, id=name) for name, text in LATE.items()])
+async def test_a_mark_that_was_edited_makes_no_pod_wait_longer_than_the_draining_time(world: World, mark: str) -> None:
+    hosts = await begun(world, by_kind("clique")[0], 3)
+    await world.scale(PodClique, "wl-0-w", 2)
+    await marked(world, {"wl-0-w-2"})
+    pod = next(pod for pod in await world.pods() if pod.spec.hostname == "wl-0-w-2")
+
+    async with watching(world) as seen:
+        await annotate(world, pod.metadata.name, **{key.DRAINING: mark})
+        await left(world, hosts - {"wl-0-w-2"}, 60)
+    assert (seen.drained, seen.at_once) == ({"wl-0-w-2"}, set())
+
+
+@simulated
+@pytest.mark.parametrize("kind", ["clique", "group", "set"])
+async def test_a_shorter_draining_time_counts_for_what_drains_already(world: World, kind: str) -> None:
+    manifest, pods = by_kind(kind, seconds=3600)
+    hosts, (scaled, name, replicas) = await begun(world, manifest, pods), SCALED[kind]
+    gone = {host for host in hosts if host.startswith(LAST[kind])}
+
+    async with watching(world) as seen:
+        await world.scale(scaled, name, replicas - 1)
+        await marked(world, gone)
+        patch = {"metadata": {"annotations": {key.DRAIN_SECONDS: "30"}}}
+        await world.client.patch(PodCliqueSet, "wl", patch, world.namespace)
+        await left(world, hosts - gone, 60)
+    assert (seen.drained, seen.at_once) == (gone, set())
+
+
 @simulated
 async def test_pods_from_before_draining_was_asked_for_drain_without_a_gate(world: World) -> None:
     hosts = await begun(world, drained(clique("w", 3, min_available=1), seconds=None), 3)

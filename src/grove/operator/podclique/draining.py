@@ -41,14 +41,17 @@ class DrainStep:
 
 
 def next_drain_step(pod: Pod, until: datetime, now: datetime) -> DrainStep | None:
-    """The step of a pod that goes; None if it does not drain, or has drained. `until` is the end if it begins now."""
+    """The step of a pod that goes; None if it does not drain, or has drained. `until` is the end if it begins now.
+
+    A mark with a later end is corrected, and a mark that is no time: the draining time was made shorter, or a person
+    edited the mark.
+    """
     if not is_serving(pod):
         return None
-    closes_gate = has_readiness_gate(pod) and gate_of(pod) != FALSE
-    if not is_draining(pod):
+    closes_gate, end = has_readiness_gate(pod) and gate_of(pod) != FALSE, draining_until(pod)
+    if end is None or end > until:
         return DrainStep(until=until, closes_gate=closes_gate)
-    end = draining_until(pod)
-    return DrainStep(closes_gate=closes_gate) if end is not None and end > now else None
+    return DrainStep(closes_gate=closes_gate) if end > now else None
 
 
 def end_of(seconds: int, now: datetime) -> datetime:

@@ -22,10 +22,13 @@ def next_draining(recorded: Draining, leaving: Mapping[int, Iterable[Pod]], seco
     """The replicas that drain now. `leaving` are the pods of existing replicas that the owner no longer has."""
     if not seconds:
         return ()
-    known = {draining_replica.replica_index: draining_replica for draining_replica in recorded}
     # Whole seconds, as the API server stores them: a status that is read back compares as equal.
     end = (now + timedelta(seconds=seconds)).replace(microsecond=0)
-    wanted = (known.get(index) or DrainingReplica(replica_index=index, until=end) for index in sorted(leaving))
+    # At most until then: the draining time may have been made shorter meanwhile.
+    known = {
+        replica.replica_index: min(replica.until, end) if replica.until is not None else None for replica in recorded
+    }
+    wanted = (DrainingReplica(replica_index=index, until=known.get(index, end)) for index in sorted(leaving))
     open_ = (
         draining_replica
         for draining_replica in wanted
