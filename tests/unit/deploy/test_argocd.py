@@ -35,9 +35,19 @@ def offered(obj: Json) -> set[str]:
 
 
 def acted(name: str, obj: Json) -> Json:
+    """The object that Argo CD writes after the action."""
     (code,) = (one["action.lua"] for one in ACTIONS["definitions"] if one["name"] == name)
-    found: Json = Script().run(code, obj=copy.deepcopy(obj))
+    found: Json = restored(Script().run(code, obj=copy.deepcopy(obj)), obj)
     return found
+
+
+def restored(new: Any, old: Any) -> Any:
+    """As `cleanReturnedObj` of Argo CD: an empty table has no type in Lua, so an empty map stays as it was."""
+    if isinstance(new, dict) and isinstance(old, dict):
+        return old if not new else {key: restored(value, old.get(key)) for key, value in new.items()}
+    if isinstance(new, list) and isinstance(old, list):
+        return [*map(restored, new, old)]
+    return new
 
 
 def test_every_kind_has_a_health_check() -> None:
@@ -81,6 +91,8 @@ def test_pause_and_resume() -> None:
     assert offered(paused) == {"restart", "resume", "undo"}
     resumed = acted("resume", paused)
     assert ROLLOUT_PAUSED not in resumed["metadata"].get("annotations", {})
+    resumed = acted("resume", chat(annotations={"team": "a", ROLLOUT_PAUSED: "true"}))
+    assert resumed["metadata"]["annotations"] == {"team": "a"}
 
 
 def test_undo_asks_the_operator_for_the_revision_before() -> None:
@@ -100,3 +112,14 @@ def test_promote_lets_an_update_go_on_where_a_partition_holds_it() -> None:
     assert after["spec"]["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": 2}
     assert "promote" not in offered(after)
     assert "resume" not in offered(after)
+
+
+def test_promote_removes_a_partition_that_stands_alone() -> None:
+    """A map without entries would be restored by Argo CD, and the partition with it."""
+    held = chat(annotations={ROLLOUT_PAUSED: "true"})
+    held["spec"]["updateStrategy"] = {"rollingUpdate": {"partition": 1}}
+    for part in (held["spec"]["template"]["cliques"][0], held["spec"]["template"]["podCliqueScalingGroups"][0]):
+        part["rollingUpdate"] = {"partition": 2}
+    before = chat()
+    before["metadata"].pop("annotations", None)
+    assert acted("promote", held) == before

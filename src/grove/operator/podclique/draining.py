@@ -43,7 +43,7 @@ class DrainStep:
 def next_drain_step(pod: Pod, until: datetime, now: datetime) -> DrainStep | None:
     """The step of a pod that goes; None if it does not drain, or has drained. `until` is the end if it begins now.
 
-    A mark with a later end is corrected, and a mark that is no time: the draining time was made shorter, or a person
+    A mark with a later end is corrected, and a mark that is no time. The draining time was made shorter, or a person
     edited the mark.
     """
     if not is_serving(pod):
