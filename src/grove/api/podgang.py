@@ -172,6 +172,11 @@ class PodGang(Object):
     status: Annotated[PodGangStatus, doc("What the scheduler answered.")] = PodGangStatus()
 
     @property
+    def phase(self) -> str:
+        """Pending, Starting or Running. The API accepts any text in the status; other text counts as Pending."""
+        return self.status.phase if self.status.phase in (STARTING, RUNNING) else PENDING
+
+    @property
     def requires_domain(self) -> bool:
         """True if some of its pods must be placed in one topology domain."""
         spec = self.spec

@@ -73,7 +73,7 @@ def gang_set_status(
 ) -> PodGangSetStatus:
     """The status of a PodGangSet, from its set and the set's parts. The controller adds generation and `Translated`."""
     clique = next((part.status for part in cliques), PodClique().status)
-    phases = [gang.status.phase or PENDING for gang in gangs]
+    phases = [gang.phase for gang in gangs]
     waiting = waiting_gang(gangs)
     breached = next(
         (find_condition(part.status.conditions, conditions.MIN_AVAILABLE_BREACHED) for part in cliques), None
@@ -90,9 +90,7 @@ def gang_set_status(
         gated_replicas=clique.schedule_gated_replicas,
         selector=clique.hpa_pod_selector,
         pod_gangs=tuple(
-            GangSummary(
-                name=gang.metadata.name, phase=gang.status.phase or PENDING, placement_score=gang.status.placement_score
-            )
+            GangSummary(name=gang.metadata.name, phase=gang.phase, placement_score=gang.status.placement_score)
             for gang in gangs
         ),
         conditions=mirrored_conditions(before.conditions, pcs, gangs, now, *([breached] if breached else [])),
@@ -142,7 +140,7 @@ def _gang_report(gang: PodGang) -> GangReport:
     waiting = waiting_gang([gang])
     return GangReport(
         name=gang.metadata.name,
-        phase=gang.status.phase or PENDING,
+        phase=gang.phase,
         scheduled=is_true(gang.status.conditions, conditions.SCHEDULED),
         ready=is_true(gang.status.conditions, conditions.READY),
         placement_score=gang.status.placement_score,

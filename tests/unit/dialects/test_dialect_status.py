@@ -171,3 +171,14 @@ def test_the_first_gang_that_waits_says_why() -> None:
     told = find_condition(found.conditions, "Scheduled")
     assert told is not None
     assert told.message == "1 of 2 gangs; s-1: no room"
+
+
+def test_a_gang_with_a_phase_of_another_scheduler_counts_as_pending() -> None:
+    """The API accepts any phase of a PodGang. The status of a set accepts five."""
+    made = [
+        PodGang(metadata=ObjectMeta(name=f"s-{phase}"), status=PodGangStatus(phase=phase))
+        for phase in ("Running", "Lost", "")
+    ]
+    found = gang_set_status(PodGangSetStatus(), PodCliqueSet(), [], made, NOW)
+    assert found.phase == "Pending"
+    assert [gang.phase for gang in found.pod_gangs] == ["Running", "Pending", "Pending"]

@@ -619,12 +619,14 @@ def test_gangs_are_listed_with_what_is_wrong_with_them() -> None:
         gang("d-1", status={"phase": "Running", "conditions": conditions(Initialized="True", Scheduled="True")}),
         gang("d-0", status={"phase": "Pending", "conditions": conditions(Initialized="True", Scheduled="False")}),
         gang("d-2"),
+        gang("d-3", status={"phase": "of another scheduler"}),
     ]
     status = set_status(set_seen(DEMO, gangs=gangs), NOW)
     assert [(one.name, one.phase, [c.type for c in one.conditions]) for one in status.pod_gang_statuses] == [
         ("d-0", "Pending", ["Scheduled"]),
         ("d-1", "Running", []),
         ("d-2", "Pending", []),
+        ("d-3", "Pending", []),
     ]
 
 

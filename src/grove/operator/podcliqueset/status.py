@@ -36,7 +36,7 @@ from grove.api.podcliqueset import (
     ScalingGroupConfig,
     partition_of,
 )
-from grove.api.podgang import PENDING, PodGang
+from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
 from grove.operator.podclique.status import has_hashes, is_available, is_whole_again
@@ -300,7 +300,7 @@ def _gang_entries(gangs: Iterable[PodGang]) -> tuple[PodGangStatusEntry, ...]:
     return tuple(
         PodGangStatusEntry(
             name=gang.metadata.name,
-            phase=gang.status.phase or PENDING,
+            phase=gang.phase,
             conditions=tuple(
                 condition for condition in gang.status.conditions if (condition.type, condition.status) in _TROUBLES
             ),
