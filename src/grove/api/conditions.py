@@ -86,7 +86,6 @@ FORMER_PLACE = "FormerPlace"
 
 The message has the names of the nodes.
 """
-REUSE_RESERVATION = "ReuseReservation"
 OLDER_REPLACEMENT = "SeatsKept"
 """Written by earlier schedulers while a gang lacked pods. The message has, by group, the nodes that they left."""
 NOMINATED = "Nominated"

@@ -128,13 +128,6 @@ def domain_of(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def sentence_of(move: MoveShown) -> str:
-    """`gang team/chat-0 moved to r7 (4 pods restart)`."""
-    where = move.domain or _nodes(node for nodes in move.target.values() for node in nodes)
-    restarts = "pod restarts" if move.pods == 1 else "pods restart"
-    return f"gang {move.gang} moved to {where} ({move.pods} {restarts})"
-
-
 def repack_table(plan: RepackShown, width: int) -> RenderableType:
     if plan.why:
         return Group(*indented(f"{plan.gang}: {plan.why}", width, 0, "yellow"))
