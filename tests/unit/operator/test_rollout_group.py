@@ -284,6 +284,12 @@ BEFORE, AFTER = demo(), demo("two")
             id="taken: its cliques have not restarted yet, whatever their status says",
         ),
         pytest.param(
+            [member(AFTER, 0, "b", pods_from=BEFORE, incarnation=1), member(AFTER, 0, "c", incarnation=1)],
+            [{"replicaIndex": 0, "incarnation": 1, "generationHash": HASH}],
+            GroupReplicaState(0, outdated=True, whole=True, new=False),
+            id="taken, and restarted with old templates because another change came and was taken back",
+        ),
+        pytest.param(
             [member(AFTER, 0, "b", incarnation=1), member(AFTER, 0, "c", incarnation=1)],
             [{"replicaIndex": 0, "incarnation": 1, "generationHash": HASH}],
             GroupReplicaState(0, outdated=False, whole=True, new=True),

@@ -15,6 +15,7 @@ from datetime import datetime
 
 import msgspec
 
+from grove.api.podclique import PodClique
 from grove.api.podcliqueset import is_coherent, partition_of
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupUpdateProgress, ReplicasSelectedToUpdate
 from grove.operator.podclique.status import has_hashes
@@ -162,8 +163,11 @@ def _state(observed: ObservedGroup, replica: GroupReplica, target: str) -> Group
     is_scheduled = bool(replica.cliques) and replica.is_scheduled
     return GroupReplicaState(
         replica.index,
-        outdated=not was_taken(observed.group, replica.index, target)
-        and any(is_outdated_member(observed, *pair) for pair in replica.cliques),
+        outdated=any(
+            is_outdated_member(observed, clique, template_hash)
+            for clique, template_hash in replica.cliques
+            if not _is_to_follow(observed, clique, replica.index, target)
+        ),
         whole=replica.is_settled and replica.is_available,
         new=replica.is_settled and all(has_hashes(*pair, target) for pair in replica.cliques),
         scheduled=is_scheduled,
@@ -174,6 +178,15 @@ def _state(observed: ObservedGroup, replica: GroupReplica, target: str) -> Group
             for pod in observed.pods_of(clique.metadata.name)
         ),
     )
+
+
+def _is_to_follow(observed: ObservedGroup, clique: PodClique, index: int, target: str) -> bool:
+    """True if an update to this generation has taken the replica of a clique, and the clique will restart for it.
+
+    A clique that has restarted already and is old followed a change that was undone since. So it is taken again.
+    """
+    incarnation = group_replica_incarnation(observed.pcs, observed.replica, observed.group, index)
+    return was_taken(observed.group, index, target) and clique.status.incarnation < incarnation
 
 
 def next_group_replicas(observed: ObservedGroup, now: datetime) -> PodCliqueScalingGroup:
