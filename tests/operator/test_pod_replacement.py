@@ -81,11 +81,11 @@ async def test_scale_in_takes_pods_without_a_node_first(world: World) -> None:
     settled = {pod.metadata.uid for pod in await world.pods()}
     world.binder.allow(0)
     await world.scale(PodClique, "s-0-w", 4)
-    await world.eventually(lambda: _has_pods(world, 4))
+    await world.eventually(lambda: world.has_pods(4))
 
     await world.scale(PodClique, "s-0-w", 2)
 
-    await world.eventually(lambda: _has_pods(world, 2))
+    await world.eventually(lambda: world.has_pods(2))
     await world.quiet()
     assert {pod.metadata.uid for pod in await world.pods()} == settled
 
@@ -156,7 +156,3 @@ async def test_an_operator_without_the_startup_image_says_so(cluster: object) ->
 
         await world.eventually(told)
         assert await world.pods("order-0-second") == []
-
-
-async def _has_pods(world: World, count: int) -> bool:
-    return len(await world.pods()) == count

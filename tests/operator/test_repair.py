@@ -308,7 +308,7 @@ async def test_labels_that_tell_the_place_of_a_pod_are_put_right(world: World) -
 async def test_replicas_of_a_live_child_belong_to_any_client_that_scales_it(world: World) -> None:
     await world.client.patch(PodClique, "demo-0-w", {"spec": {"replicas": 3}}, world.namespace)
 
-    await world.eventually(lambda: _has_pods(world, "demo-0-w", 3))
+    await world.eventually(lambda: world.has_pods(3, "demo-0-w"))
     await world.quiet()
     assert (await world.get(PodClique, "demo-0-w")).spec.replicas == 3
 
@@ -362,7 +362,7 @@ async def test_conditions_of_others_on_a_gang_stay(world: World) -> None:
     await world.client.patch(PodGang, "demo-0", patch, world.namespace, subresource="status")
 
     await world.scale(PodClique, "demo-0-w", 3)
-    await world.eventually(lambda: _has_pods(world, "demo-0-w", 3))
+    await world.eventually(lambda: world.has_pods(3, "demo-0-w"))
     await world.quiet()
 
     types = {one.type for one in (await world.get(PodGang, "demo-0")).status.conditions}
@@ -400,10 +400,6 @@ async def test_the_token_secret_of_old_stays_while_a_pod_mounts_it(world: World)
         return await world.names(Secret) == ["demo-ic-sat"]
 
     await world.eventually(gone)
-
-
-async def _has_pods(world: World, clique_name: str, count: int) -> bool:
-    return len(await world.pods(clique_name)) == count
 
 
 def _at(obj: Json, path: str) -> object:

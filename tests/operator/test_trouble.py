@@ -69,7 +69,7 @@ async def test_pods_above_the_minimum_that_are_refused_are_a_condition_too(world
         return condition(found.status.conditions, "ReplicaFailure") == ("True", "FailedCreate")
 
     await world.eventually(told)
-    await world.eventually(lambda: _has_pods(world, "big-0-w", 2))
+    await world.eventually(lambda: world.has_pods(2, "big-0-w"))
 
 
 @pytest.mark.real_in("test")
@@ -151,7 +151,7 @@ async def test_a_template_that_is_refused_stops_only_its_own_clique(world: World
         return [error.code for error in found.status.last_errors] == ["ERR_CREATE_POD"]
 
     await world.eventually(told)
-    await world.eventually(lambda: _has_pods(world, "mixed-0-good", 2))
+    await world.eventually(lambda: world.has_pods(2, "mixed-0-good"))
     assert await world.pods("mixed-0-bad") == []
 
 
@@ -390,10 +390,6 @@ async def _set_repeats(world: World, name: str, words: str) -> bool:
 
 async def _gang_says(world: World, name: str, type_: str, said: tuple[str, str]) -> bool:
     return condition((await world.get(PodGang, name)).status.conditions, type_) == said
-
-
-async def _has_pods(world: World, clique_name: str, count: int) -> bool:
-    return len(await world.pods(clique_name)) == count
 
 
 @pytest.mark.simulated

@@ -128,7 +128,7 @@ async def test_a_group_goes_to_zero_and_back(world: World) -> None:
     assert (await world.get(PodCliqueSet, "demo")).status.available_replicas == 1
 
     await world.scale(PodCliqueScalingGroup, "demo-0-grp", 3)
-    await world.eventually(lambda: _has_pods(world, 11))
+    await world.eventually(lambda: world.has_pods(11))
     await world.available("demo")
     assert await world.names(PodGang) == ["demo-0", "demo-0-grp-0", "demo-0-grp-1"]
 
@@ -171,7 +171,7 @@ async def test_a_parent_in_a_group_at_zero_is_not_waited_for(world: World) -> No
     assert [await _waits_for(world, pod) for pod in before] == [["--podcliques=o-0-g-0-first:1"]] * 2
 
     await world.scale(PodCliqueScalingGroup, "o-0-g", 0)
-    await world.eventually(lambda: _has_pods(world, 2))
+    await world.eventually(lambda: world.has_pods(2))
     await world.scale(PodClique, "o-0-then", 3)
 
     await world.eventually(lambda: _ready(world, "o-0-then", 3))
@@ -194,7 +194,7 @@ async def test_pods_that_wait_for_a_parent_start_when_it_goes_to_zero(
     order = "CliqueStartupTypeInOrder"
     world.binder.allow(0)  # no pod becomes ready
     await world.apply(pcs("o", clique("first"), clique("then", 2), groups=first, startup=order))
-    await world.eventually(lambda: _has_pods(world, 3))
+    await world.eventually(lambda: world.has_pods(3))
     before = {pod.metadata.uid for pod in await world.pods()}
 
     await world.scale(kind, parent, 0)
@@ -290,7 +290,7 @@ async def test_what_was_scaled_stays_scaled_when_the_set_changes(world: World) -
     await world.available("demo")
     await world.scale(PodCliqueScalingGroup, "demo-0-grp", 2)
     await world.scale(PodClique, "demo-0-router", 3)
-    await world.eventually(lambda: _has_pods(world, 3 + 2 * 3))
+    await world.eventually(lambda: world.has_pods(3 + 2 * 3))
 
     patch = {"spec": {"template": {"terminationDelay": "1h0m0s"}}}
     await world.client.patch(PodCliqueSet, "demo", patch, world.namespace)
@@ -344,10 +344,6 @@ async def test_autoscalers_are_made_for_what_has_a_scale_config(world: World) ->
 async def _waits_for(world: World, pod: Pod) -> list[str]:
     raw = await world.client.get(Pod.RESOURCE, pod.metadata.name, world.namespace)
     return [arg for one in raw["spec"].get("initContainers") or () for arg in one["args"]]
-
-
-async def _has_pods(world: World, count: int) -> bool:
-    return len(await world.pods()) == count
 
 
 async def _ready(world: World, clique_name: str, count: int) -> bool:

@@ -79,7 +79,7 @@ async def test_gs5_and_gs6_minima_first_then_copies_then_surplus(world: World) -
 async def test_gs10_minima_of_all_replicas_first(world: World) -> None:
     await world.apply(wl2())
     await world.scale(PodCliqueSet, "wl", 2)
-    await world.eventually(lambda: _has_pods(world, 20))
+    await world.eventually(lambda: world.has_pods(20))
     await add_room(world, 6)
     base = {f"{r}_{name}": 1 for r in (0, 1) for name in ("pc_a", "sg_x_0_pc_b", "sg_x_0_pc_c")}
     await expect(world, **base)
@@ -88,7 +88,3 @@ async def test_gs10_minima_of_all_replicas_first(world: World) -> None:
     await expect(world, **base, **scaled)
     await add_room(world, 10)
     await world.available("wl", 2)
-
-
-async def _has_pods(world: World, count: int) -> bool:
-    return len(await world.pods()) == count

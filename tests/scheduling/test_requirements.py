@@ -1,7 +1,7 @@
 """The requirements of the integration proposal, one by one and by their names, and the four features it must go with.
 
-FR1 to FR6 and NFR3, then reservation, preemption, ElasticQuota and device scheduling. Each runs on the simulator and on
-a real API server; other tests go into each in depth.
+FR1 to FR6 and NFR3, then preemption, ElasticQuota and device scheduling; FR5 is also the fourth feature, reservation.
+Each runs on the simulator and on a real API server; other tests go into each in depth.
 """
 
 from __future__ import annotations
@@ -93,7 +93,22 @@ async def test_FR4_a_scaled_group_comes_as_a_whole_gang(world: World) -> None:
 
 
 async def test_FR5_a_reserved_place_is_there_for_the_gang_and_for_no_other_pod(cluster: Any) -> None:
-    await _reservation_story(cluster)
+    await install(cluster, "Reservation")
+    async with scheduling(cluster) as bench:
+        nodes = await bench.add_nodes(2)
+        for number, node in enumerate(nodes):
+            await bench.seen(Reservation, await standing(cluster, reservation(f"{cluster.prefix}r{number}"), node))
+        await bench.apply(gang("other", group("w", 1)))
+        await bench.condition("other", status="False", reason="Unschedulable")
+        await bench.apply(gang("mine", group("w", 2), labels=RED))
+        await bench.expect({"mine/w": 2})
+        for pod in await bench.pods():
+            if pod.is_bound:
+                used = json.loads(pod.metadata.annotations[ALLOCATED])["name"]
+                held = await cluster.client.get(Reservation, used)
+                assert held.status.node_name == pod.spec.node_name
+        for number in range(2):
+            await cluster.client.delete(Reservation, f"{cluster.prefix}r{number}")
 
 
 @pytest.mark.real_in("test")
@@ -161,29 +176,6 @@ async def test_NFR3_the_gate_goes_off_and_on_again_without_touching_what_runs(cl
 
 
 # Feature interactions
-
-
-async def test_grove_and_reservation(cluster: Any) -> None:
-    await _reservation_story(cluster)
-
-
-async def _reservation_story(cluster: Any) -> None:
-    await install(cluster, "Reservation")
-    async with scheduling(cluster) as bench:
-        nodes = await bench.add_nodes(2)
-        for number, node in enumerate(nodes):
-            await bench.seen(Reservation, await standing(cluster, reservation(f"{cluster.prefix}r{number}"), node))
-        await bench.apply(gang("other", group("w", 1)))
-        await bench.condition("other", status="False", reason="Unschedulable")
-        await bench.apply(gang("mine", group("w", 2), labels=RED))
-        await bench.expect({"mine/w": 2})
-        for pod in await bench.pods():
-            if pod.is_bound:
-                used = json.loads(pod.metadata.annotations[ALLOCATED])["name"]
-                held = await cluster.client.get(Reservation, used)
-                assert held.status.node_name == pod.spec.node_name
-        for number in range(2):
-            await cluster.client.delete(Reservation, f"{cluster.prefix}r{number}")
 
 
 async def test_grove_and_preemption(cluster: Any) -> None:

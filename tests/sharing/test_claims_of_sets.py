@@ -33,7 +33,7 @@ async def test_claims_of_every_level_and_scope_are_made_and_used(world: World) -
         resourceSharing=[shared("AllReplicas", childCliqueNames=["w"])],
     )
     await world.apply(manifest)
-    await world.eventually(lambda: _has_pods(world, 4))
+    await world.eventually(lambda: world.has_pods(4))
     await world.quiet()
 
     assert await world.names(ResourceClaim) == [
@@ -85,7 +85,7 @@ async def test_claims_deleted_by_hand_come_back_at_every_level(world: World) -> 
             resourceSharing=every,
         )
     )
-    await world.eventually(lambda: _has_pods(world, 2))
+    await world.eventually(lambda: world.has_pods(2))
     await world.quiet()
     claims = ["rs-0-grp-all-gpu", "rs-0-w-all-gpu", "rs-all-gpu"]
     assert await world.names(ResourceClaim) == claims
@@ -132,7 +132,7 @@ async def test_claims_outlive_the_template_they_were_made_from(world: World, lev
     await world.apply(
         pcs("rs", clique("w", sharing=every if level == "clique" else ()), clique("m"), groups=[members], **of_set)
     )
-    await world.eventually(lambda: _has_pods(world, 2))
+    await world.eventually(lambda: world.has_pods(2))
     await world.quiet()
     before = [one.metadata.uid for one in await world.list(ResourceClaim)]
     assert len(before) == 1
@@ -370,7 +370,3 @@ async def test_domains_go_with_their_set_also_after_the_operators_switch_is_off(
 
 async def _domains_are(world: World, names: list[str]) -> bool:
     return await domains(world) == names
-
-
-async def _has_pods(world: World, count: int) -> bool:
-    return len(await world.pods()) == count

@@ -258,6 +258,10 @@ class World:
         labels = {key.POD_CLIQUE: clique} if clique else {}
         return [pod for pod in await self.list(Pod, **labels) if not pod.metadata.is_deleting]
 
+    async def has_pods(self, count: int, clique: str = "") -> bool:
+        """True if this number of pods stays, of one clique or of all."""
+        return len(await self.pods(clique)) == count
+
     async def hostnames(self, clique: str = "") -> list[str]:
         return sorted(pod.spec.hostname for pod in await self.pods(clique))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
+from tests.conftest import LOOPS
 
 from grove.cli.main import ASKING, COMMANDS, LazyGroup, grove
 from grove.demo.scenario import VERBS
@@ -30,6 +31,12 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
 def test_every_path_in_the_project_that_is_named_exists(page: Path) -> None:
     named = re.findall(r"`((?:src|tests|tools|docs|charts|samples|requirements)/[^\s`<>{}…]*)`", page.read_text())
     assert [one for one in named if not list(ROOT.glob(one.partition("::")[0].rstrip("/")))] == []
+
+
+def test_commands_that_run_a_test_file_select_tests_of_it() -> None:
+    """A behaviour test has an id for each cluster that it runs on, so `-k` with another word selects no test."""
+    words = [word for page in PAGES for word in re.findall(r"pytest [^\n#]*-k (\w+)", page.read_text())]
+    assert sorted(set(words)) == sorted(LOOPS)
 
 
 def calls(text: str) -> Iterator[tuple[str, list[str]]]:
