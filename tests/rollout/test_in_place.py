@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World
 from tests.support.workloads import counting, lose, pause, uids, updated
 
+from grove.answers.rollout import restart_answer
 from grove.api import labels as key
 from grove.api.conditions import IN_PLACE, EventReason
 from grove.api.core import Pod
@@ -217,6 +219,21 @@ async def test_a_change_of_more_than_images_recreates_the_pods(world: World) -> 
 
     assert not set(before.values()) & set((await uids(world)).values())
     assert await images(world) == {NEW}
+
+
+@pytest.mark.simulated
+async def test_a_restart_of_everything_recreates_the_pods(world: World) -> None:
+    await world.apply(served(clique("engine", 2)))
+    await world.available("wl")
+    before = await uids(world)
+
+    for at in (world.cluster.clock.now(), world.cluster.clock.now() + timedelta(hours=1)):
+        await restart_answer(world.client, world.namespace, "wl", at)
+        await updated(world, "wl")
+
+        after = await uids(world)
+        assert not set(before.values()) & set(after.values())
+        before = after
 
 
 @pytest.mark.simulated

@@ -60,6 +60,11 @@ def patched(pod: Pod, steps: tuple[Json, ...]) -> Json:
     [
         pytest.param(made("engine:2"), True, id="another image"),
         pytest.param(made(template=CliqueTemplate(labels={"tier": "b"})), True, id="other labels and annotations"),
+        pytest.param(
+            made(template=CliqueTemplate(annotations={labels.RESTARTED_AT: "2026-01-01T00:00:00Z"})),
+            False,
+            id="a restart that a person asked for",
+        ),
         pytest.param(made(nodeSelector={"a": "b"}), False, id="another place"),
         pytest.param(made(initContainers=[{"name": "fetch", "image": "i"}]), False, id="another init container"),
         pytest.param(made(restartPolicy="Never"), False, id="containers that are not restarted"),

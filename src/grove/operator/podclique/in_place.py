@@ -7,9 +7,10 @@ cannot be patched. An update takes such a pod in three steps, and looks at the p
     patched    a pod that is not ready gets its images, labels and annotations; the annotation names the old containers
     back       the kubelet has started other containers: the gate opens, and the probes decide about readiness
 
-A pod is recreated instead if more than that changed, or if it is not `restartPolicy: Always`. The same holds if its
-kubelet still runs the old containers after two minutes. In a coherent update it is also recreated if a container would
-keep its old GROVE_REVISION. If a pod is no longer chosen, after a pause or an undo, its gate opens.
+A pod is recreated instead if more than that changed, if `rollout restart` asked for it, or if it is not
+`restartPolicy: Always`. The same holds if its kubelet still runs the old containers after two minutes. In a coherent
+update it is also recreated if a container would keep its old GROVE_REVISION. If a pod is no longer chosen, after a
+pause or an undo, its gate opens.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def prepare(pod: Json, clique: PodClique) -> None:
         return
     add_gate(spec)
     record = InPlaceRecord(
-        base=_base(spec),
+        base=_base(spec, clique.metadata.annotations.get(labels.RESTARTED_AT, "")),
         labels=labelsets.template_keys(clique.metadata.labels),
         annotations=tuple(sorted(clique.metadata.annotations)),
     )
@@ -182,10 +183,14 @@ def _escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-def _base(spec: Json) -> str:
-    """A digest of all that a pod cannot get while it runs. The start-order container has done its work by then."""
+def _base(spec: Json, restarted_at: str) -> str:
+    """A digest of all that a pod cannot get while it runs. The start-order container has done its work by then.
+
+    `rollout restart` writes an annotation alone, and a patch of annotations restarts nothing.
+    """
     fixed = {
         **spec,
+        **({labels.RESTARTED_AT: restarted_at} if restarted_at else {}),
         "containers": [{**container, "image": ""} for container in spec["containers"]],
         "initContainers": [
             container for container in spec.get("initContainers") or () if container["name"] != labels.STARTUP_CONTAINER
