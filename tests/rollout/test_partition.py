@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import Operating, World
+from tests.support.operating import Operating, World, condition
 from tests.support.workloads import change, lose, pause, uids, updated, versions
 
 from grove.answers.rollout import undo_answer
 from grove.api import labels
+from grove.api.conditions import UPDATE_STALLED
+from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 
 pytestmark = pytest.mark.real_in("soak")
@@ -69,6 +73,34 @@ async def test_replicas_of_a_group_below_its_partition_keep_their_revision(world
     await world.client.patch(PodCliqueSet, "wl", lower, world.namespace)
     await updated(world, "wl")
     assert set((await versions(world)).values()) == {"two"}
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("level", ["set", "group"])
+async def test_the_time_of_a_canary_does_not_count_towards_the_deadline(world: World, level: str) -> None:
+    of_set, of_group = (3, 0) if level == "set" else (0, 1)
+    strategy: Json = {"type": "RollingRecreate", "progressDeadline": "1m", "rollingUpdate": {"partition": of_set}}
+    config = group("g", "a", replicas=2, min_available=1, rollingUpdate={"partition": of_group})
+    await world.apply(pcs("wl", clique("a"), groups=[config], replicas=4, strategy=strategy))
+    await world.available("wl")
+    await change(world, "wl", "a")
+
+    async def stalled() -> bool:
+        found = await world.get(PodCliqueSet, "wl")
+        return condition(found.status.conditions, UPDATE_STALLED) is not None
+
+    await asyncio.sleep(600)
+    assert not await stalled(), "a canary that was not promoted is no update that fails"
+
+    world.nodes.hold = lambda pod: True
+    lower: Json = {"updateStrategy": {"rollingUpdate": {"partition": 0}}}
+    if level == "group":
+        lower = {"template": {"podCliqueScalingGroups": [{**config, "rollingUpdate": {"partition": 0}}]}}
+    await world.client.patch(PodCliqueSet, "wl", {"spec": lower}, world.namespace)
+    await asyncio.sleep(30)
+    assert not await stalled(), "the time begins with the promotion"
+    await asyncio.sleep(60)
+    assert await stalled()
 
 
 @pytest.mark.simulated

@@ -295,7 +295,7 @@ def test_max_unavailable(strategy: Json | None, want: int) -> None:
 
 def test_a_deadline_passes_when_nothing_moves_and_starts_again_when_something_does() -> None:
     strategy = {"type": "RollingRecreate", "progressDeadline": "60s"}
-    started = {"updateStartedAt": NOW.isoformat()}
+    started = {"updateStartedAt": NOW.isoformat(), "currentlyUpdating": [{"replicaIndex": 0}]}
     observed = set_of(demo(strategy=strategy), currentGenerationHash=HASH, updateProgress=started)
     cliques, groups = parts()
 

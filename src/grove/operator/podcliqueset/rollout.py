@@ -199,11 +199,13 @@ def with_progress_time(
 ) -> tuple[PodCliqueSetStatus, float | None]:
     """The status with its deadline kept, and the seconds until that passes; both only for a set that has one.
 
-    Any pod or member clique that became up to date is progress.
+    Any pod or member clique that became up to date is progress. The time of a pause does not count, nor does the time
+    in which only partitions hold the update: then no replica is being updated.
     """
     deadline, progress = _deadline(observed.pcs), status.update_progress
     conditions = without_condition(status.conditions, UPDATE_STALLED)
-    if deadline is None or not is_open(progress) or is_paused(observed.pcs):
+    is_held = is_paused(observed.pcs) or (progress is not None and not progress.currently_updating)
+    if deadline is None or not is_open(progress) or is_held:
         if is_open(progress) and progress.last_progress_time is not None:
             progress = msgspec.structs.replace(progress, last_progress_time=None)  # it counts again when it goes on
         return msgspec.structs.replace(status, conditions=conditions, update_progress=progress), None
@@ -215,7 +217,7 @@ def with_progress_time(
     last = progress.last_progress_time or now
     left_s = (last + deadline - now).total_seconds()
     if left_s <= 0:
-        which = ", ".join(str(entry.replica_index) for entry in progress.currently_updating) or "none"
+        which = ", ".join(str(entry.replica_index) for entry in progress.currently_updating)
         message = f"no pod became up to date for {format(deadline)}; being updated: replica {which}"
         conditions = with_condition(status.conditions, UPDATE_STALLED, TRUE, PROGRESS_DEADLINE_EXCEEDED, message, now)
     status = msgspec.structs.replace(status, update_progress=progress, conditions=conditions)
