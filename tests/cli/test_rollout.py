@@ -213,6 +213,7 @@ async def test_the_replica_that_is_down_is_named_with_what_it_waits_for(world: W
     found = await world.cluster.eventually(down)
     assert found.down[0].name == "chat-0"
     assert found.down[0].waits_for.startswith("chat-0-")
+    assert "chat-0 is down since" in found.sentence
 
 
 class Raced:

@@ -170,6 +170,7 @@ async def test_status_shows_surge_units_and_their_budget(world: World) -> None:
     (surge,) = found.parts.surges
     assert (surge.name, surge.indexes, surge.ready) == ("wl-0-a", (3,), 0)
     assert "surge units of wl-0-a: 1 (3), 0 ready" in found.lines
+    assert "wl-0 is being updated since" in found.sentence, "all its old pods are ready"
     assert "budgets: set maxUnavailable 1; a maxUnavailable 2, maxSurge 1" in found.lines
 
 
@@ -187,4 +188,5 @@ async def test_status_shows_the_slice_of_a_coherent_update(world: World) -> None
     (slice_,) = found.parts.slices
     assert (slice_.replica, slice_.number, slice_.units) == ("wl-0", 1, {"a": 2, "b": 1})
     assert "wl-0: slice 1 (a 2, b 1)" in found.lines
+    assert "wl-0 is being updated since" in found.sentence, "each part has its minimum"
     assert "budgets: set maxUnavailable 1; a maxUnavailable 2; b maxUnavailable 1" in found.lines

@@ -8,10 +8,9 @@ from grove.answers.answer import Answer, Unanswered
 from grove.answers.rollout import refuse_translated, sentence_answer, write_change
 from grove.answers.subjects import set_called
 from grove.api.meta import Json
-from grove.api.podcliqueset import ON_DELETE, PodCliqueSet, partition_of, set_partition
+from grove.api.podcliqueset import ON_DELETE, PodCliqueSet, is_paused, partition_of, set_partition
 from grove.api.words import many
 from grove.diagnosis.revisions import released_units
-from grove.diagnosis.rollouts import is_paused
 from grove.diagnosis.seen import read
 from grove.diagnosis.words import listed
 from grove.kube.client import Client

@@ -19,9 +19,9 @@ from grove.api import labels
 from grove.api.core import ControllerRevision
 from grove.api.hashes import generation_hashes
 from grove.api.meta import Json, rfc3339
-from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podcliqueset import PodCliqueSet, is_paused
 from grove.api.undo import CannotUndo, kept_for, numbered, restored, undo_target
-from grove.diagnosis.rollouts import DONE, is_paused, role_of, whole_rollout_of
+from grove.diagnosis.rollouts import DONE, role_of, whole_rollout_of
 from grove.diagnosis.seen import Seen, read
 from grove.diagnosis.words import age
 from grove.kube.client import Client

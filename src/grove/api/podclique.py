@@ -47,6 +47,14 @@ class PodCliqueSpec(Struct):
         """Pods that must run for the clique to be whole; all of them unless said otherwise."""
         return self.replicas if self.min_available is None else self.min_available
 
+    @property
+    def current_minimum(self) -> int:
+        """Pods that must run now: its minAvailable, or what it was scaled to if that is less.
+
+        None at 0 replicas: scaling to zero releases the clique from its gang.
+        """
+        return min(self.replicas, max(1, self.minimum))
+
 
 class PodsSelectedToUpdate(Struct):
     current: Annotated[str, doc("Ready pod that is being replaced.", required=True)] = ""

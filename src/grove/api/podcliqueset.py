@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Annotated, ClassVar
 
 from grove.api.deletion_cost import filled
-from grove.api.labels import METRICS_CLIQUE
+from grove.api.labels import METRICS_CLIQUE, ROLLOUT_PAUSED
 from grove.api.meta import Condition, Int64, Json, Object, Resource, Struct, doc
 from grove.api.podclique import AutoScalingConfig, PodCliqueSpec
 from grove.api.startorder import READY, START_CONDITIONS
@@ -370,6 +370,11 @@ def is_coherent(pcs: PodCliqueSet) -> bool:
     """True if an update replaces all parts that changed in one edit together, in slices."""
     strategy = pcs.spec.update_strategy
     return strategy is not None and strategy.type == COHERENT
+
+
+def is_paused(pcs: PodCliqueSet) -> bool:
+    """True if a pause stops an update from taking further units down. Units that are down come back new."""
+    return pcs.metadata.annotations.get(ROLLOUT_PAUSED, "").lower() == "true"
 
 
 def part_max_unavailable(pcs: PodCliqueSet, own: RollingUpdate | None, minimum: int) -> int:

@@ -52,7 +52,7 @@ _DRY = click.option("--dry-run", is_flag=True, help="Send a dry run to the API s
 @click.option("-w", "--watch", is_flag=True, help="Watch until the update is complete.")
 @cluster_command()
 def status(options: Options, pcs: str, watch: bool) -> int:
-    """Show which pods are old and new, which replica is down, since when, and what it waits for.
+    """Show which pods are old and new, which replica is being updated or down, since when, and what it waits for.
 
     Also shows the share of each revision, partitions, budgets, the slices of a coherent update, and surge units.
 

@@ -14,7 +14,9 @@ from grove.api import labels
 from grove.api.core import Pod
 from grove.api.hashes import is_outdated, is_taken_up
 from grove.api.meta import Json, is_true
-from grove.api.podcliqueset import ON_DELETE, CliqueTemplate, PodCliqueSet
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import ON_DELETE, CliqueTemplate, PodCliqueSet, is_paused
+from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.words import many
 from grove.diagnosis.draining import drain_lines
 from grove.diagnosis.revisions import Parts, lines_of, parts_of, wanted_hashes
@@ -42,11 +44,19 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Down:
-    """A replica of the set that is being updated: since when, and what it waits for."""
+    """A replica of the set that is being updated: since when, and what it waits for.
+
+    `serves`: all its parts have their minimum, so it is not down.
+    """
 
     name: str
     since: datetime | None
     waits_for: str
+    serves: bool = False
+
+    @property
+    def state(self) -> str:
+        return f"{self.name} is being updated" if self.serves else f"{self.name} is down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +90,6 @@ class Rollout:
     @property
     def outdated(self) -> int:
         return self.pods - self.updated
-
-
-def is_paused(pcs: PodCliqueSet) -> bool:
-    return pcs.metadata.annotations.get(labels.ROLLOUT_PAUSED, "").lower() == "true"
 
 
 def rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:
@@ -138,7 +144,7 @@ def _sentence(rollout: Rollout, now: datetime) -> str:
         return f"the update is paused: {count}"
     if rollout.state == UPDATING:
         where = "; ".join(
-            f"{down.name} is down"
+            down.state
             + (f" since {age(down.since, now)}" if down.since else "")
             + (f", waits for {down.waits_for}" if down.waits_for else "")
             for down in rollout.down[:IN_SENTENCE]
@@ -207,14 +213,29 @@ def _down(seen: Seen, pcs: PodCliqueSet) -> Iterable[Down]:
             for clique in seen.of_set(seen.cliques, pcs)
             if clique.metadata.labels.get(labels.REPLICA_INDEX) == index
         ]
-        waits = _waits_for(seen, cliques)
-        yield Down(f"{pcs.metadata.name}-{index}", replica_update.update_started_at, waits)
+        groups = [
+            group for group in seen.of_set(seen.groups, pcs) if group.metadata.labels.get(labels.REPLICA_INDEX) == index
+        ]
+        name, since = f"{pcs.metadata.name}-{index}", replica_update.update_started_at
+        yield Down(name, since, _waits_for(seen, cliques), _serves(seen, cliques, groups))
 
 
-def _waits_for(seen: Seen, cliques: Iterable) -> str:  # type: ignore[type-arg]
+def _serves(seen: Seen, cliques: Iterable[PodClique], groups: Iterable[PodCliqueScalingGroup]) -> bool:
+    """True if every standalone clique of a replica has its minimum ready, and every group its minimum of instances."""
+    standalone = (clique for clique in cliques if labels.SCALING_GROUP not in clique.metadata.labels)
+    return all(
+        sum(pod.is_ready for pod in _staying(seen, clique)) >= clique.spec.current_minimum for clique in standalone
+    ) and all(group.status.available_replicas >= min(group.spec.replicas, group.spec.min_available) for group in groups)
+
+
+def _staying(seen: Seen, clique: PodClique) -> list[Pod]:
+    return [pod for pod in seen.pods_of_clique.get(clique.metadata.key, ()) if not pod.metadata.is_deleting]
+
+
+def _waits_for(seen: Seen, cliques: Iterable[PodClique]) -> str:
     """The first clique of a replica with fewer ready pods than it should have, and how many."""
     for clique in cliques:
-        pods = [pod for pod in seen.pods_of_clique.get(clique.metadata.key, ()) if not pod.metadata.is_deleting]
+        pods = _staying(seen, clique)
         ready = sum(pod.is_ready for pod in pods)
         if ready < clique.spec.replicas:
             unbound = sum(not pod.is_bound for pod in pods)

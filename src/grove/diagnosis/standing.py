@@ -10,7 +10,7 @@ from datetime import datetime
 from grove.api import conditions as words
 from grove.api import names
 from grove.api.meta import Key, find_condition, is_true
-from grove.api.podclique import PodClique, PodCliqueSpec
+from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.termination import breached_since, termination_delay
@@ -38,18 +38,13 @@ def gang_facts(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], leaves: 
     failed = any(entry.state is State.FAILED for entry in entries)
     return Facts(
         serves=bool(known)
-        and all(of[clique.metadata.name].count.ready >= current_minimum(clique.spec) for clique in known),
+        and all(of[clique.metadata.name].count.ready >= clique.spec.current_minimum for clique in known),
         whole=bool(known) and all(of[clique.metadata.name].count.ready >= clique.spec.replicas for clique in known),
         placed=stands or any(entry.count.scheduled for entry in entries) or _remembers(known),
         trouble=failed or any(_is_refused(clique) for clique in cliques) or _no_node(seen, gang),
         waits=(not stands and _is_complete(gang)) or any(entry.state is State.PENDING for entry in entries),
         astray=is_true(conditions, words.TOPOLOGY_NOT_HONOURED),
     )
-
-
-def current_minimum(spec: PodCliqueSpec) -> int:
-    """Pods that must be ready: minAvailable, or what the clique was scaled to if that is less."""
-    return min(spec.replicas, max(1, spec.minimum))
 
 
 def _remembers(cliques: Sequence[PodClique]) -> bool:
@@ -126,7 +121,7 @@ def _serves(seen: Seen, pcs: PodCliqueSet, replica: TreeEntry) -> bool:
 
     def is_ready(entry: TreeEntry) -> bool:
         clique = seen.clique_of.get(Key(namespace, entry.name))
-        return clique is not None and entry.count.ready >= current_minimum(clique.spec)
+        return clique is not None and entry.count.ready >= clique.spec.current_minimum
 
     for child in replica.children:
         if child.kind == "PodClique":

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from grove.api import labels
 from grove.api.core import Pod
 from grove.api.podclique import PodClique
-from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podcliqueset import PodCliqueSet, is_paused
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podcliqueset.takeover import takeover
 from grove.operator.shared.children import awaits_takeover, template_hashes, wanted_access
 from grove.operator.shared.layout import unit_of
-from grove.operator.shared.rollout import is_paused, is_rolling
+from grove.operator.shared.rollout import is_rolling
 from grove.operator.shared.startup import mounts_token
 
 

@@ -27,7 +27,7 @@ def painted(name: str, rollout: Rollout, operator: Process, width: int) -> Rende
     if not any(row[3] for row in rows):
         titles, rows = titles[:3], [row[:3] for row in rows]
     lines = [
-        Text(f"{down.name} is down, waits for {down.waits_for or 'its pods'}", style="yellow")
+        Text(f"{down.state}, waits for {down.waits_for or 'its pods'}", style="yellow")
         for down in rollout.down[IN_SENTENCE:]
     ]
     first = [Text(operator.sentence, style="bold red")] if operator.is_down else []

@@ -9,7 +9,6 @@ from tests.support.puregraph import gang_layouts
 
 from grove.api.podclique import PodCliqueSpec
 from grove.operator.shared.layout import (
-    current_minimum,
     group_minimum,
     live_replicas,
     member_units,
@@ -99,7 +98,7 @@ def test_a_member_whose_name_looks_like_a_standalone_clique_is_distinguished_by_
     ],
 )
 def test_current_minimum(replicas: int, min_available: int | None, needs: int) -> None:
-    assert current_minimum(PodCliqueSpec(replicas=replicas, min_available=min_available)) == needs
+    assert PodCliqueSpec(replicas=replicas, min_available=min_available).current_minimum == needs
 
 
 @pytest.mark.parametrize(("asked", "needs"), [(3, 2), (2, 2), (1, 1), (0, 0)])

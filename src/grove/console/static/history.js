@@ -101,6 +101,6 @@ export function rollout(found) {
         : h("div", { class: "pieces", role: "img", "aria-label": `${role.updated} of ${role.pods} up to date` }, Array.from({ length: role.pods }, (_, index) => h("span", { class: index < role.updated ? "piece new" : "piece" }))),
       h("span", { class: "dim" }, `${role.updated}/${role.pods} `, h("code", {}, [...(role.oldImages ?? []).map((one) => `${one} → `), role.image].join(""))),
     ])),
-    (found.down ?? []).filter((one) => !(found.sentence ?? "").includes(one.name)).map((one) => h("p", { class: "why" }, `${one.name} is down${one.waitsFor ? `, waits for ${one.waitsFor}` : ""}`)),
+    (found.down ?? []).filter((one) => !(found.sentence ?? "").includes(one.name)).map((one) => h("p", { class: "why" }, `${one.name} is ${one.serves ? "being updated" : "down"}${one.waitsFor ? `, waits for ${one.waitsFor}` : ""}`)),
   ];
 }

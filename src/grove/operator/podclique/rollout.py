@@ -18,9 +18,10 @@ import msgspec
 from grove.api.core import Pod
 from grove.api.draining import counts_as_ready
 from grove.api.podclique import PodCliqueStatus, PodCliqueUpdateProgress, PodsSelectedToUpdate
+from grove.api.podcliqueset import is_paused
 from grove.operator.podclique.draining import is_passed_by
 from grove.operator.podclique.status import ObservedClique, is_outdated_pod
-from grove.operator.shared.layout import current_minimum, pod_index
+from grove.operator.shared.layout import pod_index
 from grove.operator.shared.rollout import (
     ALL,
     has_template,
@@ -28,7 +29,6 @@ from grove.operator.shared.rollout import (
     is_chosen,
     is_made_from,
     is_open,
-    is_paused,
     is_rolling,
     part_budget,
     pods_of_earlier_incarnations,
@@ -175,7 +175,7 @@ def clique_update_facts(observed: ObservedClique) -> CliqueUpdateFacts:
         replica,
         template.name,
         template.rolling_update,
-        current_minimum(clique.spec),
+        clique.spec.current_minimum,
         clique.spec.replicas or ALL,
         observed.surge_wait_s,
     )

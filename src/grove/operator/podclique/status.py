@@ -37,7 +37,7 @@ from grove.api.hashes import is_outdated, wanted_revision
 from grove.api.meta import Conditions
 from grove.api.pod import PodHealth, pod_health, unprepared_since
 from grove.api.podclique import PodClique, PodCliqueStatus
-from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podcliqueset import PodCliqueSet, is_paused
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.status import DrainingReplica
@@ -45,9 +45,9 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.api.words import many
 from grove.backends.base import Backend
 from grove.operator.shared.kueue import KueueGroup
-from grove.operator.shared.layout import Unit, asked_indexes, current_minimum, pod_index
+from grove.operator.shared.layout import Unit, asked_indexes, pod_index
 from grove.operator.shared.outcome import Outcome, with_outcome
-from grove.operator.shared.rollout import has_template, is_open, is_paused, units_in_flight
+from grove.operator.shared.rollout import has_template, is_open, units_in_flight
 from grove.operator.shared.surge import DEFAULT_WAIT_S
 
 VANISHED_NODE_GRACE_S = 10.0
@@ -210,7 +210,7 @@ def clique_status(observed: ObservedClique, outcome: Outcome, now: datetime) -> 
 
 
 def is_available(clique: PodClique) -> bool:
-    return clique.status.ready_replicas >= current_minimum(clique.spec)
+    return clique.status.ready_replicas >= clique.spec.current_minimum
 
 
 def has_hashes(clique: PodClique, template_hash: str, generation: str) -> bool:
@@ -235,12 +235,12 @@ def is_updated(clique: PodClique, template_hash: str, generation: str) -> bool:
 
 def is_whole_again(clique: PodClique) -> bool:
     """True if an updated clique has enough ready pods and enough new pods."""
-    least = current_minimum(clique.spec)
+    least = clique.spec.current_minimum
     return clique.status.ready_replicas >= least and clique.status.updated_replicas >= least
 
 
 def _conditions(clique: PodClique, counts: PodCounts, now: datetime, *, is_paused: bool) -> Conditions:
-    need = current_minimum(clique.spec)
+    need = clique.spec.current_minimum
     enough = counts.scheduled >= need
     conditions = with_condition(
         clique.status.conditions,

@@ -35,12 +35,12 @@ from grove.api.podcliqueset import (
     RollingUpdate,
     SlicePart,
     UpdateSlice,
+    is_paused,
 )
 from grove.api.podgang import ReplacementAnswer
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupUpdateProgress
 from grove.operator.podcliqueset.status import ObservedSet
 from grove.operator.shared.layout import (
-    current_minimum,
     group_minimum,
     group_names,
     live_replicas,
@@ -49,7 +49,7 @@ from grove.operator.shared.layout import (
     unit_of,
 )
 from grove.operator.shared.replacement import asked_replacement
-from grove.operator.shared.rollout import has_template, is_open, is_paused, part_budget
+from grove.operator.shared.rollout import has_template, is_open, part_budget
 from grove.operator.shared.stepper import Part, next_slice
 
 
@@ -246,7 +246,7 @@ def _clique_part(
 ) -> SeenPart | None:
     if clique is None or not _is_about(clique, generation):
         return None
-    status, minimum = clique.status, current_minimum(clique.spec)
+    status, minimum = clique.status, clique.spec.current_minimum
     progress = status.update_progress or PodCliqueUpdateProgress()
     selected = progress.ready_pods_selected_to_update
     return SeenPart(

@@ -39,6 +39,7 @@ from grove.api.podcliqueset import (
     PodCliqueSetUpdateProgress,
     ReplicaUpdate,
     is_coherent,
+    is_paused,
     max_unavailable,
     set_partition,
 )
@@ -50,7 +51,6 @@ from grove.operator.shared.layout import standalone_names
 from grove.operator.shared.rollout import (
     is_open,
     is_origin,
-    is_paused,
     is_rolling,
     replica_incarnation,
     restarts_within,

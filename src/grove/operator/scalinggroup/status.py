@@ -27,7 +27,7 @@ from grove.api.draining import part_drain_s
 from grove.api.hashes import is_outdated, wanted_revision
 from grove.api.meta import Conditions, Json, find_condition, is_true
 from grove.api.podclique import PodClique
-from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig, is_coherent
+from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig, is_coherent, is_paused
 from grove.api.scalinggroup import (
     PodCliqueScalingGroup,
     PodCliqueScalingGroupStatus,
@@ -50,7 +50,6 @@ from grove.operator.shared.rollout import (
     group_replica_incarnation,
     has_template,
     is_open,
-    is_paused,
     units_in_flight,
 )
 from grove.operator.shared.surge import DEFAULT_WAIT_S

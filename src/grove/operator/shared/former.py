@@ -21,11 +21,11 @@ from grove.api import labels
 from grove.api.hashes import generation_hashes
 from grove.api.meta import Json, Object
 from grove.api.podclique import PodClique
-from grove.api.podcliqueset import PodCliqueSet, partition_of, set_partition
+from grove.api.podcliqueset import PodCliqueSet, is_paused, partition_of, set_partition
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.shared.children import template_hashes, wanted_clique, with_template
 from grove.operator.shared.layout import group_config_of, group_replica_of, replica_of, unit_of
-from grove.operator.shared.rollout import ALL, is_chosen, is_paused, origin, was_taken
+from grove.operator.shared.rollout import ALL, is_chosen, origin, was_taken
 
 
 def with_templates(pcs: PodCliqueSet, data: Mapping[str, Any], cliques: Iterable[PodClique]) -> PodCliqueSet | None:

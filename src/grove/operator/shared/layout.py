@@ -16,7 +16,7 @@ from grove.api.core import Pod
 from grove.api.deletion_cost import unit_costs
 from grove.api.draining import drain_s
 from grove.api.meta import Object, ObjectMeta
-from grove.api.podclique import PodClique, PodCliqueSpec
+from grove.api.podclique import PodClique
 from grove.api.podcliqueset import CliqueTemplate, PodCliqueSet, PodCliqueSetTemplate, ScalingGroupConfig
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import SpreadConstraint, TopologyConstraint
@@ -68,16 +68,8 @@ GroupReplicas = Callable[[str, ScalingGroupConfig], Collection[int]]
 """The replicas of a scaling group, by its object name; those of the template while there is no object."""
 
 
-def current_minimum(spec: PodCliqueSpec) -> int:
-    """Pods a clique must have running: its minAvailable, or what it was scaled to if that is less.
-
-    None at 0 replicas: scaling to zero releases the clique from its gang.
-    """
-    return min(spec.replicas, max(1, spec.minimum))
-
-
 def group_minimum(replicas: int, min_available: int) -> int:
-    """The same for the replicas of a scaling group."""
+    """Replicas of a scaling group that must be whole: its minAvailable, or what it was scaled to if that is less."""
     return min(replicas, min_available)
 
 

@@ -37,14 +37,14 @@ from grove.api.conditions import (
 )
 from grove.api.meta import Condition, Conditions, find_condition, is_true
 from grove.api.podclique import PodClique, PodCliqueSpec, PodCliqueStatus
-from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
+from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus, is_paused
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
 from grove.api.status import LastError
 from grove.api.words import many
-from grove.operator.shared.layout import current_minimum, group_minimum
+from grove.operator.shared.layout import group_minimum
 from grove.operator.shared.outcome import REPLICA_FAILURE, Outcome
-from grove.operator.shared.rollout import is_open, is_paused
+from grove.operator.shared.rollout import is_open
 
 ALL_REPLICAS_AVAILABLE = "AllReplicasAvailable"
 REPLICAS_NOT_AVAILABLE = "ReplicasNotAvailable"
@@ -85,7 +85,7 @@ def clique_standing(
         return standing
     if is_open(status.update_progress):
         return Standing("Reconciling", UPDATE_IN_PROGRESS, "an update replaces pods")
-    need, all_exist = current_minimum(spec), status.replicas >= spec.replicas
+    need, all_exist = spec.current_minimum, status.replicas >= spec.replicas
     are_decided = status.scheduled_replicas + unfit >= status.replicas
     if status.ready_replicas < need:
         if is_scaled and status.scheduled_replicas < need and all_exist and are_decided:

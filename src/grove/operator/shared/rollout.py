@@ -38,6 +38,7 @@ from grove.api.podcliqueset import (
     RollingUpdate,
     UpdateSlice,
     is_coherent,
+    is_paused,
     part_max_unavailable,
 )
 from grove.api.scalinggroup import (
@@ -83,11 +84,6 @@ def units_in_flight(progress: PartProgress | None) -> frozenset[int]:
     if replicas is None:
         return frozenset()
     return frozenset((replicas.current, *replicas.also_current)).difference(replicas.completed)
-
-
-def is_paused(pcs: PodCliqueSet) -> bool:
-    """True if a pause stops an update from taking further units down. Units that are down come back new."""
-    return pcs.metadata.annotations.get(labels.ROLLOUT_PAUSED, "").lower() == "true"
 
 
 def part_budget(

@@ -16,7 +16,7 @@ from grove.api.podclique import PodCliqueSpec, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSetStatus
 from grove.api.podgang import RUNNING, PodGangStatus
 from grove.api.scalinggroup import PodCliqueScalingGroupSpec, PodCliqueScalingGroupStatus
-from grove.operator.shared.layout import current_minimum, group_minimum
+from grove.operator.shared.layout import group_minimum
 from grove.operator.shared.rollout import is_open
 
 SETTLE_S = 0.02
@@ -123,7 +123,7 @@ _FOLLOW = frozenset({conditions.READY, conditions.RECONCILING, conditions.STALLE
 
 
 def clique_news(spec: PodCliqueSpec, before: PodCliqueStatus, after: PodCliqueStatus) -> bool:
-    need, wanted = current_minimum(spec), spec.replicas
+    need, wanted = spec.current_minimum, spec.replicas
     was_enough, is_enough = before.ready_replicas >= need, after.ready_replicas >= need
     was_whole, is_whole = (status.ready_replicas == status.replicas == wanted for status in (before, after))
     return (

@@ -51,7 +51,6 @@ from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupS
 from grove.api.termination import termination_delay
 from grove.api.words import many
 from grove.operator.shared.layout import (
-    current_minimum,
     group_names,
     group_replica_of,
     is_group_available,
@@ -240,7 +239,7 @@ def with_clique_memory(
         conditions = with_condition(conditions, WAS_SCHEDULED, TRUE, MINIMUM_WAS_SCHEDULED, message, now)
     if is_limited or find_condition(conditions, WAS_READY) is not None:
         is_kept = is_limited and clique.spec.replicas > 0 and status.incarnation == incarnation
-        is_ready = status.ready_replicas >= current_minimum(clique.spec)
+        is_ready = status.ready_replicas >= clique.spec.current_minimum
         conditions = _with_ready_memory(conditions, is_kept, is_ready, now)
     return msgspec.structs.replace(status, conditions=conditions, incarnation=incarnation)
 
