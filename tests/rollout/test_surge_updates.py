@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -303,6 +304,34 @@ async def test_a_coherent_slice_goes_when_the_surge_units_of_all_parts_are_ready
 
     assert seen.least["f"] >= 2
     assert seen.least["p"] >= 2
+    assert set((await versions(world)).values()) == {"two"}
+
+
+@pytest.mark.simulated
+async def test_slices_go_on_after_a_change_that_was_taken_back_and_made_again_at_once(world: World) -> None:
+    """The parts never saw that it was taken back. A new slice must not wait for an answer that they gave before."""
+    hosts = await begun(world, manifest("clique", 4, 1, strategy={"type": "Coherent"}), 4)
+    first = (await world.get(PodCliqueSet, "wl")).status.current_generation_hash
+    await change(world, "wl", "w")
+
+    async def until(has_happened: Callable[[], Awaitable[bool]]) -> None:
+        while not await has_happened():
+            await asyncio.sleep(0.001)
+
+    async def has_begun() -> bool:
+        progress = (await world.get(PodClique, "wl-0-w")).status.update_progress
+        return progress is not None and progress.ready_pods_selected_to_update is not None
+
+    async def is_recorded() -> bool:
+        return (await world.get(PodCliqueSet, "wl")).status.current_generation_hash == first
+
+    await until(has_begun)
+    await take_back(world, "wl", "w")
+    await until(is_recorded)
+    await change(world, "wl", "w")
+
+    await updated(world, "wl")
+    await settled(world, hosts)
     assert set((await versions(world)).values()) == {"two"}
 
 

@@ -177,8 +177,10 @@ def next_slice_of(current: UpdateSlice | None, parts: Mapping[str, SeenPart], no
     )
     if asked is not None:
         return msgspec.structs.replace(asked, parts=planned)
+    # Also above what a part has settled: it may not have seen that the set began its slices again.
+    numbers = [seen.settled_slice or 0 for seen in parts.values()]
     return UpdateSlice(
-        number=(current.number if current is not None else 0) + 1,
+        number=max(current.number if current is not None else 0, *numbers) + 1,
         started_at=now,
         parts=planned,
         waits_for_surge=True if any(parts[name].max_surge for name in taken) else None,
