@@ -34,7 +34,7 @@ One clique. Takes root, name, role, part (what the values say of it), replicas, 
 {{- $volumes := concat $v.volumes ($part.volumes | default list) }}
 {{- $mounts := concat $v.volumeMounts ($part.volumeMounts | default list) }}
 {{- if not $isRouter }}
-{{- with $v.shmSize }}
+{{- with $v.shmSize | default $preset.shmSize }}
 {{- $volumes = append $volumes (dict "name" "shm" "emptyDir" (dict "medium" "Memory" "sizeLimit" .)) }}
 {{- $mounts = append $mounts (dict "name" "shm" "mountPath" "/dev/shm") }}
 {{- end }}
@@ -116,6 +116,11 @@ One clique. Takes root, name, role, part (what the values say of it), replicas, 
       {{- end }}
       {{- with $part.affinity | default $v.affinity }}
       affinity: {{ toJson . }}
+      {{- end }}
+      {{- $podSpec := deepCopy $v.podSpec }}
+      {{- range $field, $value := $part.podSpec }}{{ $_ := set $podSpec $field $value }}{{ end }}
+      {{- with $podSpec }}
+      {{- toYaml . | nindent 6 }}
       {{- end }}
       containers:
       - name: {{ if $isRouter }}{{ .role }}{{ else }}engine{{ end }}
@@ -213,6 +218,19 @@ metrics:
     target: {{ toJson (.target | default $facts.target) }}
 {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* True if a part of the pattern has an autoscaler. */}}
+{{- define "inference.autoscales" -}}
+{{- $v := .Values }}
+{{- $parts := list }}
+{{- if eq $v.pattern "agentic" }}{{ $parts = $v.agentic.models }}
+{{- else if eq $v.pattern "disaggregated" }}{{ $parts = list $v.disaggregated.prefill $v.disaggregated.decode }}
+{{- else }}{{ $parts = list (index $v $v.pattern) }}
+{{- end }}
+{{- $found := false }}
+{{- range $parts }}{{ if dig "autoscaling" "maxReplicas" 0 . }}{{ $found = true }}{{ end }}{{ end }}
+{{- $found }}
 {{- end }}
 
 {{/* Leader and workers of an instance. Takes root, name, stage, part (instances, workers, gpus …), after. */}}

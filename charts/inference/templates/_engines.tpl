@@ -1,5 +1,5 @@
 {{/*
-What each engine needs, as YAML: command, args, env, ports, probes. Every template takes a dict with
+What each engine needs, as YAML: command, args, env, ports, probes, shmSize. Every template takes a dict with
   root, role (engine, leader, worker or router), stage (empty, prefill or decode), group (name of the scaling group; empty
   for a pod of its own), workers, gpus, model, passed (names of the environment that the values give),
   hasOwnCommand (the values replace the command).
@@ -47,6 +47,11 @@ probes:
   liveness: {httpGet: {path: {{ .live | default .path }}, port: {{ .port }}}, periodSeconds: 20, timeoutSeconds: 10, failureThreshold: 6}
 {{- end }}
 
+{{/* Processes of a pod pass data in /dev/shm: NCCL, and the engines themselves. */}}
+{{- define "inference.shm" -}}
+shmSize: 16Gi
+{{- end }}
+
 {{- define "inference.podIP" -}}
 - {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
 {{- end }}
@@ -61,6 +66,7 @@ probes:
 {{- $args = concat $args (list "--pipeline-parallel-size" (toString $nodes) "--nnodes" (toString $nodes) "--master-addr" $leader "--master-port" "29555") }}
 {{- end }}
 {{- if ne .role "router" }}
+{{ include "inference.shm" . }}
 env:
 {{ include "inference.podIP" . }}
 - {name: VLLM_HOST_IP, value: $(POD_IP)}
@@ -102,6 +108,7 @@ args: {{ toJson $args }}
 ports: [{name: http, containerPort: 8000}]
 {{- include "inference.httpProbes" (dict "path" "/readiness" "live" "/liveness" "port" "http") }}
 {{- else }}
+{{ include "inference.shm" . }}
 {{- $args := list "--model-path" .model "--tp-size" (mul (max .gpus 1) $nodes | toString) }}
 {{- with $v.servedModelName }}{{ $args = concat $args (list "--served-model-name" .) }}{{ end }}
 {{- with .stage }}{{ $args = concat $args (list "--disaggregation-mode" . "--disaggregation-bootstrap-port" "8998") }}{{ end }}
@@ -127,6 +134,9 @@ annotations: {sglang.ai/bootstrap-port: "8998"}
 {{- $nodes := add .workers 1 }}
 {{- $gpus := max .gpus 1 }}
 {{- $serve := list "trtllm-serve" "serve" .model "--host" "0.0.0.0" "--port" "8000" "--tp_size" (toString $gpus) }}
+{{- if ne .role "router" }}
+{{ include "inference.shm" . }}
+{{- end }}
 {{- if eq .role "worker" }}
 # sshd ends at once without this folder.
 command: [sh, -c, 'mkdir -p /run/sshd && exec /usr/sbin/sshd -D -e -p 2222 "$@"', sshd]
@@ -180,6 +190,7 @@ ports: [{name: http, containerPort: 8000}]
 metricsPort: 8000
 {{- include "inference.httpProbes" (dict "path" "/live" "port" "http") }}
 {{- else }}
+{{ include "inference.shm" . }}
 {{- $backend := $v.dynamoBackend }}
 {{- if and .workers (not .hasOwnCommand) }}{{ fail "the preset dynamo runs each engine in one pod: set workers to 0, or give command and args" }}{{ end }}
 {{- $model := ternary "--model-path" "--model" (has $backend (list "mocker" "sglang")) }}

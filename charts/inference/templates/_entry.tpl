@@ -18,3 +18,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 app.kubernetes.io/part-of: {{ .Release.Name }}
 grove.io/clique-name: {{ include "inference.entry" . }}
 {{- end }}
+
+{{/* Name of the container port where engines have their metrics. */}}
+{{- define "inference.metricsPort" -}}
+{{ ternary "system" "http" (eq .Values.engine "dynamo") }}
+{{- end }}

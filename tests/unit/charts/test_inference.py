@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,12 @@ def rendered(name: str) -> dict[str, Json]:
     """The objects of an example by kind; the last of a kind."""
     text = (CHART / "examples" / f"{name}.yaml").read_text()
     return {one["kind"]: one for one in yaml.safe_load_all(text) if one}
+
+
+def all_of(kind: str, name: str) -> dict[str, Json]:
+    """The objects of a kind in an example, by name."""
+    objects = yaml.safe_load_all((CHART / "examples" / f"{name}.yaml").read_text())
+    return {obj["metadata"]["name"]: obj for obj in objects if obj and obj["kind"] == kind}
 
 
 def cliques(name: str) -> dict[str, Any]:
@@ -287,6 +294,72 @@ def test_what_stands_beside_the_set() -> None:
     assert objects["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"]["grove.io/clique-name"] == "router"
     strategy = objects["PodCliqueSet"]["spec"]["updateStrategy"]
     assert strategy == {"type": "RollingRecreate", "rollingRecreate": {"maxUnavailable": 2}}
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "size"),
+    [
+        pytest.param("vllm", "engine", "16Gi", id="vLLM: the preset"),
+        pytest.param("dynamo-disaggregated", "prefill", "16Gi", id="Dynamo: the preset"),
+        pytest.param("dynamo-disaggregated", "router", None, id="a router has no GPUs"),
+        pytest.param("trtllm-multi-node", "engine-worker", "64Gi", id="a size that is given"),
+        pytest.param("llamacpp-rpc", "engine-worker", None, id="llama.cpp needs none"),
+    ],
+)
+def test_an_engine_with_gpus_has_shared_memory_without_a_setting(name: str, part: str, size: str | None) -> None:
+    volumes = {volume["name"]: volume for volume in cliques(name)[part]["spec"]["podSpec"].get("volumes", ())}
+    assert (volumes["shm"]["emptyDir"]["sizeLimit"] if "shm" in volumes else None) == size
+    mounts = {mount["name"]: mount["mountPath"] for mount in container(name, part).get("volumeMounts", ())}
+    assert mounts.get("shm") == (None if size is None else "/dev/shm")
+
+
+def test_fields_of_the_pod_spec_reach_every_pod_and_a_part_replaces_them() -> None:
+    engine, router = (cliques("every-option")[part]["spec"]["podSpec"] for part in ("engine", "router"))
+    assert (engine["runtimeClassName"], router["runtimeClassName"]) == ("nvidia", "runc")
+    assert [container["name"] for container in engine["initContainers"]] == ["fetch"]
+    assert router["initContainers"] == []
+
+
+def test_podspec_takes_no_field_that_has_a_value_of_its_own() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    taken = set(schema["definitions"]["podSpec"]["propertyNames"]["not"]["enum"])
+    template = (CHART / "templates" / "_clique.tpl").read_text()
+    pod_fields = template.partition("podSpec:")[2]
+    rendered_fields = set(re.findall(r"^      ([a-zA-Z]+):", pod_fields, re.MULTILINE))
+    assert "containers" in rendered_fields
+    assert taken == rendered_fields
+
+
+@pytest.mark.parametrize("name", ["every-option", "dynamo-disaggregated", "llamacpp-rpc"])
+def test_a_network_policy_lets_grove_read_the_metrics_of_engines(name: str) -> None:
+    (rule,) = all_of("NetworkPolicy", name)[f"{name}-metrics"]["spec"]["ingress"]
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "grove-system"}}}]
+    (open_port,) = (port["port"] for port in rule["ports"])
+    pages = engines_with_metrics(name)
+    assert pages
+    assert [ports[open_port] for ports, _ in pages] == [page for _, page in pages]
+
+
+def test_a_pod_monitor_reads_the_metrics_of_engines_and_not_of_the_router() -> None:
+    monitor = rendered("every-option")["PodMonitor"]
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint == {"port": "http", "path": "/metrics", "interval": "15s"}
+    assert [(ports[endpoint["port"]], page) for ports, page in engines_with_metrics("every-option")] == [(30000, 30000)]
+    (without,) = monitor["spec"]["selector"]["matchExpressions"]
+    assert (without["key"], without["operator"], without["values"]) == ("grove.io/clique-name", "NotIn", ["router"])
+
+
+def engines_with_metrics(name: str) -> list[tuple[dict[str, int], int]]:
+    """Ports by name of each engine whose metrics Grove reads, and the port of its metrics."""
+    return [
+        (
+            {port["name"]: port["containerPort"] for port in container(name, clique)["ports"]},
+            int(spec["annotations"]["prometheus.io/port"]),
+        )
+        for clique, spec in cliques(name).items()
+        if clique != "router" and "prometheus.io/port" in spec.get("annotations", {})
+    ]
 
 
 def test_an_inference_pool_holds_the_leader_of_each_instance() -> None:
