@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from grove.api.conditions import IN_PLACE
+from grove.api.core import Pod
 from grove.api.meta import Json
+from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.http import HttpClient
 from grove.local.nodes.cluster import RealCluster
@@ -103,3 +105,33 @@ async def test_an_image_that_does_not_exist_takes_one_pod_and_can_be_undone(
     await eventually(one_waits, 180.0)
     await with_image(client, namespace, old)
     assert places(await all_ready(pods, old)) == places(before)
+
+
+async def test_requests_that_an_autoscaler_changes_in_place_stay(
+    client: HttpClient, namespace: str, pods: Pods
+) -> None:
+    """As VPA asks with `InPlaceOrRecreate`. The kubelet changes the container, and the operator keeps the pod."""
+    made = await client.create(PodCliqueSet, web(namespace))
+    image = made.spec.template.cliques[0].spec.pod_spec["containers"][0]["image"]
+    before = await all_ready(pods, image)
+    resized = before[0]
+    change = {"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": "70m"}
+    await client.patch(Pod, resized.name, [change], namespace, subresource="resize")
+
+    async def is_resized() -> bool:
+        statuses = [pod.pod["status"]["containerStatuses"][0] for pod in await pods() if pod.name == resized.name]
+        return [status["resources"]["requests"]["cpu"] for status in statuses] == ["70m"]
+
+    await eventually(is_resized, 180.0)
+    await client.patch(PodClique, "web-0-engine", {"spec": {"replicas": 3}}, namespace)
+
+    async def three_ready() -> list[Seen]:
+        found = await pods()
+        return found if len(found) == 3 and all(pod.is_ready for pod in found) else []
+
+    after = {pod.name: pod for pod in await eventually(three_ready, 180.0)}
+    assert places(before).items() <= places(list(after.values())).items()
+    assert containers(before).items() <= containers(list(after.values())).items(), "no container was restarted"
+    requests = {name: pod.pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for name, pod in after.items()}
+    assert requests.pop(resized.name) == "70m"
+    assert set(requests.values()) == {"50m"}
