@@ -138,6 +138,11 @@ def is_taken_up(pcs: PodCliqueSet) -> bool:
     return is_open and status.current_generation_hash == set_generation_hash(pcs)
 
 
+def is_behind(pcs: PodCliqueSet) -> bool:
+    """True if the operator has seen the set before, and has not taken up its present spec yet."""
+    return pcs.status.observed_generation is not None and not is_taken_up(pcs)
+
+
 def is_own(name: str) -> bool:
     """True if Grove in Python made a hash. The Go operator writes twice as many letters of the same alphabet."""
     return len(name) == _LENGTH and all(letter in _ALPHABET for letter in name)

@@ -12,7 +12,7 @@ from datetime import datetime
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.core import Pod
-from grove.api.hashes import is_outdated, is_taken_up
+from grove.api.hashes import is_behind, is_outdated
 from grove.api.meta import Json, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import ON_DELETE, CliqueTemplate, PodCliqueSet, is_paused
@@ -21,9 +21,11 @@ from grove.api.words import many
 from grove.diagnosis.draining import drain_lines
 from grove.diagnosis.revisions import Parts, lines_of, parts_of, wanted_hashes
 from grove.diagnosis.seen import Seen
+from grove.diagnosis.states import PAUSED, UPDATING
 from grove.diagnosis.words import age
 
-UPDATING, PAUSED, DONE = "updating", "paused", "done"
+DONE = "done"
+"""The state of an update that is over; the other states are those of its set."""
 IN_SENTENCE = 2
 """Replicas that are down and are named in the sentence; further ones have a line of their own."""
 NOT_TAKEN_UP = "the operator has not taken up the new template yet"
@@ -102,7 +104,7 @@ def rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:
     state = DONE
     if is_paused(pcs) and (is_open or (outdated and not on_delete)):
         state = PAUSED
-    elif is_open or (outdated and not on_delete and not _taken_up(pcs)):
+    elif is_open or (outdated and not on_delete and is_behind(pcs)):
         state = UPDATING
     down = tuple(_down(seen, pcs)) if state == UPDATING else ()
     stalled = is_true(pcs.status.conditions, words.UPDATE_STALLED)
@@ -127,11 +129,6 @@ def whole_rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:
     rollout = rollout_of(seen, pcs, now)
     parts = parts_of(seen, pcs, is_open=rollout.state != DONE)
     return replace(rollout, parts=parts, lines=(*lines_of(parts, now), *drain_lines(seen, pcs, now)))
-
-
-def _taken_up(pcs: PodCliqueSet) -> bool:
-    """True if the operator has seen the present spec of the set. Before that no status shows an update."""
-    return pcs.status.observed_generation is None or is_taken_up(pcs)
 
 
 def _count(rollout: Rollout) -> str:

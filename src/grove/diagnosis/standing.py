@@ -9,6 +9,7 @@ from datetime import datetime
 
 from grove.api import conditions as words
 from grove.api import names
+from grove.api.hashes import is_behind
 from grove.api.meta import Key, find_condition, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -84,22 +85,32 @@ def set_state(
     *,
     unattended: bool = False,
 ) -> str:
-    """A set that serves is degraded by any trouble. One that does not is as the worst of its base gangs."""
+    """A set that serves is degraded by any trouble. One that does not is as the worst of its base gangs.
+
+    A set is not whole before its gangs exist. Until then a refusal of the API server is its trouble.
+    """
+    refused = not gangs and (bool(pcs.status.last_errors) or bool(refused_cliques(seen, pcs)))
     own = Facts(
         wanted=tree.count.wanted or (pcs.spec.replicas if not _at_zero(seen, pcs) else 0),
         serves=any(_serves(seen, pcs, replica) for replica in tree.children),
-        whole=bool(tree.count.wanted) and tree.count.ready >= tree.count.wanted,
+        whole=bool(gangs) and bool(tree.count.wanted) and tree.count.ready >= tree.count.wanted,
         placed=any(gang.placed for gang in gangs.values()),
-        trouble=unattended or any(gang.trouble for gang in gangs.values()),
+        trouble=unattended or refused or any(gang.trouble for gang in gangs.values()),
         waits=any(gang.waits for gang in gangs.values()),
         astray=any(gang.astray for gang in gangs.values()) or unapplied_topology(pcs) is not None,
         rollout=rollout,
+        behind=is_behind(pcs),
         deleting=pcs.metadata.is_deleting,
     )
     base = [facts for name, facts in gangs.items() if is_base(pcs, name)]
     if own.serves or unattended or own.deleting or not own.wanted or not base:
         return state_of(own)
     return worst_of(state_of(replace(facts, rollout=rollout)) for facts in base)
+
+
+def refused_cliques(seen: Seen, pcs: PodCliqueSet) -> list[PodClique]:
+    """Cliques of the set with an error of the API server."""
+    return [clique for clique in seen.of_set(seen.cliques, pcs) if clique.status.last_errors]
 
 
 def is_base(pcs: PodCliqueSet, gang: str) -> bool:

@@ -2,7 +2,7 @@
 
 - running: every pod is ready.
 - degraded: the minimum serves; a pod above it failed or waits, or a required topology is not kept or not applied.
-- updating: an update replaces pods.
+- updating: an update replaces pods, or the operator has not taken up the last change of the set yet.
 - paused: an update is paused.
 - starting: pods are created or start; nothing failed.
 - waiting: the minimum never had nodes; the reason says what it waits for.
@@ -63,7 +63,8 @@ class Facts:
     `serves`: its minimum is ready. `whole`: every pod is ready. `placed`: its minimum has or had nodes since its last
     restart. `trouble`: a pod failed, the API server refuses a pod, a scheduler found no node, or no operator or
     scheduler runs. `waits`: it has no place yet, and no scheduler refused it. `astray`: a required topology is not
-    kept, or cannot be applied. `rollout` is `updating`, `paused` or empty.
+    kept, or cannot be applied. `rollout` is `updating`, `paused` or empty. `behind`: the operator has not taken up the
+    last change of the set.
     """
 
     wanted: int = 1
@@ -74,6 +75,7 @@ class Facts:
     waits: bool = False
     astray: bool = False
     rollout: str = ""
+    behind: bool = False
     deleting: bool = False
 
 
@@ -92,7 +94,9 @@ def state_of(facts: Facts) -> str:
         return stuck
     if not facts.whole:
         return STARTING
-    return DEGRADED if facts.astray else RUNNING
+    if facts.astray:
+        return DEGRADED
+    return UPDATING if facts.behind else RUNNING
 
 
 def worst_of(states: Iterable[str]) -> str:

@@ -22,17 +22,15 @@ from grove.diagnosis.leaving import leaving_words, overdue_pods, step_for, why_d
 from grove.diagnosis.processes import Process, Processes
 from grove.diagnosis.rollouts import Rollout, rollout_of
 from grove.diagnosis.seen import Seen
-from grove.diagnosis.standing import cliques_of, gang_facts, set_state
+from grove.diagnosis.standing import cliques_of, gang_facts, refused_cliques, set_state
 from grove.diagnosis.states import (
     CODES,
     DELETING,
     LINE,
     PAUSED,
     RUNNING,
-    STARTING,
     STOPPED,
     UPDATING,
-    WAITING,
     WORST_FIRST,
     Facts,
     brief,
@@ -114,13 +112,7 @@ def judge(
     )
     down = _down(processes, gangs)
     state = set_state(seen, pcs, tree, facts, turning, unattended=down is not None)
-    if not gangs and state not in (DELETING, STOPPED):
-        own = _without_gangs(seen, pcs)
-        state = own.state if down is None else state
-    else:
-        own = _first(state, seen, pcs, tree, verdicts, rollout)
-    if state == RUNNING and pcs.status.observed_generation is not None and not is_taken_up(pcs):
-        state, own = UPDATING, because("", "operator", "the operator has not taken up its last change yet")
+    own = _first(state, seen, pcs, tree, verdicts, rollout)
     matters = down is not None and state != STOPPED and (state != DELETING or processes.operator.is_down)
     first = _unattended(down, tree) if down is not None and matters else own
     lead, own_lead = (
@@ -164,6 +156,10 @@ def _first(
         return why_deleting(pcs, seen.of_set(seen.pods, pcs), seen.now)
     if state == STOPPED:
         return because("", "", "is scaled to zero", next="scale it up", command=_scaling_up(pcs))
+    if not verdicts:
+        return _without_gangs(seen, pcs)
+    if state == UPDATING and rollout.state != UPDATING:
+        return because("", "operator", "the operator has not taken up its last change yet")
     if state in (PAUSED, UPDATING):
         step, verb = ("let it go on", "resume") if state == PAUSED else ("follow it", "status")
         command = f"kubectl grove -n {pcs.metadata.namespace} rollout {verb} {name}"
@@ -206,14 +202,11 @@ def is_ours(gang: PodGang) -> bool:
 
 def _without_gangs(seen: Seen, pcs: PodCliqueSet) -> Verdict:
     """The verdict on a set whose gangs do not exist yet."""
-    name = pcs.metadata.name
-    refused = [clique for clique in seen.of_set(seen.cliques, pcs) if clique.status.last_errors]
-    if refused:  # a PodGang is written when its pods exist, or a moment later
-        story = not_created(name, [(clique, e.description) for clique in refused for e in clique.status.last_errors])
-        return replace(story, gang="", state=WAITING)
+    if refused := refused_cliques(seen, pcs):  # a PodGang is written when its pods exist, or a moment later
+        errors = [(clique, error.description) for clique in refused for error in clique.status.last_errors]
+        return replace(not_created(pcs.metadata.name, errors), gang="")
     if pcs.status.last_errors:
-        errors = tuple(f"{error.code}: {error.description}" for error in pcs.status.last_errors)
-        return Verdict("", WAITING, "operator", errors[0], errors, "correct the error that the operator reports")
-    behind = not is_taken_up(pcs)
-    why = "the operator has not seen it yet" if behind else "it has no PodGangs yet"
-    return Verdict("", STARTING, "operator", why, next="kubectl grove doctor: is the operator running?")
+        reasons = tuple(f"{error.code}: {error.description}" for error in pcs.status.last_errors)
+        return because("", "operator", reasons[0], reasons, "correct the error that the operator reports")
+    why = "it has no PodGangs yet" if is_taken_up(pcs) else "the operator has not seen it yet"
+    return because("", "operator", why, next="kubectl grove doctor: is the operator running?")

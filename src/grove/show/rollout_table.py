@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from grove.diagnosis.processes import Process
-from grove.diagnosis.rollouts import DONE, IN_SENTENCE, PAUSED, UPDATING, Rollout
-from grove.diagnosis.states import CODES, STYLES
+from grove.diagnosis.rollouts import DONE, IN_SENTENCE, Rollout
+from grove.diagnosis.states import CODES, PAUSED, STYLES, UPDATING
 from grove.show.columns import table
 
 
@@ -16,7 +16,7 @@ def painted(name: str, rollout: Rollout, operator: Process, width: int) -> Rende
 
     If the operator is down, that comes first.
     """
-    style = {DONE: "green", PAUSED: "cyan", UPDATING: "cyan"}[rollout.state]
+    style = "green" if rollout.state == DONE else STYLES[rollout.state]
     head = Text().append(f"{name}: ", style="bold").append(rollout.sentence, style=style)
     rows: list[tuple[str, ...]] = []
     for role in rollout.roles:

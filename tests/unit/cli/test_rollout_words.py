@@ -14,8 +14,9 @@ from tests.support.observed import clique_of, set_of
 from grove.api.core import Pod
 from grove.api.hashes import pod_template_hash
 from grove.diagnosis.processes import Process
-from grove.diagnosis.rollouts import UPDATING, Down, Rollout, rollout_of, whole_rollout_of
+from grove.diagnosis.rollouts import Down, Rollout, rollout_of, whole_rollout_of
 from grove.diagnosis.seen import Seen
+from grove.diagnosis.states import UPDATING
 from grove.show.rollout_table import painted
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

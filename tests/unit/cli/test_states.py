@@ -30,6 +30,8 @@ from grove.diagnosis.states import CODES, SHORT, STYLES, WORST_FIRST, Facts, bri
         pytest.param({"waits": True, "placed": True, "rollout": "updating"}, "updating", id="new pods wait"),
         pytest.param({"trouble": True, "placed": True, "rollout": "updating"}, "broken", id="new pods fail"),
         pytest.param({"trouble": True, "serves": True, "rollout": "updating"}, "degraded", id="some new pods fail"),
+        pytest.param({"serves": True, "whole": True, "behind": True}, "updating", id="a change that was not taken up"),
+        pytest.param({"serves": True, "behind": True, "waits": True}, "degraded", id="a surplus instance waits before"),
         pytest.param({"serves": True, "whole": True, "rollout": "paused"}, "paused", id="a paused update"),
         pytest.param({"trouble": True, "placed": True, "rollout": "paused"}, "broken", id="a pod fails meanwhile"),
     ],
@@ -39,7 +41,7 @@ def test_the_state_follows_from_the_facts(facts: dict[str, Any], want: str) -> N
 
 
 def test_every_combination_of_facts_has_a_state_with_an_exit_code_and_a_colour() -> None:
-    names = ("serves", "whole", "placed", "trouble", "waits", "astray", "deleting")
+    names = ("serves", "whole", "placed", "trouble", "waits", "astray", "behind", "deleting")
     for values in product((False, True), repeat=len(names)):
         for wanted, rollout in product((0, 1), ("", "updating", "paused")):
             state = state_of(Facts(wanted=wanted, rollout=rollout, **dict(zip(names, values, strict=True))))
