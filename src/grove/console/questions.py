@@ -14,25 +14,27 @@ import click
 import msgspec
 import yaml
 
-from grove.answers.answer import Answer
+from grove.answers.answer import Answer, Unanswered
 from grove.answers.autoscalers import read_autoscalers
 from grove.answers.events import decided_about, events_answer, templates_of
 from grove.answers.explain import explain_answer, queue_answer, queues_answer
 from grove.answers.logs import chosen, latest_lines
-from grove.answers.plan import plan_answer
+from grove.answers.plan import check_fields, plan_answer
 from grove.answers.rollout import status_answer
 from grove.answers.settings import settings_of
 from grove.answers.subjects import set_called
 from grove.answers.tree import tree_answer
 from grove.answers.usage import counted_usage, past_usage
 from grove.api.core import Event
+from grove.api.quantity import format_amount
 from grove.console.viewers import Later, Question, Unanswerable
-from grove.demo.scenario import as_json, yaml_fault
+from grove.demo.scenario import manifests_in, no_set
 from grove.diagnosis.autoscalers import autoscaler_lines
 from grove.diagnosis.seen import every, read
 from grove.kube.client import Client
 from grove.kube.errors import Forbidden
 from grove.plan.copying import copy_cluster
+from grove.plan.given import Given, given_in, read_known
 from grove.show.history import history_of
 from grove.show.prometheus import Prometheus
 from grove.sim.loop import run
@@ -71,6 +73,12 @@ def questions(journal: Path | None = None, prometheus: Prometheus | None = None)
     }
 
 
+def _message(error: click.ClickException) -> str:
+    """The message of an error of a command, with every fault of a manifest."""
+    message, faults = error.format_message(), error.faults if isinstance(error, Unanswered) else ()
+    return f"{message}: {'; '.join(faults)}" if faults else message
+
+
 def _answers(ask: Callable[..., Coroutine[Any, Any, Any]]) -> Question:
     """Shows an error of a command in the page."""
 
@@ -79,7 +87,7 @@ def _answers(ask: Callable[..., Coroutine[Any, Any, Any]]) -> Question:
         try:
             answer: Any = await ask(client, namespace, given)
         except click.ClickException as error:
-            raise Unanswerable(error.format_message()) from error
+            raise Unanswerable(_message(error)) from error
         except KeyError as error:
             raise Unanswerable(f"the question lacks {error.args[0]}") from error
         return answer
@@ -149,7 +157,18 @@ async def _queue(client: Client, namespace: str, given: Mapping[str, Any]) -> An
 
 @_answers
 async def _queues(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
-    return (await queues_answer(client)).data
+    """The queues, with their amounts also as people write them: CPU is counted in thousandths, memory in bytes."""
+    queues: list[dict[str, Any]] = msgspec.to_builtins((await queues_answer(client)).data)
+    for queue in queues:
+        queue["shown"] = {
+            name: {resource: format_amount(resource, value) for resource, value in queue[name].items()}
+            for name in AMOUNTS
+        }
+    return queues
+
+
+AMOUNTS = ("guaranteed", "used", "fair_share", "limit", "waiting")
+"""What is known of each resource of a queue."""
 
 
 TIMES = {3600: "1 h", 86400: "24 h", 7 * 86400: "7 d", 30 * 86400: "30 d"}
@@ -178,40 +197,39 @@ def _usage_of(prometheus: Prometheus | None) -> Question:
 @_answers
 async def _plan(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
     """Reads a copy of the cluster with the viewer's rights; the plan itself is computed beside the server."""
-    manifests = _manifests(str(given.get("manifest") or ""))
+    where = namespace or "default"
+    beside = _objects(str(given.get("manifest") or ""), where)
     scales, drains = _words(given.get("scale")), _words(given.get("drain"))
-    if sum(map(bool, (manifests, scales, drains))) != 1:
+    if sum(map(bool, (beside.sets, scales, drains))) != 1:
         raise click.UsageError("give a manifest with a PodCliqueSet, or what to scale, or which node to drain")
+    referred = await read_known(client, beside.sets, where)
     copy, settings = await copy_cluster(client, None), await settings_of(client)
 
     def work() -> Any:
         try:
             answer: Answer = run(
-                plan_answer(copy, namespace or "default", manifests, scales, drains, settings=settings)
+                plan_answer(
+                    copy, where, beside.sets, scales, drains, settings=settings, beside=beside, referred=referred
+                )
             )
         except click.ClickException as error:
-            raise Unanswerable(error.format_message()) from error
+            raise Unanswerable(_message(error)) from error
         return answer.data
 
     return Later(work)
 
 
-def _manifests(text: str) -> list[Any]:
-    if not text.strip():
-        return []
+def _objects(text: str, namespace: str) -> Given:
+    """The objects of a text, as `kubectl grove plan -f` takes them."""
     try:
-        documents = [as_json(document) for document in yaml.safe_load_all(text) if document is not None]
-    except yaml.YAMLError as error:
-        raise click.UsageError(f"not YAML: {yaml_fault(error)}") from error
-    manifests = [
-        document for document in documents if isinstance(document, dict) and document.get("kind") == "PodCliqueSet"
-    ]
-    for manifest in manifests:
-        if not isinstance((manifest.get("metadata") or {}).get("name"), str):
-            raise click.UsageError("a PodCliqueSet has no metadata.name")
-    if not manifests:
-        raise click.UsageError("there is no PodCliqueSet in it")
-    return manifests
+        manifests = manifests_in(text, "the manifest")
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    given = given_in(manifests, namespace)
+    if manifests and not given.sets:
+        raise click.UsageError(no_set(manifests))
+    check_fields(given.sets)
+    return given
 
 
 def _words(value: Any) -> list[str]:

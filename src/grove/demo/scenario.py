@@ -130,15 +130,23 @@ OLDER = {"PodGangSet": "PodCliqueSet", "ClusterTopology": "ClusterTopologyBindin
 
 
 def load_manifests(path: Path) -> list[Json]:
-    """Every object of a YAML file (`-` is stdin), lists taken apart; ValueError for what is none.
+    """Every object of a YAML file (`-` is stdin), as `manifests_in` reads them."""
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not YAML: {yaml_fault(error)}") from error
+    return manifests_in(text, str(path))
+
+
+def manifests_in(text: str, name: str) -> list[Json]:
+    """Every object of a YAML text, lists taken apart; ValueError for what is none. `name` stands before a fault.
 
     What is written in a dialect comes as the PodCliqueSets that would be kept for it.
     """
     try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text()
         documents = [as_json(document) for document in yaml.safe_load_all(text) if document is not None]
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not YAML: {yaml_fault(error)}") from error
+    except yaml.YAMLError as error:
+        raise ValueError(f"{name}: not YAML: {yaml_fault(error)}") from error
     objects: list[Json] = []
     for document in documents:
         if isinstance(document, dict) and document.get("kind") == "List" and isinstance(document.get("items"), list):
@@ -148,7 +156,7 @@ def load_manifests(path: Path) -> list[Json]:
     objects = spoken_in_grove_io(objects)
     for document in objects:
         if fault := _not_an_object(document):
-            raise ValueError(f"{path}: {fault}")
+            raise ValueError(f"{name}: {fault}")
     return objects
 
 

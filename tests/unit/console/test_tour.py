@@ -95,6 +95,53 @@ async def test_questions_are_answered_while_the_story_stands_still(tour: Tour) -
         await tour.answer(questions()["plan"], "default", {"scale": ["nobody=2"]})
 
 
+GIVEN = """
+apiVersion: v1
+kind: Secret
+metadata: {name: hf-token}
+stringData: {token: x}
+---
+apiVersion: grove.io/v1alpha1
+kind: PodCliqueSet
+metadata: {name: beside}
+spec:
+  replicas: 1
+  template:
+    cliques:
+      - name: worker
+        spec:
+          roleName: worker
+          replicas: 1
+          podSpec:
+            containers:
+              - {name: c, image: x, env: [{name: T, valueFrom: {secretKeyRef: {name: hf-token, key: token}}}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("manifest", "missing"),
+    [
+        pytest.param(GIVEN, (), id="with the Secret"),
+        pytest.param(
+            GIVEN.partition("---")[2],
+            ("Secret hf-token does not exist: create the Secret hf-token, or correct the pod template",),
+            id="without it",
+        ),
+    ],
+)
+async def test_a_plan_counts_every_object_of_a_manifest(tour: Tour, manifest: str, missing: tuple[str, ...]) -> None:
+    await over(tour)
+    plan = await tour.answer(questions()["plan"], "default", {"manifest": manifest})
+    assert plan.missing == missing
+
+
+async def test_a_plan_of_a_manifest_that_admission_refuses_names_its_faults(tour: Tour) -> None:
+    await over(tour)
+    manifest = GIVEN.replace("replicas: 1\n          podSpec", "replicas: -1\n          podSpec")
+    with pytest.raises(Unanswerable, match=r"would be refused: .*replicas"):
+        await tour.answer(questions()["plan"], "default", {"manifest": manifest})
+
+
 async def test_a_node_that_is_failed_by_hand_is_shown_broken_and_comes_back(tour: Tour) -> None:
     await over(tour)
     node = next(name for name, row in tour.ledger.table("nodes").items() if row[4])

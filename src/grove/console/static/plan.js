@@ -20,12 +20,15 @@ function answer(found) {
     (found.preempted ?? []).length > 0 && h("p", { class: "error" }, `would be evicted for it: ${found.preempted.join(", ")}`),
     (found.others ?? []).length > 0 && h("ul", {}, found.others.map((one) => h("li", {}, `${one.namespace}/${one.pod}: ${one.note || (one.fits ? "fits on another node" : "")}`))),
     found.more !== null && found.more !== undefined && h("p", {}, `${many(found.more, "more base gang")} of it would fit after that`),
+    (found.missing ?? []).map((line) => h("p", { class: "error" }, `its pods would not start: ${line}`)),
+    (found.warnings ?? []).map((line) => h("p", {}, `Warning: ${line}`)),
     found.note && h("p", { class: "dim" }, found.note),
+    (found.unreadable ?? []).length > 0 && h("p", { class: "dim" }, `not seen for lack of rights, so less exact: ${found.unreadable.join(", ")}`),
   ];
 }
 
 export function page(main) {
-  const text = h("textarea", { id: "manifest", rows: 16, spellcheck: "false", placeholder: "paste a PodCliqueSet, or drop a file here" });
+  const text = h("textarea", { id: "manifest", rows: 16, spellcheck: "false", placeholder: "paste a PodCliqueSet and what it needs, or drop a file here" });
   const names = [...rows("sets").keys()].sort();
   const scale = h("input", { id: "scale", placeholder: "chat/prefill=5", list: "sets" });
   const drain = h("input", { id: "drain", placeholder: "a node", list: "nodes" });
