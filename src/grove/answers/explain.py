@@ -179,18 +179,18 @@ async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, names
         judgement for judgement in judged if judgement.code and Key(judgement.namespace, judgement.name) not in shown
     ]
     queues = queue_rows(scheduler.quotas.policy, view.snapshot)
-    down = next((process for process in (processes.operator, processes.scheduler) if process.is_down), None)
+    down = processes.down
     alone = [line.state for line in lines if Key(line.namespace, line.name) not in verdicts]
     code = code_of([*(judgement.state for judgement in judged), *alone])
 
     def paint(width: int) -> RenderableType:
-        first = [Text(down.sentence, style="bold red")] if down is not None else []
+        first = [Text(process.sentence, style="bold red") for process in down]
         tree: list[RenderableType] = [tree_table(queues, width), Text("")] if queues else []
         table = queue_table(lines, width, now, everywhere=not namespace)
         headroom = [line for sentence in headroom_lines(seen.gangs) for line in indented(sentence, width, 0)]
-        return Group(*first, *tree, table, *headroom, *(not_waiting(others, width) if down is None else ()))
+        return Group(*first, *tree, table, *headroom, *(not_waiting(others, width) if not down else ()))
 
-    return Answer(lines, paint, code or (WAITING if down is not None else RUNNING))
+    return Answer(lines, paint, code or (WAITING if down else RUNNING))
 
 
 async def queue_picture(source: Source) -> Answer | None:

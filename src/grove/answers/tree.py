@@ -143,8 +143,7 @@ def status_of(judgements: Judged, seen: Seen, now: datetime, *, order: str, wide
     def paint(width: int) -> RenderableType:
         return overview(rows, judgements.processes, width, now, everywhere=everywhere, wide=wide)
 
-    down = judgements.processes.operator.is_down or judgements.processes.scheduler.is_down
-    code = code_of(pcs.state for pcs in judgements.sets) or (WAITING if down else RUNNING)
+    code = code_of(pcs.state for pcs in judgements.sets) or (WAITING if judgements.processes.down else RUNNING)
     return Answer(rows, paint, code)
 
 

@@ -231,10 +231,11 @@ class Following:
 
     async def _look_after_processes(self) -> None:
         processes = await read_processes(self._client, self._clock.now())
-        states = [(state.operator.is_down, state.scheduler.is_down) for state in (processes, self._processes)]
-        if states[0] != states[1]:
+        down, before = ([process.name for process in state.down] for state in (processes, self._processes))
+        if down != before:
             self._sets.update(pcs.metadata.key for pcs in self.cache.list(PodCliqueSet))
         self._processes = processes
+        self.ledger.replace({"processes": {process.name: process.sentence for process in processes.down}})
 
     async def _look_after_causes(self) -> None:
         """Why pods do not start is written on objects that are not followed. One read serves all viewers."""

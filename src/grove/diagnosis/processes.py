@@ -43,6 +43,10 @@ class Processes:
     operator: Process = Process(OPERATOR)
     scheduler: Process = Process(SCHEDULER)
 
+    @property
+    def down(self) -> tuple[Process, ...]:
+        return tuple(process for process in (self.operator, self.scheduler) if process.is_down)
+
 
 async def read_processes(client: Client, now: datetime) -> Processes:
     """Both; nothing is said of a process for lack of rights to look."""

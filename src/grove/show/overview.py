@@ -133,11 +133,7 @@ def overview(
     rows: Sequence[Row], processes: Processes, width: int, now: datetime, *, everywhere: bool, wide: bool = False
 ) -> RenderableType:
     """The table; the line that the operator or the scheduler does not run stands above it, once."""
-    first = [
-        Text(process.sentence, style="bold red")
-        for process in (processes.operator, processes.scheduler)
-        if process.is_down
-    ]
+    first = [Text(process.sentence, style="bold red") for process in processes.down]
     if not rows:
         return Group(*first, Text("no PodCliqueSets"))
     titles = ["NAMESPACE", "NAME", "STATE", "AVAILABLE", "PODS", _short(rows[0].resource), "AGE"]

@@ -210,9 +210,7 @@ def draw(screen: Screen, model: Model, width: int, height: int) -> list[Text]:
 
 
 def _alarm(model: Model) -> str:
-    return "; ".join(
-        process.sentence for process in (model.processes.operator, model.processes.scheduler) if process.is_down
-    )
+    return "; ".join(process.sentence for process in model.processes.down)
 
 
 def _tabs(screen: Screen, model: Model) -> Text:

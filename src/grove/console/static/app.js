@@ -2,7 +2,7 @@
 
 import { Refused, mode, openLink, session } from "./api.js";
 import { fill, h } from "./dom.js";
-import { follow, onChange, state, tell } from "./store.js";
+import { follow, onChange, rows, state, tell } from "./store.js";
 import * as fleet from "./fleet.js";
 import * as object from "./object.js";
 import * as one from "./one.js";
@@ -108,6 +108,8 @@ function start(namespace = "") {
 }
 
 onChange((names) => (names.has("connection") || names.has("about")) && header());
+// An operator or a scheduler that does not run matters more than any set, on every page.
+onChange((names) => (names.has("processes") || names.has("about")) && fill(document.getElementById("alarm"), [...rows("processes").values()].join("; ")));
 addEventListener("hashchange", show);
 
 async function begin() {

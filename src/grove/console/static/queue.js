@@ -19,7 +19,7 @@ function quotas(queues) {
   if (!queues.length) return null;
   const cells = queues.flatMap((queue) => queue.resources.map((name) => [
     "\u00a0".repeat(4 * queue.depth) + queue.name, name, bar(queue.used[name] ?? 0, queue.limit[name] ?? queue.fairShare[name] ?? queue.used[name] ?? 0),
-    queue.used[name] ?? 0, queue.guaranteed[name] ?? "", queue.fairShare[name] ?? "", queue.limit[name] ?? "", queue.waiting[name] ?? "", queue.fault,
+    ...["used", "guaranteed", "fairShare", "limit", "waiting"].map((amount) => queue.shown[amount][name] ?? ""), queue.fault,
   ]));
   return [h("h2", {}, "Queues"), table(["Queue", "Resource", "Share of its limit", "Used", "Guaranteed", "Fair share", "Limit", "Waiting", "Fault"], cells,
     { caption: "Queues and their shares", numeric: [3, 4, 5, 6, 7] })];

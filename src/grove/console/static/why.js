@@ -40,11 +40,11 @@ function together(gangs) {
 
 function one(verdicts) {
   const [verdict] = verdicts;
-  const advice = verdict.advice ?? [], evidence = verdict.evidence ?? [];
+  const advice = verdict.advice ?? [], evidence = verdict.evidence ?? [], isLayer = LAYERS.some(([name]) => name === verdict.level);
   const sentence = (help) => (help.inPlace ? help.text : `delete it and apply it again with ${help.text}`);
   return h("section", { class: "verdict" },
     h("h2", {}, together(verdicts), " ", badge(verdict.state)),
-    h("div", {}, !LAYERS.some(([name]) => name === verdict.level) && verdict.reason && h("p", { class: "reason" }, verdict.reason), layers(verdict)),
+    h("div", {}, !isLayer && verdict.reason && h("p", { class: "reason" }, verdict.reason), (isLayer || !verdict.level) && layers(verdict)),
     h("div", {},
       verdict.next && h("div", { class: "card" }, h("h3", {}, "Next"), h("p", {}, verdict.next), pasted(verdict)),
       advice.length > 0 && [
@@ -73,10 +73,11 @@ export function page(main, [namespace, name]) {
     }
   }, 1000);
   load.run();
-  const mine = () => JSON.stringify([...rows("gangs")].filter(([key, other]) => key === `${namespace}/${name}` || (key.startsWith(`${namespace}/`) && other.set === name)));
+  // Of a pod that fails the row of its set says so, not the row of its gang.
+  const mine = () => JSON.stringify([row("sets", `${namespace}/${set}`), ...[...rows("gangs")].filter(([key, other]) => key === `${namespace}/${name}` || (key.startsWith(`${namespace}/`) && other.set === name))]);
   let before = mine();
   const stop = onChange((names) => {
-    if (!names.has("gangs")) return;
+    if (!names.has("gangs") && !names.has("sets")) return;
     const now = mine();
     if (now !== before) {
       before = now;
