@@ -8,9 +8,12 @@ import { now, onChange, row } from "./store.js";
 import { trends } from "./trends.js";
 
 // `shut` has the names of branches that were closed or opened by hand: they stay so when the tree is drawn again.
-// A reason that an entry shares with its parent stands only there.
-function entry(one, namespace, open, shut, above = "") {
-  const pod = one.kind === "Pod";
+// A reason stands once in the tree, on the outermost entry that has it, and in one short line: `reasons` has those above.
+const SHORT = 80, short = (text) => (text.length > SHORT ? `${text.slice(0, SHORT - 1)}…` : text);
+
+function entry(one, namespace, open, shut, reasons = new Set()) {
+  const pod = one.kind === "Pod", why = reasons.has(one.why) ? "" : one.why;
+  reasons.add(why);
   const line = [
     badge(one.state), " ", h("b", {}, one.name), h("span", { class: "dim" }, pod ? "" : ` ${one.ready ?? 0}/${one.wanted ?? 0}`),
     one.node && h("span", { class: "dim" }, ` on ${one.node}`),
@@ -18,13 +21,13 @@ function entry(one, namespace, open, shut, above = "") {
     one.placementScore !== undefined && h("span", { class: "dim" }, ` score ${Number(one.placementScore).toFixed(2)}`),
     !pod && one.gang && one.kind !== "PodClique" && [" ", link("on the fleet", "gang", namespace, one.gang)],
     ["Pod", "PodClique", "PodCliqueScalingGroup"].includes(one.kind) && [" ", link("YAML", "object", one.kind, namespace, one.name)],
-    one.why && one.why !== above && h("span", { class: "why" }, ` ${one.why}`),
+    why && h("span", { class: "why", title: why }, ` ${short(why)}`),
   ];
   const children = one.children ?? [];
   if (!children.length) return h("li", {}, h("span", { class: "leaf" }, line));
   const shown = shut.has(one.name) ? shut.get(one.name) : open || one.state !== "ready";
   const inner = h("ul", { class: "tree", hidden: !shown },
-    children.map((child) => entry(child, namespace, children.length <= 8 && !["Pod", "PodClique"].includes(child.kind), shut, one.why)));
+    children.map((child) => entry(child, namespace, children.length <= 8 && !["Pod", "PodClique"].includes(child.kind), shut, reasons)));
   const toggle = h("button", {
     type: "button", class: "toggle", "aria-expanded": String(shown), "aria-label": `parts of ${one.name}`,
     onclick: () => {
