@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.asking import World, server, text_of
+from tests.support.broken import no_account
 
 from grove.answers.answer import Answer, Unanswered
 from grove.answers.events import events_answer
@@ -66,6 +67,31 @@ async def test_every_command_takes_every_subject(world: World) -> None:
             await ask(world.client, world.namespace, "chat/nosuch", now=world.now)
     with pytest.raises(Unanswered, match="chat/front is a part of a set; this command takes the whole set: chat"):
         await pause_answer(world.client, world.namespace, "chat/front", paused=True)
+
+
+@pytest.mark.parametrize("name", ["chat/worker", "chat/worker/0", "pclq/chat-0-worker", "pg/chat-0"])
+async def test_a_part_whose_pods_cannot_be_created_is_explained(world: World, name: str) -> None:
+    await no_account(world)
+    explain = await explain_answer(world.client, world.namespace, name, now=world.now)
+    assert explain.code == 4
+    assert "there is no ServiceAccount model-reader" in explain.data["gangs"][0].reason
+    tree = await tree_answer(world.client, world.namespace, name, now=world.now)
+    assert "worker" in text_of(tree, 200, world)
+    assert "there is no ServiceAccount model-reader" in text_of(tree, 200, world)
+    status = await status_answer(world.client, world.namespace, name, world.now)
+    assert [row.state for row in status.data] == ["waiting"]
+    rollout = await rollout_answer(world.client, world.namespace, name, world.now)
+    assert [role.clique for role in rollout.data.roles] == ["worker"]
+    assert (await events_answer(world.client, world.namespace, name)).data
+
+
+@pytest.mark.parametrize("name", ["chat/nosuch", "chat/worker/7"])
+async def test_a_part_that_the_set_does_not_have_is_refused_while_its_pods_cannot_be_created(
+    world: World, name: str
+) -> None:
+    await no_account(world)
+    with pytest.raises(Unanswered, match="it has worker"):
+        await explain_answer(world.client, world.namespace, name, now=world.now)
 
 
 async def test_a_part_that_is_watched_stays_a_part(world: World) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from grove.answers.answer import Answer, Unanswered
 from grove.answers.following import Picture, Source
 from grove.answers.rollout import kept_templates
-from grove.answers.subjects import Subject, subject
+from grove.answers.subjects import Subject, cliques_in, subject
 from grove.api import labels
 from grove.api.core import ControllerRevision, Event, Pod
 from grove.api.labels import TOPOLOGY_NAME
@@ -100,9 +100,9 @@ def _about(asked: Subject) -> tuple[dict[tuple[str, str], Object], set[str]]:
         cliques = {clique.metadata.name for clique in members}
     elif asked.kind == "part":
         own = {pod.metadata.name for pod in asked.pods}
-        cliques = {pod.metadata.labels.get(labels.POD_CLIQUE, "") for pod in asked.pods}
+        cliques = {clique.metadata.name for clique in cliques_in(seen, name)}
         mine = [pod for pod in seen.pods if pod.metadata.labels.get(labels.POD_CLIQUE) in cliques]
-        if own < {pod.metadata.name for pod in mine}:  # one pod of a clique
+        if own and own < {pod.metadata.name for pod in mine}:  # one pod of a clique
             about |= {("Pod", pod.metadata.name): pod for pod in mine if pod.metadata.name in own}
             cliques = set()
     else:

@@ -14,7 +14,7 @@ from rich.text import Text
 from grove.answers.answer import RUNNING, WAITING, Answer, Unanswered
 from grove.answers.following import Picture, Source
 from grove.answers.judged import Judged, judged
-from grove.answers.subjects import pods_in, set_called, set_named, subject
+from grove.answers.subjects import cliques_in, set_called, set_named, subject
 from grove.api import labels
 from grove.api.core import ControllerRevision
 from grove.api.hashes import generation_hashes
@@ -46,9 +46,7 @@ def _status_of(seen: Seen, known: Judged, now: datetime, part: str = "") -> Answ
     whole, processes = known.sets[0], known.processes
     rollout = replace(whole_rollout_of(seen, seen.sets[0], now), set_state=whole.state, set_reason=whole.brief)
     if "/" in part:
-        own = pods_in(seen, part)
-        pods = (pod for pod in seen.pods if pod.metadata.name in own)
-        cliques = {pod.metadata.labels.get(labels.POD_CLIQUE, "") for pod in pods}
+        cliques = [clique.metadata.name for clique in cliques_in(seen, part)]
         names = {role.name for clique in cliques if (role := role_of(clique, seen.sets[0])) is not None}
         rollout = replace(rollout, roles=tuple(role for role in rollout.roles if role.clique in names))
     name, code = seen.sets[0].metadata.name, RUNNING if rollout.state == DONE else WAITING

@@ -16,7 +16,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.diagnosis.roles import NoSuchRole, players
+from grove.diagnosis.roles import NoSuchRole, cliques_of_part, players
 from grove.diagnosis.seen import Seen, read
 from grove.kube.client import Client
 from grove.kube.errors import KubeError, NotFound
@@ -84,12 +84,15 @@ async def _part(client: Client, namespace: str, text: str) -> Subject:
         seen = await set_called(client, namespace, name, read)
     except Unanswered as error:
         raise Unanswered(f"{error}; {name} is not a kind either: {', '.join(KINDS)}") from error
+    cliques = cliques_in(seen, text)
+    pods: tuple[Pod, ...] = ()
     try:
-        chosen = players(seen, seen.sets[0], part, int(number) if number else None)
+        pods = tuple(player.pod for player in players(seen, seen.sets[0], part, int(number) if number else None))
     except NoSuchRole as error:
-        raise Unanswered(str(error)) from error
-    pods = tuple(player.pod for player in chosen)
-    keys = {Key(pod.metadata.namespace, pod.metadata.labels.get(labels.POD_GANG, "")) for pod in pods}
+        if not cliques:
+            raise Unanswered(str(error)) from error
+    owned: Sequence[Object] = pods or cliques  # without pods the cliques name the gangs
+    keys = {Key(obj.metadata.namespace, obj.metadata.labels.get(labels.POD_GANG, "")) for obj in owned}
     gangs = tuple(gang for gang in seen.gangs if gang.metadata.key in keys)
     return Subject("part", text, seen, gangs, pods)
 
@@ -120,6 +123,27 @@ def pods_in(seen: Seen, text: str) -> set[str]:
     if kind in ("Pod", "PodCliqueSet"):
         return {pod.metadata.name for pod in seen.pods if kind == "PodCliqueSet" or pod.metadata.name == name}
     return {pod.metadata.name for pod in seen.pods if pod.metadata.labels.get(_pod_labels()[kind]) == name}
+
+
+def leaves_in(seen: Seen, text: str) -> set[str]:
+    """The names of the pods and of the cliques of a subject with a slash: a clique without pods is a leaf itself."""
+    return pods_in(seen, text) | {clique.metadata.name for clique in cliques_in(seen, text)}
+
+
+def cliques_in(seen: Seen, text: str) -> list[PodClique]:
+    """The cliques of a subject with a slash, also those without pods."""
+    kind, name = _split(text)
+    if not kind:
+        part, _, number = name.partition("/")[2].partition("/")
+        return cliques_of_part(seen, seen.sets[0], part, int(number) if number else None)
+    if kind == "PodCliqueSet":
+        return list(seen.cliques)
+    if kind == "Pod":
+        names = {pod.metadata.labels.get(labels.POD_CLIQUE) for pod in seen.pods if pod.metadata.name == name}
+        return [clique for clique in seen.cliques if clique.metadata.name in names]
+    if kind == "PodClique":
+        return [clique for clique in seen.cliques if clique.metadata.name == name]
+    return [clique for clique in seen.cliques if clique.metadata.labels.get(_pod_labels()[kind]) == name]
 
 
 async def subject_names(client: Client, namespace: str, incomplete: str) -> list[str]:

@@ -14,12 +14,12 @@ from grove.answers.answer import RUNNING, WAITING, Answer, Unanswered
 from grove.answers.autoscalers import read_autoscalers, with_autoscalers
 from grove.answers.following import Picture, Source
 from grove.answers.judged import Judged, judged
-from grove.answers.subjects import ensure_namespace, pods_in, set_called, subject
+from grove.answers.subjects import ensure_namespace, leaves_in, set_called, subject
 from grove.api.selector import parse
 from grove.diagnosis.autoscalers import autoscaler_lines
 from grove.diagnosis.seen import Seen, read
 from grove.diagnosis.states import code_of
-from grove.diagnosis.tree import TreeEntry, with_pods
+from grove.diagnosis.tree import TreeEntry, with_leaves
 from grove.diagnosis.verdict import Judgement
 from grove.diagnosis.words import camel
 from grove.kube.client import Client
@@ -39,16 +39,16 @@ async def tree_answer(
     if not asked.seen.sets:
         raise Unanswered(f"{name} belongs to no PodCliqueSet")
     [whole] = (await judged(client, asked.seen, now or datetime.now(UTC))).sets
-    part = _part_of(whole, {pod.metadata.name for pod in asked.pods})
+    part = _part_of(whole, leaves_in(asked.seen, name))
     if part is None:
         raise Unanswered(f"{name} has no pods; kubectl grove tree {whole.name} shows the whole set")
     return picture_of(part, pods=pods)
 
 
-def _part_of(whole: Judgement, pods: AbstractSet[str]) -> Judgement | None:
-    """The set with only the branches of these pods; None if it has none of them."""
+def _part_of(whole: Judgement, leaves: AbstractSet[str]) -> Judgement | None:
+    """The set with only the branches that lead to these pods and cliques; None if it has none of them."""
     assert whole.tree is not None
-    part = with_pods(whole.tree, pods)
+    part = with_leaves(whole.tree, leaves)
     return replace(whole, tree=part) if part is not None else None
 
 
@@ -60,7 +60,7 @@ def tree_picture(name: str, subject: str = "", *, pods: bool = True) -> Picture:
         if not seen.sets:
             return None
         whole = (await source.judged(seen)).sets[0]
-        part = _part_of(whole, pods_in(seen, subject)) if "/" in subject else whole
+        part = _part_of(whole, leaves_in(seen, subject)) if "/" in subject else whole
         return picture_of(part or whole, pods=pods)
 
     return draw

@@ -149,11 +149,11 @@ def with_reasons(entry: TreeEntry, reasons: Mapping[str, str]) -> TreeEntry:
     return replace(entry, why=why, children=children)
 
 
-def with_pods(entry: TreeEntry, names: Collection[str]) -> TreeEntry | None:
-    """The branches that lead to these pods; None if there are none."""
-    if entry.kind == "Pod":
+def with_leaves(entry: TreeEntry, names: Collection[str]) -> TreeEntry | None:
+    """The branches that lead to these pods, or to these cliques if they have no pods; None if there are none."""
+    if not entry.children:
         return entry if entry.name in names else None
-    children = tuple(branch for child in entry.children if (branch := with_pods(child, names)) is not None)
+    children = tuple(branch for child in entry.children if (branch := with_leaves(child, names)) is not None)
     return replace(entry, children=children) if children else None
 
 
