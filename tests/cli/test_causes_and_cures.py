@@ -54,6 +54,7 @@ from tests.support.broken import (
     too_large,
     unprepared,
     unpulled_without_secret,
+    updated_to_no_image,
     warned,
 )
 from tests.support.shell import Shell
@@ -186,6 +187,14 @@ BROKEN = {
         "image example/c:1: the registry does not answer",
         advises="check the registry",
         cure=template(other_image),
+    ),
+    "an update to an image that does not exist": Situation(
+        updated_to_no_image,
+        "broken",
+        4,
+        r"image example/c:2 not found",
+        advises="rollout undo chat",
+        rolls=True,
     ),
     "bad image name": Situation(
         container({"waiting": {"reason": "InvalidImageName"}}),

@@ -54,8 +54,8 @@ async def test_a_minimum_that_was_raised_says_what_is_missing_and_why(cluster: A
         condition = await cluster.eventually(told)
         assert (condition.status, condition.reason) == ("False", "PodsLost")
         assert condition.message == (
-            "pods are missing since the gang was placed: w 2/3; "
-            "w: 0/2 nodes can take one of its pods (2 insufficient nvidia.com/gpu)"
+            "w: 0/2 nodes can take one of its pods (2 insufficient nvidia.com/gpu); "
+            "pods are missing since the gang was placed: w 2/3"
         )
         await bench.expect({"work/w": 2})
         await bench.add_nodes(1)

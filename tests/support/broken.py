@@ -22,7 +22,7 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.diagnosis.causes import DEFAULT_CLASS, DOCKER_CONFIG
 from grove.sim.topology import LEVELS, RACK
 from tests.support.asking import World, server
-from tests.support.situations import SERVED_S, Act, bound, breached, healthy
+from tests.support.situations import SERVED_S, Act, bound, breached, healthy, new_image
 
 TOKEN = [{"name": "T", "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "token"}}}]
 SETTINGS = [{"name": "S", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "s"}}}]
@@ -80,6 +80,27 @@ OF_CONTAINER = {"name": "c", "image": "example/c:1", "imageID": "", "ready": Fal
 async def report(world: World, status: Json) -> None:
     [pod] = (await world.client.list(Pod, world.namespace)).items
     await world.client.patch(Pod, pod.metadata.name, {"status": status}, world.namespace, subresource="status")
+
+
+async def updated_to_no_image(world: World) -> None:
+    """The new template names an image that does not exist, so its only pod cannot start."""
+    await apply(world)
+    await world.available("chat")
+    await asyncio.sleep(SERVED_S)  # the operator keeps the first template
+    old = {pod.metadata.uid for pod in (await world.client.list(Pod, world.namespace)).items}
+    world.nodes.hold = lambda pod: pod.metadata.uid not in old
+    await new_image(world)
+
+    async def is_replaced() -> Any:
+        pods = (await world.client.list(Pod, world.namespace)).items
+        runs = len(pods) == 1 and pods[0].metadata.uid not in old and pods[0].status.phase == "Running"
+        return pods[0] if runs else None
+
+    new = (await world.cluster.eventually(is_replaced)).metadata.uid
+    world.nodes.hold = lambda pod: pod.metadata.uid == new
+    waiting = {"reason": "ErrImagePull", "message": 'Failed to pull image "example/c:2": not found'}
+    state = {**OF_CONTAINER, "image": "example/c:2", "state": {"waiting": waiting}}
+    await report(world, {"containerStatuses": [state]})
 
 
 def pulling(message: str) -> Act:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from grove.answers.restart import asked_for, restart_answer
-from grove.answers.rollout import pause_answer
+from grove.answers.rollout import pause_answer, undo_answer
 from grove.answers.scale import scale_answer
 from grove.api.core import Node, ServiceAccount
 from grove.api.meta import Resource
@@ -75,6 +75,8 @@ async def _play(world: World, typed: list[str]) -> None:
             await scale_answer(client, namespace, target, int(replicas))
         case ["grove", "rollout", "resume", name]:
             await pause_answer(client, namespace, name, paused=False)
+        case ["grove", "rollout", "undo", name]:
+            await undo_answer(client, namespace, name)
         case ["grove", "restart", target]:
             await restart_answer(client, await asked_for(client, namespace, target))
         case _:

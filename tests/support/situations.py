@@ -269,11 +269,13 @@ class Situation:
     advises: str = ""
     cure: Act | None = None
     over: str = "running"
+    rolls: bool = False
+    """Whether an update is open, although the state is another."""
 
     @property
     def rollout_code(self) -> int:
         """Of `rollout status`, which asks whether every pod is up to date."""
-        return 3 if self.state in ("updating", "paused") else 0
+        return 3 if self.rolls or self.state in ("updating", "paused") else 0
 
 
 async def agreed(world: World, situation: Situation) -> None:

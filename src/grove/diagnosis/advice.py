@@ -51,10 +51,16 @@ def advice_for(
     *,
     runs: bool,
 ) -> tuple[Advice, ...]:
-    """Advice for all changes, in their order. A set that `runs` is not to be deleted while a smaller change helps."""
+    """Advice for all changes, in their order.
+
+    A set that `runs` is not to be deleted while a smaller change helps. Smaller pods mean that all its pods are
+    replaced, so such a set is not to have them either while another change helps.
+    """
     advice = tuple(advice_of(change, gang, pcs, levels, gangs) for change in changes)
-    in_place = tuple(advice for advice in advice if advice.in_place)
-    return in_place if runs and in_place else advice
+    if not runs:
+        return advice
+    in_place = tuple(each for each in advice if each.in_place)
+    return tuple(each for each in in_place if each.kind != kinds.SMALLER_PODS) or in_place or advice
 
 
 def advice_of(

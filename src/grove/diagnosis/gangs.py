@@ -22,7 +22,7 @@ from grove.diagnosis.kueue import kueue_reason
 from grove.diagnosis.leaving import leaving_words, overdue_pods
 from grove.diagnosis.not_ready import why_not_ready
 from grove.diagnosis.pod_causes import waits_for_image
-from grove.diagnosis.reasons import PROTECTED, level_of, sentence
+from grove.diagnosis.reasons import MISSING_SINCE, PROTECTED, level_of, sentence
 from grove.diagnosis.refused import why_refused
 from grove.diagnosis.seen import Seen
 from grove.diagnosis.sizes import kept_apart, too_large_ever
@@ -212,7 +212,7 @@ def _not_placed(seen: Seen, gang: PodGang, diagnosis: Diagnosis, levels: Sequenc
     why, *findings = (named(part, spoken) for part in (explanation.why, *explanation.findings))
     evidence, reason = tuple(f"{level_of(finding)}: {sentence(finding)}" for finding in findings), sentence(why)
     if lost := _lost(gang):
-        reason = f"{lost}; {reason}"
+        reason = f"{reason}; {lost}"
     for what, names in shut.items():
         evidence = (*evidence, f"node: {len(names)} {what}: {', '.join(names[:MOST_NAMED])}" + _more(names))
     advice = advice_to_place(seen, gang, explanation.changes, levels)
@@ -241,7 +241,7 @@ def _lost(gang: PodGang) -> str:
     condition = find_condition(gang.status.conditions, words.SCHEDULED)
     if condition is None or condition.status == words.TRUE or condition.reason != kinds.PODS_LOST:
         return ""
-    return condition.message.partition("; ")[0]
+    return next((clause for clause in condition.message.split("; ") if clause.startswith(MISSING_SINCE)), "")
 
 
 BUDGETS_HELP = "the scheduler evicts them when their disruption budgets allow it"

@@ -179,13 +179,15 @@ def _placed(reason: Reason) -> str:
     return f"placed {many_pods(reason)}{where}, score {reason.numbers.get('score', 0.0):g}"
 
 
+MISSING_SINCE = "pods are missing since the gang was placed"
+
+
 def _lost(reason: Reason) -> str:
     lost = ", ".join(
         f"{part.subject} {part.number('room')}/{part.number('pods')}" for part in reason.parts_of(kinds.GROUP_CAPACITY)
     )
     why = [sentence(part) for part in reason.parts if part.kind != kinds.GROUP_CAPACITY]
-    text = "pods are missing since the gang was placed"
-    return "; ".join([f"{text}: {lost}" if lost else text, *why])
+    return "; ".join([*why, f"{MISSING_SINCE}: {lost}" if lost else MISSING_SINCE])  # a list has space for the cause
 
 
 def _preempting(reason: Reason) -> str:

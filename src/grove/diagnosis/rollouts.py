@@ -153,6 +153,20 @@ def _sentence(rollout: Rollout, now: datetime) -> str:
     return f"up to date: {count}" if rollout.pods else "nothing to update"
 
 
+def is_of_update(pcs: PodCliqueSet, pod: Pod) -> bool:
+    """True if the pod was made from the template that the set has now."""
+    role = role_of(pod.metadata.labels.get(labels.POD_CLIQUE, ""), pcs)
+    if role is None:
+        return False
+    return not is_outdated(pcs, pod.metadata.labels, wanted_hashes(pcs)[role.name], _part_of(pcs, role.name))
+
+
+def _part_of(pcs: PodCliqueSet, clique: str) -> str:
+    """The scaling group of a clique, or the clique itself: the parts that have an update strategy."""
+    group = pcs.spec.template.find_group_of(clique)
+    return clique if group is None else group.name
+
+
 def _roles(seen: Seen, pcs: PodCliqueSet) -> Iterable[Role]:
     template = pcs.spec.template
     by_role: dict[str, list[Pod]] = {}
@@ -164,8 +178,7 @@ def _roles(seen: Seen, pcs: PodCliqueSet) -> Iterable[Role]:
     for template_clique in template.cliques:
         wanted = hashes[template_clique.name]
         pods = by_role.get(template_clique.name, [])
-        group = template.find_group_of(template_clique.name)
-        part = template_clique.name if group is None else group.name
+        part = _part_of(pcs, template_clique.name)
         old = [pod for pod in pods if is_outdated(pcs, pod.metadata.labels, wanted, part)]
         image = _image(template_clique.spec.pod_spec)
         yield Role(

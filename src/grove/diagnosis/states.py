@@ -23,6 +23,9 @@ BROKEN, STOPPED, DELETING = "broken", "stopped", "deleting"
 UPDATING, PAUSED = "updating", "paused"
 WORST_FIRST = (BROKEN, WAITING, DEGRADED, DELETING, PAUSED, UPDATING, STARTING, STOPPED, RUNNING)
 
+STUCK = (BROKEN, WAITING, DEGRADED)
+"""States in which something failed or waits."""
+
 WELL, COMING, DOWN, IMPAIRED = 0, 3, 4, 5
 CODES = {
     RUNNING: WELL,

@@ -15,12 +15,13 @@ from grove.api.hashes import is_taken_up
 from grove.api.meta import Key
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.api.undo import kept_for
 from grove.api.words import many
 from grove.diagnosis.gang_answer import Verdict, because
 from grove.diagnosis.gangs import NOT_HONOURED, leaves_of, not_created, verdict_from
 from grove.diagnosis.leaving import leaving_words, overdue_pods, step_for, why_deleting
 from grove.diagnosis.processes import Process, Processes
-from grove.diagnosis.rollouts import Rollout, rollout_of
+from grove.diagnosis.rollouts import Rollout, is_of_update, rollout_of
 from grove.diagnosis.seen import Seen
 from grove.diagnosis.standing import cliques_of, gang_facts, refused_cliques, set_state
 from grove.diagnosis.states import (
@@ -30,6 +31,7 @@ from grove.diagnosis.states import (
     PAUSED,
     RUNNING,
     STOPPED,
+    STUCK,
     UPDATING,
     WORST_FIRST,
     Facts,
@@ -101,7 +103,11 @@ def judge(
         entries = [leaves[clique.metadata.name] for clique in cliques if clique.metadata.name in leaves]
         facts[gang.metadata.name] = gang_facts(seen, gang, cliques, entries)
         known = replace(facts[gang.metadata.name], rollout=turning)
-        verdicts.append(verdict_from(seen, gang, diagnoses.get(gang.metadata.key), entries, known))
+        verdict = verdict_from(seen, gang, diagnoses.get(gang.metadata.key), entries, known)
+        stuck = verdict.state in STUCK and not verdict.advice
+        if stuck and turning == UPDATING and _is_by_update(seen, pcs, gang):
+            verdict = _or_undo(verdict, pcs)
+        verdicts.append(verdict)
     tree = with_reasons(
         tree,
         {
@@ -135,6 +141,21 @@ def judge(
         down is not None,
         brief(first.reason, lead, first.fate, LINE),
     )
+
+
+def _is_by_update(seen: Seen, pcs: PodCliqueSet, gang: PodGang) -> bool:
+    """True if all pods of the gang that are not ready are from the new template, and an undo would last."""
+    pods = seen.pods_of_gang.get(gang.metadata.key, ())
+    unready = [pod for pod in pods if not pod.is_ready and not pod.metadata.is_deleting]
+    return bool(unready) and not kept_for(pcs) and all(is_of_update(pcs, pod) for pod in unready)
+
+
+def _or_undo(verdict: Verdict, pcs: PodCliqueSet) -> Verdict:
+    """The same with the way back: the pods before the update ran."""
+    undo = f"kubectl grove -n {pcs.metadata.namespace} rollout undo {pcs.metadata.name}"
+    if verdict.command:
+        return replace(verdict, next=f"{verdict.next}; or take the update back: {undo}")
+    return replace(verdict, next=f"{verdict.next}; or take the update back", command=undo)
 
 
 def _unattended(down: Process, tree: TreeEntry) -> Verdict:

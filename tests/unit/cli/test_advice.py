@@ -10,8 +10,8 @@ from tests.support.manifests import clique, group, pcs
 from grove.api import labels
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.diagnosis.advice import advice_of
-from grove.scheduler.model.answers import END_OTHER, RELAX, SMALLER_PODS, Change
+from grove.diagnosis.advice import advice_for, advice_of
+from grove.scheduler.model.answers import ADD_NODES, END_OTHER, RELAX, SMALLER_PODS, Change
 
 RACK = {"topologyName": "t", "pack": {"required": "rack", "preferred": "host"}}
 CHAT = pcs(
@@ -85,3 +85,28 @@ def test_a_resource_that_no_container_names_cannot_be_patched() -> None:
         "ask for 4 nvidia.com/gpu instead of 8 in each pod of chat-0-router",
         "",
     )
+
+
+@pytest.mark.parametrize(
+    ("runs", "changes", "want"),
+    [
+        pytest.param(False, ("smaller", "relax", "add"), ["smaller", "relax", "add"], id="nothing of it runs"),
+        pytest.param(True, ("smaller", "relax", "add"), ["add"], id="its pods serve: neither smaller nor deleted"),
+        pytest.param(True, ("smaller", "relax"), ["smaller"], id="nothing but smaller pods or a deletion helps"),
+        pytest.param(True, ("relax",), ["relax"], id="only a deletion helps"),
+    ],
+)
+def test_a_set_that_serves_is_changed_as_little_as_possible(
+    runs: bool, changes: tuple[str, ...], want: list[str]
+) -> None:
+    known = {
+        "smaller": Change(
+            SMALLER_PODS, 1, "chat-0-router", numbers={"from": 8, "to": 4}, names={"resource": "nvidia.com/gpu"}
+        ),
+        "relax": Change(RELAX, 1, "chat-0-router", names={"required": "example/rack", "to": "example/block"}),
+        "add": Change(ADD_NODES, 1, "n1"),
+    }
+    found = advice_for(
+        [known[name] for name in changes], gang_of_set("chat-0"), msgspec.convert(CHAT, PodCliqueSet), LEVELS, runs=runs
+    )
+    assert [one.kind for one in found] == [known[name].kind for name in want]

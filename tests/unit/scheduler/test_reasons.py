@@ -106,6 +106,6 @@ def test_totals_are_reported_unless_no_node_can_take_a_single_pod():
 def test_missing_pods_are_reported_without_an_empty_list_of_groups():
     why = Reason(kinds.NO_CAPACITY, "g", parts=(Reason(kinds.NEEDS, "gpu", {"wanted": 8000, "free": 0}),))
     assert sentence(Reason(kinds.PODS_LOST, "g")) == "pods are missing since the gang was placed"
-    assert sentence(Reason(kinds.PODS_LOST, "g", parts=(why,))).startswith(
-        "pods are missing since the gang was placed; needs 8 gpu"
+    assert sentence(Reason(kinds.PODS_LOST, "g", parts=(why,))) == (
+        "needs 8 gpu, 0 free in the cluster; pods are missing since the gang was placed"
     )
