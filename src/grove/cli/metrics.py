@@ -1,20 +1,21 @@
-"""`grove metrics`: the process that reads engines' numbers and serves them to autoscalers."""
+"""`grove metrics`: reads the flags, and starts the process that reads engines' numbers for autoscalers."""
 
 from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
-if TYPE_CHECKING:
-    from grove.kube.config import ClusterConfig
-    from grove.metrics.service import MetricsSettings
-    from grove.metrics.targets import Target
+from grove.kube.config import load_config
+from grove.kube.handover import HAND_OVER_S
+from grove.kube.logs import configure_logs
+from grove.kube.run import STOP_S, run_process
+from grove.metrics.scrape import Bounds
+from grove.metrics.service import MetricsSettings
+from grove.processes.metrics import serve
 
 
 @click.command()
@@ -110,13 +111,6 @@ def metrics(
     log_format: Literal["json", "text"],
 ) -> None:
     """Read the /metrics pages of engines and serve them to autoscalers as custom and external metrics."""
-    from grove.kube.config import load_config
-    from grove.kube.handover import HAND_OVER_S
-    from grove.kube.logs import configure_logs
-    from grove.kube.run import STOP_S, run_process
-    from grove.metrics.scrape import Bounds
-    from grove.metrics.service import MetricsSettings
-
     if timeout_s >= interval_s:
         raise click.UsageError(f"--timeout {timeout_s:g} must be below --interval {interval_s:g}")
     configure_logs(log_level, log_format)
@@ -137,24 +131,3 @@ def metrics(
     verbose = bool(ctx.find_root().params.get("verbose"))
     stop_s = STOP_S + settings.hand_over_s
     sys.exit(run_process(lambda: serve(cluster, settings, probe_port, pages_port), verbose=verbose, stop_s=stop_s))
-
-
-async def serve(cluster: ClusterConfig, settings: MetricsSettings, probe_port: int, pages_port: int = 0) -> None:
-    from grove import __version__
-    from grove.kube.http import HttpClient
-    from grove.kube.run import probes
-    from grove.metrics.exposition import page_slices
-    from grove.metrics.service import MetricsService
-
-    async with HttpClient(cluster, user_agent=f"grove-metrics/{__version__}") as client:
-        service = MetricsService(client, settings, reach=partial(_on_this_machine, pages_port))
-        more = partial(page_slices, service.readings)
-        async with probes(probe_port, host=settings.host, ready=lambda: service.is_ready, more=more):
-            await service.run()
-
-
-def _on_this_machine(port: int, target: Target) -> Target:
-    """Where the page of a pod that does not run is served instead; with port 0 the pod's own."""
-    if not port:
-        return target
-    return replace(target, address="127.0.0.1", port=port, path=f"/{target.namespace}/{target.pod}", scheme="http")

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import click
 
+from grove.kube.run import run_process
+from grove.processes.nodes import serve
+
 
 @click.command()
 @click.option(
@@ -39,7 +42,4 @@ def nodes(
     pages_port: int,
 ) -> None:
     """Create fake nodes in zones, blocks and racks with a topology binding, and run the pods on them."""
-    from grove.kube.run import run_process
-    from grove.processes.nodes import _run
-
-    sys.exit(run_process(lambda: _run(kubeconfig, context, count, gpus, start_s, classes, pages_port)))
+    sys.exit(run_process(lambda: serve(kubeconfig, context, count, gpus, start_s, classes, pages_port)))

@@ -8,6 +8,14 @@ from pathlib import Path
 
 import click
 
+from grove.backends import KNOWN
+from grove.config import ConfigError, load_configuration
+from grove.kube.config import load_config
+from grove.kube.handover import HAND_OVER_S
+from grove.kube.logs import configure_logs
+from grove.kube.run import STOP_S, run_process
+from grove.processes.operator import serve
+
 
 @click.command()
 @click.option(
@@ -35,14 +43,6 @@ def operator(
     kubeconfig: Path | None, context: str, config_file: Path | None, webhook_url: str, webhooks: bool | None
 ) -> None:
     """Run the operator, which creates the pods and other objects of every PodCliqueSet."""
-    from grove.backends import KNOWN
-    from grove.config import ConfigError, load_configuration
-    from grove.kube.config import load_config
-    from grove.kube.handover import HAND_OVER_S
-    from grove.kube.logs import configure_logs
-    from grove.kube.run import STOP_S, run_process
-    from grove.processes.operator import serve
-
     try:
         config = load_configuration(config_file.read_text() if config_file else "", KNOWN)
     except ConfigError as error:

@@ -9,6 +9,13 @@ from typing import Any
 import click
 import msgspec
 
+from grove.kube.logs import configure_logs
+from grove.kube.run import run_process
+from grove.processes.scheduler import serve
+from grove.scheduler.model.config import InvalidConfig, checked, load_configuration, parse_gates
+from grove.scheduler.replay.replay import BadJournal
+from grove.scheduler.replay.replay import replay as decisions
+
 
 @click.command()
 @click.option(
@@ -39,11 +46,6 @@ def scheduler(
     record: Path | None,
 ) -> None:
     """Run grove-scheduler, which places whole PodGangs, and single pods that name it."""
-    from grove.kube.logs import configure_logs
-    from grove.kube.run import run_process
-    from grove.processes.scheduler import _serve
-    from grove.scheduler.model.config import InvalidConfig, checked, load_configuration, parse_gates
-
     try:
         config = load_configuration(config_file.read_text() if config_file is not None else "")
         changes: dict[str, Any] = {"feature_gates": {**config.feature_gates, **parse_gates(gates)}}
@@ -56,11 +58,7 @@ def scheduler(
         raise click.UsageError(f"{config_file or 'configuration'}: {err}") from err
     configure_logs(config.log_level, config.log_format)
     verbose = bool(ctx.find_root().params.get("verbose"))
-
-    async def main() -> None:
-        await _serve(config, kubeconfig, context, record)
-
-    sys.exit(run_process(main, verbose=verbose))
+    sys.exit(run_process(lambda: serve(config, kubeconfig, context, record), verbose=verbose))
 
 
 @click.command()
@@ -68,9 +66,6 @@ def scheduler(
 @click.option("-q", "--quiet", is_flag=True, help="Print only the totals.")
 def replay(directory: Path, quiet: bool) -> None:
     """Repeat the decisions that `grove scheduler --record` wrote, and compare them."""
-    from grove.scheduler.replay.replay import BadJournal
-    from grove.scheduler.replay.replay import replay as decisions
-
     total = different = 0
     try:
         for decision in decisions(directory):

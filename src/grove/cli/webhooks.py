@@ -9,6 +9,12 @@ from typing import Any
 
 import click
 
+from grove.admission.serving.registration import Registration, ServiceAddress, configurations
+from grove.api.core import Lease, Secret
+from grove.kube.config import load_config
+from grove.kube.errors import NotFound
+from grove.kube.http import HttpClient
+
 
 @click.command()
 @click.option("--remove", is_flag=True, help="Remove the configurations. A running operator creates them again.")
@@ -35,12 +41,6 @@ def webhooks(remove: bool, also: tuple[str, ...], kubeconfig: Path | None, conte
 
 
 async def _webhooks(remove: bool, also: tuple[str, ...], kubeconfig: Path | None, context: str) -> None:
-    from grove.admission.serving.registration import Registration, ServiceAddress, configurations
-    from grove.api.core import Lease, Secret
-    from grove.kube.config import load_config
-    from grove.kube.errors import NotFound
-    from grove.kube.http import HttpClient
-
     nowhere = ServiceAddress("")  # only the names matter here
     cluster = load_config(kubeconfig, context)
     async with HttpClient(cluster, user_agent="grove-webhooks") as client:

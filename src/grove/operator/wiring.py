@@ -5,7 +5,7 @@
     async with operator.running(): ...       # in a test or a demo: synced inside, stopped afterwards
 
 It runs over any `Client`, so the same wiring drives a real cluster and the simulator. It elects no leader and serves
-no probes; `grove.cli.operator` does that around it.
+no probes; `grove.processes.operator` does that around it.
 """
 
 from __future__ import annotations

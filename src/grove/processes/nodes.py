@@ -25,7 +25,7 @@ from grove.sim.topology import LEVELS, Topology
 PER_RACK, RACKS_PER_BLOCK, BLOCKS_PER_ZONE = 4, 4, 2
 
 
-async def _run(
+async def serve(
     kubeconfig: Path | None,
     context: str,
     count: int,

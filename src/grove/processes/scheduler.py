@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 from grove.diagnosis.reasons import sentence
 from grove.kube.clock import SYSTEM
@@ -18,10 +17,11 @@ from grove.scheduler.loop.gpu_meter import GpuMeter
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.loop.metrics import sizes_in, watch_headroom
 from grove.scheduler.loop.quota_follower import watch_queues
+from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.replay.journal import Journal, RecordedSnapshot
 
 
-async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Path | None) -> None:
+async def serve(config: SchedulerConfiguration, kubeconfig: Path | None, context: str, record: Path | None) -> None:
     cluster = load_config(kubeconfig, context=context)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(
