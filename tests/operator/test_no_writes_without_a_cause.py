@@ -17,6 +17,7 @@ from grove.api.meta import Json, Object, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.diagnosis.reasons import sentence
 from grove.operator.podgang.gangs import ObservedGang
 from grove.operator.podgang.plan import GangPlan, plan_gang
@@ -135,6 +136,38 @@ async def test_a_gang_is_not_looked_at_because_its_cliques_come(world: World, mo
     await world.apply(many_pairs("pairs", 20))
     await world.available("pairs")
     assert looks["before its pods"] == 20
+
+
+@pytest.mark.simulated
+async def test_scaling_a_group_wakes_its_base_gang_and_the_gangs_that_come_or_go(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All other gangs stay as they are: a set may have a hundred of them."""
+    looks: Counter[str] = Counter()
+
+    def counted(observed: ObservedGang, now: datetime) -> GangPlan:
+        looks[observed.layout.name if observed.layout is not None else "unwanted"] += 1
+        return plan_gang(observed, now)
+
+    async def gangs() -> set[str]:
+        return {gang.metadata.name for gang in await world.list(PodGang)}
+
+    async def scale(replicas: int) -> None:
+        await world.scale(PodCliqueScalingGroup, "s-0-g", replicas)
+        await world.cluster.settle(120.0)
+
+    parts = [group("g", "w", replicas=6, min_available=1), group("h", "v", replicas=6, min_available=1)]
+    await world.apply(pcs("s", clique("w"), clique("v"), groups=parts))
+    await world.available("s")
+    await world.cluster.settle(120.0)
+    monkeypatch.setattr("grove.operator.podgang.controller.plan_gang", counted)
+    before = await gangs()
+
+    await scale(8)
+    assert await gangs() == before | {"s-0-g-5", "s-0-g-6"}
+    await scale(4)
+    assert await gangs() == before - {"s-0-g-3", "s-0-g-4"}
+    assert set(looks) == {"s-0", "s-0-g-5", "s-0-g-6", "unwanted"}
 
 
 async def test_a_small_set_is_up_at_once(world: World) -> None:

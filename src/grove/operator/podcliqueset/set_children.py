@@ -27,7 +27,6 @@ from grove.operator.shared.cluster.pod_cleanup import delete_replicas
 from grove.operator.shared.cluster.sets import SET
 from grove.operator.shared.diff import is_controlled_by
 from grove.operator.shared.layout import kept_replicas, standalone_names
-from grove.operator.shared.rollout import origin
 
 _DOMAIN_EVENTS: dict[type[Object], ChildKind] = {
     ComputeDomain: ChildKind(
@@ -49,7 +48,8 @@ class SetChildren:
         self._access_in_use: set[Key] = set()
 
     async def observe(self, pcs: PodCliqueSet) -> ObservedChildren:
-        former = await self._deps.former.find(pcs) if origin(pcs) and self._is_short(pcs) else None
+        may_need = self._deps.sets.is_in_update(pcs) and self._is_short(pcs)
+        former = await self._deps.former.find(pcs) if may_need else None
         name, namespace, uid = pcs.metadata.name, pcs.metadata.namespace, pcs.metadata.uid
         secrets = (names.token_secret(name), names.legacy_token_secret(name))
         return ObservedChildren(

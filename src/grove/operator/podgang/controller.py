@@ -304,16 +304,20 @@ class PodGangController:
         return bool(new.status.last_errors and not old.status.last_errors)
 
     def _gangs_of_group(self, old: PodCliqueScalingGroup | None, new: PodCliqueScalingGroup | None) -> list[GangKey]:
-        """Gangs of the replica that a group is of, and gangs of its own replicas that were scaled in."""
+        """The base gang of the replica that a group is of, and the group's own gangs that are missing or too many.
+
+        All other gangs stay as they are: a group of 50 replicas that is scaled would wake 50 gangs in vain.
+        """
         group = new or old
         pcs, replica = (self._sets.find_of(group), replica_of(group.metadata)) if group is not None else (None, None)
         if group is None or pcs is None or replica is None:
             return []
-        keys = self._gangs_of_replica(pcs, replica)
-        if old is not None:
-            names = (gang.metadata.name for gang in self._cache.by_index(PodGang, SET, pcs.key))
-            keys += [_named(pcs, name) for name in names if name.startswith(f"{group.metadata.name}-")]
-        return keys
+        base, *scaled = replica_layouts(pcs, replica, lambda fqn, config: self._sets.group_replicas(pcs, fqn, config))
+        fqn = group.metadata.name
+        wanted = {layout.name for layout in scaled if layout.scaled is not None and layout.scaled.fqn == fqn}
+        there = {gang.metadata.name for gang in self._cache.by_index(PodGang, SET, pcs.key)}
+        own = {name for name in there if name.startswith(f"{fqn}-")}
+        return [_named(pcs, name) for name in (base.name, *sorted(wanted ^ own))]
 
     def _gangs_by_binding(self, binding: ClusterTopologyBinding) -> list[GangKey]:
         sets = self._cache.by_index(PodCliqueSet, BINDING, binding.metadata.name)

@@ -30,7 +30,7 @@ from grove.operator.shared.cluster.sets import SET, differ, is_older_pod_gone, o
 from grove.operator.shared.layout import group_config_of, group_indexes, group_replica_of, replica_of
 from grove.operator.shared.outcome import outcome_of
 from grove.operator.shared.readiness import stalls_in_s
-from grove.operator.shared.rollout import concerned_replicas, is_open, origin
+from grove.operator.shared.rollout import concerned_replicas, is_open
 from grove.operator.shared.status_batching import SETTLE_S
 
 
@@ -63,7 +63,7 @@ class ScalingGroupController:
         observed = self._observe(group)
         if observed is None:
             return DONE  # it is not wanted any more; its set deletes it
-        if origin(observed.pcs) and observed.is_short:
+        if self._sets.is_in_update(observed.pcs) and observed.is_short:
             former = await self._deps.former.find(observed.pcs)
             observed = replace(self._observe(group) or observed, former=former)
         return await self._apply(plan_group(observed, self._deps.clock.now()))

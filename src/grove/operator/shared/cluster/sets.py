@@ -36,6 +36,7 @@ from grove.operator.shared.layout import (
     replica_of,
     topology_name,
 )
+from grove.operator.shared.rollout import is_open
 
 SET = "set"
 """Index: objects by the key of the set they are part of."""
@@ -152,6 +153,10 @@ class Sets:
     def is_recorded(self, pcs: PodCliqueSet) -> bool:
         """True if the set's status has the hash of the present templates. Updates wait for that."""
         return pcs.status.current_generation_hash == self.generation_hash_of(pcs)
+
+    def is_in_update(self, pcs: PodCliqueSet) -> bool:
+        """True if an update is open or begins now."""
+        return is_open(pcs.status.update_progress) or not self.is_recorded(pcs)
 
     def generation_hash_of(self, pcs: PodCliqueSet) -> str:
         return self._hashes_now(pcs).of_set
