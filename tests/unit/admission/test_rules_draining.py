@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.reviews import faults, schedulers
+from tests.support.reviews import faults, schedulers, warnings
 
 from grove.admission.rules.review import Admission
 from grove.api.labels import DRAIN_SECONDS
@@ -46,3 +46,41 @@ def demo(of_set: str = "", of_clique: str = "", of_group: str = "") -> Json:
 )
 def test_a_draining_time(obj: Json, want: list[str]) -> None:
     assert faults(ADMISSION, obj) == want
+
+
+def with_deadline(obj: Json, deadline: str) -> Json:
+    obj["spec"]["updateStrategy"] = {"progressDeadline": deadline}
+    return obj
+
+
+def of_member(seconds: str) -> Json:
+    found = demo()
+    found["spec"]["template"]["cliques"][1]["annotations"] = {DRAIN_SECONDS: seconds}
+    return found
+
+
+DEADLINE = "spec.updateStrategy.progressDeadline: "
+
+
+@pytest.mark.parametrize(
+    ("obj", "want"),
+    [
+        pytest.param(demo("30", "0", "3600"), "", id="nothing is wrong"),
+        pytest.param(
+            of_member("30"),
+            f"spec.template.cliques[1].annotations[{DRAIN_SECONDS}]: no effect, because a replica of a scaling group",
+            id="on a clique of a scaling group",
+        ),
+        pytest.param(
+            with_deadline(demo("10", "0", "60"), "1m"),
+            f"{DEADLINE}1m is not longer than the draining time of 60 s",
+            id="as long as the deadline of updates",
+        ),
+        pytest.param(with_deadline(demo("10", "0", "59"), "1m"), "", id="shorter than the deadline of updates"),
+        pytest.param(with_deadline(demo(), "1s"), "", id="a deadline without draining"),
+    ],
+)
+def test_a_warning_about_a_draining_time(obj: Json, want: str) -> None:
+    found = warnings(ADMISSION, obj)
+    assert len(found) == bool(want)
+    assert "".join(found).startswith(want)

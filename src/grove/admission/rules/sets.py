@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from grove.admission.rules.collisions import collision_faults
+from grove.admission.rules.draining import drain_faults, drain_notes
 from grove.admission.rules.headroom import headroom_faults
 from grove.admission.rules.names import clique_name_faults, group_name_faults, metadata_faults
 from grove.admission.rules.rollout import rollout_faults
@@ -15,12 +15,10 @@ from grove.admission.rules.startorder import start_order_notes, startup_faults
 from grove.admission.rules.syntax import annotation_faults, label_faults, subdomain_fault
 from grove.admission.rules.view import TEMPLATE, CliqueView, GroupView, Scaling, SetView
 from grove.api import duration
-from grove.api.draining import LONGEST_DRAIN_S
 from grove.api.faults import Fault, duplicate, invalid, required
-from grove.api.fields import integer, mapping, natural, text
+from grove.api.fields import integer, mapping, text
 from grove.api.labels import (
     DISRUPTION,
-    DRAIN_SECONDS,
     MAX_GANG_RESTARTS,
     PROVISIONING_REQUEST,
     SCHEDULER_ANNOTATION,
@@ -77,19 +75,6 @@ def general_faults(new: SetView, old: SetView | None = None) -> Iterator[Fault]:
     yield from _membership_faults(new)
     if new.template:
         yield from _duration_faults(f"{TEMPLATE}.terminationDelay", text(new.template.get("terminationDelay")))
-
-
-def drain_faults(path: str, annotations: Mapping[str, Any]) -> Iterator[Fault]:
-    """A draining time that is no number of seconds, or that is longer than an hour."""
-    value = annotations.get(DRAIN_SECONDS)
-    if value is None:
-        return
-    seconds = natural(text(value).strip())
-    if seconds is None:
-        yield invalid(f"{path}.{DRAIN_SECONDS}", value, "must be a whole number of seconds, 0 or more")
-    elif seconds > LONGEST_DRAIN_S:
-        detail = f"must not be longer than an hour ({LONGEST_DRAIN_S}): pods that drain keep their GPUs all the time"
-        yield invalid(f"{path}.{DRAIN_SECONDS}", value, detail)
 
 
 def _account_faults(new: SetView, *, creating: bool) -> Iterator[Fault]:
@@ -202,6 +187,7 @@ def notes(new: SetView, old: SetView | None = None) -> Iterator[str]:
             what = "with 0 replicas the operator deletes all pods of the set"
         yield f"spec.replicas: {what}; 0 is the default of a manifest without the field"
     yield from start_order_notes(new)
+    yield from drain_notes(new)
     for clique in new.cliques:
         path = f"{clique.path}.spec.podSpec"
         yield from _restart_notes(path, clique)
