@@ -273,9 +273,12 @@ class Search:
     def _scopes(self, part: Part, run: DomainRun, capacity: PartCapacity) -> list[DomainRun]:
         """Domains of all levels down to the preferred one, those first in which fewest preferred domains are needed.
 
-        Among equals the narrower level goes first, then the one that is liked better, then the tighter domain.
+        Among equals the narrower level goes first, then the domain in which the parts inside cross fewer domains that
+        they prefer. Then the one that is liked better, then the tighter one.
         """
-        scopes: list[tuple[int, int, int, int, int, int]] = []
+        scopes: list[tuple[int, int, int, int, int, int, int]] = []
+        inner_parts = [inner for inner in part.preferring() if inner.preferred_level > part.preferred_level]
+        inner_capacities = [self.capacity(inner, run) for inner in inner_parts]
         self._state.spend(SCOPE_STEPS * (part.preferred_level - run.level) * ROWS_A_STEP)
         for level in range(part.preferred_level, run.level - 1, -1):
             domains = self._problem.segments(level).inside(run.low, run.high)
@@ -286,19 +289,23 @@ class Search:
             free_slots = held[capacity.scarce(held), fits]
             domains = domains.only(fits)
             fewest = capacity.fewest(part.preferred_level, domains)
+            crossed = np.zeros_like(fewest)
+            for inner, inner_capacity in zip(inner_parts, inner_capacities, strict=True):
+                crossed += inner_capacity.fewest(inner.preferred_level, domains)
             disliked = -self._suitability(part, run, domains) if self._has_scores else np.zeros_like(fewest)
             scopes += [
                 (
                     int(fewest[i]),
                     -level,
+                    int(crossed[i]),
                     int(disliked[i]),
                     int(free_slots[i]),
                     int(domains.starts[i]),
                     int(domains.ends[i]),
                 )
-                for i in np.lexsort((free_slots, disliked, fewest))[:MOST_SCOPES]
+                for i in np.lexsort((free_slots, disliked, crossed, fewest))[:MOST_SCOPES]
             ]
-        return [DomainRun(low, high, -level) for _, level, _, _, low, high in sorted(scopes)[:MOST_SCOPES]]
+        return [DomainRun(low, high, -level) for _, level, _, _, _, low, high in sorted(scopes)[:MOST_SCOPES]]
 
     def _opened(self, part: Part, run: DomainRun, rows: Mask) -> Iterator[None]:
         """Ways inside the run that use these rows only; the limit does not outlive the part's own turn."""
