@@ -1,7 +1,8 @@
 """What is measured in a run: every write to the cluster is seen once, and time is weighed by what holds between two.
 
 GPU-seconds are counted by state. `serving`: the pod is ready. `starting`: it has a node and is not ready. `waiting`:
-it has no node. `lost`: its node is down. `idle`: no pod asks for the GPU. `down`: the GPU's node is down or cordoned.
+it has no node. `lost`: its node is down. `idle`: no pod uses the GPU. `down`: no pod uses the GPU, and its node is down
+or cordoned.
 """
 
 from __future__ import annotations
@@ -119,8 +120,10 @@ class Figures:
         self.pods: dict[str, PodSeen] = {}
         self.nodes: dict[str, tuple[int, str, bool]] = {}
         """GPUs, rack and whether pods may be placed there."""
-        self.capacity: Counter[bool] = Counter()
-        """GPUs of nodes that are up (True) and of those that are not."""
+        self.spare: Counter[bool] = Counter()
+        """GPUs that no pod uses, of nodes that are up (True) and of those that are not."""
+        self._busy: Counter[str] = Counter()
+        """GPUs by node that serving and starting pods use."""
         self.load: Counter[str] = Counter()
         """GPUs in use by node."""
         self.gpus: Counter[str] = Counter()
@@ -183,6 +186,7 @@ class Figures:
         if not over and (node, state) == (seen.node, seen.state):
             return
         self._count(seen, seen.state, -1)
+        self._occupy(seen, -1)
         if seen.node:
             self.load[seen.node] -= seen.gpus
         if over:
@@ -190,8 +194,16 @@ class Figures:
             return
         seen.node, seen.state = node, state
         self._count(seen, state, 1)
+        self._occupy(seen, 1)
         if node:
             self.load[node] += seen.gpus
+
+    def _occupy(self, seen: PodSeen, sign: int) -> None:
+        """A pod uses the GPUs of its node, or stops to use them. A ready pod also does so on a node that is drained."""
+        if seen.node and seen.state in (SERVING, STARTING):
+            self._busy[seen.node] += sign * seen.gpus
+            if (node := self.nodes.get(seen.node)) is not None:
+                self.spare[node[2]] -= sign * seen.gpus
 
     def _count(self, seen: PodSeen, state: str, sign: int) -> None:
         if not seen.gpus:
@@ -215,9 +227,8 @@ class Figures:
         if passed > 0:
             for state, count in self.gpus.items():
                 self.gpu_seconds[state] += count * passed
-            used = self.gpus[SERVING] + self.gpus[STARTING]
-            self.gpu_seconds[IDLE] += max(0, self.capacity[True] - used) * passed
-            self.gpu_seconds[DOWN] += self.capacity[False] * passed
+            self.gpu_seconds[IDLE] += self.spare[True] * passed
+            self.gpu_seconds[DOWN] += self.spare[False] * passed
             self._integrated_s = self.now_s
         if set_name:
             since = self._set_integrated_s.get(set_name, self.now_s)
@@ -237,13 +248,13 @@ class Figures:
         name = node["metadata"]["name"]
         self._integrate()
         if (before := self.nodes.pop(name, None)) is not None:
-            self.capacity[before[2]] -= before[0]
+            self.spare[before[2]] -= before[0] - self._busy[name]
         if change.type == "DELETED":
             return
         gpus = int((node.get("status", {}).get("allocatable") or {}).get(GPU, 0))
         is_up = _is_ready(node) and not (node.get("spec") or {}).get("unschedulable")
         self.nodes[name] = (gpus, node["metadata"].get("labels", {}).get(RACK, ""), is_up)
-        self.capacity[is_up] += gpus
+        self.spare[is_up] += gpus - self._busy[name]
 
     def _see_gang(self, change: Change) -> None:
         gang = change.version.json
@@ -324,8 +335,7 @@ class Figures:
         self._integrate()
         waiting = [gang for gang in self.gangs.values() if gang.waits_since_s is not None]
         gpus = {state: self.gpus[state] for state in (SERVING, STARTING, WAITING, LOST)}
-        gpus[IDLE] = max(0, self.capacity[True] - gpus[SERVING] - gpus[STARTING])
-        gpus[DOWN] = self.capacity[False]
+        gpus[IDLE], gpus[DOWN] = self.spare[True], self.spare[False]
         self.samples.append(Sample(now_s, gpus, len(waiting), self.fragmentation()))
 
     def close(self, now_s: float) -> None:

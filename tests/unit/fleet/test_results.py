@@ -10,7 +10,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.fleet.compare import _row
-from grove.fleet.figures import SERVING, WAITING, Figures, GangSeen
+from grove.fleet.figures import DOWN, IDLE, SERVING, WAITING, Figures, GangSeen
 from grove.fleet.file import Team
 from grove.fleet.results import _still_waiting, _team, _waiting, _waiting_again
 
@@ -45,6 +45,23 @@ def test_what_is_due_to_a_team_with_a_quota_of_8(hours, due, fairness, borrowed)
     seen.figures.close(len(hours) * 3600.0)
     found = _team(Team("chat", quota=8), seen.figures, {"web": "chat"})
     assert (found["due"], found["fairness"], found["borrowed"]) == (due, fairness, borrowed)
+
+
+def test_a_pod_that_serves_on_a_drained_node_uses_no_gpu_of_the_others():
+    """Every GPU counts once: those of the pod as serving, the rest of its node as down, the other node as idle."""
+    seen = Watched()
+    seen.node("n1")
+    seen.node("n2")
+    seen.set("web")
+    seen.pod("web-0", node="n1", gpus=4)
+    seen.now_s = 3600.0
+    seen.node("n1", is_cordoned=True)
+    seen.now_s = 7200.0
+    seen.delete(Pod.RESOURCE, "web-0")
+    seen.now_s = 10800.0
+    seen.figures.close(seen.now_s)
+    hours = {state: round(value / 3600, 1) for state, value in seen.figures.gpu_seconds.items() if value}
+    assert hours == {SERVING: 8.0, IDLE: 12.0 + 8.0 + 8.0, DOWN: 4.0 + 8.0}
 
 
 def test_without_a_quota_everything_that_a_team_asks_for_is_due():
