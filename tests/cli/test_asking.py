@@ -168,7 +168,7 @@ async def test_scale_speaks_of_groups_by_their_own_names(world: World) -> None:
     await world.available("chat")
     answer = await scale_answer(world.client, world.namespace, "chat/pair", 2)
     assert text_of(answer, 80, world) == (
-        "PodCliqueScalingGroup chat-0-pair: 1 → 2\n  1 gang will come: chat-0-pair-0\n  3 pods more"
+        "PodCliqueScalingGroup chat-0-pair: 1 → 2\n  creates 1 gang: chat-0-pair-0\n  3 pods more"
     )
     await world.available("chat")
     group = await world.client.get(PodCliqueScalingGroup, "chat-0-pair", world.namespace)
@@ -469,16 +469,16 @@ async def test_plan_of_a_scale_out_counts_the_new_gang(world: World) -> None:
 @pytest.mark.parametrize(
     ("target", "replicas", "want"),
     [
-        pytest.param("chat/pair", 2, [r"what comes would fit now in \S+"], id="a unit more"),
+        pytest.param("chat/pair", 2, [r"the new pods fit now in \S+"], id="a unit more"),
         pytest.param(
             "chat/pair",
             4,
-            [r"2 of 3 gangs would not be placed now: chat-0-pair-1: .*capacity.*"],
+            [r"2 of 3 gangs do not fit now: chat-0-pair-1: .*capacity.*"],
             id="more units than fit",
         ),
-        pytest.param("chat/front", 2, [r"what comes would fit now in \S+"], id="a pod above the minimum"),
+        pytest.param("chat/front", 2, [r"the new pods fit now in \S+"], id="a pod above the minimum"),
         pytest.param("chat/front", 9, [r"chat-0: 4 pods above its minimum have no place: .+"], id="more pods than fit"),
-        pytest.param("chat", 3, [r"1 of 2 gangs would not be placed now: chat-2: .*"], id="more replicas than fit"),
+        pytest.param("chat", 3, [r"1 of 2 gangs do not fit now: chat-2: .*"], id="more replicas than fit"),
         pytest.param("chat/pair", 1, [], id="nothing comes"),
     ],
 )
@@ -494,7 +494,7 @@ async def test_scale_says_whether_what_comes_would_fit(
     copy = await copy_cluster(world.client, None)
     answer = await planned(world, copy, world.namespace, scales=[f"{target}={replicas}"], now=world.now)
     told = fit_lines(answer.data)
-    assert answer.code == (4 if any("placed now" in line for line in told) else 3 if "above" in str(told) else 0)
+    assert answer.code == (4 if any("do not fit" in line for line in told) else 3 if "above" in str(told) else 0)
     assert len(told) == len(want), told
     for line, pattern in zip(told, want, strict=True):
         assert re.fullmatch(pattern, line), line

@@ -67,9 +67,21 @@ class Reader:
             await asyncio.sleep(1)
 
 
+VARIES = ((re.compile(r"\d+s"), r"\d+[smh]"), (re.compile(r"z\d-b\d(-[rn]\d)*,?"), r"z\d-b\d(-[rn]\d)*,?"))
+"""Ages, and the names of domains and nodes: another run may have others."""
+
+
 def shows(output: str, words: str) -> bool:
-    pattern = re.compile(".*".join(re.escape(word) for word in words.split()))
+    """True if one line has these words in this order."""
+    patterns = [
+        next((any_ for form, any_ in VARIES if form.fullmatch(word)), re.escape(word)) for word in words.split()
+    ]
+    pattern = re.compile(".*".join(patterns))
     return any(pattern.search(line) for line in output.splitlines())
+
+
+def _pattern(word: str) -> str:
+    return next((value for form, value in VARIES if form.fullmatch(word)), re.escape(word))
 
 
 def steps(found: list[Block]) -> list[tuple[str, list[str]]]:

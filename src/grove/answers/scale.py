@@ -38,11 +38,11 @@ def fit_lines(plan: Plan) -> tuple[str, ...]:
     lines = [f"{gang.name}: {gang.why}" for gang in new if gang.answer == "fits" and gang.why]
     if refused:
         gangs, first = many(len(new), "gang"), refused[0]
-        lines.insert(0, f"{len(refused)} of {gangs} would not be placed now: {first.name}: {first.why}")
+        lines.insert(0, f"{len(refused)} of {gangs} do not fit now: {first.name}: {first.why}")
     elif new and not lines:
         places = sorted({gang.where for gang in new if gang.where})
         where = f" in {', '.join(places[:4])}" if places else ""
-        lines.append(f"what comes would fit now{where}")
+        lines.append(f"the new pods fit now{where}")
     if plan.preempted:
         lines.append(f"would be evicted for it: {', '.join(plan.preempted)}")
     return tuple(lines)

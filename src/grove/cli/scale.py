@@ -54,7 +54,7 @@ def _would_fit(options: Options, target: str, replicas: int, replica: int | None
     configure_logs("error", "text")
     config, namespace = resolve(options)
     read: list[Any] = []
-    unknown = "whether what comes would fit cannot be said"
+    unknown = "no answer whether the new pods fit"
 
     async def copied() -> str:
         """Why the cluster could not be copied; what is wrong with the target itself is wrong with the command."""

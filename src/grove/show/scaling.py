@@ -32,9 +32,9 @@ class Scaled:
     @property
     def sentences(self) -> Iterator[str]:
         if self.gangs_come:
-            yield f"{many(len(self.gangs_come), 'gang')} will come: {_few(self.gangs_come)}"
+            yield f"creates {many(len(self.gangs_come), 'gang')}: {_few(self.gangs_come)}"
         if self.gangs_go:
-            yield f"{many(len(self.gangs_go), 'gang')} will go: {_few(self.gangs_go)}"
+            yield f"deletes {many(len(self.gangs_go), 'gang')}: {_few(self.gangs_go)}"
         if self.pods:
             yield f"{many(abs(self.pods), 'pod')} {'more' if self.pods > 0 else 'fewer'}"
         yield from self.warnings
@@ -88,7 +88,7 @@ def _set(pcs: PodCliqueSet, after: int, existing: Existing | None) -> Scaled:
         go = tuple(gang for gang in existing.gangs if _replica_of(gang, name) in starts)
         pods = -sum(existing.pods.get(index, 0) for index in leaving)
     warnings = (
-        (f"to 0: every pod of {name} stops, and nothing of it serves until it is scaled up",) if not after else ()
+        (f"to 0: every pod of {name} stops, and the set serves nothing until you scale it up",) if not after else ()
     )
     return Scaled("PodCliqueSet", name, before, after, come, go, pods, warnings)
 
@@ -131,6 +131,6 @@ def _clique(clique: PodClique, after: int) -> Scaled:
 
 def _below(name: str, after: int, least: int, what: str) -> Iterator[str]:
     if after == 0:
-        yield f"to 0: every pod of {name} stops, and whatever needs it stops working"
+        yield f"to 0: every pod of {name} stops, and the parts that need it stop working"
     elif after < least:
-        yield f"below its minAvailable of {least} {what}: it runs with {after}, and its gang needs no more meanwhile"
+        yield f"below its minAvailable of {least} {what}: it runs with {after}, and its gang needs only the pods that exist"

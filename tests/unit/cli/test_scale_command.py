@@ -54,35 +54,35 @@ CLIQUE = msgspec.convert(
         pytest.param(
             PCS,
             2,
-            ["3 gangs will come: chat-1, chat-1-decode-0, chat-1-decode-1", "13 pods more"],
+            ["creates 3 gangs: chat-1, chat-1-decode-0, chat-1-decode-1", "13 pods more"],
             id="a set up: base gang and scaled gangs",
         ),
         pytest.param(
             PCS,
             0,
             [
-                "3 gangs will go: chat-0, chat-0-decode-0, chat-0-decode-1",
+                "deletes 3 gangs: chat-0, chat-0-decode-0, chat-0-decode-1",
                 "13 pods fewer",
-                "to 0: every pod of chat stops, and nothing of it serves until it is scaled up",
+                "to 0: every pod of chat stops, and the set serves nothing until you scale it up",
             ],
             id="a set to zero",
         ),
-        pytest.param(GROUP, 4, ["1 gang will come: chat-0-decode-1", "4 pods more"], id="a group up"),
-        pytest.param(GROUP, 2, ["1 gang will go: chat-0-decode-0", "4 pods fewer"], id="a group to its minimum"),
+        pytest.param(GROUP, 4, ["creates 1 gang: chat-0-decode-1", "4 pods more"], id="a group up"),
+        pytest.param(GROUP, 2, ["deletes 1 gang: chat-0-decode-0", "4 pods fewer"], id="a group to its minimum"),
         pytest.param(
             GROUP,
             1,
             [
-                "1 gang will go: chat-0-decode-0",
+                "deletes 1 gang: chat-0-decode-0",
                 "8 pods fewer",
-                "below its minAvailable of 2 replicas: it runs with 1, and its gang needs no more meanwhile",
+                "below its minAvailable of 2 replicas: it runs with 1, and its gang needs only the pods that exist",
             ],
             id="a group below its minimum",
         ),
         pytest.param(
             CLIQUE,
             0,
-            ["2 pods fewer", "to 0: every pod of chat-0-front stops, and whatever needs it stops working"],
+            ["2 pods fewer", "to 0: every pod of chat-0-front stops, and the parts that need it stop working"],
             id="a clique to zero",
         ),
     ],
@@ -105,7 +105,7 @@ def test_scale_has_help() -> None:
 def test_only_gangs_that_exist_go() -> None:
     existing = Existing(("chat-0", "chat-0-decode-0"), {0: 9})
     assert list(scaled(PCS, 0, PCS, existing).sentences)[:2] == [
-        "2 gangs will go: chat-0, chat-0-decode-0",
+        "deletes 2 gangs: chat-0, chat-0-decode-0",
         "9 pods fewer",
     ]
 
