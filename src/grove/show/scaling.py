@@ -133,4 +133,5 @@ def _below(name: str, after: int, least: int, what: str) -> Iterator[str]:
     if after == 0:
         yield f"to 0: every pod of {name} stops, and the parts that need it stop working"
     elif after < least:
-        yield f"below its minAvailable of {least} {what}: it runs with {after}, and its gang needs only the pods that exist"
+        state = f"it runs with {after}, and its gang needs only the pods that exist"
+        yield f"below its minAvailable of {least} {what}: {state}"
