@@ -402,7 +402,7 @@ BROKEN = {
         scheduler_dead,
         "waiting",
         4,
-        r"grove-scheduler does not run \(no process leads: old last renewed",
+        r"grove-scheduler does not run \(no process leads for ",
         True,
         "start grove-scheduler",
         started,

@@ -240,7 +240,7 @@ def asked(manifest: Json, trouble: Trouble) -> tuple[Verdict, int, str, str]:
             without_scheduler,
             4,
             "scheduler",
-            "grove-scheduler does not run (no process leads: old last renewed its lease",
+            "grove-scheduler does not run (no process leads for ",
             "start grove-scheduler",
             id="no scheduler",
         ),

@@ -77,21 +77,21 @@ async def sign_of_life(client: Client, app: str, lease_name: str, now: datetime)
                 continue
             quiet, lasts = now - renewed, timedelta(seconds=lease.spec.lease_duration_seconds or 15)
             if not holder:
-                given_back = given_back or (quiet > HANDOVER and f"the last one ended {age(renewed, now)} ago") or ""
+                if quiet > HANDOVER:
+                    given_back = given_back or f"no process leads for {age(renewed, now)}: the last leader ended"
                 continue
             if quiet < lasts:
                 return RUNS, f"{holder} leads"
             if quiet < 2 * lasts:  # clocks differ, and another may just be taking over
                 return UNSURE, f"{holder} leads, but last renewed its lease {age(renewed, now)} ago"
-            expired = f"no process leads: {holder} last renewed its lease {age(renewed, now)} ago"
+            expired = f"no process leads for {age(renewed, now)}: {holder} was the last leader"
     except Forbidden:
         pass
     pods = (await client.list(Pod, labels=f"{NAME}={app}")).items
     ready = sum(pod.is_ready for pod in pods)
-    if expired:
-        return DOWN, f"{expired}; {ready} of {many(len(pods), 'pod')} ready"
-    if given_back and not ready:
-        return DOWN, f"no process leads: {given_back}; {ready} of {many(len(pods), 'pod')} ready"
+    if expired or (given_back and not ready):
+        counted = f"; {ready} of {many(len(pods), 'pod')} ready" if pods else ""
+        return DOWN, f"{expired or given_back}{counted}"
     if not pods:
         return UNSURE, "no sign of it: no lease is held and no pod carries its label"
     return (RUNS if ready else DOWN), f"{ready} of {many(len(pods), 'pod')} ready"
