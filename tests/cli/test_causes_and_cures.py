@@ -363,7 +363,12 @@ BROKEN = {
         cure=nodes_added,
     ),
     "a full rack lost a node": Situation(
-        full_rack_lost_a_node, "broken", 4, r".*running pods keep \S*chat-0 in rack ", True, "restart pg/chat-0"
+        full_rack_lost_a_node,
+        "broken",
+        4,
+        r"rack \S+ has no capacity for the rest of \S*chat-0",
+        True,
+        "restart pg/chat-0",
     ),
     "an instance hangs": Situation(
         instance_hangs, "degraded", 5, r"chat-0-pair-0: c: runs and is not ready", advises="restart chat/pair/1"

@@ -160,7 +160,11 @@ async def full_rack_lost_a_node(world: World) -> None:
     await world.available("chat")
     pod = (await world.client.list(Pod, world.namespace)).items[0]
     await world.nodes.remove_node(pod.spec.node_name)
-    await world.refused("chat-0")
+
+    async def no_place() -> bool:
+        return any(pod.is_unschedulable for pod in (await world.client.list(Pod, world.namespace)).items)
+
+    await world.cluster.eventually(no_place)
     await breached(world)
 
 

@@ -132,7 +132,7 @@ def _pinned(reason: Reason) -> str:
     """Which domain running pods keep the rest in, where it is only one."""
     where = reason.names.get("where", "")
     domain = f"{reason.names.get('level', 'domain')} {where}" if where else "a domain"
-    return f"running pods keep {reason.subject} in {domain}, which has no capacity for the rest"
+    return f"{domain} has no capacity for the rest of {reason.subject}, which running pods keep there"
 
 
 def _together(reason: Reason) -> str:

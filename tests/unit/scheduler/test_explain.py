@@ -140,7 +140,7 @@ def test_a_gang_pinned_to_a_full_domain_is_not_compared_with_a_domain_it_cannot_
     assert answer.reason == "DomainPinned"
     assert not [one for one in answer.findings if "z/b/r2" in sentence(one)]
     assert sentence(answer.why) == (
-        "running pods keep gang in example.com/rack z/b/r1, which has no capacity for the rest; "
+        "example.com/rack z/b/r1 has no capacity for the rest of gang, which running pods keep there; "
         "example.com/rack z/b/r1 has capacity for g 1/2 pods"
     )
 
