@@ -11,8 +11,8 @@ from tests.support.workloads import change, lose, pause, uids, updated, versions
 
 from grove.answers.rollout import undo_answer
 from grove.api import labels
-from grove.api.conditions import UPDATE_STALLED
-from grove.api.meta import Json
+from grove.api.conditions import RECONCILING, UPDATE_STALLED
+from grove.api.meta import Json, find_condition
 from grove.api.podcliqueset import PodCliqueSet
 
 pytestmark = pytest.mark.real_in("soak")
@@ -39,6 +39,9 @@ async def test_replicas_of_a_set_below_the_partition_keep_their_revision(world: 
     assert (status.updated_replicas, status.available_replicas) == (2, 4)
     assert status.update_progress is not None
     assert status.update_progress.update_ended_at is None
+    reconciling = find_condition(status.conditions, RECONCILING)
+    assert reconciling is not None
+    assert reconciling.message == "a partition holds the update until it is lowered"
     await lose(world, "wl-0-a-0")
     assert new(await versions(world)) == reached, "a lost pod comes back as it was"
 

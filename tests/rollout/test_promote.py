@@ -14,7 +14,7 @@ from grove.answers.promote import Promotion, asked_for, lowered, promote_answer
 from grove.answers.rollout import pause_answer, status_answer, undo_answer
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
-from grove.diagnosis.rollouts import Rollout
+from grove.diagnosis.rollouts import HELD, Rollout
 
 pytestmark = pytest.mark.real_in("soak")
 
@@ -69,6 +69,7 @@ async def test_a_set_is_promoted_step_by_step(world: World) -> None:
     new, old = found.parts.revisions
     assert (new.pods, new.outdated, new.percent) == (4, 0, 50)
     assert (old.pods, old.outdated, old.percent) == (4, 4, 50)
+    assert found.sentence == f"updating: 4 of 8 pods up to date; {HELD}"
     assert found.lines == (
         f"revision {new.revision}: 4 of 8 pods (50 %)",
         f"revision {old.revision}: 4 of 8 pods (50 %), 4 outdated",
@@ -96,7 +97,9 @@ async def test_a_set_is_promoted_step_by_step(world: World) -> None:
 async def test_a_group_is_promoted_and_the_other_group_stays(world: World) -> None:
     await canary(world, of_group(), 10)
     before = await raw_set(world)
-    assert "partition 3: replicas of g below 3 keep the old revision" in (await status(world)).lines
+    found = await status(world)
+    assert "partition 3: replicas of g below 3 keep the old revision" in found.lines
+    assert found.sentence.endswith(HELD)
 
     done = await promote(world, "wl/g", 2)
     assert done.units == ("wl-0-g-2", "wl-1-g-2")

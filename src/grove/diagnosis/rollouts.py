@@ -15,7 +15,7 @@ from grove.api.core import Pod
 from grove.api.hashes import is_behind, is_outdated
 from grove.api.meta import Json, is_true
 from grove.api.podclique import PodClique
-from grove.api.podcliqueset import ON_DELETE, CliqueTemplate, PodCliqueSet, is_paused
+from grove.api.podcliqueset import ON_DELETE, CliqueTemplate, PodCliqueSet, is_paused, partition_of, set_partition
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.words import many
 from grove.diagnosis.draining import drain_lines
@@ -28,6 +28,7 @@ DONE = "done"
 """The state of an update that is over; the other states are those of its set."""
 IN_SENTENCE = 2
 """Replicas that are down and are named in the sentence; further ones have a line of their own."""
+HELD = "a partition holds the other units until it is lowered"
 NOT_TAKEN_UP = "the operator has not taken up the new template yet"
 
 
@@ -74,6 +75,8 @@ class Rollout:
     sentence: str = ""
     paused: bool = False
     """The set is paused, also while no update is under way."""
+    held: bool = False
+    """The update has done what the partitions allow, and waits until one is lowered."""
     parts: Parts = field(default_factory=Parts)
     lines: tuple[str, ...] = ()
     """What `parts` says, in words; both only where one set is asked about."""
@@ -108,6 +111,7 @@ def rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:
         state = UPDATING
     down = tuple(_down(seen, pcs)) if state == UPDATING else ()
     stalled = is_true(pcs.status.conditions, words.UPDATE_STALLED)
+    held = is_open and state == UPDATING and not down and _has_partition(pcs)
     rollout = Rollout(
         state,
         pcs.status.current_generation_hash,
@@ -117,6 +121,7 @@ def rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:
         down,
         on_delete,
         stalled,
+        held=held,
     )
     sentence = _sentence(rollout, now) if is_open or state != UPDATING else f"{NOT_TAKEN_UP}: {_count(rollout)}"
     if is_paused(pcs) and state != PAUSED:
@@ -129,6 +134,11 @@ def whole_rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:
     rollout = rollout_of(seen, pcs, now)
     parts = parts_of(seen, pcs, is_open=rollout.state != DONE)
     return replace(rollout, parts=parts, lines=(*lines_of(parts, now), *drain_lines(seen, pcs, now)))
+
+
+def _has_partition(pcs: PodCliqueSet) -> bool:
+    groups = pcs.spec.template.pod_clique_scaling_groups
+    return bool(set_partition(pcs)) or any(partition_of(group.rolling_update) for group in groups)
 
 
 def _count(rollout: Rollout) -> str:
@@ -146,6 +156,7 @@ def _sentence(rollout: Rollout, now: datetime) -> str:
             + (f", waits for {down.waits_for}" if down.waits_for else "")
             for down in rollout.down[:IN_SENTENCE]
         )
+        where = HELD if rollout.held else where
         text = f"updating: {count}" + (f"; {where}" if where else "")
         return f"{text}; no progress within its deadline" if rollout.stalled else text
     if rollout.outdated and rollout.on_delete:

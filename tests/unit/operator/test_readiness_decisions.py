@@ -30,6 +30,7 @@ from grove.api.podcliqueset import (
     PodCliqueSetSpec,
     PodCliqueSetStatus,
     PodCliqueSetUpdateProgress,
+    ReplicaUpdate,
 )
 from grove.api.podgang import PodGang, PodGangStatus, with_gang_standing
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupSpec, PodCliqueScalingGroupStatus
@@ -359,12 +360,25 @@ NOT_INSTALLED = stalled_gang("chat-1", "SchedulerNotInstalled")
             id="the gang is on its way out",
         ),
         pytest.param(
-            {"available_replicas": 1, "update_progress": PodCliqueSetUpdateProgress(update_started_at=ago(1))},
+            {
+                "available_replicas": 1,
+                "update_progress": PodCliqueSetUpdateProgress(
+                    update_started_at=ago(1), currently_updating=(ReplicaUpdate(),)
+                ),
+            },
             [NOT_INSTALLED],
             "Reconciling",
             "UpdateInProgress",
             "an update replaces pods",
             id="an update that began now may repair the gang",
+        ),
+        pytest.param(
+            {"available_replicas": 2, "update_progress": PodCliqueSetUpdateProgress(update_started_at=ago(1))},
+            [],
+            "Reconciling",
+            "UpdateInProgress",
+            "a partition holds the update until it is lowered",
+            id="an update that chooses no replica waits for a partition",
         ),
         pytest.param(
             {"available_replicas": 1, "update_progress": PodCliqueSetUpdateProgress(update_started_at=ago(GRACE_S))},

@@ -156,6 +156,8 @@ def _progress(
     if is_open(status.update_progress):
         if is_paused(pcs):
             return Standing("Reconciling", UPDATE_PAUSED, "the update is paused")
+        if not status.update_progress.currently_updating:
+            return Standing("Reconciling", UPDATE_IN_PROGRESS, "a partition holds the update until it is lowered")
         return Standing("Reconciling", UPDATE_IN_PROGRESS, "an update replaces pods")
     wanted = pcs.spec.replicas
     if status.available_replicas < wanted:
