@@ -188,3 +188,18 @@ async def test_the_question_outlives_the_operator_and_the_scheduler(world: World
     await updated(world, "wl")
 
     assert len(await ready_pods(world)) == 6
+
+
+@pytest.mark.simulated
+async def test_a_gang_that_waits_gets_what_smaller_requests_leave_free(world: World) -> None:
+    await world.apply(pcs("wl", clique("f", 4, min_available=1, containers=containers(6))))
+    await world.available("wl")
+    await world.ready(4)
+    await world.apply(pcs("other", clique("o", 4, containers=containers(4))))
+    await world.quiet()
+    assert not any(pod.is_bound for pod in await world.pods("other-0-o"))
+
+    await ask_for(world, 4, "f")
+    await updated(world, "wl")
+
+    await world.available("other")

@@ -85,8 +85,9 @@ class CountedPods:
             self.reserved[pod.uid] = pod.node
             if (gang := self._gangs.get(pod.gang)) is not None:
                 taken = gang.take_replaced(pod.group, pod.node, pod.uid)
-                if taken is not None:
-                    self.end_hold(f"{HELD}{taken.uid}")
+                if taken is not None and self.end_hold(f"{HELD}{taken.uid}") and _asks_less(pod.shape, taken.shape):
+                    self._changes.relief.add(pod.node)
+                    self._changes.wake()
             self.put(self._sources.without_counted(pod))
 
     def hold(
@@ -200,3 +201,9 @@ class CountedPods:
         node = self._nodes.get(Key("", name))
         if node is not None and name in self._snapshot.nodes.row_of:
             self._snapshot.add_node(self.read_node(node))
+
+
+def _asks_less(new: Shape, old: Shape) -> bool:
+    """True if a pod leaves free some of what the pod that it replaces had."""
+    asked = dict(new.requests)
+    return any(amount > asked.get(name, 0) for name, amount in old.requests)
