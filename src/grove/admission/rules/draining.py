@@ -35,8 +35,9 @@ def drain_notes(new: SetView) -> Iterator[str]:
                 f"{clique.path}.annotations[{DRAIN_SECONDS}]: no effect, because a replica of a scaling group drains "
                 "whole; put the annotation on the scaling group or on the set"
             )
-    parts = [*new.groups, *(clique for clique in new.cliques if clique.name not in members)]
-    longest_s = max((drain_s(part.annotations, new.annotations) for part in parts), default=0)
+    alone = (clique.annotations for clique in new.cliques if clique.name not in members)
+    parts = [*(group.annotations for group in new.groups), *alone]
+    longest_s = max((drain_s(annotations, new.annotations) for annotations in parts), default=0)
     deadline = text(mapping(new.spec.get("updateStrategy")).get("progressDeadline"))
     if longest_s and deadline and duration.parse(deadline).total_seconds() <= longest_s:
         yield (
