@@ -40,7 +40,7 @@ from grove.scheduler.evict.victims import (
     pods_by_row,
     row_costs,
 )
-from grove.scheduler.filters.fit import CapacityWithout
+from grove.scheduler.filters.fit import CapacityWithout, looks_at_running_pods
 from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
@@ -186,7 +186,7 @@ class PreemptionTrial:
         self._vacancies = vacancies
         self._base, self._gang, self._budgets, self._steps = base, gang, budgets, steps
         self._closed = tuple(sorted(closed))
-        self._plain = _only_amounts_matter(base, gang)
+        self._plain = not base.seams.refuses and not looks_at_running_pods(base, gang)
 
     def emptied(self, pods: Sequence[PodFacts]) -> Snapshot:
         """The snapshot without these pods. If they mean nothing to the gang but capacity, only that is taken away."""
@@ -403,22 +403,6 @@ class PreemptionTrial:
                     victims.choose(some)
                     return self._named(victims, tried)
         return first
-
-
-def _only_amounts_matter(snapshot: Snapshot, gang: Gang) -> bool:
-    """True if running pods block the gang only by their amounts, not by ports, affinity or a policy."""
-    firsts = {pod.shape: pod for group in gang.groups() for pod in group.pods}
-    return (
-        not snapshot.seams.refuses
-        and not gang.spreads
-        and not any(
-            shape.sees_pods
-            or shape.preferred_pods
-            or any(not filter_.lasts and filter_.looks_at(shape) is not None for filter_ in snapshot.seams.filters)
-            for shape in firsts
-        )
-        and not any(snapshot.counts.terms_against(pod) for group in gang.groups() for pod in group.pods)
-    )
 
 
 def _pods(units: Iterable[Running]) -> list[PodFacts]:

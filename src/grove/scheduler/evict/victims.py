@@ -22,6 +22,7 @@ from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import Running, surplus_of, surplus_sets
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.facts import PodFacts, Requests
+from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.seams import Vacancy
 
 ColumnOf = Callable[[Requests], Ints]
@@ -101,6 +102,13 @@ class Vacancies:
 
 
 NO_VACANCIES = Vacancies()
+
+
+def vacancies_of(snapshot: Snapshot, gang: Gang, nodes: Callable[[], Collection[str]]) -> Vacancies:
+    """What sources count for a gang on these nodes without the pods there."""
+    asked = {name for group in gang.groups() for pod in group.pods for name, _ in pod.shape.requests}
+    parts = (source.vacancy(asked, nodes) for source in snapshot.seams.sources)
+    return Vacancies([part for part in parts if part is not None])
 
 
 class ChosenVictims:

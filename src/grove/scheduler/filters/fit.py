@@ -118,6 +118,21 @@ def pod_slots(free: Ints, request: Ints) -> Ints:
     return np.maximum(slots, 0)
 
 
+def looks_at_running_pods(snapshot: Snapshot, gang: Gang) -> bool:
+    """True if running pods may keep the gang off nodes by more than their amounts: by ports, affinity or spread."""
+    firsts = {pod.shape: pod for group in gang.groups() for pod in group.pods}
+    return (
+        bool(gang.spreads)
+        or any(
+            shape.sees_pods
+            or shape.preferred_pods
+            or any(not filter_.lasts and filter_.looks_at(shape) is not None for filter_ in snapshot.seams.filters)
+            for shape in firsts
+        )
+        or any(snapshot.counts.terms_against(pod) for group in gang.groups() for pod in group.pods)
+    )
+
+
 class Freed(NamedTuple):
     """What is free without some pods."""
 

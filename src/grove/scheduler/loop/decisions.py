@@ -107,12 +107,14 @@ class Decider:
         steps: DecisionSteps,
         ask: Callable[[Snapshot, Budget], Placement | NoFit],
         note: Callable[[Placement | NoFit], None] = lambda _: None,
+        *,
+        is_long: bool = False,
     ) -> Placement | NoFit:
         """The answer of one search, within the remaining steps of the decision."""
         if steps.are_over:
             return steps.refusal(gang.name, self._snapshot.version)
         budget = steps.next_search()
-        answer = await self.work(lambda snapshot: ask(snapshot, budget), note)
+        answer = await self.work(lambda snapshot: ask(snapshot, budget), note, is_long=is_long)
         steps.take(answer.steps)
         return answer
 

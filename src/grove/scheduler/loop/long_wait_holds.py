@@ -21,7 +21,13 @@ from grove.api.conditions import EventReason
 from grove.api.meta import rfc3339
 from grove.api.podgang import HeldCapacity
 from grove.kube.clock import Clock
-from grove.scheduler.evict.nodes_to_hold import free_nodes, may_be_used, nodes_of_ending_pods, nodes_to_hold
+from grove.scheduler.evict.nodes_to_hold import (
+    free_nodes,
+    looks_beyond_amounts,
+    may_be_used,
+    nodes_of_ending_pods,
+    nodes_to_hold,
+)
 from grove.scheduler.filters.fit import allowed_mask, scarcest
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.gang_trees import order_of, tree_of
@@ -49,6 +55,8 @@ BETWEEN_LOOKS_S = 1.0
 """Gangs that become old enough within this time are looked at together."""
 UNITS_A_SLICE = 100
 """Units that are looked at, each for some 20 microseconds, before the event loop goes on."""
+IN_PLACE_PODS = 500
+"""Where more pods run, nodes for a gang that looks at more than their amounts are chosen in a thread."""
 MOST_NAMED = 3
 WARN_AGAIN_S = 3000.0
 """Between two warnings of one gang that waits. The API server forgets an Event after an hour."""
@@ -133,6 +141,9 @@ class LongWaitHolds:
         known = self._ledger.find(name, *LONG_WAIT)
         if known is not None:
             await self._take(name, order, tree, known.reason, steps)
+        elif (waiting := self._queue.get(name)) is not None and looks_beyond_amounts(self._view.snapshot, tree):
+            self._hopeless.discard(_key_of(waiting))  # pods that it must be near may have come
+            self._is_settled_for_all = False
 
     def note_capacity_taken(self, order: Order, pods: Iterable[PodFacts]) -> None:
         """A unit got a place: units ahead of it that could have used that capacity are overtaken by that amount."""
@@ -389,16 +400,15 @@ class LongWaitHolds:
         self, name: str, tree: Gang, steps: DecisionSteps, closed: ClosedCapacity
     ) -> tuple[Placement | NoFit, bool]:
         """Which nodes to hold, and whether all pods that the gang waits for there end by themselves."""
-        own = self._own_pods(name)
-        ending = [(facts.node, facts.shape.requests) for facts, does_end in own if does_end]
-        surely = nodes_of_ending_pods(self._view.snapshot, tree, closed.nodes, ending)
+        snapshot, own = self._view.snapshot, self._own_pods(name)
+        is_long = len(self._view.pods) > IN_PLACE_PODS and looks_beyond_amounts(snapshot, tree)
+        surely = nodes_of_ending_pods(snapshot, tree, closed.nodes, [pod for pod, does_end in own if does_end])
         if surely is not None:
-            answer = await self._decider.search(tree, steps, surely)
+            answer = await self._decider.search(tree, steps, surely, is_long=is_long)
             if isinstance(answer, Placement):
                 return answer, True
-        staying = [(facts.node, facts.shape.requests) for facts, _ in own]
-        choice = nodes_to_hold(self._view.snapshot, tree, closed.nodes, staying)
-        return await self._decider.search(tree, steps, choice), False
+        choice = nodes_to_hold(snapshot, tree, closed.nodes, [pod for pod, _ in own])
+        return await self._decider.search(tree, steps, choice, is_long=is_long), False
 
     def _own_pods(self, name: str) -> list[tuple[PodFacts, bool]]:
         """Pods of the gang that are on nodes and do not terminate; whether each ends by itself some time."""
@@ -423,7 +433,7 @@ class LongWaitHolds:
         if self._has_lost(before):
             return False
         own, snapshot = self._ledger.closed_to(name, order).own, self._view.snapshot
-        staying = [(facts.node, facts.shape.requests) for facts, _ in self._own_pods(name)]
+        staying = [pod for pod, _ in self._own_pods(name)]
         return free_nodes(snapshot, nodes, staying, own) < free_nodes(snapshot, before.nodes, staying, own)
 
     def _has_lost(self, hold: CapacityHold) -> bool:

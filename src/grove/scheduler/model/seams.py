@@ -171,6 +171,18 @@ class NodeSource(Protocol):
         """The amounts by node of pods that end by themselves."""
         return {}
 
+    def staying_pods(self) -> Collection[str]:
+        """Uids of pods that never make way for others, such as pods of DaemonSets."""
+        return ()
+
+    def ending_pods(self) -> Collection[str]:
+        """Uids of pods that end by themselves."""
+        return ()
+
+    def departed_pods(self) -> Mapping[str, Collection[str]]:
+        """By node, uids of pods that are gone and still have something of the source. They give it back soon."""
+        return {}
+
     def refresh(self) -> Collection[str]:
         """Nodes whose amounts have changed since the last call; asked before anything is decided."""
         return ()

@@ -89,6 +89,17 @@ class DeviceClaims(FollowedSource):
         claim = self._find(key)
         return frozenset(user.uid for user in claim.status.reserved_for) if claim is not None else frozenset()
 
+    def departed_pods(self) -> dict[str, list[str]]:
+        departed: dict[str, list[str]] = {}
+        for key, ids in self._given.items():
+            claim = self._find(key)
+            for user in claim.status.reserved_for if claim is not None else ():
+                pod = self._cluster.pods.get(Key(key.namespace, user.name))
+                if pod is None or pod.metadata.uid != user.uid:
+                    for node in self._devices.nodes_of(ids):
+                        departed.setdefault(node, []).append(user.uid)
+        return departed
+
     def needs(self, pod: Pod) -> Needs:
         """The requests of a pending pod's claims on a node."""
         if not pod.spec.resource_claims or pod.spec.node_name:

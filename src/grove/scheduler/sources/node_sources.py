@@ -27,7 +27,7 @@ from grove.scheduler.cluster.node_table import Mask
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.devices.shared_claims import DeviceNodes, OpenClaims
 from grove.scheduler.evict.running import Running
-from grove.scheduler.evict.victims import Vacancies
+from grove.scheduler.evict.victims import Vacancies, vacancies_of
 from grove.scheduler.model.facts import NodeTerms, PodFacts, Requests
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reading import pod_requests, read_pod
@@ -139,6 +139,8 @@ class DaemonPods(NodeSource):
         self._cluster = cluster
         self._used: dict[str, Counter[str]] = {}
         self._ending: dict[str, Counter[str]] = {}
+        self._staying_pods: set[str] = set()
+        self._ending_pods: set[str] = set()
 
     def follow(self) -> None:
         self._cluster.cache.on_event(Pod, self._pod_changed)
@@ -149,10 +151,22 @@ class DaemonPods(NodeSource):
     def ending(self) -> Mapping[str, Requests]:
         return {node: tuple(sorted(used.items())) for node, used in self._ending.items()}
 
+    def staying_pods(self) -> Collection[str]:
+        return self._staying_pods
+
+    def ending_pods(self) -> Collection[str]:
+        return self._ending_pods
+
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        if _count(self._used, _use(old, _is_daemon), _use(new, _is_daemon)):
+        stays, does_end = _use(new, _is_daemon), _use(new, ends)
+        if _count(self._used, _use(old, _is_daemon), stays):
             self._cluster.changes.daemons_went = True
-        _count(self._ending, _use(old, ends), _use(new, ends))
+        _count(self._ending, _use(old, ends), does_end)
+        for uids, use in ((self._staying_pods, stays), (self._ending_pods, does_end)):
+            if old is not None:
+                uids.discard(old.metadata.uid)
+            if new is not None and use is not None:
+                uids.add(new.metadata.uid)
 
 
 def _count(
@@ -363,14 +377,12 @@ class NodeSources:
 
     def vacancies(self, gang: Gang, running: Sequence[Running], gone: Sequence[PodFacts] = ()) -> Vacancies:
         """The free amounts on the nodes of these units and pods without them, for the resources of a gang."""
-        asked = {name for group in gang.groups() for pod in group.pods for name, _ in pod.shape.requests}
 
         def nodes() -> set[str]:
             leaving = (*self._snapshot.terminating(), *gone)
             return {pod.node for pods in (leaving, *(unit.pods for unit in running)) for pod in pods}
 
-        vacancies = (source.vacancy(asked, nodes) for source in self.all)
-        return Vacancies([vacancy for vacancy in vacancies if vacancy is not None])
+        return vacancies_of(self._snapshot, gang, nodes)
 
     def without_counted(self, pod: PodFacts) -> PodFacts:
         """The pod without what sources count."""
