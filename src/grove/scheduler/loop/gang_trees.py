@@ -12,6 +12,7 @@ import msgspec
 from grove.api import labels
 from grove.api.meta import Key
 from grove.api.podgang import PodGang
+from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.facts import PodFacts, Shape
@@ -19,7 +20,7 @@ from grove.scheduler.model.gang import BadGang, Gang, Pin, Strategy, build_gang
 from grove.scheduler.model.network import ZONES, InvalidLinks, Neighbourhood, Wishes, links_of, wishing, zone_wishes
 from grove.scheduler.model.seams import Applicant
 from grove.scheduler.policy.gang_state import GangState, minimum_stage
-from grove.scheduler.policy.hold_ledger import ClosedCapacity
+from grove.scheduler.policy.hold_ledger import ClosedCapacity, HoldReason
 from grove.scheduler.policy.waiting_queue import Order, Stage
 
 if TYPE_CHECKING:
@@ -54,27 +55,47 @@ class Unit(msgspec.Struct, frozen=True):
         return placement.pods[: placement.core] if self.is_minimum else placement.pods
 
 
-def order_of(view: View, name: str) -> Order:
-    """Where the minimum of a unit comes in the queue."""
+def order_of(view: View, name: str, snapshot: Snapshot | None = None) -> Order:
+    """Where the minimum of a unit comes in the queue, by the shares in a snapshot; by default in that of the view."""
     gang, waiting = view.units.gangs.get(name), view.units.reservation(name)
+    snapshot = snapshot or view.snapshot
     if gang is not None:
-        return gang_order(view, gang, minimum_stage(gang))
+        return gang_order(view, gang, minimum_stage(gang), snapshot=snapshot)
     who = Applicant(name, 0, {})
     if waiting is not None:
         namespace = next((pod.namespace for group in waiting.tree.groups() for pod in group.pods), "")
         who = Applicant(name, waiting.tree.priority, waiting.labels, namespace)
-    rank = view.snapshot.seams.rank(view.snapshot, who)
+    rank = snapshot.seams.rank(snapshot, who)
     return Order(rank, Stage.MINIMUM, waiting.created_s if waiting else 0.0, name)
 
 
-def gang_order(view: View, gang: GangState, stage: Stage, priority: int | None = None) -> Order:
+def without_nominated(view: View) -> Snapshot:
+    """The snapshot for comparing units with the owners of holds: nominated pods count as use of no queue.
+
+    With them, the queue of a nominated unit would look fuller. Then two units would take each other's place for ever.
+    """
+    ledger, reason = view.ledger, HoldReason.NOMINATED
+    holds = (ledger.find(owner, reason) for owner in ledger.owners(reason))
+    nominated = [pod for hold in holds if hold is not None for pod in hold.pods]
+    if not nominated or not view.snapshot.usage.charges:
+        return view.snapshot
+    snapshot = view.snapshot.copy()
+    for pod in nominated:
+        snapshot.usage.remove(view.snapshot.find_pod(pod.uid) or pod)
+    return snapshot
+
+
+def gang_order(
+    view: View, gang: GangState, stage: Stage, priority: int | None = None, snapshot: Snapshot | None = None
+) -> Order:
     """Where a gang comes in the queue at a stage, by its own priority or a given one."""
     meta = gang.podgang.metadata
     created = meta.creation_timestamp
     first = next((pod.metadata.labels for pod, _ in view.members(gang)), {})  # the keys by which its pods count
     priority = gang.priority if priority is None else priority
     who = Applicant(gang.name, priority, {**meta.labels, **first}, meta.namespace)
-    rank = view.snapshot.seams.rank(view.snapshot, who)
+    snapshot = snapshot or view.snapshot
+    rank = snapshot.seams.rank(snapshot, who)
     return Order(rank, stage, created.timestamp() if created else 0.0, gang.name)
 
 

@@ -5,7 +5,7 @@ No capacity became free, so nothing else wakes them. The hold had closed its nod
 
 from __future__ import annotations
 
-from grove.scheduler.loop.gang_trees import order_of
+from grove.scheduler.loop.gang_trees import order_of, without_nominated
 from grove.scheduler.loop.view import View
 from grove.scheduler.policy.hold_ledger import LONG_WAIT
 from grove.scheduler.policy.waiting_queue import Waiting, WaitingQueue
@@ -25,7 +25,8 @@ class OrderChanges:
         if not holds or versions == self._compared_at:
             return
         self._compared_at = versions
-        orders = {hold.owner: order_of(self._view, hold.owner) for hold in holds}
+        fair = without_nominated(self._view)
+        orders = {hold.owner: order_of(self._view, hold.owner, fair) for hold in holds}
         owner_of: dict[str, str] = {}
         for hold in sorted(holds, key=lambda hold: orders[hold.owner], reverse=True):
             owner_of |= dict.fromkeys(hold.nodes, hold.owner)  # the first in order joins last
@@ -34,7 +35,7 @@ class OrderChanges:
             unit = self._view.units.find(waiting.order.name)
             if unit is None or unit.explained is None or not unit.explained.held_nodes:
                 return False
-            order = order_of(self._view, unit.name)
+            order = order_of(self._view, unit.name, fair)
             behind = {owner for owner in orders if order < orders[owner]}
             return bool(behind) and any(owner_of.get(node) in behind for node in unit.explained.held_nodes)
 

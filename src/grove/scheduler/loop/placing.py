@@ -18,7 +18,15 @@ from grove.scheduler.loop import metrics
 from grove.scheduler.loop.answer_checks import AnswerCheck
 from grove.scheduler.loop.bind import BindAttempt, Committer
 from grove.scheduler.loop.decisions import Decider, FoundPlacement, SharedClaimPlacer
-from grove.scheduler.loop.gang_trees import Unit, closed_capacity, level_names, order_of, score_in_replica, tree_of
+from grove.scheduler.loop.gang_trees import (
+    Unit,
+    closed_capacity,
+    level_names,
+    order_of,
+    score_in_replica,
+    tree_of,
+    without_nominated,
+)
 from grove.scheduler.loop.headrooms import Headrooms
 from grove.scheduler.loop.holds_behind import HoldsBehind
 from grove.scheduler.loop.long_wait_holds import LongWaitHolds
@@ -108,8 +116,9 @@ class UnitPlacer:
         self._view.changes.sees_pods |= unit.tree.sees_pods
         accounts = self._view.snapshot.seams.accounts(group.pods[0] for group in unit.tree.groups() if group.pods)
         if self._view.snapshot.seams.moves:
-            self._view.ledger.reorder(lambda owner: order_of(self._view, owner).rank)
-            order = order._replace(rank=order_of(self._view, name).rank)
+            fair = without_nominated(self._view)
+            self._view.ledger.reorder(lambda owner: order_of(self._view, owner, fair).rank)
+            order = order._replace(rank=order_of(self._view, name, fair).rank)
         closed = closed_capacity(self._view, name, order, accounts)
         ask, steps = self._ask_of(unit, closed), DecisionSteps(self._budget)
         if (held := self._held_against(unit, closed)) is not None:
