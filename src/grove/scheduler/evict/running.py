@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice, product
+from itertools import chain, combinations, islice, product
 from operator import attrgetter
 from typing import TypeVar
 
@@ -66,6 +66,8 @@ V = TypeVar("V")
 
 POD = "pod:"
 """Units that are single pods are called `pod:namespace/name`, so that a gang may have the same name."""
+
+NEVER_EVICTED = "(a pod that more than one budget covers cannot be evicted)"
 
 Terms = tuple[Mapping[str, int], bool]
 """On which a gang can be evicted: the minimum of each group, and whether it can be at all."""
@@ -143,11 +145,20 @@ class RunningIndex:
         return units
 
     def budgets(self, budgets: Iterable[tuple[str, str, Selector, int]]) -> list[DisruptionBudget]:
-        """Budgets, given as (namespace, name, selector, pods that may go now), with the pods they cover."""
-        return [
+        """Budgets, given as (namespace, name, selector, pods that may go now), with the pods they cover.
+
+        The Eviction API never evicts a pod that two budgets cover. Such budgets are one more budget, which allows none.
+        """
+        single = [
             DisruptionBudget(f"{namespace}/{name}", allowed, self._uids_of(namespace, selector))
             for namespace, name, selector, allowed in sorted(budgets, key=lambda budget: budget[:2])
         ]
+        times = Counter(chain.from_iterable(budget.uids for budget in single))
+        by_names: dict[str, set[str]] = {}
+        for uid in [uid for uid, count in times.items() if count > 1]:
+            names = " and ".join(budget.name for budget in single if uid in budget.uids)
+            by_names.setdefault(f"{names} {NEVER_EVICTED}", set()).add(uid)
+        return [*single, *(DisruptionBudget(names, 0, frozenset(uids)) for names, uids in sorted(by_names.items()))]
 
     def _uids_of(self, namespace: str, selector: Selector) -> frozenset[str]:
         pods = self._by_namespace.get(namespace)
